@@ -156,9 +156,9 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     is_job = requested is windows_of_job
     numbers = {step for each in [*windows_of_job, *requested] for step in each.steps}
     step_numbers = sorted(numbers) or [windows.NO_STEP]
-    batch_sizes = batches.of(trace, chosen_ranks, step_numbers)
+    batch_sizes = batches.step_batches(trace, chosen_ranks, step_numbers)
     counts = batches.given(batch_sizes, tokens, samples, step_numbers)
-    flops = model_flops.of(trace, chosen_ranks)
+    flops = model_flops.flops_by_step(trace, chosen_ranks)
     peak, peak_from = _peak(trace, power, flops.dtype, peak_tflops, gpus)
     rows = _rows(requested, counts, flops, peak, power)
     summary = dict.fromkeys((*_WHOLES, *_REALS))

@@ -1,4 +1,4 @@
-"""What makes training steps longer than they need be, in order of what its absence would save."""
+"""Causes that make training steps longer than they need be, in order of what their absence would save."""
 
 from __future__ import annotations
 

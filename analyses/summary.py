@@ -148,7 +148,7 @@ def _late(job: Job) -> dict[str, Any]:
 
 
 def _clock(job: Job) -> dict[str, Any]:
-    """What the clock costs, if it was recorded."""
+    """Cost of the clock, if it was recorded."""
     known = job.figures("dvfs") if job.trace.has("gfxclk_mhz") else {}
     if known.get("ideal_step_ns") is None:
         return {}

@@ -184,7 +184,7 @@ def sweep(  # noqa: PLR0913
     for name, value in (("tokens", tokens), ("samples", samples)):
         if value < 0:
             raise UsageError(f"{name}={value}: it must be a number >= 0")
-    runs = _all_runs(trace, of_runs.of(against), (steps, ranks, tokens, samples))
+    runs = _all_runs(trace, of_runs.as_runs(against), (steps, ranks, tokens, samples))
     base_index = _base_index(runs, base)
     if by == "run,gpu":
         rows, columns = _gpu_rows(runs), _GPU_COLUMNS
@@ -202,7 +202,7 @@ def _all_runs(
 ) -> list[_SweepRun]:
     """Figures of all runs, under distinct names."""
     try:
-        figures = run_figures.of(trace, *options)
+        figures = run_figures.run_figures(trace, *options)
     except UsageError:
         if trace.nodes.num_rows:
             raise
@@ -223,7 +223,7 @@ def _read_figures(run: Run, options: tuple[str, str, int, int]) -> tuple[str, Fi
     try:
         trace = run.read()
         path = path or _folder(trace)
-        return path, run_figures.of(trace, *options)
+        return path, run_figures.run_figures(trace, *options)
     except LossError:
         raise
     except ChopperError as error:

@@ -182,12 +182,16 @@ class _RowBuilder:
         window, rise = np.zeros(plan.cells, np.int64), np.zeros(plan.cells)
         known, time = [], []
         for series in group:
-            spans = plan.of(series.place, int(series.samples.ts[0]), int(series.samples.ts[-1]))
+            spans = plan.averaging_windows(
+                series.place, int(series.samples.ts[0]), int(series.samples.ts[-1])
+            )
             pieces = series_figures.pieces(series.samples, spans, is_ended=series.is_ended)
             parts.append(pieces)
             window += spans.length(plan.cells)
             is_exact = plan.is_all or not series.place.rows.size
-            known.append(series_known.of(series, spans, plan.cells, is_exact=is_exact))
+            known.append(
+                series_known.series_confidence(series, spans, plan.cells, is_exact=is_exact)
+            )
             time.append(gather.group_sums(pieces.cell, pieces.width, plan.cells))
             if series.rule.how is How.COUNTER:
                 increase = pieces.last - pieces.first

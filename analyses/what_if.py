@@ -212,7 +212,7 @@ class _Replay:
         return notes
 
     def _binding(self, binding: paths.BindingPaths, job: ChangedJob) -> str:
-        """What the paths consist of that determine the ends of windows."""
+        """Parts of the paths that determine the ends of windows."""
         lag, at = job.lag_ns, job.at_ns
         total = self._on_path[-1].sum(axis=0)
         order = np.argsort(-total, kind="stable")[:_MAX_BINDING]

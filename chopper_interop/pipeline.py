@@ -539,7 +539,7 @@ def _runs(against: Any) -> tuple[Run, ...]:
     """Make runs of traces and of paths; a path is read when the analysis comes to it."""
     items = [against] if isinstance(against, str | PathLike) or against is None else against
     if not isinstance(items, list | tuple):
-        return runs.of(against)
+        return runs.as_runs(against)
     for item in items:
         if isinstance(item, str | PathLike) and not Path(item).exists():
             raise UsageError("there is no such file or folder to compare with", path=item)
@@ -549,7 +549,7 @@ def _runs(against: Any) -> tuple[Run, ...]:
 def _runs_of_item(item: Any) -> tuple[Run, ...]:
     if isinstance(item, str | PathLike):
         return (Run(job_name(Path(item)), partial(read, item), fspath(item)),)
-    return runs.of(item)
+    return runs.as_runs(item)
 
 
 def input_files(trace: Trace) -> list[Path]:

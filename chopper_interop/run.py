@@ -40,7 +40,7 @@ Runs: TypeAlias = Sequence[Run]
 """Argument of an analysis of several runs, in addition to the job that it is asked about."""
 
 
-def of(given: Any) -> tuple[Run, ...]:
+def as_runs(given: Any) -> tuple[Run, ...]:
     """Runs of whatever was given: a run or a trace, several of them, or None.
 
     Raises
@@ -55,7 +55,7 @@ def of(given: Any) -> tuple[Run, ...]:
     if isinstance(given, Trace):
         return (Run(given.meta.job, lambda: given),)
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return tuple(run for one in given for run in of(one))
+        return tuple(run for one in given for run in as_runs(one))
     raise UsageError(
         f"against={given!r}: it must be traces or runs",
         hint="chopper_interop.analyze takes paths too; on the command line: --against PATH",

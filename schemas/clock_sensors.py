@@ -1,4 +1,4 @@
-"""What is known of the clock fields of tools: an instant or a mean, over which time, and who says so."""
+"""Properties of the clock fields of tools: an instant or a mean, over which time, and who says so."""
 
 from __future__ import annotations
 

@@ -88,6 +88,7 @@ def _formula(text: str, archs: tuple[str, ...] = (), *, allows_missing: bool = F
 _MFMA = "SQ_INSTS_VALU_MFMA_MOPS_"
 _VALU = "SQ_INSTS_VALU_"
 _PER_MOP, _LANES = 512.0, 64.0
+"""Operations for which one count of MOPS stands, and lanes of a wave (AMD's descriptions of the counters)."""
 _MFMA_TYPES = ("F16", "BF16", "F32", "F64", "F8", "XF32", "F6F4")
 _VALU_TYPES = ("F16", "F32", "F64")
 _VALU_WORK = (("ADD", 1.0), ("MUL", 1.0), ("TRANS", 1.0), ("FMA", 2.0))

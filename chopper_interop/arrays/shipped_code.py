@@ -32,7 +32,7 @@ class Baseline:
 
     @property
     def magic(self) -> tuple[str, str, str]:
-        """What numba says of a compiler for it."""
+        """Identifier by which numba accepts code of a compiler."""
         return llvm.get_process_triple(), self.name, ""
 
 

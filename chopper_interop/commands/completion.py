@@ -78,7 +78,7 @@ def _describe(action: Any, file: dict[str, Any], folder: dict[str, Any]) -> None
 
 
 def _files_or(names: Iterable[str]) -> dict[str, Any]:
-    """What completes a file, a folder or one of these names."""
+    """Completion of a file, a folder or one of these names."""
     words = " ".join(names)
     function = "_chopper_files_or_names"
     bash = f'{function}() {{ compgen -W "{words}" -- "$1"; compgen -f -- "$1"; }}'

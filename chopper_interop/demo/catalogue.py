@@ -7,6 +7,7 @@ from chopper_interop.demo.parameters import PEAK_MHZ
 
 SHORTEST_NS = 2600.0
 """Time of a kernel that has almost nothing to do, nanoseconds."""
+# Invented: extents up to which a matrix product has few rows or columns.
 _SKINNY = 1024
 _BF16 = "c10::BFloat16"
 _TENSILE = (
@@ -177,6 +178,7 @@ def multi_tensor(
 
 
 RCCL = "ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)"
+# Invented, of the order of what eight GPUs with a link to each other reach.
 _BUS_BYTES_PER_NS = 230
 _LATENCY_NS = 24_000
 
@@ -204,6 +206,7 @@ def collective(total_bytes: int, ranks: int, *, passes: int = 1, channels: int =
     )
 
 
+# Invented, of the order of what one link between two GPUs reaches.
 _LINK_BYTES_PER_NS = 45
 _EXCHANGE_LATENCY_NS = 9_000
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.demo.parameters import DemoParameters
 
+# The controller's constants are invented, so that clocks move as in traces of GPUs under a power limit.
 TICK_NS: Final = 1_000_000
 LEAD_NS: Final = 4_000_000_000
 """Time before the profiled window over which the clock is followed, and after it."""
@@ -31,13 +32,16 @@ QUANTUM_MHZ: Final = 5
 IDLE_W: Final = 170.0
 DYNAMIC_W: Final = 780.0
 """Power above idle at `PEAK_MHZ` with the matrix cores busy all the time."""
+# Power follows f^2.4, as f V² with V about f^0.7.
 POWER_EXPONENT: Final = 2.4
 IDLE_ACTIVITY: Final = 0.06
+# Shares for each tick: of the filter, the controller, and the drift's memory, spread and heat.
 _FILTER = 0.18
 _GAIN = 0.10
 _DRIFT_MEMORY = 0.995
 _DRIFT_SPREAD = 0.0010
 _WARMING = 0.002
+# Temperature without power, and its rise for each watt: invented.
 AMBIENT_C: Final = 34.0
 HEAT_C_PER_W: Final = 0.062
 

@@ -31,6 +31,7 @@ PASSES: Final = (
 )
 OVERHEAD_CYCLES: Final = 15_200
 """Cycles for which each XCC counts as active around a serialised kernel."""
+# Invented: pauses between dispatches and passes, spread of clocks, and dispatches with one clock.
 _PAUSE_NS = 38_000
 _BETWEEN_PASSES_NS = 90_000_000_000
 _CLOCK_SPAN_MHZ = 130

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chopper_interop.demo.program import Program
 
 _MAX_WORKERS = 8
+"""Chosen: as many as the node has GPUs; a rank is written by one."""
 _TRUTH = "truth.json"
 
 _README = """\

@@ -19,14 +19,17 @@ from chopper_interop.demo.parameters import PEAK_MHZ
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
+# AMD Instinct MI300X, data sheet: 8 XCDs, 304 compute units, wavefronts of 64 lanes.
 XCC = 8
 CU = 304
 SIMD = 4 * CU
+# Lanes of a wavefront, the same data sheet.
 WAVE = 64
 FLOP_PER_CYCLE = 2048 * CU
 """Dense BF16 operations of the matrix cores per core-clock cycle."""
 MFMA_FLOP = 512
 """Operations that one count of SQ_INSTS_VALU_MFMA_MOPS stands for, and one cycle of one SIMD."""
+# Data sheet: 5.3 TB/s.
 PEAK_BYTES_PER_NS = 5300
 STREAM_BYTES_PER_NS = 4100
 """Bandwidth of the memory as kernels that only move data reach it."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _GPU_ROWS = 16
 """Rows for GPUs that the logger names whatever the machine has."""
+# Positions of rows in Kineto's files: GPUs below all processes, spans below these.
 _SORT_GPU = 5_000_000
 _SORT_SPANS = 536_870_912
 

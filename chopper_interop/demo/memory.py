@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chopper_interop.demo.writer import Writer
 
+# Invented: where a process's device memory begins, and how much its allocator has reserved.
 _ADDRESS = 0x7F20_0000_0000
 _RESERVED_BYTES = 96 << 30
 

@@ -28,6 +28,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _S11, _S27, _S30, _S31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
 _TO_UNIT = 1.0 / (1 << 53)
+"""A double holds 53 bits."""
 
 
 # The finalizer of SplitMix64: it spreads each bit of its argument over all bits of the result.

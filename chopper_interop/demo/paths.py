@@ -37,6 +37,7 @@ KINDS: Final = (
     "event_latency",
     "sync_latency",
 )
+# Classes by their index in the list above.
 _HOST: Final = 4
 _RUNTIME: Final = 5
 _HANDOVER: Final = 6

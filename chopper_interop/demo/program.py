@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.tensors import Argument
 
+# Threads of a rank.
 MAIN: Final = 0
 AUTOGRAD: Final = 1
+# Streams by their number.
 COMPUTE: Final = 0
 COMM: Final = 1
 EXCHANGE: Final = 2

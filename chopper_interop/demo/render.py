@@ -25,6 +25,7 @@ MILLIONTHS: Final = 6
 """The pool holds millionths; six decimals are written."""
 
 _LONGEST = 24
+"""Characters that a 64-bit number with a point takes at most, rounded up."""
 _ZERO = np.uint8(ord("0"))
 _MINUS = np.uint8(ord("-"))
 _POINT = np.uint8(ord("."))
@@ -101,6 +102,7 @@ def _number(value: int, decimals: int, out: Array, at: int) -> int:
     return end
 
 
+# Copies the text up to each slot and writes its number, as the length of one moves all behind it.
 @jit
 def _render(text: Array, ends: Array, slots: Array, pool: Array, out: Array) -> int:
     at, begin = 0, 0

@@ -43,12 +43,15 @@ AGENT_INFO = (
     "Local_Mem_Size,Hive_Id,Gpu_Id,Workgroup_Max_Dim_X,Workgroup_Max_Dim_Y,Workgroup_Max_Dim_Z,"
     "Grid_Max_Dim_X,Grid_Max_Dim_Y,Grid_Max_Dim_Z,Name,Vendor_Name,Product_Name,Model_Name"
 )
+# Numbers as rocprofv3 gives them; the first kernels are the runtime's own.
 _QUEUE = 1
 _STREAM = 0
 _FIRST_KERNEL_ID = 14
+# Buses of the eight GPUs of a node.
 _BUSES = (0x0C, 0x22, 0x38, 0x5C, 0x9F, 0xAF, 0xBF, 0xDF)
 _CPU = "AMD EPYC 9654 96-Core Processor"
 _CORES = 192
+"""Hardware threads of a node's socket."""
 
 
 def write_rocprof(job: Job, folder: Path, *, workers: int) -> None:

@@ -30,6 +30,8 @@ EVENT_LATENCY_NS: Final = 1_200
 """From the end of what an event stands for until the waiting stream can go on."""
 SYNC_LATENCY_NS: Final = 3_000
 """From the end of the last GPU operation until the host's wait for it returns."""
+# Invented: standard deviations of durations as shares, a usual clock, how rarely a host pauses, and by how
+# much hosts enter the window apart.
 KERNEL_SPREAD: Final = 0.01
 TRANSFER_SPREAD: Final = 0.02
 _TYPICAL_MHZ = 1770.0

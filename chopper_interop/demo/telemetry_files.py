@@ -26,6 +26,7 @@ RECORDER = (
 )
 """Columns of the recorder."""
 
+# Invented: when tools begin and how often they sample, and what idle GPUs show.
 _WATCH_LEAD_NS = 3_000_000_000
 _WATCH_PERIOD_NS = 1_050_000_000
 _RECORDER_LEAD_NS = 200_000_000
@@ -33,6 +34,7 @@ _BETWEEN_GPUS_NS = 6_300_000
 _IDLE_MHZ = 132
 _IDLE_W = 138.0
 _MEMORY_MHZ = 1300
+# Joules of a count: of the recorder's 2^-16, of amd-smi's 15.3 µJ (its documentation of the accumulator).
 _JOULE_PER_COUNT = 2.0**-16
 _SMI_JOULE_PER_COUNT = 15.3e-6
 _WATT_TICKS_PER_COUNT = TICK_NS * 1e-9 / _JOULE_PER_COUNT

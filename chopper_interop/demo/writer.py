@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.tensors import Argument
 
+# Invented: nanoseconds of a host between calls: in Python, in autograd's engine, in an operator, and after it.
 _GAP_PYTHON = 6_500
 _GAP_ENGINE = 1_400
 _GAP_INSIDE = 900

@@ -42,6 +42,7 @@ _IN_KERNEL = re.compile(
     re.IGNORECASE,
 )
 _LONGEST = 256
+"""Characters of a name that are searched. Chosen: own names come before template arguments."""
 _OWN_NAME = re.compile(rf"_Z.{{0,98}}|[^<(]{{0,{_LONGEST}}}")
 _NO_NAME = re.compile(r"(?:\(anonymous namespace\)|<unnamed>)::|^void\s+")
 _ANGLES = re.compile("[<>]")

@@ -39,6 +39,7 @@ COMPUTES = Fault.info(
     "communication-computes",
     "Kernels that communicate and compute (a norm, a quantization) count as communication.",
 )
+# Kernels that an issue names, and characters of each. Chosen: a few lines hold them.
 _EXAMPLES = 3
 _NAME_LENGTH = 80
 _AROUND = (Kind.CPU_OP, Kind.ANNOTATION)

@@ -34,6 +34,7 @@ _ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
 _LATEST_S = 1 << 32
 """Time of a change, seconds since 1970, up to which it is taken over."""
 _ENCRYPTED_FLAG = 1
+"""Bit 0 of a ZIP member's flags (APPNOTE 4.4.4)."""
 ENCRYPTED = "it is encrypted"
 _gzip_error: Any = isal_zlib.error  # an exception class, declared as an exception
 DAMAGED: tuple[type[Exception], ...] = (

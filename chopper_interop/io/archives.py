@@ -45,7 +45,7 @@ _OPEN: set[Archives] = set()
 
 @dataclass
 class Unpacked:
-    """What became of an archive.
+    """Outcome of unpacking an archive.
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+# Paths relative to the working folder, fcntl.h of Linux.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 1 << 1  # renameat2(2), Linux 3.15
 _RENAME_SWAP = 1 << 1  # renamex_np(2), macOS 10.12

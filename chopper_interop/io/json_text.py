@@ -17,6 +17,7 @@ from chopper_interop.arrays.compiled import jit, jit_in_place
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
 
+# Characters by their codes.
 _NEWLINE, QUOTE, _BACKSLASH, COMMA, COLON = 10, 34, 92, 44, 58
 OPEN, CLOSE, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93
 _TENTH_OF_LARGEST = np.uint64(1844674407370955161)
@@ -30,6 +31,7 @@ _LARGEST_POWER = 1 << 40
 digits cannot overflow."""
 _BITS_DEPTH = 64
 """Depth of brackets whose kinds the bits of one number can hold."""
+# Characters by their codes.
 _ZERO, _NINE, MINUS, _PLUS, _DOT = 48, 57, 45, 43, 46
 
 

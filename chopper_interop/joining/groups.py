@@ -221,7 +221,7 @@ def _on_one_clock(a: Fragment, b: Fragment) -> bool:
 
 
 def _ties(fragment: Fragment, group: Group) -> tuple[int, bool, bool]:
-    """What ties a profile to a group, the strongest first: time, steps, folder.
+    """Ties of a profile to a group, the strongest first: time, steps, folder.
 
     Windows of different steps are not tied by time: the clocks of their hosts differ.
     """

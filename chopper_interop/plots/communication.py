@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _OVERLAP = "overlap (%)"
+# Share of an operation that counts as under communication, and variants that can be compared.
 _HALF = 0.5
 _BOTH = 2
 _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))

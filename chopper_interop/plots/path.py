@@ -81,7 +81,7 @@ def slack_by_layer(trace: Trace) -> Chart:
 
 
 def change_gains(result: Result) -> Chart:
-    """What changes would save, of `what_if`."""
+    """Time that changes would save, of `what_if`."""
     frame = frame_of(result)
     frame = frame[frame["change"] != "as measured"].dropna(subset=["gain_ns"])
     frame, unit = in_unit(frame, ["gain_ns"])

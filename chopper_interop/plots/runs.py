@@ -28,7 +28,7 @@ _KINDS = (
 
 
 def run_steps(result: Result) -> Chart:
-    """What a step of each run consists of, of `sweep`."""
+    """Parts of a step of each run, of `sweep`."""
     frame, unit = in_unit(_valid(result), _PARTS.values())
     text = "Time of a rank in a step of each run."
     return forms.stacked_bars(frame, "run", _PARTS, f"time ({unit})", text)

@@ -83,7 +83,7 @@ def _by_category(wide: pd.DataFrame, key: str, text: str) -> Chart:
 
 
 def pipeline_bubbles(result: Result) -> Chart:
-    """What the stages of a pipeline wait for, of `bubbles`."""
+    """Waits of a pipeline's stages by their cause, of `bubbles`."""
     parts = {"compute": "compute_ns", "before the first": "warmup_ns", "between": "steady_ns",
              "after the last": "cooldown_ns"}  # fmt: skip
     frame = frame_of(result)

@@ -40,7 +40,7 @@ def slow_operations(result: Result) -> Chart:
 
 
 def straggler_gains(result: Result) -> Chart:
-    """What the job would gain if a rank was as the others, of `stragglers` by rank."""
+    """Gain of the job if a rank was as the others, of `stragglers` by rank."""
     frame = frame_of(result)
     parts = {"GPU": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
     frame, unit = in_unit(frame, parts.values())

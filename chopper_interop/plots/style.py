@@ -42,8 +42,10 @@ DIVERGING = ("#3b82c4", "#9a9da3", "#d1495b")
 """Colours of what is below, at and above the usual."""
 
 _TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+# Pixels of all rows, and of one, at least and at most. Chosen: names stay legible, charts on a screen.
 _ROWS_HEIGHT = 420
 _MIN_STEP, _MAX_STEP = 5, 20
+# Names that colours can tell apart, and significant digits of a drawn value. Chosen: finer is below a pixel.
 _MANY = 10
 _DIGITS = 5
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_SLICES = 40_000
 """Rectangles that a browser draws at each movement, in some milliseconds."""
 _FIGURE_SLICES = 4_000
+"""Rectangles of a printed figure: it shows no more."""
 PATH, GPUS = "critical path", "GPUs"
 """Parts of a timeline, each with colours of its own: classes of the path, and categories of GPU work."""
 _COMPUTE, _COMM = "compute", "communication"
@@ -34,7 +35,7 @@ _COLUMNS = ("row", "start_ns", "dur_ns", "category", "name", "critical")
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """What ran in one step.
+    """Work that ran in one step.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ _PCI = Path("/sys/bus/pci/devices")
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What identifies a GPU and does not change.
+    """Properties that identify a GPU and do not change.
 
     Parameters
     ----------

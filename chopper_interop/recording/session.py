@@ -35,7 +35,7 @@ FORMAT = "chopper_recording"
 
 @dataclass
 class Recording:
-    """What was recorded, for the user and for the file that describes it."""
+    """Summary of what was recorded, for the user and for the file that describes it."""
 
     status: int = 0
     elapsed_s: float = 0.0
@@ -45,7 +45,7 @@ class Recording:
 
     @property
     def problems(self) -> list[str]:
-        """What is missing, one line each."""
+        """Missing parts of the recording, one line each."""
         return list(self.description["problems"])
 
 

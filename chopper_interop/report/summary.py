@@ -1,4 +1,4 @@
-"""What a report says first: figures of the whole job, and lines of its summary."""
+"""First part of a report: figures of the whole job, and lines of its summary."""
 
 from __future__ import annotations
 

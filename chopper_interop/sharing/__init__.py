@@ -1,1 +1,1 @@
-"""What a trace says of the place where it was recorded: left out, or replaced by aliases."""
+"""Traits of the place of recording in a trace: left out, or replaced by aliases."""

@@ -40,7 +40,7 @@ _TO_LOWER = ord("a") - ord("A")
 
 @dataclass(frozen=True)
 class Changes:
-    """What happens to the strings of arguments.
+    """Changes to the strings of arguments.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What inputs say of the machine and its user, and what outputs hold of it: the tables of both.
+"""Tables of what inputs state of the machine and its user, and what outputs keep of it.
 
 ============================  =====================================================  =================
 where it comes in             what it is                                             what remains

@@ -22,7 +22,7 @@ ANONYMOUS_JOB = "job"
 
 @dataclass(frozen=True)
 class Sharing:
-    """What a trace keeps of its origin.
+    """Parts of its origin that a trace keeps.
 
     Parameters
     ----------

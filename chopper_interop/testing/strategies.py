@@ -61,6 +61,7 @@ COMM_NAMES = ("ncclDevKernel_Generic_1", "rcclKernel", "mscclpp_exchange")
 ELEMENTS = {"Float": 4, "BFloat16": 2, "Long": 8, "Byte": 1}
 """Element types with their sizes in bytes."""
 
+# Times at which traces begin: small ones, and two of Unix time, to find overflow and rounding.
 _EPOCHS = (0, 1, 1_712_195_495_502_094_513, 1_767_189_312_000_000_000)
 _SHIFTS_NS = (0, 0, 0, 1_000, 10**9, 3_600 * 10**9)
 

@@ -57,7 +57,7 @@ class _Block:
 
 
 @dataclass
-class _Reader:
+class _RocmSmiCsvReader:
     records: Records
     block: _Block | None = None
     system: bool = False
@@ -100,7 +100,7 @@ class _Reader:
 
 def read(text: str, issues: IssueLog) -> Records:
     """Records of a file."""
-    reader = _Reader(Records(issues))
+    reader = _RocmSmiCsvReader(Records(issues))
     lines = text.split("\n")
     for number, raw in enumerate(lines, 1):
         line = raw.strip("\r \0")

@@ -35,7 +35,7 @@ COLUMNS = {
 """Heads of the concise table → keys of the long form. What is not here says which card it is."""
 
 
-class _Reader:
+class _RocmSmiTextReader:
     def __init__(self, issues: IssueLog, *, marked: bool) -> None:
         self.records = Records(issues, marked=marked)
         self.heads: list[str] = []
@@ -135,7 +135,7 @@ class _Reader:
 def read(text: str, issues: IssueLog) -> Records:
     """Records of a text, or of several one behind the other."""
     text = without_tabs(text)
-    reader = _Reader(issues, marked=ROCM_SMI_TITLE.search(text) is not None)
+    reader = _RocmSmiTextReader(issues, marked=ROCM_SMI_TITLE.search(text) is not None)
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         reader.line(line, number, is_complete=number < len(lines))

@@ -91,6 +91,7 @@ ROCM_SMI_JSON = re.compile(r'^[ \t]*[\[{](?=\s*(?:[\[{"}\]]|\Z))', re.MULTILINE)
 ROCM_SMI_TITLE = re.compile(r"(?<!=)=+ *ROCm System Management Interface *=+")
 ROCM_SMI_CARD = re.compile(r"(GPU\[\d+\])\s*: ?(.*)$")
 _ROCM_SMI_LINES = 60
+"""Lines in which a card must come. Chosen: above the title and the messages that were seen before it."""
 _ROCM_SMI_MESSAGE = re.compile(r"WARNING|ERROR|\[?INFO|cat: |python|\s*$")
 _ROCM_SMI_CARDS = re.compile(r'"(?:card\d+|system)"\s*:\s*\{([^{}]*)')
 _ROCM_SMI_CSV_ROW = re.compile(r"^(?:[^,\n]*,)?[^\S\n]*(?:card\d+|system),", re.MULTILINE)

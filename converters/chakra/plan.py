@@ -133,7 +133,7 @@ class Plan:
 
 
 class Communication(NamedTuple):
-    """What a plan asks of communication, a value for each node of the trace.
+    """Communication as a plan needs it, a value for each node of the trace.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication)
 
 
 class _Host(NamedTuple):
-    """What of a `host_chain.HostChain` is asked of nodes that have been connected."""
+    """Part of a `host_chain.HostChain` that connected nodes need."""
 
     row: Array
     owner: Array

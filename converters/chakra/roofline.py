@@ -1,4 +1,4 @@
-"""What a simulator's roofline model reads of GPU work: operations and bytes.
+"""Operations and bytes of GPU work, for a simulator's roofline model.
 
 ASTRA-sim with ``roofline-enabled`` computes the time of each compute node of a GPU from `num_ops` and
 `tensor_size`, and stalls at nodes without. Work of which the bytes are not known gets those that the

@@ -22,6 +22,7 @@ OTHER_TYPE = Fault.info(
 )
 
 INTEGER_FIELDS = tuple(f for f in VALUE_FIELDS if f not in REAL_FIELDS + TEXT_FIELDS)
+# Fields of et_def.proto's AttributeProto.
 _UNSIGNED_FIELDS = (11, 13, 19, 21)
 _BOOL = 27
 _LISTS = {number + 1: f"{name.removesuffix('_val').capitalize()}List"

@@ -210,7 +210,7 @@ def _place(trace: Trace, path: Path) -> tuple[Path, str]:
 def _accuracy(
     trace: Trace, figures: chakra_plan.Figures, reacts: dict[float, float]
 ) -> dict[str, str | int]:
-    """What a rank's ET states of its own accuracy."""
+    """Accuracy of a rank's ET, as the ET itself states it."""
     if not figures.span_ns:
         return {}
     facts: dict[str, str | int] = {
@@ -226,7 +226,7 @@ def _accuracy(
 
 
 def _hints(trace: Trace) -> list[str]:
-    """What was not recorded and would explain more."""
+    """Sources that were not recorded and would explain more."""
     kinds, names = set(np.unique(trace.array("kind")).tolist()), trace.names()
     return [
         text

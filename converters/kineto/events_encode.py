@@ -237,6 +237,7 @@ def _copy_members(
             return -1
 
 
+# Bytes that the numbers of event k take at most, so that room is made once for each event.
 @jit_in_place
 def _numbers_size(k: int, numbers: Numbers, keys: Texts) -> int:
     max_size = 0
@@ -246,6 +247,7 @@ def _numbers_size(k: int, numbers: Numbers, keys: Texts) -> int:
     return max_size
 
 
+# The same of texts that are rendered already.
 @jit_in_place
 def _rendered_size(k: int, rendered: Rendered, keys: Texts) -> int:
     max_size = 0

@@ -23,6 +23,7 @@ MAX_DEPTH = 256
 """Levels of lists and objects; chosen: far more than profilers write, and well below the 1,000 at
 which Python's own parser gives up."""
 
+# Characters by their codes.
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
 _ZERO, _NINE, _MINUS, _PLUS, _DOT = 48, 57, 45, 43, 46

@@ -100,6 +100,7 @@ def _list_products(trace: Trace, nodes: Array, key: str) -> Array:
 # Loops over bytes, as decoding the arguments of all kernels takes longer than reading the file.
 
 
+# Compiled: the list of extents is read in each kernel's own text, without an object for it.
 @jit
 def _products(buffer: Bytes, at: Array, length: Array, key: Bytes) -> Array:
     products = np.zeros(len(at), np.int64)

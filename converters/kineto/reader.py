@@ -81,6 +81,7 @@ OTHER_FLOW = Fault.loss_of_events(
 
 _KNOWN_PHASES = "XiIRMstfCE"
 _EXAMPLE_LENGTH = 60
+"""Characters of a name in a message. Chosen: a line holds them."""
 _TOOL_KEYS = {
     "roctracer_version": "roctracer",
     "rocprofiler-sdk_version": "rocprofiler-sdk",

@@ -81,7 +81,7 @@ def _stamp_columns(keys: Sequence[str]) -> list[int]:
 
 
 @dataclass
-class _Reader:
+class _NvidiaCsvReader:
     table: Table
     layout: _Layout | None = None
 
@@ -135,7 +135,7 @@ def read(text: str, columns: str | None, issues: IssueLog) -> Table:
     issues
         Log in which unreadable rows are counted.
     """
-    reader = _Reader(Table(issues))
+    reader = _NvidiaCsvReader(Table(issues))
     if columns:
         reader.layout = _Layout(names_of(columns), issues)
     reader.read(text)

@@ -25,7 +25,7 @@ PREFIX = "dmon_"
 
 
 @dataclass
-class _Reader:
+class _DmonReader:
     table: Table
     day: str
     names: list[str] = field(default_factory=list)
@@ -134,7 +134,7 @@ def read(text: str, day: str | None, issues: IssueLog, columns: str = "") -> Tab
         without ``#``.
     """
     table = Table(issues)
-    reader = _Reader(table, day or "")
+    reader = _DmonReader(table, day or "")
     reader.names = [name.lower() for name in _cells(columns.lstrip("# "))]
     reader.read(text)
     return table

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = "chopper-interop/parquet"
 VERSION = 1
+"""Version of the tables' layout; a reader refuses others."""
 META = "meta.json"
 KEY = b"chopper_interop"
 """Key of the files' schema metadata whose value is "table/version"."""

@@ -85,7 +85,7 @@ class ChopperMetadata:
 
 
 class DrawnCounter(Protocol):
-    """What the metadata has of a counter lane."""
+    """Entry of the metadata for a counter lane."""
 
     @property
     def name(self) -> str:

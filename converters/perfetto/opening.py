@@ -30,7 +30,7 @@ _GPU_GROUPS = r"^GPU( \d+)?( \(.*\))?$"
 
 @dataclass(frozen=True)
 class Opening:
-    """What is in view when a trace is opened.
+    """View of a trace when it is opened.
 
     Parameters
     ----------

@@ -130,6 +130,7 @@ def _write_arguments(
     return len(at), o
 
 
+# Walks over the members of a node's text once, and writes those that become arguments.
 @jit
 def _write_members(buffer: Bytes, i: int, n: int, out: Bytes, o: int) -> int:
     i = skip_blank(buffer, i + 1, n)
@@ -164,6 +165,7 @@ def _side_of(buffer: Bytes, at: int, end: int) -> int:
     return 1 if length == 7 and buffer[at] == 111 and buffer[at + 6] == 115 else -1
 
 
+# Walks over the list of attributes, objects with a name and a value of their own.
 @jit
 def _write_attributes(buffer: Bytes, i: int, n: int, out: Bytes, o: int) -> int:
     i = skip_blank(buffer, i + 1, n)
@@ -207,6 +209,7 @@ def _equals(a: Bytes, at: int, end: int, b: Bytes, from_: int, to: int) -> bool:
     return True
 
 
+# Compares the key with the few that have names of their own; others are written as they are.
 @jit
 def _write_pair(
     buffer: Bytes, key: int, key_end: int, value: int, end: int, out: Bytes, o: int
@@ -294,6 +297,7 @@ def _is_delimiter(c: int) -> bool:
     return c in (QUOTE, COMMA, COLON, OPEN, CLOSE, OPEN_LIST, CLOSE_LIST)
 
 
+# A number is copied as text, so that no digit of it is lost.
 @jit
 def _digits_end(buffer: Bytes, i: int, end: int) -> int:
     while i < end and 48 <= buffer[i] <= 57:

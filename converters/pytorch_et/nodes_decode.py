@@ -414,6 +414,7 @@ def tensors(buffer: Bytes, nodes: Array) -> Array:
         room = count
 
 
+# Goes on counting beyond the table, which is then made as large as that, and filled again.
 @jit
 def _find_tensors(buffer: Bytes, nodes: Array, table: Array) -> int:
     count = 0

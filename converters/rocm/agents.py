@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _NUMBERED = re.compile(r"(?P<type>[A-Za-z]*)\s*(?P<number>\d+)")
 _MAX_DIGITS = 20
+"""Digits of the largest 64-bit number; longer ones are `_TOO_LARGE`."""
 _TOO_LARGE = 1 << 64
 AGENT_COLUMNS = ("agent", "source_agent", "destination_agent")
 """Columns that name agents."""

@@ -58,6 +58,8 @@ NO_NAME = Fault.loss(
 _TIMES = frozenset({"start", "timestamp"})
 _ANCHOR = re.compile(r"rocpd_(?:info_process|string)(?P<suffix>(?:_.*)?)", re.IGNORECASE)
 _DENSE = 4
+"""Range of ids, as a multiple of their count, up to which a table of the range finds them. Chosen: as many times
+the memory of the ids is little next to the events."""
 
 
 class Lookup:

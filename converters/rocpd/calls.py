@@ -76,7 +76,7 @@ class Calls:
         pid: Array | None = None,
     ) -> Made:
         """Calls, markers by their messages, with all other recorded values."""
-        event = self.maker.events.of(rows)
+        event = self.maker.events.event_rows(rows)
         domain, domains = self.maker.events.category(event)
         data, texts = self.maker.events.extdata(event)
         self.maker.note_unreadable(texts, np.bincount(data[data >= 0], minlength=len(texts)))

@@ -53,7 +53,7 @@ class Events:
         self._columns = part.read("event", READ["event"])
         self._lookup = Lookup(self._columns.number("id"))
 
-    def of(self, rows: Columns) -> Array:
+    def event_rows(self, rows: Columns) -> Array:
         """The event of each row; -1 where it has none."""
         return self._lookup.rows(rows.number("event_id"), rows.known("event_id"))
 

@@ -94,7 +94,7 @@ class Maker:
         self, columns: Columns, numbers: dict[str, Array], known: dict[str, Array]
     ) -> None:
         """Take over the correlation ids of the rows' events."""
-        event = self.events.of(columns)
+        event = self.events.event_rows(columns)
         self.issues.add(NO_EVENT, self.events.missing(columns, event), self.part.where)
         numbers["correlation"], known["correlation"] = self.events.correlation(event)
 

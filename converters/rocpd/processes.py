@@ -117,7 +117,7 @@ class Processes:
         self.place = place
         self.host = one_host
 
-    def of(self, row: int) -> Process:
+    def process_of(self, row: int) -> Process:
         """The process that rows name by this id."""
         alone = next(iter(self.known.values())) if len(self.known) == 1 else None
         if row < 0 and alone is not None:
@@ -157,7 +157,9 @@ def owners(
     columns = []
     for table, known in made:
         distinct, code = np.unique(table.pid, return_inverse=True)
-        places = [number.setdefault(known.of(int(pid)), len(number)) for pid in distinct.tolist()]
+        places = [
+            number.setdefault(known.process_of(int(pid)), len(number)) for pid in distinct.tolist()
+        ]
         columns.append(np.array(places, np.int64)[code])
     processes = list(number)
     used = [

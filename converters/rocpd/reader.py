@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.trace import Trace
 
+# Numbers of a UUID that are read, and values that a byte has.
 _UUID_BYTES, _BYTE = 8, 256
 
 _UNIX_NS = 10**18

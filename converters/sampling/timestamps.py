@@ -52,6 +52,7 @@ _EPOCH_UNITS = {10: (SECOND, 0), 13: (MILLISECOND, 3), 16: (1_000, 6), 19: (1, 9
 of a second that the digits hold."""
 _LONGEST_LINE = 80
 """Longer lines are not searched for a time; the longest format takes about 40 characters."""
+# Second that only a minute with a leap second has, and hour at which pm begins.
 _LEAP_SECOND = 60
 _NOON = 12
 

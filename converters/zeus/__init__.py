@@ -27,6 +27,7 @@ _CHARLLM_ROW = re.compile(
     rb"[ \t]*\r?(?:\n|$)"
 )
 _CHARLLM_LINES = 20
+"""Lines that are looked at. Chosen: enough to tell rows from a line that looks like one."""
 
 
 def sniff(head: bytes) -> bool:

@@ -47,6 +47,7 @@ class Metric:
 
 _KIB = 1024.0
 _KILOBYTES = 8e-3
+"""Megabits of a kilobyte."""
 
 GPU: dict[str, Metric] = {
     "gpu_power": Metric("socket power", "W"),

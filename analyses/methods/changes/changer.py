@@ -97,7 +97,7 @@ class ChangedTimes(NamedTuple):
 
 
 class Changer:
-    """What changes ask of a timing model."""
+    """Timing model as changes query it."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing

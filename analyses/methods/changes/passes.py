@@ -91,7 +91,7 @@ def _find_exchange_ends(trace: Trace) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Exchanges:
-    """What a job's sends and receives have in common.
+    """Common properties of a job's sends and receives.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Exchanges:
 
 
 def exchanges(timing: Timing, lag_ns: Array, line: Pipeline) -> Exchanges:
-    """What the sends and receives of a pipeline have in common."""
+    """Return the common properties of a pipeline's sends and receives."""
     trace, graph = timing.trace, timing.graph
     of_line = stages.is_exchange(trace) & np.isin(trace.array("rank"), line.ranks)
     receive = np.flatnonzero(of_line & trace.is_text("collective", (Collective.RECV,)))

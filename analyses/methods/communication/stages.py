@@ -30,6 +30,7 @@ EXCHANGES = (Collective.SEND, Collective.RECV, Collective.SEND_RECV)
 """Communication between two ranks."""
 _ENDS = (Collective.SEND, Collective.RECV)
 _NEIGHBOURS = 2
+"""Stages next to one in a pipeline."""
 _NEVER = np.iinfo(np.int64).max
 _RANGE = re.compile(r"PP:(\d+)(?:[FBIW]|FORWARD|BACKWARD\w*?)(\d+)")
 """Name of a pass in torch.distributed.pipelining: stage, action, microbatch."""

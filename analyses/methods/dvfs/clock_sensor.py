@@ -1,4 +1,4 @@
-"""What a series of clocks shows: the sensor behind it, and the clock of kernels by its readings.
+"""Evidence in a series of clocks: the sensor behind it, and the clock of kernels by its readings.
 
 A sensor reports the mean clock of a window (0: the clock at an instant), updates at intervals (hold),
 and is late (lag). A reading at time t is the mean over ``[u - lag - window, u - lag]``, where u is the

@@ -62,6 +62,7 @@ _WITHIN = 0.5
 _MIN_PART = 0.25
 """Smallest part of the expected share that is possible where durations do not show it."""
 _TINY = 1e-12
+"""Keeps quotients finite; far below all values."""
 
 
 class Expected(NamedTuple):

@@ -78,7 +78,7 @@ class Batches:
     share: float = 1.0
 
 
-def of(trace: Trace, chosen: Collection[int], steps: Collection[int]) -> Batches:
+def step_batches(trace: Trace, chosen: Collection[int], steps: Collection[int]) -> Batches:
     """Tokens and samples of steps.
 
     Parameters
@@ -91,7 +91,7 @@ def of(trace: Trace, chosen: Collection[int], steps: Collection[int]) -> Batches
     steps
         Numbers of the steps; -1 for all of a trace without steps.
     """
-    layout = replicas.of(trace)
+    layout = replicas.job_layout(trace)
     all_sources = _sources(trace)
     by_step: list[dict[int, float | None]] = []
     texts = []

@@ -53,7 +53,7 @@ class Check:
     why_not: str = NOT_SHOWN
 
 
-def of(gpu: Gpu, shown: Sequence[tuple[Source, Samples]], low: int, high: int) -> Check:
+def check_energy(gpu: Gpu, shown: Sequence[tuple[Source, Samples]], low: int, high: int) -> Check:
     """Both of them over a window.
 
     Parameters

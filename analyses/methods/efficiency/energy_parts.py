@@ -171,7 +171,7 @@ def _window_energy(
     used = [power for power, ns in zip(powers, shares.covered_by_source, strict=True) if ns]
     if not used:
         return None
-    return WindowEnergy(gpu, *window, used, shares, energy_checks.of(gpu, shown, *window))
+    return WindowEnergy(gpu, *window, used, shares, energy_checks.check_energy(gpu, shown, *window))
 
 
 class _Work:

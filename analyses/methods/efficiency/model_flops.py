@@ -64,7 +64,7 @@ class Flops:
         return (asked, asked + again) if asked + again else (None, None)
 
 
-def of(trace: Trace, chosen: Collection[int]) -> Flops:
+def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
     """FLOPs of the kernels of these ranks, by step."""
     kernels = np.flatnonzero(
         (trace.array("kind") == Kind.KERNEL) & np.isin(trace.array("rank"), list(chosen))

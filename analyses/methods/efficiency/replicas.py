@@ -65,7 +65,7 @@ class Layout:
     is_stated: bool
 
 
-def of(trace: Trace) -> Layout:
+def job_layout(trace: Trace) -> Layout:
     """Return the division of a job among its ranks."""
     groups: dict[str, list[tuple[int, ...]]] = {"tensor": [], "model": [], "context": []}
     world = set(trace.ranks)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """What there is to say of a code.
+    """Texts that describe a code.
 
     Parameters
     ----------

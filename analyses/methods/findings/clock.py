@@ -52,7 +52,7 @@ def throttled_gpus(job: Job) -> Iterator[Finding]:
 
 
 def _causes(job: Job) -> list[str]:
-    """What held the clocks down, by telemetry."""
+    """Causes of low clocks, by telemetry."""
     known = job.result("throttling")
     figures = known.summary if known else {}
     return [text for name, text in _CAUSES.items() if (figures.get(name) or 0) >= _MIN_SHARE]

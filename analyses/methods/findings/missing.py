@@ -93,7 +93,7 @@ def missing(trace: Trace) -> list[Need]:
 
 
 def sentence(needs: list[Need]) -> str:
-    """What to record for which analyses, in one line; nvidia-smi and others do as well."""
+    """Advice on what to record for which analyses, in one line; nvidia-smi and others do as well."""
     by_record: dict[str, list[Need]] = {}
     for need in needs:
         by_record.setdefault(need.record, []).append(need)

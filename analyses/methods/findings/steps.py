@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _LONGER = 1.2
 """By how many times a warm-up exceeds the longest of the other steps. Chosen: more than steps vary."""
 _MIN_OTHERS = 2
+"""Steps that must be left, so that there is a longest of the others."""
 
 
 def _count(length: Array) -> int:

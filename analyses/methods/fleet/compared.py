@@ -50,7 +50,7 @@ def rows(trace: Trace, places: Sequence[Place], steps: str = "", ranks: str = ""
     edge = not gpu_means.has_hotspot(places)
     result: list[Row] = []
     for place in places:
-        means = gpu_means.of(place, edge=edge)
+        means = gpu_means.window_means(place, edge=edge)
         for rank in place.gpu.ranks or (-1,):
             times = work.kernel_times(place, rank)
             for i, window in enumerate(place.windows):
@@ -62,7 +62,7 @@ def rows(trace: Trace, places: Sequence[Place], steps: str = "", ranks: str = ""
                 }
                 if rank >= 0:
                     row["kernel_time_ns"] = times.get(window.iteration, 0)
-                result.append(row | work.of(rank, window.iteration))
+                result.append(row | work.delays_of_rank(rank, window.iteration))
     _compare(result, work.peers)
     return result
 
@@ -95,7 +95,7 @@ class _Work:
         self._unit[chosen.rows] = unit
         every = leads.peers(trace)
         self.peers = {rank: every[rank] for rank in windows.chosen_ranks(trace, ranks)}
-        self._leads = leads.of(trace, chosen.rows, unit, self.peers)
+        self._leads = leads.rank_leads(trace, chosen.rows, unit, self.peers)
         self._late = _late(trace, chosen.windows, list(self.peers), stepped=bool(steps))
 
     def kernel_times(self, place: Place, rank: int) -> dict[int, int]:
@@ -109,7 +109,7 @@ class _Work:
         total = gather.group_sums(code, self._trace.array("dur")[kernels], len(first))
         return dict(zip(self._unit[kernels[first]].tolist(), total.tolist(), strict=True))
 
-    def of(self, rank: int, unit: int) -> Row:
+    def delays_of_rank(self, rank: int, unit: int) -> Row:
         """Leads and lateness of a rank."""
         lead = self._leads.get((rank, unit))
         result: Row = {}

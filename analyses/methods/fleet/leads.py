@@ -49,7 +49,7 @@ def peers(trace: Trace) -> dict[int, int]:
     return number_of
 
 
-def of(
+def rank_leads(
     trace: Trace, rows: Array, unit: Array, peer: Mapping[int, int]
 ) -> dict[tuple[int, int], Lead]:
     """Leads of each rank in each unit of time; of ranks alone there are none.

@@ -77,7 +77,7 @@ def has_hotspot(places: Sequence[Place]) -> bool:
     return any(TEMPERATURE.name in place.gpu.sources for place in places)
 
 
-def of(place: Place, *, edge: bool = False) -> Means:
+def window_means(place: Place, *, edge: bool = False) -> Means:
     """Means of a GPU over the time that is known of each of its windows.
 
     Parameters

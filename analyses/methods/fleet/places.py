@@ -69,7 +69,7 @@ class Place:
         return f"rank {self.rank}" if self.gpu.ranks else f"GPU {self.device}"
 
 
-def of(  # a trace, what to look for, and what all analyses have
+def gpu_places(  # a trace, what to look for, and what all analyses have
     trace: Trace,
     quantities: Sequence[Quantity],
     *,
@@ -136,7 +136,7 @@ class _Windows:
             self._of_rank.setdefault(one.rank, []).append(one)
         self._of_job = windows.job_windows(of_ranks)
 
-    def of(self, gpu: Gpu) -> tuple[Window, ...]:
+    def windows_of_gpu(self, gpu: Gpu) -> tuple[Window, ...]:
         of_gpu = [w for rank in gpu.ranks for w in self._of_rank.get(rank, ())]
         chosen = windows.job_windows(of_gpu) if gpu.ranks else self._of_job
         if self._steps or (self._window == WORKING and chosen):
@@ -157,7 +157,9 @@ def _place(trace: Trace, gpu: Gpu, asked: _Windows) -> Place:
     product = next(iter(devices_on_host(same, host)), None) or _alike(
         devices_on_host(trace.meta.devices, host)
     )
-    return Place(gpu, device, host, _index(trace, gpu, device, product), product, asked.of(gpu))
+    return Place(
+        gpu, device, host, _index(trace, gpu, device, product), product, asked.windows_of_gpu(gpu)
+    )
 
 
 def _only(names: set[str]) -> str:

@@ -38,6 +38,7 @@ MOPS, BUSY, CYCLES = (
     "SQ_VALU_MFMA_BUSY_CYCLES",
     "GRBM_GUI_ACTIVE",
 )
+# As in Chopper v0.10: operations of one count of MOPS, and the share in per cent that is looked for.
 FLOP_PER_MOP = 512
 _HALF = 50.0
 _PASSES = {"forward": "f_", "backward": "b_"}

@@ -95,7 +95,7 @@ class Figures:
         return PARTIAL if self.reasons else WHOLE
 
 
-def of(
+def run_figures(
     trace: Trace, steps: str = "", ranks: str = "", tokens: int = 0, samples: int = 0
 ) -> Figures:
     """Return the figures of a run.

@@ -47,7 +47,7 @@ def done(
         Of a step of the job; 0 to take them from shapes.
     """
     numbers = list(steps) or [windows.NO_STEP]
-    counts = batches.given(batches.of(trace, chosen, numbers), tokens, samples, numbers)
+    counts = batches.given(batches.step_batches(trace, chosen, numbers), tokens, samples, numbers)
     row: Row = {}
     for name, of_step, text in (
         ("tokens", counts.tokens, counts.tokens_from),

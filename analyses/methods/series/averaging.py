@@ -160,7 +160,7 @@ class Plan:
             }
         return columns
 
-    def of(self, place: Place, first: int, last: int) -> AveragingWindows:
+    def averaging_windows(self, place: Place, first: int, last: int) -> AveragingWindows:
         """Intervals of a device or node.
 
         Parameters

@@ -41,6 +41,7 @@ VOLUMES = {
     "memset and copies": "do not matter",
 }
 _KB_IN_MBIT = 8e-3
+"""Megabits of a kilobyte."""
 _WRAP = float(1 << 32)
 _VOLUMES = (
     (re.compile(r"NVLink bytes (?P<way>sent|received).*"), "NVLink", 1024.0, 1024.0**2, "GB"),

@@ -54,7 +54,9 @@ class Known:
     uncertainty: Array
 
 
-def of(series: Series, windows: AveragingWindows, n: int, *, is_exact: bool) -> Known:
+def series_confidence(
+    series: Series, windows: AveragingWindows, n: int, *, is_exact: bool
+) -> Known:
     """Return the confidence of a series in each of `n` cells.
 
     Parameters

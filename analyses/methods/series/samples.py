@@ -128,12 +128,12 @@ def read(
     UsageError
         The trace has none of these ranks.
     """
-    reader = _Reader(trace)
+    reader = _SampleReader(trace)
     places = _Places(trace, ranks)
     result = []
     for row, series in enumerate(reader.series):
         if wanted is None or wanted(series):
-            place = places.of(row, series)
+            place = places.place_of_series(row, series)
             one = None if place is None else reader.one(row, place)
             result += [one] if one else []
     return result
@@ -155,7 +155,7 @@ class _Places:
         for owner in gpu_series.series_owners(trace, all_series=True):
             self._of |= dict.fromkeys(owner.series, (owner.ranks, owner.rows))
 
-    def of(self, row: int, series: dict[str, Any]) -> Place | None:
+    def place_of_series(self, row: int, series: dict[str, Any]) -> Place | None:
         """Owner of a series; None if it is of none of the ranks that were chosen."""
         owned = self._of.get(row)
         key = (series["rank"], series["device"], None if owned is None else id(owned[1]))
@@ -191,7 +191,7 @@ class _Places:
         return rank_rows if rank_rows.size else self._work
 
 
-class _Reader:
+class _SampleReader:
     """Samples of series, by their rules."""
 
     def __init__(self, trace: Trace) -> None:

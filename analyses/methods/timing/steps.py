@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 BORDER_EDGE = 255
 """Kind of the edges from a step's source: the last number, which no `EdgeKind` has."""
 _KINDS = 256
+"""Kinds that a byte distinguishes, `BORDER_EDGE` among them."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class Likeness(NamedTuple):
         return float(self.places * 2.0 ** -min(self.bits, 1000.0))
 
     def text(self) -> str:
-        """What speaks for and against one program, in one line."""
+        """Reasons for and against one program, in one line."""
         return (
             f"{self.contained:.0%} of the shorter run's dispatches match ({_MIN_CONTAINED:.0%} are "
             f"needed), {self.share:.0%} where both recorded ({_MIN_SHARE:.0%}), by chance "

@@ -1,4 +1,4 @@
-"""What feeders read of nodes: values of attributes, process groups, ends of messages."""
+"""Values of nodes that feeders read: values of attributes, process groups, ends of messages."""
 
 from __future__ import annotations
 

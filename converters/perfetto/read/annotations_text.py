@@ -44,6 +44,7 @@ KERNEL_COUNTERS = 2
 REALS, UNREADABLE, ENTRIES, TYPED = range(4)
 """Counts: decimal numbers, annotations that cannot be read, entries, and fields of events that are
 arguments of Chrome's own types (or the time that threads ran)."""
+# Field numbers of TrackEvent in track_event.proto.
 _FIELDS_READ = (1, 3, 4, 6, 9, 10, 11, 12, 16, 22, 23, 30, 31, 36, 42, 44, 45, 46, 47, 48, 52, 53)
 _IS_READ = np.isin(np.arange(64), _FIELDS_READ)
 """Fields of track events that are read."""
@@ -56,6 +57,7 @@ CPU = -2
 """Number of an agent that is a processor."""
 MAX_DEPTH = 64
 """Levels of nesting that are read. Chosen: far more than producers write; deeper values are null."""
+# Fields of DebugAnnotation in debug_annotation.proto.
 _NONE, _BOOL, _UINT, _INT, _REAL, _STRING, _POINTER, _NESTED = 0, 2, 3, 4, 5, 6, 7, 8
 _JSON, _DICT, _LIST, _PROTO, _STRING_IID, _OLD_DICT, _OLD_LIST = 9, 11, 12, 14, 17, 40, 41
 
@@ -113,6 +115,7 @@ def index_of_text(buffer: Bytes, at: int, length: int, texts: TextSet) -> int:
     return -1
 
 
+# Leaves blanks for a decimal number, which Python writes afterwards: shortest digits are no loop's work.
 @jit
 def _write_real(out: Bytes, i: int, value: float, reals: Reals, count: Array) -> int:
     k = count[REALS]

@@ -52,6 +52,7 @@ def decimal(out: Bytes, i: int, value: np.uint64, negative: bool) -> int:  # noq
     return i + size
 
 
+# Writes the digits from the highest on, as they stand in the text.
 @jit
 def _hex(out: Bytes, i: int, value: np.uint64, digits: int) -> int:
     for k in range(digits - 1, -1, -1):

@@ -30,6 +30,7 @@ _SEQUENCE_ID = tag(10, VARINT)
 _TRACK_EVENT = tag(11, LENGTH)
 _SEQUENCE_FLAGS = tag(13, VARINT)
 _NEEDS_STATE = 2
+"""SEQ_NEEDS_INCREMENTAL_STATE of TracePacket's flags."""
 
 _CATEGORY_IID = tag(3, VARINT)
 _ANNOTATION = tag(4, LENGTH)
@@ -39,6 +40,7 @@ _TRACK_UUID = tag(11, VARINT)
 _DOUBLE_COUNTER = tag(44, FIXED64)
 _FLOW_ID = tag(47, FIXED64)
 _BEGIN, _END, _COUNTER = 1, 2, 4
+"""TYPE_SLICE_BEGIN, TYPE_SLICE_END and TYPE_COUNTER of TrackEvent."""
 
 _A_NAME_IID = tag(1, VARINT)
 _A_BOOL = tag(2, VARINT)
@@ -62,6 +64,7 @@ _COLUMN_MAX = 40
 """Bytes of a column's value, at most: tags, a length and two varints, rounded up."""
 _CLOSING_MAX = 512 * _PACKET_MAX
 """Bytes of the ENDs of all slices that can be open on a track."""
+# Characters by their codes.
 _COMMA, _MINUS, _QUOTE = 44, 45, 34
 _TRUE, _FALSE, _NULL = 116, 102, 110
 _IN_INTEGER = json_text.byte_table(b".eE", but=True)

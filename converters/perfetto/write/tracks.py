@@ -233,7 +233,7 @@ class TrackAllocator:
 
     @cached_property
     def _ranks(self) -> dict[int, Rank]:
-        """What is known of each rank."""
+        """Known properties of each rank."""
         return {r.rank: r for r in self.trace.meta.ranks}
 
     @cached_property

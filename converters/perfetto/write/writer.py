@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     _SliceData = tuple[encode.Arguments, encode.Columns, encode.Lists, TextTable, TextTable]
 
 _DERIVED_IID = 255
+"""Number of the category of derived slices: beyond those of all kinds."""
 
 OUTSIDE_WINDOW = Fault.info(
     "samples-outside-window",

@@ -38,6 +38,7 @@ LONE_END = Fault.loss_of_events(
     "range-end-alone", "Records that end a roctx range without a begin were left out."
 )
 OPEN = Fault.loss("range-not-ended", "roctx ranges without an end became instants.")
+# Codes of roctx records in the file.
 _PUSH, _POP, _START, _STOP = 1, 2, 3, 4
 
 UNREADABLE = Fault.loss_of_events(

@@ -42,7 +42,7 @@ def trace(folder: Path, ranks: dict[int, list[Call]], groups: dict[str, list[lis
 
 
 def counted(of: ci.Trace, chosen: list[int] | None = None) -> tuple[float | None, float | None]:
-    result = batches.of(of, of.ranks if chosen is None else chosen, [3])
+    result = batches.step_batches(of, of.ranks if chosen is None else chosen, [3])
     return result.tokens[3], result.samples[3]
 
 
@@ -119,7 +119,7 @@ def test_ranks_that_see_the_same_count_once(
     tmp_path: Path, groups, copies, tokens, samples
 ) -> None:
     actual = trace(tmp_path, dict.fromkeys(EIGHT, EACH), groups)
-    assert len(replicas.of(actual).replicas) == copies
+    assert len(replicas.job_layout(actual).replicas) == copies
     assert counted(actual) == (tokens, samples)
 
 
@@ -139,7 +139,7 @@ def test_stages_of_a_pipeline_are_one_copy(tmp_path: Path) -> None:
 
 def test_some_ranks_of_a_job_alone(tmp_path: Path) -> None:
     actual = trace(tmp_path, {1: EACH}, {"mesh_tp": [[0, 1, 2, 3]], "default_pg": [EIGHT]}, world=8)
-    counts = batches.of(actual, [1], [3])
+    counts = batches.step_batches(actual, [1], [3])
     assert counts.tokens[3] == 64  # a quarter of the tokens that four ranks work on together
     assert counts.share == 1 / 8
     assert counts.layout is not None
@@ -156,6 +156,6 @@ def test_any_group_and_any_size(tmp_path: Path) -> None:
     """Odd descriptions and members tell nothing, and break nothing."""
     groups = {"": [[]], "tp": [[0], [0, 99]], "ünï_tp!": [[0, 1]], "model": [[0, 0]]}
     actual = trace(tmp_path, {0: EACH, 1: EACH}, groups)
-    layout = replicas.of(actual)
+    layout = replicas.job_layout(actual)
     assert layout.world == 3
     assert [copy.ranks for copy in layout.replicas] == [(0, 99), (1,)]
