@@ -121,7 +121,7 @@ def excursions(  # noqa: PLR0913 # what all analyses have, and the limit
             f"above={above:g}: it is a factor of the limit, {_MAX_FACTOR:g} at most",
             hint=f"limit_w={above:g} would be a limit in watts",
         )
-    all_gpus = gpu_places.of(trace, (POWER,), steps=steps, ranks=ranks, window=window)
+    all_gpus = gpu_places.find_places(trace, (POWER,), steps=steps, ranks=ranks, window=window)
     parts, without_limit = power_excursions.gpu_windows(
         trace, all_gpus, limit_w=limit_w, above=above, gpus=gpus
     )

@@ -113,7 +113,7 @@ def imbalance(
     gaps.check_choice("by", by, _BY)
     if gpus_per_node < 0:
         raise UsageError(f"gpus_per_node={gpus_per_node}: it must be a number from 0 on")
-    all_gpus = gpu_places.of(
+    all_gpus = gpu_places.find_places(
         trace, gpu_means.asked(edge=True), steps=steps, ranks=ranks, window=window
     )
     compared_gpus = [p for p in all_gpus if p.gpu.ranks] or all_gpus

@@ -202,7 +202,7 @@ def _all_runs(
 ) -> list[_SweepRun]:
     """Figures of all runs, under distinct names."""
     try:
-        figures = run_figures.run_figures(trace, *options)
+        figures = run_figures.figures_of_run(trace, *options)
     except UsageError:
         if trace.nodes.num_rows:
             raise
@@ -223,7 +223,7 @@ def _read_figures(run: Run, options: tuple[str, str, int, int]) -> tuple[str, Fi
     try:
         trace = run.read()
         path = path or _folder(trace)
-        return path, run_figures.run_figures(trace, *options)
+        return path, run_figures.figures_of_run(trace, *options)
     except LossError:
         raise
     except ChopperError as error:

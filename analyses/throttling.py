@@ -254,7 +254,7 @@ def _figures(
     window = np.zeros(plan.cells, np.int64)
     pieces = []
     for place, samples in parts:
-        spans = plan.of(place, int(samples.ts[0]), int(samples.ts[-1]))
+        spans = plan.averaging_windows(place, int(samples.ts[0]), int(samples.ts[-1]))
         window += spans.length(plan.cells)
         pieces.append(series_figures.pieces(samples, spans, is_ended=is_ended))
     return series_figures.figures(pieces, plan.cells, has_medians=False), window

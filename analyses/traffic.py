@@ -137,7 +137,7 @@ def _add_rows(rows: Rows, plan: Plan, group: Sequence[LinkTraffic]) -> None:
     peak = np.full(n, np.nan)
     for one in group:
         ts = one.flow.rates.ts
-        spans = plan.of(one.series.place, int(ts[0]), int(ts[-1]))
+        spans = plan.averaging_windows(one.series.place, int(ts[0]), int(ts[-1]))
         figures = _figures(one, spans, n)
         known = figures.covered > 0
         total["bytes"] += figures.area * 1e-9
@@ -202,7 +202,7 @@ def _summary(best: Sequence[LinkTraffic], plan: Plan) -> dict[str, Any]:
     wraps = resets = 0
     for one in best:
         ts = one.flow.rates.ts
-        spans = plan.of(one.series.place, int(ts[0]), int(ts[-1]))
+        spans = plan.averaging_windows(one.series.place, int(ts[0]), int(ts[-1]))
         figures = _figures(one, spans, plan.cells)
         if figures.covered.any():
             name = f"{one.way.link.link.lower()}_{one.way.direction}_bytes"

@@ -47,7 +47,7 @@ def over_time(trace: Trace, bins: int = _BINS) -> pd.DataFrame:
     import pandas as pd
 
     quantities = [quantity for quantity, _ in _QUANTITIES.values()]
-    all_places = [place for place in places.gpu_places(trace, quantities) if place.gpu.sources]
+    all_places = [place for place in places.find_places(trace, quantities) if place.gpu.sources]
     empty = pd.DataFrame(columns=["GPU", "from", "to", *_QUANTITIES])
     if not all_places:
         return empty

@@ -69,7 +69,7 @@ class Place:
         return f"rank {self.rank}" if self.gpu.ranks else f"GPU {self.device}"
 
 
-def gpu_places(  # a trace, what to look for, and what all analyses have
+def find_places(  # a trace, what to look for, and what all analyses have
     trace: Trace,
     quantities: Sequence[Quantity],
     *,

@@ -109,7 +109,7 @@ def known_w(trace: Trace, gpus: Sequence[Gpu]) -> list[float]:
     gpus
         GPUs of `telemetry.gpus.gpus` for power and clock.
     """
-    places = {(p.gpu.rank, p.gpu.device): p for p in gpu_places.of(trace, (POWER, GFXCLK))}
+    places = {(p.gpu.rank, p.gpu.device): p for p in gpu_places.find_places(trace, (POWER, GFXCLK))}
     by_telemetry = _limit_samples(trace)
     limits = []
     for gpu in gpus:

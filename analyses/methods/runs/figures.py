@@ -95,7 +95,7 @@ class Figures:
         return PARTIAL if self.reasons else WHOLE
 
 
-def run_figures(
+def figures_of_run(
     trace: Trace, steps: str = "", ranks: str = "", tokens: int = 0, samples: int = 0
 ) -> Figures:
     """Return the figures of a run.
