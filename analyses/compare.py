@@ -12,7 +12,7 @@ import pyarrow as pa
 from chopper_interop.analyses.methods import distributions
 from chopper_interop.analyses.methods.activity import grouping, selected_work, windows
 from chopper_interop.arrays import arrow, gather, intervals, name_stems, statistics
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind

@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind

@@ -15,7 +15,7 @@ from chopper_interop.analyses.methods.fleet.compared_job import (
     PERSISTENT_SHARE,
     ComparedJob,
 )
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK

@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.activity import host_waits, round_trips, w
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.arrays import gather, intervals
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing.model import timing_of

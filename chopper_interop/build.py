@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow, nest
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import NESTING
 from chopper_interop.schemas.meta import Meta

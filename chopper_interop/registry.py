@@ -47,10 +47,13 @@ class Converter:
     suffixes
         Endings of file names that choose it as output; "/" for folders without another ending.
     sniff
-        ``(head) -> bool``: True if a file that begins with these bytes (unpacked, at most
+        ``(head) -> bool``, or the ``match`` of a pattern: true if a file that begins with these bytes (unpacked, at most
         `inputs.HEAD`) is of this format. Must be quick, import no reader and never raise.
     json
         True if its files are JSON, False if they are not; `sniff` is then not called for others.
+    json_words
+        Texts of which each of its files that is JSON has one among its first bytes; `sniff` is not called
+        for JSON without.
     confirms
         ``(path, head) -> bool``: True if a file is of this format, for formats that first bytes do
         not always identify, such as databases. Called for files that `sniff` accepts and for those
@@ -86,8 +89,9 @@ class Converter:
     description: str
     versions: str = ""
     suffixes: tuple[str, ...] = ()
-    sniff: Callable[[bytes], bool] | None = None
+    sniff: Callable[[bytes], object] | None = None
     json: bool | None = None
+    json_words: tuple[bytes, ...] = ()
     confirms: Callable[[Path, bytes], bool] | None = None
     group: Callable[[list[Path]], list[list[Path]]] | None = None
     read: Callable[..., Any] | str | None = None
@@ -226,7 +230,10 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
         A converter raises, which none may.
     """
     known = [c for c in converters().values() if isinstance(c, Converter)]
-    possible = [c for c in known if c.json in (None, is_json(head))]
+    is_object = is_json(head)
+    possible = [c for c in known if c.json in (None, is_object)]
+    if is_object:
+        possible = [c for c in possible if not c.json_words or any(w in head for w in c.json_words)]
     accepted = False
     # formats that are only recognised are asked about what none of those that are read takes
     for group in ([c for c in possible if c.read], [c for c in possible if not c.read]):
@@ -251,7 +258,7 @@ def _confirms(converter: Converter, path: Path | None, head: bytes) -> bool:
     return _accepts(converter, converter.confirms, path, head)
 
 
-def _accepts(converter: Converter, function: Callable[..., bool], *arguments: Any) -> bool:
+def _accepts(converter: Converter, function: Callable[..., object], *arguments: Any) -> bool:
     try:
         return bool(function(*arguments))
     except (Exception, SystemExit) as error:

@@ -22,7 +22,7 @@ BOUNDED = frozenset({
     "chopper_interop.analyses.methods.changes.verbs._CHANGE_PATTERN",  # the user's own text
     "chopper_interop.converters.rocm.file_names._V3_FILE",  # names of files: 255 bytes at most
     "chopper_interop.converters.zeus.charllm_metrics._GPU_NAME",  # the same
-    "chopper_interop.edges.collective_names._LOOKS_LIKE",  # `own_name`: 256 characters at most
+    "chopper_interop.edges.communication._LOOKS_LIKE",  # `own_name`: 256 characters at most
 })  # fmt: skip
 """Patterns that are slow on long texts, and meet short ones only."""
 QUICK_S = 1e-3

@@ -18,15 +18,18 @@ from chopper_interop.arrays import arrow
 from chopper_interop.arrays.compiled import jit, jit_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from chopper_interop.arrays.types import Array
+
 
 _SLOTS_PER_ROW = 4
 """Distinct rows are found with a table of at most so many slots a row, else with hashes. Chosen:
 more would take memory that is hardly filled, fewer would hash what a table does faster."""
 _MIN_SLOTS = 1024
 """A table so small is worth it for any number of rows (chosen: 8 KiB)."""
+_BYTES = 256
+"""Values of a column of kinds, for which a table is the quickest test."""
 
 
 def distinct(*columns: Array) -> tuple[Array, Array]:
@@ -273,3 +276,26 @@ def nearest_ancestor(node: Array, parent: Array, wanted: Array) -> Array:
         if not climbs.any():
             return node
         node[climbs] = parent[node[climbs]]
+
+
+def is_any(values: Array, members: Iterable[int]) -> Array:
+    """Mark the values that are one of `members`, such as kinds of nodes in ``GPU_WORK``.
+
+    Parameters
+    ----------
+    values
+        Numbers, of any shape.
+    members
+        Numbers or members of an `IntEnum`.
+
+    Returns
+    -------
+    Array
+        Truth values, of the shape of `values`.
+    """
+    numbers = [int(member) for member in members]
+    if values.dtype != np.uint8:
+        return np.isin(values, numbers)
+    is_member = np.zeros(_BYTES, np.bool_)
+    is_member[[number for number in numbers if 0 <= number < _BYTES]] = True
+    return is_member[values]

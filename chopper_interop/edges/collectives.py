@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.edges.collective_names import collective_of_kernel
 from chopper_interop.edges.collective_order import (
     UNMATCHED,
     RankSequence,
     match_by_order,
     match_messages,
 )
+from chopper_interop.edges.communication import collective_of_kernel
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind

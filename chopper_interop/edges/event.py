@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.edges.ordering_calls import OrderingCalls
     from chopper_interop.edges.queues import Queues
-    from chopper_interop.edges.recorded_waits import RecordedWaits
+    from chopper_interop.edges.sync import RecordedWaits
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 

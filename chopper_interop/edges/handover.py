@@ -13,7 +13,7 @@ import numpy as np
 
 from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.names import Role

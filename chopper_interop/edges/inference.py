@@ -2,7 +2,7 @@
 
 They join the members of a collective, GPU work across streams, GPU work and the host calls that
 waited for it, and host threads. What orders GPU work shows in runtime calls, in waits that some
-profilers record, and in times. The modules `collectives`, `event`, `sync`, `full_queue` and `handover` find them; here they are put together, and edges that contradict the times
+profilers record, and in times. The modules `collectives`, `event`, `sync`, `queues` and `handover` find them; here they are put together, and edges that contradict the times
 are left out.
 """
 
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.collectives import add_collective_edges
 from chopper_interop.edges.event import event_edges
-from chopper_interop.edges.full_queue import full_queue_edges
 from chopper_interop.edges.handover import handover_edges
 from chopper_interop.edges.ordering_calls import (
     NO_HANDLE,
@@ -23,9 +22,8 @@ from chopper_interop.edges.ordering_calls import (
     node_roles,
     read_ordering_calls,
 )
-from chopper_interop.edges.queues import build_queues
-from chopper_interop.edges.recorded_waits import read_recorded_waits
-from chopper_interop.edges.sync import sync_edges
+from chopper_interop.edges.queues import build_queues, full_queue_edges
+from chopper_interop.edges.sync import read_recorded_waits, sync_edges
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind

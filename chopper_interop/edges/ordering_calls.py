@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.names import ROLES, Role
 

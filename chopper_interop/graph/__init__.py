@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.graph.chains import (
     is_within,

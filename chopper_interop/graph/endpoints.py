@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, GPU_WORK, EdgeKind, Endpoint
 
 if TYPE_CHECKING:

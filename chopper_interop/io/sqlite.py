@@ -10,6 +10,9 @@ Of a damaged file, rows are read one by one, from both ends of a table up to the
 
 A database may be hostile: it is opened to be read alone, no statement of its schema runs (views, triggers, virtual
 tables and generated columns are not read), and rows and texts can't be many times the file.
+
+A page that several others refer to is read once for each way that leads to it. SQLite does not notice: a file of
+some kilobytes may hold a table whose rows never end. That is why tables are checked for being trees.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ from urllib.parse import quote
 
 from chopper_interop.arrays import arrow
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite_files, sqlite_pages
+from chopper_interop.io import sqlite_files
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from types import TracebackType
+    from typing import IO
 
     import pyarrow as pa
     from typing_extensions import Self
@@ -72,6 +76,14 @@ _PRAGMAS = (
     "PRAGMA trusted_schema=OFF",
 )
 _HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
+_HEADER = 100
+"""Bytes of the file's header, before the first page's own."""
+_INTERIOR_TABLE = 5
+"""Type of a page that refers to others with rows of a table."""
+_DEPTH = 20
+"""Levels of pages beyond which SQLite takes a table for damaged."""
+_DAMAGE = 2
+"""Visits to each page, on average, that are taken for damage of pages: what can be read of them is."""
 
 
 class Database:
@@ -215,7 +227,7 @@ class Database:
 
     def _refuse_endless(self, plain: Path, roots: Iterable[int]) -> None:
         """Raise `ReadError` if rows of tables have no end."""
-        if sqlite_pages.never_ends(plain, roots):
+        if never_ends(plain, roots):
             raise ReadError("pages of its tables repeat without an end", path=self.path, hint=_HINT)
 
     def _roots(self) -> dict[str, int]:
@@ -432,3 +444,62 @@ def type_row(columns: Mapping[str, str]) -> str:
     """Return SQL of one row whose cells have the types of the columns."""
     cells = (f"{_SEED[kind]} AS {quote_name(name)}" for name, kind in columns.items())
     return f"SELECT {', '.join(cells)}"
+
+
+def never_ends(path: Path, roots: Iterable[int]) -> bool:
+    """Return True if reading all rows of some tables visits the pages of the file several times.
+
+    Parameters
+    ----------
+    path
+        A plain database.
+    roots
+        First pages of its tables, from 1 on.
+    """
+    with path.open("rb", buffering=0) as file:
+        stated = int.from_bytes(_read(file, 2, 16), "big")
+        size = os.fstat(file.fileno()).st_size
+        tree = _Pages(file, 1 << 16 if stated == 1 else stated, size)
+        return any(tree.visits(root, 0) > _DAMAGE * tree.count for root in roots)
+
+
+def _read(file: IO[bytes], count: int, at: int) -> bytes:
+    file.seek(at)
+    return file.read(count)
+
+
+class _Pages:
+    """Pages of an open file, and how many pages are visited below each."""
+
+    def __init__(self, file: IO[bytes], page_bytes: int, size: int) -> None:
+        self._file = file
+        self._page_bytes = page_bytes
+        self.count = size // max(page_bytes, 1)
+        self._visits: dict[tuple[int, int], int] = {}
+        self._path: set[int] = set()
+
+    def visits(self, page: int, depth: int) -> int:
+        """Pages that are visited to read all rows below a page, which is at a depth."""
+        if page in self._path or depth > _DEPTH:
+            return 0  # SQLite ends with an error where a circle is too deep
+        at = page, depth  # what is below is counted up to a depth
+        if at not in self._visits:
+            self._path.add(page)
+            self._visits[at] = 1 + sum(self.visits(below, depth + 1) for below in self._below(page))
+            self._path.remove(page)
+        return self._visits[at]
+
+    def _below(self, page: int) -> Iterator[int]:
+        """Pages that a page refers to."""
+        if not 0 < page <= self.count:
+            return
+        start = (page - 1) * self._page_bytes
+        at = _HEADER if page == 1 else 0
+        if _read(self._file, 1, start + at) != bytes([_INTERIOR_TABLE]):
+            return
+        data = _read(self._file, self._page_bytes, start)
+        cells = int.from_bytes(data[at + 3 : at + 5], "big")
+        yield int.from_bytes(data[at + 8 : at + 12], "big")
+        for cell in range(at + 12, min(at + 12 + 2 * cells, len(data)), 2):
+            begin = int.from_bytes(data[cell : cell + 2], "big")
+            yield int.from_bytes(data[begin : begin + 4], "big")

@@ -11,7 +11,7 @@ import numpy as np
 
 from chopper_interop import build
 from chopper_interop.arrays import arrow, nest
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import collectives
 from chopper_interop.errors import AmbiguousRunError, UsageError
 from chopper_interop.issues import Fault, IssueLog

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks.line import resolution_ns
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import processes

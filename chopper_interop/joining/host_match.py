@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import sequences
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.io import json_events
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind

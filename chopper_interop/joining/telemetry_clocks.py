@@ -9,7 +9,7 @@ from chopper_interop.annotate.telemetry.energy import energy_drawn
 from chopper_interop.annotate.telemetry.quantity_series import WITHIN_WINDOWS
 from chopper_interop.annotate.telemetry.samples import window_samples
 from chopper_interop.arrays import arrow, intervals
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks import estimate as clock_estimate
 from chopper_interop.clocks import relations, time_zones
 from chopper_interop.clocks import rules as clock_rules

@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.annotate.work import kernel_categories
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
 from chopper_interop.plots.tables import frame_of

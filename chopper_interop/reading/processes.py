@@ -1,22 +1,29 @@
-"""An executor of processes, each of which may die without harm to the others."""
+"""An executor of processes, each of which may die without harm to the others.
+
+A result is handed over by a file: columns are mapped, neither sent nor copied.
+"""
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
+import pickle
 import signal
 import tempfile
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.reading import handover
-
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
+
+_ALIGNMENT = 64
+"""Bytes to which columns are aligned, as Arrow recommends."""
 
 
 class Processes(Executor):
@@ -60,7 +67,7 @@ class Processes(Executor):
     def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         place = self._idle.get()
         try:
-            stored = place.call(handover.store, Path(self._folder.name), function, *arguments)
+            stored = place.call(store, Path(self._folder.name), function, *arguments)
         finally:
             self._idle.put(place)
         return stored.load()
@@ -109,3 +116,51 @@ class _Process:
 def _ignore_interrupts() -> None:
     """Leave Ctrl-C, which reaches all processes of a terminal, to the one that waits for the results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A result whose buffers lie in a file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    places
+        Start and end of each buffer in it.
+    content
+        Everything else, pickled.
+    """
+
+    path: Path
+    places: tuple[tuple[int, int], ...]
+    content: bytes
+
+    def load(self) -> Any:
+        """Return the result, whose buffers are pages of the file, and remove the name of the file.
+
+        Pages that are written to are copied. Those that are not can be dropped when memory is short, as the
+        disk has them.
+        """
+        with self.path.open("rb") as file:
+            pages = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        with suppress(PermissionError):  # Windows keeps it until nothing is mapped
+            self.path.unlink()
+        buffers = [pages[start:stop] for start, stop in self.places]
+        return pickle.loads(self.content, buffers=buffers)  # noqa: S301 # made by `store`
+
+
+def store(folder: Path, function: Callable[..., Any], *arguments: Any) -> Stored:
+    """Call a function and store what it returns in a new file in a folder."""
+    buffers: list[pickle.PickleBuffer] = []
+    result = function(*arguments)
+    content = pickle.dumps(result, protocol=5, buffer_callback=buffers.append)
+    places = []
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        for buffer in buffers:
+            file.write(bytes(-file.tell() % _ALIGNMENT))
+            start = file.tell()
+            file.write(buffer.raw())
+            places.append((start, file.tell()))
+        file.write(bytes(1))  # an empty file cannot be mapped
+    return Stored(Path(file.name), tuple(places), content)

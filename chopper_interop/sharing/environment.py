@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.sharing import texts
-from chopper_interop.sharing.argument_texts import Changes, change_arguments
+from chopper_interop.sharing.texts import Changes, change_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,21 +3,46 @@
 Each text has a place: ``nodes.name``, ``lanes.name``, ``args`` and ``args.key`` in arguments, and in the
 metadata class and field (``Rank.host``), keys and values of mappings as ``Meta.facts.key`` and
 ``Meta.facts``. Columns and fields are recognised by their type, so that none that is added later is missed.
+
+In arguments texts are recognised and replaced without parsing every object. A compiled loop lists the
+strings; each distinct one is decoded, changed and encoded once, and the objects in which something
+changed are put together from pieces of the old and the new text::
+
+    {"file": "/home/a/x.py", "n": 3}
+    ^piece   ^edit         ^piece
 """
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow
+from chopper_interop import arguments
+from chopper_interop.arguments import ArgumentRanges
+from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.io import json_text
 from chopper_interop.schemas import hub
+from chopper_interop.trace import Text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.trace import Trace
+
+KEY, VALUE, LEFT_OUT = range(3)
+"""What a range is: a key, a string, or the value of a key that is left out."""
+_SLASH, _BACKSLASH = ord("/"), ord("\\")
+_JOINS = tuple(b"_- ")
+"""Between the words of a key."""
+_EMPTY = b'""'
+_TO_LOWER = ord("a") - ord("A")
 
 
 class Change(Protocol):
@@ -74,3 +99,263 @@ def change_meta(value: Any, change: Change, place: str = "Meta") -> Any:
         new = {n: change_meta(getattr(value, n), change, f"{kind}.{n}") for n in names}
         return replace(value, **new)
     return value
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes to the strings of arguments.
+
+    Parameters
+    ----------
+    value
+        Makes the new text of a string.
+    key
+        Makes the new text of a key; None leaves keys as they are.
+    left_out
+        Keys whose values are replaced by an empty text, in lower case, their words joined.
+    only_paths
+        True if `value` changes only strings with a slash or backslash, so that others are not decoded.
+    """
+
+    value: Callable[[str], str]
+    key: Callable[[str], str] | None = None
+    left_out: tuple[str, ...] = ()
+    only_paths: bool = False
+
+
+class _Objects(NamedTuple):
+    """The arguments of all nodes: offset and length of each object, and the object of each node."""
+
+    at: Array
+    length: Array
+    of_node: Array | slice
+
+
+class _Places(NamedTuple):
+    """Ranges in the text that may change: object, offset, length and what each is."""
+
+    row: Array
+    at: Array
+    length: Array
+    what: Array
+
+
+class _LeftOut(NamedTuple):
+    """Keys whose values are left out: their letters, where each ends, and their outer letters.
+
+    `outer` says of each pair of a first and a last letter, of any case, if a key has them.
+    """
+
+    text: Bytes
+    ends: Array
+    outer: Array
+
+    @classmethod
+    def of(cls, keys: tuple[str, ...]) -> _LeftOut:
+        """Return the table of some keys."""
+        text = np.frombuffer("".join(keys).encode(), np.uint8).copy()
+        outer = np.zeros((256, 256), np.bool_)
+        for key in keys:
+            for first, last in product((key[0], key[0].upper()), (key[-1], key[-1].upper())):
+                outer[ord(first), ord(last)] = True
+        return cls(text, np.cumsum([len(key) for key in keys], dtype=np.int64), outer)
+
+
+def change_arguments(trace: Trace, changes: Changes) -> tuple[Trace, int]:
+    """Change the texts of all arguments.
+
+    Objects that are no JSON are left out as a whole, as nobody can say what is in them.
+
+    Returns
+    -------
+    trace, count
+        The trace, and how many keys, values and objects were changed.
+    """
+    objects = _objects(trace)
+    places, damaged = _find(trace.text, objects, changes)
+    edits, code, new = _edits(trace.text, places, changes)
+    count = len(edits.row) + int(damaged.sum())
+    if not count:
+        return trace, 0
+    text, at, length = _rebuilt(trace.text, objects, edits, code, new)
+    length[damaged] = 0
+    nodes = arrow.replace_column(trace.nodes, "args_at", at[objects.of_node])
+    nodes = arrow.replace_column(nodes, "args_len", length.astype(np.int32)[objects.of_node])
+    return replace(trace, nodes=nodes, text=text), count
+
+
+def _objects(trace: Trace) -> _Objects:
+    """List each object once: many nodes of a database may share a text."""
+    at, length = trace.array("args_at"), trace.array("args_len").astype(np.int64)
+    if int(length.sum()) <= int(trace.text.starts[-1]):  # not worth the sorting
+        return _Objects(at.copy(), length, slice(None))
+    first, code = gather.distinct(at, length)
+    return _Objects(at[first], length[first], code)
+
+
+def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_Places, Array]:
+    """List what may change, by object and offset, and mark objects that are no JSON."""
+    start, size = objects.at, objects.length
+    keys = _LeftOut.of(changes.left_out)
+    wanted = np.array([changes.key is not None, not changes.only_paths])
+    damaged = np.zeros(len(start), np.bool_)
+    parts = [_Places(*(np.empty(0, np.int64) for _ in _Places._fields))]
+    for rows, buffer, begin in arguments.rows_by_buffer(text, start, size):
+        at, length = start[rows] - begin, size[rows]
+        none = np.empty((4, 0), np.int64)
+        count, bad = _list_texts(buffer, at, length, keys, wanted, none)
+        damaged[rows] = bad
+        if count:
+            out = np.zeros((4, count), np.int64)
+            _list_texts(buffer, at, np.where(bad, 0, length), keys, wanted, out)
+            parts.append(_Places(rows[out[0]], out[1] + begin, out[2], out[3]))
+    places = _Places(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    known = places.length > 0  # room of damaged objects stays empty
+    order = np.argsort(places.row[known], kind="stable")
+    return _Places(*(column[known][order] for column in places)), damaged
+
+
+@jit
+def _list_texts(
+    buffer: Bytes, start: Array, size: Array, keys: _LeftOut, wanted: Array, out: Array
+) -> tuple[int, Array]:
+    """Count what may change and, if `out` has room, list it; mark objects that are no JSON.
+
+    Compiled, as it visits every byte of the arguments. `wanted` says if keys, and if strings
+    without a slash are listed. Rows of `out`: index of the object, offset, length, what it is.
+    """
+    count = 0
+    damaged = np.zeros(len(start), np.bool_)
+    for row in range(len(start)):
+        i, n = start[row], start[row] + size[row]
+        while i < n:
+            if buffer[i] != json_text.QUOTE:
+                i += 1
+                continue
+            end, begin = json_text.skip_string(buffer, i, n), i
+            if end < 0:
+                damaged[row] = True
+                break
+            after, what = json_text.skip_blank(buffer, end, n), VALUE
+            if after < n and buffer[after] == json_text.COLON:
+                what = KEY
+                if wanted[KEY]:
+                    count = _note(out, count, row, begin, end, KEY)
+                if _is_left_out(buffer, begin + 1, end - 1, keys):
+                    begin, end = _value_behind(buffer, after, n)
+                    what = LEFT_OUT
+                    if end < 0:
+                        damaged[row] = True
+                        break
+            if what == LEFT_OUT or (
+                what == VALUE and (wanted[VALUE] or _has_slash(buffer, begin, end))
+            ):
+                count = _note(out, count, row, begin, end, what)
+            i = end
+    return count, damaged
+
+
+@jit_in_place
+def _note(out: Array, count: int, row: int, begin: int, end: int, what: int) -> int:
+    """Add a range to the list, if there is room; nothing is done about empty strings."""
+    if end - begin == len(_EMPTY):
+        return count
+    if count < out.shape[1]:
+        out[0, count], out[1, count], out[2, count], out[3, count] = row, begin, end - begin, what
+    return count + 1
+
+
+@jit_in_place
+def _value_behind(buffer: Bytes, colon: int, n: int) -> tuple[int, int]:
+    """Begin and end of the value behind a colon; an end below 0 if there is none."""
+    begin = json_text.skip_blank(buffer, colon + 1, n)
+    return begin, json_text.skip_value(buffer, begin, n) if begin < n else -1
+
+
+@jit_in_place
+def _has_slash(buffer: Bytes, begin: int, end: int) -> bool:
+    """True if a string can hold a path; escapes may stand for a slash."""
+    i = begin
+    while i < end and buffer[i] != _SLASH and buffer[i] != _BACKSLASH:
+        i += 1
+    return i < end
+
+
+@jit_in_place
+def _is_left_out(buffer: Bytes, begin: int, end: int, keys: _LeftOut) -> bool:
+    """True if a key is one of those, whatever its case and what joins its words."""
+    if end <= begin or not keys.outer[buffer[begin], buffer[end - 1]]:
+        return False
+    first = 0
+    for k in range(len(keys.ends)):
+        i, j = begin, first
+        while i < end:
+            c = buffer[i]
+            if c not in _JOINS:
+                if j == keys.ends[k] or (c != keys.text[j] and c + _TO_LOWER != keys.text[j]):
+                    break
+                j += 1
+            i += 1
+        if i == end and j == keys.ends[k]:
+            return True
+        first = keys.ends[k]
+    return False
+
+
+def _edits(text: Text, places: _Places, changes: Changes) -> tuple[_Places, Array, list[bytes]]:
+    """Keep what really changes; with the index of each one's new text, and the new texts."""
+    new: list[bytes] = [_EMPTY]
+    code = np.where(places.what == LEFT_OUT, 0, -1)
+    for what, change in ((KEY, changes.key), (VALUE, changes.value)):
+        chosen = np.flatnonzero(places.what == what)
+        if change is None or not chosen.size:
+            continue
+        ranges = ArgumentRanges(places.at[chosen], places.length[chosen])
+        of_range, texts = arguments.values_at(text, ranges)
+        changed = [_changed(old, change) for old in texts]
+        number = np.array([*(-1 if t is None else k for k, t in enumerate(changed)), -1])
+        number = np.where(number >= 0, number + len(new), -1)
+        code[chosen] = np.where(of_range >= 0, number[of_range], 0)  # no valid text: left out
+        new += [text or b"" for text in changed]
+    keep = code >= 0
+    return _Places(*(column[keep] for column in places)), code[keep], new
+
+
+def _changed(old: Any, change: Callable[[str], str]) -> bytes | None:
+    """Encode the new text of a string; None if it stays."""
+    text = change(old)
+    return None if text == old else msgspec.json.encode(text)
+
+
+def _rebuilt(
+    old: Text, objects: _Objects, edits: _Places, code: Array, new: list[bytes]
+) -> tuple[Text, Array, Array]:
+    """Put the objects with edits together, in a buffer of their own.
+
+    Returns
+    -------
+    text, at, length
+        The text, and the offset and length of all objects in it.
+    """
+    start, size = objects.at.copy(), objects.length.copy()
+    base = int(old.starts[-1])
+    sizes = np.array([len(text) for text in new], np.int64)
+    places = base + np.cumsum(sizes) - sizes
+    first = np.append(True, edits.row[1:] != edits.row[:-1])[: len(edits.row)]
+    rows, number = edits.row[first], np.cumsum(first) - 1
+    # of each edit the old text before it and the new one, and behind the last of an object the rest
+    before = 2 * np.arange(len(edits.row)) + number
+    at = np.empty(2 * len(edits.row) + len(rows), np.int64)
+    length = np.empty_like(at)
+    end = edits.at + edits.length
+    at[before] = np.where(first, start[edits.row], np.append(0, end)[: len(end)])
+    length[before] = edits.at - at[before]
+    at[before + 1], length[before + 1] = places[code], sizes[code]
+    last = np.append(first[1:], True)[: len(edits.row)]
+    at[before[last] + 2] = end[last]
+    length[before[last] + 2] = start[rows] + size[rows] - end[last]
+    pieces = Text((*old.buffers, np.frombuffer(b"".join(new), np.uint8).copy()))
+    out = gather.concatenate_ranges(pieces.buffers, pieces.starts, at, length)
+    size[rows] += gather.group_sums(number, sizes[code] - edits.length, len(rows))
+    start[rows] = base + np.cumsum(size[rows]) - size[rows]
+    return Text((*old.buffers, out)), start, size

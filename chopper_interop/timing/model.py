@@ -66,7 +66,7 @@ import numpy as np
 
 from chopper_interop import graph
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.collectives import SYNCHRONIZING
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import (

@@ -11,6 +11,7 @@ AMD_SMI = Converter(
     versions="5.7.1 to 7.x, with and without -w",
     suffixes=(".csv", ".json"),
     sniff=sniff.is_samples,
+    json_words=sniff.JSON_WORDS,
     read="chopper_interop.converters.amd_smi.samples:read",
     carries="power, clocks of every XCD, temperatures, activity of engines, memory, energy, PCIe, "
     "ECC, throttling as shares of time, memory of processes (monitor -q); every other number under "
@@ -23,6 +24,7 @@ AMD_SMI_TEXT = Converter(
     versions="5.7.1 to 7.x, with and without -w",
     suffixes=(".txt",),
     sniff=sniff.is_text,
+    json=False,
     read="chopper_interop.converters.amd_smi.samples:read_text",
     carries="the same as amd-smi",
 )
@@ -32,6 +34,7 @@ AMD_SMI_STATIC = Converter(
     description="what amd-smi prints once: static, list, topology, xgmi, process, partition",
     versions="5.7.1 to 7.x; CSV, JSON and human-readable form",
     sniff=sniff.is_static,
+    json_words=sniff.JSON_WORDS,
     read="chopper_interop.converters.amd_smi.static:read",
     carries="GPUs with all their names; power cap, clock levels, compute units, memory, versions, "
     "partitions as facts; traffic of xGMI and memory of processes where the time is known",
@@ -41,6 +44,7 @@ AMD_SMI_MESSAGES = Converter(
     name="amd-smi-messages",
     description="amd-smi output without values",
     sniff=sniff.is_without_values,
+    json_words=sniff.JSON_WORDS,
     not_read_because="it holds an error, or amd-smi's first line alone",
 )
 
@@ -50,6 +54,7 @@ ROCM_SMI = Converter(
     versions="2.x to 7.x, once or out of a loop",
     suffixes=(".csv", ".json", ".txt"),
     sniff=sniff.is_rocm_smi,
+    json_words=sniff.ROCM_SMI_JSON_WORDS,
     read="chopper_interop.converters.amd_smi.rocm_smi_samples:read",
     carries="power, clocks, temperatures, activity, memory, energy, fans; names, addresses and "
     "limits of the cards",
@@ -72,7 +77,7 @@ RECORDING = Converter(
     description="description of a recording of chopper-record",
     versions="1",
     suffixes=(".json",),
-    sniff=sniff.is_recording,
+    sniff=sniff.RECORDING.match,
     read="chopper_interop.converters.amd_smi.recorder_facts:read",
     carries="the GPUs with all their names, how the node's clocks relate, what was not recorded",
 )

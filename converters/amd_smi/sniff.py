@@ -60,11 +60,17 @@ _STATIC = frozenset({
 _STATIC_TEXT = frozenset({"clock", "partition", "memory_partition", "fw", "firmware", "ucode"})
 """Sections of the human-readable form in addition to `_STATIC`."""
 _BDF = layout.PCI_ADDRESS
+RECORDING = re.compile(rb'\s*\{\s*"chopper_recording":')
+"""Beginning of the description of a recording."""
 _ENVELOPES = frozenset({
     "xgmi_metric", "current_partition", "memory_partition", "partition_profiles",
     "partition_resources", "topology",
 })  # fmt: skip
 """Keys around lists of GPUs in output that is not sampled."""
+JSON_WORDS = tuple(f'"{key}"'.encode() for key in ("gpu", "error", *sorted(_ENVELOPES)))
+"""Keys of which amd-smi's output as JSON has one: `Converter.json_words`."""
+ROCM_SMI_JSON_WORDS = (b'"card', b'"system"')
+"""The same of rocm-smi's."""
 _BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?([A-Z][A-Z0-9_ ]*):")
 """Start of the human-readable form with a block for each GPU, up to the first section."""
 _OTHER_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?(?:CPU|CORE|NIC|SWITCH): \d+\s+[A-Z]")
@@ -127,11 +133,6 @@ def is_rocm_smi(head: bytes) -> bool:
 def is_recorder(head: bytes) -> bool:
     """True if a file that begins so is the recorder's."""
     return recorder_lanes.is_recorder(recorder_lanes.names_of(head.partition(b"\n")[0]))
-
-
-def is_recording(head: bytes) -> bool:
-    """True if a file that begins so describes a recording."""
-    return re.match(rb"\s*\{\s*\"chopper_recording\":", head) is not None
 
 
 def output_of(head: bytes) -> Output | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.edges.collective_names import communicates
+from chopper_interop.edges.communication import communicates
 from chopper_interop.schemas.chakra import CAUSE_NAMES, NodeType
 from chopper_interop.schemas.kinds import Kind, LaneKind
 

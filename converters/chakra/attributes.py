@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra.comms import MIN_BYTES
 from chopper_interop.converters.chakra.encode import (
     BOOL_VAL,

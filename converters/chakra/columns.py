@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra.values import has_integer, integers, json_value, reals
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CommType, NodeType

@@ -17,7 +17,7 @@ import pyarrow as pa
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.kineto import events_encode as encode
 from chopper_interop.converters.kineto.json_text import json_bytes
-from chopper_interop.edges.collective_names import communicates
+from chopper_interop.edges.communication import communicates
 from chopper_interop.io import json_events
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.categories import PYTORCH, PYTORCH_CATEGORY

@@ -19,8 +19,8 @@ import numpy as np
 
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters.kineto.numbers import MAX_RANK, rank_list, whole_number
-from chopper_interop.edges.collective_names import collective_of_kernel, collective_of_name
+from chopper_interop.converters.kineto.trace_file import MAX_RANK, rank_list, whole_number
+from chopper_interop.edges.communication import collective_of_kernel, collective_of_name
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import Collective, Kind

@@ -6,7 +6,7 @@ from the operator: the call counts if an operator runs around it, else the opera
 Forward and backward operators are joined by ``fwdbwd`` arrows. Profilers of 2021 to 2023, and those
 that record shapes alone, draw none; what they would connect is in the arguments all the same, as
 ``Sequence number`` and ``Fwd thread id``, which is above 0 in the backward pass
-(`annotate.structure.backward_links`).
+(`annotate.structure.autograd`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.annotate.structure import backward_links
+from chopper_interop.annotate.structure import autograd
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.kineto.categories import LAUNCH_FLOWS, OPERATOR_FLOWS
-from chopper_interop.converters.kineto.lanes import find_lanes
+from chopper_interop.converters.kineto.ranks import find_lanes
 from chopper_interop.io import json_events
 from chopper_interop.io.json_events import HAS_TS
 from chopper_interop.issues import Fault, IssueLog
@@ -309,7 +309,7 @@ def _operator_at(
 def pairs_by_number(trace: Trace, issues: IssueLog) -> tuple[Array, Array]:
     """Rows of forward operators, and of the backward operators that belong to them."""
     sequence, thread = _sequence_and_thread(trace)
-    forward = backward_links.forward_operators(trace, sequence, thread)
+    forward = autograd.forward_operators(trace, sequence, thread)
     dst = np.flatnonzero(forward >= 0)
     dst = dst[~_is_inner(trace, sequence, thread, dst)]
     src = forward[dst]

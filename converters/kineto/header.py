@@ -14,7 +14,7 @@ import msgspec
 
 from chopper_interop.clocks import relations
 from chopper_interop.converters.kineto.json_text import json_bytes
-from chopper_interop.converters.kineto.numbers import MAX_ID, whole_number
+from chopper_interop.converters.kineto.trace_file import MAX_ID, whole_number
 from chopper_interop.gpus.devices import devices_with_work
 from chopper_interop.io.outputs import MARK
 from chopper_interop.issues import Fault

@@ -15,7 +15,7 @@ import numpy as np
 
 from chopper_interop import sanity_checks
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.kineto import (
     communication,
@@ -23,7 +23,6 @@ from chopper_interop.converters.kineto import (
     launch_checks,
     samples,
     trace_file,
-    uncategorized,
 )
 from chopper_interop.converters.kineto import (
     header as kineto_header,
@@ -36,10 +35,10 @@ from chopper_interop.converters.kineto.categories import (
     LAUNCH_FLOWS,
     ON_DEVICE,
     OPERATOR_FLOWS,
+    fill_kinds,
 )
-from chopper_interop.converters.kineto.lanes import lane_of_events
-from chopper_interop.edges.collective_names import communicates
-from chopper_interop.edges.communication import recognise
+from chopper_interop.converters.kineto.ranks import lane_of_events
+from chopper_interop.edges.communication import communicates, recognise
 from chopper_interop.io import inputs
 from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
@@ -127,7 +126,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     file = trace_file.load(path, issues)
     unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
     if unknown.size:
-        uncategorized.fill_kinds(file, unknown)
+        fill_kinds(file, unknown)
     trace_file.note_bind_ids(file, issues)
     owners = kineto_ranks.assign_ranks(file, rank, issues)
     rows = _node_rows(file, issues)

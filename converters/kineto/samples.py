@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.converters.kineto.numbers import is_id
+from chopper_interop.converters.kineto.trace_file import is_id
 from chopper_interop.io.json_events import HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 

@@ -1,4 +1,10 @@
-"""A Kineto file as columns: its events and header, pids and tids that are texts resolved."""
+"""A Kineto file as columns: its events and header, pids and tids that are texts resolved.
+
+Numbers may be anything in a file; `whole_number` and the like take those that can be true. Spans from
+events of their begin and end (``B``, ``E``) are not PyTorch's way, but other tools': in Chrome's trace
+events an end belongs to the last begin of its thread that has none yet, in time order, and where times
+are equal in that of the file.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop.arrays.members import is_any
-from chopper_interop.converters.kineto import begin_end
-from chopper_interop.converters.kineto.numbers import whole_number
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, json_events, json_text
+from chopper_interop.io.json_events import HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PYTORCH
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import numpy.typing as npt
 
     from chopper_interop.arrays.types import Array
 
@@ -59,6 +67,29 @@ costs a scan."""
 _SINCE_1970_NS = 315_360_000 * 10**9
 """Ten years: no machine has been up for longer, and no profile dates from before 1980, so times
 below it count from a boot or another base, times above it from 1970."""
+MAX_RANK = 1 << 20
+"""Beyond this a number is no rank, nor a number of ranks: ten times the largest jobs, and small
+enough to make a list of all ranks."""
+
+MAX_ID = (1 << 31) - 1
+"""Beyond this a number is no device, and no process id: the hub holds both as int32."""
+
+_WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*", re.ASCII)
+ENDS = Fault.info_of_events("event-end", "Ends of spans gave the durations of their begins.")
+NO_BEGIN = Fault.loss_of_events(
+    "end-without-begin", "Ends of spans of which no begin is in the file were left out."
+)
+NO_END = Fault.loss(
+    "begin-without-end",
+    "Begins of spans of which no end is in the file: their durations were taken as 0.",
+)
+END_ARGUMENTS = Fault.loss(
+    "end-arguments", "Arguments at ends of spans were left out; those of begins stay."
+)
+
+_SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")
+PHASES = (_BEGIN, _END)
+_EMPTY = len("{}")
 
 
 @dataclass(frozen=True)
@@ -188,8 +219,8 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
     texts = events.texts()
     _note_replaced(events.columns, texts, issues)
     labels = _resolve_ids(events.columns, texts)
-    if is_any(events.columns["ph"], begin_end.PHASES).any():
-        begin_end.close_spans(events.columns, issues)
+    if is_any(events.columns["ph"], PHASES).any():
+        close_spans(events.columns, issues)
     kinds = np.array([PYTORCH.get(t.lower(), 0) for t in texts] + [0], np.uint8)
     kind = kinds[events.columns["cat"]]
     return TraceFile(path, document.header, events, kind, texts, labels, document.left_out)
@@ -346,3 +377,79 @@ def _resolve_ids(columns: dict[str, Array], texts: list[str]) -> dict[int, str]:
             else:
                 labels[int(value)] = text
     return labels
+
+
+def whole_number(value: Any, minimum: int = 0, maximum: int = (1 << 62) - 1) -> int | None:
+    """Return an integer, also of the text of one; None if it is none or out of these bounds."""
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if minimum <= value <= maximum else None
+
+
+def rank_list(value: Any) -> tuple[int, ...] | None:
+    """Return a list of ranks; None if it is empty, no list, or holds something else."""
+    listed = value if isinstance(value, list) else []
+    ranks = [whole_number(rank, maximum=MAX_RANK) for rank in listed]
+    known = tuple(rank for rank in ranks if rank is not None)
+    return known if known and len(known) == len(ranks) else None
+
+
+def is_id(values: npt.NDArray[Any], maximum: int = MAX_ID) -> npt.NDArray[np.bool_]:
+    """Mark numbers that can be devices, process ids or, up to `MAX_RANK`, ranks; -1 is none."""
+    return np.asarray((values >= -1) & (values <= maximum))
+
+
+def close_spans(columns: dict[str, Array], issues: IssueLog) -> None:
+    """Turn begins into spans, in place; ends stay, and are counted here.
+
+    Parameters
+    ----------
+    columns
+        Columns of the events (`json_events.EVENT`).
+    issues
+        Receives the counts of ends, and of begins and ends without a partner.
+    """
+    phase = columns["ph"]
+    begin = np.flatnonzero(phase == _BEGIN)
+    end = np.flatnonzero(phase == _END)
+    both = np.flatnonzero(((phase == _BEGIN) | (phase == _END)) & (columns["has"] & HAS_TS != 0))
+    both = both[np.lexsort((both, *(columns[c][both] for c in ("ts", "tid", "pid"))))]
+    pid, tid = columns["pid"][both], columns["tid"][both]
+    starts_thread = np.ones(len(both), bool)
+    starts_thread[1:] = (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])
+    partner = _match_ends(phase[both] == _BEGIN, starts_thread)
+    opened = both[partner >= 0]
+    closed = both[partner[partner >= 0]]
+    columns["ph"][begin] = _SPAN
+    timed = begin[columns["has"][begin] & HAS_TS != 0]
+    columns["dur"][timed] = 0
+    columns["has"][timed] |= HAS_DUR
+    columns["dur"][opened] = columns["ts"][closed] - columns["ts"][opened]
+    issues.add(ENDS, len(closed))
+    issues.add(NO_BEGIN, len(end) - len(closed))
+    issues.add(NO_END, len(timed) - len(opened))
+    issues.add(END_ARGUMENTS, np.count_nonzero(columns["args_len"][closed] > _EMPTY))
+
+
+@jit
+def _match_ends(is_begin: Array, starts_thread: Array) -> Array:
+    """Row of the end of each begin; -1 for begins without one, and for ends.
+
+    A stack of the begins that are open: each end takes the topmost, each thread starts empty. Every
+    step depends on the one before, so it is a loop.
+    """
+    partner = np.full(len(is_begin), -1, np.int64)
+    stack = np.empty(len(is_begin), np.int64)
+    depth = 0
+    for row in range(len(is_begin)):
+        if starts_thread[row]:
+            depth = 0
+        if is_begin[row]:
+            stack[depth] = row
+            depth += 1
+        elif depth:
+            depth -= 1
+            partner[stack[depth]] = row
+    return partner

@@ -28,7 +28,7 @@ import numpy as np
 
 from chopper_interop import progress
 from chopper_interop.arrays import arrow
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.kineto import events_encode as encode
 from chopper_interop.converters.kineto.added_members import (
     CORRELATED,

@@ -15,14 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HEAD = re.compile(rb'\s*\{\s*"format"\s*:\s*"' + FORMAT.encode() + rb'"')
-
-
-def sniff(head: bytes) -> bool:
-    """True if a file that begins so is the ``meta.json`` of such a folder.
-
-    The tables themselves cannot be recognised by their first bytes: all Parquet files begin alike.
-    """
-    return _HEAD.match(head) is not None
+"""Beginning of the ``meta.json`` of such a folder. The tables themselves cannot be recognised by their
+first bytes: all Parquet files begin alike."""
 
 
 def group(paths: list[Path]) -> list[list[Path]]:
@@ -43,7 +37,7 @@ PARQUET = Converter(
     description="tables of a trace (folder of Parquet files)",
     versions="1; Parquet 2.6 with zstd",
     suffixes=(".parquet",),
-    sniff=sniff,
+    sniff=_HEAD.match,
     json=True,
     group=group,
     read="chopper_interop.converters.parquet.reader:read",

@@ -13,8 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from chopper_interop.converters.perfetto import chopper_metadata
-from chopper_interop.converters.perfetto.framing import packets_of_head
+from chopper_interop.converters.perfetto import chopper_metadata, packets_of_head
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto

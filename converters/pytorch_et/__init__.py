@@ -20,16 +20,11 @@ _HEAD = re.compile(
 """Beginning of a file: plain members, among them a schema's version, then the list of nodes."""
 
 
-def sniff(head: bytes) -> bool:
-    """True if a file that begins so is a host execution trace."""
-    return _HEAD.match(head) is not None
-
-
 PYTORCH_ET = Converter(
     name="pytorch-et",
     description="PyTorch host execution trace (ExecutionTraceObserver)",
     versions="schemas 1.0.1, 1.0.2-chakra.0.0.4, 1.0.3, 1.1.0, 1.1.1 (torch 1.11 to 2.9)",
-    sniff=sniff,
+    sniff=_HEAD.match,
     json=True,
     read="chopper_interop.converters.pytorch_et.reader:read",
     carries="joined to the operators of a profile of the same process: who made the data that each reads, "

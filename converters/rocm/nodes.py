@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.rocm import row_checks, tables
 from chopper_interop.converters.rocm.agents import UNKNOWN
 from chopper_interop.converters.rocm.lanes import LaneAdder, LaneKeys, lanes_of_kind
 from chopper_interop.converters.rocm.node_arguments import encode_arguments
 from chopper_interop.converters.rocm.rows import first_match
-from chopper_interop.edges.collective_names import communicates
+from chopper_interop.edges.communication import communicates
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 V3_JSON_KEY = "rocprofiler-sdk-tool"
 """The only key of rocprofv3's JSON: a list with an object for each process."""
-_V3_JSON = re.compile(rb'\s*\{\s*"' + V3_JSON_KEY.encode() + rb'"\s*:')
+V3_JSON = re.compile(rb'\s*\{\s*"' + V3_JSON_KEY.encode() + rb'"\s*:')
 _V3_TOOL = "rocprofv3"
 
 _V1_STATISTICS = frozenset({"name", "calls", "totaldurationns", "averagens", "percentage"})
@@ -64,11 +64,6 @@ def is_v3_statistics(head: bytes) -> bool:
 def is_v3_samples(head: bytes) -> bool:
     """True if a file that begins so holds samples of program counters or counters."""
     return csv_headers.is_samples(csv_headers.plain_names(csv_headers.header_names(head)))
-
-
-def is_v3_json(head: bytes) -> bool:
-    """True if a file that begins so is rocprofv3's JSON."""
-    return _V3_JSON.match(head) is not None
 
 
 def is_v1(head: bytes) -> bool:

@@ -19,7 +19,7 @@ from chopper_interop.converters.rpd import reader
 from chopper_interop.converters.rpd import tables as rpd_tables
 from chopper_interop.converters.rpd.monitor import add_monitors
 from chopper_interop.converters.rpd.ranks import ranks_of
-from chopper_interop.edges.collective_names import communicates
+from chopper_interop.edges.communication import communicates
 from chopper_interop.io.sqlite import INTEGER, REAL
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind

@@ -26,7 +26,7 @@ from programs.program import Change
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.changes import changer, verbs
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import check, host_chain, plan
 from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks import findings, jobs

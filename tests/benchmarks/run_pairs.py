@@ -21,7 +21,7 @@ import numpy as np
 import chopper_interop as ci
 from chopper_interop.annotate.counters.join_passes import match_pass
 from chopper_interop.arrays import arrow
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import match as clock_match
 from chopper_interop.errors import ChopperError

@@ -8,7 +8,7 @@ import pytest
 from kineto_files import call, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop.edges import collective_names
+from chopper_interop.edges import communication
 
 # names as profilers recorded or compilers make them, none of which is a pattern of the table
 COMMUNICATE = [
@@ -74,13 +74,13 @@ COMPUTE = [
 
 @pytest.mark.parametrize(("name", "collective"), COMMUNICATE, ids=[n[:50] for n, _ in COMMUNICATE])
 def test_kernels_of_libraries(name: str, collective: str | None) -> None:
-    assert collective_names.communicates(name)
-    assert collective_names.collective_of_kernel(name) == collective
+    assert communication.communicates(name)
+    assert communication.collective_of_kernel(name) == collective
 
 
 @pytest.mark.parametrize("name", COMPUTE)
 def test_kernels_that_compute(name: str) -> None:
-    assert not collective_names.communicates(name)
+    assert not communication.communicates(name)
 
 
 def test_a_name_of_any_length_takes_no_time() -> None:
@@ -91,8 +91,8 @@ def test_a_name_of_any_length_takes_no_time() -> None:
         "deep_ep::" * 50_000,
         "_Z" + "9deep_ep" * 50_000,
     ):
-        collective_names.communicates(text)
-        collective_names.looks_like_communication(text)
+        communication.communicates(text)
+        communication.looks_like_communication(text)
     assert time.perf_counter() - started < 2
 
 

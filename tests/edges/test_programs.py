@@ -13,8 +13,7 @@ from programs.simulation import simulate
 from shared_data import SHARED
 
 from chopper_interop import pipeline
-from chopper_interop.edges.full_queue import full_queue_edges
-from chopper_interop.edges.queues import build_queues
+from chopper_interop.edges.queues import build_queues, full_queue_edges
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite_pages, sqlite_schema
+from chopper_interop.io import sqlite, sqlite_schema
 from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
 from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import IssueLog
@@ -134,8 +134,8 @@ def test_a_table_too_deep_hides_no_endless_one(tmp_path):
             page[12 + 2 * k : 14 + 2 * k] = at.to_bytes(2, "big")
             page[at : at + 4] = child.to_bytes(4, "big")
     (tmp_path / "pages").write_bytes(b"".join(pages))
-    assert sqlite_pages.never_ends(tmp_path / "pages", [shared + 3])
-    assert sqlite_pages.never_ends(tmp_path / "pages", [2, shared + 3])
+    assert sqlite.never_ends(tmp_path / "pages", [shared + 3])
+    assert sqlite.never_ends(tmp_path / "pages", [2, shared + 3])
 
 
 @pytest.mark.parametrize("before", [0, 70_000])

@@ -12,7 +12,7 @@ from kineto_files import call, kernel, write
 import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.errors import ChopperError, InternalError, ReadError, UsageError
-from chopper_interop.reading import handover, workers
+from chopper_interop.reading import processes, workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,10 +168,10 @@ def test_dask_gives_the_same_and_a_killed_worker_costs_an_attempt(tmp_path: Path
 
 def test_a_result_is_handed_over_by_a_file(tmp_path: Path) -> None:
     expected = ci.read(job(tmp_path / "job"))
-    stored = handover.store(tmp_path, lambda: expected)
+    stored = processes.store(tmp_path, lambda: expected)
     assert_equal(stored.load(), expected)
     assert not stored.path.exists()
-    assert handover.store(tmp_path, dict).load() == {}
+    assert processes.store(tmp_path, dict).load() == {}
 
 
 ERRORS = [
@@ -182,7 +182,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_errors_of_workers_stay_what_they_are(tmp_path: Path, error: ChopperError) -> None:
-    again = handover.store(tmp_path, lambda: error).load()
+    again = processes.store(tmp_path, lambda: error).load()
     assert (type(again), str(again), again.path) == (type(error), str(error), error.path)
 
 

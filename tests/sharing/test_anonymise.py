@@ -16,8 +16,8 @@ from chopper_interop.errors import ChopperError, UsageError
 from chopper_interop.schemas import hub
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.aliases import Aliases
-from chopper_interop.sharing.argument_texts import Changes, change_arguments
 from chopper_interop.sharing.stage import Sharing
+from chopper_interop.sharing.texts import Changes, change_arguments
 from chopper_interop.testing.equality import assert_trace_equal
 
 CANARY = "zeppelin"

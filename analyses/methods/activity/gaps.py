@@ -10,7 +10,7 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError, OptionError, similar
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 

@@ -10,7 +10,7 @@ import numpy as np
 from chopper_interop.analyses.methods.activity import gaps
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.schemas.names import Role

@@ -16,7 +16,7 @@ import numpy as np
 
 from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 

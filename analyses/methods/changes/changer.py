@@ -11,7 +11,7 @@ import numpy as np
 from chopper_interop import pandas_view
 from chopper_interop.analyses.methods.activity import counterparts
 from chopper_interop.analyses.methods.timing import paths
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind, LaneKind
 

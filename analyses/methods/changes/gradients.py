@@ -15,7 +15,7 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.communication.times import communication_times
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import dtypes
 from chopper_interop.schemas.kinds import Collective, Kind
 

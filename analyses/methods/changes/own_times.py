@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.changes.changer import scaled
 from chopper_interop.analyses.methods.dvfs import ideal, sensitivity, target_clocks
 from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:

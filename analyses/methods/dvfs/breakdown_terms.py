@@ -17,8 +17,7 @@ from chopper_interop import arguments
 from chopper_interop.analyses.methods.activity import comm_overlap, pieces, slowdown, windows
 from chopper_interop.analyses.methods.dvfs import ideal, sensitivity
 from chopper_interop.annotate.counters import counter_metrics
-from chopper_interop.annotate.work import operators
-from chopper_interop.annotate.work import rules as work_rules
+from chopper_interop.annotate.work import calls, operators
 from chopper_interop.arrays import gather
 from chopper_interop.gpus import ratings as gpus_ratings
 
@@ -299,8 +298,8 @@ def operator_types(trace: Trace, rows: Array) -> tuple[Array, Array]:
     code, values = arguments.values_at(trace.text, location)
     of_value = np.array([*map(_type_number, values), _NO_TYPE])
     kind[kernels] = of_value[code][number]
-    rules = [work_rules.find_rule(name) for name in trace.names()]
-    is_product = np.array([r is not None and r[0] == work_rules.MATRIX for r in rules], np.bool_)
+    rules = [operators.find_rule(name) for name in trace.names()]
+    is_product = np.array([r is not None and r[0] == calls.MATRIX for r in rules], np.bool_)
     matrix[kernels] = is_product[trace.array("name")[owner]]
     return kind[rows], matrix[rows]
 

@@ -10,7 +10,7 @@ import numpy as np
 from chopper_interop.analyses.methods.activity import host_waits
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.arrays import name_stems
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import CALLS, Kind
 from chopper_interop.schemas.names import Role

@@ -14,7 +14,7 @@ from chopper_interop.analyses.methods.changes.changer import Changer
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, timing_of_steps
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ORDER

@@ -14,7 +14,7 @@ from chopper_interop.analyses.methods.fleet import links as fleet_links
 from chopper_interop.analyses.methods.fleet.slowdowns import Slowdowns
 from chopper_interop.analyses.methods.timing.job_replay import JobReplay
 from chopper_interop.arrays import intervals
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:

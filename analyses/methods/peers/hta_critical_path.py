@@ -24,7 +24,7 @@ from chopper_interop.analyses.methods.peers import hta_path_edges as joining
 from chopper_interop.analyses.methods.peers import hta_path_events as reading
 from chopper_interop.analyses.methods.peers import hta_path_loops as loops
 from chopper_interop.analyses.methods.peers import temporal
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind

@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.peers import temporal
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import gaps, windows
 from chopper_interop.analyses.methods.peers import temporal
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.arrays import intervals
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind

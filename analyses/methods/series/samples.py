@@ -22,7 +22,7 @@ from chopper_interop.annotate.telemetry.samples import (
     usual_step,
     window_samples,
 )
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus import devices
 from chopper_interop.schemas.kinds import GPU_WORK
 

@@ -13,7 +13,7 @@ from chopper_interop.analyses.methods.timing.paths import (
     CLASS_OF_NODE,
     OWN_TIME_EDGES,
 )
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.timing import loops
 

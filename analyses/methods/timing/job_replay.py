@@ -19,7 +19,7 @@ from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
 from chopper_interop.analyses.methods.timing.spans import Spans
 from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, step_timing
 from chopper_interop.arrays import sequences
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, LaneKind
 from chopper_interop.timing import loops
 from chopper_interop.timing.model import timing_of

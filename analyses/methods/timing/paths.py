@@ -8,7 +8,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import CALLS, EdgeKind, Kind
 from chopper_interop.timing.model import EDGE_PRIORITY
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.timing.model import takes_time
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts, windows
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, LaneKind
 from chopper_interop.timing import loops
 from chopper_interop.timing.model import EDGE_PRIORITY, Timing, timing_of

@@ -20,7 +20,7 @@ from chopper_interop.annotate.structure.names import BACKWARD, OPTIMIZER, PARTS,
 from chopper_interop.annotate.structure.operations import find_operations
 from chopper_interop.annotate.structure.phase import find_passes
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.names import STEP_RANGE

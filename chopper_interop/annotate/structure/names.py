@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.communication import OPERATORS
 from chopper_interop.schemas.kinds import Kind
 

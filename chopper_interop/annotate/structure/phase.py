@@ -11,7 +11,7 @@ from chopper_interop.annotate.structure.autograd import begins_recompute
 from chopper_interop.annotate.structure.names import BACKWARD, FORWARD, OPTIMIZER
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from chopper_interop.annotate.telemetry import quantity_series
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from chopper_interop.annotate.telemetry import energy, quantity_series
 from chopper_interop.annotate.telemetry.gpu_series import node_locations
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry, gpus_without_work
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus.devices import devices_on_host, only_host
 from chopper_interop.schemas.kinds import GPU_WORK
 

@@ -205,6 +205,8 @@ class Work(NamedTuple):
 
 
 UNKNOWN = Work()
+MOVES, ELEMENTS, MATRIX = 1, 2, 3
+"""Priorities: an operator has no work itself if one of the same or a higher priority is within it."""
 _HALF = 2
 """Bytes of half precision; two different types of this width promote to single precision."""
 

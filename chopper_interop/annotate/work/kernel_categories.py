@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.edges.collective_names import COLLECTIVES
+from chopper_interop.edges.communication import COLLECTIVES
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.annotate.work.rules import MATRIX
+from chopper_interop.annotate.work.calls import MATRIX
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def work_shares(owner: Array, role: Array, priority: Array, parts: Array, dur: A
     role
         Role of each kernel, see `roles`.
     priority, parts
-        Priority of each operator (see `work.rules`), and the equal parts of its work.
+        Priority of each operator (see `work.calls`), and the equal parts of its work.
     dur
         Duration of each kernel, nanoseconds.
 

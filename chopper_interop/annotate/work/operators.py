@@ -14,26 +14,29 @@ all-gather.
 
 from __future__ import annotations
 
+import re
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.annotate import provenance
-from chopper_interop.annotate.work import convolutions
+from chopper_interop.annotate.work import attention, convolutions, elements, matrix
 from chopper_interop.annotate.work import kernels as work_kernels
-from chopper_interop.annotate.work import rules as work_rules
-from chopper_interop.annotate.work.calls import UNKNOWN, Work, parse_call
+from chopper_interop.annotate.work.calls import ELEMENTS, MATRIX, MOVES, UNKNOWN, Work, parse_call
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
-    from chopper_interop.annotate.work.calls import Call
+    from chopper_interop.annotate.work.calls import Call, Work
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -57,6 +60,26 @@ _OLD_DIMS = "Input dims"
 """Name of the key in Kineto of early 2021."""
 _CONCRETE, _VALUES = "Concrete Inputs", "Input Values"
 """Same values in two formats; the second includes numbers of tensors, which differ each time."""
+
+_MOVES = re.compile(
+    r"aten::(fill_|zero_|(_foreach_)?copy_|_foreach_zero_|cat|_cat|stack|index_select|embedding"
+    r"|gather|normal_|uniform_|bernoulli_|random_|exponential_|embedding_dense_backward)$"
+)
+
+_SHAPES_ALONE = (
+    matrix.product,
+    matrix.outer_product,
+    matrix.linear,
+    elements.elementwise,
+    elements.real_function,
+    elements.copy,
+    elements.fill,
+    elements.concatenate,
+    elements.normalization,
+    elements.gradient,
+    elements.optimizer_step,
+)
+"""Rules that need shapes and types only, or values only where integers and scalars are mixed."""
 
 
 class _OperatorWork(NamedTuple):
@@ -100,7 +123,7 @@ def _operator_work(trace: Trace) -> _OperatorWork:
         np.ones(n, np.int8),
         np.zeros(n, np.int8),
     )
-    rules = [work_rules.find_rule(name) for name in trace.names()]
+    rules = [find_rule(name) for name in trace.names()]
     priorities = np.array([0 if r is None else r[0] for r in rules] or [0], np.int8)
     name = trace.array("name")
     has_rule = (trace.array("kind") == Kind.CPU_OP) & (priorities[name] > 0)
@@ -131,7 +154,7 @@ def _distinct_calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict
     dims, old = spans["Input Dims"], spans.pop(_OLD_DIMS)
     missing = dims.length == 0
     dims.at[missing], dims.length[missing] = old.at[missing], old.length[missing]
-    needed = np.array([work_rules.needs_values(name) for name in trace.names()], np.bool_)
+    needed = np.array([needs_values(name) for name in trace.names()], np.bool_)
     unused = ~needed[trace.array("name")[nodes]] | (spans[_CONCRETE].length > 0)
     spans[_VALUES].length[unused | (dims.length == 0)] = 0
     decoded = {key: arguments.values_at(trace.text, span) for key, span in spans.items()}
@@ -151,7 +174,7 @@ def _work_of_calls(names: list[str], arguments_: list[dict[str, Any]]) -> list[W
     if any("convolution" in name for name in names):
         calls = convolutions.with_inferred_shapes(names, calls)
     return [
-        UNKNOWN if call is None else _work_of_call(work_rules.find_rule(name), call)
+        UNKNOWN if call is None else _work_of_call(find_rule(name), call)
         for name, call in zip(names, calls, strict=True)
     ]
 
@@ -281,3 +304,30 @@ def kernel_operators(trace: Trace) -> tuple[Array, Array]:
     rows = np.flatnonzero((kind == Kind.KERNEL) & (flops >= 0) & (launch >= 0))
     owner = around[launch[rows]]
     return rows[owner >= 0], owner[owner >= 0]
+
+
+@cache
+def _table() -> tuple[tuple[re.Pattern[str], int, Callable[[Call], Work]], ...]:
+    rows = [
+        *((names, MATRIX, rule) for names, rule in matrix.RULES),
+        *((names, MATRIX, rule) for names, rule in attention.RULES),
+        *((names, ELEMENTS, rule) for names, rule in elements.RULES),
+    ]
+    return tuple((re.compile(names), priority, rule) for names, priority, rule in rows)
+
+
+@lru_cache(1 << 16)
+def find_rule(name: str) -> tuple[int, Callable[[Call], Work]] | None:
+    """Priority and rule of an operator; None if there is no rule."""
+    if "::" not in name:
+        return None
+    for names, priority, rule in _table():
+        if names.fullmatch(name):
+            return (MOVES if _MOVES.match(name) else priority), rule
+    return None
+
+
+def needs_values(name: str) -> bool:
+    """True if the rule of an operator needs values of its arguments as well."""
+    rule = find_rule(name)
+    return rule is not None and getattr(rule[1], "func", rule[1]) not in _SHAPES_ALONE

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.read.annotations_text import (
     INTEGER,
     KERNEL_COUNTERS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from chopper_interop.edges.collective_names import communicates
+from chopper_interop.edges.communication import communicates
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 ROCPROF = "rocprofv3"

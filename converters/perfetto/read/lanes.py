@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.read import kinds
 from chopper_interop.converters.perfetto.read.annotations_text import CPU, UNKNOWN
 from chopper_interop.converters.perfetto.read.events_decode import (

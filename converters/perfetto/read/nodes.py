@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.read import argument_columns, edges, kinds
 from chopper_interop.converters.perfetto.read.annotations_text import UNKNOWN
 from chopper_interop.converters.perfetto.read.lanes import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import progress, sanity_checks
-from chopper_interop.arrays.members import is_any
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.perfetto.chopper_metadata import DERIVED_CATEGORY
 from chopper_interop.converters.perfetto.read import kinds

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.interning import TextTable, empty_text_table
-from chopper_interop.arrays.members import is_any
 from chopper_interop.converters.perfetto.chopper_metadata import COLUMNS_GROUP, COUNTERS_GROUP
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write.critical_path import CLASS_NAMES, node_classes

@@ -16,7 +16,7 @@ from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.annotate.structure import annotations as structure
-from chopper_interop.annotate.structure import backward_links
+from chopper_interop.annotate.structure import autograd
 from chopper_interop.annotate.structure.annotations import COLUMNS
 from chopper_interop.annotate.structure.autograd import link_autograd, locate_arguments
 from chopper_interop.annotate.structure.names import classify_names
@@ -346,7 +346,7 @@ OPERATORS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=
 def test_the_last_operator_of_a_number_made_its_function(made: Any, used: Any) -> None:
     both = made + used
     number, ts = (np.array([row[k] for row in both], np.int64) for k in (0, 1))
-    actual = backward_links.last_before(number, ts, len(made))
+    actual = autograd.last_before(number, ts, len(made))
     for function, match in zip(range(len(made), len(both)), actual, strict=True):
         fitting = [
             o for o in range(len(made)) if number[o] == number[function] and ts[o] <= ts[function]

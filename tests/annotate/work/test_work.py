@@ -15,8 +15,8 @@ from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.annotate.work import attention, kernels, operators
-from chopper_interop.annotate.work import rules as work_rules
 from chopper_interop.annotate.work.calls import Work, parse_call
+from chopper_interop.annotate.work.operators import find_rule
 from chopper_interop.arrays import arrow
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
@@ -35,7 +35,7 @@ def args(dims: Dims, types: list[str] | str = "float", concrete: list[str] | Non
 
 def by_rule(name: str, *shapes: Any, **more: Any) -> Work:
     """Work of one call."""
-    rule, call = work_rules.find_rule(name), parse_call(args(*shapes) | more)
+    rule, call = find_rule(name), parse_call(args(*shapes) | more)
     assert rule is not None
     assert call is not None
     return rule[1](call)

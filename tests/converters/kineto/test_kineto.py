@@ -10,7 +10,7 @@ import pytest
 from kineto_files import BASE, call, flow, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop.edges import collective_names
+from chopper_interop.edges import communication
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas.categories import PYTORCH
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -297,8 +297,8 @@ def test_files_without_metadata_have_the_facts_in_the_annotation(tmp_path: Path)
     ],
 )
 def test_names_of_collectives(name: str, collective: str | None) -> None:
-    of_kernel = collective_names.collective_of_kernel
-    function = of_kernel if "Kernel" in name else collective_names.collective_of_name
+    of_kernel = communication.collective_of_kernel
+    function = of_kernel if "Kernel" in name else communication.collective_of_name
     assert function(name) == collective
 
 
