@@ -12,7 +12,7 @@ from gpu_work import trace as gpu_trace
 from made_stragglers import MadeJob, length_ns
 from made_stragglers import trace_of as straggling_trace
 from programs import kineto, simulation
-from programs.defects import DEFECTS, EXACT
+from programs.defects import DEFECTS, EXACT, slow_allocations, slow_launches
 from read_once import read_once
 
 import chopper_interop as ci
@@ -66,6 +66,19 @@ def check_defect(folder: Path, code: str, seed: int) -> None:
 @pytest.mark.parametrize("code", DEFECTS)
 def test_a_defect_is_found_where_it_is(tmp_path: Path, code: str) -> None:
     check_defect(tmp_path, code, seed=1)
+
+
+def test_slow_allocations_are_found_once(tmp_path: Path) -> None:
+    """They set up no library where steps came before, and are no work of the operator around them."""
+    kineto.write(simulation.simulate(slow_allocations(1)), tmp_path)
+    rows = findings_by_code(ci.read(tmp_path))
+    assert rows["allocator"]["saves_ns"] == pytest.approx(60_000 * _US, rel=0.1)
+    assert not rows.keys() & {"code-loading", "host-work"}
+
+
+def test_launches_that_always_take_long_load_no_code(tmp_path: Path) -> None:
+    kineto.write(simulation.simulate(slow_launches(1)), tmp_path)
+    assert "code-loading" not in findings_by_code(ci.read(tmp_path))
 
 
 @pytest.mark.slow
@@ -139,6 +152,8 @@ def test_elementwise_kernels_behind_each_other() -> None:
     assert findings_by_code(chain(name))["unfused-elementwise"]["saves_ns"] == 9 * 21 * _US
     assert "unfused-elementwise" not in findings_by_code(chain("Cijk_gemm_1"))
     assert "unfused-elementwise" not in findings_by_code(chain(f"triton_{name}"))
+    of_tensors = "void at::native::elementwise_kernel<128, 4, direct_copy_kernel_cuda>"
+    assert "unfused-elementwise" not in findings_by_code(chain(of_tensors))
     of_optimizer = findings_by_code(chain(name, "optimizer"))["unfused-elementwise"]
     assert of_optimizer["saves_ns"] == 9 * _US  # of other tensors: no more than the gaps
 

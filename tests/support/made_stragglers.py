@@ -45,6 +45,9 @@ class MadeJob:
         Host's time before each launch, duration of kernels and of transfers, all before factors.
     polls
         How often each rank asks for an event before each launch, which takes no time.
+    naps
+        How long the host of each rank sleeps before each step. In the middle of the backward pass all
+        hosts ask until a collective has ended, and nothing says what they waited for.
     jitter
         Standard deviation of all these, as a share.
     hosts
@@ -61,6 +64,7 @@ class MadeJob:
     kernel_ns: int = 100_000
     transfer_ns: int = 30_000
     polls: dict[int, int] = field(default_factory=dict)
+    naps: dict[int, int] = field(default_factory=dict)
     jitter: float = 0.005
     seed: int = 1
     hosts: bool = True
@@ -180,6 +184,8 @@ class _Simulation:
         job = self.job
         every = list(range(job.ranks))
         began = list(self.host)
+        for rank, nap in job.naps.items():
+            self.host[rank] += nap
         last = {
             rank: self._kernel(rank, step, f"forward{layer}", [])
             for layer in range(job.layers)
@@ -198,6 +204,8 @@ class _Simulation:
             last = {r: self._kernel(r, step, name, [] if layer else arrived[r]) for r in every}
             transfer = self._noisy(job.transfer_ns)
             reduced = self._together(every, step, kinds, last, transfer, "all_reduce")
+            if job.naps and layer == job.layers // 2:
+                self._poll(step, reduced)
         for rank in every:
             end, node = self._kernel(rank, step, "optimizer", [reduced[rank]])
             begin = self.host[rank]
@@ -208,6 +216,14 @@ class _Simulation:
             self.edges.append((node, wait, EdgeKind.SYNC))
             self._add(Kind.ANNOTATION, f"step#{step}", rank, began[rank], self.host[rank], step)
         self.ends.append(max(self.host))
+
+    def _poll(self, step: int, reduced: dict[int, _Done]) -> None:
+        """Let all hosts ask until a collective has ended."""
+        for rank, (end, _) in reduced.items():
+            first, last = self.host[rank], max(self.host[rank] + 2 * _CALL_NS, end)
+            for at in (first, last):
+                self._add(Kind.RUNTIME, "hipEventElapsedTime", rank, at, at + _CALL_NS // 2, step)
+            self.host[rank] = last + _CALL_NS
 
 
 def length_ns(job: MadeJob) -> int:

@@ -47,7 +47,7 @@ CATALOGUE = {
     ),
     "late-rank-host": Entry(
         "a host that launches work later than those of other ranks, which wait for it",
-        "its host is as early as the median of others",
+        "its host is as early as the median of others, whose hosts wait no longer for it",
         "look for other processes, pinning and data loading on that host",
     ),
     "late-rank-unknown": Entry(
@@ -81,8 +81,9 @@ CATALOGUE = {
         "measure steps without the profiler, record fewer shapes and stacks; then as for small-launches",
     ),
     "code-loading": Entry(
-        "launches that take 0.1 ms or more without waiting, calls that load modules, and calls that "
-        "allocate or free memory but take 50 ms or more, as they set up a library",
+        "first launches of kernels that take 0.1 ms or more without waiting, and ten times what others "
+        "take; calls that load modules; and, before the second step of a program, calls that allocate "
+        "or free memory but take 50 ms or more, as they set up a library",
         "they take no time",
         "warm up before what is measured; HIP_ENABLE_DEFERRED_LOADING=0, CUDA_MODULE_LOADING=EAGER",
     ),
@@ -123,7 +124,8 @@ CATALOGUE = {
     ),
     "host-work": Entry(
         "ranges of hosts for which GPUs are idle 0.1 ms or more at a time (idle --by blame)",
-        "its own time is 0, and that of all that it calls if nothing of it launches work",
+        "its own time is 0, and that of all that it calls if nothing of it launches work, but for "
+        "allocator and code-loading",
         "move it off the launching thread, or let the host run ahead",
     ),
     "throttled-gpu": Entry(
@@ -137,7 +139,7 @@ CATALOGUE = {
         "other shapes, layouts, element types or tuned libraries",
     ),
     "unfused-elementwise": Entry(
-        "elementwise kernels behind one of their size on the same stream",
+        "elementwise kernels behind one of their size on the same stream, but for copies behind copies",
         "no gap before them, and two thirds of the shorter one's time less (not of optimizers and "
         "sums of gradients, whose kernels work on different tensors)",
         "torch.compile, fused or foreach optimizers",

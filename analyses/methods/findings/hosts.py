@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import host_waits
+from chopper_interop.analyses.methods.activity import counterparts, host_waits
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.arrays import name_stems
 from chopper_interop.arrays.gather import is_any
@@ -49,6 +49,9 @@ recordings, which have 16 to 50 µs; hosts that record stacks and shapes take mo
 _SETS_UP_NS = 50_000_000
 """Duration from which on calls that allocate or free memory set up a library. Chosen: allocations take a
 few milliseconds, and initialisation some 100."""
+_UNUSUAL = 10
+"""By how many times a launch that loads code exceeds the median of others. Chosen: launches vary by 2 or 3
+times, and one that loads takes milliseconds."""
 _LOADS_CODE = re.compile(
     r"^(?:hip|cu|cuda)(Module|Library)(Load\w*|GetFunction|GetKernel)|^cuLink|^hiprtc"
 )
@@ -109,10 +112,39 @@ def loading_calls(job: Job) -> Array:
     calls = is_any(job.trace.array("kind"), CALLS)
     own = np.where(calls, job.trace.array("dur"), 0)
     own[host_waits.calls_that_waited(job.trace)] = 0
-    launches = job.mask(np.unique(job.trace.launch[(job.trace.launch >= 0) & ~job.copies]))
-    long = launches & (own >= _LONG_NS)
-    long |= named_nodes(job, _ALLOCATES) & (own >= _SETS_UP_NS)
+    long = _first_launches(job) & (own >= _LONG_NS)
+    long |= named_nodes(job, _ALLOCATES) & (own >= _SETS_UP_NS) & ~_behind_a_step(job)
     return long | (named_nodes(job, _LOADS_CODE) & calls)
+
+
+def _first_launches(job: Job) -> Array:
+    """Mark the first launch of each kernel that takes far longer than its later ones.
+
+    Of a kernel that is launched once, far longer than that call takes on that rank.
+    """
+    trace = job.trace
+    work = np.flatnonzero((trace.launch >= 0) & ~job.copies)
+    call, kernel = trace.launch[work], trace.array("name")[work]
+    order = np.lexsort((trace.array("ts")[call], kernel, trace.array("rank")[call]))
+    call, kernel = call[order], kernel[order]
+    rank, name, took = (trace.array(column)[call] for column in ("rank", "name", "dur"))
+    by_kernel = _codes(rank, kernel)
+    is_first = np.diff(by_kernel, prepend=-1) != 0
+    of_kernel, _ = counterparts.group_medians(took, by_kernel)
+    of_call, _ = counterparts.group_medians(took, _codes(rank, name))
+    usual = np.where(np.bincount(by_kernel)[by_kernel] > 1, of_kernel, of_call)
+    return job.mask(call[is_first & (took >= _UNUSUAL * usual)])
+
+
+def _codes(*keys: Array) -> Array:
+    """Number of each combination of keys, ascending with them."""
+    rows = np.stack([key.astype(np.int64) for key in keys])
+    return np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
+
+
+def _behind_a_step(job: Job) -> Array:
+    """Mark what follows a training step of the program, in which its libraries were set up already."""
+    return job.trace.integers("iteration") > 0
 
 
 def code_loading(job: Job) -> Iterator[Finding]:
@@ -272,7 +304,8 @@ def allocating_calls(job: Job) -> Array:
 def host_work(job: Job) -> Iterator[Finding]:
     """Find other code of hosts for which GPUs wait long at a time, unlike for launches."""
     trace = job.trace
-    known = allocating_calls(job) | _under(job, named_nodes(job, _LOADS))
+    of_others = allocating_calls(job) | loading_calls(job)
+    known = of_others | _under(job, named_nodes(job, _LOADS))
     known |= _launching(job) | is_any(trace.array("kind"), CALLS)
     others = job.on_host & job.inside & ~known
     stems, _ = name_stems.split_numbers(trace.names())
@@ -289,7 +322,7 @@ def host_work(job: Job) -> Iterator[Finding]:
                     "at a time."
                 )
             alone = same & ~_encloses(job, launches)  # nothing below them reaches the GPU
-            times = job.times().take_no_time(same | _under(job, alone))
+            times = job.times().take_no_time(same | (_under(job, alone) & ~of_others))
             yield _of_nodes(job, "host-work", same, stem, text, times)
 
 

@@ -29,6 +29,8 @@ _MIN_NS = 20_000
 the time to start and to drain a GPU."""
 _MAX_NAME = 40
 """Characters of a kernel's name in a sentence. Chosen: the rest is in `where`."""
+_LEAST_SHOWN = 0.01
+"""Share that is written as a whole percentage. Fixed by the text: 0% would be wrong."""
 _MAX_KERNELS = 4
 """Kernels that are re-timed each. Chosen: those with most time beyond what is reachable."""
 _FUSED_SHARE = 2 / 3
@@ -78,10 +80,14 @@ def _below(job: Job, row: Array, share: float, names: tuple[str, str | None]) ->
         place,
         where,
         LIKELY,
-        f"{stem} reaches {share:.0%} of its roofline by shapes; the saving is that of "
+        f"{stem} reaches {_share_text(share)} of its roofline by shapes; the saving is that of "
         f"{_REACHABLE:.0%}.",
         "chopper-analyze RUN/ kernels --by kernel,operation",
     )
+
+
+def _share_text(share: float) -> str:
+    return f"{share:.0%}" if share >= _LEAST_SHOWN else f"less than {_LEAST_SHOWN:.0%}"
 
 
 def _texts(name: str) -> pa.Array:
@@ -95,10 +101,12 @@ def unfused_elementwise(job: Job) -> Iterator[Finding]:
     if plain is None or not (plain & job.inside).any():
         return
     plain &= (trace.array("kind") == Kind.KERNEL) & job.inside
+    copies = np.array(["copy_kernel" in name for name in trace.names()], bool)[trace.array("name")]
     ts, dur = trace.array("ts"), trace.array("dur")
     is_gpu = np.isin(trace.array("kind", "lanes"), GPU_LANES)
     before = stream_orders(ts, dur, trace.array("lane"), is_gpu)
     follows = plain & (before >= 0) & plain[before] & _similar(job, before)
+    follows &= ~(copies & copies[before])  # a copy of a copy is one of another tensor
     if not follows.any():
         return
     shorter = np.minimum(dur, dur[before]) * _FUSED_SHARE

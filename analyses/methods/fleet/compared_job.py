@@ -136,7 +136,8 @@ class ComparedJob:
     def _cause(self, row: dict[str, Any]) -> str | None:
         """The cause with the largest gain, of those by which the rank is slow; None if none counts.
 
-        Nor does it where others hardly waited for the rank in collectives.
+        Nor does it where others hardly waited for the rank in collectives. Delays that nothing explains
+        are the cause only where nothing that was recorded is.
         """
         if row["caused_wait_ns"] is not None and row["caused_wait_ns"] < self.min_gain_ns:
             return None
@@ -147,7 +148,7 @@ class ComparedJob:
         }
         gains = {cause: row[column] or 0 for cause, column in CAUSES.items()}
         possible = [cause for cause in gains if slow[cause] and gains[cause] >= self.min_gain_ns]
-        return max(possible, key=lambda cause: gains[cause], default=None)
+        return max(possible, key=lambda cause: (cause != "delays", gains[cause]), default=None)
 
     def _gain(self, mask: Array) -> int:
         own = np.where(mask, self._peers, self.replay.own_ns)

@@ -35,6 +35,10 @@ _ON_GPU = (
 )  # fmt: skip
 """Edges by which work waits for other work; by all others it waits for hosts."""
 
+_WAITED_NS = 1_000_000
+"""Time by which a piece of host code, in which no wait for a GPU is known, takes other ranks longer than a late
+rank from which on they waited in it. Chosen: the same code differs by less."""
+
 
 class JobReplay:
     """Re-times the training steps of a trace.
@@ -212,7 +216,7 @@ class HostTimes:
         trace = replay.trace
         nodes = trace.nodes.num_rows
         group = counterparts.counterpart_groups(trace, across="ranks")
-        group = np.where(replay.on_thread, group, -1)
+        self._group = group = np.where(replay.on_thread, group, -1)
         rank = trace.array("rank").astype(np.int64)
         of_peers = np.zeros(2 * nodes, np.int64)
         known = np.zeros(2 * nodes, bool)
@@ -271,17 +275,40 @@ class HostTimes:
     def lengths(self, rank: int) -> Array:
         """Lengths without delays if the host of a rank was never later than its counterparts.
 
-        Waits for GPUs take as long as these still do.
+        Waits for GPUs take as long as these still do. Others may wait for a late rank where nothing
+        that was recorded says so, as they poll: there it catches up. It does not wait in their place, and
+        they wait less.
         """
         replay = self._replay
         nodes = replay.trace.nodes.num_rows
         edge = self._edge[replay.vertex_rank[replay.graph.after[self._edge]] == rank]
         lag, release = replay.lag_ns.copy(), replay.at_ns.copy()
         later = self._late[replay.graph.after[edge]] - self._late[replay.src[edge]]
+        caught_up = later < -_WAITED_NS
+        self._wait_less(lag, edge[caught_up], -later[caught_up])
+        later[caught_up] = 0
         lag[edge] = np.maximum(lag[edge] - later, np.minimum(lag[edge], 0))
         of_rank = replay.vertex_rank[: 2 * nodes] == rank
         release[: 2 * nodes] -= np.where(of_rank, self._late, 0)
         return replay.lengths_with(lag, release_ns=release)
+
+    def _wait_less(self, lag_ns: Array, edge: Array, waited_ns: Array) -> None:
+        """Shorten what other ranks waited for one along the counterparts of its edges, to its time at least."""
+        after = self._replay.graph.after
+        waited = np.zeros(2 * (self._group.max(initial=-1) + 1), np.int64)
+        own = np.full_like(waited, loops.NEVER)
+        np.maximum.at(waited, self._counterpart(after[edge]), waited_ns)
+        np.minimum.at(own, self._counterpart(after[edge]), lag_ns[edge])
+        of_others = self._edge[self._group[after[self._edge] // 2] >= 0]
+        of_others = np.setdiff1d(of_others, edge, assume_unique=True)
+        key = self._counterpart(after[of_others])
+        of_others, key = of_others[waited[key] > 0], key[waited[key] > 0]
+        lag = lag_ns[of_others]
+        lag_ns[of_others] = np.maximum(lag - waited[key], np.minimum(lag, own[key]))
+
+    def _counterpart(self, vertex: Array) -> Array:
+        """Number that a start, or an end, has in common with its counterparts on other ranks."""
+        return 2 * self._group[vertex // 2] + vertex % 2
 
 
 def _work_spans(trace: Trace, work: Array, iterations: list[int]) -> Spans:

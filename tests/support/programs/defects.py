@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -103,12 +104,13 @@ def slow_operators(seed: int, *, has: bool) -> p.Program:
 
 
 def code_loading(seed: int, *, has: bool) -> p.Program:
-    """One launch in each block takes long, as of a kernel that was not used before."""
+    """One launch in each block takes long, of a kernel that was not used before."""
+    number = itertools.count()
 
     def block(thread: _Thread, _index: int) -> None:
         call_ns = 900_000 if has else 3_000
         with thread.range("aten::new"):
-            thread.add(p.Launch(MAIN, "new", 40_000, call_ns, *thread.latencies()))
+            thread.add(p.Launch(MAIN, f"new_{next(number)}", 40_000, call_ns, *thread.latencies()))
         thread.work(80)
 
     return _one_rank("code-loading", seed, block)
@@ -134,6 +136,31 @@ def allocator(seed: int, *, has: bool) -> p.Program:
                 thread.work(900)
 
     return _one_rank("allocator", seed, block)
+
+
+def slow_allocations(seed: int) -> p.Program:
+    """One block of each step allocates memory for a long time, within an operator, as after many were freed."""
+
+    def block(thread: _Thread, index: int) -> None:
+        if index == 1:
+            with (
+                thread.range("aten::empty"),
+                thread.range(f"{thread.job.vendor}Malloc", "cuda_runtime"),
+            ):
+                thread.work(60_000)
+
+    return _one_rank("slow-allocations", seed, block)
+
+
+def slow_launches(seed: int) -> p.Program:
+    """Launches of some kernels take long each time."""
+
+    def block(thread: _Thread, index: int) -> None:
+        launch = p.Launch(MAIN, f"slow_{index}", 40_000, 900_000, *thread.latencies())
+        with thread.range("aten::slow"):
+            thread.add(launch)
+
+    return _one_rank("slow-launches", seed, block)
 
 
 def data_loader(seed: int, *, has: bool) -> p.Program:
