@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra.checks import communication, execution
 from chopper_interop.converters.chakra.checks.findings import Findings
-from chopper_interop.converters.chakra.checks.nodes import check_nodes
+from chopper_interop.converters.chakra.checks.nodes import FEEDER_TYPES, check_nodes
 from chopper_interop.converters.chakra.decode import EtFile, decode
 from chopper_interop.converters.chakra.reaction import DEVIATIONS, is_far
 from chopper_interop.errors import ReadError
@@ -140,13 +140,12 @@ def _with_ending(prefix: Path, ending: str) -> Path:
 
 
 def read_files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
-    """Read the files of all ranks, up to the first that is missing."""
+    """Read what feeders read of the files of all ranks, up to the first that is missing."""
     files: list[tuple[Path, EtFile]] = []
     while (path := _with_ending(prefix, f".{len(files)}.et")).exists():
-        raw = path.read_bytes()
-        if raw.startswith(_GZIP):
+        if _begins_with(path, _GZIP):
             findings.add(path.name, "it is gzipped, which the newer feeder does not read")
-        files.append((path, decode(read_bytes(path).copy())))
+        files.append((path, decode(read_bytes(path).copy(), FEEDER_TYPES)))
     if not files:
         raise ReadError(
             "there is no such file",
@@ -157,6 +156,11 @@ def read_files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
     if sum(bool(rank_file.fullmatch(p.name)) for p in prefix.parent.glob("*.et")) > len(files):
         findings.add("all ranks", f"ranks have a hole: there is no {prefix.name}.{len(files)}.et")
     return files
+
+
+def _begins_with(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
 
 
 def read_groups(prefix: Path, ranks: int, findings: Findings) -> dict[str, list[int]]:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, empty_text_table, intern_text
 from chopper_interop.io.wire import read_field, read_varint
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import numpy.typing as npt
 
     from chopper_interop.arrays.types import Array
@@ -68,7 +70,7 @@ class EtFile:
     data_first, data, ctrl_first, ctrl
         Ids that node i depends on: ``data[data_first[i]:data_first[i + 1]]``, and likewise.
     attr_node, attr_name, attr_field, attr_value, attr_len
-        Attributes one by one: row of the node, number of the name in `attr_names` (-1 if it cannot
+        Attributes that were asked for, one by one: row of the node, number of the name in `attr_names` (-1 if it cannot
         be read), field number of the value, the value as int64 (floats by their bits; texts and
         lists by their position in the buffer), and the length of texts and lists.
     attr_names
@@ -153,14 +155,30 @@ class _Lists(NamedTuple):
     attr_len: Array
 
 
-def decode(buffer: Bytes) -> EtFile:
-    """Decode an ET file in three passes: where messages lie, how many values, the values."""
+class _Names(NamedTuple):
+    """Names of attributes: the bytes of each in a row, and how many these are."""
+
+    texts: Array
+    length: Array
+
+
+def decode(buffer: Bytes, attributes: Collection[str] = ()) -> EtFile:
+    """Decode an ET file in three passes: where messages lie, how many values, the values.
+
+    Parameters
+    ----------
+    buffer
+        Bytes of the file.
+    attributes
+        Names of the attributes of nodes to decode; all if none are given.
+    """
+    chosen = _names_of(attributes)
     at, length, broken = _messages(buffer)
     headed = not len(at) or not _is_node(buffer, at[0], at[0] + length[0])
     metadata = bytes(buffer[at[0] : at[0] + length[0]]) if headed and len(at) else b""
     at, length = (at[1:], length[1:]) if headed else (at, length)
     counts = np.zeros(3, np.int64)
-    n = _count(buffer, at, length, counts)
+    n = _count(buffer, at, length, counts, chosen)
     if n < len(at):
         broken = int(at[n])
     at, length = at[:n], length[:n]
@@ -173,7 +191,7 @@ def decode(buffer: Bytes) -> EtFile:
         *(np.zeros(counts[2], np.int64) for _ in range(5)),
     )
     names = empty_text_table(_MAX_NAMES)
-    _fill(buffer, at, length, nodes, lists, names)
+    _fill(buffer, at, length, nodes, lists, names, chosen)
     return EtFile(
         buffer=buffer,
         metadata=metadata,
@@ -196,6 +214,15 @@ def decode(buffer: Bytes) -> EtFile:
         attr_names=[t.decode("utf-8", "replace") for t in names.texts(buffer)],
         broken_at=broken,
     )
+
+
+def _names_of(attributes: Collection[str]) -> _Names:
+    encoded = [name.encode() for name in attributes]
+    length = np.array([len(name) for name in encoded], np.int64)
+    texts = np.zeros((len(encoded), int(length.max(initial=0))), np.uint8)
+    for row, name in zip(texts, encoded, strict=True):
+        row[: len(name)] = np.frombuffer(name, np.uint8)
+    return _Names(texts, length)
 
 
 def _firsts(count: Array) -> Array:
@@ -235,7 +262,7 @@ def _messages(buffer: Bytes) -> tuple[Array, Array, int]:
 
 
 @jit
-def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
+def _count(buffer: Bytes, at: Array, length: Array, counts: Array, chosen: _Names) -> int:
     """Count the valid messages before the first invalid one.
 
     Writes into `counts` how many data dependencies, control dependencies and attributes these have,
@@ -252,7 +279,8 @@ def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
                 valid = ids >= 0
                 data += ids if number == 5 else 0
                 ctrl += ids if number == 4 else 0
-            attrs += number == 10 and wire == 2
+            if number == 10 and wire == 2:
+                attrs += _is_chosen(buffer, begin, end, chosen)
             if not valid:
                 return k
             i = end
@@ -287,7 +315,13 @@ def _count_varints(buffer: Bytes, i: int, stop: int) -> int:
 
 @jit
 def _fill(
-    buffer: Bytes, at: Array, length: Array, nodes: _Nodes, lists: _Lists, names: TextTable
+    buffer: Bytes,
+    at: Array,
+    length: Array,
+    nodes: _Nodes,
+    lists: _Lists,
+    names: TextTable,
+    chosen: _Names,
 ) -> None:
     """Write the fields of all messages into columns, which `_count` has found to be long enough."""
     data, ctrl, attrs = 0, 0, 0
@@ -318,11 +352,38 @@ def _fill(
                         lists.ctrl[ctrl] = value
                         nodes.ctrl_count[k] += 1
                         ctrl += 1
-            elif number == 10 and wire == 2:
+            elif number == 10 and wire == 2 and _is_chosen(buffer, begin, end, chosen):
                 lists.attr_node[attrs] = k
                 _attribute(buffer, begin, end, lists, attrs, names)
                 attrs += 1
             i = end
+
+
+@jit_in_place
+def _is_chosen(buffer: Bytes, i: int, stop: int, chosen: _Names) -> bool:
+    """True if an attribute has one of these names; any attribute does if there are none."""
+    is_chosen = len(chosen.length) == 0
+    while i < stop and len(chosen.length):
+        number, _, _, begin, end = read_field(buffer, i, stop)
+        if end < 0:
+            return False
+        if number == 1:
+            is_chosen = _is_any(buffer, begin, end, chosen)
+        i = end
+    return is_chosen
+
+
+@jit_in_place
+def _is_any(buffer: Bytes, i: int, stop: int, names: _Names) -> bool:
+    """True if these bytes are one of the names."""
+    for row in range(len(names.length)):
+        if names.length[row] == stop - i:
+            k = 0
+            while k < stop - i and buffer[i + k] == names.texts[row, k]:
+                k += 1
+            if k == stop - i:
+                return True
+    return False
 
 
 @jit
