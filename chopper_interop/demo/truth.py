@@ -1,4 +1,7 @@
-"""Ground truth of the job, taken from the simulation rather than from the files."""
+"""Ground truth of the job, taken from the simulation rather than from the files.
+
+Intervals of time are sorted lists of disjoint ones; compiled passes go over two at once.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import paths, schedule
 from chopper_interop.demo.comms import DTYPE_BYTES
@@ -15,7 +19,6 @@ from chopper_interop.demo.identity import correlations, external_ids, launches, 
 from chopper_interop.demo.kernels import sensitivities
 from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP, NODE, PIPELINE, POWER_W
 from chopper_interop.demo.program import COLLECTIVE, HANDOVER_NS, KERNEL, MEMCPY, MEMSET
-from chopper_interop.demo.spans import free, length_ns, overlap_ns, union
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -23,9 +26,10 @@ if TYPE_CHECKING:
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
-    from chopper_interop.demo.spans import Spans
 
     Columns = dict[str, list[Any]]
+
+    Spans = tuple[Array, Array]
 
 FORMAT = "chopper-interop demo"
 """Format that `truth.json` states."""
@@ -340,3 +344,37 @@ def _work(job: Job, rank: int) -> tuple[Spans, Spans, Spans, Spans, Spans]:
         union(gpu.start_ns[:, which].ravel(), end[:, which].ravel()) for which, end in ended
     )
     return one, two, three, four, five
+
+
+def union(start: Array, end: Array) -> Spans:
+    """Disjoint sorted intervals that cover the same time."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    new = np.ones(len(start), dtype=bool)
+    new[1:] = start[1:] > reach[:-1]
+    return start[new], reach[np.append(new[1:], True)] if len(new) else reach
+
+
+def length_ns(spans: Spans) -> int:
+    """Time that disjoint intervals cover."""
+    return int((spans[1] - spans[0]).sum())
+
+
+def free(spans: Spans, begin: int, end: int) -> Spans:
+    """Disjoint sorted intervals of what others leave free between two instants."""
+    starts, ends = (np.clip(of, begin, end) for of in spans)
+    return np.append(begin, ends), np.append(starts, end)
+
+
+@jit
+def overlap_ns(start_a: Array, end_a: Array, start_b: Array, end_b: Array) -> int:
+    """Time that two sorted lists of disjoint intervals have in common."""
+    i, j, total = 0, 0, 0
+    while i < len(start_a) and j < len(start_b):
+        total += max(0, min(end_a[i], end_b[j]) - max(start_a[i], start_b[j]))
+        if end_a[i] < end_b[j]:
+            i += 1
+        else:
+            j += 1
+    return total

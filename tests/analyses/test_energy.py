@@ -13,8 +13,8 @@ from chopper_interop import registry
 from chopper_interop.analyses.energy import energy as analysis
 from chopper_interop.annotate.stages import annotate
 from chopper_interop.annotate.telemetry import energy
+from chopper_interop.annotate.telemetry.energy import without_overlap
 from chopper_interop.annotate.telemetry.samples import periodic_samples
-from chopper_interop.annotate.telemetry.source_priority import without_overlap
 from chopper_interop.build import TraceBuilder
 from chopper_interop.joining.fragment import Fragment
 from chopper_interop.joining.telemetry import TelemetryContext, with_telemetry

@@ -179,6 +179,10 @@ def main(root: Path) -> None:
     single = [m for m in paths if graph.in_degree(m) == 1]
     short = [m for m in single if lines[m] < SHORT]
     print(f"modules with one importer {len(single)}, of them below {SHORT} code lines {len(short)}")
+    for module in sorted(short):
+        (importer,) = graph.predecessors(module)
+        names = (name.removeprefix(f"{PACKAGE}.") for name in (module, importer))
+        print(f"   {next(names)} ({lines[module]}) ← {next(names)} ({lines[importer]})")
     cycles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
     print(f"cycles {len(cycles)}: {cycles}")
     up = arrows_up(root, graph)

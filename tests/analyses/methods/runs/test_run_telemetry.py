@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from chopper_interop.analyses.methods.runs import telemetry as run_telemetry
 from chopper_interop.annotate.telemetry import energy
+from chopper_interop.annotate.telemetry.energy import without_overlap
 from chopper_interop.annotate.telemetry.samples import periodic_samples
-from chopper_interop.annotate.telemetry.source_priority import without_overlap
 
 SERIES = st.lists(
     st.tuples(st.integers(0, 400), st.integers(0, 900)), min_size=1, max_size=12, unique_by=lambda s: s[0]
