@@ -11,18 +11,18 @@ import hashlib
 import lzma
 import os
 import re
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from chopper_interop.errors import ReadError, UsageError
+from chopper_interop.errors import ReadError
 from chopper_interop.io import memory
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from chopper_interop.arrays.types import Bytes
@@ -36,8 +36,6 @@ _MAX_UNPACKED: ContextVar[int | None] = ContextVar("_MAX_UNPACKED", default=None
 """Bytes that a compressed file may have when unpacked, as the user says; None for a multiple of its size."""
 _BOUNDS: dict[Path, int] = {}
 """Bytes that compressed files of archives may have when unpacked."""
-_MAX_GIGABYTES = 1e9
-"""Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
 _MAX_RATIO = 200
 """Ratio of sizes beyond which compressed data is taken for a bomb. Chosen: traces of each profiler shrink to a
 tenth to a fortieth; gzip reaches 1,000 with one byte repeated."""
@@ -119,25 +117,9 @@ DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor] | None] = {
 """First bytes of compressed data → what makes a decompressor for it."""
 
 
-@contextmanager
-def unpacking_at_most(gigabytes: float | None) -> Iterator[None]:
-    """Set how large a compressed file may be when unpacked, within a block; None leaves it as it is.
-
-    Raises
-    ------
-    UsageError
-        It is no size.
-    """
-    if gigabytes is None:
-        yield
-        return
-    if not 0 < gigabytes < _MAX_GIGABYTES:
-        raise UsageError(f"max-unpacked={gigabytes:g}: give gigabytes above 0")
-    before = _MAX_UNPACKED.set(round(gigabytes * 1e9))
-    try:
-        yield
-    finally:
-        _MAX_UNPACKED.reset(before)
+def unpacking_at_most(gigabytes: float | None) -> AbstractContextManager[None]:
+    """Set how large a compressed file may be when unpacked, within a block; as `memory.limit_set`."""
+    return memory.limit_set(_MAX_UNPACKED, "max-unpacked", gigabytes)
 
 
 def stated_max_unpacked() -> float | None:

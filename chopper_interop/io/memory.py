@@ -15,6 +15,7 @@ from chopper_interop.errors import TooLittleMemoryError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 _UNKNOWN = 1 << 34
 """Bytes that are assumed where the system does not say (chosen: a laptop's)."""
@@ -60,9 +61,16 @@ def available_bytes() -> int:
     return max(0, min(left + _process_limits()))
 
 
+def at_most(gigabytes: float | None) -> AbstractContextManager[None]:
+    """Set how much memory reading may take, within a block; as `limit_set`."""
+    return limit_set(_STATED, "max-memory", gigabytes)
+
+
 @contextmanager
-def at_most(gigabytes: float | None) -> Iterator[None]:
-    """Set how much memory reading may take, within a block; None leaves it as it is.
+def limit_set(
+    limit: ContextVar[int | None], option: str, gigabytes: float | None
+) -> Iterator[None]:
+    """Set a limit in bytes that an option states, within a block; None leaves it as it is.
 
     Raises
     ------
@@ -73,12 +81,12 @@ def at_most(gigabytes: float | None) -> Iterator[None]:
         yield
         return
     if not 0 < gigabytes < _MAX_GIGABYTES:
-        raise UsageError(f"max-memory={gigabytes:g}: give gigabytes above 0")
-    before = _STATED.set(round(gigabytes * 1e9))
+        raise UsageError(f"{option}={gigabytes:g}: give gigabytes above 0")
+    before = limit.set(round(gigabytes * 1e9))
     try:
         yield
     finally:
-        _STATED.reset(before)
+        limit.reset(before)
 
 
 @contextmanager
