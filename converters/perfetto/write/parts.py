@@ -1,4 +1,4 @@
-"""A trace as a file for each rank, for jobs that are too large for a browser.
+"""A trace as a file for each rank, and for some training steps of it, for jobs that are too large for a browser.
 
 A manifest says how Perfetto (v58 on) merges those that are put in one archive
 (``tar cf some.tar perfetto_manifest.json rank0.pftrace rank7.pftrace``).
@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from chopper_interop import training_steps
 from chopper_interop.arrays import arrow
 from chopper_interop.io import outputs
 
@@ -24,14 +25,51 @@ if TYPE_CHECKING:
 
 MANIFEST = "perfetto_manifest.json"
 _HOST_FILE = "host.pftrace"
-_RANK_FILE = re.compile(r"rank\d+\.pftrace")
+_RANK_FILE = re.compile(r"rank\d+(-steps\d+-\d+)?\.pftrace")
 
 
-def parts(trace: Trace) -> Iterator[tuple[str, str, Trace]]:
-    """Yield name and host of the file of each rank, and of one for series of no such rank."""
+class Window(NamedTuple):
+    """Some training steps of a rank: the time from their start to that of the steps that follow."""
+
+    first: int
+    last: int
+    start_ns: int
+    end_ns: int
+
+
+def windows(trace: Trace, each: int) -> list[Window]:
+    """Windows of `each` training steps of a trace of one rank, which together have all of it.
+
+    The first begins with the trace and the last ends with it; without steps there are none.
+    """
+    steps = training_steps.steps(trace)
+    groups = [steps[at : at + each] for at in range(0, len(steps), each)]
+    if not groups:
+        return []
+    ts, dur, at = trace.array("ts"), trace.array("dur"), trace.array("ts", "samples")
+    starts = [group[0].start_ns for group in groups]
+    starts[0] = int(min(starts[0], ts.min(), at.min(initial=starts[0])))
+    end = int(max((ts + dur).max(), at.max(initial=starts[-1]))) + 1
+    return [
+        Window(group[0].iteration, group[-1].iteration, start, until)
+        for group, start, until in zip(groups, starts, [*starts[1:], end], strict=True)
+    ]
+
+
+def parts(trace: Trace, each: int = 0) -> Iterator[tuple[str, str, Trace]]:
+    """Yield name and host of the file of each rank, and of one for series of no such rank.
+
+    With `each`, of each rank and so many training steps.
+    """
     hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
     for rank in trace.ranks:
-        yield f"rank{rank}.pftrace", hosts.get(rank, ""), trace.rank(rank)
+        part, host = trace.rank(rank), hosts.get(rank, "")
+        of_steps = windows(part, each) if each else []
+        for one in of_steps:
+            name = f"rank{rank}-steps{one.first}-{one.last}.pftrace"
+            yield name, host, part.between(one.start_ns, one.end_ns)
+        if not of_steps:
+            yield f"rank{rank}.pftrace", host, part
     rest = np.flatnonzero(~np.isin(trace.array("rank", "series"), trace.ranks))
     if len(rest) or not trace.ranks:
         empty = {name: getattr(trace, name).slice(0, 0) for name in ("nodes", "edges", "counters")}
@@ -45,11 +83,18 @@ def parts(trace: Trace) -> Iterator[tuple[str, str, Trace]]:
         yield _HOST_FILE, "", replace(trace, series=series, samples=samples, **empty)
 
 
-def between_files(trace: Trace) -> int:
-    """Count the edges that lead from one rank to another, and so from one file to another."""
-    rank = trace.array("rank")
+def across_files(trace: Trace, each: int = 0) -> tuple[int, int]:
+    """Count the edges from one file to another, and the nodes that last beyond the time of their file."""
+    ts, rank = trace.array("ts"), trace.array("rank")
+    end = ts + trace.array("dur")
+    part, beyond = np.zeros(len(ts), np.int64), 0
+    for number, rows in trace.rank_rows.items() if each else ():
+        starts = [one.start_ns for one in windows(trace.rank(number), each)[1:]]
+        part[rows] = np.searchsorted(starts, ts[rows], side="right")
+        beyond += np.count_nonzero(np.searchsorted(starts, end[rows]) > part[rows])
     src, dst = (trace.array(column, "edges") for column in ("src", "dst"))
-    return int(np.count_nonzero(rank[src] != rank[dst]))
+    apart = (rank[src] != rank[dst]) | (part[src] != part[dst])
+    return int(np.count_nonzero(apart)), int(beyond)
 
 
 def manifest(hosts: dict[str, str]) -> str:

@@ -36,6 +36,7 @@ from chopper_interop.converters.perfetto.write.counter_lanes import (
 from chopper_interop.converters.perfetto.write.derived_tracks import derived_tracks, mark_lanes
 from chopper_interop.converters.perfetto.write.slice_data import Flows, has_arrow
 from chopper_interop.converters.perfetto.write.tracks import CRITICAL_PATH, FINDINGS, TrackAllocator
+from chopper_interop.errors import UsageError
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PERFETTO_CATEGORY
@@ -74,7 +75,11 @@ WITHOUT_ARROW = Fault.info(
 
 BETWEEN_FILES = Fault.info(
     "edges-between-files",
-    "Dependencies between ranks have no arrow where each rank has a file of its own.",
+    "Dependencies between ranks, or between steps, have no arrow where each has a file of its own.",
+)
+BEYOND_FILE = Fault.info(
+    "events-beyond-file",
+    "Events that last longer than the training steps of a file are in the file in which they begin.",
 )
 
 _CHUNK = 8 << 20
@@ -92,7 +97,7 @@ _MARGIN = 20
 """Share of the time of the work that is drawn before and after it: one twentieth."""
 
 
-def write(
+def write(  # noqa: PLR0913 # options of the format
     trace: Trace,
     path: Path,
     *,
@@ -100,6 +105,7 @@ def write(
     derived: bool = True,
     all_samples: bool = False,
     split: bool = False,
+    split_steps: int = 0,
 ) -> IssueLog:
     """Write a trace for Perfetto's UI and trace processor.
 
@@ -120,6 +126,10 @@ def write(
     split
         Write a folder with a file for each rank, for jobs that are too large for a browser, and a
         manifest by which Perfetto merges those that are put in one archive.
+    split_steps
+        As split, with a file for each rank and so many training steps, 0 for all of them. Each event
+        is in the file in which it begins; what lies before the first step, or behind the last, in that
+        of these.
 
     Returns
     -------
@@ -129,22 +139,27 @@ def write(
     """
     issues = IssueLog("Perfetto")
     progress.start(_TASK, trace.nodes.num_rows, "events")
-    options = {"args": args, "derived": derived, "all_samples": all_samples}
-    if not split:
+    options: dict[str, Any] = {"args": args, "derived": derived, "all_samples": all_samples}
+    if split_steps < 0:
+        raise UsageError(f"split_steps is {split_steps}: it is a number of training steps")
+    if not (split or split_steps):
         _write_file(trace, path, issues, options)
         return issues
     hosts = {}
     with outputs.folder(path, owns=parts.is_part) as folder:
-        for name, host, part in parts.parts(trace):
+        for name, host, part in parts.parts(trace, split_steps):
+            options["part"] = name if split_steps else ""
             _write_file(part, folder / name, issues, options)
             hosts[name] = host
         with outputs.file(folder / parts.MANIFEST) as stream:
             stream.write(parts.manifest(hosts).encode())
-    issues.add(BETWEEN_FILES, parts.between_files(trace))
+    apart, beyond = parts.across_files(trace, split_steps)
+    issues.add(BETWEEN_FILES, apart)
+    issues.add(BEYOND_FILE, beyond)
     return issues
 
 
-def _write_file(trace: Trace, path: Path, issues: IssueLog, options: dict[str, bool]) -> None:
+def _write_file(trace: Trace, path: Path, issues: IssueLog, options: dict[str, Any]) -> None:
     with outputs.file(path) as stream:
         writer = PerfettoWriter(trace, stream, **options)
         writer.write()
@@ -169,15 +184,24 @@ class PerfettoWriter:
         True if tracks are added that stand for no event of the input.
     all_samples
         True if nothing is left out for its time.
+    part
+        Name of the file if a trace has several of one rank.
     """
 
     def __init__(
-        self, trace: Trace, stream: IO[bytes], *, args: bool, derived: bool, all_samples: bool
+        self,
+        trace: Trace,
+        stream: IO[bytes],
+        *,
+        args: bool,
+        derived: bool,
+        all_samples: bool,
+        part: str = "",
     ) -> None:
         self.trace = trace
         self.stream = stream
         self.derived = derived
-        self.tracks = TrackAllocator(trace, _first_uuid(trace))
+        self.tracks = TrackAllocator(trace, _first_uuid(trace, part))
         self.columns = slice_columns.NodeColumns(trace, with_args=args)
         with_path = derived and trace.has(critical_path.START)
         self.paths = list(critical_path.critical_paths(trace)) if with_path else []
@@ -434,11 +458,12 @@ class PerfettoWriter:
             self.stream.write(proto.Trace(packet=[packet]).SerializeToString())
 
 
-def _first_uuid(trace: Trace) -> int:
+def _first_uuid(trace: Trace, part: str) -> int:
     """Return the first track and flow id: it differs between traces, so that two can be joined."""
     meta = trace.meta
     identity = [meta.job, str(meta.origin_ns), *(s.path + s.sha256 for s in meta.sources)]
     identity += map(str, trace.ranks)  # of which a part of a trace has one
+    identity += [part] if part else []  # parts of one rank
     digest = hashlib.sha256("\0".join(identity).encode()).digest()
     return int.from_bytes(digest[:4], "little") >> 1 | 1 << 20
 

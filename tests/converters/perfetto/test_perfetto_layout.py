@@ -10,6 +10,7 @@ from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
+from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Device, Meta, Rank
 
@@ -221,3 +222,58 @@ def test_a_file_for_each_rank(tmp_path: Path) -> None:
     assert {f["path"]: f.get("machine") for f in manifest["files"]} == {
         "rank0.pftrace": {"name": "a"}, "rank1.pftrace": {"name": "b"}, "host.pftrace": None
     }  # fmt: skip
+
+
+def test_a_file_for_some_steps_of_each_rank(tmp_path: Path) -> None:
+    """Each slice and sample is in one file; arrows and slices that go beyond a file are counted."""
+    builder = TraceBuilder(Meta(ranks=(Rank(0, "a", 5), Rank(1, "b", 5))))
+    first = []
+    for rank in (0, 1):
+        at = EPOCH + 1000 * np.arange(12)  # four kernels in each of the steps 10 to 12
+        place = {"rank": rank, "lane": builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)}
+        step = 10 + np.arange(12) // 4
+        first.append(
+            builder.nodes(kind=Kind.KERNEL, name="k", ts=at, dur=800, iteration=step, **place)
+        )
+        place["lane"] = builder.lane(rank, LaneKind.THREAD, 9, "thread 9")
+        ts = EPOCH + np.array(
+            [-500, 3_200, 7_100]
+        )  # before all steps, in step 11, and into step 12
+        builder.nodes(kind=Kind.CPU_OP, name="o", ts=ts, dur=np.array([300, 400, 1_500]), **place)
+        row = builder.series(rank, "power", "W", "tool", device=0)
+        builder.samples(row, EPOCH + 400 * np.arange(30), np.arange(30.0))
+    src, dst = first[0] + np.array([1, 7, 9]), np.array([first[0] + 2, first[0] + 8, first[1] + 9])
+    builder.edges(
+        src, dst, int(EdgeKind.EVENT)
+    )  # within a file, to the next steps, to another rank
+    folder = tmp_path / "parts"
+    options = {"to_format": "perfetto", "derived": False, "split_steps": 2}
+    issues = ci.write(builder.finish(), folder, **options)
+    assert {i.code: i.count for i in issues} == {"edges-between-files": 2, "events-beyond-file": 2}
+    counts = [
+        "select count(*) from slice",
+        "select count(*) from counter",
+        "select count(*) from flow",
+    ]
+    made = {}  # counts of slices; of samples, with one that ends a lane before the work; of arrows
+    for path in folder.glob("*.pftrace"):
+        part = TraceProcessor(path)
+        assert part.losses() == {}
+        made[path.name] = [part.query(query)[0][0] for query in counts]
+    assert made == {
+        "rank0-steps10-11.pftrace": [11, 21, 1], "rank0-steps12-12.pftrace": [4, 10, 0],
+        "rank1-steps10-11.pftrace": [11, 21, 0], "rank1-steps12-12.pftrace": [4, 10, 0],
+    }  # fmt: skip
+    manifest = json.loads((folder / "perfetto_manifest.json").read_text())["perfetto_manifest"]
+    assert sorted(file["path"] for file in manifest["files"]) == sorted(made)
+    uuids = [{t.uuid for t in descriptors(folder / name)} - {0} for name in made]
+    assert len(set.union(*uuids)) == sum(map(len, uuids))
+    ci.write(builder.finish(), folder, to_format="perfetto", split=True)  # replaces all of them
+    assert sorted(p.name for p in folder.glob("*.pftrace")) == ["rank0.pftrace", "rank1.pftrace"]
+
+
+def test_a_negative_number_of_steps_is_refused(tmp_path: Path) -> None:
+    builder = TraceBuilder(Meta())
+    kernels(builder, 0, 1)
+    with pytest.raises(UsageError, match="split_steps"):
+        ci.write(builder.finish(), tmp_path / "x", to_format="perfetto", split_steps=-1)
