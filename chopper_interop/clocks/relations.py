@@ -14,6 +14,7 @@ import msgspec
 from chopper_interop.arrays import arrow
 from chopper_interop.clocks import rank_fit
 from chopper_interop.schemas.meta import ClockFit
+from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +50,6 @@ WHOLE_SECONDS_NS = 500_000_000
 """Uncertainty of a time that was truncated to a second, placed in the middle of it."""
 
 _RANK = "rank "
-_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns"))
 _INT64 = 1 << 63
 
 
@@ -142,7 +142,7 @@ def from_text(text: Any) -> tuple[ClockFit, ...]:
 
 def duration_text(ns: int) -> str:
     """Length of time in the largest unit that it fills, with all its digits."""
-    for unit, name in _UNITS:
+    for name, unit in NS_PER_UNIT.items():
         if abs(ns) >= unit:
             units, part = divmod(abs(ns), unit)
             digits = f"{part:0{len(str(unit)) - 1}}".rstrip("0") if part else ""

@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
 from chopper_interop.errors import UsageError
+from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,6 @@ _RULE = re.compile(
     re.ASCII,
 )
 _RANK = re.compile(r"rank(\d{1,7})", re.ASCII)
-_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "µs": 10**3, "ns": 1}
 _MAX_NS = 1 << 62
 """Larger offsets added to a time may exceed int64."""
 
@@ -61,7 +61,8 @@ def parse_clock_rule(text: str) -> ClockRule:
         The text is none of these.
     """
     match = _RULE.fullmatch(text.strip())
-    offset = Decimal(match["number"]) * _NS[match["unit"] or "s"] if match else Decimal(0)
+    unit = (match["unit"] or "s").replace("µ", "u") if match else "s"
+    offset = Decimal(match["number"]) * NS_PER_UNIT[unit] if match else Decimal(0)
     if match is None or abs(offset) >= _MAX_NS:
         raise UsageError(
             f"--clock-offset {text}: write it as [SOURCE:]SECONDS or with a unit, ms, us or ns",

@@ -283,7 +283,7 @@ def _resolve_by_time(
         np.concatenate([empty, *side]) for side in zip((empty, empty), *parts, strict=True)
     )
     issues.add(BY_TIME, row.size, _example(trace, calls.node[row]))
-    must_wait = np.isin(calls.role[rows], [int(Role.STREAM_SYNC), int(Role.EVENT_SYNC)])
+    must_wait = np.isin(calls.role[rows], (Role.STREAM_SYNC, Role.EVENT_SYNC))
     remaining = rows[must_wait & ~np.isin(rows, row)]
     issues.add(UNRESOLVED, remaining.size, _example(trace, calls.node[remaining]))
     return slot, calls.node[row]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.schemas.time_units import NS_PER_UNIT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -41,7 +43,7 @@ CONTINUOUS = "viridis"
 DIVERGING = ("#3b82c4", "#9a9da3", "#d1495b")
 """Colours of what is below, at and above the usual."""
 
-_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+_TIMES = tuple((float(ns), unit.replace("us", "µs")) for unit, ns in NS_PER_UNIT.items())
 # Pixels of all rows, and of one, at least and at most. Chosen: names stay legible, charts on a screen.
 _ROWS_HEIGHT = 420
 _MIN_STEP, _MAX_STEP = 5, 20

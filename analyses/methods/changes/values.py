@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts
+from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-_UNITS = {"": 1.0, "ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _TIME_PATTERN = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s)?")
 _MAX_NS = 10**15
 """Longest time that a change may set, about 11 days. Chosen: longer than any profile, and few enough
@@ -83,7 +83,7 @@ def positive(text: str) -> float:
 def time(text: str) -> Time:
     """Parse a time such as ``"5us"``, or ``"+5us"`` to add."""
     match = _TIME_PATTERN.fullmatch(text)
-    if match is None or (unit := _UNITS[match[3] or ""]) * float(match[2]) > _MAX_NS:
+    if match is None or (unit := NS_PER_UNIT[match[3] or "ns"]) * float(match[2]) > _MAX_NS:
         raise ValueError(f"{text or 'nothing'} is no time")
     ns = round(float(match[2]) * unit)
     return Time(-ns if match[1] == "-" else ns, bool(match[1]))

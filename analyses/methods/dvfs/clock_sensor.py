@@ -26,6 +26,7 @@ from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.errors import UsageError
 from chopper_interop.gpus.ratings import rate_gpus_of_nodes
 from chopper_interop.schemas.clock_sensors import ClockField, field_of
+from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.samples import Samples
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 GIVEN, KNOWN, ESTIMATED, UNKNOWN = "given", "known", "estimated", "unknown"
-_UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
 _PART = re.compile(r"(mean|hold|lag)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|ms|s)")
 _INSTANT = "instant"
 HINT = 'write "instant" or "mean:100ms", with ",hold:50ms" and ",lag:30ms" where known'
@@ -86,7 +86,7 @@ def parse_sensor(text: str) -> Sensor | None:
         name = "mean" if part == _INSTANT else match[1] if match else ""
         if not name or name in values:
             raise UsageError(f"sensor={text}: {part or 'nothing'} describes no sensor", hint=HINT)
-        values[name] = float(match[2]) * _UNITS[match[3]] if match else 0.0
+        values[name] = float(match[2]) * NS_PER_UNIT[match[3]] if match else 0.0
     return Sensor(values.get("mean"), values.get("hold"), values.get("lag"))
 
 

@@ -24,7 +24,7 @@ from chopper_interop.analyses.methods.dvfs.clock_sensor import (
     Sensor,
 )
 from chopper_interop.analyses.methods.dvfs.expected_clocks import saved_time
-from chopper_interop.arrays.statistics import MAD_TO_SIGMA
+from chopper_interop.arrays.statistics import mad_sigma
 from chopper_interop.schemas import clock_sensors
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class _Fit:
         mean = total / np.where(count > 0, count, np.nan)
         rest = np.nan_to_num(self.log - mean[work.place])
         # Repeats that deviate by far have other reasons than the clock.
-        spread = MAD_TO_SIGMA * float(np.median(np.abs(rest[usable]))) if usable.any() else 0.0
+        spread = mad_sigma(rest[usable]) if usable.any() else 0.0
         self.rest = np.clip(rest, -6 * max(spread, 0.01), 6 * max(spread, 0.01))
         self.time = np.bincount(work.key, work.dur, self.n)
         some = ((gpu, np.flatnonzero(usable[gpu.kernel])) for gpu in self.gpus)

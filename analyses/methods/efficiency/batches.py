@@ -24,7 +24,7 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.efficiency import replicas
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _counted(
     if not wanted.any():
         return {}
     rows = np.flatnonzero(wanted[trace.array("name")] & (trace.array("kind") == Kind.CPU_OP))
-    rows = _innermost(trace, rows[_is_forward(trace, rows)])
+    rows = _innermost(trace, rows[~trace.is_text("phase", _NOT_FORWARD, rows)])
     if not rows.size:
         return {}
     code, values = arguments.values(trace, rows, "Input Dims")
@@ -237,9 +237,7 @@ def _counted(
     rank = trace.array("rank")[rows].astype(np.int64)
     largest = _largest(rank, table, items.max(axis=1))
     rank, rows, items = rank[largest], rows[largest], items[largest]
-    step = np.full(len(rows), -1, np.int64)
-    if "iteration" in trace.nodes.column_names:
-        step = arrow.to_numpy(trace.nodes["iteration"], -1)[rows].astype(np.int64)
+    step = trace.integers("iteration", rows)
     first, which = gather.distinct(rank, step)
     totals = []
     for column in items.T:
@@ -293,15 +291,6 @@ def _image(dims: list[Any]) -> tuple[Any, Items] | None:
     if len(image) < 4 or image[1] > _CHANNELS or image[0] < 1:  # noqa: PLR2004 # n, c, h, w
         return None
     return weight, (UNKNOWN, image[0])
-
-
-def _is_forward(trace: Trace, rows: Array) -> Array:
-    """Mark nodes that are not known to be of another pass than the forward one."""
-    if "phase" not in trace.nodes.column_names:
-        return np.ones(len(rows), np.bool_)
-    column = arrow.single_chunk(trace.nodes["phase"])
-    other = np.array([*(p in _NOT_FORWARD for p in column.dictionary.to_pylist()), False])
-    return np.asarray(~other[arrow.to_numpy(column, -1)[rows]])
 
 
 def _innermost(trace: Trace, rows: Array) -> Array:

@@ -70,16 +70,14 @@ def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
         (trace.array("kind") == Kind.KERNEL) & np.isin(trace.array("rank"), list(chosen))
     )
     dur = trace.array("dur")[kernels]
-    if "flops" not in trace.nodes.column_names:
+    if not trace.has("flops"):
         return Flops({}, {}, "", len(kernels), 1.0 if len(kernels) else 0.0)
-    flops = arrow.to_numpy(trace.nodes["flops"], -1)[kernels]
+    flops = trace.integers("flops", kernels)
     known = flops >= 0
     unknown = float(dur[~known].sum()) / max(float(dur.sum()), 1.0)
-    step = np.full(len(kernels), -1, np.int64)
-    if "iteration" in trace.nodes.column_names:
-        step = arrow.to_numpy(trace.nodes["iteration"], -1)[kernels].astype(np.int64)
+    step = trace.integers("iteration", kernels)
     steps, code = np.unique(step, return_inverse=True)
-    again = _is_again(trace, kernels)
+    again = trace.is_text("phase", ("recompute",), kernels)
     sums = [
         np.bincount(code, np.where(known & which, flops, 0).astype(np.float64), len(steps))
         for which in (~again, again)
@@ -110,15 +108,6 @@ def peak(rated: GpuRating, dtype: str) -> float | None:
     if not rate or not rated.cus or not mhz:
         return None
     return rate * rated.cus * mhz * 1e6
-
-
-def _is_again(trace: Trace, rows: Array) -> Array:
-    """Mark nodes that recompute activations."""
-    if "phase" not in trace.nodes.column_names:
-        return np.zeros(len(rows), np.bool_)
-    column = arrow.single_chunk(trace.nodes["phase"])
-    again = np.array([*(phase == "recompute" for phase in column.dictionary.to_pylist()), False])
-    return np.asarray(again[arrow.to_numpy(column, -1)[rows]])
 
 
 def _dtype(trace: Trace, chosen: Collection[int]) -> str:

@@ -79,7 +79,7 @@ def job_layout(trace: Trace) -> Layout:
             groups["model"].append(ranks)
         if axes == {"context"}:
             groups["context"].append(ranks)
-    exchange = "peer" in trace.nodes.column_names  # without, only ranges show pipelines
+    exchange = trace.has("peer")  # without, only ranges show pipelines
     lines = [
         tuple(line.ranks)
         for line in stages.find_pipelines(

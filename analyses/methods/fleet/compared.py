@@ -11,7 +11,7 @@ from chopper_interop.analyses.methods.communication import summary as collective
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.fleet import leads
 from chopper_interop.analyses.methods.fleet import means as gpu_means
-from chopper_interop.arrays import arrow, gather, statistics
+from chopper_interop.arrays import gather, statistics
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -129,9 +129,7 @@ def _units(trace: Trace, rows: Array, chosen: Sequence[Window], *, stepped: bool
     """Step of each node, by what asked for it, else by where it starts; one for all otherwise."""
     if not stepped:
         return np.full(len(rows), windows.NO_STEP, np.int64)
-    unit = np.full(len(rows), -1, np.int64)
-    if "iteration" in trace.nodes.column_names:
-        unit = arrow.to_numpy(trace.nodes["iteration"], -1)[rows].astype(np.int64)
+    unit = trace.integers("iteration", rows)
     left = np.flatnonzero(unit < 0)
     rank, ts = trace.array("rank")[rows[left]], trace.array("ts")[rows[left]]
     for one in chosen if left.size else ():

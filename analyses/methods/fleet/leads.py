@@ -8,7 +8,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.communication import stages
 from chopper_interop.analyses.methods.communication.stage_times import StageTimes
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ def rank_leads(
     """
     kernel = trace.array("kind")[rows] == Kind.KERNEL
     rows, unit = rows[kernel], unit[kernel].astype(np.int64)
-    step = unit
-    if "iteration" in trace.nodes.column_names:
-        step = arrow.to_numpy(trace.nodes["iteration"], -1)[rows].astype(np.int64)
+    step = trace.integers("iteration", rows) if trace.has("iteration") else unit
     rank = trace.array("rank")[rows]
     every = sorted(peer)
     of_rank = np.array([peer[r] for r in every], np.int64)

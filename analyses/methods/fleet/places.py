@@ -19,12 +19,8 @@ from chopper_interop.schemas.meta import Device
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy.typing as npt
-
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
     from chopper_interop.trace import Trace
-
-    Array = npt.NDArray[np.int64]
 
 WORKING, ALL = "", "all"
 """Windows: while the rank's GPUs worked, and all of the telemetry."""

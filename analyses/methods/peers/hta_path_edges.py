@@ -101,7 +101,7 @@ def _thread_of(trace: Trace, events: Events, selected: Array, part: str) -> int:
     """Return the only thread with this in names of operators or annotations; 0 if not exactly one."""
     is_part = np.array([*(part in text for text in trace.names()), False])
     matching = selected[events.named_in(is_part)[selected]]
-    matching = matching[np.isin(events.kind[matching], [int(Kind.CPU_OP), int(Kind.ANNOTATION)])]
+    matching = matching[np.isin(events.kind[matching], (Kind.CPU_OP, Kind.ANNOTATION))]
     threads = np.unique(events.thread[matching])
     return int(threads[0]) if len(threads) == 1 else 0
 
