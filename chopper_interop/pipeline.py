@@ -178,7 +178,15 @@ def read_inventory(  # noqa: PLR0913, PLR0917 # options
     run: int | str | None = None,
     sharing: Sharing = Sharing(),  # noqa: B008 # it is never changed
 ) -> Trace:
-    """Read the sources of an inventory as one job; parameters as of `read`."""
+    """Read the sources of an inventory as one job; parameters as of `read`.
+
+    Raises
+    ------
+    UsageError
+        The name is none for files, or no reader has one of the options.
+    UnknownFormatError
+        The inventory has no sources.
+    """
     device_rules = [devices.parse_device_rule(text) for text in map_device]
     offset_rules = [clock_rules.parse_clock_rule(text) for text in clock_offset]
     if Path(name).name != name or name in (".", ".."):
@@ -240,6 +248,11 @@ def write(
     -------
     tuple of Issue
         What was lost or changed by writing it in this format.
+
+    Raises
+    ------
+    UsageError
+        No format has this ending or name, its writer lacks an option, or the output is an input.
 
     Examples
     --------

@@ -323,6 +323,11 @@ class TraceTables:
         """Trace of one rank: its nodes renumbered from 0, edges within it, its series.
 
         Lanes and groups stay whole, so that references to them hold.
+
+        Raises
+        ------
+        UsageError
+            The trace has no such rank.
         """
         rows = self.rank_rows.get(rank)
         if rows is None:

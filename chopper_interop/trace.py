@@ -221,6 +221,11 @@ class Trace(TraceTables):
         max_nodes
             Refuse more nodes than this: networkx takes 1.5 kB for each.
 
+        Raises
+        ------
+        UsageError
+            There are more nodes than `max_nodes`, no such rank, or no such kind.
+
         Examples
         --------
         >>> from chopper_interop.testing.samples import tiny_trace

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.time_units import NS_PER_UNIT
+from chopper_interop.source_selectors import names_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,8 +48,7 @@ class ClockRule:
 
     def applies_to(self, format_name: str, path: str) -> bool:
         """True if it names a source of this format and path."""
-        patterns = (self.source, f"*/{self.source}")  # the summary shows the ends of paths
-        return self.source == format_name or any(fnmatch(path, p) for p in patterns)
+        return names_source(self.source, format_name, path)
 
 
 def parse_clock_rule(text: str) -> ClockRule:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import Device
+from chopper_interop.source_selectors import names_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,8 +83,7 @@ class DeviceRule:
 
     def applies_to(self, format_name: str, path: str) -> bool:
         """True if it names a source of this format and path."""
-        patterns = (self.source, f"*/{self.source}")  # the summary shows the ends of paths
-        return self.source == format_name or any(fnmatch(path, p) for p in patterns)
+        return names_source(self.source, format_name, path)
 
     def target_of(self, number: int) -> tuple[int, bool]:
         """Device for a number of the source, or its rank if the second value is true."""

@@ -184,6 +184,11 @@ class Graph:
             of ``trace.to_pandas()``: ``"rank == 0 and kind == 'kernel' and dur > 10_000"``.
             A column of `hub.ANNOTATIONS` that the trace lacks is null.
 
+        Raises
+        ------
+        UsageError
+            There is not one truth value for each vertex, or pandas refuses the query.
+
         Examples
         --------
         >>> from chopper_interop.testing.samples import tiny_trace

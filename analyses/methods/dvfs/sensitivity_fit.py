@@ -22,7 +22,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.statistics import mad_sigma
+from chopper_interop.arrays.statistics import MAD_TO_SIGMA
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -239,7 +239,10 @@ def _huber_weights(x: Array, y: Array, bent: bool) -> tuple[Array, float]:  # no
         theta, _ = _fit_law(x, y, w, middle, bent)  # numba
         fit = theta[0] + theta[1] * x + theta[2] * np.maximum(0.0, x - middle)
         rest = y / fit - 1.0
-        sigma = mad_sigma(rest - np.median(rest)) if bent else np.sqrt(np.mean(rest**2))
+        if bent:
+            sigma = MAD_TO_SIGMA * np.median(np.abs(rest - np.median(rest)))
+        else:
+            sigma = np.sqrt(np.mean(rest**2))
         if sigma <= 0:
             break
         limit = (_HUBER if bent else _FAR) * sigma
