@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from chopper_interop.converters.chakra import files as chakra_files
@@ -145,7 +146,7 @@ def read_files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
     while (path := _with_ending(prefix, f".{len(files)}.et")).exists():
         if _begins_with(path, _GZIP):
             findings.add(path.name, "it is gzipped, which the newer feeder does not read")
-        files.append((path, decode(read_bytes(path).copy(), FEEDER_TYPES)))
+        files.append((path, decode(np.require(read_bytes(path), requirements="W"), FEEDER_TYPES)))
     if not files:
         raise ReadError(
             "there is no such file",
