@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.kriging import Kriged
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.errors import UsageError
@@ -178,9 +179,17 @@ class Readings:
     def _between(self, centre: Array, middle: Array, values: Array, assumed: Assumption) -> Array:
         """Predict deviations between readings that are further apart than their windows.
 
-        By the readings before and after (kriging), for an exponentially correlated clock; where
-        readings are not correlated, only those whose windows are near.
+        By the mean over each kernel of what the readings around it lead to expect (`Kriged`); where
+        readings are not correlated, only by those whose windows are near.
         """
+        alike = self.correlation
+        if alike < _STILL or len(centre) < 2:  # noqa: PLR2004
+            return self._of_near(centre, middle, values, assumed)
+        time = -self.period_ns / np.log(min(alike, 1 - 1e-4))
+        return Kriged(centre, assumed.window_ns, values, time).means(self.start, self.end)
+
+    def _of_near(self, centre: Array, middle: Array, values: Array, assumed: Assumption) -> Array:
+        """Return the deviations of readings whose windows are near, 0 where none is."""
         after = np.clip(np.searchsorted(centre, middle), 1, max(len(centre) - 1, 1))
         before = after - 1
         after = np.minimum(after, len(centre) - 1)
@@ -188,17 +197,11 @@ class Readings:
             np.maximum(np.abs(middle - centre[i]) - assumed.window_ns / 2, 0.0)
             for i in (before, after)
         )
-        alike = self.correlation
-        if alike < _STILL:
-            reach = np.maximum(_NEAR_NS, (self.end - self.start) / 2)
-            weights = [(distance <= reach).astype(float) for distance in (near, far)]
-            total = np.maximum(weights[0] + weights[1], 1.0)
-            return (weights[0] * values[before] + weights[1] * values[after]) / total
-        alike = min(alike, 1 - 1e-4)
-        first, last = (np.exp(np.log(alike) / self.period_ns * d) for d in (near, far))
-        return (
-            (first - alike * last) * values[before] + (last - alike * first) * values[after]
-        ) / (1 - alike**2)
+        reach = np.maximum(_NEAR_NS, (self.end - self.start) / 2)
+        weights = [(distance <= reach).astype(float) for distance in (near, far)]
+        total = np.maximum(weights[0] + weights[1], 1.0)
+        mean: Array = (weights[0] * values[before] + weights[1] * values[after]) / total
+        return mean
 
     @property
     def correlation(self) -> float:
