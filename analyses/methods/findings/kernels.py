@@ -29,7 +29,7 @@ _MIN_NS = 20_000
 the time to start and to drain a GPU."""
 _MAX_NAME = 40
 """Characters of a kernel's name in a sentence. Chosen: the rest is in `where`."""
-_LEAST_SHOWN = 0.01
+_SMALLEST_SHOWN = 0.01
 """Share that is written as a whole percentage. Fixed by the text: 0% would be wrong."""
 _MAX_KERNELS = 4
 """Kernels that are re-timed each. Chosen: those with most time beyond what is reachable."""
@@ -87,7 +87,7 @@ def _below(job: Job, row: Array, share: float, names: tuple[str, str | None]) ->
 
 
 def _share_text(share: float) -> str:
-    return f"{share:.0%}" if share >= _LEAST_SHOWN else f"less than {_LEAST_SHOWN:.0%}"
+    return f"{share:.0%}" if share >= _SMALLEST_SHOWN else f"less than {_SMALLEST_SHOWN:.0%}"
 
 
 def _texts(name: str) -> pa.Array:
