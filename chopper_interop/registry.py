@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
 from chopper_interop.errors import OptionError, UnknownFormatError, UsageError, similar
 
@@ -142,6 +142,9 @@ class Broken:
 _JSON = re.compile(rb"\s*(?:\{|\[\s*\{)")
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*)\n((?:    .*\n)+)", re.MULTILINE)
 """Parameters that a docstring lists together, and their text."""
+_OPTION_TEXTS = "option_texts"
+"""Attribute of a function with the texts of options that it shares with others."""
+Documented = TypeVar("Documented", bound="Callable[..., Any]")
 
 
 @cache
@@ -282,10 +285,32 @@ def takes_runs(function: Callable[..., Any]) -> bool:
     return "Runs" in re.findall(r"\w+", annotation)
 
 
+def with_option_texts(texts: Mapping[str, str]) -> Callable[[Documented], Documented]:
+    """Document options by texts that several functions share; a docstring has its own in place of them.
+
+    Parameters
+    ----------
+    texts
+        Name of each option, and its text.
+
+    Returns
+    -------
+    Callable
+        Decorator of a reader, writer or analysis.
+    """
+
+    def decorate(function: Documented) -> Documented:
+        function.__dict__[_OPTION_TEXTS] = dict(texts)
+        return function
+
+    return decorate
+
+
 def option_texts(function: Callable[..., Any]) -> dict[str, str]:
     """``name=default`` of each option of a function, with its text in the docstring."""
     sections = _PARAMETER.findall((inspect.getdoc(function) or "") + "\n")
-    texts = {name: text for names, text in sections for name in names.split(", ")}
+    own = {name: text for names, text in sections for name in names.split(", ")}
+    texts = {**function.__dict__.get(_OPTION_TEXTS, {}), **own}
     return {
         f"{name}={'…' if parameter.default is None else parameter.default}": " ".join(
             texts.get(name, "").replace("``", "").split()

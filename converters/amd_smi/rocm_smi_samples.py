@@ -25,10 +25,11 @@ from chopper_interop.converters.sampling import facts, faults
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.cells import ColumnBuilder, cell_of_text, rows_from_keys
 from chopper_interop.converters.sampling.text import decode
-from chopper_interop.converters.sampling.time_options import TimeOptions
+from chopper_interop.converters.sampling.time_options import OF_LAST_OUTPUT, TimeOptions
 from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.registry import with_option_texts
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ NO_ZONE = Fault.info(
 )
 
 
+@with_option_texts(OF_LAST_OUTPUT)
 def read(
     paths: list[Path],
     *,
@@ -82,13 +84,6 @@ def read(
     ----------
     paths
         The file, alone in a list.
-    at_ns
-        When a file without times was written, epoch nanoseconds. Of several outputs in it, the
-        last was. Files with times do not need it and do not heed it.
-    at
-        ``"mtime"`` to take the time at which the file was last changed for that.
-    period_ms
-        How far the outputs of a loop without times are apart; without it only the last is taken.
 
     Returns
     -------

@@ -18,11 +18,12 @@ from chopper_interop.converters.amd_smi import text as amd_smi_text
 from chopper_interop.converters.sampling import faults, ticks
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.text import decode
-from chopper_interop.converters.sampling.time_options import TimeOptions
+from chopper_interop.converters.sampling.time_options import OF_LAST_OUTPUT, TimeOptions
 from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.converters.sampling.units import ABSENT
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,7 @@ VIOLATION_KEYS = re.compile(r".*_violation_(status|activity).*|.*_accumulated.*|
 """Keys of values for which amd-smi waits 100 ms for each GPU."""
 
 
+@with_option_texts(OF_LAST_OUTPUT)
 def read(
     paths: list[Path],
     *,
@@ -57,13 +59,6 @@ def read(
     ----------
     paths
         The file, alone in a list.
-    at_ns
-        When a file without times was written, nanoseconds since 1970. If it holds several outputs,
-        this is the time of the last. It has no effect on files with times.
-    at
-        ``"mtime"`` to use the time at which the file was last changed instead.
-    period_ms
-        Time between several outputs without times; without it only the last is used.
 
     Returns
     -------
@@ -81,6 +76,7 @@ def read(
     return _read(paths, _rows_of_csv_or_json, "amd-smi", TimeOptions(at_ns, at, period_ms))
 
 
+@with_option_texts(OF_LAST_OUTPUT)
 def read_text(
     paths: list[Path],
     *,
@@ -94,13 +90,6 @@ def read_text(
     ----------
     paths
         The file, alone in a list.
-    at_ns
-        When a file without times was written, nanoseconds since 1970. If it holds several outputs,
-        this is the time of the last.
-    at
-        ``"mtime"`` to use the time at which the file was last changed instead.
-    period_ms
-        Time between several outputs without times; without it only the last is used.
     """
     return _read(paths, amd_smi_text.read, "amd-smi-text", TimeOptions(at_ns, at, period_ms))
 

@@ -16,9 +16,10 @@ from chopper_interop.converters.amd_smi.samples import SOURCE, timed_rows
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.text import decode
-from chopper_interop.converters.sampling.time_options import TimeOptions
+from chopper_interop.converters.sampling.time_options import OF_LAST_ROWS, TimeOptions
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 RULES = sampling_rows.LaneRules(sampling_rows.named_by(amd_smi_counters.LANES))
 
 
+@with_option_texts(OF_LAST_ROWS)
 def read(paths: list[Path], *, at_ns: int | None = None, at: str | None = None) -> Trace:
     """Read one file that describes GPUs.
 
@@ -39,8 +41,6 @@ def read(paths: list[Path], *, at_ns: int | None = None, at: str | None = None) 
     at_ns
         When it was written, nanoseconds since 1970: counters in it (traffic of xGMI, memory of
         processes) then become samples.
-    at
-        ``"mtime"`` to use the time at which the file was last changed instead.
 
     Returns
     -------

@@ -20,11 +20,12 @@ from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
 from chopper_interop.converters.nvidia_smi.text_table import Identity, Table, owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
 from chopper_interop.converters.sampling.text import decode_lines, numbered_lines
-from chopper_interop.converters.sampling.time_options import TimeOptions
+from chopper_interop.converters.sampling.time_options import OF_LAST_ROWS, TimeOptions
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 from chopper_interop.converters.sampling.wall_clock import parse_zone
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,7 @@ _UNITS = re.compile(r"#?\s*ID\b", re.IGNORECASE)
 _ROW = re.compile(r"(GPU|GPU-I|GPU-CI|Switch|Link|CPU|CPU Core|Core|vGPU|None|ConnectX) (\d+)\b")
 
 
+@with_option_texts(OF_LAST_ROWS)
 def read(
     paths: list[Path],
     *,
@@ -58,12 +60,8 @@ def read(
         The file, alone in a list.
     tz
         Zone of stamps in front of the lines, if there are any without.
-    at_ns
-        When the last rows of a file without times were taken, epoch nanoseconds.
     period_ms
         Time between rows, milliseconds (dcgmi's ``-d``, by default 1000).
-    at
-        ``"mtime"`` to take the time at which the file was last changed for that of the last rows.
 
     Returns
     -------

@@ -20,11 +20,12 @@ from chopper_interop.converters.nvidia_smi.sniff import Output, output_of
 from chopper_interop.converters.nvidia_smi.text_table import Identity, Table, owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
 from chopper_interop.converters.sampling.text import decode_lines
-from chopper_interop.converters.sampling.time_options import TimeOptions
+from chopper_interop.converters.sampling.time_options import OF_LAST_ROWS, TimeOptions
 from chopper_interop.converters.sampling.wall_clock import parse_zone, times_of_rows
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,7 @@ class Options(NamedTuple):
     times: TimeOptions
 
 
+@with_option_texts(OF_LAST_ROWS)
 def read(  # noqa: PLR0913 - options of the format
     paths: list[Path],
     *,
@@ -74,12 +76,8 @@ def read(  # noqa: PLR0913 - options of the format
         then, as nothing in such a file identifies it.
     date
         Day of the first row, ``2024-05-01``, for ``dmon -o T``.
-    at_ns
-        When the last rows of a file without times were taken, epoch nanoseconds.
     period_ms
         Time between rows of a file without times, milliseconds.
-    at
-        ``"mtime"`` to take the time at which the file was last changed for that of the last rows.
 
     Returns
     -------

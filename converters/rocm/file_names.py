@@ -31,6 +31,8 @@ _V3_FILE = re.compile(
     r"(?P<suffix>[^.]*)(?:\..*)?",
     re.IGNORECASE,
 )
+RANK_OF_PROCESS = {"rank": "Rank to give the process, over what the names of its files say."}
+"""Text of the option of readers whose files have a process in their names."""
 _PASS = re.compile(r"(?:pmc|pass)_\d+", re.IGNORECASE)
 _RANK = re.compile(r"(?:^|[^a-z])rank[-_.]?(\d+)", re.IGNORECASE)
 _HOST_PID_RANK = re.compile(r"(?P<host>.+)\.(?P<pid>\d+)\.(?P<rank>\d+)")

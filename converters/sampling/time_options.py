@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MTIME = "mtime"
+OF_LAST_ROWS = {
+    "at_ns": "When the last rows of a file without times were written, nanoseconds since 1970. It has no "
+    "effect on files with times.",
+    "at": f'"{MTIME}" to use the time at which the file was last changed instead.',
+}
+"""Texts of options of readers of such files; see `registry.with_option_texts`."""
+OF_LAST_OUTPUT = OF_LAST_ROWS | {
+    "period_ms": "Time between several outputs in a file without times, milliseconds; without it only "
+    "the last is used."
+}
+"""The same of readers of files with outputs one after the other."""
 UNCERTAINTY_NS = SECOND
 """Uncertainty of such a time; chosen: whoever notes a time by hand, or takes that of a file, knows
 it to about a second."""

@@ -15,6 +15,7 @@ import shlex
 import sys
 import tempfile
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,23 +40,16 @@ END = "<!-- end of what `make formats` makes -->\n"
 def formats() -> str:
     """All formats that come with the package, as a table in Markdown."""
     rows = ["| format | is | versions | what is taken over |", "|---|---|---|---|"]
+    declared = entry_points(group=registry.CONVERTERS)
+    built_in = {entry.name for entry in declared if entry.value.startswith(PACKAGE)}
     seen = set()
     for name, converter in registry.converters().items():
-        if not isinstance(converter, registry.Converter) or not _is_builtin(converter):
+        if not isinstance(converter, registry.Converter) or name not in built_in:
             continue
         if id(converter) not in seen:
             rows.append(_row(name, converter))
         seen.add(id(converter))
     return "\n".join(rows) + "\n"
-
-
-def _is_builtin(converter: registry.Converter) -> bool:
-    functions = (
-        converter.sniff,
-        converter.read and converter.reader,
-        converter.write and converter.writer,
-    )
-    return all(f.__module__.startswith(PACKAGE) for f in functions if f is not None)
 
 
 def _row(name: str, converter: registry.Converter) -> str:

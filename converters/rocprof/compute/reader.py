@@ -23,11 +23,12 @@ from chopper_interop.converters.rocm.dispatch_recording import (
     read_csv_tables,
 )
 from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
-from chopper_interop.converters.rocm.file_names import path_info
+from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info
 from chopper_interop.converters.rocm.sniff import is_compute_system
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,7 @@ FACTS: tuple[tuple[str, str], ...] = (
 the first counts."""
 
 
+@with_option_texts(RANK_OF_PROCESS)
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     """Read one table of a workload.
 
@@ -56,8 +58,6 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     ----------
     paths
         The table, and ``sysinfo.csv`` if there is one.
-    rank
-        Rank to give the process, over what the names of its files say.
 
     Returns
     -------

@@ -19,7 +19,7 @@ from chopper_interop.converters.rocm.dispatch_recording import (
     read_csv_tables,
 )
 from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
-from chopper_interop.converters.rocm.file_names import path_info
+from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info
 from chopper_interop.converters.rocm.sniff import is_v1_json
 from chopper_interop.converters.rocprof.v1 import chrome_trace, database
 from chopper_interop.converters.rocprof.v1.sections import (
@@ -32,6 +32,7 @@ from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +61,7 @@ LEFT_OUT = Fault.loss(
 )
 
 
+@with_option_texts(RANK_OF_PROCESS)
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     """Read the files of one name.
 
@@ -67,8 +69,6 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     ----------
     paths
         NAME.db, NAME.json and NAME.csv, or some of them.
-    rank
-        Rank to give the process, over what the names of its files say.
 
     Returns
     -------

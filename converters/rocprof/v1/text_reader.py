@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.rocm.csv_columns import NOT_UTF8
 from chopper_interop.converters.rocm.dispatch_recording import SourceTables, build_source_trace
-from chopper_interop.converters.rocm.file_names import path_info
+from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info
 from chopper_interop.converters.rocm.rows import first_match
 from chopper_interop.converters.rocm.v1_text_lines import LineFormat, line_format
 from chopper_interop.converters.rocprof.v1 import sections
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,7 @@ _OF_PROCESS = re.compile(r"\d+_(.*)")
 _BARRIER = "Marker"
 
 
+@with_option_texts(RANK_OF_PROCESS)
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     """Read the text files of one run.
 
@@ -66,8 +68,6 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     ----------
     paths
         The files, whose first lines say what each holds.
-    rank
-        Rank to give the process, over what the names of its files say.
 
     Returns
     -------

@@ -23,10 +23,11 @@ from chopper_interop.converters.rocm.dispatch_recording import (
     read_csv_tables,
 )
 from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
-from chopper_interop.converters.rocm.file_names import path_info, v2_name
+from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info, v2_name
 from chopper_interop.converters.rocm.rows import dictionary
 from chopper_interop.converters.rocm.tables import CALLS, COPIES, DISPATCHES, KERNELS, MARKS
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,7 @@ _KERNEL_NAME = "#2"
 """The column ``Kernel_Name``, which follows ``Operation``: both are names."""
 
 
+@with_option_texts(RANK_OF_PROCESS)
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     """Read the files of one process.
 
@@ -66,8 +68,6 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     ----------
     paths
         The files, whose headers say what each holds.
-    rank
-        Rank to give the process, over what the names of its files say.
 
     Returns
     -------

@@ -27,7 +27,7 @@ from chopper_interop.converters.rocm.csv_headers import (
     table_format,
 )
 from chopper_interop.converters.rocm.dispatch_counters import counters_of_rows
-from chopper_interop.converters.rocm.file_names import path_info, run_name
+from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info, run_name
 from chopper_interop.converters.rocm.number_limits import OUT_OF_RANGE
 from chopper_interop.converters.rocm.recording import Recording, attribute, build_trace
 from chopper_interop.converters.rocm.sniff import is_v3_csv
@@ -35,6 +35,7 @@ from chopper_interop.converters.rocm.tables import AGENTS, COPIES, COUNTERS, KER
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +73,7 @@ MISSING_COLUMNS = (
 """Tables, columns that some versions of the tool do not write, and the fault of their absence."""
 
 
+@with_option_texts(RANK_OF_PROCESS)
 def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     """Read the CSV files of one process and run, or of several processes that share files.
 
@@ -79,8 +81,6 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     ----------
     paths
         The files, whose headers say what each holds.
-    rank
-        Rank to give the process, over what the names of its files say.
 
     Returns
     -------
