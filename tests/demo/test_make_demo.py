@@ -79,7 +79,7 @@ def test_files_of_the_users_within_an_earlier_demo_are_left_alone(tmp_path):
     path = make_demo(tmp_path / "job", **TINY)
     user_file = path / "kineto" / "notes.json"
     user_file.write_text("of the user")
-    with pytest.raises(UsageError, match=r"mine\.json is not of the demo"):
+    with pytest.raises(UsageError, match=r"notes\.json is not of the demo"):
         make_demo(path, **TINY)
     assert user_file.read_text() == "of the user"
 

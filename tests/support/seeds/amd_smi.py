@@ -184,7 +184,7 @@ ODD = (
     Odd(
         "amd-smi: the first line of a watch alone",
         {"m.json": WATCHING.encode()},
-        Refused(UnknownFormatError, "nothing but"),
+        Refused(UnknownFormatError, "without values"),
     ),
     Odd(
         "amd-smi: the combined document of 7.1 alone",
