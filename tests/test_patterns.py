@@ -43,7 +43,8 @@ def patterns():
         module = importlib.import_module(name)
         source = Path(module.__file__).read_text("utf-8")
         for owner, attribute, method in re.findall(
-            r"(\w+\.)?\b([A-Z_][A-Z0-9_]*)\.(\w+)[(,)]", source  # called, or handed on
+            r"(\w+\.)?\b([A-Z_][A-Z0-9_]*)\.(\w+)[(,)]",
+            source,  # called, or handed on
         ):
             methods.setdefault(attribute if owner else (name, attribute), set()).add(method)
         for attribute, value in vars(module).items():
