@@ -2,8 +2,8 @@
 
 They join the members of a collective, GPU work across streams, GPU work and the host calls that
 waited for it, and host threads. What orders GPU work shows in runtime calls, in waits that some
-profilers record, and in times. The modules `collectives`, `event`, `sync`, `queues` and `handover` find them; here they are put together, and edges that contradict the times
-are left out.
+profilers record, and in times. A module for each kind finds them; here they are put together, and
+edges that contradict the times are left out.
 """
 
 from __future__ import annotations
