@@ -293,7 +293,15 @@ class HostTimes:
         return replay.lengths_with(lag, release_ns=release)
 
     def _wait_less(self, lag_ns: Array, edge: Array, waited_ns: Array) -> None:
-        """Shorten what other ranks waited for one along the counterparts of its edges, to its time at least."""
+        """Shorten what other ranks waited for one along the counterparts of its edges, to its time at least.
+
+        ::
+
+            late rank   ──own──▶          its edge, which took less than others' by `waited`
+            others      ──own──┄waited┄▶  the counterparts of its edge: they end when it has caught up
+
+        `waited` and `own` are indexed by `_counterpart`, which all of them share.
+        """
         after = self._replay.graph.after
         waited = np.zeros(2 * (self._group.max(initial=-1) + 1), np.int64)
         own = np.full_like(waited, loops.NEVER)
@@ -307,7 +315,10 @@ class HostTimes:
         lag_ns[of_others] = np.maximum(lag - waited[key], np.minimum(lag, own[key]))
 
     def _counterpart(self, vertex: Array) -> Array:
-        """Number that a start, or an end, has in common with its counterparts on other ranks."""
+        """Number that a start, or an end, has in common with its counterparts on other ranks.
+
+        Vertices 2 i and 2 i + 1 are start and end of node i; so are these numbers of group i.
+        """
         return 2 * self._group[vertex // 2] + vertex % 2
 
 
