@@ -48,6 +48,10 @@ NO_GPU = Fault.loss_of_events(
     "row-without-gpu",
     "Rows that do not say which GPU, of several, were left out. Record its index or UUID.",
 )
+QUANTITY = Fault.info(
+    "quantity-unknown",
+    "Columns of a quantity and unit that are not known became lanes without a unit, under the column's name.",
+)
 NOT_A_ROW = Fault.info("line-without-data", "Messages between the rows were left out.")
 ASSUMED_TIME = Fault.info(
     "time-from-option", "Rows without time got the time that the options give."

@@ -103,9 +103,9 @@ def meaning(key: str, lanes: tuple[Lane, ...]) -> Name | None:
     return None
 
 
-def name_by_key(key: str) -> Name:
-    """Return a lane under the key's own name, in the unit that is written next to its values."""
-    return Name(Lane(re.escape(key), key, None), key, key)
+def name_by_key(key: str, unit: str | None = None) -> Name:
+    """Return a lane under the key's own name, by default in the unit that is written next to its values."""
+    return Name(Lane(re.escape(key), key, unit), key, key)
 
 
 def _named(lane: Lane, groups: dict[str, str | None]) -> Name:

@@ -78,7 +78,7 @@ class LaneWriter:
     uncertainty_ns
         Largest error of the times.
     issues
-        Where residencies that went back are counted.
+        Where unknown quantities and residencies that went back are counted.
     """
 
     builder: TraceBuilder
@@ -96,6 +96,7 @@ class LaneWriter:
         for _, same_base in groupby(readings, key=lambda r: r.name.base):
             instances = list(same_base)
             kind = instances[0].name.lane.kind
+            self._note_unknown_quantities(instances)
             if kind is Kind.TICKS:
                 counter = instances[0]
             for group in self.groups:
@@ -103,6 +104,12 @@ class LaneWriter:
                     self._add_residencies(group, instances, counter)
                 else:
                     self._add_values(group, instances)
+
+    def _note_unknown_quantities(self, readings: list[Reading]) -> None:
+        for reading in readings:
+            has_unit = reading.unit or reading.name.lane.unit is not None
+            if not has_unit and not np.isnan(reading.value).all():
+                self.issues.add(faults.QUANTITY, 1, reading.key)
 
     def _add_values(self, group: Group, readings: list[Reading]) -> None:
         lanes = [
@@ -266,7 +273,7 @@ def _merge(merged: dict[tuple[str, str], Reading], reading: Reading) -> None:
         return
     clash = ~np.isnan(known.value) & ~np.isnan(reading.value)
     if clash.any():
-        by_key = name_by_key(reading.key)
+        by_key = name_by_key(reading.key, reading.unit)
         full = by_key.full + reading.full.removeprefix(reading.name.full)
         merged[full, reading.unit] = replace(reading, name=by_key, full=full)
         return

@@ -183,10 +183,13 @@ def test_a_number_that_the_table_does_not_know_keeps_its_name(tmp_path: Path) ->
     trace = read(tmp_path, ticks(f"{T},0,9,7", header="timestamp,gpu,socket_power,new_thing"))
     assert lanes(trace)[0, "new_thing"] == [7]
     assert units(trace)["new_thing"] == ""
+    (issue,) = (i for i in trace.meta.issues if i.code == "quantity-unknown")
+    assert (issue.count, issue.example) == (1, "new_thing")
     row = {"timestamp": T, "gpu": 0, "power": {"flux": {"value": 2, "unit": "Wb"}}}
     trace = read(tmp_path, json.dumps([row]))
     assert lanes(trace)[0, "flux"] == [2]
     assert units(trace)["flux"] == "Wb"
+    assert not any(issue.code == "quantity-unknown" for issue in trace.meta.issues)
 
 
 def test_the_clock_of_a_gpu_with_one_die_has_no_number(tmp_path: Path) -> None:
