@@ -35,11 +35,12 @@ mutate: $(VENV)/test.stamp ## COUNT damaged inputs, as the tests try a few of
 fuzz: $(FUZZ)/fuzz.stamp ## each family of readers for SECONDS, guided by coverage; the corpus grows in .cache/fuzz
 	NUMBA_DISABLE_JIT=1 $(FUZZ)/bin/python tests/support/guided.py .cache/fuzz $(SECONDS)
 
-lint: $(VENV)/dev.stamp ## style, types, layers
+lint: $(VENV)/dev.stamp ## style, types, layers, reasons of constants and loops
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/support/reasons_report.py
 
 bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the same file; errors of what_if
 	$(BIN)/python tests/benchmarks/convert.py

@@ -89,7 +89,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
         `kernel_wait_ns` and `other_ns`.
     threshold_ns
         Shorter gaps between kernels that were launched in time are attributed to the GPU itself.
-        HTA calls it `consecutive_kernel_delay`; the default is HTA's.
+        HTA calls it ``consecutive_kernel_delay``; the default is HTA's.
 
     Returns
     -------
@@ -108,7 +108,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
     Notes
     -----
     HTA assigns each gap of a stream as a whole to host wait, kernel wait (gaps under a threshold) or
-    other (traceinsight 0.6.1, `get_idle_time_breakdown`).
+    other (traceinsight 0.6.1, ``get_idle_time_breakdown``).
     """
     gaps.check_compat(compat, _COMPAT)
     all_windows = windows.rank_windows(trace, steps, ranks)

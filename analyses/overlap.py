@@ -98,7 +98,7 @@ def overlap(
     -----
     An operation instance consists of consecutive compute kernels of one `operation`, `layer`, `phase`
     and `iteration` on a GPU. Its overlap ratio is that of Chopper (arXiv 2512.08242,
-    `trace_metrics.py` of v0.10), which sums over communication kernels and limits the sum to the elapsed
+    ``trace_metrics.py`` of v0.10), which sums over communication kernels and limits the sum to the elapsed
     time; here it is of their union, so that concurrent communication kernels do not count twice.
     ``compat=chopper`` gives Chopper's sum, and as end that of the kernel that starts last.
 

@@ -116,7 +116,7 @@ def what_if(
     -------
     Result
         Rows: `change`, `iteration`, (`rank`), `before_ns`, `after_ns`, `gain_ns` = before - after,
-        `speedup_ratio` = before / after, and by job `path_CLASS_ns` of the critical path after the
+        `speedup_ratio` = before / after, and by job ``path_CLASS_ns`` of the critical path after the
         change; by class `class`, `before_ns`, `after_ns` and `gain_ns` of the path. By job and class
         the first rows are as measured. The summary has the sums over windows, and the change with the
         largest gain. Of a change that gains nothing a note says what binds.

@@ -5,6 +5,7 @@ What must come out of each is counted in the tests of its format; here nothing m
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shared_data import SHARED, each
@@ -41,10 +42,19 @@ MAY_BE_REFUSED: tuple[tuple[str, str], ...] = (
 """Path → why some of these hold no trace; their own tests say which."""
 
 
-def files() -> list[str]:
-    """All files that are no document and no figure of another tool."""
+def files() -> list[Any]:
+    """All files that are no document and no figure of another tool.
+
+    The first of each command of amd-smi is slow: `test_real_inputs` reads it and converts it too.
+    """
     result = (p for folder in PROFILES for p in (SHARED / folder).rglob("*") if p.is_file())
-    return sorted(str(p.relative_to(SHARED)) for p in result)
+    cases: list[Any] = []
+    seen: set[str] = set()
+    for name in sorted(str(p.relative_to(SHARED)) for p in result):
+        is_first = "amd_smi_by_version" in name and Path(name).name not in seen
+        seen.add(Path(name).name)
+        cases.append(pytest.param(name, marks=pytest.mark.slow) if is_first else name)
+    return cases
 
 
 def reason(name: str, table: tuple[tuple[str, str], ...]) -> str | None:

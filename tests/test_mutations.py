@@ -9,7 +9,7 @@ from seeds import Seed, seeds
 import chopper_interop as ci
 from chopper_interop import registry
 
-EACH = 10
+EACH = 8
 """So many of each here; `make mutate` tries as many as wanted."""
 
 

@@ -291,7 +291,7 @@ def endpoint_edges(
     kinds
         Kinds of edges; durations are always included.
     stream_before
-        Row of the work before each node on its stream, as `graph_chains.stream_orders` gives it, if
+        Row of the work before each node on its stream, as `chains.stream_orders` gives it, if
         the caller has it already.
     """
     src, dst, kind = _stored_edges(trace, kinds)

@@ -84,7 +84,7 @@ _TO_CLOSER = 2
 
 @jit
 def _value_offset(text: Bytes, i: int, n: int, of_member: bool) -> int:  # noqa: FBT001 # compiled
-    """Offset of an element's value, behind its key if it is a member; negative as in `jsontext`."""
+    """Offset of an element's value, behind its key if it is a member; negative as in `json_text`."""
     if not of_member:
         return i
     i = json_text.skip_string(text, i, n) if text[i] == json_text.QUOTE else -2

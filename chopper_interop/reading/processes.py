@@ -30,7 +30,7 @@ class Processes(Executor):
     """Runs functions in processes, and takes their results over by files.
 
     A pool of `concurrent.futures` fails as a whole if one of its processes dies. So each process is a
-    pool of its own here, and what dies with one is its task: `BrokenProcessPool`, and the next task of that
+    pool of its own here, and what dies with one is its task: ``BrokenProcessPool``, and the next task of that
     place gets a new process.
 
     Parameters

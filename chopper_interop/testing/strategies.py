@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,11 +67,13 @@ _EPOCHS = (0, 1, 1_712_195_495_502_094_513, 1_767_189_312_000_000_000)
 _SHIFTS_NS = (0, 0, 0, 1_000, 10**9, 3_600 * 10**9)
 
 
+@cache
 def names() -> st.SearchStrategy[str]:
     """Draw names of nodes: unusual ones, and any Unicode text."""
     return st.sampled_from(ODD_NAMES) | st.text(max_size=12)
 
 
+@cache
 def json_values() -> st.SearchStrategy[Any]:
     """Draw values of arguments: numbers of any size, texts, nested lists and objects."""
     plain = (
@@ -89,6 +92,7 @@ def json_values() -> st.SearchStrategy[Any]:
     )
 
 
+@cache
 def arguments(keys: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[str]:
     """Draw arguments of a node as JSON text, spaced and escaped in different ways; "" for none.
 

@@ -1,4 +1,4 @@
-"""Faults of amd-smi's output; those of all tools are in `telemetry_faults`."""
+"""Faults of amd-smi's output; those of all tools are in `sampling.faults`."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _integer(facts: dict[str, int | str], name: str) -> int:
 
 
 def _with_ending(prefix: Path, ending: str) -> Path:
-    """Path of `prefix` and an ending; `Path.with_name` refuses ".", which has no name."""
+    """Path of `prefix` and an ending; ``Path.with_name`` refuses ".", which has no name."""
     return prefix.parent / f"{prefix.name}{ending}"
 
 

@@ -6,7 +6,6 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters.chakra.json import is_json
 from chopper_interop.converters.chakra.messages import fields
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
@@ -25,6 +24,11 @@ _NAMED = re.compile(r"(?P<job>.*)\.(?P<rank>\d{1,7})\.(?:et|json)(?:\.\w+)?", re
 _RANK_FILE = re.compile(r"(?P<job>.+)\.\d+\.et")
 _JOB_GROUPS = ".comm_groups.json"
 _GROUPS_JSON = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\[[\s\d,]*[\],]')
+JSON_GRAPH = re.compile(rb'\s*\{[^{}\[\]]*"workload_graph"\s*:\s*\[')
+_JSON_FIRST = re.compile(rb'\s*\{\s*(?:"version"\s*:|"attr"\s*:\s*\[|\}\s*\{)')
+_JSON_NODE = re.compile(
+    rb'\}\s*\{[^{}\[\]]*"type"\s*:\s*"(?:INVALID|METADATA|MEM_LOAD|MEM_STORE|COMP|COMM_\w+)_NODE"'
+)
 _VERSION = re.compile(rb"\d+\.\d+\.\d+[\w.-]*\Z")
 _METADATA: dict[int, tuple[int, ...]] = {1: (2,), 2: (2,)}
 _NODE: dict[int, tuple[int, ...]] = {
@@ -50,7 +54,11 @@ _MAX_RANKS = 1 << 20
 
 def sniff(head: bytes) -> bool:
     """True if a file that begins with `head` is an ET, or a file of process groups next to one."""
-    if head[:1] in b"{ \t\r\n" and head.strip()[:1] == b"{" and _json(head):
+    if (
+        head[:1] in b"{ \t\r\n"
+        and head.strip()[:1] == b"{"
+        and (_GROUPS_JSON.match(head) or is_json(head))
+    ):
         return True
     messages = _first_messages(head)
     if not messages:
@@ -65,8 +73,11 @@ def sniff(head: bytes) -> bool:
     return bool(nodes) and all(_is_node(*one) for one in nodes) and _is_named(*nodes[0])
 
 
-def _json(head: bytes) -> bool:
-    return _GROUPS_JSON.match(head) is not None or is_json(head)
+def is_json(head: bytes) -> bool:
+    """True if a file that begins with `head` is an ET as JSON."""
+    if JSON_GRAPH.match(head):
+        return True
+    return _JSON_FIRST.match(head) is not None and _JSON_NODE.search(head) is not None
 
 
 def _first_messages(head: bytes) -> list[tuple[bytes, bool]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.converters.chakra.files import JSON_GRAPH
 from chopper_interop.converters.chakra.messages import length_prefix
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
@@ -30,11 +31,6 @@ VALUE = Fault.loss(
     "et-json-value", "Members of nodes whose value does not fit their name were left out."
 )
 
-_GRAPH = re.compile(rb'\s*\{[^{}\[\]]*"workload_graph"\s*:\s*\[')
-_FIRST = re.compile(rb'\s*\{\s*(?:"version"\s*:|"attr"\s*:\s*\[|\}\s*\{)')
-_NODE = re.compile(
-    rb'\}\s*\{[^{}\[\]]*"type"\s*:\s*"(?:INVALID|METADATA|MEM_LOAD|MEM_STORE|COMP|COMM_\w+)_NODE"'
-)
 _UINT64_MAX = (1 << 64) - 1
 
 MEMBERS: dict[str, str] = {
@@ -54,17 +50,10 @@ FLAGS = ("is_cpu_op",)
 """Members that are truth values, however they are written."""
 
 
-def is_json(head: bytes) -> bool:
-    """True if a file that begins with `head` is an ET as JSON."""
-    if _GRAPH.match(head):
-        return True
-    return _FIRST.match(head) is not None and _NODE.search(head) is not None
-
-
 def messages(buffer: Array, issues: IssueLog) -> tuple[Array, int]:
     """Convert to the bytes of an equal ET; also count the nodes that could not be converted."""
     text = buffer.tobytes().decode("utf-8", "replace")
-    is_graph = _GRAPH.match(bytes(buffer[: inputs.HEAD_BYTES])) is not None
+    is_graph = JSON_GRAPH.match(bytes(buffer[: inputs.HEAD_BYTES])) is not None
     out, lost, unfitting_members = bytearray(), 0, 0
     for converted in _graph_messages(text) if is_graph else _jsonizer_messages(text):
         if converted is None:

@@ -1,7 +1,7 @@
 """Read ETs of any writer; those of this project come back with their exact times.
 
-Forms: protobuf messages of all schemas (`chakra_old` has the earlier ones), packed or not, and
-both JSON forms (`chakra_json`). Where no node has a start time, `chakra_times` computes them.
+Forms: protobuf messages of all schemas (`old` has the earlier ones), packed or not, and
+both JSON forms (`json`). Where no node has a start time, `times` computes them.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
 def _file(path: Path, issues: IssueLog) -> tuple[EtFile, int]:
     """Decode a file of any form; also count its nodes that could not be decoded."""
     raw, lost = inputs.read(path, issues), 0
-    if json.is_json(bytes(raw[: inputs.HEAD_BYTES])):
+    if files.is_json(bytes(raw[: inputs.HEAD_BYTES])):
         raw, lost = json.messages(raw, issues)
     et = decode(np.ascontiguousarray(old.to_present_schema(raw)))
     if et.broken_at >= 0:

@@ -43,7 +43,7 @@ _DEVICE_LANES = {
 }
 _PROFILER_KINDS = (Kind.SPAN, Kind.OVERHEAD)
 _TEXT_ID = -(1 << 61)
-"""Below this, a pid or tid stands for a text of the file: half of `jsonscan.TEXT`."""
+"""Below this, a pid or tid stands for a text of the file: half of `json_events.TEXT_ID`."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _ranks_by_arguments(file: TraceFile) -> tuple[Array, Array] | None:
 
 
 def _stated_rank_and_pid(file: TraceFile, rows: Array) -> tuple[Array, Array]:
-    """Rank and original pid in the arguments of events; see `jsonscan.extract`."""
+    """Rank and original pid in the arguments of events; see `json_events.extract_integers`."""
     values, present = file.numbers(rows, "rank", "pid_raw")
     present &= [is_id(values[0], MAX_RANK) & (values[0] >= 0), is_id(values[1])]
     return values, present

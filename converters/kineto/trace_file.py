@@ -44,7 +44,7 @@ NAME_BYTES = Fault.loss(
     "name-not-utf8", "Names with bytes that are not UTF-8: U+FFFD stands for each of them."
 )
 BOUND_FLOW = Fault.loss(
-    "flow-by-bind-id", "Arrows that spans declare by a `bind_id` of their own were left out."
+    "flow-by-bind-id", "Arrows that spans declare by a ``bind_id`` of their own were left out."
 )
 SECOND_LIST = Fault.loss_of_events(
     "events-of-second-list",

@@ -1,4 +1,4 @@
-"""Faults of nvidia-smi's output alone; the rest is in `telemetry_faults`."""
+"""Faults of nvidia-smi's output alone; the rest is in `sampling.faults`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``nvidia-smi -q`` as text and as XML, once or in a loop: one row for each GPU of each output.
 
 Names of values are made of where they stand: ``Clocks`` / ``SM`` becomes ``clocks_sm``, the
-element ``<clocks><sm_clock>`` becomes ``clocks_sm_clock``; `nvidia_smi_tables` knows both.
+element ``<clocks><sm_clock>`` becomes ``clocks_sm_clock``; `lanes` knows both.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "B/s": ("Mb/s", 8e-6), "KB/s": ("Mb/s", 8e-3), "MB/s": ("Mb/s", 8.0), "GB/s": ("Mb/s", 8e3),
     "ratio": ("%", 100.0), "bool": ("", 1.0), "errs": ("", 1.0),
 }  # fmt: skip
-"""Units in addition to those of `telemetry_units` → the lane's unit and the factor. NVML does not
+"""Units in addition to those of `sampling.units` → the lane's unit and the factor. NVML does not
 say whether its kilobytes are of 1000 or 1024 bytes; 1000 is used."""
 
 _ABSENT = frozenset({"", "-", "n/a", "[n/a]", "not supported", "[not supported]", "not available"})

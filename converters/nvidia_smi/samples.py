@@ -1,8 +1,8 @@
 """Samples of nvidia-smi: ``--query-gpu`` as CSV, ``dmon``, and ``-q`` as text or XML.
 
 One row is one GPU at one time. Rows become samples of one lane for each value, which is named as
-for any other tool (`nvidia_smi_tables`). Times are those of a wall clock without its zone
-(`telemetry_wall_clock`).
+for any other tool (`lanes`). Times are those of a wall clock without its zone
+(`sampling.wall_clock`).
 """
 
 from __future__ import annotations

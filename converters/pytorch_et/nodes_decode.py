@@ -137,7 +137,7 @@ def member(buffer: Bytes, i: int, n: int) -> tuple[int, int, int]:
     -------
     key_end, value, end
         Where key and value end, and the value begins; `end` is negative where the member is not
-        proper JSON, as in `jsontext`.
+        proper JSON, as in `json_text`.
     """
     if i >= n or buffer[i] != QUOTE:
         return i, i, -1 if i >= n else -2

@@ -1,7 +1,7 @@
 """Tables with a row for each dispatch and a column for each counter, of tools before rocprofv3.
 
 rocprof v1, rocprofv2 and rocprof-compute write such; their columns have different names, see
-`rocprof_tables.DISPATCHES`. Per-instance columns (``TCC_HIT[0]``) and the copies of columns that
+`tables.DISPATCHES`. Per-instance columns (``TCC_HIT[0]``) and the copies of columns that
 merges of several passes leave (``GRBM_COUNT_13``) are summed or left out here.
 """
 

@@ -22,7 +22,7 @@ class LineFormat:
     Parameters
     ----------
     section
-        Section of the tables (`rocprof_v1_sections`) to which its rows belong.
+        Section of the tables (`tables`) to which its rows belong.
     pattern
         A line, its groups named as columns.
     """

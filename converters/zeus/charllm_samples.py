@@ -1,7 +1,7 @@
 """Samples of CharLLM-PPT: a folder of ``{metric}_{rank}.csv`` without headers.
 
 A row is a time (epoch seconds, decimal) and a value; -1 stands for an error. Which metric it is
-and whose, only the name says (`charllm_tables`), so that files of a folder are one source, and a
+and whose, only the name says (`charllm_metrics`), so that files of a folder are one source, and a
 file of the same form under another name is recognised and not taken.
 """
 

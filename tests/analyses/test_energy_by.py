@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.energy import energy as analysis
@@ -43,7 +44,7 @@ def job(request, tmp_path_factory) -> tuple[ci.Trace, dict]:
     return trace, facts
 
 
-@pytest.mark.parametrize("steps", ["", "each", "11"])
+@pytest.mark.parametrize("steps", slow_from(["", "each", "11"], 2))
 @pytest.mark.parametrize("by", GRAINS)
 def test_all_adds_up(job, by: str, steps: str) -> None:
     trace, _ = job

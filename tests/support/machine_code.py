@@ -149,20 +149,20 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 def main(kept: Path) -> None:
-    """Compile all parts at the same time, and pack the loops that Python calls."""
+    """Compile all parts at the same time, each with what others have compiled; pack the loops that Python calls."""
     processes = {}
     for name in PARTS:
         command = [sys.executable, __file__, "--part", name]
         processes[name] = subprocess.Popen(
-            command, env=environment(kept / name), stdout=subprocess.PIPE, text=True
+            command, env=environment(kept), stdout=subprocess.PIPE, text=True
         )
+    folder = kept / "chopper-interop" / "compiled"
     loops: dict[str, Path] = {}
     for part, process in processes.items():
         entries = process.communicate()[0].split()
         if process.returncode:
             sys.exit(f"the part {part} failed")
-        folder = kept / part / "chopper-interop" / "compiled"
-        loops = {name: folder / name for name in entries} | loops
+        loops |= {name: folder / name for name in entries}
     pack(loops)
 
 

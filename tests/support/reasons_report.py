@@ -1,8 +1,9 @@
 """Report code without its reason: ``python tests/support/reasons_report.py [ROOT]``.
 
 Lists numeric constants of modules that neither a comment nor a text below explains, compiled loops
-without a comment, docstrings that begin with "What", functions called `of`, and names that several
-classes have. A text or a comment explains all constants of the lines without a gap that it ends or
+without a comment, docstrings that begin with "What", functions called `of`, names in single backticks
+that the project does not have, and names that several classes have. Ends with status 1 if it lists any
+but the last. A text or a comment explains all constants of the lines without a gap that it ends or
 begins. Units, limits of integers and negative codes are plain.
 """
 
@@ -97,7 +98,37 @@ def unexplained_loops(lines: list[str], tree: ast.Module) -> tuple[int, list[int
     return count, missing
 
 
-def main(root: Path) -> None:
+def names_in(tree: ast.Module) -> Iterator[str]:
+    """Names in the code of a module, and words of its texts without backticks, such as columns."""
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name", "asname"):
+            yield from re.findall(r"\w+", getattr(node, field, None) or "")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "`" not in node.value:
+            yield from re.findall(r"\w+", node.value)
+
+
+def mentioned(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and name of what texts of a module have in single backticks."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for match in re.finditer(r"(?<!`)`([\w.]+)`(?!`)", node.value):
+                yield node.lineno + node.value.count("\n", 0, match.start()), match[1]
+
+
+def unknown_names(root: Path) -> list[str]:
+    """Names in single backticks that the project does not have."""
+    modules = list(sources(root))
+    known = {part for name, _, _ in modules for part in Path(name).with_suffix("").parts}
+    known.update(name for _, _, tree in modules for name in names_in(tree))
+    return [
+        f"{place}:{line}: `{name}`"
+        for place, _, tree in modules
+        for line, name in mentioned(tree)
+        if not known.issuperset(part for part in name.split(".") if part)
+    ]
+
+
+def main(root: Path) -> int:
     """Print the report."""
     loops, constants, classes = 0, 0, Counter[str]()
     rows: dict[str, list[str]] = {name: [] for name in ("constants", "loops", "What", "of")}
@@ -124,8 +155,11 @@ def main(root: Path) -> None:
     print(
         "classes of one name: " + ", ".join(f"{k} {n}" for k, n in classes.most_common() if n > 2)
     )
+    rows["unknown names"] = unknown_names(root)
+    print(f"names in backticks that do not exist {len(rows['unknown names'])}")
     print(*(f"   {row}" for listed in rows.values() for row in listed), sep="\n")
+    return int(any(rows.values()))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve())
+    sys.exit(main(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()))

@@ -55,6 +55,11 @@ def _compiled() -> tuple[wasmtime.Engine, wasmtime.Module]:
     return engine, module
 
 
+@cache
+def _messages() -> ProtoFactory:
+    return ProtoFactory(PlatformDelegate())
+
+
 def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method as wasmtime may keep it for ever, without its machine and the memory of that."""
     reference = WeakMethod(method)
@@ -162,7 +167,7 @@ class TraceProcessor:
     """Answers SQL about a trace."""
 
     def __init__(self, trace: Path | bytes) -> None:
-        self._protos = ProtoFactory(PlatformDelegate())
+        self._protos = _messages()
         self._machine = _Machine()
         self._rpc = TraceProcessorRpc(self._machine, self._protos)
         data = trace if isinstance(trace, bytes) else trace.read_bytes()

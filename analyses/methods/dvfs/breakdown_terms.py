@@ -1,6 +1,6 @@
 """Terms of each kernel's time: its work at peak rate, and the factors that make it longer.
 
-Two terms are nanoseconds at the GPU's highest clock: the FLOPs of the kernel's shapes (`thr`) and
+Two terms are nanoseconds at the GPU's highest clock: the FLOPs of the kernel's shapes (``thr``) and
 the FLOPs that were counted (`inst`). Three are ratios: idle matrix cores (`util`), overlap with
 communication (`overlap`), and the clock (`freq`).
 """

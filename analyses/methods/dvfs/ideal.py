@@ -38,7 +38,7 @@ class Durations:
     log
         Logarithm of the new duration over the measured one, of each node.
     statistical, clock, form
-        Errors of `log`, as of `sensitivity_together.Ratio`.
+        Errors of `log`, as of `sensitivity_combination.Ratio`.
     key
         Kernels of one number share the statistical error; -1 of other nodes.
     unknown

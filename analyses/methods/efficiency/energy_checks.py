@@ -61,7 +61,7 @@ def check_energy(gpu: Gpu, shown: Sequence[tuple[Source, Samples]], low: int, hi
     gpu
         The GPU.
     shown
-        As `telemetry.energy.shown_of` gives it.
+        As `energy.power_sources` gives it.
     low, high
         The window, as ts.
     """

@@ -8,7 +8,7 @@ and driver, and of GPU work that a call of the window launched. Edges run
 - between pieces of work of a stream less than 1.5 ms apart
 - by recorded waits (cuda_sync), with weight 0
 
-The path is the longest one between any two vertices, by `networkx.dag_longest_path`.
+The path is the longest one between any two vertices, by ``networkx.dag_longest_path``.
 """
 
 from __future__ import annotations

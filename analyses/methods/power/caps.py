@@ -25,7 +25,7 @@ _AVERAGING_NS = tuple(1e6 * w for w in (2, 5, 10, 20, 40, 80, 160, 320))
 firmware filters power."""
 _USUAL = 3
 """Index of the averaging time (20 ms) for runs whose clocks do not show it. Chosen: as
-`clock_errors.CHANGES_NS`."""
+`kernel_clocks.CHANGES_NS`."""
 _HALVINGS = 40
 """Halvings of the search for a cap: a part in 1e12, below what doubles of these sums resolve."""
 _NEAR = 0.01

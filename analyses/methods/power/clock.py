@@ -43,7 +43,7 @@ _SAMPLES_EACH = 5
 """Samples that each filter needs. Chosen: a few for each coefficient."""
 _MAX_BLUR_NS = 20e6
 """Largest uncertainty of samples' times. Chosen: clocks change within that, see
-`dvfs.clock_errors.CHANGES_NS`."""
+`dvfs.kernel_clocks.CHANGES_NS`."""
 
 
 @dataclass(frozen=True)

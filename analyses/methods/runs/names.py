@@ -20,7 +20,7 @@ _STRATEGIES = {
     "mixtral-8x7b": ("EP4-TP2-PP1", "EP8-TP1-PP1"),
     "mixtral-8x22b": ("EP8-TP1-PP4", "EP8-TP2-PP2", "EP8-TP4-PP1"),
 }
-"""Of each model what its strategies from 1 on are, as `get_parallel_strategy` has them."""
+"""Of each model what its strategies from 1 on are, as ``get_parallel_strategy`` has them."""
 _FSDP = {"5": "TP8-FSDP"}
 _SIZE = re.compile(r"(TP|PP|EP)(\d+)")
 _TOKENS = re.compile(r"[^_/\\-]+|[_/\\-]")

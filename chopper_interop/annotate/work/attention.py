@@ -3,7 +3,7 @@
 For each query head, every pair of a query and a key that it attends to takes 2 D operations for the
 score and 2 Dv for its part of the result (Dao et al., FlashAttention-2, 2023, section 4.1; there a
 causal mask counts as a half, here pairs are counted). The backward pass does five such products
-instead of two, as it computes the scores again (`torch.utils.flop_counter.sdpa_backward_flop`).
+instead of two, as it computes the scores again (``torch.utils.flop_counter.sdpa_backward_flop``).
 Softmax, masks and dropout are not counted. Bytes are queries, keys, values and the result, and
 the gradients of all four in the backward pass.
 """

@@ -1,6 +1,6 @@
 """Work of matrix products and convolutions.
 
-A multiplication and an addition are two operations, as usual (`torch.utils.flop_counter`, BLAS): a
+A multiplication and an addition are two operations, as usual (``torch.utils.flop_counter``, BLAS): a
 product of m x k and k x n matrices is 2 m n k, without operations on what is added to it or
 functions that follow. Bytes are all operands, each read once, and the result, written once.
 """

@@ -22,7 +22,7 @@ P2P = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 def integers(et: EtFile, attribute: str, missing: int) -> Array:
     """Attribute of each node that is neither a float nor a text; `missing` where it has none.
 
-    Lists, which feeders refuse, count as there, unlike in `chakra_values.integers`.
+    Lists, which feeders refuse, count as there, unlike in `values.integers`.
     """
     values = np.full(len(et.id), missing, np.int64)
     nodes, fields, stored = et.attribute(attribute)

@@ -1,7 +1,7 @@
 """Debug annotations as JSON objects: numba loops from the wire to text.
 
 No function calls itself: nested values are walked with a stack. Field numbers are those of
-``debug_annotation.proto`` (Perfetto v58); `nested_value` is how Chrome nested until 2021.
+``debug_annotation.proto`` (Perfetto v58); ``nested_value`` is how Chrome nested until 2021.
 """
 
 from __future__ import annotations

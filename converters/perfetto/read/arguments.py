@@ -52,7 +52,7 @@ class Arguments:
     at, length
         Their JSON objects in the trace's text.
     values
-        Name → values as integers, `perfetto_read_annotations_text.UNKNOWN` where there is none; only names that occur.
+        Name → values as integers, `annotations_text.UNKNOWN` where there is none; only names that occur.
     entries
         Values that become annotation columns and counters.
     names, words
@@ -89,7 +89,7 @@ def read_arguments(  # noqa: PLR0913 # columns of one table
     begin, end
         For each slice the event that begins it, and that which ends it or -1.
     entry_source
-        Annotations that entries are made of, see `perfetto_read_annotations_text.write_objects`.
+        Annotations that entries are made of, see `annotations_text.write_objects`.
     builder
         Builder of the trace.
     issues

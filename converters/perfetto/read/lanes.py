@@ -154,7 +154,7 @@ def _described_lane(
 
 
 def _named_lane(kind: LaneKind, match: re.Match[str], name: str, pid: int) -> TrackLane:
-    """Return the lane of a track whose name is one of `perfetto_read_kinds.TRACK_NAMES`."""
+    """Return the lane of a track whose name is one of `kinds.TRACK_NAMES`."""
     parts = match.groupdict()
     device = -1 if kind is LaneKind.THREAD else _UNSPECIFIED
     if parts.get("device") is not None and not parts.get("host"):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _GPU = 2
-"""Type of an agent that is a GPU, `ROCPROFILER_AGENT_TYPE_GPU`."""
+"""Type of an agent that is a GPU, ``ROCPROFILER_AGENT_TYPE_GPU``."""
 _COUNTERS = "counter_collection"
 
 

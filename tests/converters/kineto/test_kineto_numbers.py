@@ -122,7 +122,7 @@ def holds(path: Path, out: Path, *, write: bool) -> None:
 SLOTS = len(slots(job(fused=False)))
 
 
-@pytest.mark.parametrize("apart", slow_from([24, 8], 1))
+@pytest.mark.parametrize("apart", slow_from([48, 8], 1))
 @pytest.mark.parametrize("number", range(len(WRONG)))
 def test_one_number_may_be_anything(number: int, apart: int, tmp_path: Path) -> None:
     wrong = WRONG[number]
