@@ -17,6 +17,9 @@ _NODE = re.compile(
 )
 _GB_IN_GIB = 1e9 / 2**30
 """ASTRA-sim counts bandwidths in 2^30 bytes a second."""
+_MEMORY_GBPS = 10**6
+"""Bandwidth of memory, from which reductions of all-reduces take time in addition to that of the network. Chosen:
+so high that it is none, as transfers of generated programs contain it."""
 _FINISHED = re.compile(r"sys\[(\d+)\] finished, (\d+) cycles")
 
 
@@ -83,7 +86,7 @@ def run(
         "preferred-dataset-splits": 1,
         **{f"{name}-implementation": ["ring"] for name in implementations},
         "collective-optimization": "baseline",
-        "local-mem-bw": 1600,
+        "local-mem-bw": _MEMORY_GBPS,
         "boost-mode": 0,
         "trace-enabled": 1,
         "replay-only": int(replay),
