@@ -30,7 +30,9 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import check, host_chain, plan
 from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks import findings, jobs
+from chopper_interop.converters.chakra.decode import decode
 from chopper_interop.errors import ChopperError
+from chopper_interop.io.inputs import read
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.timing.model import takes_time, timing_of
 
@@ -92,8 +94,12 @@ def read_ets(prefix: Path) -> Ets:
     ets = [et for _, et in check.read_files(prefix, findings_of_ets)]
     check.read_spans(ets, findings_of_ets)
     job = jobs.job_of(ets, check.read_groups(prefix, len(ets), findings_of_ets))
-    texts = [et.texts("kind") for et in ets]
+    # the check decodes what feeders read, and kinds are not of that
+    paths = (prefix.with_name(f"{prefix.name}.{rank}.et") for rank in range(len(ets)))
+    texts = [decode(read(path).copy(), ("kind",)).texts("kind") for path in paths]
     kinds = [np.array([*listed, ""], object)[codes] for codes, listed in texts]
+    if not any((kind == "kernel").any() for kind in kinds):
+        raise ValueError(f"{prefix}: no node is a kernel, so that changes would change nothing")
     names = [np.array([et.name(r) for r in range(len(et.id))], object) for et in ets]
     return Ets(job, np.concatenate(kinds), np.concatenate(names), findings_of_ets.span_ns)
 
