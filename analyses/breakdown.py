@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import gaps, grouping, launch_split, selected_work
 from chopper_interop.analyses.methods.dvfs import breakdown_terms
 from chopper_interop.analyses.methods.peers import chopper as peers_chopper
@@ -121,7 +122,7 @@ def breakdown(  # noqa: PLR0913 # each choice is an option
     2048 FLOP a cycle in each unit does 512 FLOP a busy cycle, so that there are as many MOPS (512
     FLOP each) as busy cycles.
     """
-    gaps.check_compat(compat, _COMPAT)
+    options.check_compat(compat, _COMPAT)
     if compat:
         return peers_chopper.breakdown(
             trace, steps=steps, ranks=ranks, model=(batch, sequence), default=by == _BY

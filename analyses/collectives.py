@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.communication import instances as collective_instances
 from chopper_interop.analyses.methods.communication import summary as collective_summary
 from chopper_interop.analyses.methods.communication import tables as collective_tables
@@ -157,7 +157,7 @@ def _select_members(trace: Trace, times: Times, steps: str, ranks: str) -> _Sele
     iteration = np.full(len(times.row), -1, np.int64)
     member = np.zeros(len(times.row), np.bool_)
     rank_windows = windows.rank_windows(trace, steps, ranks)
-    selected_at, window_of = gaps.starting_in_windows(trace, times.row, rank_windows)
+    selected_at, window_of = windows.starting_in_windows(trace, times.row, rank_windows)
     member[selected_at] = True
     iteration[selected_at] = np.array([w.iteration for w in rank_windows], np.int64)[window_of]
     return _SelectedMembers(member, iteration)

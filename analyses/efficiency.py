@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.efficiency import batches, model_flops, throughput
 from chopper_interop.analyses.methods.peers import charllm as peers_charllm
 from chopper_interop.annotate.telemetry.job import gpu_locations
@@ -196,7 +197,7 @@ def _mfu_note(flops: Flops) -> dict[str, str]:
 
 
 def _check(by: str, tokens: int, samples: int, peak_tflops: float, run_samples: int) -> None:
-    gaps.check_choice("by", by, _GRAINS)
+    options.check_choice("by", by, _GRAINS)
     numbers = {"tokens": tokens, "samples": samples, "peak_tflops": peak_tflops}
     for name, value in (numbers | {"run_samples": run_samples}).items():
         if not 0 <= value <= _MAX_NUMBER:

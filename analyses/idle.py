@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits, windows
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
@@ -110,7 +111,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
     HTA assigns each gap of a stream as a whole to host wait, kernel wait (gaps under a threshold) or
     other (traceinsight 0.6.1, ``get_idle_time_breakdown``).
     """
-    gaps.check_compat(compat, _COMPAT)
+    options.check_compat(compat, _COMPAT)
     all_windows = windows.rank_windows(trace, steps, ranks)
     if compat == "hta":
         return peers_idle.idle(trace, all_windows, steps, threshold_ns)
@@ -133,7 +134,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
         late = parts["host_late"] > 0
         blamed = np.where(late, works.blame[pieces.at], -1)
         further["blame"] = _node_names(trace, np.append(blamed, np.full(len(waits.at), -1)))
-    groups = gaps.group_nodes_with(trace, rows[all_at], by, further)
+    groups = grouping.group_nodes_with(trace, rows[all_at], by, further)
     columns = _columns(groups, pieces, parts, waits, works)
     table = pa.table({name: groups.keys[name] for name in groups.keys.column_names} | columns)
     summary: dict[str, Any] = {name: int(arrow.to_numpy(c).sum()) for name, c in columns.items()}
@@ -312,12 +313,12 @@ def _idle_intervals(
     rank = trace.array("rank")[rows]
     begins, ends = _bounds(all_windows)
     gap = np.flatnonzero(~leads & (start > before))
-    inner, window = gaps.overlapping_windows(
+    inner, window = windows.overlapping_windows(
         gather.group_rows(resource[gap], n), before[gap], start[gap], rank[gap], all_windows
     )
     head = np.flatnonzero(leads)
     always = np.full(len(head), gaps.NO_TIME), np.full(len(head), np.iinfo(np.int64).max)
-    lead, of_lead = gaps.overlapping_windows(
+    lead, of_lead = windows.overlapping_windows(
         gather.group_rows(resource[head], n), *always, rank[head], all_windows
     )
     at, window = np.append(gap[inner], head[lead]), np.append(window, of_lead)
@@ -386,7 +387,7 @@ def _comm_waits(
     at, since, until = at[nonempty], since[nonempty], until[nonempty]
     rank = trace.array("rank")[rows[at]]
     begins, ends = _bounds(all_windows)
-    piece, window = gaps.overlapping_windows(
+    piece, window = windows.overlapping_windows(
         gather.group_rows(resource[at], n), since, until, rank, all_windows
     )
     since = np.maximum(since[piece], begins[window])

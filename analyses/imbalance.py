@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import gaps, selected_work, windows
+from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods.activity import selected_work, windows
 from chopper_interop.analyses.methods.communication import instances as collective_instances
 from chopper_interop.analyses.methods.fleet import compared, slowest
 from chopper_interop.analyses.methods.fleet import means as gpu_means
@@ -110,7 +111,7 @@ def imbalance(
     with T the start of kernel k, summed over k. Heat maps of GPUs by position as in figures 5
     and 17 of CharLLM-PPT (arXiv 2509.10371).
     """
-    gaps.check_choice("by", by, _BY)
+    options.check_choice("by", by, _BY)
     if gpus_per_node < 0:
         raise UsageError(f"gpus_per_node={gpus_per_node}: it must be a number from 0 on")
     all_gpus = gpu_places.find_places(

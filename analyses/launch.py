@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods import distributions
-from chopper_interop.analyses.methods.activity import gaps, launch_split, windows
+from chopper_interop.analyses.methods import distributions, options
+from chopper_interop.analyses.methods.activity import gaps, grouping, launch_split, windows
 from chopper_interop.arrays import arrow, gather, intervals
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
@@ -101,16 +101,16 @@ def launch(  # noqa: PLR0913 # each choice is an option
     maximum of ends in place of the previous kernel's end, which reports gaps that do not exist where
     kernels of several streams overlap.
     """
-    gaps.check_choice("work", work, _WORK)
-    gaps.check_compat(compat, _COMPAT)
+    options.check_choice("work", work, _WORK)
+    options.check_compat(compat, _COMPAT)
     selected = windows.rank_windows(trace, steps, ranks)
     rows = gaps.work_rows(trace, _WORK[work])
     split, contradicted = launch_split.split_gaps(trace, rows, compat)
     all_rows = rows if work == "all" else gaps.work_rows(trace)
     depth = _queue_depths(trace, all_rows)
-    index, window = gaps.starting_in_windows(trace, rows, selected)
+    index, window = windows.starting_in_windows(trace, rows, selected)
     further = {"iteration": _iterations(selected)[window]} if steps else {}
-    groups = gaps.group_nodes_with(trace, rows[index], by, further)
+    groups = grouping.group_nodes_with(trace, rows[index], by, further)
     selected_split = {name: values[index] for name, values in split.items()}
     is_first = gaps.is_first_of_call(trace, rows)[index]
     columns = _columns(trace, groups, rows[index], selected_split, is_first)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.power import model as power_model
 from chopper_interop.analyses.methods.power.clock import FOLLOWED
 from chopper_interop.analyses.methods.power.response import FILTER, RATE, WINDOW
@@ -119,7 +120,7 @@ def power(
     1 % (Lit Silicon) and 4.62 % (Ascend, ASPLOS 2025). `chopper_interop.analyses.methods.power.model` has the formula, the
     sensor and the errors.
     """
-    gaps.check_choice("by", by, _BY)
+    options.check_choice("by", by, _BY)
     caps_w = _parse_caps(caps)
     if not 0 <= held < math.inf:
         raise UsageError(f"held={held} is not a power", hint="write watts, such as 600")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import counterparts, gaps, windows
+from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods.activity import counterparts, windows
 from chopper_interop.analyses.methods.timing import steps as step_timing
 from chopper_interop.arrays import arrow, gather, name_stems
 from chopper_interop.arrays.compiled import jit
@@ -102,7 +103,7 @@ def replay(
     that of Lin et al. (OSDI 2025). Only the hold-out over steps can fail; with durations of
     other runs, Lumos (MLSys 2025) reports 3.3 % on average.
     """
-    gaps.check_choice("by", by, _BY)
+    options.check_choice("by", by, _BY)
     if graphs < 1:
         raise UsageError(f"graphs={graphs}: it must be at least 1")
     selected = windows.chosen_ranks(trace, ranks)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.fleet.compared_job import (
     CAUSES,
     MAX_REPLAYS,
@@ -92,7 +93,7 @@ def stragglers(
     `chopper_interop.analyses.methods.fleet.slowdowns`. Gains of ranks are against the (lower) median
     of the very same operation of the same step on other ranks.
     """
-    gaps.check_choice("by", by, _BY)
+    options.check_choice("by", by, _BY)
     if not 1 <= threshold < np.inf:
         raise OptionError(f"threshold={threshold}: it must be at least 1")
     selected = windows.chosen_ranks(trace, ranks)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chopper_interop import run as of_runs
-from chopper_interop.analyses.methods.activity import gaps
+from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.runs import figures as run_figures
 from chopper_interop.analyses.methods.runs import names as run_names
 from chopper_interop.analyses.methods.runs import parallelism
@@ -180,7 +180,7 @@ def sweep(  # noqa: PLR0913
     the energy of the run in MJ, (1/s)/MJ, and so is `samples_per_s_per_mj`, over all steps that count.
     It shrinks as runs get longer; `efficiency_share` therefore uses the energy of one sample.
     """
-    gaps.check_choice("by", by, _BY)
+    options.check_choice("by", by, _BY)
     for name, value in (("tokens", tokens), ("samples", samples)):
         if value < 0:
             raise UsageError(f"{name}={value}: it must be a number >= 0")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import gaps, windows
+from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.changes import values, verbs
 from chopper_interop.analyses.methods.changes.changer import Change, ChangedJob, Changer
 from chopper_interop.analyses.methods.timing import paths, spans
@@ -126,7 +127,7 @@ def what_if(
     Changes to the dependency graph and a replay as Daydream (USENIX ATC 2020) and Lumos (MLSys 2025)
     do; the model is `chopper_interop.timing.model`. `methods.changes.verbs.VERBS` describes the changes.
     """
-    gaps.check_choice("by", by, _BY)
+    options.check_choice("by", by, _BY)
     requested = verbs.parse_changes(change)
     timing = timing_of_steps(trace) if steps else timing_of(trace)
     window_spans = spans.spans_of_timing(timing, steps, ranks, by_rank=by == "rank")

@@ -163,3 +163,73 @@ def check_steps_and_ranks(steps: str = "", ranks: str = "") -> None:
     for option, text in (("steps", steps), ("ranks", ranks)):
         if text and (option, text) != ("steps", "each"):
             number_ranges.parse(option, text)
+
+
+def starting_in_windows(
+    trace: Trace, rows: Array, rank_windows: Sequence[Window]
+) -> tuple[Array, Array]:
+    """Nodes that start in windows of their rank.
+
+    Returns
+    -------
+    position, window
+        Positions in `rows`, and numbers of windows; one pair for each window that a node starts in.
+    """
+    ts, rank = trace.array("ts")[rows], trace.array("rank")[rows]
+    positions, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for number, window in enumerate(rank_windows):
+        low, high = np.searchsorted(rank, [window.rank, window.rank + 1])
+        rank_ts = ts[low:high]
+        # a window of all of a rank ends with its last work, which may begin there and take no time
+        until = window.end_ns + (window.iteration < 0)
+        first, stop = low + np.searchsorted(rank_ts, np.array([window.start_ns, until]))
+        inside = np.arange(first, max(first, stop))
+        positions.append(inside)
+        numbers.append(np.full(len(inside), number, np.int64))
+    return np.concatenate(positions), np.concatenate(numbers)
+
+
+def overlapping_windows(
+    lists: tuple[Array, Array],
+    start: Array,
+    end: Array,
+    rank: Array,
+    rank_windows: Sequence[Window],
+) -> tuple[Array, Array]:
+    """Pairs of intervals and the windows of their rank that they overlap.
+
+    Parameters
+    ----------
+    lists
+        Intervals by lane or the like, as `gather.group_rows` gives them: within each of these lists all
+        are of one rank, and both starts and ends ascend.
+    start, end, rank
+        Of each interval.
+    rank_windows
+        Windows in order of rank.
+
+    Returns
+    -------
+    at, window
+        Positions of intervals, and numbers of windows; one each for every pair.
+    """
+    first, interval = lists
+    ranks, begins, ends = (
+        np.array([getattr(window, name) for window in rank_windows], np.int64)
+        for name in ("rank", "start_ns", "end_ns")
+    )
+    empty = np.zeros(0, np.int64)
+    at, numbers = [empty], [empty]
+    for low, high in zip(first[:-1].tolist(), first[1:].tolist(), strict=True):
+        if low == high:
+            continue
+        listed = interval[low:high]
+        same_rank = slice(*np.searchsorted(ranks, rank[listed[0]] + np.arange(2)))
+        # each window overlaps a row of neighbours in the list: from the first that ends after the
+        # window's start to the last that begins before its end
+        since = np.searchsorted(end[listed], begins[same_rank], "right")
+        count = np.maximum(np.searchsorted(start[listed], ends[same_rank], "left") - since, 0)
+        nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+        at.append(listed[np.repeat(since, count) + nth])
+        numbers.append(np.repeat(np.arange(same_rank.start, same_rank.stop), count))
+    return np.concatenate(at), np.concatenate(numbers)

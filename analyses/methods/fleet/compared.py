@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import gaps, selected_work, windows
+from chopper_interop.analyses.methods.activity import selected_work, windows
 from chopper_interop.analyses.methods.communication import summary as collective_summary
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.fleet import leads
@@ -146,7 +146,7 @@ def _late(
     if not stepped:
         member = np.isin(times.rank, ranks)
         return {(row["rank"], windows.NO_STEP): row for row in _late_of(times, member)}
-    place, of_window = gaps.starting_in_windows(trace, times.row, chosen)
+    place, of_window = windows.starting_in_windows(trace, times.row, chosen)
     step = np.array([w.iteration for w in chosen], np.int64)[of_window]
     result: dict[tuple[int, int], Row] = {}
     for number in np.unique(step).tolist():

@@ -37,7 +37,7 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
         Shorter gaps that the host did not cause are `kernel_wait_ns`.
     """
     work = gaps.work_rows(trace, GPU_WORK)
-    in_window, _ = gaps.starting_in_windows(trace, work, rank_windows)
+    in_window, _ = windows.starting_in_windows(trace, work, rank_windows)
     work = work[np.unique(in_window)]
     none = (np.zeros(0, np.int64),) * 4
     events = [none, *(_events(trace, work, rank, every=bool(steps)) for rank in trace.ranks)]
