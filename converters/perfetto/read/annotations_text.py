@@ -14,12 +14,46 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.converters.perfetto.read import json_text
 from chopper_interop.converters.perfetto.read.interned_decode import (
-    ANNOTATION_NAMES,
-    STRINGS,
     Texts,
     find_text,
 )
-from chopper_interop.io.wire import copy_bytes, double_from_bits, read_field, read_varint
+from chopper_interop.io.wire import (
+    FIXED64,
+    LENGTH,
+    VARINT,
+    copy_bytes,
+    double_from_bits,
+    read_field,
+    read_varint,
+)
+from chopper_interop.schemas.perfetto import (
+    ANNOTATION_ARRAY_VALUES,
+    ANNOTATION_BOOL_VALUE,
+    ANNOTATION_DICT_ENTRIES,
+    ANNOTATION_DOUBLE_VALUE,
+    ANNOTATION_INT_VALUE,
+    ANNOTATION_LEGACY_JSON_VALUE,
+    ANNOTATION_NAME,
+    ANNOTATION_NAME_IID,
+    ANNOTATION_NESTED_VALUE,
+    ANNOTATION_POINTER_VALUE,
+    ANNOTATION_PROTO_VALUE,
+    ANNOTATION_STRING_VALUE,
+    ANNOTATION_STRING_VALUE_IID,
+    ANNOTATION_UINT_VALUE,
+    EVENT_CORRELATION_ID,
+    EVENT_CORRELATION_ID_STR,
+    EVENT_DEBUG_ANNOTATIONS,
+    INTERNED_DEBUG_ANNOTATION_NAMES,
+    INTERNED_DEBUG_ANNOTATION_STRING_VALUES,
+    NESTED_ARRAY,
+    NESTED_BOOL_VALUE,
+    NESTED_DICT,
+    NESTED_DOUBLE_VALUE,
+    NESTED_INT_VALUE,
+    NESTED_NESTED_TYPE,
+    NESTED_STRING_VALUE,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
@@ -55,11 +89,19 @@ A double takes 24 at most (``-2.2250738585072014e-308``), and ``.0`` where it lo
 """
 CPU = -2
 """Number of an agent that is a processor."""
+_NUMBERS = (
+    ANNOTATION_BOOL_VALUE, ANNOTATION_UINT_VALUE, ANNOTATION_INT_VALUE, ANNOTATION_POINTER_VALUE,
+    ANNOTATION_STRING_VALUE_IID,
+)  # fmt: skip
+_TEXTS = (
+    ANNOTATION_STRING_VALUE, ANNOTATION_NESTED_VALUE, ANNOTATION_LEGACY_JSON_VALUE, ANNOTATION_PROTO_VALUE,
+)  # fmt: skip
+_CONTAINERS = (ANNOTATION_DICT_ENTRIES, ANNOTATION_ARRAY_VALUES)
+"""Fields of values by what they hold: a varint, bytes, other annotations."""
 MAX_DEPTH = 64
 """Levels of nesting that are read. Chosen: far more than producers write; deeper values are null."""
-# Fields of DebugAnnotation in debug_annotation.proto.
-_NONE, _BOOL, _UINT, _INT, _REAL, _STRING, _POINTER, _NESTED = 0, 2, 3, 4, 5, 6, 7, 8
-_JSON, _DICT, _LIST, _PROTO, _STRING_IID, _OLD_DICT, _OLD_LIST = 9, 11, 12, 14, 17, 40, 41
+_NONE, _OLD_DICT, _OLD_LIST = 0, 40, 41
+"""Kinds of annotations that no field of theirs states; others are the number of the field."""
 
 
 class TextSet(NamedTuple):
@@ -150,30 +192,30 @@ def _decode_annotation(
         if i < 0:
             return -1, bits, at, end, iid, name_at, name_end
         if old:
-            if number == 1 and inner == 0:
-                if value == np.uint64(1):
+            if number == NESTED_NESTED_TYPE and inner == VARINT:
+                if value == np.uint64(NESTED_DICT):
                     kind = _OLD_DICT
-                elif value == np.uint64(2):
+                elif value == np.uint64(NESTED_ARRAY):
                     kind = _OLD_LIST
-            elif number == 5 and inner == 0:
-                kind, bits = _INT, value
-            elif number == 6 and inner == 1:
-                kind, bits = _REAL, value
-            elif number == 7 and inner == 0:
-                kind, bits = _BOOL, value
-            elif number == 8 and inner == 2:
-                kind, at, end = _STRING, begin, i
-        elif number == 1 and inner == 0:
+            elif number == NESTED_INT_VALUE and inner == VARINT:
+                kind, bits = ANNOTATION_INT_VALUE, value
+            elif number == NESTED_DOUBLE_VALUE and inner == FIXED64:
+                kind, bits = ANNOTATION_DOUBLE_VALUE, value
+            elif number == NESTED_BOOL_VALUE and inner == VARINT:
+                kind, bits = ANNOTATION_BOOL_VALUE, value
+            elif number == NESTED_STRING_VALUE and inner == LENGTH:
+                kind, at, end = ANNOTATION_STRING_VALUE, begin, i
+        elif number == ANNOTATION_NAME_IID and inner == VARINT:
             iid = value
-        elif number == 10 and inner == 2:
+        elif number == ANNOTATION_NAME and inner == LENGTH:
             name_at, name_end = begin, i
-        elif number in (2, 3, 4, 7, 17) and inner == 0:
+        elif number in _NUMBERS and inner == VARINT:
             kind, bits = number, value
-        elif number == 5 and inner == 1:
-            kind, bits = _REAL, value
-        elif number in (6, 8, 9, 14) and inner == 2:
+        elif number == ANNOTATION_DOUBLE_VALUE and inner == FIXED64:
+            kind, bits = ANNOTATION_DOUBLE_VALUE, value
+        elif number in _TEXTS and inner == LENGTH:
             kind, at, end = number, begin, i
-        elif number in (11, 12) and inner == 2:
+        elif number in _CONTAINERS and inner == LENGTH:
             kind = number
     return kind, bits, at, end, iid, name_at, name_end
 
@@ -188,7 +230,7 @@ def _plain_integer(buffer: Bytes, i: int, stop: int) -> tuple[int, np.uint64, np
     if i + 4 > stop or buffer[i] != 8 or buffer[i + 1] >= 128:
         return _NONE, zero, zero
     kind = np.int64(buffer[i + 2])
-    if kind not in (8 * _UINT, 8 * _INT):
+    if kind not in (8 * ANNOTATION_UINT_VALUE, 8 * ANNOTATION_INT_VALUE):
         return _NONE, zero, zero
     value, end = read_varint(buffer, i + 3, stop)
     if end != stop:
@@ -203,7 +245,7 @@ def _next_field(buffer: Bytes, i: int, stop: int, field: int) -> tuple[int, int,
         number, inner, _, begin, i = read_field(buffer, i, stop)
         if i < 0:
             return 0, 0, -1
-        if number == field and inner == 2:
+        if number == field and inner == LENGTH:
             return begin, i, i
     return 0, 0, -1
 
@@ -223,33 +265,33 @@ def _write_value(
     while True:
         kind, bits, first, last, _, _, _ = _decode_annotation(buffer, at, end, old)
         open_bracket = 0
-        if kind == _BOOL:
+        if kind == ANNOTATION_BOOL_VALUE:
             i = json_text.truth(out, i, bits != np.uint64(0))
-        elif kind == _INT:
+        elif kind == ANNOTATION_INT_VALUE:
             i = json_text.decimal(out, i, bits, np.int64(bits) < 0)
-        elif kind == _UINT:
+        elif kind == ANNOTATION_UINT_VALUE:
             i = json_text.decimal(out, i, bits, False)
-        elif kind == _REAL:
+        elif kind == ANNOTATION_DOUBLE_VALUE:
             i = _write_real(out, i, double_from_bits(bits), reals, count)
-        elif kind == _POINTER:
+        elif kind == ANNOTATION_POINTER_VALUE:
             i = json_text.pointer(out, i, bits)
-        elif kind == _STRING:
+        elif kind == ANNOTATION_STRING_VALUE:
             i = json_text.string(out, i, buffer, first, last)
-        elif kind == _STRING_IID:
-            k = find_text(texts, state, STRINGS, bits)
+        elif kind == ANNOTATION_STRING_VALUE_IID:
+            k = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_STRING_VALUES, bits)
             if k >= 0:
                 i = json_text.string(out, i, buffer, texts.at[k], texts.at[k] + texts.length[k])
             else:
                 i = json_text.null(out, i)
                 count[UNREADABLE] += 1
-        elif kind == _JSON:
+        elif kind == ANNOTATION_LEGACY_JSON_VALUE:
             i = json_text.json_or_string(out, i, buffer, first, last)
-        elif kind == _NESTED and depth + 1 < MAX_DEPTH:
+        elif kind == ANNOTATION_NESTED_VALUE and depth + 1 < MAX_DEPTH:
             at, end, old = first, last, True
             continue
-        elif kind in (_DICT, _OLD_DICT):
+        elif kind in (ANNOTATION_DICT_ENTRIES, _OLD_DICT):
             open_bracket = 123
-        elif kind in (_LIST, _OLD_LIST):
+        elif kind in (ANNOTATION_ARRAY_VALUES, _OLD_LIST):
             open_bracket = 91
         else:
             i = json_text.null(out, i)
@@ -276,20 +318,22 @@ def _write_value(
                 stack[top, 3] = key
                 offset = offset if key >= 0 else -1
             if offset < 0:
-                i = json_text.put(out, i, 125 if kind in (_DICT, _OLD_DICT) else 93)
+                i = json_text.put(
+                    out, i, 125 if kind in (ANNOTATION_DICT_ENTRIES, _OLD_DICT) else 93
+                )
                 depth -= 1
                 continue
             stack[top, 0] = offset
             if stack[top, 4]:
                 i = json_text.put(out, i, 44)
             stack[top, 4] = 1
-            if kind == _DICT:
+            if kind == ANNOTATION_DICT_ENTRIES:
                 _, _, _, _, iid, key_at, key_end = _decode_annotation(buffer, begin, behind, False)
                 if key_end < 0:
-                    k = find_text(texts, state, ANNOTATION_NAMES, iid)
+                    k = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
                     key_at = texts.at[k] if k >= 0 else 0
                     key_end = key_at + texts.length[k] if k >= 0 else 0
-            if kind in (_DICT, _OLD_DICT):
+            if kind in (ANNOTATION_DICT_ENTRIES, _OLD_DICT):
                 i = json_text.string(out, i, buffer, key_at, key_end)
                 i = json_text.put(out, i, 58)
             at, end, has_member = begin, behind, True
@@ -332,26 +376,26 @@ def _add_member_entries(
 ) -> None:  # fmt: skip
     """Add the members of a dictionary that our writer wrote to the entries."""
     while True:
-        begin, end, i = _next_field(buffer, i, stop, _DICT)
+        begin, end, i = _next_field(buffer, i, stop, ANNOTATION_DICT_ENTRIES)
         if i < 0:
             return
         kind, bits, at, last, iid, key_at, key_end = _decode_annotation(buffer, begin, end, False)
         if key_end < 0:
-            k = find_text(texts, state, ANNOTATION_NAMES, iid)
+            k = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
             if k < 0:
                 continue
             key_at, key_end = texts.at[k], texts.at[k] + texts.length[k]
-        if kind == _STRING_IID:
-            k = find_text(texts, state, STRINGS, bits)
+        if kind == ANNOTATION_STRING_VALUE_IID:
+            k = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_STRING_VALUES, bits)
             if k < 0:
                 continue
             at, last = texts.at[k], texts.at[k] + texts.length[k]
         value, type_ = np.int64(bits), INTEGER
-        if kind in (_STRING, _STRING_IID):
+        if kind in (ANNOTATION_STRING_VALUE, ANNOTATION_STRING_VALUE_IID):
             value, type_ = intern_text(buffer, at, last, words), TEXT
-        elif kind == _REAL:
+        elif kind == ANNOTATION_DOUBLE_VALUE:
             type_ = REAL
-        elif kind not in (_BOOL, _INT, _UINT):
+        elif kind not in (ANNOTATION_BOOL_VALUE, ANNOTATION_INT_VALUE, ANNOTATION_UINT_VALUE):
             continue
         _add_entry(buffer, row, group, key_at, key_end, type_, value, entries, count, keys)
 
@@ -413,13 +457,13 @@ def write_objects(
                 number, inner, bits, begin, j = read_field(buffer, j, stop)
                 if j < 0:
                     break
-                if number != 4 or inner != 2:
-                    if number in (52, 53):
+                if number != EVENT_DEBUG_ANNOTATIONS or inner != LENGTH:
+                    if number in (EVENT_CORRELATION_ID, EVENT_CORRELATION_ID_STR):
                         i = json_text.put(out, i, 123 if i == start else 44)
                         for byte in (34, 99, 111, 114, 114, 101, 108, 97, 116, 105, 111, 110, 95,
                                      105, 100, 34, 58):  # fmt: skip
                             i = json_text.put(out, i, byte)
-                        if number == 52:
+                        if number == EVENT_CORRELATION_ID:
                             i = json_text.decimal(out, i, bits, False)
                         else:
                             i = json_text.string(out, i, buffer, begin, j)
@@ -437,7 +481,7 @@ def write_objects(
                         near[:], of_state = -2, state[row, part]
                     k = near[iid] if iid < np.uint64(128) else -2
                     if k == -2:
-                        k = find_text(texts, of_state, ANNOTATION_NAMES, iid)
+                        k = find_text(texts, of_state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
                         if iid < np.uint64(128):
                             near[iid] = k
                     if k >= 0:
@@ -445,13 +489,13 @@ def write_objects(
                 if kind <= 0 or key_end < 0:
                     count[UNREADABLE] += 1
                     continue
-                if entry_source == CHOPPER_ENTRIES and kind == _DICT:
+                if entry_source == CHOPPER_ENTRIES and kind == ANNOTATION_DICT_ENTRIES:
                     group = index_of_text(buffer, key_at, key_end - key_at, groups)
                     if group >= 0:
                         _add_member_entries(buffer, begin, j, state[row, part], texts, first_row + row, group,
                                  entries, count, keys, words)  # fmt: skip
                         continue
-                elif entry_source == REAL_ENTRIES and kind == _REAL:
+                elif entry_source == REAL_ENTRIES and kind == ANNOTATION_DOUBLE_VALUE:
                     _add_entry(buffer, first_row + row, KERNEL_COUNTERS, key_at, key_end, REAL,
                           np.int64(value), entries, count, keys)  # fmt: skip
                 known_key = k >= 0 and seen[k, 1] > 0
@@ -459,12 +503,29 @@ def write_objects(
                     buffer, key_at, key_end - key_at, columns
                 )  # fmt: skip
                 if column >= 0:
-                    if kind in (_BOOL, _INT, _UINT, _POINTER) and np.int64(value) != UNKNOWN:
+                    if (
+                        kind
+                        in (
+                            ANNOTATION_BOOL_VALUE,
+                            ANNOTATION_INT_VALUE,
+                            ANNOTATION_UINT_VALUE,
+                            ANNOTATION_POINTER_VALUE,
+                        )
+                        and np.int64(value) != UNKNOWN
+                    ):
                         values[column, row] = np.int64(value)
-                    elif agents[column] and kind in (_STRING, _STRING_IID):
+                    elif agents[column] and kind in (
+                        ANNOTATION_STRING_VALUE,
+                        ANNOTATION_STRING_VALUE_IID,
+                    ):
                         first, behind = at, last
-                        if kind == _STRING_IID:
-                            w = find_text(texts, state[row, part], STRINGS, value)
+                        if kind == ANNOTATION_STRING_VALUE_IID:
+                            w = find_text(
+                                texts,
+                                state[row, part],
+                                INTERNED_DEBUG_ANNOTATION_STRING_VALUES,
+                                value,
+                            )
                             first = texts.at[w] if w >= 0 else 0
                             behind = first + texts.length[w] if w >= 0 else 0
                         values[column, row] = _agent_number(buffer, first, behind)
@@ -476,9 +537,11 @@ def write_objects(
                     i = json_text.put(out, json_text.string(out, i, buffer, key_at, key_end), 58)
                     if k >= 0 and i <= len(out):
                         seen[k, 0], seen[k, 1], seen[k, 2] = key, i - key, column + 1
-                if kind in (_INT, _UINT):
-                    i = json_text.decimal(out, i, value, kind == _INT and np.int64(value) < 0)
-                elif kind == _STRING:
+                if kind in (ANNOTATION_INT_VALUE, ANNOTATION_UINT_VALUE):
+                    i = json_text.decimal(
+                        out, i, value, kind == ANNOTATION_INT_VALUE and np.int64(value) < 0
+                    )
+                elif kind == ANNOTATION_STRING_VALUE:
                     i = json_text.string(out, i, buffer, at, last)
                 else:
                     i = _write_value(

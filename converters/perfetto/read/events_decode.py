@@ -1,6 +1,6 @@
 """Track events of a Perfetto trace as columns, one row for each event.
 
-Field numbers are those of ``track_event.proto`` (Perfetto v58), the old ones included.
+Old fields are read as well.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.interned_decode import (
-    CATEGORIES,
-    NAMES,
     Texts,
     find_text,
 )
 from chopper_interop.converters.perfetto.read.lists_decode import (
+    EXTRA_VALUE_FIELDS,
+    FLOW_FIELDS,
     Lists,
     decode_counter_tracks,
     decode_counter_values,
@@ -24,7 +24,31 @@ from chopper_interop.converters.perfetto.read.lists_decode import (
 )
 from chopper_interop.converters.perfetto.read.snapshots_decode import clock_key
 from chopper_interop.converters.perfetto.read.state_decode import DEFAULT_CLOCK, Packet, States
-from chopper_interop.io.wire import read_field, read_varint
+from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, read_field, read_varint
+from chopper_interop.schemas.perfetto import (
+    EVENT_CATEGORIES,
+    EVENT_CATEGORY_IIDS,
+    EVENT_COUNTER_VALUE,
+    EVENT_DEBUG_ANNOTATIONS,
+    EVENT_DOUBLE_COUNTER_VALUE,
+    EVENT_LEGACY_EVENT,
+    EVENT_NAME,
+    EVENT_NAME_IID,
+    EVENT_TIMESTAMP_ABSOLUTE_US,
+    EVENT_TIMESTAMP_DELTA_US,
+    EVENT_TRACK_UUID,
+    EVENT_TYPE,
+    INTERNED_EVENT_CATEGORIES,
+    INTERNED_EVENT_NAMES,
+    LEGACY_DURATION_US,
+    LEGACY_GLOBAL_ID,
+    LEGACY_LOCAL_ID,
+    LEGACY_NAME_IID,
+    LEGACY_PHASE,
+    LEGACY_PID_OVERRIDE,
+    LEGACY_TID_OVERRIDE,
+    LEGACY_UNSCOPED_ID,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
@@ -98,45 +122,45 @@ def decode_event(
     i, stop = packet.event_at, packet.event_end
     while i < stop:
         number, wire, value, begin, i = read_field(buffer, i, stop)
-        if number == 4:
+        if number == EVENT_DEBUG_ANNOTATIONS:
             continue  # annotations are decoded with the arguments of slices
-        if number == 9 and wire == 0:
+        if number == EVENT_TYPE and wire == VARINT:
             kind, typed = np.int64(min(value, np.uint64(99))), True
-        elif number == 11 and wire == 0:
+        elif number == EVENT_TRACK_UUID and wire == VARINT:
             track, has_track = value, True
-        elif number == 10 and wire == 0:
-            k = find_text(texts, state, NAMES, value)
+        elif number == EVENT_NAME_IID and wire == VARINT:
+            k = find_text(texts, state, INTERNED_EVENT_NAMES, value)
             if k >= 0:
                 name_at, name_end = texts.at[k], texts.at[k] + texts.length[k]
-        elif number == 23 and wire == 2:
+        elif number == EVENT_NAME and wire == LENGTH:
             name_at, name_end = begin, i
-        elif number == 3 and wire in (0, 2):
+        elif number == EVENT_CATEGORY_IIDS and wire in (VARINT, LENGTH):
             while begin < i:
                 iid, begin = read_varint(buffer, begin, i)
                 if begin < 0:
                     break
                 categories += 1
-                k = find_text(texts, state, CATEGORIES, iid)
+                k = find_text(texts, state, INTERNED_EVENT_CATEGORIES, iid)
                 if k >= 0 and category_end == 0:
                     category_at, category_end = texts.at[k], texts.at[k] + texts.length[k]
-        elif number == 22 and wire == 2:
+        elif number == EVENT_CATEGORIES and wire == LENGTH:
             categories += 1
             if category_end == 0:
                 category_at, category_end = begin, i
-        elif number == 30 and wire == 0:
+        elif number == EVENT_COUNTER_VALUE and wire == VARINT:
             events.number[row] = np.int64(value)
-        elif number == 44 and wire == 1:
+        elif number == EVENT_DOUBLE_COUNTER_VALUE and wire == FIXED64:
             events.number[row], events.real[row] = np.int64(value), True
-        elif number == 1 and wire == 0 and not has_ts:
+        elif number == EVENT_TIMESTAMP_DELTA_US and wire == VARINT and not has_ts:
             states.micros[s] += np.int64(value)
             ts, has_ts, clock = states.micros[s] * 1000, True, DEFAULT_CLOCK
-        elif number == 16 and wire == 0 and not has_ts:
+        elif number == EVENT_TIMESTAMP_ABSOLUTE_US and wire == VARINT and not has_ts:
             ts, has_ts, clock = np.int64(value) * 1000, True, DEFAULT_CLOCK
-        elif number == 6 and wire == 2:
+        elif number == EVENT_LEGACY_EVENT and wire == LENGTH:
             legacy_at, legacy_end = begin, i
-        elif number in (36, 42, 47, 48):
+        elif number in FLOW_FIELDS:
             decode_flows(buffer, begin, i, wire, number, value, row, lists)
-        elif number in (12, 46):
+        elif number in EXTRA_VALUE_FIELDS:
             decode_counter_values(buffer, begin, i, wire, number, value, row, lists)
     if not has_ts:
         return False
@@ -163,8 +187,8 @@ def decode_event(
                 number, wire, value, begin, j = read_field(buffer, j, legacy_end)
                 if j < 0:
                     break
-                if number == 1 and wire == 0:
-                    k = find_text(texts, state, NAMES, value)
+                if number == LEGACY_NAME_IID and wire == VARINT:
+                    k = find_text(texts, state, INTERNED_EVENT_NAMES, value)
                     if k >= 0:
                         name_at, name_end = texts.at[k], texts.at[k] + texts.length[k]
     events.type[row] = kind if kind <= COMPLETE else OTHER
@@ -203,17 +227,17 @@ def _legacy(
         number, wire, value, _, i = read_field(buffer, i, stop)
         if i < 0:
             break
-        if wire != 0:
+        if wire != VARINT:
             continue
-        if number == 2:
+        if number == LEGACY_PHASE:
             phase = np.int64(min(value, np.uint64(255)))
-        elif number == 3:
+        elif number == LEGACY_DURATION_US:
             events.dur[row] = np.int64(value) * 1000
-        elif number in (6, 10, 11):
+        elif number in (LEGACY_UNSCOPED_ID, LEGACY_LOCAL_ID, LEGACY_GLOBAL_ID):
             identity, has_id = value, True
-        elif number == 18:
+        elif number == LEGACY_PID_OVERRIDE:
             pid, has_thread = np.int64(np.int32(value)), True
-        elif number == 19:
+        elif number == LEGACY_TID_OVERRIDE:
             tid, has_thread = np.int64(np.int32(value)) & 0xFFFFFFFF, True
     thread = pid << 32 | tid
     if has_thread:

@@ -15,18 +15,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.converters.perfetto.read.lists_decode import (
+    EXTRA_VALUE_FIELDS,
+    FIXED_LIST_FIELDS,
+    FLOW_FIELDS,
+)
 from chopper_interop.io import inputs
-from chopper_interop.io.wire import read_field, read_varint
+from chopper_interop.io.wire import LENGTH, VARINT, read_field, read_varint
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.perfetto import (
+    PACKET_COMPRESSED_PACKETS,
+    PACKET_FIRST_PACKET_ON_SEQUENCE,
+    PACKET_INCREMENTAL_STATE_CLEARED,
+    PACKET_INTERNED_DATA,
+    PACKET_MACHINE_ID,
+    PACKET_PREVIOUS_PACKET_DROPPED,
+    PACKET_SEQUENCE_FLAGS,
+    PACKET_TIMESTAMP,
+    PACKET_TIMESTAMP_CLOCK_ID,
+    PACKET_TRACE_PACKET_DEFAULTS,
+    PACKET_TRACK_EVENT,
+    PACKET_TRUSTED_PACKET_SEQUENCE_ID,
+    PACKET_TRUSTED_PID,
+    PACKET_TRUSTED_UID,
+    PACKET_ZSTD_COMPRESSED_PACKETS,
+    TRACE_PACKET,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array, Bytes
 
-CLOCK_SNAPSHOT, TRACK_EVENT, TRACK_DESCRIPTOR = 6, 11, 60
-PROCESS_DESCRIPTOR, THREAD_DESCRIPTOR = 43, 44
-COMPRESSED, COMPRESSED_ZSTD = 50, 133
 BROKEN_PACKET = -1
 """Kind of a packet that is no proper message."""
 NO_PAYLOAD = 0
@@ -41,7 +61,12 @@ UNPACKED_BADLY = Fault.loss_of_events(
 )
 
 _HEADER_FIELDS = np.zeros(256, np.bool_)
-_HEADER_FIELDS[[3, 8, 10, 12, 13, 41, 42, 58, 59, 79, 87, 98]] = True
+_HEADER_FIELDS[[
+    PACKET_TRUSTED_UID, PACKET_TIMESTAMP, PACKET_TRUSTED_PACKET_SEQUENCE_ID, PACKET_INTERNED_DATA,
+    PACKET_SEQUENCE_FLAGS, PACKET_INCREMENTAL_STATE_CLEARED, PACKET_PREVIOUS_PACKET_DROPPED,
+    PACKET_TIMESTAMP_CLOCK_ID, PACKET_TRACE_PACKET_DEFAULTS, PACKET_TRUSTED_PID,
+    PACKET_FIRST_PACKET_ON_SEQUENCE, PACKET_MACHINE_ID,
+]] = True  # fmt: skip
 """Fields of a packet's header, as opposed to its payload."""
 
 
@@ -95,7 +120,7 @@ def read_packets(buffer: Bytes, issues: IssueLog, path: Path) -> Packets:
     at, length, broken = _find_packets(buffer)
     kind, sequence, upper_bounds = _scan_packets(buffer, at, length, _HEADER_FIELDS)
     damaged = 0
-    if np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD)).any():
+    if np.isin(kind, (PACKET_COMPRESSED_PACKETS, PACKET_ZSTD_COMPRESSED_PACKETS)).any():
         buffer, damaged = _decompress_packets(buffer, at, length, kind, issues, path)
         end = broken
         at, length, broken = _find_packets(buffer)
@@ -114,12 +139,14 @@ def _decompress_packets(
     pieces: list[Any] = []
     done = damaged = 0
     limit = room = inputs.max_unpacked(len(buffer), path)
-    for row in np.flatnonzero(np.isin(kind, (COMPRESSED, COMPRESSED_ZSTD))).tolist():
+    for row in np.flatnonzero(
+        np.isin(kind, (PACKET_COMPRESSED_PACKETS, PACKET_ZSTD_COMPRESSED_PACKETS))
+    ).tolist():
         start = _frame_start(buffer, int(at[row]), int(length[row]))
         pieces.append(buffer[done:start])
         done = int(at[row] + length[row])
         packed = _field_bytes(buffer, int(at[row]), done, int(kind[row]))
-        unpack = _inflate if kind[row] == COMPRESSED else _unpack_zstd
+        unpack = _inflate if kind[row] == PACKET_COMPRESSED_PACKETS else _unpack_zstd
         unpacked = unpack(packed, room + 1)
         room -= len(unpacked or b"")
         if room < 0:
@@ -137,7 +164,7 @@ def _frame_start(buffer: Bytes, at: int, length: int) -> int:
     """Find where the field that holds a packet begins: its tag and length may be padded varints."""
     for start in range(at - 2, max(at - 22, -1), -1):
         number, wire, size, begin, _ = read_field(buffer, start, at + length)
-        if number == 1 and wire == 2 and begin == at and int(size) == length:
+        if number == TRACE_PACKET and wire == LENGTH and begin == at and int(size) == length:
             return start
     return at
 
@@ -187,7 +214,7 @@ def _find_packets(buffer: Bytes) -> tuple[Array, Array, int]:
         number, wire, size, begin, end = read_field(buffer, i, n)
         if end < 0:
             return at[:count].copy(), length[:count].copy(), i
-        if number == 1 and wire == 2:
+        if number == TRACE_PACKET and wire == LENGTH:
             if count == len(at):
                 larger, longer = np.zeros(2 * count, np.int64), np.zeros(2 * count, np.int64)
                 larger[:count], longer[:count] = at, length
@@ -216,11 +243,11 @@ def _scan_packets(
             if i < 0:
                 kind[row] = BROKEN_PACKET
                 break
-            if number == 10 and wire == 0:
+            if number == PACKET_TRUSTED_PACKET_SEQUENCE_ID and wire == VARINT:
                 sequence[row] = np.int64(value)
-            elif number == 12 and wire == 2:
+            elif number == PACKET_INTERNED_DATA and wire == LENGTH:
                 upper_bounds[0] += _count_fields(buffer, begin, i)
-            elif number == TRACK_EVENT and wire == 2:
+            elif number == PACKET_TRACK_EVENT and wire == LENGTH:
                 kind[row] = number
                 if not _count_lists(buffer, begin, i, upper_bounds):
                     kind[row] = BROKEN_PACKET
@@ -249,10 +276,10 @@ def _count_lists(buffer: Bytes, i: int, stop: int, upper_bounds: Array) -> bool:
         number, wire, _, begin, i = read_field(buffer, i, stop)
         if i < 0:
             return False
-        entry = 1 if number in (36, 42, 47, 48) else 2 if number in (12, 46) else 0
+        entry = 1 if number in FLOW_FIELDS else 2 if number in EXTRA_VALUE_FIELDS else 0
         if entry:
-            fixed = number in (46, 47, 48)
-            upper_bounds[entry] += _count_packed(buffer, begin, i, fixed) if wire == 2 else 1
+            fixed = number in FIXED_LIST_FIELDS
+            upper_bounds[entry] += _count_packed(buffer, begin, i, fixed) if wire == LENGTH else 1
     return True
 
 

@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.io.wire import read_field
+from chopper_interop.io.wire import LENGTH, VARINT, read_field
+from chopper_interop.schemas.perfetto import (
+    ENTRY_IID,
+    ENTRY_NAME,
+    INTERNED_DEBUG_ANNOTATION_NAMES,
+    INTERNED_DEBUG_ANNOTATION_STRING_VALUES,
+    INTERNED_EVENT_CATEGORIES,
+    INTERNED_EVENT_NAMES,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
 
-CATEGORIES, NAMES, ANNOTATION_NAMES, STRINGS = 1, 2, 3, 29
-"""Fields of InternedData that are decoded."""
+_DECODED = (
+    INTERNED_EVENT_CATEGORIES, INTERNED_EVENT_NAMES, INTERNED_DEBUG_ANNOTATION_NAMES,
+    INTERNED_DEBUG_ANNOTATION_STRING_VALUES,
+)  # fmt: skip
 
 
 class Texts(NamedTuple):
@@ -82,16 +92,16 @@ def intern_texts(buffer: Bytes, i: int, stop: int, state: int, texts: Texts) -> 
         field, wire, _, begin, i = read_field(buffer, i, stop)
         if i < 0:
             return
-        if wire != 2 or field not in (CATEGORIES, NAMES, ANNOTATION_NAMES, STRINGS):
+        if wire != LENGTH or field not in _DECODED:
             continue
         iid, at, end, j = np.uint64(0), 0, 0, begin
         while j < i:
             number, inner, value, start, j = read_field(buffer, j, i)
             if j < 0:
                 break
-            if number == 1 and inner == 0:
+            if number == ENTRY_IID and inner == VARINT:
                 iid = value
-            elif number == 2 and inner == 2:
+            elif number == ENTRY_NAME and inner == LENGTH:
                 at, end = start, j
         if j < 0 or iid == np.uint64(0):
             continue

@@ -12,11 +12,35 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.io.wire import double_from_bits, read_field, read_fixed64, read_varint
+from chopper_interop.io.wire import (
+    LENGTH,
+    VARINT,
+    double_from_bits,
+    read_field,
+    read_fixed64,
+    read_varint,
+)
+from chopper_interop.schemas.perfetto import (
+    EVENT_EXTRA_COUNTER_TRACK_UUIDS,
+    EVENT_EXTRA_COUNTER_VALUES,
+    EVENT_EXTRA_DOUBLE_COUNTER_TRACK_UUIDS,
+    EVENT_EXTRA_DOUBLE_COUNTER_VALUES,
+    EVENT_FLOW_IDS,
+    EVENT_FLOW_IDS_OLD,
+    EVENT_TERMINATING_FLOW_IDS,
+    EVENT_TERMINATING_FLOW_IDS_OLD,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.perfetto.read.state_decode import States
+
+_FIXED_FLOW_FIELDS = (EVENT_FLOW_IDS, EVENT_TERMINATING_FLOW_IDS)
+FLOW_FIELDS = (EVENT_FLOW_IDS_OLD, EVENT_TERMINATING_FLOW_IDS_OLD, *_FIXED_FLOW_FIELDS)
+"""Fields of flow ids: varints until v17, of eight bytes since."""
+EXTRA_VALUE_FIELDS = (EVENT_EXTRA_COUNTER_VALUES, EVENT_EXTRA_DOUBLE_COUNTER_VALUES)
+FIXED_LIST_FIELDS = (EVENT_EXTRA_DOUBLE_COUNTER_VALUES, *_FIXED_FLOW_FIELDS)
+"""Of both, the fields of numbers of eight bytes."""
 
 
 class Lists(NamedTuple):
@@ -37,12 +61,12 @@ def decode_flows(
 ) -> None:  # fmt: skip
     """Append a flow id, or a packed list of them."""
     k = lists.total[0]
-    if wire != 2:
+    if wire != LENGTH:
         lists.flow_event[k], lists.flow[k] = row, value
         lists.total[0] = k + 1
         return
     while i < stop:
-        if number in (47, 48):
+        if number in _FIXED_FLOW_FIELDS:
             if i + 8 > stop:
                 break
             value = read_fixed64(buffer, i)
@@ -67,13 +91,17 @@ def decode_counter_values(
     known: integers and doubles have lists of tracks of their own.
     """
     k = lists.total[1]
-    if wire != 2:
-        lists.counter_event[k] = row if number == 12 else ~row
-        lists.counter_value[k] = double_from_bits(value) if number == 46 else float(np.int64(value))
+    if wire != LENGTH:
+        lists.counter_event[k] = row if number == EVENT_EXTRA_COUNTER_VALUES else ~row
+        lists.counter_value[k] = (
+            double_from_bits(value)
+            if number == EVENT_EXTRA_DOUBLE_COUNTER_VALUES
+            else float(np.int64(value))
+        )
         lists.total[1] = k + 1
         return
     while i < stop:
-        if number == 46:
+        if number == EVENT_EXTRA_DOUBLE_COUNTER_VALUES:
             if i + 8 > stop:
                 break
             value = read_fixed64(buffer, i)
@@ -84,7 +112,7 @@ def decode_counter_values(
             if i < 0:
                 break
             lists.counter_value[k] = float(np.int64(value))
-        lists.counter_event[k] = row if number == 12 else ~row
+        lists.counter_event[k] = row if number == EVENT_EXTRA_COUNTER_VALUES else ~row
         k += 1
     lists.total[1] = k
 
@@ -99,7 +127,9 @@ def decode_counter_tracks(
     that of the values.
     """
     for integer in (True, False):
-        field = 31 if integer else 45
+        field = (
+            EVENT_EXTRA_COUNTER_TRACK_UUIDS if integer else EVENT_EXTRA_DOUBLE_COUNTER_TRACK_UUIDS
+        )
         k = first
         for of_event in (True, False):
             i = at if of_event else states.defaults_at[s]
@@ -113,7 +143,7 @@ def decode_counter_tracks(
                     continue
                 listed = True
                 while begin < i:
-                    if wire == 0:
+                    if wire == VARINT:
                         begin = i
                     else:
                         value, begin = read_varint(buffer, begin, i)

@@ -15,12 +15,7 @@ from chopper_interop.converters.perfetto.read.events_decode import (
     decode_event,
     empty_events,
 )
-from chopper_interop.converters.perfetto.read.framing_decode import (
-    BROKEN_PACKET,
-    CLOCK_SNAPSHOT,
-    THREAD_DESCRIPTOR,
-    TRACK_EVENT,
-)
+from chopper_interop.converters.perfetto.read.framing_decode import BROKEN_PACKET
 from chopper_interop.converters.perfetto.read.interned_decode import Texts, empty_texts
 from chopper_interop.converters.perfetto.read.lists_decode import Lists
 from chopper_interop.converters.perfetto.read.snapshots_decode import Snapshots, decode_snapshot
@@ -29,6 +24,11 @@ from chopper_interop.converters.perfetto.read.state_decode import (
     decode_packet,
     decode_thread,
     initial_states,
+)
+from chopper_interop.schemas.perfetto import (
+    PACKET_CLOCK_SNAPSHOT,
+    PACKET_THREAD_DESCRIPTOR,
+    PACKET_TRACK_EVENT,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def decode(packets: Packets) -> tuple[Events, Lists, Snapshots, Texts, Array]:
     events, lists, snapshots, texts, lost
         `lost` has an entry for each packet: why it was left out, 0 if it was not.
     """
-    n = int(np.count_nonzero(packets.kind == TRACK_EVENT))
+    n = int(np.count_nonzero(packets.kind == PACKET_TRACK_EVENT))
     max_texts, max_flows, max_values = packets.upper_bounds.tolist()
     texts = empty_texts(max_texts)
     events = empty_events(n)
@@ -60,7 +60,7 @@ def decode(packets: Packets) -> tuple[Events, Lists, Snapshots, Texts, Array]:
         total=np.zeros(2, np.int64),
     )
     # a clock takes two bytes of a snapshot at least, which bounds the number of rows
-    rows = int(packets.length[packets.kind == CLOCK_SNAPSHOT].sum())
+    rows = int(packets.length[packets.kind == PACKET_CLOCK_SNAPSHOT].sum())
     snapshots = Snapshots(*(np.zeros(rows // 2 + 1, np.int64) for _ in range(3)))
     lost = np.zeros(len(packets.at), np.uint8)
     used = _decode(
@@ -110,11 +110,11 @@ def _decode(
             continue
         s, stop = sequence[p], at[p] + length[p]
         packet = decode_packet(buffer, at[p], stop, s, states, texts)
-        if kind[p] == CLOCK_SNAPSHOT:
+        if kind[p] == PACKET_CLOCK_SNAPSHOT:
             clocks = decode_snapshot(buffer, at[p], stop, s, p, states, snapshots, clocks)
-        elif kind[p] == THREAD_DESCRIPTOR:
+        elif kind[p] == PACKET_THREAD_DESCRIPTOR:
             decode_thread(buffer, at[p], stop, s, states)
-        elif kind[p] == TRACK_EVENT and packet.event_end:
+        elif kind[p] == PACKET_TRACK_EVENT and packet.event_end:
             if packet.flags & 2 and not states.valid[s]:
                 lost[p] = NO_STATE
             elif decode_event(buffer, packet, s, row, states, texts, events, lists):

@@ -12,12 +12,16 @@ from chopper_interop.converters.perfetto.read import framing_decode as wire_pack
 from chopper_interop.converters.perfetto.read import kinds
 from chopper_interop.converters.perfetto.read.annotations_text import intern_ranges
 from chopper_interop.converters.perfetto.read.clocks import Clocks
-from chopper_interop.converters.perfetto.read.interned_decode import ANNOTATION_NAMES
 from chopper_interop.converters.perfetto.read.packets_decode import NO_STATE, NO_TIME, decode
 from chopper_interop.converters.perfetto.read.tracks import TrackTable, read_tracks
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, outputs
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.perfetto import (
+    INTERNED_DEBUG_ANNOTATION_NAMES,
+    PACKET_CLOCK_SNAPSHOT,
+    PACKET_TRACK_EVENT,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,7 +138,7 @@ class Recording:
     def _is_from_chopper(self) -> bool:
         """Recognise traces of our own writer by the first annotation name of a sequence."""
         texts, rows = self.texts, slice(0, int(self.texts.known[0]))
-        is_name = texts.field[rows] == ANNOTATION_NAMES
+        is_name = texts.field[rows] == INTERNED_DEBUG_ANNOTATION_NAMES
         first = np.flatnonzero(is_name & (texts.iid[rows] == _FIRST_ANNOTATION_NAME))
         names = (self._text(int(texts.at[k]), int(texts.length[k])) for k in first)
         return chopper_metadata.COLUMNS_GROUP in names
@@ -150,7 +154,7 @@ class Recording:
         self.issues.add(BROKEN_PACKETS, broken.size, where)
         self.issues.add(WITHOUT_TIME, np.count_nonzero(lost == NO_TIME))
         self.issues.add(WITHOUT_STATE, np.count_nonzero(lost == NO_STATE))
-        known = (*_METADATA_PACKETS, wire_packets.TRACK_EVENT, wire_packets.BROKEN_PACKET)
+        known = (*_METADATA_PACKETS, PACKET_TRACK_EVENT, wire_packets.BROKEN_PACKET)
         metadata = (chopper_metadata.PACKET,) if self.from_chopper else ()
         unread = kind[~np.isin(kind, (*known, *metadata))]
         number, count = np.unique(unread, return_counts=True)
@@ -206,7 +210,7 @@ def _primary_clock(packets: wire_packets.Packets) -> int:
     from google.protobuf.message import DecodeError
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
 
-    for _, raw in packets.of_kind(wire_packets.CLOCK_SNAPSHOT):
+    for _, raw in packets.of_kind(PACKET_CLOCK_SNAPSHOT):
         packet = messages.TracePacket()
         try:
             packet.ParseFromString(raw)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.io.wire import read_field
+from chopper_interop.io.wire import LENGTH, VARINT, read_field
+from chopper_interop.schemas.perfetto import (
+    CLOCK_CLOCK_ID,
+    CLOCK_IS_INCREMENTAL,
+    CLOCK_TIMESTAMP,
+    CLOCK_UNIT_MULTIPLIER_NS,
+    PACKET_CLOCK_SNAPSHOT,
+    SNAPSHOT_CLOCKS,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
@@ -54,29 +62,29 @@ def decode_snapshot(
     """
     while i < stop:
         number, wire, _, begin, i = read_field(buffer, i, stop)
-        if number != 6 or wire != 2:
+        if number != PACKET_CLOCK_SNAPSHOT or wire != LENGTH:
             continue
         j = begin
         while j < i:
             inner, kind, _, start, j = read_field(buffer, j, i)
             if j < 0:
                 return row
-            if inner != 1 or kind != 2:
+            if inner != SNAPSHOT_CLOCKS or kind != LENGTH:
                 continue
             clock, time, incremental, multiplier, k = 0, 0, 0, 1, start
             while k < j:
                 f, w, value, _, k = read_field(buffer, k, j)
                 if k < 0:
                     return row
-                if w != 0:
+                if w != VARINT:
                     continue
-                if f == 1:
+                if f == CLOCK_CLOCK_ID:
                     clock = np.int64(min(value, np.uint64(1 << 30)))
-                elif f == 2:
+                elif f == CLOCK_TIMESTAMP:
                     time = np.int64(value)
-                elif f == 3:
+                elif f == CLOCK_IS_INCREMENTAL:
                     incremental = np.int64(value != np.uint64(0))
-                elif f == 4:
+                elif f == CLOCK_UNIT_MULTIPLIER_NS:
                     multiplier = max(np.int64(value), 1)
             if 64 <= clock < 128:
                 states.multiplier[s, clock - 64] = multiplier

@@ -15,7 +15,24 @@ import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.interned_decode import Texts, intern_texts
-from chopper_interop.io.wire import read_field
+from chopper_interop.io.wire import LENGTH, VARINT, read_field
+from chopper_interop.schemas.perfetto import (
+    DEFAULTS_TIMESTAMP_CLOCK_ID,
+    DEFAULTS_TRACK_EVENT_DEFAULTS,
+    EVENT_TRACK_UUID,
+    PACKET_INCREMENTAL_STATE_CLEARED,
+    PACKET_INTERNED_DATA,
+    PACKET_PREVIOUS_PACKET_DROPPED,
+    PACKET_SEQUENCE_FLAGS,
+    PACKET_THREAD_DESCRIPTOR,
+    PACKET_TIMESTAMP,
+    PACKET_TIMESTAMP_CLOCK_ID,
+    PACKET_TRACE_PACKET_DEFAULTS,
+    PACKET_TRACK_EVENT,
+    THREAD_PID,
+    THREAD_REFERENCE_TIMESTAMP_US,
+    THREAD_TID,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
@@ -85,22 +102,22 @@ def decode_packet(
     i = at
     while i < stop:
         number, wire, value, begin, i = read_field(buffer, i, stop)
-        if number == 8 and wire == 0:
+        if number == PACKET_TIMESTAMP and wire == VARINT:
             ts, has_ts = np.int64(value), True
-        elif number == 58 and wire == 0:
+        elif number == PACKET_TIMESTAMP_CLOCK_ID and wire == VARINT:
             clock = np.int64(min(value, np.uint64(1 << 30)))
-        elif number == 13 and wire == 0:
+        elif number == PACKET_SEQUENCE_FLAGS and wire == VARINT:
             flags = np.int64(value)
             cleared = cleared or bool(flags & 1)
-        elif number == 41:
+        elif number == PACKET_INCREMENTAL_STATE_CLEARED:
             cleared = cleared or value != np.uint64(0)
-        elif number == 42:
+        elif number == PACKET_PREVIOUS_PACKET_DROPPED:
             dropped = value != np.uint64(0)
-        elif number == 12:
+        elif number == PACKET_INTERNED_DATA:
             interned = True
-        elif number == 59:
+        elif number == PACKET_TRACE_PACKET_DEFAULTS:
             defaults = True
-        elif number == 11 and wire == 2:
+        elif number == PACKET_TRACK_EVENT and wire == LENGTH:
             event_at, event_end = begin, i
     if cleared:
         states.number[s] = states.states[0]
@@ -113,9 +130,9 @@ def decode_packet(
         i = at
         while i < stop:
             number, wire, _, begin, i = read_field(buffer, i, stop)
-            if number == 12 and wire == 2:
+            if number == PACKET_INTERNED_DATA and wire == LENGTH:
                 intern_texts(buffer, begin, i, states.number[s], texts)
-            elif number == 59 and wire == 2:
+            elif number == PACKET_TRACE_PACKET_DEFAULTS and wire == LENGTH:
                 _defaults(buffer, begin, i, s, states)
     if clock == -2:
         clock = states.clock[s]
@@ -130,16 +147,16 @@ def _defaults(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
         number, wire, value, begin, i = read_field(buffer, i, stop)
         if i < 0:
             return
-        if number == 58 and wire == 0:
+        if number == DEFAULTS_TIMESTAMP_CLOCK_ID and wire == VARINT:
             states.clock[s] = np.int64(min(value, np.uint64(1 << 30)))
-        elif number == 11 and wire == 2:
+        elif number == DEFAULTS_TRACK_EVENT_DEFAULTS and wire == LENGTH:
             states.defaults_at[s], states.defaults_len[s] = begin, i - begin
             j = begin
             while j < i:
                 inner, kind, uuid, _, j = read_field(buffer, j, i)
                 if j < 0:
                     break
-                if inner == 11 and kind == 0:
+                if inner == EVENT_TRACK_UUID and kind == VARINT:
                     states.track[s], states.has_track[s] = uuid, 1
 
 
@@ -148,16 +165,16 @@ def decode_thread(buffer: Bytes, i: int, stop: int, s: int, states: States) -> N
     """Set the thread of a sequence of old traces, and the time from which its events count."""
     while i < stop:
         number, wire, _, begin, i = read_field(buffer, i, stop)
-        if number != 44 or wire != 2:
+        if number != PACKET_THREAD_DESCRIPTOR or wire != LENGTH:
             continue
         j = begin
         while j < i:
             inner, kind, value, _, j = read_field(buffer, j, i)
             if j < 0:
                 return
-            if kind == 0 and inner == 1:
+            if kind == VARINT and inner == THREAD_PID:
                 states.pid[s] = np.int64(np.int32(value))
-            elif kind == 0 and inner == 2:
+            elif kind == VARINT and inner == THREAD_TID:
                 states.tid[s] = np.int64(np.int32(value))
-            elif kind == 0 and inner == 6:
+            elif kind == VARINT and inner == THREAD_REFERENCE_TIMESTAMP_US:
                 states.micros[s] = np.int64(value)

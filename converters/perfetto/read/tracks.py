@@ -6,16 +6,17 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.converters.perfetto.read.framing_decode import (
-    PROCESS_DESCRIPTOR,
-    THREAD_DESCRIPTOR,
-    TRACK_DESCRIPTOR,
-    Packets,
-)
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.perfetto import (
+    PACKET_PROCESS_DESCRIPTOR,
+    PACKET_THREAD_DESCRIPTOR,
+    PACKET_TRACK_DESCRIPTOR,
+)
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+    from chopper_interop.converters.perfetto.read.framing_decode import Packets
 
 BROKEN = Fault.loss(
     "perfetto-descriptor-broken", "Descriptors of tracks that cannot be read were left out."
@@ -107,7 +108,9 @@ def read_tracks(packets: Packets, issues: IssueLog) -> TrackTable:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
 
     tracks = TrackTable()
-    for row, raw in packets.of_kind(TRACK_DESCRIPTOR, PROCESS_DESCRIPTOR, THREAD_DESCRIPTOR):
+    for row, raw in packets.of_kind(
+        PACKET_TRACK_DESCRIPTOR, PACKET_PROCESS_DESCRIPTOR, PACKET_THREAD_DESCRIPTOR
+    ):
         packet = messages.TracePacket()
         try:
             packet.ParseFromString(raw)
