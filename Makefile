@@ -7,7 +7,7 @@ COUNT  ?= 100000
 SECONDS ?= 60
 FUZZ   := .venv-fuzz
 
-.PHONY: demo test docs thorough fuzz mutate lint bench picture pictures formats outputs code man schemas wheel clean
+.PHONY: demo test docs thorough fuzz mutate lint bench picture pictures tables outputs code man schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -56,7 +56,7 @@ pictures: $(VENV)/test.stamp ## screenshots of the report, and of jobs in Perfet
 	$(BIN)/python tests/support/report_pictures.py pictures
 	$(BIN)/python tests/support/perfetto_pictures.py pictures
 
-formats: $(VENV)/test.stamp ## tables of the docs: formats, analyses, findings, columns
+tables: $(VENV)/test.stamp ## tables of the docs: formats, analyses, findings, columns
 	$(BIN)/python tests/support/pages.py tables
 
 outputs: $(VENV)/test.stamp demo ## outputs of commands that the docs show, by the sample job

@@ -82,7 +82,7 @@ def overlap(
     Result
         One row per group: `compute_ns` and `comm_ns`, the time in which its kernels and fills or its
         communication ran; `exposed_compute_ns` and `exposed_comm_ns`, the part of these without any
-        work of the other sort on the GPU; `compute_overlap_share` and `comm_overlap_share`, the rest
+        work of the other class on the GPU; `compute_overlap_share` and `comm_overlap_share`, the rest
         as a share (0 to 1); `slowdown_factor` of its kernels during communication, from
         `overlapped_kernels`, the `compared_kernels` of them and `solo_kernels` of the same kind, null
         where either are missing; `c3_efficiency_share`.
@@ -205,9 +205,9 @@ def _union_times(work: Pieces, concurrent: Overlap, cells: Cells) -> dict[str, A
     """Time in which compute, communication and both of a group ran, summed over GPUs."""
     # a cell is split by GPU first: `ideal` is the shorter of two unions of the same GPU
     first, code = gather.distinct(cells.code, concurrent.gpu)
-    time = work.patterns(code, len(first))  # by combination of sorts that ran, one bit a sort
+    time = work.patterns(code, len(first))  # by combination of classes that ran, one bit a class
     combination = np.arange(time.shape[1])
-    compute, comm = ((combination & 1 << sort) > 0 for sort in (COMPUTE, COMM))
+    compute, comm = ((combination & 1 << work_class) > 0 for work_class in (COMPUTE, COMM))
     masks = {"compute": compute, "comm": comm, "both": compute & comm}
     of_gpu = {name: time[:, mask].sum(axis=1) for name, mask in masks.items()}
     of_gpu["ideal"] = np.minimum(of_gpu["compute"], of_gpu["comm"])
@@ -220,7 +220,7 @@ def _union_times(work: Pieces, concurrent: Overlap, cells: Cells) -> dict[str, A
 
 def _instances_table(trace: Trace, work: Pieces, concurrent: Overlap) -> pa.Table:
     """One row per communication: all its members, or a kernel whose instance is unknown."""
-    communicates = np.flatnonzero(work.sort == COMM)
+    communicates = np.flatnonzero(work.work_class == COMM)
     work, concurrent = work.where(communicates), concurrent.where(communicates)
     instance = trace.integers("instance", work.row)
     # work of unknown instance gets a key of its own: negative and below -1

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import counterparts, windows
+from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.analyses.methods.timing import steps as step_timing
 from chopper_interop.arrays import arrow, gather, name_stems
 from chopper_interop.arrays.compiled import jit
@@ -35,10 +36,8 @@ _MIN_STEPS = 2
 """Steps that a replay needs: each is predicted from the others."""
 _LANE_EDGES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
 _CAUSE_OF_EDGE = ["work"] * 256
-for _kind in (
-    EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.HANDOVER,
-):  # fmt: skip
-    _CAUSE_OF_EDGE[int(_kind)] = _kind.name.lower()
+for _kind, _name in paths.LATENCIES.items():
+    _CAUSE_OF_EDGE[int(_kind)] = _name
 _CAUSE_OF_EDGE[step_timing.BORDER_EDGE] = "border"
 _NO_NODE, _BORDER = -1, -2
 _NO_NAME = {_NO_NODE: "between operations of the host", _BORDER: "state at the start of the step"}

@@ -11,6 +11,7 @@ from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.findings.job import ranks_text
 from chopper_interop.analyses.methods.findings.missing import missing, sentence
+from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
 from chopper_interop.issues import Severity
 from chopper_interop.result import Result
 
@@ -35,10 +36,6 @@ _CAUSES = {
     "window": "before and after all work", "unknown": "unknown",
 }  # fmt: skip
 """Causes of idle time as `idle` names them, in words."""
-_BY_HOST = ("host", "runtime", "handover")
-"""Classes of the critical path that are the host's."""
-_WAITS = ("launch", "stream", "event", "sync", "dependency")
-"""Its latencies and waits."""
 _CONVENTIONS = {
     "shares": "of the time of all ranks in all steps that count; compute, exposed communication, copies "
     "and idle time add up to 100 %",
@@ -125,9 +122,7 @@ def _step(job: Job) -> dict[str, Any]:
         }
     path = job.figures("critical_path", ranks=ranks)
     length = path.get("path_ns") or 0
-    for name in ("compute", "comm", "copy") if length else ():
-        figures[f"path_{name}_share"] = path[f"{name}_ns"] / length
-    for name, classes in (("host", _BY_HOST), ("wait", _WAITS)) if length else ():
+    for name, classes in CLASS_GROUPS.items() if length else ():
         figures[f"path_{name}_share"] = sum(path[f"{c}_ns"] for c in classes) / length
     return figures
 

@@ -36,7 +36,7 @@ _ROW = ("span", "busy", "compute", "comm", "memcpy", "overlap", "exposed_comm", 
 _SPLIT = ("compute_only", "comm_only", "memcpy_only", "overlapped")
 _SPAN_KEYS = {"rank", "stream", "iteration"}
 """Only groups by these have a span, and so idle time."""
-_COMPUTE, _COMM, _COPY = (1 << sort for sort in (pieces.COMPUTE, pieces.COMM, pieces.COPY))
+_COMPUTE, _COMM, _COPY = (1 << c for c in (pieces.COMPUTE, pieces.COMM, pieces.COPY))
 _ITERATION_WINDOW = (
     "from the first start to the last end of all work that an iteration launched on its rank: where a "
     "GPU lags behind its host these windows overlap, and their idle times do not add up to the total; "
@@ -72,9 +72,9 @@ def temporal(
         which a kernel or fill runs; `comm_ns`, in which communication runs; `memcpy_ns`, in which a
         copy runs; `overlap_ns`, in which compute and communication run at once; `exposed_comm_ns` =
         `comm_ns` - `overlap_ns`; `idle_ns` = `span_ns` - `busy_ns`. Groups other than ranks, and
-        windows of steps, also have the split of `busy_ns` into the time in which work of one sort ran
+        windows of steps, also have the split of `busy_ns` into the time in which work of one class ran
         alone (`compute_only_ns`, `comm_only_ns`, `memcpy_only_ns`) and `overlapped_ns`, in which
-        several sorts ran. These four add up to `busy_ns` exactly. A stream's span is that of its rank
+        several classes ran. These four add up to `busy_ns` exactly. A stream's span is that of its rank
         (or iteration). `span_ns` and `idle_ns` are null where groups are not only of ranks, streams
         and iterations, and for work outside of all iterations. Ranks without any GPU work have no
         rows, even where their steps are marked. The summary has sums over ranks.
@@ -117,7 +117,7 @@ def _ranks_with_work(trace: Trace) -> set[int]:
 
 
 def _figures(time: Array) -> dict[str, Array]:
-    """Figures from the time of each combination of sorts of work; bit s of a combination is sort s."""
+    """Figures from the time of each combination of classes of work; bit c of a combination is class c."""
     combination = np.arange(time.shape[1])
 
     def total(mask: Array) -> Array:

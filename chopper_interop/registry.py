@@ -48,7 +48,7 @@ class Converter:
         Endings of file names that choose it as output; "/" for folders without another ending.
     sniff
         ``(head) -> bool``, or the ``match`` of a pattern: true if a file that begins with these bytes (unpacked, at most
-        `inputs.HEAD`) is of this format. Must be quick, import no reader and never raise.
+        `inputs.HEAD_BYTES`) is of this format. Must be quick, import no reader and never raise.
     json
         True if its files are JSON, False if they are not; `sniff` is then not called for others.
     json_words

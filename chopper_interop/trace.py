@@ -158,7 +158,7 @@ class Trace(TraceTables):
         return pa.table(columns)
 
     def graph(self, kinds: Iterable[EdgeKind | str] | None = None) -> Graph:
-        """Nodes and what each waits for, as arrays without circles; see `graph.node_graph`.
+        """Nodes and what each waits for, as arrays without cycles; see `graph.node_graph`.
 
         Parameters
         ----------
@@ -207,7 +207,7 @@ class Trace(TraceTables):
         kinds: Iterable[EdgeKind | str] | None = None,
         max_nodes: int = 1_000_000,
     ) -> nx.DiGraph[int]:
-        """`graph` as a networkx graph without circles; node id = row number.
+        """`graph` as a networkx acyclic graph; node id = row number.
 
         Nodes have the known values of the trace's columns as attributes. Edges have `kind`, names
         joined by "+" where there are several, and `gap_ns`, the time that passes along them.

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from chopper_interop.trace import Trace
 
-CIRCLES = Fault.loss(
-    "edges-in-circles",
-    "Dependencies that close a circle and point back in time are not in the "
+CYCLES = Fault.loss(
+    "edges-in-cycles",
+    "Dependencies that close a cycle and point back in time are not in the "
     "graph: clocks contradict each other there.",
 )
 ALONE = Fault.info(
@@ -70,7 +70,7 @@ def write(
     _spell(graph)
     with outputs.file(path) as stream:
         nx.write_graphml_xml(graph, stream)
-    issues.add(CIRCLES, graph.graph["left_out"])
+    issues.add(CYCLES, graph.graph["left_out"])
     issues.add(ALONE, part.samples.num_rows)
     return issues
 

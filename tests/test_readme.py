@@ -44,7 +44,7 @@ def test_each_table_is_in_one_page(mark: str) -> None:
 @pytest.mark.parametrize("name", [n for n, t in _TEXTS.items() if pages.END in t])
 def test_tables_are_those_of_the_code(name: str) -> None:
     assert _TEXTS[name] == pages.with_tables(_TEXTS[name]), (
-        "run 'make formats' and commit the result"
+        "run 'make tables' and commit the result"
     )
 
 

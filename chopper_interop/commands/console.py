@@ -126,7 +126,7 @@ def show_warnings(trace: Trace, *, on_loss: str, quiet: bool) -> None:
     _show_clocks([fit for fit in meta.clocks if _is_unverified(fit)], meta.sources)
     if remarks:
         count = len({issue.code for issue in remarks})
-        text = f"{count} kinds of remarks on the input are not shown; chopper-convert prints them"
+        text = f"{count} kinds of notes on the input are hidden; chopper-convert shows them"
         _stderr().print(Text(text, style="dim"))
 
 
@@ -197,7 +197,7 @@ def _edge_counts(graph: Graph) -> dict[str, str]:
         lists["observed" if kind in observed else "fixed"].append(f"{count:,} {kind}")
     if graph.left_out:
         lists["left out"] = [
-            f"{graph.left_out:,} (they would close a circle, or nothing follows them)"
+            f"{graph.left_out:,} (they would close a cycle, or nothing follows them)"
         ]
     return {group: ", ".join(counts) for group, counts in lists.items() if counts}
 
@@ -226,7 +226,7 @@ def _show_devices(matches: Iterable[DeviceMatch], sources: Sequence[Source]) -> 
             runs.append([match])
     if not runs:
         return
-    table = new_table("source", "its GPUs", "are devices", "of ranks", "known by")
+    table = new_table("source", "GPUs there", "devices", "ranks", "matched by")
     for run in runs[:_MAX_ROWS]:
         first, last = run[0], run[-1]
         style = "[yellow]" if _is_assumed(first) else ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
-OBSERVED = Fault.info(
+BY_TIME = Fault.info(
     "handover-by-time",
     "Host threads went on within a millisecond after the last operation of another thread ended: "
     "that they waited for it is inferred from the times alone.",
@@ -87,7 +87,7 @@ def handover_edges(
     if target.size:
         names, name = trace.names(), trace.array("name")
         ends = " → ".join(f"{names[name[n]][:40]} (node {n})" for n in (src[0], dst[0]))
-        issues.add(OBSERVED, target.size, ends)
+        issues.add(BY_TIME, target.size, ends)
     return src.astype(np.int32), dst.astype(np.int32)
 
 

@@ -11,8 +11,8 @@ There are two graphs, of one class::
 
 The node graph is for walking, counting and cutting; the endpoint graph is for timing.
 
-Neither has circles. Threads and streams are chains, and the edges between them follow time. Where
-clocks contradict each other so far that edges form a circle, those edges of it that point back in
+Neither has cycles. Threads and streams are chains, and the edges between them follow time. Where
+clocks contradict each other so far that edges form a cycle, those edges of it that point back in
 time are left out and counted in `Graph.left_out`.
 """
 
@@ -62,7 +62,7 @@ _FROM, _TO = np.array(
 
 @dataclass(frozen=True)
 class Graph:
-    """Vertices and edges without circles, as arrays of compressed sparse rows.
+    """Vertices and edges without cycles, as arrays of compressed sparse rows.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Graph:
     order
         Topological order of the vertices: every edge leads from an earlier to a later position.
     left_out
-        Number of edges left out because they would close a circle, or because nothing follows them.
+        Number of edges left out because they would close a cycle, or because nothing follows them.
     of_endpoints
         True if vertices are endpoints, not nodes.
     """
@@ -227,7 +227,7 @@ def node_graph(trace: TraceTables, kinds: Iterable[EdgeKind | str] | None = None
 
     Edges are those stored, with one exception: for a call that waits for work which it launched
     itself, such as a blocking copy, the node that follows the call on its thread depends on that
-    work. In a graph of nodes call → work → call would be a circle.
+    work. In a graph of nodes call → work → call would be a cycle.
 
     Parameters
     ----------
@@ -363,7 +363,7 @@ def _edges_of_kind(src: Array, dst: Array, kind: EdgeKind) -> Edges:
 def build_graph(
     trace: TraceTables, node: Array, at_ns: Array, edges: Edges, *, of_endpoints: bool = False
 ) -> tuple[Graph, Array]:
-    """Build the graph of some edges, without those that would close a circle.
+    """Build the graph of some edges, without those that would close a cycle.
 
     Parameters
     ----------
@@ -384,9 +384,9 @@ def build_graph(
     order = gather.topological_order(first, after)
     if len(order) == n:
         return Graph(trace, node, at_ns, first, after, kind[edge], order, 0, of_endpoints), edge
-    # A topological sort stops at circles: forwards it does not reach vertices on or behind one,
-    # backwards not those on or before one. Every circle lies in the intersection. There, keep only
-    # edges that lead forward in time, and among equal times to higher numbers: no circle is left.
+    # A topological sort stops at cycles: forwards it does not reach vertices on or behind one,
+    # backwards not those on or before one. Every cycle lies in the intersection. There, keep only
+    # edges that lead forward in time, and among equal times to higher numbers: no cycle is left.
     src = src[edge]
     on_circles = np.ones(n, bool)
     on_circles[order] = False

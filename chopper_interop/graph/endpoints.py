@@ -3,7 +3,7 @@
 Times alone do not order endpoints: of two at the same nanosecond either may depend on the other.
 Among equal times the order is: ends of nodes that lasted (GPU work before host work that waits for
 it, callees before callers), then starts by row; a node without duration ends before the next one
-starts. Nesting, threads and streams follow this order too, so edges that follow it form no circle.
+starts. Nesting, threads and streams follow this order too, so edges that follow it form no cycle.
 """
 
 from __future__ import annotations

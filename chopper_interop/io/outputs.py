@@ -103,7 +103,7 @@ def file(path: Path) -> Iterator[IO[bytes]]:
                 _sync(destination)
                 destination.replace(target)
                 _sync(target.parent)
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a cycle
         reason = getattr(error, "strerror", None) or error
         raise WriteError(f"cannot be written: {reason}", path=path) from error
 

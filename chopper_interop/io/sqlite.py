@@ -481,7 +481,7 @@ class _Pages:
     def visits(self, page: int, depth: int) -> int:
         """Pages that are visited to read all rows below a page, which is at a depth."""
         if page in self._path or depth > _DEPTH:
-            return 0  # SQLite ends with an error where a circle is too deep
+            return 0  # SQLite ends with an error where a cycle is too deep
         at = page, depth  # what is below is counted up to a depth
         if at not in self._visits:
             self._path.add(page)

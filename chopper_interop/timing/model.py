@@ -1,6 +1,6 @@
 """The timing model: when each node starts and ends, and why not sooner.
 
-The model is a graph without circles. A vertex is an *endpoint*, the start or the end of a node, or a
+The model is an acyclic graph. A vertex is an *endpoint*, the start or the end of a node, or a
 *collective barrier*, the time at which the last member of a collective has started. An edge says
 that its target comes no sooner than its source plus a least time, the *lag* of the edge::
 
@@ -220,8 +220,10 @@ def _build_timing(trace: Trace) -> Timing:
     _bound_stream_edges(kind, lag, latencies.stream_latency(trace, before))
     edges = _Edges(src, dst, kind, lag)
     first, alone = _anchors(trace, dst)
-    anchored = edges.replaced(np.ones(len(src), bool), 2 * first, 2 * alone, np.zeros_like(alone))
-    anchored.kind[len(src) :] = EdgeKind.DEPENDENCY
+    all_edges = np.ones(len(src), bool)
+    anchored = edges.with_new(
+        all_edges, 2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY
+    )
     return _with_barriers(trace, at, anchored, stored)
 
 
@@ -264,10 +266,10 @@ class _Edges:
     kind: Array
     lag: Array
 
-    def replaced(self, keep: Array, src: Array, dst: Array, lag: Array) -> _Edges:
-        """Edges of the mask `keep`, and behind them these of kind COMM."""
-        kind = np.full(len(src), int(EdgeKind.COMM), np.uint8)
-        parts = ((self.src, src), (self.dst, dst), (self.kind, kind), (self.lag, lag))
+    def with_new(self, keep: Array, src: Array, dst: Array, lag: Array, kind: EdgeKind) -> _Edges:
+        """Edges of the mask `keep`, and behind them new ones of one kind."""
+        kinds = np.full(len(src), int(kind), np.uint8)
+        parts = ((self.src, src), (self.dst, dst), (self.kind, kinds), (self.lag, lag))
         return _Edges(*(np.concatenate([old[keep], new.astype(old.dtype)]) for old, new in parts))
 
 
@@ -359,7 +361,7 @@ def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[
     last_member = np.full(len(heads), len(at), np.int64)  # of several that start last the first
     started_last = waiting == 0
     np.minimum.at(last_member, number[started_last], members[started_last])
-    return edges.replaced(keep, src, dst, lag), last_member.astype(np.int32)
+    return edges.with_new(keep, src, dst, lag, EdgeKind.COMM), last_member.astype(np.int32)
 
 
 def _barrier_pairs(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DANGLING = Fault.loss(
     "et-dependency-dangling", "Dependencies on nodes that are not in the file were left out."
 )
-CIRCULAR = Fault.loss("et-dependency-circular", "Dependencies that go in circles were left out.")
+CIRCULAR = Fault.loss("et-dependency-circular", "Dependencies that form cycles were left out.")
 ID_TWICE = Fault.error(
     "et-id-twice",
     "Nodes with the id of an earlier node: nodes that depend on this id depend on the first of them "
@@ -42,7 +42,7 @@ def dependencies(et: EtFile) -> tuple[Array, Array]:
 
 
 def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
-    """Dependencies among the nodes in rows `keep`, by their positions there, without circles."""
+    """Dependencies among the nodes in rows `keep`, by their positions there, without cycles."""
     n = len(keep)
     issues.add(ID_TWICE, n - len(np.unique(et.id[keep])))
     src, dst = dependencies(et)
@@ -54,8 +54,8 @@ def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
     # one number for each pair, so that a dependency that is listed twice counts once
     pairs = np.unique(src[inside] * max(n, 1) + dst[inside])
     src, dst = pairs // max(n, 1), pairs % max(n, 1)
-    # nodes on a circle are behind one in both directions; without the edges among these that point
-    # backward, what is left of each circle points forward
+    # nodes on a cycle are behind one in both directions; without the edges among these that point
+    # backward, what is left of each cycle points forward
     on_circle = _behind_circles(src, dst, n) & _behind_circles(dst, src, n)
     circular = (src >= dst) & on_circle[src] & on_circle[dst]
     issues.add(CIRCULAR, np.count_nonzero(circular))
@@ -63,5 +63,5 @@ def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
 
 
 def _behind_circles(src: Array, dst: Array, n: int) -> Array:
-    """Mask of the nodes on circles, and of all behind them."""
+    """Mask of the nodes on cycles, and of all behind them."""
     return gather.blocked_by_cycles(*gather.group_values(src, dst, n))

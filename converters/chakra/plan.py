@@ -485,7 +485,7 @@ def _connected(
 def _ordered(start_ns: Array, keep: Array, src: Array, dst: Array) -> tuple[Array, Array, Array]:
     """Nodes to keep in the topological order nearest to that of their starts, and dependencies.
 
-    Dependencies against the order of starts are left out where dependencies go in circles, as clocks
+    Dependencies against the order of starts are left out where dependencies form cycles, as clocks
     contradict each other there.
     """
     by_start = np.argsort(start_ns, kind="stable")

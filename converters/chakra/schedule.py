@@ -244,7 +244,7 @@ def unexplained_on_path(times: Schedule) -> tuple[int, int]:
 def topological_order(position: Array, first: Array, after: Array) -> Array:
     """Kahn's order, which takes of all ready nodes the one with the lowest `position`.
 
-    Shorter than the number of nodes if some lie on circles.
+    Shorter than the number of nodes if some lie on cycles.
     """
     # the heap holds positions, from which `by_position` gives the node
     n = len(position)

@@ -71,7 +71,7 @@ def _recorded_ns(et: EtFile, attribute: str, us: Array, invalid: Array) -> Array
 
 
 def scheduled(path: Path, ids: Array, lane: Array, dur: Array, edges: tuple[Array, Array]) -> Array:
-    """Compute the start of each node from dependencies, which have no circles, and lanes.
+    """Compute the start of each node from dependencies, which have no cycles, and lanes.
 
     Raises
     ------

@@ -66,7 +66,7 @@ def read(paths: list[Path]) -> Trace:
     Trace
         Without nodes. Of windows: for each name the duration (s), and for each device energy (J)
         and mean power (W), at the window's beginning; and of each GPU its power over the time of
-        all windows (`telemetry.names.WITHIN_WINDOWS`). Of a record of power: power of each GPU.
+        all windows (`telemetry.quantity_series.WITHIN_WINDOWS`). Of a record of power: power of each GPU.
 
     Raises
     ------

@@ -369,14 +369,14 @@ def test_causes_of_the_slowest_gpu() -> None:
 
     both = slowest.summary(rows([2000, 1800, 2000], [60, 66, 62]))
     assert (both["slowest_rank"], both["slowest_factor"]) == (1, 1.1)
-    assert (both["its_clock_share"], both["its_temperature_c"]) == (0.9, 5)
-    assert (both["its_clock_is_lower"], both["it_is_hotter"]) == (True, True)
-    assert "with it goes a lower clock and more heat" in both["in_words"]
+    assert (both["clock_vs_others_share"], both["temperature_vs_others_c"]) == (0.9, 5)
+    assert (both["clock_is_lowest"], both["is_hottest"]) == (True, True)
+    assert "it also has a lower clock and more heat" in both["in_words"]
     neither = slowest.summary(rows([1700, 1800, 2000], [67, 66, 62]))
-    assert (neither["its_clock_is_lower"], neither["it_is_hotter"]) == (False, False)
+    assert (neither["clock_is_lowest"], neither["is_hottest"]) == (False, False)
     assert "no lower clock and no more heat" in neither["in_words"]
     unknown = slowest.summary(rows([2000, None, 2000], [60, 66, 62]))
-    assert (unknown["its_clock_share"], unknown["its_clock_is_lower"]) == (None, None)
+    assert (unknown["clock_vs_others_share"], unknown["clock_is_lowest"]) == (None, None)
     assert slowest.summary([])["slowest_rank"] is None
 
 

@@ -1,4 +1,4 @@
-"""The dependency graph: what it holds, that it has no circles, and what people do with it."""
+"""The dependency graph: what it holds, that it has no cycles, and what people do with it."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, EdgeKind, Endpoint, Ki
 from chopper_interop.testing.strategies import traces
 from chopper_interop.trace import empty
 
-CIRCLES = settings(suppress_health_check=list(HealthCheck))
+CYCLES = settings(suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def assert_sound(graph: Graph) -> None:
     assert (place[graph.src] < place[graph.after]).all()
 
 
-@CIRCLES
+@CYCLES
 @given(traces())
 def test_no_graph_has_circles_whatever_the_edges(trace: ci.Trace) -> None:
     for graph in (trace.graph(), trace.endpoints()):
@@ -58,7 +58,7 @@ def test_no_graph_has_circles_whatever_the_edges(trace: ci.Trace) -> None:
         assert nx.is_directed_acyclic_graph(as_networkx(graph))
 
 
-@CIRCLES
+@CYCLES
 @given(traces())
 def test_edges_are_left_out_if_and_only_if_there_is_a_circle(trace: ci.Trace) -> None:
     endpoints = trace.endpoints()
@@ -72,7 +72,7 @@ def test_edges_are_left_out_if_and_only_if_there_is_a_circle(trace: ci.Trace) ->
     assert len(endpoints.after) + endpoints.left_out == everything.number_of_edges()
 
 
-@CIRCLES
+@CYCLES
 @given(traces())
 def test_all_that_came_before_on_a_thread_can_be_reached(trace: ci.Trace) -> None:
     threads = trace.array("kind", "lanes") == LaneKind.THREAD
@@ -84,7 +84,7 @@ def test_all_that_came_before_on_a_thread_can_be_reached(trace: ci.Trace) -> Non
             assert rows[i - 1] in nx.ancestors(graph, rows[i])
 
 
-@CIRCLES
+@CYCLES
 @given(traces())
 def test_endpoints_of_a_thread_are_one_chain_in_time(trace: ci.Trace) -> None:
     graph = trace.endpoints(["call", "order"])

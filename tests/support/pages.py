@@ -34,7 +34,7 @@ _TOOLS = ("hta", "tracelens", "chopper", "charllm")
 WIDTH = "88"
 """Characters of the terminal for which outputs are shown."""
 
-END = "<!-- end of what `make formats` makes -->\n"
+END = "<!-- end of what `make tables` makes -->\n"
 
 
 def formats() -> str:
@@ -114,7 +114,7 @@ _MAKERS = {
     "converters": formats, "analyses": analyses, "findings": findings, "schemas": tables,
 }  # fmt: skip
 MARKS = {
-    f"<!-- made by `make formats` from what the {who} say of themselves -->\n": maker
+    f"<!-- made by `make tables` from what the {who} say of themselves -->\n": maker
     for who, maker in _MAKERS.items()
 }
 """By the line that begins a table, what makes it."""

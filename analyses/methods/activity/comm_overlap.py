@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _OPPOSITE = {COMPUTE: COMM, COMM: COMPUTE}
-"""Sort of work with which each sort overlaps; copies are neither."""
+"""Class of work with which each class overlaps; copies are neither."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Overlap of each piece of GPU work with the opposite sort, compute or communication.
+    """Overlap of each piece of GPU work with the opposite class, compute or communication.
 
     Parameters
     ----------
     gpu
         Number of each piece's GPU: a device of a rank.
     overlap_ns
-        Nanoseconds of each piece in which the opposite sort ran on its GPU; 0 for copies.
+        Nanoseconds of each piece in which the opposite class ran on its GPU; 0 for copies.
     busy
-        For each GPU, the union of the intervals in which each sort ran on it.
+        For each GPU, the union of the intervals in which each class ran on it.
     """
 
     gpu: Array
@@ -46,16 +46,18 @@ class Overlap:
         """Overlap of some of the pieces, by a mask or rows."""
         return Overlap(self.gpu[which], self.overlap_ns[which], self.busy)
 
-    def overlap_with(self, sort: int, gpu: Array, start: Array, end: Array) -> Array:
-        """Nanoseconds of any intervals in which this sort of work ran on their GPU."""
+    def overlap_with(self, work_class: int, gpu: Array, start: Array, end: Array) -> Array:
+        """Nanoseconds of any intervals in which this class of work ran on their GPU."""
         overlap = np.zeros(len(gpu), np.int64)
         for number, rows in _by_gpu(gpu, len(self.busy)):
-            overlap[rows] = intervals.covered_time(start[rows], end[rows], self.busy[number][sort])
+            overlap[rows] = intervals.covered_time(
+                start[rows], end[rows], self.busy[number][work_class]
+            )
         return overlap
 
     def annotations(self, trace: Trace, work: Pieces) -> dict[str, Any]:
         """Exposed time and overlapped share of each node, of the part that lies within windows."""
-        counts = work.sort != pieces.COPY
+        counts = work.work_class != pieces.COPY
         row, n = work.row[counts], trace.nodes.num_rows
         overlap = gather.group_sums(row, self.overlap_ns[counts], n)
         length = gather.group_sums(row, (work.end - work.start)[counts], n)
@@ -69,23 +71,25 @@ class Overlap:
     def exposed(self, work: Pieces, cells: Cells) -> dict[int, Array]:
         """Time of compute and of communication of each group that overlaps with no opposite work.
 
-        Of the union of a group's intervals on each GPU, summed over GPUs and windows; by sort.
+        Of the union of a group's intervals on each GPU, summed over GPUs and windows; by class.
         """
         exposed = {}
-        for sort, opposite in _OPPOSITE.items():
-            which = np.flatnonzero(work.sort == sort)
+        for work_class, opposite in _OPPOSITE.items():
+            which = np.flatnonzero(work.work_class == work_class)
             at, alone = gather.distinct(cells.code[which], self.gpu[which])
             number, start, end = intervals.group_unions(
                 alone, work.start[which], work.end[which], len(at)
             )
             example = which[at][number]  # a piece of the same group and GPU as each interval
             rest = end - start - self.overlap_with(opposite, self.gpu[example], start, end)
-            exposed[sort] = cells.summed(gather.group_sums(cells.code[example], rest, len(cells)))
+            exposed[work_class] = cells.summed(
+                gather.group_sums(cells.code[example], rest, len(cells))
+            )
         return exposed
 
 
 def measure_overlap(trace: Trace, rank_windows: Sequence[Window], work: Pieces) -> Overlap:
-    """Overlap of each piece of GPU work within windows; copies count as neither sort.
+    """Overlap of each piece of GPU work within windows; copies count as neither class.
 
     Parameters
     ----------
@@ -99,21 +103,20 @@ def measure_overlap(trace: Trace, rank_windows: Sequence[Window], work: Pieces) 
     order = np.arange(len(work))
     if pieces.is_stepped(rank_windows):  # steps may overlap
         order = np.argsort(work.start, kind="stable")
-    sort = work.sort[order]
-    # one cell for each GPU and sort: 3 * gpu + sort
+    # one cell for each GPU and class: 3 * gpu + class
     cell, start, end = intervals.group_unions(
-        3 * gpu[order] + sort, work.start[order], work.end[order], 3 * len(first)
+        3 * gpu[order] + work.work_class[order], work.start[order], work.end[order], 3 * len(first)
     )
     busy: list[dict[int, Intervals]] = [{} for _ in first]
     for number, rows in _by_gpu(cell, 3 * len(first)):
         busy[number // 3][number % 3] = start[rows], end[rows]
     empty = np.zeros(0, np.int64)
-    for by_sort in busy:
-        for sort_ in _OPPOSITE:
-            by_sort.setdefault(sort_, (empty, empty))
+    for by_class in busy:
+        for work_class in _OPPOSITE:
+            by_class.setdefault(work_class, (empty, empty))
     overlap = Overlap(gpu, np.zeros(len(work), np.int64), busy)
-    for sort_, opposite in _OPPOSITE.items():
-        rows = np.flatnonzero(work.sort == sort_)
+    for work_class, opposite in _OPPOSITE.items():
+        rows = np.flatnonzero(work.work_class == work_class)
         overlap.overlap_ns[rows] = overlap.overlap_with(
             opposite, gpu[rows], work.start[rows], work.end[rows]
         )

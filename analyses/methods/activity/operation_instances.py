@@ -34,7 +34,7 @@ def instance_table(
         By Chopper's definition: the last kernel to start ends it, and communication that runs at once
         counts several times, up to the elapsed time.
     """
-    computes = np.flatnonzero(work.sort == pieces.COMPUTE)
+    computes = np.flatnonzero(work.work_class == pieces.COMPUTE)
     rows = computes[np.lexsort((computes, overlaps.gpu[computes], work.window[computes]))]
     compute = work.where(rows)
     gpu = overlaps.gpu[rows]
@@ -95,7 +95,7 @@ def _overlap(
         return overlaps.overlap_with(pieces.COMM, gpu, start, end)
     total = np.zeros(len(gpu), np.int64)
     for number in range(len(overlaps.busy)):
-        comm = (overlaps.gpu == number) & (work.sort == pieces.COMM)
+        comm = (overlaps.gpu == number) & (work.work_class == pieces.COMM)
         rows = gpu == number
         comm_intervals = work.start[comm], work.end[comm]
         total[rows] = intervals.overlap_sums(start[rows], end[rows], comm_intervals)

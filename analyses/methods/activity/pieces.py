@@ -27,11 +27,11 @@ CONVENTIONS = {
 }
 """Conventions of all analyses of pieces."""
 COMPUTE, COMM, COPY = range(3)
-"""Sorts of GPU work: kernels and fills; communication; copies."""
-_SORT = np.full(256, -1, np.int8)
-_SORT[[int(Kind.KERNEL), int(Kind.MEMSET)]] = COMPUTE
-_SORT[int(Kind.COMM)] = COMM
-_SORT[int(Kind.MEMCPY)] = COPY
+"""Numbers of the classes of GPU work, as of `grouping.CLASSES`."""
+_CLASS = np.full(256, -1, np.int8)
+_CLASS[[int(Kind.KERNEL), int(Kind.MEMSET)]] = COMPUTE
+_CLASS[int(Kind.COMM)] = COMM
+_CLASS[int(Kind.MEMCPY)] = COPY
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Pieces:
         Node of each piece.
     window
         Number of the window among those requested.
-    sort
+    work_class
         `COMPUTE`, `COMM` or `COPY`.
     start, end
         Nanoseconds, within the window.
@@ -52,7 +52,7 @@ class Pieces:
 
     row: Array
     window: Array
-    sort: Array
+    work_class: Array
     start: Array
     end: Array
 
@@ -64,14 +64,14 @@ class Pieces:
         return Pieces(
             self.row[which],
             self.window[which],
-            self.sort[which],
+            self.work_class[which],
             self.start[which],
             self.end[which],
         )
 
     def patterns(self, cell: Array, n: int) -> Array:
-        """Nanoseconds of each combination of sorts in each cell: see `intervals.combination_times`."""
-        return intervals.combination_times(cell, self.sort, self.start, self.end, n, 3)
+        """Nanoseconds of each combination of classes in each cell: see `intervals.combination_times`."""
+        return intervals.combination_times(cell, self.work_class, self.start, self.end, n, 3)
 
 
 def pieces_in_windows(trace: Trace, rank_windows: Sequence[Window]) -> Pieces:
@@ -90,14 +90,14 @@ class WorkByRank:
         self._by_rank: dict[int, tuple[Array, Array, Array, Array, Array]] = {}
 
     def of_rank(self, rank: int) -> tuple[Array, Array, Array, Array, Array]:
-        """Row, sort, start, end and running maximum of ends of a rank's work."""
+        """Row, class, start, end and running maximum of ends of a rank's work."""
         if rank not in self._by_rank:
             self._by_rank[rank] = self._columns_of(rank)
         return self._by_rank[rank]
 
     def within(self, number: int, window: Window) -> tuple[Array, Array, Array, Array, Array]:
-        """Row, number, sort, start and end of parts within a window."""
-        row, sort, start, end, reach = self.of_rank(window.rank)
+        """Row, number, class, start and end of parts within a window."""
+        row, work_class, start, end, reach = self.of_rank(window.rank)
         # ends need not ascend, their running maximum does: nothing before `first` reaches the window
         first = int(np.searchsorted(reach, window.start_ns, "left"))
         stop = int(np.searchsorted(start, window.end_ns, "right"))
@@ -108,19 +108,19 @@ class WorkByRank:
         return (
             row[at],
             np.full(len(at), number),
-            sort[at],
+            work_class[at],
             np.maximum(start[at], window.start_ns),
             np.minimum(end[at], window.end_ns),
         )
 
     def _columns_of(self, rank: int) -> tuple[Array, Array, Array, Array, Array]:
         rows = self._trace.rank_rows[rank]
-        sort = _SORT[self._trace.array("kind")[rows]]
-        row = np.flatnonzero(sort >= 0) + rows.start
+        work_class = _CLASS[self._trace.array("kind")[rows]]
+        row = np.flatnonzero(work_class >= 0) + rows.start
         start = self._trace.array("ts")[row]
         end = start + self._trace.array("dur")[row]
         reach = np.maximum.accumulate(end)
-        return row, sort[sort >= 0].astype(np.int64), start, end, reach
+        return row, work_class[work_class >= 0].astype(np.int64), start, end, reach
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def notes(
 def _work_count(trace: Trace, rank: int) -> int:
     """Number of nodes of GPU work of a rank."""
     rows = trace.rank_rows[rank]
-    return int(np.count_nonzero(_SORT[trace.array("kind")[rows]] >= 0))
+    return int(np.count_nonzero(_CLASS[trace.array("kind")[rows]] >= 0))
 
 
 def grain_names(rank_windows: Sequence[Window], by: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ ranks and the bucket before has been reduced. Its time is that of its bytes in t
 buckets, and the fixed time of one all-reduce: alpha + beta bytes, with the measured beta of each::
 
     measured   |== a b ==| |== c d ==|      (alpha + a b), (alpha + c d)
-    asked      |==== a b c d ====|          alpha + a b c d
+    requested      |==== a b c d ====|          alpha + a b c d
 
 dPRO (MLSys 2022) fuses tensors in the same way: ready with the last, and the time of the sum.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
 
 
-def buckets(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
+def plan_buckets(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
     """Plan to reduce gradients in buckets of another size."""
     trace = changer.trace
     measured, others = gradients.find_buckets(trace, chosen & (trace.array("kind") == Kind.COMM))
@@ -51,14 +51,14 @@ def buckets(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) 
             f"change={change.text}: no step has gradients that are reduced over ranks of the trace, "
             "with known sizes"
         )
-    now.plans["buckets"] = partial(_carried_out, changer, now, change, measured)
+    now.plans["buckets"] = partial(_apply, changer, now, change, measured)
 
 
-def _carried_out(
+def _apply(
     changer: Changer, now: ChangedTimes, change: Change, measured: list[Buckets], job: ChangedJob
 ) -> ChangedJob:
     plan = _Plan(changer, change, measured, job)
-    timing = plan.carried_out()
+    timing = plan.build()
     now.notes["buckets, before"] += sum(len(one.size) for one in measured)
     now.notes["buckets, now"] += plan.count
     fixed_ns, error_ns = (max(column) for column in zip(*plan.fixed, strict=True))
@@ -69,7 +69,7 @@ def _carried_out(
 
 @dataclass(frozen=True)
 class _Bucket:
-    """A bucket as asked for.
+    """A bucket as requested for.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class _Plan:
                 fixed[k] = known
         return fixed
 
-    def carried_out(self) -> Timing:
+    def build(self) -> Timing:
         for one, fixed in zip(self.measured, self.fixed, strict=True):
             self._add(one, fixed.ns)
         self._remove_operators(np.concatenate(self._removed))
@@ -167,8 +167,10 @@ class _Plan:
             )
         return timing
 
-    def _asked(self, one: Buckets, fixed_ns: float) -> tuple[list[_Bucket], list[Gradients] | None]:
-        """Buckets of the size asked for."""
+    def _requested(
+        self, one: Buckets, fixed_ns: float
+    ) -> tuple[list[_Bucket], list[Gradients] | None]:
+        """Buckets of the size requested for."""
         cap, first = self.change.value, self.change.options["first"]
         parts = gradients.gradients_of(self.trace, one)
         transfer = self._transfers(one)
@@ -178,7 +180,7 @@ class _Plan:
                 "and the trace does not say which gradients they hold",
                 hint="PyTorch's profiler records that with record_shapes=True",
             )
-        asked, size, time, limit = [], 0, 0.0, first or cap
+        requested, size, time, limit = [], 0, 0.0, first or cap
         for k, whole in enumerate(one.size.tolist()):
             of_gradients = [whole] if parts is None else parts[k].size.tolist()
             per_byte = max(float(transfer[k]) - fixed_ns, 0.0) / whole
@@ -186,28 +188,28 @@ class _Plan:
                 size, time = size + each, time + each * per_byte
                 is_last = k == len(one.size) - 1 and g == len(of_gradients) - 1
                 if size >= limit or is_last:
-                    asked.append(_Bucket(round(fixed_ns + time), k, g))
+                    requested.append(_Bucket(round(fixed_ns + time), k, g))
                     size, time, limit = 0, 0.0, cap
-        return asked, parts
+        return requested, parts
 
     def _add(self, one: Buckets, fixed_ns: float) -> None:
         """Add the buckets of one step and group, and take the measured ones out."""
-        asked, parts = self._asked(one, fixed_ns)
-        self.count += len(asked)
+        requested, parts = self._requested(one, fixed_ns)
+        self.count += len(requested)
         rows = one.row.tolist()
         operator = gradients.issuing_operator(self.trace, one.row)
-        closing = {(b.measured, b.part) for b in asked}
+        closing = {(b.measured, b.part) for b in requested}
         last = [0] * len(rows) if parts is None else [len(p.size) - 1 for p in parts]
         self._removed.append(
             operator[[k for k in range(len(rows)) if (k, last[k]) not in closing]].ravel()
         )
-        gap_ns = self._unchained(rows)
+        gap_ns = self._drop_stream_edges(rows)
         before = -1
         opened = 0  # the first measured bucket that has not ended yet
         kernels = (
             None if parts is None else [gradients.last_kernels(self.trace, p.host) for p in parts]
         )
-        for bucket in asked:
+        for bucket in requested:
             k, g = bucket.measured, bucket.part
             begin = len(self.timing.graph) + len(self.nodes)
             end = begin + 1
@@ -229,7 +231,7 @@ class _Plan:
             into = self._into.get(2 * row + 1, [])
             self.lag[into] = np.minimum(self.lag[into], 0)
 
-    def _unchained(self, rows: list[list[int]]) -> int:
+    def _drop_stream_edges(self, rows: list[list[int]]) -> int:
         """Let measured buckets not follow each other on their stream; return the least time between two."""
         edges = [
             edge

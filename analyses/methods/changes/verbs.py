@@ -70,7 +70,7 @@ VERBS = {
         "buckets=25MB|25MiB latency=5us first=1MB",
         values.size,
         {"latency": values.optional_latency, "first": values.optional_size},
-        buckets.buckets,
+        buckets.plan_buckets,
     ),
     "microbatches": Verb(
         "microbatches=16 stages=8",

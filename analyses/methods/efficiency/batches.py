@@ -160,7 +160,7 @@ def _of_replica(
 ) -> float | None:
     """Tokens or samples of one copy of the model: of ranks that see the same, once."""
     total = 0.0
-    for ranks in copy.alike:
+    for ranks in copy.same_data:
         known = [
             (rank, source[1][rank, step][which]) for rank in ranks if (rank, step) in source[1]
         ]

@@ -35,12 +35,12 @@ class Replica:
     ----------
     ranks
         All of them, ascending, also those that the trace lacks.
-    alike
+    same_data
         The same ranks, put together where they see the same tokens (tensor parallelism).
     """
 
     ranks: tuple[int, ...]
-    alike: tuple[tuple[int, ...], ...]
+    same_data: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Layout:
     replicas
         Copies of the model, of which the trace has some rank.
     context
-        Number of ranks that share the sequences of a rank.
+        Number of ranks that split each sequence of a rank (context parallelism).
     world
         Ranks of the job as far as is known.
     is_stated
@@ -86,15 +86,17 @@ def job_layout(trace: Trace) -> Layout:
             trace, stages.first_kernel_starts(trace) if exchange else {}
         )
     ]
-    copies = _joined(world, groups["model"] + lines)
-    alike = _joined(world, groups["tensor"])
+    copies = _connected_ranks(world, groups["model"] + lines)
+    same_data = _connected_ranks(world, groups["tensor"])
     present = set(trace.ranks)
     replicas = tuple(
-        Replica(copy, tuple(part for part in alike if part[0] in copy))
+        Replica(copy, tuple(part for part in same_data if part[0] in copy))
         for copy in copies
         if present & set(copy)
     )
-    context = {rank: len(part) for part in _joined(world, groups["context"]) for rank in part}
+    context = {
+        rank: len(part) for part in _connected_ranks(world, groups["context"]) for rank in part
+    }
     is_stated = any(len(ranks) > 1 for of in (*groups.values(), lines) for ranks in of)
     return Layout(replicas, context, len(world), is_stated)
 
@@ -104,7 +106,9 @@ def _axes(text: str) -> set[str]:
     return {_AXES.get(kind, "data") for kind in group_names.parallelism_kinds(text)}
 
 
-def _joined(world: Iterable[int], groups: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _connected_ranks(
+    world: Iterable[int], groups: Iterable[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
     """Ranks put together that any group has in common, each ascending."""
     of = {rank: rank for rank in world}
     for group in groups:

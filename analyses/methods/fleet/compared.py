@@ -93,7 +93,7 @@ class _Work:
         chosen = selected_work.select_work(trace, steps, ranks)
         unit = _units(trace, chosen.rows, chosen.windows, stepped=bool(steps))
         self._unit[chosen.rows] = unit
-        every = leads.peers(trace)
+        every = leads.peer_groups(trace)
         self.peers = {rank: every[rank] for rank in windows.chosen_ranks(trace, ranks)}
         self._leads = leads.rank_leads(trace, chosen.rows, unit, self.peers)
         self._late = _late(trace, chosen.windows, list(self.peers), stepped=bool(steps))

@@ -38,7 +38,7 @@ class Lead(NamedTuple):
     last: int
 
 
-def peers(trace: Trace) -> dict[int, int]:
+def peer_groups(trace: Trace) -> dict[int, int]:
     """A number for each rank that it shares with those that do the same: its stage, else 0."""
     number_of = dict.fromkeys(trace.ranks, 0)
     if not stages.is_exchange(trace).any():
@@ -50,12 +50,12 @@ def peers(trace: Trace) -> dict[int, int]:
 
 
 def rank_leads(
-    trace: Trace, rows: Array, unit: Array, peer: Mapping[int, int]
+    trace: Trace, rows: Array, period: Array, peer: Mapping[int, int]
 ) -> dict[tuple[int, int], Lead]:
-    """Leads of each rank in each unit of time; of ranks alone there are none.
+    """Leads of each rank in each period; of ranks alone there are none.
 
     Kernels are the same that have the same name and are the same one of that name in their training
-    step (without steps, in their unit). Names that peers have not equally often are left out.
+    step (without steps, in their period). Names whose counts differ among peers are left out.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ def rank_leads(
         Ranks on one clock.
     rows
         Nodes; of these, kernels that compute count.
-    unit
-        The step, or other unit of time, that each belongs to.
+    period
+        The step, or other period of time, that each belongs to.
     peer
         Number of each rank: those with equal numbers are compared.
     """
     kernel = trace.array("kind")[rows] == Kind.KERNEL
-    rows, unit = rows[kernel], unit[kernel].astype(np.int64)
-    step = trace.integers("iteration", rows) if trace.has("iteration") else unit
+    rows, period = rows[kernel], period[kernel].astype(np.int64)
+    step = trace.integers("iteration", rows) if trace.has("iteration") else period
     rank = trace.array("rank")[rows]
     every = sorted(peer)
     of_rank = np.array([peer[r] for r in every], np.int64)
@@ -80,7 +80,7 @@ def rank_leads(
         members = [r for r in every if peer[r] == number]
         which = np.flatnonzero(of_rank[place] == number)
         if len(members) > 1 and which.size:
-            keys = (unit[which], step[which], trace.array("name")[rows[which]])
+            keys = (period[which], step[which], trace.array("name")[rows[which]])
             start = trace.array("ts")[rows[which]]
             result |= _of_peers(members, np.searchsorted(members, rank[which]), keys, start)
     return result
@@ -92,20 +92,22 @@ def _of_peers(
     """Leads of ranks that do the same; `place` is that of each kernel's rank among them."""
     count = len(ranks)
     first, code = gather.distinct(*keys)
-    often = np.bincount(code * count + place, minlength=len(first) * count).reshape(-1, count)
-    is_everywhere = (often == often[:, :1]).all(axis=1)
+    count_of_rank = np.bincount(code * count + place, minlength=len(first) * count).reshape(
+        -1, count
+    )
+    is_everywhere = (count_of_rank == count_of_rank[:, :1]).all(axis=1)
     used = np.flatnonzero(is_everywhere[code])
     key = place[used] * len(first) + code[used]
     order = used[gather.group_rows(key, count * len(first))[1]]  # starts of a rank ascend
     table = start[order].reshape(count, -1)  # each rank has the same kernels in the same order
-    unit = keys[0][order[: table.shape[1]]]
+    period = keys[0][order[: table.shape[1]]]
     lead = table.max(axis=0) - table
     last = _last(table)
     result = {}
-    numbers = unit[gather.distinct(unit)[0]].tolist() if unit.size else []
-    has_peers = len(numbers) > 1
+    numbers = period[gather.distinct(period)[0]].tolist() if period.size else []
+    has_several = len(numbers) > 1
     for number in numbers:
-        these = unit == number if has_peers else slice(None)
+        these = period == number if has_several else slice(None)
         part = lead[:, these]
         at = (part.shape[1] - 1) // 2
         middle = np.partition(part, at, axis=1)[:, at]

@@ -22,14 +22,14 @@ class _Sign(NamedTuple):
 
     column: str
     min_difference: float
-    sign: int
+    direction: int
     words: tuple[str, str]
 
 
 _CLOCK = _Sign("gfxclk_mhz", 0.01, -1, ("a lower clock", "no lower clock"))
 _HEAT = _Sign("temperature_c", 1.0, 1, ("more heat", "no more heat"))
 CONVENTION = (
-    "its_clock_share and its_temperature_c are against the median of the other GPUs in the same time. "
+    "clock_vs_others_share and temperature_vs_others_c are against the median of the other GPUs in the same time. "
     "A clock goes with it if it is lower than every other's and 1 % below their median, heat if it is "
     "hotter than every other and by 1 °C. What goes with it need not be its cause"
 )
@@ -47,8 +47,8 @@ def summary(rows: Sequence[Row]) -> Row:
     -------
     dict
         `slowest_rank`; `slowest_factor`, its kernels' time by the median of the others that do the
-        same; `its_clock_share`, its clock by the median of all others'; `its_temperature_c`, by how
-        much it is hotter than that of all others; `its_clock_is_lower` and `it_is_hotter`, whether
+        same; `clock_vs_others_share`, its clock by the median of all others'; `temperature_vs_others_c`, by how
+        much it is hotter than that of all others; `clock_is_lowest` and `is_hottest`, whether
         that goes beyond every other; `in_words`. None where it is not known.
     """
     slow = [row for row in rows if row.get("slowdown_factor")]
@@ -56,24 +56,26 @@ def summary(rows: Sequence[Row]) -> Row:
         return dict.fromkeys(_NAMES) | {"in_words": "it is not known which rank is slowest"}
     row = max(slow, key=lambda one: one["slowdown_factor"])
     others = [o for o in rows if o is not row and o.get("iteration") == row.get("iteration")]
-    clock, heat = _apart(row, others, _CLOCK), _apart(row, others, _HEAT)
+    clock, heat = _own_and_others(row, others, _CLOCK), _own_and_others(row, others, _HEAT)
     share = None if clock is None else clock[0] / clock[1]
     hotter = None if heat is None else heat[0] - heat[1]
     signs = (
-        _goes(clock, _CLOCK, None if share is None else 1 - share),
-        _goes(heat, _HEAT, hotter),
+        _is_extreme(clock, _CLOCK, None if share is None else 1 - share),
+        _is_extreme(heat, _HEAT, hotter),
     )
     verdict = (row["rank"], row["slowdown_factor"], share, hotter, *signs)
     return dict(zip(_NAMES, verdict, strict=True)) | {"in_words": _words(row, share, hotter, signs)}
 
 
 _NAMES = (
-    "slowest_rank", "slowest_factor", "its_clock_share", "its_temperature_c", "its_clock_is_lower",
-    "it_is_hotter",
+    "slowest_rank", "slowest_factor", "clock_vs_others_share", "temperature_vs_others_c", "clock_is_lowest",
+    "is_hottest",
 )  # fmt: skip
 
 
-def _apart(row: Row, others: Sequence[Row], of: _Sign) -> tuple[float, float, float] | None:
+def _own_and_others(
+    row: Row, others: Sequence[Row], of: _Sign
+) -> tuple[float, float, float] | None:
     """The row's value, the others' median, and the other value furthest in its direction."""
     other_values = values(others, of.column)
     other_values = other_values[np.isfinite(other_values)]
@@ -81,13 +83,15 @@ def _apart(row: Row, others: Sequence[Row], of: _Sign) -> tuple[float, float, fl
     middle = float(np.median(other_values)) if other_values.size else 0.0
     if own is None or not other_values.size or (of is _CLOCK and middle <= 0):
         return None
-    return float(own), middle, float(other_values.max() if of.sign > 0 else other_values.min())
+    return float(own), middle, float(other_values.max() if of.direction > 0 else other_values.min())
 
 
-def _goes(of: tuple[float, float, float] | None, sign: _Sign, by: float | None) -> bool | None:
+def _is_extreme(
+    of: tuple[float, float, float] | None, sign: _Sign, by: float | None
+) -> bool | None:
     if of is None or by is None:
         return None
-    return bool((of[0] - of[2]) * sign.sign > 0 and by >= sign.min_difference)
+    return bool((of[0] - of[2]) * sign.direction > 0 and by >= sign.min_difference)
 
 
 def _words(
@@ -105,9 +109,7 @@ def _words(
         else f"it is {abs(hotter):.1f} °C {'hotter' if hotter >= 0 else 'cooler'}",
     ]
     pairs = [(s, of) for s, of in zip(signs, (_CLOCK, _HEAT), strict=True) if s is not None]
-    goes = " and ".join(of.words[0] for s, of in pairs if s)
-    not_so = " and ".join(of.words[1] for s, of in pairs if not s)
-    end = "; ".join(
-        filter(None, (goes and f"with it goes {goes}", not_so and f"with it goes {not_so}"))
-    )
+    has = " and ".join(of.words[0] for s, of in pairs if s)
+    has_not = " and ".join(of.words[1] for s, of in pairs if not s)
+    end = "; ".join(filter(None, (has and f"it also has {has}", has_not and f"it has {has_not}")))
     return f"slowest is {whose}; {', '.join(known)}" + (f": {end}" if end else "")

@@ -1,6 +1,6 @@
 """Interpolation between two samples of a series: one table for all that tools sample.
 
-Quantities of nodes (`telemetry.names`) are joined as there: power and temperatures go straight
+Quantities of nodes (`telemetry.quantity_series`) are joined as there: power and temperatures go straight
 from sample to sample, clocks and throttling hold until the next one. All other power and
 temperature goes straight as well, and so do counters; whatever else is sampled holds.
 """
@@ -56,7 +56,7 @@ _STEADY = re.compile(
     r"|.* clock in sleep|temperature GPU (?:slowdown|shutdown)|voltage curve.*"
 )
 _LOGGED = re.compile(r"gpu \d+ \w+clk")
-"""Monitors of rpd whose GPU is not known; of others see `telemetry.names`."""
+"""Monitors of rpd whose GPU is not known; of others see `telemetry.quantity_series`."""
 _STRAIGHT_UNITS = frozenset({"W", "watts", "mW", "°C", "C", "deg C"})
 _ZERO = {"W": (0.0, 1e5), "°C": (-273.15, 1e4), "MHz": (0.0, 1e5)}
 """Bounds that no GPU's values exceed, by unit."""

@@ -11,6 +11,7 @@ from chopper_interop.analyses.methods.timing.paths import (
     CLASS_CODE,
     CLASS_OF_EDGE,
     CLASS_OF_NODE,
+    LATENCIES,
     OWN_TIME_EDGES,
 )
 from chopper_interop.arrays.gather import is_any
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
-_BETWEEN = [CLASS_CODE[c] for c in ("launch", "stream", "event", "sync", "handover")]
-"""Classes of waits and latencies: their time is no node's own."""
+_LATENCIES = [CLASS_CODE[name] for name in LATENCIES.values()]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Path:
     Parameters
     ----------
     iteration
-        Training step; `windows.WHOLE` if it is not one.
+        Training step; `windows.NO_STEP` if it is not one.
     start_ns, end_ns
         The window.
     node
@@ -168,7 +168,7 @@ class _NodeColumns:
 
     def _add_pieces(self, path: Path) -> None:
         """Add each node's own time on the path; of several windows the longest counts."""
-        own = (path.node >= 0) & ~np.isin(path.class_code, _BETWEEN)
+        own = (path.node >= 0) & ~np.isin(path.class_code, _LATENCIES)
         node, start, end = path.node[own], path.start[own], path.end[own]
         used, code = np.unique(node, return_inverse=True)
         total = np.zeros(len(used), np.int64)

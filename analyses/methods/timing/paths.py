@@ -22,16 +22,20 @@ CLASSES = (
     "dependency",
 )  # fmt: skip
 """Classes of a piece of a path."""
+CLASS_GROUPS = {
+    "compute": ("compute",), "comm": ("comm",), "copy": ("copy",),
+    "host": ("host", "runtime", "handover"),
+    "wait": ("launch", "stream", "event", "sync", "dependency"),
+}  # fmt: skip
+"""Classes put together where a line has no room for all: GPU work, the host's, latencies and waits."""
 CLASS_CODE = {name: number for number, name in enumerate(CLASSES)}
 CLASS_OF_EDGE = np.full(256, CLASS_CODE["dependency"], np.int8)
-for _kind, _name in {
-    EdgeKind.LAUNCH: "launch",
-    EdgeKind.STREAM: "stream",
-    EdgeKind.EVENT: "event",
-    EdgeKind.SYNC: "sync",
-    EdgeKind.HANDOVER: "handover",
-    EdgeKind.COMM: "comm",
-}.items():
+LATENCIES = {
+    EdgeKind.LAUNCH: "launch", EdgeKind.STREAM: "stream", EdgeKind.EVENT: "event",
+    EdgeKind.SYNC: "sync", EdgeKind.HANDOVER: "handover",
+}  # fmt: skip
+"""Classes of waits and latencies by the kind of edge: their time is no node's own."""
+for _kind, _name in {**LATENCIES, EdgeKind.COMM: "comm"}.items():
     CLASS_OF_EDGE[int(_kind)] = CLASS_CODE[_name]
 CLASS_OF_NODE = np.full(256, CLASS_CODE["host"], np.int8)
 for _node, _name in {

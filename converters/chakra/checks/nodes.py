@@ -57,7 +57,7 @@ def check_nodes(name: str, et: EtFile, findings: Findings) -> None:
         owner = np.repeat(np.arange(len(et.id)), np.diff(first))
         fault(owner[~np.isin(deps, et.id)], f"{kind} dependencies on nodes that do not exist")
         fault(owner[deps == et.id[owner]], f"{kind} dependencies of nodes on themselves")
-    fault(_in_circles(et), "dependencies go in circles: these nodes are never run")
+    fault(_in_cycles(et), "dependencies form cycles: these nodes are never run")
     fault(np.flatnonzero(et.type == NodeType.METADATA), "METADATA nodes, at which ASTRA-sim aborts")
     fault(
         np.flatnonzero((et.type == NodeType.INVALID) | (et.type > max(NodeType))),
@@ -104,7 +104,7 @@ def _repeated(ids: Array) -> Array:
     return order[same]
 
 
-def _in_circles(et: EtFile) -> Array:
-    """Rows of the nodes on circles of dependencies or behind one."""
+def _in_cycles(et: EtFile) -> Array:
+    """Rows of the nodes on cycles of dependencies or behind one."""
     src, dst = dependencies(et)
     return np.flatnonzero(gather.blocked_by_cycles(*gather.group_values(src, dst, len(et.id))))

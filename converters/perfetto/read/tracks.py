@@ -26,7 +26,7 @@ NO_PROCESS = -1
 """Process id of tracks without a process."""
 _UNITS = {1: "ns", 2: "", 3: "B"}
 _MAX_ANCESTORS = 100
-"""Levels of tracks, as in the trace processor (``track_event_tracker.cc``); a bound on circles."""
+"""Levels of tracks, as in the trace processor (``track_event_tracker.cc``); a bound on cycles."""
 _RANK = re.compile(r"\brank\s{0,8}[:#_-]?\s{0,8}(\d{1,7})\b", re.IGNORECASE)
 
 

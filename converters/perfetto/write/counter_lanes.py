@@ -36,7 +36,7 @@ class CounterLane:
     source, name, unit
         Tool that measured it, its name, and the unit of its values.
     uncertainty_ns
-        The better times are known, the nearer the tool's group stands to the GPU's work.
+        Uncertainty of the tool's times; groups of tools with smaller ones are placed nearer the GPU's work.
     steady
         True if it never changes: such lanes go last, into a group of their own.
     ordinal

@@ -98,8 +98,8 @@ def dependencies(nodes: list[Any]) -> nx.DiGraph:
 def test_only_dependencies_in_circles_are_left_out() -> None:
     trace = read_once(real(REAL))
     graph = dependencies(messages(real(REAL))[1])
-    circle = {k: c for c, part in enumerate(nx.strongly_connected_components(graph)) for k in part}
-    backward = sum(a >= b and circle[a] == circle[b] for a, b in graph.edges)
+    cycle = {k: c for c, part in enumerate(nx.strongly_connected_components(graph)) for k in part}
+    backward = sum(a >= b and cycle[a] == cycle[b] for a, b in graph.edges)
     assert issues(trace)["et-dependency-circular"] == backward
     src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
     assert len(src) == graph.number_of_edges() - backward

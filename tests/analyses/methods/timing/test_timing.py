@@ -17,15 +17,25 @@ from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity.windows import Window
+from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
 from chopper_interop.analyses.methods.timing.steps import isolated_steps
 from chopper_interop.build import TraceBuilder
+from chopper_interop.plots import style
+from chopper_interop.schemas import results
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.timing import latencies, loops
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def test_every_class_of_a_path_is_in_one_group_and_has_a_colour_and_columns():
+    grouped = [name for names in paths.CLASS_GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(paths.CLASSES)
+    assert set(paths.CLASSES) <= style.COLOURS.keys()
+    assert {f"path_{name}_ns" for name in paths.CLASSES} <= results.columns("what_if").keys()
 
 
 @st.composite
