@@ -283,7 +283,8 @@ def _concat(name: str, tables: list[pa.Table]) -> pa.Table:
         table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()
     arrays = [c if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
     core = hub.schema(name)
-    fields = [core.field(f.name) if f.name in core.names else f for f in table.schema]
+    names = set(core.names)
+    fields = [core.field(f.name) if f.name in names else f for f in table.schema]
     return pa.table(arrays, schema=pa.schema(fields))
 
 

@@ -173,12 +173,25 @@ class TraceTables:
         >>> trace.array("dst", "edges").tolist()
         [2, 4]
         """
-        return arrow.to_numpy(getattr(self, table)[column])
+        values = self._arrays.get((table, column))
+        if values is None:
+            values = arrow.to_numpy(getattr(self, table)[column])
+            if not values.flags.owndata:  # a view of the table's memory: no column is held twice
+                self._arrays[table, column] = values
+        return values
+
+    @cached_property
+    def _arrays(self) -> dict[tuple[str, str], Array]:
+        return {}
 
     def names(self) -> list[str]:
         """Texts of the node names: ``names()[array("name")[i]]`` is node i's name."""
+        return list(self._names)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
         chunks = self.nodes["name"].chunks
-        return list(chunks[0].dictionary.to_pylist()) if chunks else []
+        return tuple(chunks[0].dictionary.to_pylist()) if chunks else ()
 
     def values(self, column: str) -> Array:
         """Annotation column as numpy of objects or floats, None/NaN where unknown.
@@ -195,13 +208,13 @@ class TraceTables:
         >>> trace.values("phase")
         array([None, None, 'forward', None, 'forward'], dtype=object)
         """
-        if column not in self.nodes.column_names:
+        if not self.has(column):
             return np.full(self.nodes.num_rows, None, dtype=object)
         return arrow.to_objects(self.nodes[column])
 
     def has(self, column: str) -> bool:
         """True if the nodes have this column."""
-        return column in self.nodes.column_names
+        return bool(self.nodes.schema.get_field_index(column) >= 0)
 
     def known(self, column: str) -> Array:
         """Mark the nodes with a value in this column; none where the column is absent."""
@@ -372,12 +385,15 @@ def _fields(made: Text | TraceTables) -> dict[str, Any]:
 
 
 def _check(table: str, data: pa.Table) -> None:
+    schema = data.schema
+    if schema.equals(hub.schema(table)):
+        return
     for column in hub.TABLES[table]:
-        at = data.schema.get_field_index(column.name)
+        at = schema.get_field_index(column.name)
         if at < 0:
             raise SchemaError(f"{table} has no column {column.name!r}")
-        if data.schema.field(at).type != column.type:
-            actual = data.schema.field(at).type
+        actual = schema.field(at).type
+        if actual != column.type:
             raise SchemaError(f"{table}.{column.name} is {actual}, not {column.type}")
 
 

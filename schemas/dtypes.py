@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _BY_SIZE = {
     1: ("byte", "char", "bool", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
         "float8_e8m0fnu", "float4_e2m1fn_x2", "unsigned char", "signed char", "int8", "uint8"),
@@ -27,6 +29,7 @@ BOOL, INTEGER, REAL, COMPLEX = range(4)
 """Categories of types, in the order in which PyTorch promotes them."""
 
 
+@lru_cache(maxsize=1 << 10)
 def element_bytes(dtype: str) -> int | None:
     """Return the bytes of one element of a c10 type; None if the type is not known."""
     return ELEMENT_BYTES.get(_plain(dtype))

@@ -11,6 +11,7 @@ byte range of `Trace.text`, usually of the bytes that were read.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import pyarrow as pa
 
@@ -236,6 +237,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
 ANNOTATION_TYPES = {column.name: column.type for column in ANNOTATIONS}
 
 
+@cache
 def schema(table: str) -> pa.Schema:
     """Arrow schema of the core columns of `table`."""
     return pa.schema([pa.field(c.name, c.type, nullable=False) for c in TABLES[table]])

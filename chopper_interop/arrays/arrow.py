@@ -33,12 +33,35 @@ def array(values: Array, declared: pa.DataType | None = None, *, mask: Array | N
     mask
         True where a value is unknown.
     """
-    values = np.ascontiguousarray(values)
+    values = _fitting(np.ascontiguousarray(values), declared)
     kind = pa.from_numpy_dtype(values.dtype)
     valid = None if mask is None or not mask.any() else _packed_bits(~mask)
     data = _packed_bits(values) if values.dtype == np.bool_ else pa.py_buffer(values)
     built = pa.Array.from_buffers(kind, len(values), [valid, data])
     return built if declared in (None, kind) else built.cast(declared)
+
+
+_INTEGERS = {
+    pa.from_numpy_dtype(kind): (kind, int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+    for kind in map(np.dtype, ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"))
+}
+"""Arrow's type of whole numbers → numpy's, and the lowest and the highest that it holds."""
+
+
+def _fitting(values: Array, declared: pa.DataType | None) -> Array:
+    """Whole numbers as numpy's of the declared type, if it holds them all; else as they are, for Arrow to cast.
+
+    Columns of many traces are short, and a cast of Arrow's takes several times as long as all else that is
+    done to make one.
+    """
+    if values.dtype.kind not in "iu" or declared not in _INTEGERS:
+        return values
+    kind, low, high = _INTEGERS[declared]
+    if values.dtype == kind or (
+        values.size and not low <= int(values.min()) <= int(values.max()) <= high
+    ):
+        return values
+    return values.astype(kind)
 
 
 def nan_to_null(values: Any) -> Any:
@@ -73,14 +96,14 @@ def _inferred(values: Any, declared: pa.DataType | None) -> pa.Array:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return single_chunk(values)
     if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-        return array(values)
+        return array(_fitting(values, declared))
     if not len(values) and declared is not None:
         return pa.nulls(0, declared)
     kinds = {type(value) for value in values}
     if kinds == {str}:
         return texts(values)
     if kinds == {int}:
-        return array(np.array(values, np.int64))
+        return array(_fitting(np.array(values, np.int64), declared))
     return pa.array(values)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -335,14 +336,29 @@ class RowPattern:
     def __init__(self, form: TableFormat, columns: list[str]) -> None:
         self.columns = columns
         self.free = columns.index(form.free_text) if form.free_text in columns else -1
-        patterns = [_field_pattern(name) for name in columns]
-        begin = "".join(f"{p}," for p in patterns[: max(self.free, 0)])
-        end = "".join(f",{p}" for p in patterns[self.free + 1 :]) + r"\s*"
-        self._begin = re.compile(begin)
-        self._end = re.compile(f".*{end}", re.DOTALL)
-        self._row = re.compile(f"(?P<begin>{begin})(?P<free>.*?)(?P<after>{end})", re.DOTALL)
-        self._checks = [re.compile(p) for p in patterns]
+        self._fields = [_field_pattern(name) for name in columns]
+        self._before = "".join(f"{p}," for p in self._fields[: max(self.free, 0)])
+        self._after = "".join(f",{p}" for p in self._fields[self.free + 1 :]) + r"\s*"
         self._has_times = {"start", "end"} <= set(columns)
+
+    # compiling takes longer than reading a short table, and only rows with quotes or faults need it
+
+    @cached_property
+    def _begin(self) -> re.Pattern[str]:
+        return re.compile(self._before)
+
+    @cached_property
+    def _end(self) -> re.Pattern[str]:
+        return re.compile(f".*{self._after}", re.DOTALL)
+
+    @cached_property
+    def _row(self) -> re.Pattern[str]:
+        groups = f"(?P<begin>{self._before})(?P<free>.*?)(?P<after>{self._after})"
+        return re.compile(groups, re.DOTALL)
+
+    @cached_property
+    def _checks(self) -> list[re.Pattern[str]]:
+        return [re.compile(p) for p in self._fields]
 
     def begins_row(self, text: str, like: str = "") -> bool:
         """True if a row may begin with this line, with quotes as in another row's first line."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 SHARE, ACTIVITY, STATUS = "throttle share ", "throttle activity ", "throttle status "
 """Prefixes of the lanes of a cause of throttling: share of the time between two samples; the tool's
@@ -58,6 +59,11 @@ class Lane:
     bare: str = ""
     decimal: str = ""
 
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The key's expression; tables have more of them than the cache of `re` holds."""
+        return re.compile(self.key)
+
 
 @dataclass(frozen=True)
 class Name:
@@ -97,7 +103,7 @@ def meaning(key: str, lanes: tuple[Lane, ...]) -> Name | None:
         The table.
     """
     for lane in lanes:
-        match = re.fullmatch(lane.key, key)
+        match = lane.pattern.fullmatch(key)
         if match:
             return _named(lane, match.groupdict())
     return None

@@ -11,6 +11,7 @@ import ast
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from chopper_interop.schemas import dtypes
@@ -183,8 +184,12 @@ def _tensor(shape: Any, dtype: str, strides: Any) -> Tensor | None:
     return Tensor(tuple(shape), dtype, stored)
 
 
+@lru_cache(maxsize=1 << 14)
 def _parse_value(text: str) -> Any:
-    """Parse a value as ``Concrete Inputs`` writes it: ``False``, ``[1, 1]``, ``0.5``, ``1.``."""
+    """Parse a value as ``Concrete Inputs`` writes it: ``False``, ``[1, 1]``, ``0.5``, ``1.``.
+
+    Kept, as calls of all ranks and steps have the same few values; no one changes a list of them.
+    """
     if not text or len(text) > _MAX_VALUE_CHARS:
         return None
     try:
