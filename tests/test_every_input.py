@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_files import converted
 from shared_data import SHARED, each
 
 import chopper_interop as ci
@@ -45,15 +46,14 @@ MAY_BE_REFUSED: tuple[tuple[str, str], ...] = (
 def files() -> list[Any]:
     """All files that are no document and no figure of another tool.
 
-    The first of each command of amd-smi is slow: `test_real_inputs` reads it and converts it too.
+    Those that must be read and that `test_real_inputs` reads, counts and converts are slow.
     """
     result = (p for folder in PROFILES for p in (SHARED / folder).rglob("*") if p.is_file())
     cases: list[Any] = []
-    seen: set[str] = set()
+    elsewhere = converted()
     for name in sorted(str(p.relative_to(SHARED)) for p in result):
-        is_first = "amd_smi_by_version" in name and Path(name).name not in seen
-        seen.add(Path(name).name)
-        cases.append(pytest.param(name, marks=pytest.mark.slow) if is_first else name)
+        is_twice = name in elsewhere and not reason(name, REFUSED)
+        cases.append(pytest.param(name, marks=pytest.mark.slow) if is_twice else name)
     return cases
 
 

@@ -14,46 +14,14 @@ from typing import Any
 
 import pytest
 from read_once import read_once
-from shared_data import SHARED, each, real
-from slow import slow_but_each, slow_from
+from real_files import kineto_cases, kineto_files, other_cases, other_files
+from shared_data import each, real
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop.errors import ReadError, UnknownFormatError
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 
-
-def kineto_files() -> list[str]:
-    """All profiles of PyTorch that are here, without the broken ones and the execution traces."""
-    folder = SHARED / "pytorch"
-    other = ("odd", "host_et")
-    result = [p.relative_to(folder) for p in folder.rglob("*.json*")]
-    return sorted(
-        str(p)
-        for p in result
-        if not set(other) & set(p.parts) and not p.stem.startswith("truth") and "_et." not in p.name
-    )
-
-
-def other_files() -> list[str]:
-    """All files of rocprofv3 and amd-smi that are here."""
-    result = [*SHARED.glob("rocprof/v3_*/**/*"), *SHARED.glob("telemetry/amd_smi_*/**/*")]
-    return sorted(str(p.relative_to(SHARED)) for p in result if p.is_file())
-
-
-COPIES = (
-    "base_boundary_4rank_amd",
-    "clock_skew_4rank_amd",
-    *(f"ddp_resnet_4rank_amd/{name}" for name in ("merged", "rank1", "rank2", "rank3")),
-)
-"""Files that have the events of ddp_resnet_4rank_amd/rank0 with other clocks, of other ranks, or in one file."""
-KINETO = kineto_files()
-CASES = each(
-    [
-        *slow_but_each([name for name in KINETO if not name.startswith(COPIES)], 2),
-        *slow_from([name for name in KINETO if name.startswith(COPIES)], 0),
-    ]
-)
 CALLS = ("cuda_runtime", "cuda_driver", "runtime", "mtia_runtime")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events")
 
@@ -73,14 +41,14 @@ def nanoseconds(value: Any) -> int:
 
 def test_the_files_are_found(shared: Path) -> None:
     assert shared.is_dir()
-    assert len(KINETO) >= 46
+    assert len(kineto_files()) >= 46
     assert len(other_files()) >= 300
 
 
 Job = tuple[str, list[dict[str, Any]], ci.Trace]
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=each(kineto_cases()))
 def job(request: pytest.FixtureRequest) -> Job:
     """Name, events and trace of a profile."""
     path = real(f"pytorch/{request.param}")
@@ -203,18 +171,7 @@ def read_or_refusal(path: Path) -> ci.Trace | str:
         return str(refused)
 
 
-def one_of_each_version() -> list[Any]:
-    """Files of rocprofv3 and amd-smi; what another version of amd-smi wrote likewise is slow."""
-    seen: set[str] = set()
-    cases: list[Any] = []
-    for name in other_files():
-        known = "by_version" in name and Path(name).name in seen
-        cases.append(pytest.param(name, marks=pytest.mark.slow) if known else name)
-        seen.add(Path(name).name)
-    return cases
-
-
-@pytest.mark.parametrize("name", each(one_of_each_version()))
+@pytest.mark.parametrize("name", each(other_cases()))
 def test_rocprof_and_telemetry_to_perfetto(shared: Path, tmp_path: Path, name: str) -> None:
     path = shared / name
     trace = read_or_refusal(path)

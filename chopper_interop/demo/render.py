@@ -35,32 +35,29 @@ _POINT = np.uint8(ord("."))
 class Template:
     """Fixed text with slots, put together piece by piece."""
 
-    _text: list[bytes] = field(default_factory=list)
-    _pending: list[str] = field(default_factory=list)
-    _slots: list[tuple[int, int]] = field(default_factory=list)
+    _pieces: list[str] = field(default_factory=list)
+    _slots: list[tuple[int, int, int]] = field(default_factory=list)
+    """Entry and decimals of each slot, and the number of pieces before it."""
 
     def text(self, *pieces: str) -> Template:
         """Add fixed text."""
-        self._pending.extend(pieces)
+        self._pieces.extend(pieces)
         return self
 
     def slot(self, entry: int, decimals: int = PLAIN) -> Template:
         """Add the place of a number: an entry of the pool, with so many decimals."""
-        self._close()
-        self._slots.append((entry, decimals))
+        self._slots.append((entry, decimals, len(self._pieces)))
         return self
-
-    def _close(self) -> None:
-        self._text.append("".join(self._pending).encode())
-        self._pending.clear()
 
     def compile(self) -> Compiled:
         """Arrays for `Compiled.render`; the template is finished by this."""
-        self._close()
-        ends = np.cumsum([len(piece) for piece in self._text])
-        slots = np.array(self._slots, dtype=np.int64).reshape(-1, 2)
-        text = np.frombuffer(b"".join(self._text), dtype=np.uint8)
-        return Compiled(text, ends, slots)
+        text = "".join(self._pieces)
+        # a text of ASCII has a byte for each character
+        pieces = self._pieces if text.isascii() else [piece.encode() for piece in self._pieces]
+        end_of_piece = np.cumsum([0, *map(len, pieces)])
+        slots = np.array(self._slots, dtype=np.int64).reshape(-1, 3)
+        ends = end_of_piece[np.append(slots[:, 2], len(pieces))]
+        return Compiled(np.frombuffer(text.encode(), dtype=np.uint8), ends, slots[:, :2].copy())
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import strategies as st
 
 from chopper_interop.build import TraceBuilder
@@ -185,8 +184,14 @@ class _TraceDrawer:
     kernels: list[int] = field(default_factory=list)
     group_rows: list[tuple[int, list[int]]] = field(default_factory=list)
     """Rows of process groups with their members."""
-    count: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """Nodes, which are added to the builder at once: a call for each takes longer than drawing it."""
     correlations: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of nodes so far."""
+        return len(self.rows)
 
     def groups(self, ranks: list[int]) -> None:
         """Draw process groups: one of all ranks, and some of subsets."""
@@ -292,6 +297,7 @@ class _TraceDrawer:
 
     def finish(self, ranks: list[int]) -> Trace:
         """Build the trace with its metadata."""
+        self._add_rows()
         trace = self.builder.finish()
         lost = self.draw(st.integers(0, 3))
         issues = [Issue("left-out", Severity.LOSS, "Left out.", lost, "row 3", True, "in.txt")]
@@ -358,18 +364,23 @@ class _TraceDrawer:
         if self.draw(st.booleans()):
             columns |= {"iteration": self.draw(st.integers(0, 3)), "phase": "forward"}
         at = self.builder.text(np.frombuffer(bytearray(b" " + text), np.uint8)) + 1
-        self.builder.nodes(
-            kind=int(kind),
-            name=name,
-            rank=rank,
-            lane=lane,
-            ts=np.array([when[0] + self.origin]),
-            dur=when[1],
-            correlation=correlation,
-            args=(np.array([at]), np.array([len(text)], np.int32)),
-            **{name: pa.array([value]) for name, value in columns.items()},
-        )
-        self.count += 1
+        core = {
+            "kind": int(kind), "name": name, "rank": rank, "lane": lane,
+            "ts": when[0] + self.origin, "dur": when[1], "correlation": correlation,
+            "args_at": at, "args_len": len(text),
+        }  # fmt: skip
+        self.rows.append(core | columns)
+
+    def _add_rows(self) -> None:
+        """Add all nodes to the builder."""
+        columns = {
+            name: [row.get(name) for row in self.rows]
+            for name in dict.fromkeys(name for row in self.rows for name in row)
+        }
+        if self.rows:
+            ts, at, length = (np.array(columns.pop(c)) for c in ("ts", "args_at", "args_len"))
+            core = {c: columns.pop(c) for c in ("kind", "name", "rank", "lane", "dur")}
+            self.builder.nodes(ts=ts, args=(at, length), **core, **columns)
 
     def _edge(self, src: int, dst: int, kind: EdgeKind) -> None:
         self.builder.edges(np.array([src], np.int32), np.array([dst], np.int32), int(kind))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from read_once import read_once
+from read_once import demo_once, read_once
 from slow import slow_from
 
 import chopper_interop as ci
@@ -21,12 +21,18 @@ from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.testing import check_analysis
 
 SMALL = {"ranks": 4, "layers": 2, "steps": 3}
+TRUTH_ALONE = {"telemetry": False, "counter_steps": 0}
+"""Parameters of a job of which nothing but its times are needed, which these do not change."""
 RATES = {"1 kHz": 1000, "100 Hz": 100, "10 Hz": 10, "amd-smi alone": 0}
 COVERED = 0.9
 AT_ONCE = "instant,lag:0ms"
 """The sensor of the sample job's clocks."""
 FIELD_ERROR = 0.0196
 """Mean error of kernel times across clocks of the Ascend model (ASPLOS 2025)."""
+
+
+def small_demo(*, seed: int = 0, recorder_hz: int = 1000) -> Path:
+    return demo_once(seed=seed, recorder_hz=recorder_hz, **SMALL)
 
 
 def truth_of(folder: Path) -> dict:
@@ -49,14 +55,14 @@ def kernel_truth(folder: Path, trace: ci.Trace) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("seeds", slow_from([2, 20], 1))
-def test_truth_is_recovered_at_all_rates_of_sampling(tmp_path: Path, seeds: int) -> None:
+def test_truth_is_recovered_at_all_rates_of_sampling(seeds: int) -> None:
     """The step within 1 % at 1 kHz, intervals right 9 times of 10, and wider at low rates."""
     inside, width, error = defaultdict(list), defaultdict(list), defaultdict(list)
     betas = defaultdict(list)
     for seed in range(seeds):
         for rate, hz in RATES.items():
-            folder = make_demo(tmp_path / f"{seed}_{hz}", seed=seed, recorder_hz=hz, **SMALL)
-            trace = ci.read(folder)
+            folder = small_demo(seed=seed, recorder_hz=hz)
+            trace = read_once(folder)
             result = ci.analyze(trace, "dvfs", sensor=AT_ONCE)
             summary, true = result.summary, truth_of(folder)["mean_ideal_step_ns"]
             low, high = summary["ideal_step_low_ns"], summary["ideal_step_high_ns"]
@@ -93,7 +99,7 @@ def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path, seeds: int) 
     for seed in range(seeds):
         sizes = {"seed": seed, "ranks": 8, "layers": 2, "steps": 3, "counter_steps": 0}
         job = make_demo(tmp_path / f"{seed}", **sizes)
-        there = make_demo(tmp_path / f"{seed}_nine", peak_scale=0.9, **sizes)
+        there = make_demo(tmp_path / f"{seed}_nine", peak_scale=0.9, telemetry=False, **sizes)
         trace = ci.read(job)
         column = trace.nodes["gfxclk_mhz"]
         mhz = arrow.to_numpy(column, np.nan)
@@ -111,9 +117,9 @@ def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path, seeds: int) 
     assert np.mean(np.concatenate(errors)) < FIELD_ERROR
 
 
-def test_single_kernels_are_better_than_the_field(tmp_path: Path) -> None:
-    folder = make_demo(tmp_path / "demo", **SMALL)
-    trace = ci.read(folder)
+def test_single_kernels_are_better_than_the_field() -> None:
+    folder = small_demo()
+    trace = read_once(folder)
     done = ci.analyze(trace, "dvfs", sensor=AT_ONCE).annotate(trace)
     true = kernel_truth(folder, done)
     predicted = arrow.to_numpy(done.nodes["ideal_ns"])[true["node"]]
@@ -127,10 +133,10 @@ def test_single_kernels_are_better_than_the_field(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", slow_from(range(4), 1))
 def test_a_uniform_clock_change_is_predicted_from_the_other_run(tmp_path: Path, seed: int) -> None:
-    fast = make_demo(tmp_path / "fast", seed=seed, **SMALL)
+    fast = small_demo(seed=seed)
     slow = make_demo(tmp_path / "slow", seed=seed, peak_scale=0.9, **SMALL)
     for here, there, clock in ((fast, slow, "1890"), (slow, fast, "2100")):
-        result = ci.analyze(ci.read(here), "dvfs", clock=clock, sensor=AT_ONCE)
+        result = ci.analyze(read_once(here), "dvfs", clock=clock, sensor=AT_ONCE)
         summary = result.summary["asked"]
         true = truth_of(there)["mean_ideal_step_ns"]
         assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
@@ -138,8 +144,9 @@ def test_a_uniform_clock_change_is_predicted_from_the_other_run(tmp_path: Path, 
 
 
 def test_a_power_cap_is_predicted_from_the_other_run(tmp_path: Path) -> None:
-    job = make_demo(tmp_path / "job", straggler=-1, ranks=4, layers=4, steps=4)
-    capped = make_demo(tmp_path / "capped", straggler=-1, ranks=4, layers=4, steps=4, power_w=500)
+    size = {"straggler": -1, "ranks": 4, "layers": 4, "steps": 4}
+    job = make_demo(tmp_path / "job", **size)
+    capped = make_demo(tmp_path / "capped", power_w=500, **TRUTH_ALONE, **size)
     summary = ci.analyze(ci.read(job), "dvfs", cap_w=500).summary["asked"]
     true = truth_of(capped)["mean_measured_step_ns"]
     assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
@@ -154,7 +161,7 @@ def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, ca
     size = {"straggler": straggler, "ranks": 4, "layers": 2, "steps": 3}
     trace = ci.read(make_demo(tmp_path / "job", **size))
     for watts in caps_w:
-        capped = make_demo(tmp_path / "capped", **size, power_w=watts)
+        capped = make_demo(tmp_path / "capped", power_w=watts, **TRUTH_ALONE, **size)
         summary = ci.analyze(trace, "dvfs", cap_w=watts, sensor=AT_ONCE).summary["asked"]
         true = truth_of(capped)["mean_measured_step_ns"]
         assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
@@ -170,8 +177,8 @@ def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, ca
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> Path:
-    return make_demo(tmp_path_factory.mktemp("dvfs") / "demo", **SMALL)
+def demo() -> Path:
+    return small_demo()
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import straggler_jobs
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -45,6 +46,7 @@ def test_the_slowdown_of_the_job_and_of_its_steps(job: ci.Trace, name: str) -> N
     assert "warning" in result.notes  # hosts were not recorded, so that delays have no known reason
 
 
+@pytest.mark.parametrize("name", slow_from(["ST", "AR"], 1), indirect=True)
 def test_a_step_alone_is_compared_with_what_is_ideal_in_all(job: ci.Trace, name: str) -> None:
     factors = published("result", name)["blocking_step_slowdown"]
     for step in list(factors)[::15]:
@@ -52,8 +54,13 @@ def test_a_step_alone_is_compared_with_what_is_ideal_in_all(job: ci.Trace, name:
         assert summary["job_slowdown_factor"] == pytest.approx(factors[step], rel=2e-3)
 
 
+PARTS = [("dp_rank", "dp_rank"), ("stage", "stage"), ("type", "optype")]
+
+
 @pytest.mark.parametrize(
-    ("by", "kind"), [("dp_rank", "dp_rank"), ("stage", "stage"), ("type", "optype")]
+    ("name", "by", "kind"),
+    slow_from([*(("ST", *part) for part in PARTS), *(("AR", *part) for part in PARTS[::-1])], 4),
+    indirect=["name"],
 )
 def test_the_slowdown_of_its_parts(job: ci.Trace, name: str, by: str, kind: str) -> None:
     rows = ci.analyze(job, "stragglers", by=by).rows.to_pylist()

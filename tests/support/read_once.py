@@ -1,4 +1,4 @@
-"""Traces of inputs that no test changes, read once in each process.
+"""Inputs that no test changes: sample jobs made once and traces read once in each process.
 
 Many tests ask different questions of the same trace of the sample job or of a real file, and reading it takes longer
 than the question. A trace is immutable, so that tests can share it; files that a test writes are read with `ci.read`.
@@ -6,16 +6,32 @@ than the question. A trace is immutable, so that tests can share it; files that 
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+import atexit
+import shutil
+import tempfile
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
 
 import chopper_interop as ci
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @lru_cache(maxsize=12)
 def read_once(*paths: Path, **options: Any) -> ci.Trace:
     """Return the trace of inputs that stay as they are, from memory if it was read shortly before."""
     return ci.read(*paths, **options)
+
+
+@cache
+def demo_once(**parameters: Any) -> Path:
+    """Return the folder of a sample job that stays as it is, made where no test made an equal one before."""
+    from chopper_interop.demo import make_demo
+
+    return make_demo(_folder() / str(demo_once.cache_info().misses), **parameters)
+
+
+@cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="sample_jobs_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
