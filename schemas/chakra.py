@@ -58,13 +58,19 @@ class Cause(IntEnum):
     """The latency of the last launches, or no time: simulators must not end with a send or receive."""
     READY = 5
     """A message of a few bytes by which a receiver says that it waits, or its receive by the sender."""
+    ENDED = 6
+    """A message of a few bytes by which a member of a collective says that it ended there, or its receive."""
 
+
+CONTROL = (Cause.READY, Cause.ENDED)
+"""Causes of nodes that are messages of a few bytes, of which no data are sent."""
 
 CAUSE_NAMES: dict[Cause, str] = {
     Cause.HOST: "host",
     Cause.RETURN: "return of a wait",
     Cause.UNEXPLAINED: "unexplained delay",
     Cause.READY: "ready to receive",
+    Cause.ENDED: "collective has ended",
     Cause.END: "end",
 }
 """Names of nodes that are part of no operation, by their cause."""

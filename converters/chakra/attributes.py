@@ -22,7 +22,7 @@ from chopper_interop.converters.chakra.encode import (
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, CommType, NodeType
+from chopper_interop.schemas.chakra import CAUSE_NAMES, CONTROL, Cause, CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -65,13 +65,15 @@ class Attributes:
         One rank and its schedule.
     comms
         Columns of its communication (fields of `Comms`), a value for each node of the trace.
+    number
+        The rank's number in the ETs.
     """
 
-    def __init__(self, trace: Trace, plan: Plan, comms: dict[str, Array]) -> None:
+    def __init__(self, trace: Trace, plan: Plan, comms: dict[str, Array], number: int) -> None:
         strings = _StringTable()
         self.name = _names(trace, plan, strings)
         """Number of each node's name in `texts`."""
-        self._numbers = _number_columns(trace, plan, comms)
+        self._numbers = _number_columns(trace, plan, comms, number)
         self._number_names = strings.number_all(list(self._numbers))
         self._words = _text_columns(trace, plan, comms, strings)
         self._word_names = strings.number_all(list(self._words))
@@ -111,7 +113,7 @@ def _names(trace: Trace, plan: Plan, strings: _StringTable) -> Array:
     """Numbers of the nodes' names; a piece of an operation's own time has that operation's name."""
     number_of_code = strings.number_all(trace.names())
     code = trace.array("name")
-    source = np.where((plan.row >= 0) | (plan.cause == Cause.READY), plan.row, plan.owner)
+    source = np.where((plan.row >= 0) | is_any(plan.cause, CONTROL), plan.row, plan.owner)
     by_cause = strings.number_all([CAUSE_NAMES.get(cause, "") for cause in Cause])[plan.cause]
     return np.where(source >= 0, number_of_code[code[source]] if len(code) else by_cause, by_cause)
 
@@ -133,13 +135,27 @@ def _ready(values: Array, known: Array) -> Column:
     return lambda part: (values[part], known[part])
 
 
-def _or_ready(plan: Plan, of_messages: Array, of_nodes: Column) -> Column:
-    """Values of nodes, and for those that say that a receiver is there values of the message it is for."""
+def _or_control(
+    plan: Plan, of_ready: Array, of_ends: tuple[Array, Array], of_nodes: Column
+) -> Column:
+    """Values of nodes, and of messages of a few bytes.
+
+    Parameters
+    ----------
+    of_ready
+        Values of messages by which receivers say that they are there, by the send or receive that they are for.
+    of_ends
+        Values of messages by which collectives say that they have ended, sent and received, by the collective.
+    of_nodes
+        Values of all other nodes.
+    """
 
     def of_part(part: slice) -> Values:
         values, known = of_nodes(part)
-        ready = plan.cause[part] == Cause.READY
-        return np.where(ready, of_messages[plan.owner[part]], values), known | ready
+        owner, cause, is_sent = plan.owner[part], plan.cause[part], plan.slot[part] == COMM
+        of_end = np.where(is_sent, of_ends[0][owner], of_ends[1][owner])
+        values = np.where(cause == Cause.READY, of_ready[owner], values)
+        return np.where(cause == Cause.ENDED, of_end, values), known | is_any(cause, CONTROL)
 
     return of_part
 
@@ -155,7 +171,7 @@ def _or_delay(delays: Array, value: int, of_nodes: Column) -> Column:
 
 
 def _number_columns(
-    trace: Trace, plan: Plan, comms: dict[str, Array]
+    trace: Trace, plan: Plan, comms: dict[str, Array], number: int
 ) -> dict[str, tuple[int, Column]]:
     """Attributes that are numbers: name → tag of their type, and values of the plan's nodes."""
     always = np.ones(len(plan.row), np.bool_)
@@ -167,9 +183,10 @@ def _number_columns(
     device = trace.array("device", "lanes")[lane]
     correlation = trace.array("correlation")
     work = roofline(trace, plan)
-    ready = plan.cause == Cause.READY
-    delays = (plan.slot == COMM) & (plan.row < 0) & ~ready
-    continues = (plan.row < 0) & (plan.owner >= 0) & ~ready
+    control = is_any(plan.cause, CONTROL)
+    delays = (plan.slot == COMM) & (plan.row < 0) & ~control
+    continues = (plan.row < 0) & (plan.owner >= 0) & ~control
+    own = np.broadcast_to(np.int64(number), len(node_type))
     collective = _planned(plan, comms["comm_type"], node_type == NodeType.COMM_COLL)
     size = _planned(plan, comms["size"], node_type > 0)
     src, dst, pair = (_planned(plan, comms[name], p2p) for name in ("src", "dst", "tag"))
@@ -178,10 +195,13 @@ def _number_columns(
         "start_ns": (INT64_VAL, _ready(plan.start_ns, always)),
         "duration_ns": (INT64_VAL, _ready(plan.duration_ns, always)),
         "comm_type": (INT64_VAL, _or_delay(delays, int(CommType.BROADCAST), collective)),
-        "comm_size": (INT64_VAL, _or_delay(delays | ready, MIN_BYTES, size)),
-        "comm_src": (INT32_VAL, _or_ready(plan, comms["dst"], src)),
-        "comm_dst": (INT32_VAL, _or_ready(plan, comms["src"], dst)),
-        "comm_tag": (INT32_VAL, _or_ready(plan, comms["ready_tag"], pair)),
+        "comm_size": (INT64_VAL, _or_delay(delays | control, MIN_BYTES, size)),
+        "comm_src": (INT32_VAL, _or_control(plan, comms["dst"], (own, comms["src"]), src)),
+        "comm_dst": (INT32_VAL, _or_control(plan, comms["src"], (comms["dst"], own), dst)),
+        "comm_tag": (
+            INT32_VAL,
+            _or_control(plan, comms["control_tag"], (comms["tag"], comms["control_tag"]), pair),
+        ),
         "num_ops": (INT64_VAL, _ready(work.num_ops, work.is_computed)),
         "tensor_size": (UINT64_VAL, _ready(work.tensor_size, work.is_computed)),
         "bytes_from_time": (BOOL_VAL, _from_time(plan, work.is_assumed, comms["from_time"] > 0)),
@@ -255,7 +275,7 @@ def _text_columns(
     def of_group(part: slice) -> Array:
         row = plan.row[part]
         group = np.where(row >= 0, comms["group"][row], 0)
-        is_delay = (row < 0) & (plan.cause[part] != Cause.READY)
+        is_delay = (row < 0) & ~is_any(plan.cause[part], CONTROL)
         has_group = (plan.slot[part] == COMM) & (is_delay | ((row >= 0) & collective[row]))
         return np.where(has_group, groups[group], -1)
 

@@ -8,13 +8,13 @@ measured time: it is written as a broadcast, which simulators only time and do n
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.arrays import gather, sequences
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import collectives
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CommType, NodeType
@@ -64,6 +64,9 @@ SIMULATED: dict[str, CommType] = {
 }
 """Collectives that are joined across ranks."""
 
+_ENDING_EARLY = (CommType.ALL_GATHER, CommType.REDUCE_SCATTER, CommType.ALL_TO_ALL)
+"""Collectives that end on a rank in simulators as soon as the data of the others are there: for the last
+member at once, before any other has its data. All-reduces need an answer to what each member puts in."""
 _TIMED = (Collective.BROADCAST,)
 """Collectives of which a simulator uses the measured time only."""
 _P2P = (Collective.SEND, Collective.RECV)
@@ -94,10 +97,13 @@ class Comms:
     from_time
         1 where the size stands for the measured time.
     src, dst, tag
-        Ranks of sends and receives, and the number that pairs a send with its receive.
-    ready_tag
+        Ranks of sends and receives, and the number that pairs a send with its receive. Of a collective whose
+        members tell each other when it ends: the rank that tells this one, the rank that this one tells, and
+        the number of that message.
+    control_tag
         Of a send that waits for its receive, and of this receive, the number of the message by which the
-        receiver says that it is there; -1 for others.
+        receiver says that it is there; of a collective whose members tell each other when it ends, the number
+        of the message that this one gets; -1 for others.
     turn
         Number of a joined collective in the order in which all its members had come, the same on all ranks;
         -1 for others.
@@ -112,7 +118,7 @@ class Comms:
     src: Array
     dst: Array
     tag: Array
-    ready_tag: Array
+    control_tag: Array
     turn: Array
 
 
@@ -131,35 +137,37 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     trace = collectives.match_collectives(trace, IssueLog())
     n = trace.nodes.num_rows
     comms = Comms({}, *np.zeros((10, n), np.int64))
-    comms.ready_tag[:] = comms.turn[:] = -1
+    comms.control_tag[:] = comms.turn[:] = -1
     rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
-    kinds = trace.values("collective")[rows]
     sizes = trace.integers("bytes", rows)
-    from_time = _sizes_from_time(trace, rows, kinds)
+    from_time = _sizes_from_time(trace, rows)
     assumed = (sizes < 0) & (from_time > 0)
     sizes = np.where(assumed, from_time, sizes)
     comms.node_type[rows] = NodeType.COMM_COLL
     comms.comm_type[rows] = CommType.BROADCAST
     comms.size[rows] = np.maximum(np.where(sizes >= 0, sizes, 0), MIN_BYTES)
-    known = np.array([k in SIMULATED for k in kinds], bool) & (sizes >= 0)
-    _note_timed(kinds, sizes, issues)
-    _match_collectives(trace, comms, rows[known], kinds[known], numbering, issues)
+    _note_timed(trace, rows, sizes, issues)
+    known = rows[trace.is_text("collective", SIMULATED, rows) & (sizes >= 0)]
+    matched = _match_collectives(trace, comms, known, numbering, issues)
     joined = assumed & (comms.comm_type[rows] != CommType.BROADCAST)
     comms.from_time[rows[joined]] = 1
     comms.size[rows[assumed & ~joined]] = MIN_BYTES
     issues.add(SIZE_FROM_TIME, np.count_nonzero(joined))
-    _match_p2p(trace, comms, rows, kinds, sizes, numbering, issues)
+    sent, received, waits = _match_p2p(trace, comms, rows, sizes, issues)
+    number = np.array([numbering[rank] for rank in trace.ranks], np.int64)
+    number = number[np.searchsorted(trace.ranks, trace.array("rank"))]
+    _set_messages(comms, number, (sent, received, waits), matched)
     return comms
 
 
-def _sizes_from_time(trace: Trace, rows: Array, kinds: Array) -> Array:
+def _sizes_from_time(trace: Trace, rows: Array) -> Array:
     """Bytes that members of matched collectives put in if links have `NOMINAL_GBS`; -1 where unknown.
 
     The transfer is the duration of the member that waits the least, which is the last to start.
     """
     sizes = np.full(len(rows), -1, np.int64)
     instance = trace.integers("instance", rows)
-    matched = np.flatnonzero((instance >= 0) & np.isin(kinds.astype(str), list(SIMULATED)))
+    matched = np.flatnonzero((instance >= 0) & trace.is_text("collective", SIMULATED, rows))
     if not matched.size:
         return sizes
     _, code = gather.distinct(instance[matched])
@@ -168,63 +176,69 @@ def _sizes_from_time(trace: Trace, rows: Array, kinds: Array) -> Array:
     np.minimum.at(transfer, code, trace.array("dur")[rows[matched]])
     members = count[code]
     for kind in SIMULATED:
-        of_kind = (kinds[matched] == kind) & (members > 1)
-        factor = [bus_factor(kind, n) for n in members[of_kind].tolist()]
-        size = transfer[code[of_kind]] * NOMINAL_GBS / np.array(factor)
+        of_kind = trace.is_text("collective", (kind,), rows[matched]) & (members > 1)
+        groups, of_groups = np.unique(members[of_kind], return_inverse=True)
+        factor = np.array([bus_factor(kind, n) for n in groups.tolist()])
+        size = transfer[code[of_kind]] * NOMINAL_GBS / factor[of_groups]
         share = members[of_kind] if kind == Collective.ALL_GATHER else 1
         sizes[matched[of_kind]] = np.rint(size / share).astype(np.int64)
     return sizes
 
 
-def _note_timed(kinds: Array, sizes: Array, issues: IssueLog) -> None:
+def _note_timed(trace: Trace, rows: Array, sizes: Array, issues: IssueLog) -> None:
     """Log the communication of which only the measured time is used, by its kind alone."""
-    unknown = [
-        k is None or k == Collective.SEND_RECV or (s < 0 and (k in SIMULATED or k in _P2P))
-        for k, s in zip(kinds, sizes, strict=True)
-    ]
-    runnable = {*SIMULATED, *_TIMED, *_P2P, Collective.SEND_RECV, None}
-    unsupported = [k for k in kinds if k not in runnable]
-    issues.add(TIMED_UNKNOWN, sum(unknown))
-    issues.add(TIMED_KIND, len(unsupported), str(next(iter(unsupported), "")))
+    code, names = trace.texts("collective", rows)
+    named = code >= 0
+    sized = trace.is_text("collective", (*SIMULATED, *_P2P), rows)
+    runnable = sized | trace.is_text("collective", (*_TIMED, Collective.SEND_RECV), rows)
+    unknown = ~named | trace.is_text("collective", (Collective.SEND_RECV,), rows)
+    issues.add(TIMED_UNKNOWN, np.count_nonzero(unknown | (sized & (sizes < 0))))
+    unsupported = np.flatnonzero(named & ~runnable)
+    example = names[code[unsupported[0]]] if unsupported.size else ""
+    issues.add(TIMED_KIND, len(unsupported), example)
 
 
 def _match_collectives(
-    trace: Trace,
-    comms: Comms,
-    rows: Array,
-    kinds: Array,
-    numbering: dict[int, int],
-    issues: IssueLog,
-) -> None:
-    """Give collectives that have a counterpart on every rank of their group their real kind."""
-    group = trace.integers("group", rows)
+    trace: Trace, comms: Comms, rows: Array, numbering: dict[int, int], issues: IssueLog
+) -> list[Array]:
+    """Give collectives that have a counterpart on every rank of their group their real kind.
+
+    Returns
+    -------
+    list of Array
+        For each group the rows of its collectives: a column for each, with a row a rank.
+    """
     members = [g["ranks"] for g in trace.groups.to_pylist()]
     all_ranks = tuple(sorted(numbering))
-    groups_by_ranks: dict[tuple[int, ...], list[int]] = {}
+    # rows of groups with the same ranks are matched together: -1, no group, is that of all ranks
+    ranks_by_group = [tuple(ranks) or all_ranks for ranks in members] + [all_ranks]
+    distinct = list(dict.fromkeys(ranks_by_group))
+    number_of = {ranks: k for k, ranks in enumerate(distinct)}
+    of_ranks = np.array([number_of[ranks] for ranks in ranks_by_group])
+    first, by_ranks = gather.group_rows(of_ranks[trace.integers("group", rows)], len(distinct))
     joined: list[Array] = []
-    for g in np.unique(group).tolist():
-        ranks = tuple(members[g]) if g >= 0 and members[g] else all_ranks
-        groups_by_ranks.setdefault(ranks, []).append(g)
-    for ranks, groups in groups_by_ranks.items():
-        of_group = np.isin(group, groups)
+    used = [k for k in range(len(distinct)) if first[k] < first[k + 1]]
+    for k in used:
+        ranks, of_group = distinct[k], rows[by_ranks[first[k] : first[k + 1]]]
         if len(ranks) == 1 or not set(ranks) <= set(all_ranks):
             example = f"ranks {list(ranks)[:8]} of {list(all_ranks)[:8]}"
-            issues.add(TIMED_ABSENT, np.count_nonzero(of_group), example)
+            issues.add(TIMED_ABSENT, len(of_group), example)
             continue
         number = 0
         if tuple(sorted(ranks)) != all_ranks:
             number = len(comms.groups) + 1
             comms.groups[number] = [numbering[r] for r in ranks]
-        matched = _matched_rows(trace, comms.size, rows[of_group], kinds[of_group], len(ranks))
-        issues.add(TIMED_UNMATCHED, np.count_nonzero(of_group) - matched.size)
+        matched = _matched_rows(trace, comms.size, of_group, len(ranks))
+        issues.add(TIMED_UNMATCHED, len(of_group) - matched.size)
         _set_collectives(comms, matched, trace, number, issues)
-        joined += list(matched.T)
+        joined.append(matched)
     _set_turns(comms, joined, trace.array("ts"))
-    if not comms.groups or all_ranks in {tuple(sorted(ranks)) for ranks in groups_by_ranks}:
+    if not comms.groups or all_ranks in {tuple(sorted(distinct[k])) for k in used}:
         comms.groups[len(comms.groups) + 1] = [numbering[r] for r in all_ranks]
+    return joined
 
 
-def _matched_rows(trace: Trace, size: Array, rows: Array, kinds: Array, ranks: int) -> Array:
+def _matched_rows(trace: Trace, size: Array, rows: Array, ranks: int) -> Array:
     """Rows of collectives that every rank has, in an order common to all; a row for each rank.
 
     Simulators join by order alone, so collectives in another order on some rank are left out.
@@ -237,11 +251,13 @@ def _matched_rows(trace: Trace, size: Array, rows: Array, kinds: Array, ranks: i
     first = np.searchsorted(instance[order], np.unique(instance[order]))
     first = first[np.diff(np.append(first, len(order))) == ranks]
     members = order[first[:, None] + np.arange(ranks)]
-    compared_size = np.where(kinds == Collective.ALL_TO_ALL, 0, size[rows])[members]
+    kind = trace.integers("collective", rows)
+    uneven = trace.is_text("collective", (Collective.ALL_TO_ALL,), rows)
+    compared_size = np.where(uneven, 0, size[rows])[members]
     rank = trace.array("rank")[rows][members]
     sound = (compared_size == compared_size[:, :1]).all(axis=1)
     sound &= (np.diff(rank, axis=1) > 0).all(axis=1)
-    sound &= (kinds[members] == kinds[members][:, :1]).all(axis=1)
+    sound &= (kind[members] == kind[members][:, :1]).all(axis=1)
     matched = rows[members[sound]].T
     # in the first rank's order, keep the longest subsequence that ascends on each other rank too
     matched = matched[:, np.argsort(matched[0])]
@@ -256,62 +272,97 @@ def _set_collectives(
     """Set kind, size and group of matched collectives: a column for each, with a row a rank."""
     if not matched.size:
         return
-    kinds = trace.values("collective")[matched[0]]
+    code, names = trace.texts("collective", matched[0])
+    comm_type = np.array([int(SIMULATED.get(name, CommType.BROADCAST)) for name in names])
     sizes = comms.size[matched]
     uneven = (sizes != sizes[0]).any(axis=0)
     issues.add(UNEVEN, int(uneven.sum()))
     common = np.where(uneven, np.rint(sizes.mean(axis=0)).astype(np.int64), sizes[0])
-    comms.comm_type[matched] = [int(SIMULATED[k]) for k in kinds]
+    comms.comm_type[matched] = comm_type[code]
     comms.size[matched] = np.maximum(common, MIN_BYTES)
     comms.group[matched] = number
 
 
 def _set_turns(comms: Comms, joined: list[Array], ts: Array) -> None:
-    """Number joined collectives, of which each entry lists the rows, by when the last member came.
+    """Number joined collectives, columns of the arrays in `joined`, by when the last member came.
 
     All ranks can keep this order, as what waits for a collective starts behind all its members. In the order in
     which each rank starts them, ranks with several streams may wait for each other for ever.
     """
-    order = sorted(joined, key=lambda rows: (int(ts[rows].max()), int(rows[0])))
-    for turn, rows in enumerate(order):
-        comms.turn[rows] = turn
+    if not joined:
+        return
+    last = np.concatenate([ts[matched].max(axis=0) for matched in joined])
+    turn = np.empty(len(last), np.int64)
+    turn[np.lexsort((np.concatenate([matched[0] for matched in joined]), last))] = np.arange(
+        len(last)
+    )
+    bounds = np.cumsum([matched.shape[1] for matched in joined])[:-1]
+    for matched, turns in zip(joined, np.split(turn, bounds), strict=True):
+        comms.turn[matched] = turns
 
 
-def _match_p2p(  # noqa: PLR0913, PLR0917 # columns of one table
-    trace: Trace,
-    comms: Comms,
-    rows: Array,
-    kinds: Array,
-    sizes: Array,
-    numbering: dict[int, int],
-    issues: IssueLog,
-) -> None:
-    """Give sends and receives that belong together their real type, with tags for each two ranks."""
+def _match_p2p(
+    trace: Trace, comms: Comms, rows: Array, sizes: Array, issues: IssueLog
+) -> tuple[Array, Array, Array]:
+    """Find sends and receives that belong together: their nodes, and a mask of those that wait for each other."""
     rank, instance = trace.array("rank")[rows], trace.integers("instance", rows)
-    known = (sizes >= 0) & np.isin(kinds.astype(str), _P2P)
+    receives = trace.is_text("collective", (Collective.RECV,), rows)
+    known = (sizes >= 0) & trace.is_text("collective", _P2P, rows)
     # sorted by (instance, send before receive); `first` are starts of instances with two entries
     ends = np.flatnonzero(known & (instance >= 0))
-    ends = ends[np.lexsort((kinds[ends] == Collective.RECV, instance[ends]))]
+    ends = ends[np.lexsort((receives[ends], instance[ends]))]
     first = np.flatnonzero(np.diff(instance[ends], prepend=-1, append=-1)[:-1])
     first = first[np.diff(np.append(first, len(ends))) == 2]  # noqa: PLR2004
     sent, received = ends[first], ends[first + 1]
-    sound = (sizes[sent] == sizes[received]) & (kinds[sent] != kinds[received])
+    sound = (sizes[sent] == sizes[received]) & (receives[sent] != receives[received])
     sound &= rank[sent] != rank[received]
     sent, received = sent[sound], received[sound]
+    by_send = np.argsort(sent)
+    sent, received = rows[sent[by_send]], rows[received[by_send]]
     issues.add(TIMED_UNMATCHED, np.count_nonzero(known) - 2 * len(sent))
-    waits = _waits_for_receive(trace, comms, rows[sent], rows[received])
-    next_tag: Counter[tuple[int, int]] = Counter()
-    for s, r, is_waiting in sorted(
-        zip(sent.tolist(), received.tolist(), waits.tolist(), strict=True)
-    ):
-        src, dst = numbering[int(rank[s])], numbering[int(rank[r])]
-        both = rows[[s, r]]
-        comms.node_type[both] = [NodeType.COMM_SEND, NodeType.COMM_RECV]
-        comms.src[both], comms.dst[both], comms.tag[both] = src, dst, next_tag[src, dst]
-        next_tag[src, dst] += 1
-        if is_waiting:
-            comms.ready_tag[both] = next_tag[dst, src]
-            next_tag[dst, src] += 1
+    return sent, received, _waits_for_receive(trace, comms, sent, received)
+
+
+def _set_messages(
+    comms: Comms, number: Array, p2p: tuple[Array, Array, Array], joined: list[Array]
+) -> None:
+    """Set ends and tags of messages: sends, readiness of their receivers, and ends of collectives.
+
+    Parameters
+    ----------
+    number
+        Number of each node's rank in the ETs.
+    p2p
+        As `_match_p2p` returns them.
+    joined
+        As `_match_collectives` returns them.
+    """
+    sent, received, waits = p2p
+    comms.node_type[sent], comms.node_type[received] = NodeType.COMM_SEND, NodeType.COMM_RECV
+    # each member tells the next one, in a ring: that is the last to get what this one puts in
+    collective, following = (
+        np.concatenate([np.empty(0, np.int64), *(members.ravel() for members in of_groups)])
+        for of_groups in (joined, [np.roll(members, -1, axis=0) for members in joined])
+    )
+    early = is_any(comms.comm_type[collective], _ENDING_EARLY)
+    collective, following = collective[early], following[early]
+    src = number[np.concatenate([sent, received[waits], collective])]
+    dst = number[np.concatenate([received, sent[waits], following])]
+    tag, ready_tag, end_tag = np.split(_tags(src, dst), np.cumsum([len(sent), waits.sum()]))
+    for ends in (sent, received):
+        comms.src[ends], comms.dst[ends], comms.tag[ends] = number[sent], number[received], tag
+        comms.control_tag[ends[waits]] = ready_tag
+    comms.dst[collective], comms.tag[collective] = number[following], end_tag
+    comms.src[following], comms.control_tag[following] = number[collective], end_tag
+
+
+def _tags(src: Array, dst: Array) -> Array:
+    """Number messages from 0 on among those of the same source and destination."""
+    distinct, pair = gather.distinct(src, dst)
+    first, by_pair = gather.group_rows(pair, len(distinct))
+    tag = np.empty(len(pair), np.int64)
+    tag[by_pair] = np.arange(len(pair)) - np.repeat(first[:-1], np.diff(first))
+    return tag
 
 
 def _waits_for_receive(trace: Trace, comms: Comms, sent: Array, received: Array) -> Array:

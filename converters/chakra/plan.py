@@ -41,7 +41,7 @@ from chopper_interop.converters.chakra.schedule import (
 )
 from chopper_interop.edges.handover import IDLE_NS
 from chopper_interop.graph.chains import stream_orders
-from chopper_interop.schemas.chakra import Cause
+from chopper_interop.schemas.chakra import CONTROL, Cause
 from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, EdgeKind, Kind, LaneKind
 from chopper_interop.timing import variation
 from chopper_interop.timing.model import timing_of
@@ -141,6 +141,8 @@ class Communication(NamedTuple):
         Masks of the nodes that do so.
     synchronous
         Mask of sends that wait for their receive, and of these receives.
+    tells_end
+        Mask of collectives whose members tell each other when they end.
     turn
         Turn among the collectives that simulators join, the same on all ranks; -1 of other nodes.
     """
@@ -148,6 +150,7 @@ class Communication(NamedTuple):
     sends: Array
     receives: Array
     synchronous: Array
+    tells_end: Array
     turn: Array
 
 
@@ -535,42 +538,45 @@ def _assembled(
     comm: Communication,
     mode: Mode,
 ) -> Plan:
-    """All nodes, their gaps and what precedes messages as one list in order of start."""
-    # numbers before sorting: | host nodes | GPU work | gaps | messages of readiness | end |
+    """All nodes, their gaps and messages of a few bytes as one list in order of start."""
+    # numbers before sorting: | host nodes | GPU work | gaps | control messages | end |
     h, n = len(host.row), len(nodes.slot)
     used = np.zeros(n, bool)
     used[order] = True
     gapped = np.flatnonzero(used & (times.gap_us > 0))
     src, dst = _all_dependencies(nodes, times, used, gapped)
-    synchronous = h + np.flatnonzero(comm.synchronous[gpu] & used[h:])
-    src, dst = _with_readiness(
-        synchronous, comm.sends[gpu][synchronous - h], n, len(gapped), src, dst
-    )
+    control = _control_messages(h, gpu, used, comm)
+    src, dst = _with_readiness(control, n, n + len(gapped), src, dst)
+    src, dst = _with_ends(control, n + len(gapped), h + _joined(gpu, comm.turn), src, dst)
     start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
     # latencies of the last launches, for which no return makes up
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
     end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MAX_LATENCY_US else 0
-    leaves = _last_messages(gpu, h, src, used, comm)
-    if end_us:
-        leaves = np.setdiff1d(np.flatnonzero(used), src)
-    if used[:h].any():
-        leaves = np.union1d(
-            leaves, n + len(gapped) + np.flatnonzero(comm.receives[gpu][synchronous - h])
-        )
+    messages = np.concatenate([
+        np.zeros(h, bool), (comm.sends | comm.receives)[gpu], np.zeros(len(gapped), bool),
+        np.ones(len(control.owner), bool),
+    ])  # fmt: skip
+    messages[:n] &= used
+    awaited_by_end = messages & used[:h].any()
+    awaited_by_end[:n] |= used & (end_us > 0)
+    leaves = np.setdiff1d(np.flatnonzero(awaited_by_end), src)
     gap_start = np.maximum(start[gapped] - 1000 * times.gap_us[gapped], 0)
-    none = np.zeros(len(synchronous), np.int64)
-    ready_slot = np.where(comm.receives[gpu][synchronous - h], COMM, NO_SLOT)
-    columns: dict[str, Any] = _identities(host, gpu, len(gapped), gpu[synchronous - h]) | {
-        "start_ns": np.concatenate([start, gap_start, start[synchronous], [max(end_ns - 1000 * end_us, 0)]]),
+    none = np.zeros(len(control.owner), np.int64)
+    control_start = start[control.owner] + np.where(
+        control.cause == Cause.ENDED, dur[control.owner], 0
+    )
+    columns: dict[str, Any] = _identities(host, gpu, len(gapped), control) | {
+        "start_ns": np.concatenate([start, gap_start, control_start, [max(end_ns - 1000 * end_us, 0)]]),
         "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], none, [1000 * end_us]]),
         "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], none, [end_us]]),
         "slot": np.concatenate([
-            nodes.slot, nodes.slot[gapped], ready_slot, [HOST if used[:h].any() else COMPUTE],
+            nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
+            [HOST if used[:h].any() else COMPUTE],
         ]),
     }  # fmt: skip
     # simulators do not run files without any node
     has_end = leaves.size > 0 or not used.any()
-    keep = np.concatenate([used, np.ones(len(gapped) + len(synchronous), bool), [has_end]])
+    keep = np.concatenate([used, np.ones(len(gapped) + len(control.owner), bool), [has_end]])
     src, dst = np.append(src, leaves), np.append(dst, np.full(len(leaves), len(keep) - 1))
     unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
@@ -583,19 +589,51 @@ def _assembled(
     return Plan(**_in_order(columns, keep, src, dst), figures=figures)
 
 
-def _identities(host: _Host, gpu: Array, gaps: int, messages: Array) -> dict[str, Array]:
-    """Rows of the trace, owners and causes of host nodes, GPU work, gaps, readiness and the end."""
+class _Control(NamedTuple):
+    """Messages of a few bytes that a rank sends or gets, in addition to those of the job.
+
+    Parameters
+    ----------
+    owner
+        Node that each is for.
+    cause
+        A `Cause`: READY or ENDED.
+    is_sent
+        Mask of those that the rank sends.
+    """
+
+    owner: Array
+    cause: Array
+    is_sent: Array
+
+
+def _control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> _Control:
+    """Readiness of receives, and ends of collectives: one sent and one got."""
+    waits = h + np.flatnonzero(comm.synchronous[gpu] & used[h:])
+    ends = h + np.flatnonzero(comm.tells_end[gpu] & used[h:])
+    return _Control(
+        owner=np.concatenate([waits, ends, ends]),
+        cause=np.repeat([Cause.READY, Cause.ENDED], [len(waits), 2 * len(ends)]),
+        is_sent=np.concatenate([
+            comm.receives[gpu][waits - h], np.ones(len(ends), bool), np.zeros(len(ends), bool),
+        ]),
+    )  # fmt: skip
+
+
+def _identities(host: _Host, gpu: Array, gaps: int, control: _Control) -> dict[str, Array]:
+    """Rows of the trace, owners and causes of host nodes, GPU work, gaps, control messages and the end."""
     is_row = host.row >= 0
-    absent = np.full(gaps + len(messages) + 1, -1, np.int64)
+    absent = np.full(gaps + len(control.owner) + 1, -1, np.int64)
     cause = np.where(is_row, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST))
     return {
         "row": np.concatenate([host.row, gpu, absent]),
         "owner": np.concatenate([
-            np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1, np.int64), messages, [-1],
+            np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1, np.int64),
+            gpu[control.owner - len(is_row)], [-1],
         ]),
         "cause": np.concatenate([
-            cause, np.full(len(gpu), Cause.WORK), np.full(gaps, Cause.UNEXPLAINED),
-            np.full(len(messages), Cause.READY), [Cause.END],
+            cause, np.full(len(gpu), Cause.WORK), np.full(gaps, Cause.UNEXPLAINED), control.cause,
+            [Cause.END],
         ]),
     }  # fmt: skip
 
@@ -652,7 +690,7 @@ def _all_dependencies(
 
 
 def _with_readiness(
-    synchronous: Array, sends: Array, nodes: int, gaps: int, src: Array, dst: Array
+    control: _Control, first_gap: int, nodes: int, src: Array, dst: Array
 ) -> tuple[Array, Array]:
     """Dependencies with those of messages by which receivers say that they are there.
 
@@ -664,32 +702,52 @@ def _with_readiness(
 
     Parameters
     ----------
-    synchronous
-        Sends that wait for their receive, and these receives.
-    sends
-        Mask of the sends among these.
-    nodes, gaps
-        Number of nodes and of gaps, behind which the messages are numbered.
+    control
+        Messages of a few bytes.
+    first_gap, nodes
+        Number of nodes, behind which gaps are numbered, and of both, behind which the messages are.
     src, dst
         Pairs of nodes of which the second depends on the first.
     """
-    message = np.full(nodes + gaps, -1, np.int64)
-    message[synchronous] = nodes + gaps + np.arange(len(synchronous))
-    likewise = np.flatnonzero((message[dst] >= 0) & (src < nodes))
-    src = np.concatenate([src, src[likewise], message[synchronous[sends]]])
-    return src, np.concatenate([dst, message[dst[likewise]], synchronous[sends]])
+    ready = np.flatnonzero(control.cause == Cause.READY)
+    owner = control.owner[ready]
+    message = np.full(nodes, -1, np.int64)
+    message[owner] = nodes + ready
+    likewise = np.flatnonzero((message[dst] >= 0) & (src < first_gap))
+    heard = ~control.is_sent[ready]
+    src = np.concatenate([src, src[likewise], message[owner[heard]]])
+    return src, np.concatenate([dst, message[dst[likewise]], owner[heard]])
 
 
-def _last_messages(gpu: Array, h: int, src: Array, used: Array, comm: Communication) -> Array:
-    """Sends and receives that nothing waits for, in an ET with host nodes; else none.
+def _with_ends(
+    control: _Control, nodes: int, joined: Array, src: Array, dst: Array
+) -> tuple[Array, Array]:
+    """Dependencies in which what waits for a collective waits for its end on another rank too.
 
-    ASTRA-sim aborts in its statistics if such a node is the last of a rank with host nodes.
+    In simulators a collective ends on a rank when the data of the others are there: for a rank that comes
+    last at once, while its own data are still on their way. The rank that gets these last says so::
+
+        last rank   ...work ──> collective ──> (receives that) ──> work
+        another     collective             ──> collective has ended
+
+    Parameters
+    ----------
+    control, nodes, src, dst
+        As for `_with_readiness`.
+    joined
+        Collectives in their order. The next one begins when the end of the one before was told.
     """
-    if not used[:h].any():
-        return np.empty(0, np.int64)
-    awaited = np.zeros(len(used), bool)
-    awaited[src[src < len(used)]] = True
-    return h + np.flatnonzero((comm.sends | comm.receives)[gpu] & ~awaited[h:])
+    sent = np.flatnonzero((control.cause == Cause.ENDED) & control.is_sent)
+    heard = np.flatnonzero((control.cause == Cause.ENDED) & ~control.is_sent)
+    says, hears = np.full(nodes, -1, np.int64), np.full(nodes, -1, np.int64)
+    says[control.owner[sent]], hears[control.owner[heard]] = nodes + sent, nodes + heard
+    is_joined = np.zeros(nodes + len(control.owner), bool)
+    is_joined[joined] = True
+    behind = np.flatnonzero((src < nodes) & (hears[np.minimum(src, nodes - 1)] >= 0))
+    in_turn = behind[is_joined[dst[behind]]]
+    more_src = [hears[src[behind]], says[src[in_turn]], control.owner[sent], control.owner[heard]]
+    more_dst = [dst[behind], dst[in_turn], nodes + sent, nodes + heard]
+    return np.concatenate([src, *more_src]), np.concatenate([dst, *more_dst])
 
 
 def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:
@@ -698,7 +756,7 @@ def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> d
     number = np.full(len(keep), -1, np.int64)
     number[kept] = np.arange(len(kept))
     src, dst = number[src], number[dst]
-    is_gap = is_any(columns["cause"][kept], (Cause.UNEXPLAINED, Cause.READY))
+    is_gap = is_any(columns["cause"][kept], (Cause.UNEXPLAINED, *CONTROL))
     by_start = np.lexsort((~is_gap, columns["start_ns"][kept]))
     position = np.empty(len(kept), np.int64)
     position[by_start] = np.arange(len(kept))

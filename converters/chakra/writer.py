@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from chopper_interop import progress
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
 from chopper_interop.converters.chakra import encode, reaction
@@ -30,7 +31,7 @@ from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.chakra import VERSION, Cause, NodeType, message_class
+from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import REALTIME
 from chopper_interop.timing.model import timing_of
@@ -165,12 +166,7 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
                     rank_trace,
                     mode=how,
                     origin_ns=origin_ns,
-                    comm=chakra_plan.Communication(
-                        of_rank["node_type"] == NodeType.COMM_SEND,
-                        of_rank["node_type"] == NodeType.COMM_RECV,
-                        of_rank["ready_tag"] >= 0,
-                        of_rank["turn"],
-                    ),
+                    comm=_communication(of_rank),
                 )
                 fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
                 rank_facts: dict[str, str | int] = {
@@ -182,7 +178,7 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
                 if fits:
                     rank_facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits))
                 _write_metadata(stream, facts | rank_facts)
-                _write_nodes(stream, rank_trace, plan, of_rank)
+                _write_nodes(stream, rank_trace, plan, of_rank, numbering[rank])
                 left_out += _left_out(rank_trace, plan)
                 figures[rank] = plan.figures
                 progress.advance(_TASK, rank_trace.nodes.num_rows)
@@ -294,14 +290,31 @@ def _rank_comms(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str,
     return {n: v[rows] for n, v in vars(comms).items() if n != "groups"}
 
 
+def _communication(comms: dict[str, Array]) -> chakra_plan.Communication:
+    """Communication of one rank as its plan needs it."""
+    is_message = comms["node_type"] != NodeType.COMM_COLL
+    has_control = comms["control_tag"] >= 0
+    return chakra_plan.Communication(
+        sends=comms["node_type"] == NodeType.COMM_SEND,
+        receives=comms["node_type"] == NodeType.COMM_RECV,
+        synchronous=has_control & is_message,
+        tells_end=has_control & ~is_message,
+        turn=comms["turn"],
+    )
+
+
 def _write_nodes(
-    stream: IO[bytes], trace: Trace, plan: chakra_plan.Plan, comms: dict[str, Array]
+    stream: IO[bytes],
+    trace: Trace,
+    plan: chakra_plan.Plan,
+    comms: dict[str, Array],
+    number: int,
 ) -> None:
-    attributes = Attributes(trace, plan, comms)
+    attributes = Attributes(trace, plan, comms, number)
     table = encode.text_table(attributes.texts)
     comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], int(NodeType.COMM_COLL))
-    of_ready = np.where(plan.slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))
-    comm_type = np.where(plan.cause == Cause.READY, of_ready, comm_type)
+    of_control = np.where(plan.slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))
+    comm_type = np.where(is_any(plan.cause, CONTROL), of_control, comm_type)
     nodes = encode.Nodes(
         type=np.where(plan.slot >= COMM, comm_type, int(NodeType.COMP)),
         name=attributes.name,
