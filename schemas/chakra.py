@@ -60,6 +60,8 @@ class Cause(IntEnum):
     """A message of a few bytes by which a receiver says that it waits, or its receive by the sender."""
     ENDED = 6
     """A message of a few bytes by which a member of a collective says that it ended there, or its receive."""
+    BEGIN = 7
+    """No time: simulators' networks must not begin with a message that takes none."""
 
 
 CONTROL = (Cause.READY, Cause.ENDED)
@@ -71,6 +73,7 @@ CAUSE_NAMES: dict[Cause, str] = {
     Cause.UNEXPLAINED: "unexplained delay",
     Cause.READY: "ready to receive",
     Cause.ENDED: "collective has ended",
+    Cause.BEGIN: "begin",
     Cause.END: "end",
 }
 """Names of nodes that are part of no operation, by their cause."""

@@ -205,7 +205,7 @@ def _connected_nodes(
     )
     dep = _dependencies(timing, gpu, links, host, watches)
     joined = len(host.row) + _joined(gpu, comm.turn)
-    columns = _shared_slots(trace, gpu, host, dep, comm.receives[gpu], joined)
+    columns = _shared_slots(trace, gpu, host, dep, comm, joined)
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
     order, first, dep_of = _connected(columns, keep, mode, joined)
     nodes = Nodes(
@@ -393,20 +393,21 @@ def _shared_slots(
     gpu: Array,
     host: host_chain.HostChain,
     dep: tuple[Array, Array],
-    receives: Array,
+    comm: Communication,
     joined: Array,
 ) -> _Columns:
     """Give each node its share of its slot; `short_ns` is by how much sooner than measured it ends."""
     h = len(host.row)
     kind = trace.array("kind")[gpu]
-    of_work = np.where(receives, NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
+    of_work = np.where(comm.receives[gpu], NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
     slot = np.concatenate([np.full(h, HOST), of_work])
     start = np.concatenate([host.at_ns, trace.array("ts")[gpu]])
     end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
     lane = np.concatenate([host.thread, trace.array("lane")[gpu].astype(np.int64)])
     # what a thread does outside of all operations may be no work at all; what no GPU work waits for
-    # must not hold up what does
-    rank = np.concatenate([~host.in_operation, np.zeros(len(gpu), bool)]).astype(np.int64)
+    # must not hold up what does, and neither must communication that is only timed what other ranks wait for
+    timed = (of_work == COMM) & ~comm.sends[gpu] & (comm.turn[gpu] < 0)
+    rank = np.concatenate([~host.in_operation, timed]).astype(np.int64)
     order, src, dst = _ordered(start, np.ones(len(slot), bool), *dep)
     needed = leading_to(order, np.arange(len(slot)) >= h, *gather.group_values(dst, src, len(slot)))
     rank += 2 * ~needed
@@ -539,7 +540,7 @@ def _assembled(
     mode: Mode,
 ) -> Plan:
     """All nodes, their gaps and messages of a few bytes as one list in order of start."""
-    # numbers before sorting: | host nodes | GPU work | gaps | control messages | end |
+    # numbers before sorting: | host nodes | GPU work | gaps | control messages | begin | end |
     h, n = len(host.row), len(nodes.slot)
     used = np.zeros(n, bool)
     used[order] = True
@@ -547,16 +548,21 @@ def _assembled(
     src, dst = _all_dependencies(nodes, times, used, gapped)
     control = _control_messages(h, gpu, used, comm)
     src, dst = _with_readiness(control, n, n + len(gapped), src, dst)
+    early, behind = _ready_before(control, nodes, n + len(gapped), h + _joined(gpu, comm.turn))
+    src, dst = np.append(src, early), np.append(dst, behind)
     src, dst = _with_ends(control, n + len(gapped), h + _joined(gpu, comm.turn), src, dst)
     start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
     # latencies of the last launches, for which no return makes up
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
     end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MAX_LATENCY_US else 0
+    others = np.zeros(len(gapped), bool)
+    sends = np.concatenate([np.zeros(h, bool), comm.sends[gpu], others, control.is_sent])
     messages = np.concatenate([
-        np.zeros(h, bool), (comm.sends | comm.receives)[gpu], np.zeros(len(gapped), bool),
-        np.ones(len(control.owner), bool),
+        np.zeros(h, bool), (comm.sends | comm.receives)[gpu], others, np.ones(len(control.owner), bool),
     ])  # fmt: skip
+    sends[:n] &= used
     messages[:n] &= used
+    begins = np.setdiff1d(np.flatnonzero(sends), dst)
     awaited_by_end = messages & used[:h].any()
     awaited_by_end[:n] |= used & (end_us > 0)
     leaves = np.setdiff1d(np.flatnonzero(awaited_by_end), src)
@@ -566,18 +572,21 @@ def _assembled(
         control.cause == Cause.ENDED, dur[control.owner], 0
     )
     columns: dict[str, Any] = _identities(host, gpu, len(gapped), control) | {
-        "start_ns": np.concatenate([start, gap_start, control_start, [max(end_ns - 1000 * end_us, 0)]]),
-        "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], none, [1000 * end_us]]),
-        "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], none, [end_us]]),
+        "start_ns": np.concatenate([start, gap_start, control_start, [0, max(end_ns - 1000 * end_us, 0)]]),
+        "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], none, [0, 1000 * end_us]]),
+        "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], none, [0, end_us]]),
         "slot": np.concatenate([
             nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
-            [HOST if used[:h].any() else COMPUTE],
+            np.repeat(HOST if used[:h].any() else COMPUTE, 2),
         ]),
     }  # fmt: skip
     # simulators do not run files without any node
     has_end = leaves.size > 0 or not used.any()
-    keep = np.concatenate([used, np.ones(len(gapped) + len(control.owner), bool), [has_end]])
-    src, dst = np.append(src, leaves), np.append(dst, np.full(len(leaves), len(keep) - 1))
+    between = np.ones(len(gapped) + len(control.owner), bool)
+    keep = np.concatenate([used, between, [begins.size > 0, has_end]])
+    begin, end = len(keep) - 2, len(keep) - 1
+    src = np.concatenate([src, np.full(len(begins), begin), leaves])
+    dst = np.concatenate([dst, begins, np.full(len(leaves), end)])
     unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
         waits_as_time=int(np.count_nonzero(~times.kept)),
@@ -621,19 +630,19 @@ def _control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> _
 
 
 def _identities(host: _Host, gpu: Array, gaps: int, control: _Control) -> dict[str, Array]:
-    """Rows of the trace, owners and causes of host nodes, GPU work, gaps, control messages and the end."""
+    """Rows of the trace, owners and causes of host nodes, GPU work, gaps, control messages, begin and end."""
     is_row = host.row >= 0
-    absent = np.full(gaps + len(control.owner) + 1, -1, np.int64)
+    absent = np.full(gaps + len(control.owner) + 2, -1, np.int64)
     cause = np.where(is_row, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST))
     return {
         "row": np.concatenate([host.row, gpu, absent]),
         "owner": np.concatenate([
             np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1, np.int64),
-            gpu[control.owner - len(is_row)], [-1],
+            gpu[control.owner - len(is_row)], [-1, -1],
         ]),
         "cause": np.concatenate([
             cause, np.full(len(gpu), Cause.WORK), np.full(gaps, Cause.UNEXPLAINED), control.cause,
-            [Cause.END],
+            [Cause.BEGIN, Cause.END],
         ]),
     }  # fmt: skip
 
@@ -719,6 +728,32 @@ def _with_readiness(
     return src, np.concatenate([dst, message[dst[likewise]], owner[heard]])
 
 
+def _ready_before(
+    control: _Control, nodes: Nodes, numbers: int, joined: Array
+) -> tuple[Array, Array]:
+    """Readiness of receives, and communication of its rank that begins just before and would hold its slot.
+
+    Readiness takes no time, and the communication has most of its own before it: so it waits, and not the
+    other rank::
+
+        receive        ready──────────         becomes     ready──────────
+        send         [       ]                                [       ]
+
+    Not joined collectives, which other ranks wait for.
+    """
+    ready = np.flatnonzero((control.cause == Cause.READY) & control.is_sent)
+    holds = (nodes.slot == COMM) & (nodes.own_ns > 0)
+    holds[joined] = False
+    rows = np.flatnonzero(holds)
+    rows = rows[np.argsort(nodes.start_ns[rows], kind="stable")]
+    start = nodes.start_ns[control.owner[ready]]
+    last = np.searchsorted(nodes.start_ns[rows], start, side="right") - 1
+    ready, start, last = ready[last >= 0], start[last >= 0], rows[last[last >= 0]]
+    left = nodes.start_ns[last] + nodes.own_ns[last] - start
+    short = start - nodes.start_ns[last] < left
+    return numbers + ready[short], last[short]
+
+
 def _with_ends(
     control: _Control, nodes: int, joined: Array, src: Array, dst: Array
 ) -> tuple[Array, Array]:
@@ -756,7 +791,7 @@ def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> d
     number = np.full(len(keep), -1, np.int64)
     number[kept] = np.arange(len(kept))
     src, dst = number[src], number[dst]
-    is_gap = is_any(columns["cause"][kept], (Cause.UNEXPLAINED, *CONTROL))
+    is_gap = is_any(columns["cause"][kept], (Cause.UNEXPLAINED, *CONTROL, Cause.BEGIN))
     by_start = np.lexsort((~is_gap, columns["start_ns"][kept]))
     position = np.empty(len(kept), np.int64)
     position[by_start] = np.arange(len(kept))

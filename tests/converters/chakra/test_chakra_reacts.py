@@ -603,3 +603,52 @@ def test_ets_of_several_streams_of_collectives_end(tmp_path: Path, run) -> None:
     ci.write(predictions.read(ran, tmp_path / "in"), tmp_path / "job.et")
     status, output, _ = run("check", tmp_path / "job")
     assert status == 0, output
+
+
+def gathered(folder: Path) -> ci.Trace:
+    """An all-gather of three ranks, of which the last comes 200 µs late, and work behind it."""
+    group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1, 2]", "dtype": "Float",
+             "Group size": 3, "Collective name": "_allgather_base", "In msg nelems": 10**6,
+             "Out msg nelems": 3 * 10**6}  # fmt: skip
+    for rank, began in enumerate((100, 110, 300)):
+        events = [call("hipLaunchKernel", 2 * k, 1, k) for k in (1, 2, 3)]
+        events += [kernel("gemm", 10, began - 10, 1), kernel("gemm", 400, 50 + rank, 3)]
+        events += [kernel("ncclDevKernel_AllGather", began, 400 - began, 2, **group)]
+        header = {"distributedInfo": {"rank": rank, "world_size": 3}}
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **header)
+    return ci.read(folder)
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full", "kernels"])
+def test_the_last_member_of_a_gather_waits_until_others_have_its_data(
+    tmp_path: Path, mode: str, run
+) -> None:
+    """In simulators a gather ends on a rank as soon as the data of the others are there."""
+    ci.write(gathered(tmp_path), tmp_path / "job.et", mode=mode)
+    sent, heard = {}, {}
+    for rank in range(3):
+        _, nodes = messages(tmp_path / f"job.{rank}.et")
+        gather = next(n for n in nodes if n.name == "ncclDevKernel_AllGather")
+        told = [n for n in nodes if attributes(n).get("cause") == "ended"]
+        assert [n.type for n in told] == [NodeType.COMM_SEND, NodeType.COMM_RECV]
+        assert all(list(n.data_deps) == [gather.id] for n in told)
+        ends = ("comm_src", "comm_dst", "comm_tag", "comm_size")
+        sent[rank], heard[rank] = (tuple(attributes(n)[name] for name in ends) for n in told)
+        behind = [n for n in nodes if n.name == "gemm" and gather.id in n.data_deps]
+        assert behind
+        assert all(told[1].id in n.data_deps for n in behind)
+    assert sent == {rank: (rank, (rank + 1) % 3, 0, 4) for rank in range(3)}
+    assert heard == {(rank + 1) % 3: message for rank, message in sent.items()}
+    status, output, _ = run("check", tmp_path / "job")
+    assert status == 0, output
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full", "kernels"])
+def test_no_rank_begins_with_a_message(tmp_path: Path, mode: str, run) -> None:
+    """ASTRA-sim's networks abort at a message that takes no time at 0."""
+    ran = simulate(families.pipeline(3004))
+    ci.write(predictions.read(ran, tmp_path / "in"), tmp_path / "job.et", mode=mode)
+    for path in tmp_path.glob("job.*.et"):
+        first = [n for n in messages(path)[1] if not n.data_deps]
+        assert not [n.name for n in first if n.type == NodeType.COMM_SEND]
+    assert run("check", tmp_path / "job")[0] == 0

@@ -7,11 +7,14 @@ import pytest
 from kineto_files import BASE, call, kernel, span, write
 from mixed_jobs import mixed_job
 from programs import families
-from programs.simulation import simulate
+from programs.simulation import job_ns, simulate
 from schedule import messages, replay_us
 
 import chopper_interop as ci
 from chopper_interop.converters.chakra import check
+from chopper_interop.converters.chakra import run as simulator
+from chopper_interop.converters.chakra.checks.findings import Findings
+from chopper_interop.converters.chakra.checks.jobs import job_of
 
 pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
 
@@ -64,3 +67,16 @@ def test_no_order_of_messages_makes_ranks_wait_for_each_other(tmp_path: Path) ->
     ci.write(trace, tmp_path / "job.et", mode="gpu")
     findings = check.check(tmp_path / "job")
     assert findings.runs, [str(entry) for entry in findings.entries]
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_messages_do_not_wait_for_what_holds_their_slot_by_chance(
+    tmp_path: Path, mode: str
+) -> None:
+    """Receivers get ready just after a send has begun, and beside messages whose other end was not recorded."""
+    ran = simulate(families.pipeline(3004))
+    ci.write(predictions.read(ran, tmp_path / "kineto"), tmp_path / "job.et", mode=mode)
+    ets = [et for _, et in check.read_files(tmp_path / "job", Findings())]
+    job = job_of(ets, check.read_groups(tmp_path / "job", len(ets), Findings()))
+    together = simulator.run(job, len(ets))
+    assert 1000 * together.makespan_us == pytest.approx(job_ns(ran, ran), rel=0.005)
