@@ -20,7 +20,7 @@ from chopper_interop.converters.chakra.checks import communication, execution
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.nodes import FEEDER_TYPES, check_nodes
 from chopper_interop.converters.chakra.decode import EtFile, decode
-from chopper_interop.converters.chakra.reaction import DEVIATIONS, is_far
+from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
 from chopper_interop.errors import ReadError
 from chopper_interop.io import outputs
 from chopper_interop.io.inputs import read as read_bytes
@@ -89,6 +89,7 @@ def check(prefix: Path, tolerance: float = 0.005) -> Findings:
 def read_spans(ets: list[EtFile], findings: Findings) -> None:
     """Read what the files state of their ranks: measured spans, and how accurate they are."""
     deviations: dict[int, tuple[float, float]] = {}
+    concurrent: dict[int, float] = {}
     hints: Counter[str] = Counter()
     for rank, et in enumerate(ets):
         facts = _metadata(et)
@@ -100,6 +101,7 @@ def read_spans(ets: list[EtFile], findings: Findings) -> None:
         hints.update([str(facts["would_explain_more"])] if "would_explain_more" in facts else [])
         of_rank = [(_integer(facts, name) / span_ns, f) for name, f in DEVIATIONS.items()]
         deviations[rank] = max(of_rank, key=lambda entry: abs(entry[0]))
+        concurrent[rank] = _integer(facts, CONCURRENT) / span_ns
     for text, count in hints.items():
         what = f"what would explain more of the critical path: {text}"
         findings.add("all ranks", what, count, stops=False)
@@ -113,6 +115,16 @@ def read_spans(ets: list[EtFile], findings: Findings) -> None:
         )
         example = f"{share:+.1%} of its span with {factor:g} times the time"
         findings.add(f"rank {worst}", what, len(far), example, stops=False)
+
+    shared = {r: share for r, share in concurrent.items() if is_far(share, findings.span_ns[r])}
+    if shared:
+        what = (
+            "its collectives run at the same time, and one after the other in a simulated network: where "
+            "communication limits it, it ends later by up to that, and by twice as much with half the bandwidth"
+        )
+        worst = max(shared, key=lambda rank: shared[rank])
+        example = f"{shared[worst]:.1%} of its span"
+        findings.add(f"rank {worst}", what, len(shared), example, stops=False)
 
 
 def _metadata(et: EtFile) -> dict[str, int | str]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 DEVIATIONS = {"half_compute_deviation_ns": 0.5, "double_compute_deviation_ns": 2.0}
 """Attribute of a file → what durations of kernels, copies and fills are multiplied with. Chosen: about what
 other clocks or the next generation of GPUs change."""
+CONCURRENT = "concurrent_collectives_ns"
+"""Attribute of a file: for how long its collectives run at the same time, which they cannot in a simulator."""
 FACTORS = tuple(DEVIATIONS.values())
 _SHOWN_SHARE = 0.02
 """Share of a span from which a deviation is worth a line. Chosen: what is asked of predictions of changes."""

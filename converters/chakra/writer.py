@@ -24,7 +24,7 @@ from chopper_interop.converters.chakra import plan as chakra_plan
 from chopper_interop.converters.chakra.attributes import Attributes
 from chopper_interop.converters.chakra.checks.findings import shares_text
 from chopper_interop.converters.chakra.messages import length_prefix
-from chopper_interop.converters.chakra.reaction import DEVIATIONS, is_far
+from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
 from chopper_interop.converters.chakra.reader import CLOCKS
 from chopper_interop.converters.chakra.roofline import bandwidth_gbs
 from chopper_interop.converters.chakra.schedule import COMM
@@ -72,6 +72,12 @@ REACTS_OTHERWISE = Fault.info(
     "Ranks whose ET ends by more than 2 % of its span sooner or later than the timing model (what_if) predicts, "
     "if kernels and copies take half or twice their time: a simulator has one slot for several streams "
     "or threads.",
+)
+CONCURRENT_COLLECTIVES = Fault.info(
+    "et-collectives-concurrent",
+    "Ranks whose collectives run at the same time for more than 2 % of the span: in a simulated network they run "
+    "one after the other, so where communication limits a rank it ends later by up to that, and by twice as much "
+    "with half the bandwidth.",
 )
 _HINTS = (
     (
@@ -145,6 +151,7 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
         for r in ranks
         if chakra_plan.is_plannable(trace.rank(r), how)
     )
+    concurrent = chakra_comms.concurrent_ns(trace, comms)
     facts: dict[str, str | int] = {
         "job": trace.meta.job,
         "mode": mode,
@@ -175,6 +182,8 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
                 }
                 reacts[rank] = reaction.deviations(timing_of(rank_trace), plan)
                 rank_facts |= _accuracy(rank_trace, plan.figures, reacts[rank])
+                if concurrent[rank]:
+                    rank_facts[CONCURRENT] = concurrent[rank]
                 if fits:
                     rank_facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits))
                 _write_metadata(stream, facts | rank_facts)
@@ -187,6 +196,7 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
     issues.add(LEFT_OUT, left_out.total(), _counts_by_kind(left_out))
     _note_figures(trace, figures, issues)
     _note_reactions(reacts, figures, issues)
+    _note_concurrent(concurrent, figures, issues)
     return issues
 
 
@@ -244,6 +254,15 @@ def _note_reactions(
         factor, share = far[worst]
         text = f"rank {worst}: {share:+.1%} with {factor:g} times the time"
         issues.add(REACTS_OTHERWISE, len(far), text)
+
+
+def _note_concurrent(
+    concurrent: dict[int, int], figures: dict[int, chakra_plan.Figures], issues: IssueLog
+) -> None:
+    """Log the ranks whose collectives run at the same time."""
+    span_ns = {rank: of_rank.span_ns for rank, of_rank in figures.items() if of_rank.span_ns}
+    share = {r: concurrent[r] / ns for r, ns in span_ns.items() if is_far(concurrent[r] / ns, ns)}
+    issues.add(CONCURRENT_COLLECTIVES, len(share), shares_text(share) if share else "")
 
 
 def _note_figures(trace: Trace, figures: dict[int, chakra_plan.Figures], issues: IssueLog) -> None:

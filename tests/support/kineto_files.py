@@ -40,3 +40,23 @@ def write(path: Path, events: list[dict[str, Any]], **header: Any) -> Path:
     raw = json.dumps(document).encode()
     path.write_bytes(gzip.compress(raw) if path.name.endswith(".gz") else raw)
     return path
+
+
+def blocking_copies(folder: Path) -> Path:
+    """A file of ten steps of kernels of 10 ms each, launched in 40 µs, and a copy in which the host waits."""
+    events, at, gpu_end, number = [], 0.0, 0.0, 1
+    for _ in range(10):
+        for _ in range(4):
+            events.append(call("hipLaunchKernel", at, 10, number))
+            start = max(gpu_end, at + 5)
+            events.append(kernel("gemm", start, 2500, number))
+            gpu_end, at, number = start + 2500, at + 110, number + 1
+        start = max(gpu_end + 1, at + 8)
+        events.append(
+            {**kernel("Memcpy DtoH (Device -> Host)", start, 5, number), "cat": "gpu_memcpy"}
+        )
+        gpu_end = start + 5
+        events.append(call("hipMemcpyWithStream", at, gpu_end + 12 - at, number))
+        at, number = gpu_end + 12 + 300, number + 1
+    folder.mkdir(exist_ok=True)
+    return write(folder / "rank0.json", events, baseTimeNanoseconds=BASE)

@@ -6,7 +6,7 @@ import numpy as np
 import predictions
 import pytest
 import scaled_ets
-from kineto_files import BASE, call, kernel, write
+from kineto_files import BASE, blocking_copies, call, kernel, write
 from programs import families
 from programs.program import Change
 from programs.simulation import simulate
@@ -37,30 +37,11 @@ def scaled_replay_us(path: Path, factor: float, kinds: tuple[str, ...] = COMPUTE
     return replay_us(nodes)
 
 
-def blocking_copy_job(tmp_path: Path) -> ci.Trace:
-    """Ten steps of kernels of 10 ms each, launched in 40 µs, and a copy in which the host waits."""
-    events, at, gpu_end, number = [], 0.0, 0.0, 1
-    for _ in range(10):
-        for _ in range(4):
-            events.append(call("hipLaunchKernel", at, 10, number))
-            start = max(gpu_end, at + 5)
-            events.append(kernel("gemm", start, 2500, number))
-            gpu_end, at, number = start + 2500, at + 110, number + 1
-        start = max(gpu_end + 1, at + 8)
-        events.append(
-            {**kernel("Memcpy DtoH (Device -> Host)", start, 5, number), "cat": "gpu_memcpy"}
-        )
-        gpu_end = start + 5
-        events.append(call("hipMemcpyWithStream", at, gpu_end + 12 - at, number))
-        at, number = gpu_end + 12 + 300, number + 1
-    return ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
-
-
 @pytest.mark.parametrize("mode", ["gpu", "full"])
 def test_a_host_that_waits_in_a_copy_goes_on_sooner_if_kernels_are_faster(
     tmp_path: Path, mode: str
 ) -> None:
-    trace = blocking_copy_job(tmp_path)
+    trace = ci.read(blocking_copies(tmp_path))
     ci.write(trace, tmp_path / "job.et", mode=mode)
     measured = replay_us(messages(tmp_path / "job.0.et")[1])
     faster = scaled_replay_us(tmp_path / "job.0.et", 0.1, ("kernel",))
@@ -134,7 +115,7 @@ def test_each_rank_ends_when_measured(
 
 
 def test_a_wrong_duration_fails_the_check(tmp_path: Path, run) -> None:
-    ci.write(blocking_copy_job(tmp_path), tmp_path / "job.et", mode="gpu")
+    ci.write(ci.read(blocking_copies(tmp_path)), tmp_path / "job.et", mode="gpu")
     assert run("check", tmp_path / "job")[0] == 0
     metadata, nodes = messages(tmp_path / "job.0.et")
     work = next(n for n in nodes if attributes(n)["kind"] == "kernel")
@@ -262,7 +243,7 @@ def test_work_of_two_streams_shares_a_slot(tmp_path: Path) -> None:
 
 
 def test_kernels_mode_has_gpu_work_alone(tmp_path: Path, run) -> None:
-    trace = blocking_copy_job(tmp_path)
+    trace = ci.read(blocking_copies(tmp_path))
     ci.write(trace, tmp_path / "job.et", mode="kernels")
     _, nodes = messages(tmp_path / "job.0.et")
     work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK])
@@ -589,13 +570,18 @@ def test_ranks_run_collectives_of_two_streams_in_one_order(tmp_path: Path, mode:
             baseTimeNanoseconds=BASE,
             distributedInfo={"rank": rank, "world_size": 2},
         )
-    ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode=mode)
+    issues = {i.code: i for i in ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode=mode)}
     for rank in range(2):
-        _, nodes = messages(tmp_path / f"job.{rank}.et")
+        metadata, nodes = messages(tmp_path / f"job.{rank}.et")
+        # the last members come at 50 and 52 µs, and the first collective ends at 110 µs
+        assert {a.name: a.int64_val for a in metadata.attr}["concurrent_collectives_ns"] == 58_000
         collectives = [n.name for n in nodes if attributes(n).get("collective")]
         assert collectives == [f"nccl_{name}" for name in names]
     status, output, _ = run("check", tmp_path / "job")
     assert status == 0, output
+    has_span = mode != "kernels"  # without hosts a span has no meaning
+    assert ("et-collectives-concurrent" in issues) == has_span
+    assert ("its collectives run at the same time" in output) == has_span
 
 
 def test_ets_of_several_streams_of_collectives_end(tmp_path: Path, run) -> None:
