@@ -14,8 +14,9 @@ demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	$(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
 	$(BIN)/chopper-convert $(DEMO)/profiles -o $(DEMO)/job.parquet -o $(DEMO)/et/ -O mode=gpu
 	$(BIN)/chopper-check $(DEMO)/et/profiles
-	$(BIN)/chopper-analyze $(DEMO)/job.parquet --quiet temporal critical_path idle dvfs findings -o $(DEMO)/job.pftrace
+	$(BIN)/chopper-analyze $(DEMO)/job.parquet --quiet temporal critical_path idle dvfs findings -o $(DEMO)/job.pftrace --html $(DEMO)/report.html
 	@echo
+	@echo "Open $(DEMO)/report.html in a browser: what the steps consist of, and what to do first."
 	@echo "Open $(DEMO)/job.pftrace in Perfetto (nothing is uploaded): $(BIN)/chopper-view $(DEMO)/job.pftrace"
 	@echo "A simulator such as ASTRA-sim runs $(DEMO)/et/profiles.*.et."
 
@@ -100,7 +101,7 @@ $(FUZZ)/fuzz.stamp: pyproject.toml
 	touch $@
 
 $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable .
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable ".[report]"
 	touch $@
 
 # mlc-chakra asks for packages that only its converter needs and that hold back pandas

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _OF_ROWS = ("by", COMPAT)
 """Options that a report has values of its own for."""
 
+_NAMED = 2
+"""Charts without data that a line names. Chosen: the line fits a terminal; the page lists them all."""
+
 
 def with_comparisons(args: argparse.Namespace, names: list[str]) -> list[str]:
     """Names of analyses, with those of several runs where a report is asked about runs and nothing else."""
@@ -63,7 +66,7 @@ def write(
     common = {name: value for name, value in options.items() if name not in _OF_ROWS}
     known = outcome.results if len(common) == len(options) else []
     job = gather.Job(trace, against, runs, common, {(r.analysis,): r for r in known})
-    charts = gather.charts_of(job)
+    charts = gather.charts_of(job, for_page=not args.figures)
     if args.html:
         text = page.make_page(job, charts).encode()
         with outputs.file(Path(args.html)) as file:
@@ -74,7 +77,9 @@ def write(
         _say(args, f"{count} charts as SVG and PNG → {args.figures}")
     outcome.failed |= charts.failed
     for needs, titles in charts.missing.items():
-        _say(args, f"no data for {', '.join(titles)}: needs {needs}")
+        others = len(titles) - _NAMED
+        more = f" and {others} other charts" if others > 0 else ""
+        _say(args, f"no data for {', '.join(titles[:_NAMED])}{more}: needs {needs}")
 
 
 def _say(args: argparse.Namespace, text: str) -> None:

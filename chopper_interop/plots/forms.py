@@ -37,7 +37,8 @@ MAX_BARS = 20
 def base(frame: pd.DataFrame, description: str, rows: int = 0) -> Chart:
     """Chart of a table, `rows` rows high, or of the usual height if 0."""
     height = alt.Step(style.step(rows)) if rows else HEIGHT
-    data = alt.Data(values=style.records(frame))
+    # a plain dict: Altair walks through the values of an object of its own at each step of a chart
+    data = {"values": style.records(frame)}
     return alt.Chart(data, width="container", height=height, description=description)
 
 

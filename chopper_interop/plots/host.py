@@ -28,7 +28,7 @@ CAUSES = {
 def idle_causes(result: Result) -> Chart:
     """Idle time of each rank's GPU by cause, of `idle` by rank."""
     frame, unit = in_unit(frame_of(result), CAUSES.values())
-    text = "Why each rank's GPU had nothing to do."
+    text = "Why each rank's GPU had no work, all steps together."
     return forms.stacked_bars(frame, "rank", CAUSES, f"idle ({unit})", text)
 
 
@@ -41,7 +41,10 @@ def idle_blame(result: Result) -> Chart:
         return None
     frame, unit = in_unit(named(frame, ["operation"]), ["host_late_ns"])
     frame = frame.rename(columns={"name": "host operation"})
-    text = "Host operations that issued work too late, by the idle time of GPUs behind them."
+    text = (
+        "Host operations that issued work too late, by the idle time of GPUs behind them, "
+        "summed over ranks and steps."
+    )
     parts = {"host": "host_late_ns"}
     return forms.stacked_bars(frame, "host operation", parts, f"idle ({unit})", text)
 
@@ -51,7 +54,8 @@ def launch_overhead(result: Result) -> Chart:
     frame = frame_of(result)
     frame = frame[frame["launch_ns"] > 0]
     text = (
-        "Gaps before kernels: until the host asked for them (preparation), and from there (call)."
+        "Gaps before kernels, summed over ranks and steps: until the host asked for them "
+        "(preparation), and from there (call)."
     )
     frame, text = forms.longest(named(frame, ["operation", "phase"]), "launch_ns", text)
     frame, unit = in_unit(frame, ["prep_ns", "call_ns"])

@@ -8,6 +8,7 @@ from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
     import types
+    from contextlib import AbstractContextManager
 
 HINT = "pip install 'chopper-interop[report]'"
 
@@ -32,6 +33,15 @@ def require() -> None:
     """Raise `UsageError` unless all of the extra is installed."""
     for name in ("altair", "vl_convert"):
         module(name)
+
+
+def unchecked() -> AbstractContextManager[None]:
+    """Leave out Altair's check of each part of a chart against Vega-Lite's schema.
+
+    It takes longer than making the charts; tests make every chart with it.
+    """
+    checks: AbstractContextManager[None] = module("altair.utils.schemapi").debug_mode(False)
+    return checks
 
 
 class _Altair:

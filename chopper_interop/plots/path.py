@@ -36,12 +36,12 @@ def path_operations(result: Result) -> Chart:
     """Operations with most time on the critical path, of `critical_path` by class,operation."""
     if not result.rows.num_rows:
         return None
-    text = "Time on the critical path by operation."
-    if not result.rows.num_rows:
-        return None
-    frame, text = forms.longest(frame_of(result), "dur_ns", text)
+    frame = frame_of(result)
     frame = frame.assign(operation=labels(frame["operation"]))
-    return _path_bars(frame, "operation", "operation", text)
+    totals = frame.groupby("operation", sort=False)["dur_ns"].sum().reset_index()
+    longest, text = forms.longest(totals, "dur_ns", "Time on the critical path by operation.")
+    ordered = longest[["operation"]].merge(frame, "left", on="operation")
+    return _path_bars(ordered, "operation", "operation", text)
 
 
 def path_layers(result: Result) -> Chart:

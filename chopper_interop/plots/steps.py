@@ -66,13 +66,16 @@ def work_by_phase(result: Result) -> Chart:
     wide = frame.pivot_table(
         index="phase", columns="category", values="total_ns", aggfunc="sum", sort=False
     )
-    return _by_category(wide.reset_index(), "phase", "GPU time of each phase by category of work.")
+    text = "GPU time of each phase by category of work, summed over ranks and steps."
+    return _by_category(wide.reset_index(), "phase", text)
 
 
 def work_by_rank(result: Result) -> Chart:
     """GPU time of each rank by category of work, of `kernels` by rank,category."""
     wide = frame_of(result).pivot_table(index="rank", columns="category", values="total_ns")
-    return _by_category(wide.reset_index(), "rank", "GPU time of each rank by category of work.")
+    return _by_category(
+        wide.reset_index(), "rank", "GPU time of each rank by category of work, all steps together."
+    )
 
 
 def _by_category(wide: pd.DataFrame, key: str, text: str) -> Chart:

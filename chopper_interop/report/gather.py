@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry
 from chopper_interop.errors import ChopperError, InternalError, MissingDataError, UsageError
+from chopper_interop.plots import library
 from chopper_interop.plots.catalogue import PLOTS
 
 if TYPE_CHECKING:
@@ -92,13 +93,19 @@ class Charts:
     failed: dict[str, ChopperError] = field(default_factory=dict)
 
 
-def charts_of(job: Job) -> Charts:
-    """Draw every chart that the job has data for; one that fails does not stop the others."""
+def charts_of(job: Job, *, for_page: bool = False) -> Charts:
+    """Draw every chart that the job has data for; one that fails does not stop the others.
+
+    `for_page` leaves out those that a page has something better for.
+    """
     annotated = annotated_trace(job)
     charts = Charts()
     for plot in PLOTS:
+        if for_page and not plot.on_page:
+            continue
         try:
-            chart = _chart(plot, job, annotated)
+            with library.unchecked():
+                chart = _chart(plot, job, annotated)
         except (MissingDataError, UsageError):  # no steps, no clock, no other run
             chart = None
         except ChopperError as error:

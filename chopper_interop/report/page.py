@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chopper_interop.plots.catalogue import Plot
     from chopper_interop.plots.timeline import Timeline
     from chopper_interop.report.gather import Charts, Job
+    from chopper_interop.report.specifications import Compiled
 
 _VEGA = "window.vegaEmbed = vegaEmbed;"
 _SCRIPTS = ("page.js", "timeline.js")
@@ -46,12 +47,14 @@ def make_page(job: Job, charts: Charts) -> str:
     step = _timeline(job)
     shown = {view.title: table for view in (tables.FINDINGS, *tables.VIEWS)
              if (table := tables.table(job, view)) is not None}  # fmt: skip
+    drawn = {plot.name: specifications.compiled(chart)
+             for plot, chart in charts.drawn if plot.on_page}  # fmt: skip
     data = {
-        "charts": {plot.name: specifications.compiled(chart) for plot, chart in charts.drawn},
+        "charts": {name: chart.vega for name, chart in drawn.items()},
         "tables": shown,
         "timeline": _timeline_data(step) if step else None,
     }
-    body = "".join((_head(job), *_sections(job, charts, shown, step), _foot(charts)))
+    body = "".join((_head(job), *_sections(job, charts, drawn, shown, step), _foot(charts)))
     return _document(f"{job.trace.meta.job}: report", body, data)
 
 
@@ -111,14 +114,21 @@ def _head(job: Job) -> str:
 
 
 def _sections(
-    job: Job, charts: Charts, shown: dict[str, Any], step: Timeline | None
+    job: Job,
+    charts: Charts,
+    drawn: dict[str, Compiled],
+    shown: dict[str, Any],
+    step: Timeline | None,
 ) -> Iterable[str]:
     by_section: dict[str, list[str]] = {"Summary": [_summary(job, shown)]}
     if step is not None:
         by_section["Timeline"] = [_timeline_view(step)]
     for section in SECTIONS:
-        drawn = [(plot, chart) for plot, chart in charts.drawn if plot.section == section]
-        figures = "".join(_figure(plot, chart) for plot, chart in drawn if plot.on_page)
+        figures = "".join(
+            _figure(plot, chart.description, drawn[plot.name].height)
+            for plot, chart in charts.drawn
+            if plot.section == section and plot.on_page
+        )
         parts = [f'<div class="charts">{figures}</div>'] if figures else []
         parts += [_table(view.title, shown[view.title]) for view in tables.VIEWS
                   if view.section == section and view.title in shown]  # fmt: skip
@@ -146,12 +156,12 @@ def _summary(job: Job, shown: dict[str, Any]) -> str:
     return f'<dl class="tiles">{tiles}</dl><ul class="lines">{lines}</ul>{table}'
 
 
-def _figure(plot: Plot, chart: Any) -> str:
-    text = html.escape(chart.description)
+def _figure(plot: Plot, description: str, height: int) -> str:
+    text = html.escape(description)
     return (
         f'<figure id="{plot.name}"><h3>{html.escape(plot.title)}</h3>'
         f'<figcaption>{text}</figcaption><div class="chart" data-chart="{plot.name}" '
-        f'data-height="{specifications.height(chart)}" role="img" '
+        f'data-height="{height}" role="img" '
         f'aria-label="{html.escape(plot.title)}. {text}"></div>'
         f'<details data-of="{plot.name}"><summary>Data</summary></details></figure>'
     )

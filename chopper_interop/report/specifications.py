@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.plots import forms
@@ -30,22 +31,36 @@ _AROUND = 44
 """Height of the axis and its title."""
 
 
-def compiled(chart: Chart) -> dict[str, Any]:
-    """Specification for Vega, whose colours of text and lines are left to the page."""
-    specification = chart.to_dict() | {"config": _CONFIG}
-    vega: dict[str, Any] = module("vl_convert").vegalite_to_vega(specification)
+@dataclass(frozen=True)
+class Compiled:
+    """A chart for a page.
+
+    Parameters
+    ----------
+    vega
+        Specification for Vega, whose colours of text and lines are left to the page.
+    height
+        Pixels that a page keeps free until it is drawn.
+    """
+
+    vega: dict[str, Any]
+    height: int
+
+
+def compiled(chart: Chart) -> Compiled:
+    """Compile a chart for a page."""
+    drawn = chart.to_dict(validate=False)
+    vega: dict[str, Any] = module("vl_convert").vegalite_to_vega(drawn | {"config": _CONFIG})
     vega.pop("background", None)
-    return vega
+    return Compiled(vega, _height(drawn))
 
 
-def height(chart: Chart) -> int:
-    """Height of a chart, pixels, which a page keeps free until it is drawn."""
-    drawn = chart.to_dict()
+def _height(drawn: dict[str, Any]) -> int:
     asked = drawn["height"]
     if not isinstance(asked, dict):
         return int(asked) + _AROUND
     data = drawn.get("data") or drawn["layer"][0]["data"]
-    rows = {value[forms.ROW] for value in data["values"]}
+    rows = {value[forms.ROW] for value in drawn["datasets"][data["name"]]}
     return round(asked["step"] * len(rows)) + _AROUND
 
 
@@ -53,7 +68,10 @@ def pictures(chart: Chart, title: str) -> tuple[str, bytes]:
     """SVG and PNG of a chart with its title, on white, in the width of a column of a paper."""
     config = {k: v | _PICTURE.get(k, {}) if isinstance(v, dict) else v for k, v in _CONFIG.items()}
     titled = chart.properties(title={"text": title, "subtitle": chart.description}, width=_WIDTH)
-    specification = titled.to_dict() | {"config": _PICTURE | config, "background": "white"}
+    specification = titled.to_dict(validate=False) | {
+        "config": _PICTURE | config,
+        "background": "white",
+    }
     converter = module("vl_convert")
     vega = converter.vegalite_to_vega(specification)
     return converter.vega_to_svg(vega), converter.vega_to_png(vega, scale=_SCALE)

@@ -25,9 +25,12 @@ def test_a_report(run: Run, job: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     status, _, err = run("analyze", job, "temporal", "--html", page)
     assert status == 0, err
-    assert page.read_text("utf-8").startswith("<!doctype html>")
+    text = page.read_text("utf-8")
+    assert text.startswith("<!doctype html>")
     assert str(page) in err
-    assert "Power over time" in err
+    assert "needs telemetry of GPUs" in err
+    assert "Power over time" in text
+    assert "Power over time" not in err, "the page lists them, a line names two"
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ pytest.importorskip("altair", reason="the extra report is not installed")
 def values(chart: object) -> list[dict[str, object]]:
     specification = chart.to_dict()  # type: ignore[attr-defined]
     json.dumps(specification, allow_nan=False)
-    return specification["data"]["values"]
+    return specification["datasets"][specification["data"]["name"]]
 
 
 def path(**columns: list[object]) -> Result:
@@ -29,6 +29,18 @@ def path(**columns: list[object]) -> Result:
 def test_work_without_an_operation_has_a_row() -> None:
     shown = values(plots.path_operations(path(operation=pa.array([None, "mm"], pa.string()))))
     assert {row["operation"] for row in shown} == {"(none)", "mm"}
+
+
+def test_operations_are_ordered_by_their_time_in_all_classes() -> None:
+    result = Result(
+        "critical_path",
+        pa.table({
+            "class": ["compute", "compute", "host"], "dur_ns": [30, 20, 15],
+            "operation": ["mm", "step", "step"],
+        }),
+    )  # fmt: skip
+    shown = values(plots.path_operations(result))
+    assert next(row["operation"] for row in sorted(shown, key=lambda row: row["row"])) == "step"
 
 
 def test_points_without_a_group_are_drawn() -> None:

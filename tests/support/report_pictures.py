@@ -13,11 +13,14 @@ import chopper_interop as ci
 from chopper_interop.demo import make_demo
 from chopper_interop.report import gather, page
 
+_UNSTICK = "document.querySelector('nav').style.position = 'static'"
+"""Keeps the bar of sections where it is, which would else lie over what is below it in the pictures."""
+
 
 def make_report(job: Path, path: Path) -> None:
     """Write the report of a job."""
     collected = gather.Job(ci.read(job))
-    path.write_text(page.make_page(collected, gather.charts_of(collected)), "utf-8")
+    path.write_text(page.make_page(collected, gather.charts_of(collected, for_page=True)), "utf-8")
 
 
 def take(path: Path, folder: Path) -> None:
@@ -25,11 +28,13 @@ def take(path: Path, folder: Path) -> None:
     for scheme in ("light", "dark"):
         with browser.opened(path, browser.DESKTOP, scheme) as shown:
             shown.undrawn()
+            shown.page.evaluate(_UNSTICK)
             for section in shown.page.query_selector_all("main > section"):
                 name = section.get_attribute("id")
                 section.screenshot(path=folder / f"report-{name}-{scheme}.png")
     with browser.opened(path, browser.PHONE) as shown:
         shown.undrawn()
+        shown.page.evaluate(_UNSTICK)
         shown.page.screenshot(path=folder / "report-phone.png", full_page=True)
 
 

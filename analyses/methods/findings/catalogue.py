@@ -192,6 +192,14 @@ def find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[Job, list[
     findings
         In any order.
     """
+    # the summary and the analysis itself ask for the same
+    return trace.cached(
+        f"findings {chosen_steps!r} {chosen_ranks!r}",
+        lambda of_trace: _find(of_trace, chosen_steps, chosen_ranks),
+    )
+
+
+def _find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[Job, list[Finding]]:
     job = Job(trace, chosen_steps, chosen_ranks)
     if not job.has_times:
         return job, []
