@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
-_FROM_NAMES = ("job", "rank", "stream", "class", "kernel")
-"""Grains that every trace has."""
 _BOTH, _NEW, _GONE = "both", "new", "gone"
 _MIN_COUNT = 5
 """Fewest instances whose scatter is judged. Chosen: fewer give no usable median absolute deviation."""
@@ -133,7 +131,7 @@ def compare(  # noqa: PLR0913
         )
         for job, requested in ((trace, steps), (against, against_steps or steps))
     ]
-    missing = [n for n in grains if n not in _FROM_NAMES and not all(s.knows(n) for s in sides)]
+    missing = [n for n in grains if n in grouping.ANNOTATED and not all(s.knows(n) for s in sides)]
     used = [n for n in grains if n not in missing]
     if "operation" in missing and "kernel" not in used:
         used.append("kernel")

@@ -198,6 +198,13 @@ def test_a_grain_named_twice_counts_once(demo: Path) -> None:
     assert twice.rows == compare(trace, against=trace, by="class,operation", names="stem").rows
 
 
+def test_categories_follow_from_names(demo: Path) -> None:
+    trace = read_once(demo)
+    result = compare(trace, against=trace, by="category")
+    assert {"matmul", "attention", "all_gather"} <= set(result.rows["category"].to_pylist())
+    assert not any("category" in note for note in result.notes.values())
+
+
 def test_without_a_second_job(demo: Path) -> None:
     result = compare(read_once(demo))
     assert result.rows.num_rows == 0
@@ -206,8 +213,8 @@ def test_without_a_second_job(demo: Path) -> None:
 
 def test_a_grain_that_is_left_out_says_who_has_no_values_of_it(demo: Path, shared: Path) -> None:
     trace = read_once(demo / "kineto")
-    assert "neither job" in compare(trace, against=trace, by="category").notes["rows"]
     without = read_once(shared / "pytorch/cuda_sync_a100/event_sync_multi_stream.json.gz")
+    assert "neither job" in compare(without, against=without, by="layer").notes["rows"]
     assert "compared with" in compare(trace, against=without, by="layer").notes["rows"]
     assert "this job" in compare(without, against=trace, by="layer").notes["rows"]
 

@@ -24,10 +24,11 @@ COMPUTE, COMM, COPY = "compute", "comm", "copy"
 CLASSES = {Kind.KERNEL: COMPUTE, Kind.MEMSET: COMPUTE, Kind.COMM: COMM, Kind.MEMCPY: COPY}
 """Classes of GPU work; fills count as compute."""
 
-_ANNOTATED = (
+ANNOTATED = (
     "iteration", "phase", "step_part", "layer", "module", "operation", "collective", "group",
 )  # fmt: skip
-GRAINS = ("job", "rank", "stream", *_ANNOTATED, "class", "category", "kernel")
+"""Grains that not every trace has values of."""
+GRAINS = ("job", "rank", "stream", *ANNOTATED, "class", "category", "kernel")
 """Keys by which nodes can be grouped: `kernel` is their name, `stream` their lane, the rest as named."""
 
 

@@ -97,7 +97,7 @@ def sampled_lanes(trace: Trace, window: tuple[int, int] | None) -> Iterator[Samp
     """
     bounds = np.searchsorted(trace.array("series", "samples"), np.arange(len(trace.series) + 1))
     all_ts, all_values = trace.array("ts", "samples"), trace.array("value", "samples")
-    last = _last_time(trace, all_ts)
+    last = end_of_picture(trace)
     for row, (lane, next_ts) in enumerate(_series_lanes(trace, bounds, all_ts)):
         ts, value = (a[bounds[row] : bounds[row + 1]] for a in (all_ts, all_values))
         end = _end_of_samples(ts)
@@ -114,11 +114,11 @@ def sampled_lanes(trace: Trace, window: tuple[int, int] | None) -> Iterator[Samp
         yield Samples(replace(lane, steady=steady), ts, value, outside, ends)
 
 
-def _last_time(trace: Trace, sample_ts: Array) -> int:
-    """Return the end of the picture: of the nodes, or of samples without any."""
+def end_of_picture(trace: Trace) -> int:
+    """Return the end of the nodes, or of samples without any, as `ts`."""
     if trace.nodes.num_rows:
         return int(trace.array("ts").min()) + trace.span_ns
-    return int(sample_ts.max(initial=0))
+    return int(trace.array("ts", "samples").max(initial=0))
 
 
 def _end_of_samples(ts: Array) -> int:

@@ -29,7 +29,7 @@ _TIMESTAMP = tag(8, VARINT)
 _SEQUENCE_ID = tag(10, VARINT)
 _TRACK_EVENT = tag(11, LENGTH)
 _SEQUENCE_FLAGS = tag(13, VARINT)
-_NEEDS_STATE = 2
+NEEDS_STATE = 2
 """SEQ_NEEDS_INCREMENTAL_STATE of TracePacket's flags."""
 
 _CATEGORY_IID = tag(3, VARINT)
@@ -158,27 +158,27 @@ def rows_without_overlap(ts: Array, dur: Array, max_depth: int) -> Array:
 
 
 @jit_in_place
-def _encode_packet(out: Bytes, i: int, ts: int, event: Bytes, size: int) -> int:
-    """Write one packet around the track event in event[:size]."""
-    body = (
-        1 + wire.varint_size(ts) + 1 + 1 + 2 + 1 + wire.varint_size(size) + size
-    )  # timestamp, sequence, flags, event
+def encode_packet(out: Bytes, i: int, ts: int, payload: int, event: Bytes, size: int) -> int:
+    """Write one packet around the event in event[:size], whose tag is `payload`."""
+    body = 1 + wire.varint_size(ts) + 1 + 1 + 2  # timestamp, sequence, flags
+    body += wire.varint_size(payload) + wire.varint_size(size) + size
     i = write_varint(out, write_varint(out, i, _PACKET), body)
     i = wire.write_number(out, i, _TIMESTAMP, ts)
     i = wire.write_number(out, i, _SEQUENCE_ID, SEQUENCE)
-    i = wire.write_number(out, i, _SEQUENCE_FLAGS, _NEEDS_STATE)
-    return wire.write_text(out, i, _TRACK_EVENT, event, 0, size)
+    i = wire.write_number(out, i, _SEQUENCE_FLAGS, NEEDS_STATE)
+    return wire.write_text(out, i, payload, event, 0, size)
 
 
 @jit_in_place
 def _encode_end(out: Bytes, i: int, ts: int, uuid: int, event: Bytes) -> int:
     size = wire.write_number(event, 0, _TYPE, _END)
     size = wire.write_number(event, size, _TRACK_UUID, uuid)
-    return _encode_packet(out, i, ts, event, size)
+    return encode_packet(out, i, ts, _TRACK_EVENT, event, size)
 
 
 @jit_in_place
-def _bits(value: float) -> int:
+def bits(value: float) -> int:
+    """Return the bits of a decimal, as `write_fixed64` takes them."""
     return np.float64(value).view(np.int64)
 
 
@@ -207,7 +207,7 @@ def _encode_value(out: Bytes, i: int, buffer: Bytes, at: int, stop: int, texts: 
                 return wire.write_number(out, i, _A_UINT if large else _A_INT, value)
         real, ok = real_number(buffer, at, stop)
         if ok and not integral:
-            return write_fixed64(out, write_varint(out, i, _A_DOUBLE), _bits(real))
+            return write_fixed64(out, write_varint(out, i, _A_DOUBLE), bits(real))
         # a number that has no type of the format: the trace processor drops such values as JSON
         return wire.write_text(out, i, _A_STRING, buffer, at, stop)
     elif c not in (91, 123):  # NaN and the like: no JSON
@@ -292,7 +292,7 @@ def _encode_columns(out: Bytes, i: int, k: int, columns: Columns, scratch: Bytes
             size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
             size = wire.write_number(scratch, size, _A_NAME_IID, columns.floats_iid[c])
             size = write_fixed64(
-                scratch, write_varint(scratch, size, _A_DOUBLE), _bits(columns.floats[c, k])
+                scratch, write_varint(scratch, size, _A_DOUBLE), bits(columns.floats[c, k])
             )
     for c in range(len(columns.texts_iid)):
         iid = columns.texts[c, k]
@@ -316,7 +316,7 @@ def _encode_counters(out: Bytes, i: int, k: int, lists: Lists, scratch: Bytes) -
         size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
         size = wire.write_number(scratch, size, _A_NAME_IID, lists.counter_iid[c])
         size = write_fixed64(
-            scratch, write_varint(scratch, size, _A_DOUBLE), _bits(lists.counter_value[c])
+            scratch, write_varint(scratch, size, _A_DOUBLE), bits(lists.counter_value[c])
         )
     return wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
 
@@ -392,7 +392,7 @@ def encode_slices(
                     kept_at, kept_length = at, length
         for f in range(lists.flow_first[k], lists.flow_first[k + 1]):
             size = write_fixed64(event, write_varint(event, size, _FLOW_ID), lists.flow[f])
-        i = _encode_packet(out, i, start, event, size)
+        i = encode_packet(out, i, start, _TRACK_EVENT, event, size)
         k += 1
     return i, k
 
@@ -417,8 +417,8 @@ def encode_samples(out: Bytes, ts: Array, value: Array, uuid: int) -> int:
     for k in range(len(ts)):
         size = wire.write_number(event, 0, _TYPE, _COUNTER)
         size = wire.write_number(event, size, _TRACK_UUID, uuid)
-        size = write_fixed64(event, write_varint(event, size, _DOUBLE_COUNTER), _bits(value[k]))
-        i = _encode_packet(out, i, ts[k], event, size)
+        size = write_fixed64(event, write_varint(event, size, _DOUBLE_COUNTER), bits(value[k]))
+        i = encode_packet(out, i, ts[k], _TRACK_EVENT, event, size)
     return i
 
 

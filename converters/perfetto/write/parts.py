@@ -18,13 +18,18 @@ from chopper_interop.arrays import arrow
 from chopper_interop.io import outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from chopper_interop.trace import Trace
 
 MANIFEST = "perfetto_manifest.json"
+WHOLE = "job.pftrace"
 _HOST_FILE = "host.pftrace"
+LARGE_BYTES = 400_000_000
+"""Size of a file that browsers open without trouble: they need up to five times as much, of 2 GB that most give."""
+_MEASURED = 100_000
+"""Nodes whose bytes are measured. Chosen: a tenth of a second, and names count little among so many."""
 _RANK_FILE = re.compile(r"rank\d+(-steps\d+-\d+)?\.pftrace")
 
 
@@ -83,6 +88,40 @@ def parts(trace: Trace, each: int = 0) -> Iterator[tuple[str, str, Trace]]:
         yield _HOST_FILE, "", replace(trace, series=series, samples=samples, **empty)
 
 
+def choose(trace: Trace, size_of: Callable[[Trace], int]) -> int | None:
+    """Choose how a trace is split so that no file is larger than `LARGE_BYTES`.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    size_of
+        Returns the bytes that a trace takes as a file.
+
+    Returns
+    -------
+    int or None
+        None for one file, 0 for a file for each rank, else training steps of a rank in each file. One
+        step, or a rank without steps, may still be larger.
+    """
+    ranks = trace.rank_rows
+    if not ranks:
+        return None
+    largest = trace.rank(max(ranks, key=lambda rank: ranks[rank].stop - ranks[rank].start))
+    ts = np.sort(largest.array("ts"))
+    middle = len(ts) // 2
+    first, last = max(middle - _MEASURED // 2, 0), min(middle + _MEASURED // 2, len(ts) - 1)
+    measured = largest.between(int(ts[first]), int(ts[last]) + 1)
+    per_node = size_of(measured) / max(measured.nodes.num_rows, 1)
+    if per_node * trace.nodes.num_rows <= LARGE_BYTES:
+        return None
+    steps = len(training_steps.steps(largest))
+    of_rank = per_node * largest.nodes.num_rows
+    if of_rank <= LARGE_BYTES or not steps:
+        return 0
+    return max(int(LARGE_BYTES * steps // of_rank), 1)
+
+
 def across_files(trace: Trace, each: int = 0) -> tuple[int, int]:
     """Count the edges from one file to another, and the nodes that last beyond the time of their file."""
     ts, rank = trace.array("ts"), trace.array("rank")
@@ -111,5 +150,5 @@ def manifest(hosts: dict[str, str]) -> str:
 
 def is_part(path: Path) -> bool:
     """True for a file that an earlier conversion wrote into such a folder."""
-    is_our_name = path.name in (MANIFEST, _HOST_FILE) or _RANK_FILE.fullmatch(path.name)
+    is_our_name = path.name in (MANIFEST, WHOLE, _HOST_FILE) or _RANK_FILE.fullmatch(path.name)
     return bool(is_our_name) and outputs.is_marked(path)

@@ -210,7 +210,7 @@ class TrackAllocator:
         if known is not None:
             return known
         track = self._new_track(("process", rank))
-        track.process.pid = self._pid(rank)
+        track.process.pid = self.pid(rank)
         track.process.process_name = self.process_name(rank)
         track.sibling_order_rank = rank  # as `root` says, and the first processes of v57
         return int(track.uuid)
@@ -245,7 +245,7 @@ class TrackAllocator:
         """How many ranks have each process id."""
         return Counter(r.pid for r in self.trace.meta.ranks)
 
-    def _pid(self, rank: int) -> int:
+    def pid(self, rank: int) -> int:
         """Return the id of the rank's process where it is known and no other rank has it too.
 
         On several nodes two ranks may have the same.
@@ -257,7 +257,7 @@ class TrackAllocator:
 
     def _thread(self, row: int, lane: dict[str, Any]) -> int:
         track = self._new_track(("lane", row, 0), parent_uuid=self.process(lane["rank"]))
-        track.thread.pid = self._pid(lane["rank"])
+        track.thread.pid = self.pid(lane["rank"])
         track.thread.tid = lane["number"]
         if lane["name"] != f"thread {lane['number']}":  # which the UI calls it by itself
             track.thread.thread_name = lane["name"]
@@ -278,13 +278,21 @@ class TrackAllocator:
         known = self._uuids.get(("gpu", rank, device))
         if known is not None:
             return known
-        name = f"GPU {device}" if device >= 0 else "GPU"
-        model = self._model(rank, device)
-        label = f"{name} ({model})" if model else name
+        label = self.gpu_name(rank, device)
         track = self._new_track(("gpu", rank, device), parent_uuid=self._owner(rank), name=label)
         track.sibling_order_rank = device
         track.child_ordering = _EXPLICIT
         return int(track.uuid)
+
+    def gpu_name(self, rank: int, device: int) -> str:
+        """Return the number of a GPU, with its model if known."""
+        name = f"GPU {device}" if device >= 0 else "GPU"
+        model = self._model(rank, device)
+        return f"{name} ({model})" if model else name
+
+    def lane_label(self, row: int) -> str:
+        """Return the name of a lane as it is drawn."""
+        return self._lane_labels[row]
 
     def _model(self, rank: int, device: int) -> str:
         """Return the model of a GPU: that of its number, or that of all GPUs of the host."""

@@ -10,8 +10,10 @@ order; an arrow is a flow id that two slices share, and needs a fresh one.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,18 +27,20 @@ from chopper_interop.converters.perfetto.chopper_metadata import (
     metadata_packet,
 )
 from chopper_interop.converters.perfetto.opening import Opening, opening_packet
-from chopper_interop.converters.perfetto.write import critical_path, parts
+from chopper_interop.converters.perfetto.write import critical_path, gpu_packets, parts
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write import slice_data as slice_columns
 from chopper_interop.converters.perfetto.write.counter_lanes import (
     dispatch_lanes,
+    end_of_picture,
     rate_lanes,
     sampled_lanes,
 )
 from chopper_interop.converters.perfetto.write.derived_tracks import derived_tracks, mark_lanes
+from chopper_interop.converters.perfetto.write.gpu_packets import GpuPackets
 from chopper_interop.converters.perfetto.write.slice_data import Flows, has_arrow
 from chopper_interop.converters.perfetto.write.tracks import CRITICAL_PATH, FINDINGS, TrackAllocator
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PERFETTO_CATEGORY
@@ -45,7 +49,6 @@ from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.perfetto.write.counter_lanes import Samples
@@ -81,7 +84,20 @@ BEYOND_FILE = Fault.info(
     "events-beyond-file",
     "Events that last longer than the training steps of a file are in the file in which they begin.",
 )
+LARGE_FILE = Fault.info(
+    "file-large-for-browser",
+    "Files may be too large for a browser; -O split=auto writes a folder of smaller ones.",
+)
 
+_SPLITS = {
+    "no": "no",
+    "false": "no",
+    "0": "no",
+    "yes": "yes",
+    "true": "yes",
+    "1": "yes",
+    "auto": "auto",
+}
 _CHUNK = 8 << 20
 """Bytes written at once. Chosen: few calls for a trace of GB, little memory."""
 _SCRATCH = 6 << 20
@@ -93,6 +109,8 @@ _MAX_DEPTH = 500
 _FIRST_DATE_NS = 946_684_800 * 10**9
 """2000-01-01 UTC: what is called real time before it counts from an origin that was not recorded."""
 _TASK = "writing Perfetto"
+_ID_BITS = 31
+"""Bits of a file's numbers of GPU work below those that differ between files: more than nodes can be."""
 _MARGIN = 20
 """Share of the time of the work that is drawn before and after it: one twentieth."""
 
@@ -104,8 +122,9 @@ def write(  # noqa: PLR0913 # options of the format
     args: bool = True,
     derived: bool = True,
     all_samples: bool = False,
-    split: bool = False,
+    split: str = "no",
     split_steps: int = 0,
+    gpu_packets: bool = False,
 ) -> IssueLog:
     """Write a trace for Perfetto's UI and trace processor.
 
@@ -124,12 +143,16 @@ def write(  # noqa: PLR0913 # options of the format
     all_samples
         Draw telemetry and the profiler's marks from long before and after the work too.
     split
-        Write a folder with a file for each rank, for jobs that are too large for a browser, and a
-        manifest by which Perfetto merges those that are put in one archive.
+        ``yes`` writes a folder with a file for each rank, for jobs that are too large for a browser,
+        and a manifest by which Perfetto merges those that are put in one archive; ``auto`` a folder with
+        one file, or one for each rank, or for some training steps of each, so that none is too large.
     split_steps
-        As split, with a file for each rank and so many training steps, 0 for all of them. Each event
+        As split=yes, with a file for each rank and so many training steps, 0 for all of them. Each event
         is in the file in which it begins; what lies before the first step, or behind the last, in that
         of these.
+    gpu_packets
+        Write GPU work and counters of GPUs as Perfetto's typed GPU packets too, for tools that
+        read the tables ``gpu_slice`` and ``gpu_counter_track``.
 
     Returns
     -------
@@ -139,30 +162,49 @@ def write(  # noqa: PLR0913 # options of the format
     """
     issues = IssueLog("Perfetto")
     progress.start(_TASK, trace.nodes.num_rows, "events")
-    options: dict[str, Any] = {"args": args, "derived": derived, "all_samples": all_samples}
+    options: dict[str, Any] = {
+        "args": args, "derived": derived, "all_samples": all_samples, "gpu_packets": gpu_packets,
+    }  # fmt: skip
     if split_steps < 0:
         raise UsageError(f"split_steps is {split_steps}: it is a number of training steps")
-    if not (split or split_steps):
+    way = _SPLITS.get(split.lower())
+    if way is None:
+        raise OptionError(f"split={split}: say yes, no or auto")
+    if way == "no" and not split_steps:
         _write_file(trace, path, issues, options)
         return issues
+    chosen: int | None = split_steps
+    if way == "auto" and not split_steps:
+        chosen = parts.choose(trace, lambda part: _size(part, options))
+    whole = [(parts.WHOLE, "", trace)]
     hosts = {}
     with outputs.folder(path, owns=parts.is_part) as folder:
-        for name, host, part in parts.parts(trace, split_steps):
-            options["part"] = name if split_steps else ""
+        for name, host, part in whole if chosen is None else parts.parts(trace, chosen):
+            options["part"] = name if chosen else ""
             _write_file(part, folder / name, issues, options)
             hosts[name] = host
         with outputs.file(folder / parts.MANIFEST) as stream:
             stream.write(parts.manifest(hosts).encode())
-    apart, beyond = parts.across_files(trace, split_steps)
-    issues.add(BETWEEN_FILES, apart)
-    issues.add(BEYOND_FILE, beyond)
+    if chosen is not None:
+        apart, beyond = parts.across_files(trace, chosen)
+        issues.add(BETWEEN_FILES, apart)
+        issues.add(BEYOND_FILE, beyond)
     return issues
+
+
+def _size(trace: Trace, options: dict[str, Any]) -> int:
+    """Return the bytes of a file of a trace, which is not kept."""
+    with Path(os.devnull).open("wb") as stream:
+        writer = PerfettoWriter(trace, stream, **options)
+        writer.write()
+    return writer.size
 
 
 def _write_file(trace: Trace, path: Path, issues: IssueLog, options: dict[str, Any]) -> None:
     with outputs.file(path) as stream:
         writer = PerfettoWriter(trace, stream, **options)
         writer.write()
+        issues.add(LARGE_FILE, writer.size > parts.LARGE_BYTES)
     issues.add(OUTSIDE_WINDOW, writer.samples_outside)
     issues.add(MARKS_OUTSIDE, trace.nodes.num_rows - np.count_nonzero(writer.is_drawn))
     dependency = trace.array("kind", "edges") == EdgeKind.DEPENDENCY
@@ -184,11 +226,13 @@ class PerfettoWriter:
         True if tracks are added that stand for no event of the input.
     all_samples
         True if nothing is left out for its time.
+    gpu_packets
+        True if typed GPU packets are added.
     part
         Name of the file if a trace has several of one rank.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # options of the format
         self,
         trace: Trace,
         stream: IO[bytes],
@@ -196,16 +240,24 @@ class PerfettoWriter:
         args: bool,
         derived: bool,
         all_samples: bool,
+        gpu_packets: bool = False,
         part: str = "",
     ) -> None:
         self.trace = trace
         self.stream = stream
+        self.size = 0
+        """Bytes so far, before they are compressed."""
         self.derived = derived
         self.tracks = TrackAllocator(trace, _first_uuid(trace, part))
         self.columns = slice_columns.NodeColumns(trace, with_args=args)
         with_path = derived and trace.has(critical_path.START)
         self.paths = list(critical_path.critical_paths(trace)) if with_path else []
         self.flows = Flows(trace, self.tracks.first_uuid, [path.nodes for path in self.paths])
+        self.gpus = (
+            GpuPackets(trace, self.tracks, self.tracks.first_uuid << _ID_BITS)
+            if gpu_packets
+            else None
+        )
         self.window = None if all_samples else window_of_work(trace)
         self.is_drawn = drawn_nodes(trace, self.window)
         self.samples_outside = 0
@@ -225,6 +277,8 @@ class PerfettoWriter:
                 self._write_named(self.tracks.marks(rank, name, row), slices)
             for rank, device, name, slices in derived_tracks(self.trace):
                 self._write_named(self.tracks.derived(rank, device, name), slices)
+        if self.gpus:
+            self._write_gpu_packets(self.gpus)
         self._write_counter_lanes()
         drawn = DrawnTracks(
             self.tracks.drawn_lanes(),
@@ -338,9 +392,9 @@ class PerfettoWriter:
             self._write_new_texts("debug_annotation_names", keys, arguments.buffer, known[0])
             values = "debug_annotation_string_values"
             self._write_new_texts(values, texts, arguments.buffer, known[1])
-            self.stream.write(self.out[:size].data)
+            self._emit(self.out[:size].data)
             done = reached
-        self.stream.write(self.out[: encode.close_slices(self.out, ends, depth, uuids)].data)
+        self._emit(self.out[: encode.close_slices(self.out, ends, depth, uuids)].data)
 
     def _enlarge(self, room: int) -> None:
         """Make room for a slice with very long arguments."""
@@ -411,6 +465,26 @@ class PerfettoWriter:
         for samples in (*dispatch_lanes(self.trace), *rates):
             self._write_samples(samples)
 
+    def _write_gpu_packets(self, gpus: GpuPackets) -> None:
+        self._write_messages(gpus.descriptions())
+        stages, done = gpus.stages(), 0
+        while done < len(stages.ts):
+            size, done = gpu_packets.encode_stages(self.out, done, stages)
+            self._emit(self.out[:size].data)
+
+    def _write_gpu_counter(self, gpus: GpuPackets, samples: Samples) -> None:
+        described = gpus.counter(samples, end_of_picture(self.trace))
+        if described is None:
+            return
+        packet, ts, value = described
+        self._write_messages([packet])
+        step = len(self.out) // gpu_packets.PACKET_MAX
+        for at in range(0, len(ts), step):
+            chunk = slice(at, at + step)
+            numbers = gpus.counter_number(samples.lane)
+            size = gpu_packets.encode_values(self.out, ts[chunk], value[chunk], *numbers)
+            self._emit(self.out[:size].data)
+
     def _write_samples(self, samples: Samples) -> None:
         uuid = self.tracks.counter(samples.lane)
         self.ended_lanes[uuid] += samples.ends
@@ -419,7 +493,9 @@ class PerfettoWriter:
         step = len(self.out) // encode.SAMPLE_MAX
         for at in range(0, len(ts), step):
             size = encode.encode_samples(self.out, ts[at : at + step], value[at : at + step], uuid)
-            self.stream.write(self.out[:size].data)
+            self._emit(self.out[:size].data)
+        if self.gpus:
+            self._write_gpu_counter(self.gpus, samples)
 
     def _write_descriptors(self) -> None:
         """Describe the tracks that were allocated since the last call."""
@@ -453,9 +529,13 @@ class PerfettoWriter:
             ],
         )
 
+    def _emit(self, data: memoryview | bytes) -> None:
+        self.size += len(data)
+        self.stream.write(data)
+
     def _write_messages(self, packets: Any) -> None:
         for packet in packets:
-            self.stream.write(proto.Trace(packet=[packet]).SerializeToString())
+            self._emit(proto.Trace(packet=[packet]).SerializeToString())
 
 
 def _first_uuid(trace: Trace, part: str) -> int:

@@ -10,6 +10,7 @@ from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.perfetto.write import parts
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Device, Meta, Rank
@@ -270,6 +271,50 @@ def test_a_file_for_some_steps_of_each_rank(tmp_path: Path) -> None:
     assert len(set.union(*uuids)) == sum(map(len, uuids))
     ci.write(builder.finish(), folder, to_format="perfetto", split=True)  # replaces all of them
     assert sorted(p.name for p in folder.glob("*.pftrace")) == ["rank0.pftrace", "rank1.pftrace"]
+
+
+@pytest.mark.parametrize(
+    ("share", "files"),
+    [
+        (1.1, ["job"]),
+        (0.6, ["rank0", "rank1"]),
+        (0.3, ["rank0-steps0-1", "rank0-steps2-3", "rank1-steps0-1", "rank1-steps2-3"]),
+    ],
+)
+def test_a_split_by_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, files: list[str]
+) -> None:
+    trace = two_ranks_with_steps()
+    ci.write(trace, tmp_path / "job.pftrace")
+    size = (tmp_path / "job.pftrace").stat().st_size
+    monkeypatch.setattr(parts, "LARGE_BYTES", int(size * share))
+    issues = ci.write(trace, tmp_path / "again.pftrace")
+    assert ("file-large-for-browser" in {issue.code for issue in issues}) == (share < 1)
+    folder = tmp_path / "parts"
+    ci.write(trace, folder, to_format="perfetto", split="auto")
+    assert sorted(path.stem for path in folder.glob("*.pftrace")) == files
+    sizes = [path.stat().st_size for path in folder.glob("*.pftrace")]
+    assert max(sizes) <= size * share * 1.1  # names that each file has
+    manifest = json.loads((folder / "perfetto_manifest.json").read_text())["perfetto_manifest"]
+    assert len(manifest["files"]) == len(files)
+
+
+def two_ranks_with_steps() -> ci.Trace:
+    builder = TraceBuilder(Meta(ranks=(Rank(0, pid=5), Rank(1, pid=9))))
+    for rank in (0, 1):
+        stream = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
+        for step in range(4):
+            ts = EPOCH + 1_000_000 * step + 100 * np.arange(5000)
+            builder.nodes(
+                kind=int(Kind.KERNEL), name="k", rank=rank, lane=stream, ts=ts, dur=ts * 0 + 90,
+                iteration=np.full(len(ts), step),
+            )  # fmt: skip
+    return builder.finish()
+
+
+def test_an_unknown_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="yes, no or auto"):
+        ci.write(two_ranks_with_steps(), tmp_path / "x", to_format="perfetto", split="mabye")
 
 
 def test_a_negative_number_of_steps_is_refused(tmp_path: Path) -> None:

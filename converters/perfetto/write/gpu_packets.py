@@ -1,0 +1,249 @@
+"""GPU work and telemetry as Perfetto's typed GPU packets, next to the slices that stand for them.
+
+Tools made for GPU traces read these: tables ``gpu_slice``, ``gpu_track`` and ``gpu_counter_track``, and the
+UI's group of hardware queues. Field numbers are those of ``gpu_render_stage_event.proto``,
+``gpu_counter_event.proto`` and ``gpu_interned_data.proto`` (Perfetto v58).
+
+Trace processors before v55 know neither names of single events nor the direction of counters. So a
+kernel's name is that of its stage, which all of them show, and a value stands at the time of the next sample:
+without a direction a value counts for the time before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.converters.perfetto.write import events_encode as encode
+from chopper_interop.io import wire
+from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chopper_interop.arrays.types import Array, Bytes
+    from chopper_interop.converters.perfetto.write.counter_lanes import CounterLane, Samples
+    from chopper_interop.converters.perfetto.write.tracks import TrackAllocator
+    from chopper_interop.trace import Trace
+
+_COUNTER_EVENT, _STAGE_EVENT = tag(52, LENGTH), tag(53, LENGTH)
+_EVENT_ID, _DURATION, _CONTEXT, _GPU = (tag(n, VARINT) for n in (1, 2, 5, 11))
+_QUEUE, _STAGE = tag(13, VARINT), tag(14, VARINT)
+_COUNTER, _COUNTER_GPU = tag(2, LENGTH), tag(3, VARINT)
+_COUNTER_ID, _VALUE = tag(1, VARINT), tag(3, FIXED64)
+_VALUE_SIZE = 9
+"""Bytes of a decimal with its tag."""
+PACKET_MAX = 128
+"""Bytes of one packet, at most: tags, lengths and eight 64-bit varints."""
+_COMPUTE = proto.InternedGpuRenderStageSpecification.COMPUTE
+_OTHER = proto.InternedGpuRenderStageSpecification.OTHER
+_APIS = {"hip": proto.InternedGraphicsContext.HIP, "cuda": proto.InternedGraphicsContext.CUDA}
+"""Beginnings of the names of calls, and the programming interface that they belong to."""
+_AMD = ("roc", "rpd")
+"""Beginnings of the names of formats of ROCm's profilers."""
+_UNITS = {
+    "MHz": "MEGAHERTZ", "W": "WATT", "mW": "MILLIWATT", "J": "JOULE", "%": "PERCENT", "°C": "CELSIUS",
+    "V": "VOLT", "A": "AMPERE", "B": "BYTE", "MB": "MEGABYTE", "GB": "GIGABYTE", "ns": "NANOSECOND",
+}  # fmt: skip
+
+
+class Stages(NamedTuple):
+    """Work of GPUs, one value of each a node: times (ns), and numbers of what they belong to."""
+
+    ts: Array
+    dur: Array
+    event: Array
+    queue: Array
+    stage: Array
+    gpu: Array
+    context: Array
+
+
+class GpuPackets:
+    """Typed GPU packets of a trace.
+
+    Parameters
+    ----------
+    trace
+        The trace that is drawn.
+    tracks
+        Its tracks, by whose names and process ids GPUs, queues and processes go.
+    first_id
+        Number before that of the first event; it differs between files that can be merged.
+    """
+
+    def __init__(self, trace: Trace, tracks: TrackAllocator, first_id: int) -> None:
+        self.trace, self.tracks, self.first_id = trace, tracks, first_id
+        self.work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+        self._lane = trace.array("lane")[self.work].astype(np.int64)
+        self._host = {rank.rank: rank.host for rank in trace.meta.ranks}
+        lanes = [tracks.lanes[row] for row in np.unique(self._lane).tolist()]
+        sampled = trace.series.select(["rank", "device"]).to_pylist()
+        places = {self._place(one["rank"], one["device"]): one for one in reversed(sampled)}
+        places |= {self._place(one["rank"], one["device"]): one for one in reversed(lanes)}
+        known = sorted(place for place in places if place[1] >= 0 or place[2] >= 0)
+        several = len({host for host, _, _ in known}) > 1
+        self._labels = [
+            tracks.gpu_name(places[p]["rank"], places[p]["device"]) + f" on {p[0]}" * several
+            for p in known
+        ]
+        self._number = {place: number for number, place in enumerate(known)}
+        self._counters: dict[CounterLane, int] = {}
+
+    def _place(self, rank: int, device: int) -> tuple[str, int, int]:
+        """Host and number of a GPU; its rank too where the source has no number."""
+        return self._host.get(rank, ""), device, rank if device < 0 else -1
+
+    def number(self, rank: int, device: int) -> int:
+        """Number of a GPU in the file, by order of hosts and devices; -1 if none is known."""
+        return self._number.get(self._place(rank, device), -1)
+
+    def descriptions(self) -> Iterator[proto.TracePacket]:
+        """Yield the packets that say what numbers stand for."""
+        packet = _packet()
+        for label in self._labels:
+            packet.gpu_info.gpus.add(name=label)
+        yield packet
+        api = _api(self.trace)
+        packet = _packet()
+        for position, rank in enumerate(self.trace.rank_rows):
+            packet.interned_data.graphics_contexts.add(
+                iid=position + 1, pid=self.tracks.pid(rank), api=api
+            )
+        names, is_name = self.trace.names(), self.trace.array("name")[self.work]
+        kernels = self.trace.array("kind")[self.work]
+        computes = set(is_name[is_any(kernels, (Kind.KERNEL, Kind.COMM))].tolist())
+        for code in np.unique(is_name).tolist():
+            packet.interned_data.gpu_specifications.add(
+                iid=code + 1, name=names[code], category=_COMPUTE if code in computes else _OTHER
+            )
+        for lane in np.unique(self._lane).tolist():
+            packet.interned_data.gpu_specifications.add(
+                iid=len(names) + 1 + lane, name=self.tracks.lane_label(lane), category=_COMPUTE
+            )
+        yield packet
+
+    def stages(self) -> Stages:
+        """Columns of all GPU work, in order of nodes."""
+        trace, rows = self.trace, self.work
+        gpu = np.full(len(self.tracks.lanes), -1, np.int64)
+        for row in np.unique(self._lane).tolist():
+            lane = self.tracks.lanes[row]
+            gpu[row] = self.number(lane["rank"], lane["device"])
+        ranks = np.array(list(trace.rank_rows), np.int64)
+        return Stages(
+            ts=trace.array("ts")[rows] + trace.meta.origin_ns,
+            dur=trace.array("dur")[rows],
+            event=rows + 1 + self.first_id,
+            queue=self._lane + len(trace.names()) + 1,
+            stage=trace.array("name")[rows].astype(np.int64) + 1,
+            gpu=gpu[self._lane],
+            context=np.searchsorted(ranks, trace.array("rank")[rows]) + 1,
+        )
+
+    def counter(
+        self, samples: Samples, until: int
+    ) -> tuple[proto.TracePacket, Array, Array] | None:
+        """Packet that describes a lane of a GPU, and its values at the ends of their times.
+
+        Parameters
+        ----------
+        samples
+            Samples of a lane.
+        until
+            End of the picture, until which the last value counts unless its lane ends before.
+
+        Returns
+        -------
+        tuple or None
+            The packet with the first time and no value that counts; times (ns) and values that
+            count from the time before. None if the lane is of no GPU.
+        """
+        lane, ts, value = samples.lane, samples.ts, samples.value
+        gpu = self.number(lane.rank, lane.device) if lane.device >= 0 else -1
+        if gpu < 0 or not len(ts):
+            return None
+        number = self._counters.setdefault(lane, len(self._counters) + 1)
+        ends = ts[1:] if samples.ends else np.append(ts[1:], max(until, int(ts[-1]) + 1))
+        packet = _packet(timestamp=int(ts[0]) + self.trace.meta.origin_ns)
+        event = packet.gpu_counter_event
+        event.gpu_id = gpu
+        # trace processors before v55 put counters of one name together, whatever their GPU
+        place = f"{self._labels[gpu]}, {lane.source}"
+        spec = event.counter_descriptor.specs.add(
+            counter_id=number, name=f"{lane.label} ({place})", description=place
+        )
+        unit = _UNITS.get(lane.unit)
+        if unit:
+            spec.numerator_units.append(proto.GpuCounterDescriptor.MeasureUnit.Value(unit))
+        event.counters.add(counter_id=number, double_value=float(value[0]))
+        return packet, ends + self.trace.meta.origin_ns, value[: len(ends)]
+
+    def counter_number(self, lane: CounterLane) -> tuple[int, int]:
+        """Number of a described counter, and that of its GPU."""
+        return self._counters[lane], self.number(lane.rank, lane.device)
+
+
+def _packet(timestamp: int = 0) -> proto.TracePacket:
+    packet = proto.TracePacket(trusted_packet_sequence_id=encode.SEQUENCE)
+    packet.sequence_flags = encode.NEEDS_STATE
+    if timestamp:
+        packet.timestamp = timestamp
+    return packet
+
+
+def _api(trace: Trace) -> int:
+    """Return the programming interface of the job's GPUs: by the names of calls, else by the profiler."""
+    for begin, api in _APIS.items():
+        if any(name.startswith(begin) for name in trace.names()):
+            return int(api)
+    of_amd = any(source.format.startswith(_AMD) for source in trace.meta.sources)
+    return int(_APIS["hip"] if of_amd else proto.InternedGraphicsContext.UNDEFINED)
+
+
+@jit
+def encode_stages(out: Bytes, first: int, stages: Stages) -> tuple[int, int]:
+    """Write a packet for each piece of work from the first on, while there is room.
+
+    Compiled, as a trace has millions of them.
+
+    Returns
+    -------
+    bytes, next
+        Number of bytes written, and the first that was not.
+    """
+    event = np.empty(PACKET_MAX, np.uint8)
+    i, k, n = 0, first, len(stages.ts)
+    while k < n and i + PACKET_MAX <= len(out):
+        size = wire.write_number(event, 0, _EVENT_ID, stages.event[k])
+        size = wire.write_number(event, size, _DURATION, stages.dur[k])
+        size = wire.write_number(event, size, _CONTEXT, stages.context[k])
+        if stages.gpu[k] >= 0:
+            size = wire.write_number(event, size, _GPU, stages.gpu[k])
+        size = wire.write_number(event, size, _QUEUE, stages.queue[k])
+        size = wire.write_number(event, size, _STAGE, stages.stage[k])
+        i = encode.encode_packet(out, i, stages.ts[k], _STAGE_EVENT, event, size)
+        k += 1
+    return i, k
+
+
+@jit
+def encode_values(out: Bytes, ts: Array, value: Array, counter: int, gpu: int) -> int:
+    """Write a packet for each value of a counter; `PACKET_MAX` bytes each are enough."""
+    event = np.empty(PACKET_MAX, np.uint8)
+    i = 0
+    for k in range(len(ts)):
+        inner = 1 + wire.varint_size(counter) + _VALUE_SIZE
+        size = wire.write_varint(event, wire.write_varint(event, 0, _COUNTER), inner)
+        size = wire.write_number(event, size, _COUNTER_ID, counter)
+        size = wire.write_fixed64(
+            event, wire.write_varint(event, size, _VALUE), encode.bits(value[k])
+        )
+        size = wire.write_number(event, size, _COUNTER_GPU, gpu)
+        i = encode.encode_packet(out, i, ts[k], _COUNTER_EVENT, event, size)
+    return i

@@ -1,0 +1,121 @@
+"""Typed GPU packets: what tables of the trace processor hold, against the trace."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+from read_once import read_once
+from trace_processor import TraceProcessor
+
+import chopper_interop as ci
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.meta import BOOTTIME, Meta, Rank, Source
+
+EPOCH = 5_000_000_000
+COUNTERS = (
+    "select t.name, c.ts, c.value from counter c join gpu_counter_track t on c.track_id = t.id"
+)
+
+
+def written(trace: ci.Trace, path: Path) -> TraceProcessor:
+    ci.write(trace, path, gpu_packets=True)
+    perfetto = TraceProcessor(path)
+    assert perfetto.losses() == {}
+    return perfetto
+
+
+def packets(path: Path, field: str) -> list:
+    trace = proto.Trace.FromString(path.read_bytes())
+    return [getattr(p, field) for p in trace.packet if p.HasField(field)]
+
+
+def two_hosts() -> ci.Trace:
+    """Two ranks with the same device number on two hosts, each with a copy over its kernels, and telemetry."""
+    ranks = (Rank(0, host="a", pid=7), Rank(1, host="b", pid=8))
+    source = Source("x.json", "rocprofv3-json")
+    builder = TraceBuilder(Meta(clock=BOOTTIME, ranks=ranks, sources=(source,)))
+    for rank in (0, 1):
+        kernel = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 4)
+        copy = builder.lane(rank, LaneKind.COPY, 1, "copies", 4)
+        ts = EPOCH + 1000 * np.arange(5)
+        builder.nodes(
+            kind=int(Kind.KERNEL), name="k", rank=rank, lane=kernel, ts=ts, dur=ts * 0 + 800
+        )
+        builder.nodes(
+            kind=int(Kind.MEMCPY), name="c", rank=rank, lane=copy, ts=ts, dur=ts * 0 + 2500
+        )
+        row = builder.series(rank, "power", "W", "tool", device=4)
+        builder.samples(row, EPOCH + 900 * np.arange(6), 10.0 * rank + np.arange(1.0, 7.0))
+    return builder.finish()
+
+
+def test_work_is_in_the_table_of_gpu_slices(demo: Path, tmp_path: Path) -> None:
+    trace = read_once(demo / "kineto")
+    perfetto = written(trace, tmp_path / "job.pftrace")
+    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    names = trace.names()
+    expected = Counter(
+        (int(ts) + trace.meta.origin_ns, int(dur), names[name])
+        for ts, dur, name in zip(
+            *(trace.array(c)[work] for c in ("ts", "dur", "name")), strict=True
+        )
+    )
+    assert Counter(perfetto.query("select ts, dur, name from gpu_slice")) == expected
+    pids = "select distinct p.pid from gpu_slice s join process p using (upid)"
+    assert {pid for (pid,) in perfetto.query(pids)} == {r.pid for r in trace.meta.ranks}
+    assert trace.launch[work].max() >= 0
+
+
+def test_one_gpu_has_one_number(tmp_path: Path) -> None:
+    trace, path = two_hosts(), tmp_path / "job.pftrace"
+    perfetto = written(trace, path)
+    events = packets(path, "gpu_render_stage_event")
+    assert len({e.event_id for e in events}) == len(events) == 20
+    assert Counter((e.gpu_id, e.context) for e in events) == {(0, 1): 10, (1, 2): 10}
+    (info,) = packets(path, "gpu_info")
+    assert [gpu.name for gpu in info.gpus] == ["GPU 4 on a", "GPU 4 on b"]
+    interned = packets(path, "interned_data")
+    contexts = [context for data in interned for context in data.graphics_contexts]
+    assert [(c.pid, proto.InternedGraphicsContext.Api.Name(c.api)) for c in contexts] == [
+        (7, "HIP"), (8, "HIP"),
+    ]  # fmt: skip
+    # copies that overlap, on rows of their own
+    assert perfetto.query("select count(*), sum(dur) from gpu_slice where name = 'c'") == [
+        (10, 25_000)
+    ]
+
+
+def test_a_value_counts_from_its_sample_on(tmp_path: Path) -> None:
+    perfetto = written(two_hosts(), tmp_path / "job.pftrace")
+    shown: dict[str, dict[int, float]] = {}
+    for name, ts, value in perfetto.query(COUNTERS):
+        shown.setdefault(name, {})[ts - EPOCH] = value
+    assert len(shown) == 2
+    for rank, values in enumerate(shown.values()):
+        # six samples, and then 0 where the work ends, at 6.5 µs
+        held = dict(zip(range(0, 5400, 900), 10.0 * rank + np.arange(1.0, 7.0), strict=True))
+        assert {ts: values[ts] for ts in held} == held
+        assert values[max(values)] == 0
+        assert max(values) <= 6500
+
+
+def test_what_is_read_again_is_the_same(tmp_path: Path) -> None:
+    trace = two_hosts()
+    again = []
+    for name, typed in (("plain", False), ("typed", True)):
+        ci.write(trace, tmp_path / f"{name}.pftrace", gpu_packets=typed)
+        again.append(ci.read(tmp_path / f"{name}.pftrace"))
+    assert again[0].nodes.equals(again[1].nodes)
+    assert again[0].samples.equals(again[1].samples)
+    plain, typed_issues = ({issue.code for issue in one.meta.issues} for one in again)
+    assert typed_issues - plain == {"perfetto-other-data"}  # the typed packets, which are counted
+
+
+def test_without_the_option_there_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "job.pftrace"
+    ci.write(two_hosts(), path)
+    for field in ("gpu_render_stage_event", "gpu_counter_event", "gpu_info"):
+        assert packets(path, field) == []
