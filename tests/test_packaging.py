@@ -1,8 +1,10 @@
 """Installed files are those of the checkout, under one name."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from importlib.metadata import distributions, entry_points
 from importlib.resources import files
 from pathlib import Path
@@ -89,3 +91,22 @@ def test_the_first_conversion_of_an_installed_wheel_compiles_nothing(tmp_path: P
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     subprocess.run([*command, *outputs], env=environment, check=True)
     assert not list((tmp_path / "cache").rglob("*.nbc"))
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_what_its_tests_need(tmp_path: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    names = [name for name in listed.stdout.decode().split("\0") if name]
+    for name in names:
+        target = tmp_path / "copy" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target, follow_symlinks=False)
+    build = "from setuptools import build_meta; build_meta.build_sdist('dist')"
+    subprocess.run([sys.executable, "-c", build], cwd=tmp_path / "copy", check=True)
+    (archive,) = (tmp_path / "copy" / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        held = {name.split("/", 1)[1] for name in tar.getnames() if "/" in name}
+    needed = {n for n in names if n.startswith(("tests/", "docs/")) or n.endswith((".md", ".py"))}
+    assert needed - held == set()

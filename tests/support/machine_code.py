@@ -54,7 +54,9 @@ def commands(folder: Path) -> None:
             convert(["-q", str(job), "-o", f"{out}/{mode}/", "-O", f"mode={mode}"])
         cli.check_main(["-q", str(out / "full" / job.name)])
         for name in ("job.pftrace", "full", "job.parquet", "json"):
-            convert(["-q", str(out / name), "-o", str(out / "again.pftrace")])
+            convert(
+                ["-q", str(out / name), "-o", str(out / "again.pftrace"), "-O", "gpu_packets=yes"]
+            )
         table = str(out / "job.parquet")
         cli.analyze_main(["-q", str(job), "--json"])
         cli.analyze_main(["-q", table, "--json", "--steps", "each", "--by", "rank"])
