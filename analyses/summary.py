@@ -139,6 +139,7 @@ def _late(job: Job) -> dict[str, Any]:
         "late_cause": known["cause"] if rank is not None else None,
         "late_saves_ns": None if gain is None else gain // job.steps,
         "late_link": known["slow_link"],
+        "late_link_saves_ns": (known["link_gain_ns"] or 0) // job.steps,
     }
 
 
@@ -237,13 +238,11 @@ def _late_text(figures: dict[str, Any]) -> str:
     rank, link = figures["late_rank"], figures["late_link"]
     causes = {"gpu": "its GPU", "host": "its host", "delays": "for an unknown reason"}
     parts = []
-    if (
-        rank is not None
-        and (figures["late_saves_ns"] or 0) >= finding.MIN_SHARE * figures["step_ns"]
-    ):
+    threshold_ns = finding.MIN_SHARE * figures["step_ns"]
+    if rank is not None and (figures["late_saves_ns"] or 0) >= threshold_ns:
         cause = causes.get(figures["late_cause"], "its link")
         parts.append(f"rank {rank}, {cause}: {_ms(figures['late_saves_ns'])} a step")
-    if link is not None:
+    if link is not None and figures["late_link_saves_ns"] >= threshold_ns:
         parts.append(f"the link between ranks {link}")
     return "; ".join(parts) or "no rank and no link"
 

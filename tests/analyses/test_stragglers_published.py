@@ -97,3 +97,19 @@ def test_ranks_keep_their_clocks(job: ci.Trace) -> None:
     """Ends of collectives scatter by as much as the clocks seem to differ."""
     assert not any(fit.applied for fit in job.meta.clocks)
     assert not {"ranks-aligned", "collectives-contradicted"} & {i.code for i in job.meta.issues}
+
+
+def test_findings_name_what_the_authors_made_slow(job: ci.Trace, name: str) -> None:
+    """AR has one slow worker, ST a longer last stage; its slightly slower link is not worth a word."""
+    summary = ci.analyze(job, "summary")
+    (first, *others) = summary.summary["findings"]
+    assert (first["code"], first["ranks"]) == {
+        "AR": ("late-rank-gpu", "0"), "ST": ("straggling-stage", "6-7"),
+    }[name]  # fmt: skip
+    factor = published("result", name)["blocking_slowdown"]
+    assert first["share"] == pytest.approx(1 - 1 / factor, abs=0.03)
+    late = [row["text"] for row in summary.rows.to_pylist() if row["topic"] == "late"]
+    links = [f for f in others if f["code"] == "late-rank-link"]
+    assert ("link between" in late[0]) == bool(links)
+    # their sizes are not recorded, and no other link is as long
+    assert all(f["certainty"] == "likely" and "unknown size" in f["finding"] for f in links)

@@ -9,7 +9,7 @@ from chopper_interop import plots, registry
 from chopper_interop.report import tables
 
 pytest.importorskip("altair", reason="the extra report is not installed")
-DOCS = (Path(plots.__file__).parent / "README.md").read_text()
+DOCS = (Path(__file__).parents[2] / "chopper_interop/plots/README.md").read_text()
 
 
 @pytest.mark.parametrize("plot", plots.PLOTS, ids=lambda plot: plot.name)

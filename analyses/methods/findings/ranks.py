@@ -93,6 +93,11 @@ def _link(job: Job, compared: Result) -> Iterator[Finding]:
     members = [int(rank) for rank in link.split(",")]
     place = _waits_for(job, members)
     longer = compared.summary["link_slowdown_factor"] - 1
+    trace = job.trace
+    has_sizes = bool(trace.known("bytes")[trace.array("kind") == Kind.COMM].any())
+    others = (
+        "others of their kind and size" if has_sizes else "others of their kind, of unknown size"
+    )
     yield Finding(
         "late-rank-link",
         gain // job.steps,
@@ -100,9 +105,8 @@ def _link(job: Job, compared: Result) -> Iterator[Finding]:
         "transfers",
         place.at_ns,
         place.until_ns,
-        MODELLED,
-        f"Transfers between ranks {ranks_text(members)} take {longer:.1%} longer than others of "
-        "their kind and size.",
+        MODELLED if has_sizes else LIKELY,
+        f"Transfers between ranks {ranks_text(members)} take {longer:.1%} longer than {others}.",
         "chopper-analyze RUN/ stragglers --by link",
     )
 
@@ -128,8 +132,8 @@ def _stage(job: Job, rows: list[dict[str, Any]], stage: int) -> Finding:
         place.at_ns,
         place.until_ns,
         MODELLED,
-        f"Stage {stage} of {len(gain)} of the pipeline takes longer than the others, which wait for "
-        "it.",
+        f"Stage {stage} of the pipeline's stages 0-{len(gain) - 1} takes longer than the others, "
+        "which wait for it.",
         "chopper-analyze RUN/ stragglers --by stage",
     )
 
