@@ -140,6 +140,10 @@ class IssueLog:
     def __iter__(self) -> Iterator[Issue]:
         return iter(self._issues.values())
 
+    def total(self) -> int:
+        """Occurrences of all faults."""
+        return sum(issue.count for issue in self)
+
     def events(self) -> int:
         """Input events that did not become nodes."""
         return sum(issue.count for issue in self if issue.events)

@@ -133,7 +133,13 @@ def intern_text(buffer: Bytes, start: int, stop: int, table: TextTable) -> int:
     int
         -1 if it is new and the table is full.
     """
-    value, length = _hash(buffer, start, stop), stop - start
+    return intern_hashed(buffer, start, stop, _hash(buffer, start, stop), table)
+
+
+@jit_in_place
+def intern_hashed(buffer: Bytes, start: int, stop: int, value: np.uint64, table: TextTable) -> int:
+    """Do the same as `intern_text` for a text whose hash is known; all texts of a table need one hash."""
+    length = stop - start
     slots = np.uint64(len(table.slots))
     slot = _first_slot(value, slots)
     while table.slots[slot] >= 0:

@@ -3,72 +3,108 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import CSV_HEADER, LARGEST, ROW_KEYS, keys_of
 from chopper_interop.converters.amd_smi.processes import Processes
 from chopper_interop.converters.sampling import faults
-from chopper_interop.converters.sampling.cells import Column, Rows, column_of_texts, rows_from_keys
+from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
+from chopper_interop.converters.sampling.templates import (
+    Layout,
+    columns_of,
+    layout_of_row,
+    read_lines,
+)
 from chopper_interop.converters.sampling.text import (
     NO_NUMBER,
     csv_cells,
-    numbered_lines,
+    encoded,
     whole_number,
 )
 
 if TYPE_CHECKING:
     from chopper_interop.issues import Fault, IssueLog
 
+    _Key = tuple[int, int, str]
+    """Number of a block, place of a column below its header, and its key."""
+
 _WATCHING = re.compile(r"'CTRL' \+ 'C'")
 _DATA = re.compile(r"\d")
 _ERROR_HEADER = ("error", "code")
 _PROCESS = {"pid", "name"}
+_PROCESS_COLUMN = "pid"
+"""Without it no rows are of processes, which refer to rows above."""
 
 
 @dataclass
 class _Block:
     """Rows below equal headers."""
 
+    number: int
     names: tuple[str, ...]
-    rows: list[int] = field(default_factory=list)
-    cells: list[list[str]] = field(default_factory=list)
+    cells: dict[_Key, ColumnBuilder] = field(default_factory=dict)
     of_processes: bool = False
 
     def __post_init__(self) -> None:
         self.of_processes = set(self.names) >= _PROCESS
+        self.keys = [(self.number, place, key) for place, key in enumerate(keys_of(self.names))]
 
-    def columns(self) -> list[Column]:
-        keys = keys_of(self.names)
-        row = np.array(self.rows, np.int64)
-        return [
-            column_of_texts(key, row, texts)
-            for key, name, texts in zip(
-                keys, self.names, zip(*self.cells, strict=True), strict=True
-            )
-            if name not in ROW_KEYS
-        ]
+    def values(self, cells: list[str]) -> list[tuple[_Key, str]]:
+        """Return the cells of a row that are values, by their columns."""
+        named = zip(self.keys, self.names, cells, strict=True)
+        return [(key, cell) for key, name, cell in named if name not in ROW_KEYS]
 
 
 class _CsvReader:
     def __init__(self, text: str, issues: IssueLog) -> None:
         self.issues = issues
         self.text = text
+        self.has_processes = _PROCESS_COLUMN in text
         self.blocks: dict[tuple[str, ...], _Block] = {}
-        self.block: _Block | None = None
-        self.row_keys: list[tuple[int, int, int]] = []
+        self.order: list[_Block] = []
+        self.state = 0
+        """Number of the present block, from 1; 0 in front of the first header."""
+        self.rows = 0
+        self.row_keys: dict[int, tuple[int, int, int]] = {}
+        """Time, GPU and partition of the rows that had no layout."""
         self.processes = Processes(issues)
-        self.events = 0
+        self.lost = 0
+
+    @property
+    def block(self) -> _Block | None:
+        return self.order[self.state - 1] if self.state else None
 
     def read(self) -> Rows:
-        for line, at, complete in numbered_lines(self.text):
-            self._line(line.strip(), at, complete=complete)
-        columns = [c for b in self.blocks.values() if b.rows for c in b.columns()]
-        columns += self.processes.finish()
-        return rows_from_keys(self.row_keys, columns, self.events)
+        laid = read_lines(encoded(self.text), self)
+        singles = {key: cells for block in self.order for key, cells in block.cells.items()}
+        columns = columns_of(laid, singles, lambda _, text: cell_of_text(text))
+        values = [replace(columns[key], key=key[2]) for key in sorted(columns)]
+        values += self.processes.finish()
+        stamp, gpu, part = laid.with_others(self.row_keys)
+        return Rows(stamp, gpu, part, values, self.rows + self.lost)
+
+    def effects(self) -> int:
+        return self.rows + self.lost + self.issues.total()
+
+    def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
+        block, line = self.block, probe.strip()
+        is_other = CSV_HEADER.match(line) or _WATCHING.match(line) or not _DATA.match(line)
+        if block is None or is_other or self.has_processes or block.names == _ERROR_HEADER:
+            return None
+        cells, is_whole = _cells(block, line)
+        if not is_whole:
+            return None
+        by_name = dict(zip(block.names, cells, strict=True))
+        return layout_of_row(
+            [(by_name.get(name, ""), LARGEST[name]) for name in ROW_KEYS],
+            block.values(cells),
+            needed=ROW_KEYS.index("gpu"),
+        )
+
+    def line(self, text: str, number: int, *, is_complete: bool) -> None:
+        self._line(text.strip(), f"line {number}", complete=is_complete)
 
     def _line(self, line: str, at: str, *, complete: bool) -> None:
         header = CSV_HEADER.match(line) is not None
@@ -76,7 +112,10 @@ class _CsvReader:
             self.issues.add(faults.FILE_CUT, 1, at)
         elif header:
             names = tuple(name.strip() for name in csv_cells(line))
-            self.block = self.blocks.setdefault(names, _Block(names))
+            if names not in self.blocks:
+                self.blocks[names] = _Block(len(self.blocks) + 1, names)
+                self.order.append(self.blocks[names])
+            self.state = self.blocks[names].number
         elif _WATCHING.match(line):
             self.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif self.block and self.block.names == _ERROR_HEADER:
@@ -95,10 +134,8 @@ class _CsvReader:
         return bool(self.block and self.block.names[:1] == ROW_KEYS[:1])
 
     def _row(self, block: _Block, line: str, at: str, *, complete: bool) -> None:
-        cells = csv_cells(line)
-        if len(cells) != len(block.names):
-            cells = with_lists_joined(cells)
-        if len(cells) != len(block.names) or line.count('"') % 2:
+        cells, is_whole = _cells(block, line)
+        if not is_whole:
             self._lose(own_faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
             return
         by_name = dict(zip(block.names, cells, strict=True))
@@ -109,21 +146,29 @@ class _CsvReader:
         if not complete and stamp != NO_NUMBER:  # a stream that was cut, not a file that was edited
             self.issues.add(faults.CELL_CUT, 1, at)
             cells[-1] = ""
-        block.rows.append(len(self.row_keys))
-        self.processes.rows[stamp, gpu] = len(self.row_keys)
-        block.cells.append(cells)
-        self.row_keys.append((stamp, gpu, xcp))
-        self.events += 1
+        for key, cell in block.values(cells):
+            block.cells.setdefault(key, ColumnBuilder(key[2])).add(self.rows, cell)
+        self.processes.rows[stamp, gpu] = self.rows
+        self.row_keys[self.rows] = (stamp, gpu, xcp)
+        self.rows += 1
 
     def _process(self, block: _Block, line: str, at: str) -> None:
         values = dict(zip(block.names, csv_cells(line), strict=False))
         stamp, gpu = (whole_number(values.get(name, ""), LARGEST[name]) for name in ROW_KEYS[:2])
-        self.events += 1
+        self.lost += 1
         self.processes.add(stamp, gpu, values, at)
 
     def _lose(self, fault: Fault, example: str) -> None:
-        self.events += 1
+        self.lost += 1
         self.issues.add(fault, 1, example[:80])
+
+
+def _cells(block: _Block, line: str) -> tuple[list[str], bool]:
+    """Return the cells of a row, and whether there are as many as in the header."""
+    cells = csv_cells(line)
+    if len(cells) != len(block.names):
+        cells = with_lists_joined(cells)
+    return cells, len(cells) == len(block.names) and line.count('"') % 2 == 0
 
 
 def read(text: str, issues: IssueLog) -> Rows:

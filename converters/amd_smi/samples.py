@@ -43,6 +43,7 @@ READING_VIOLATIONS_NS = 110_000_000
 """The same with violations, for which the library waits 100 ms (103.6 to 105.9 ms measured)."""
 VIOLATION_KEYS = re.compile(r".*_violation_(status|activity).*|.*_accumulated.*|.*viol")
 """Keys of values for which amd-smi waits 100 ms for each GPU."""
+_BEGIN = re.compile(f"{layout.JSON_BEGIN.pattern}|{layout.CSV_HEADER.pattern}", re.MULTILINE)
 
 
 @with_option_texts(OF_LAST_OUTPUT)
@@ -112,10 +113,9 @@ def _read(
 
 def _rows_of_csv_or_json(text: str, issues: IssueLog) -> Rows:
     """Read the file in the form that begins first."""
-    objects, header = (form.search(text) for form in (layout.JSON_BEGIN, layout.CSV_HEADER))
-    if objects and not (header and header.start() < objects.start()):
-        return json.read(text, issues)
-    return csv.read(text, issues)
+    begin = _BEGIN.search(text)
+    is_json = begin is not None and layout.JSON_BEGIN.match(text, begin.start()) is not None
+    return (json if is_json else csv).read(text, issues)
 
 
 def timed_rows(rows: Rows, path: Path, options: TimeOptions, issues: IssueLog) -> TimedRows:

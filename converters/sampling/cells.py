@@ -8,19 +8,67 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import arrow, gather
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from chopper_interop.arrays.types import Array
+    from chopper_interop.arrays.types import Array, Bytes
 
 Scalar = str | int | float | bool | None
+INTEGER, DECIMAL, OTHER = range(3)
+"""Kinds of numbers in `Slot`s: plain digits; with a decimal point; those whose text says more than the
+number (zeros in front, as in 08:05; more digits than a double holds)."""
+
+
+class Slot(NamedTuple):
+    """Stands in a cell for a number that differs from row to row.
+
+    Parameters
+    ----------
+    number
+        Which number it is, counted from the `Column.base` of the row.
+    is_written
+        True if the value is the number's text, false if it is a number of JSON.
+    factor
+        The value is the number times this.
+    """
+
+    number: int
+    is_written: bool = True
+    factor: float = 1.0
+
+
+class Numbers(NamedTuple):
+    """Numbers of a text, in its order.
+
+    Parameters
+    ----------
+    data
+        The text.
+    value
+        Each as a double; a rough one of kind `OTHER`.
+    at, length
+        Its place in the text, bytes.
+    kind
+        `INTEGER`, `DECIMAL` or `OTHER`.
+    """
+
+    data: Bytes
+    value: Array
+    at: Array
+    length: Array
+    kind: Array
+
+    def text(self, number: int) -> str:
+        """Return one number as it is written."""
+        at = int(self.at[number])
+        return self.data[at : at + int(self.length[number])].tobytes().decode()
 
 
 class Item(NamedTuple):
@@ -29,13 +77,16 @@ class Item(NamedTuple):
     Parameters
     ----------
     value
-        Text of CSV, or a scalar of JSON.
+        Text of CSV, or a scalar of JSON; or a slot.
     unit
         Unit next to it, or empty.
+    error
+        Error that stands in place of the value.
     """
 
-    value: Scalar
+    value: Scalar | Slot
     unit: str = ""
+    error: str = ""
 
 
 class Cell(NamedTuple):
@@ -59,12 +110,73 @@ class Column:
         Index into `distinct` for each of these rows.
     distinct
         The different cells.
+    numbers
+        Numbers of the slots in cells.
+    base
+        Index of the first of these numbers for each row.
     """
 
     key: str
     row: Array
     code: Array
     distinct: list[Cell]
+    numbers: Numbers | None = None
+    base: Array | None = None
+
+    def select(self, kept: Array) -> Column:
+        """Return the cells where a mask is true."""
+        base = None if self.base is None else self.base[kept]
+        return replace(self, row=self.row[kept], code=self.code[kept], base=base)
+
+    def in_order(self) -> Column:
+        """Return the column with its cells in the order in which they come first."""
+        if len(self.distinct) == 1:
+            return self
+        first, code = gather.distinct(self.code)
+        distinct = [self.distinct[number] for number in self.code[first].tolist()]
+        return replace(self, code=code.astype(np.int32), distinct=distinct)
+
+    def rows_of(self, code: int) -> Array | slice:
+        """Return the positions of rows with a cell."""
+        return slice(None) if len(self.distinct) == 1 else np.flatnonzero(self.code == code)
+
+    def without_slots(self) -> Column:
+        """Return the column with a cell for each different number."""
+        if self.base is None or self.numbers is None:
+            return self
+        slots = [
+            [i.value for i in cell.items if isinstance(i.value, Slot)] for cell in self.distinct
+        ]
+        width = np.array([max((s.number + 1 for s in of), default=0) for of in slots])[self.code]
+        place = np.arange(width.max(initial=0))[:, None] + self.base
+        used = place < self.base + width
+        place = np.where(used, place, 0)
+        value = np.where(used, self.numbers.value[place], 0.0).view(np.int64)
+        length = np.where(used, self.numbers.length[place], 0)
+        first, code = gather.distinct(self.code, *value, *length)
+        distinct = [
+            self._filled(self.distinct[self.code[row]], int(self.base[row]))
+            for row in first.tolist()
+        ]
+        return Column(self.key, self.row, code.astype(np.int32), distinct)
+
+    def _filled(self, cell: Cell, base: int) -> Cell:
+        """Return a cell with numbers in place of its slots."""
+        items = [
+            item._replace(value=_value_of(item.value, self.numbers.text(base + item.value.number)))
+            if isinstance(item.value, Slot) and self.numbers is not None
+            else item
+            for item in cell.items
+        ]
+        return Cell(tuple(items), cell.listed)
+
+
+def _value_of(slot: Slot, text: str) -> Scalar:
+    if slot.factor != 1.0:
+        return float(text) * slot.factor
+    if slot.is_written:
+        return text
+    return int(text) if text.isdigit() else float(text)
 
 
 @dataclass
@@ -102,8 +214,8 @@ class Rows:
         for column in self.columns:
             kept = keep[column.row]
             if kept.any():
-                row, code = new_row[column.row[kept]], column.code[kept]
-                columns.append(Column(column.key, row, code, column.distinct))
+                selected = column.select(kept)
+                columns.append(replace(selected, row=new_row[selected.row]))
         stamp, gpu, part = self.stamp[keep], self.gpu[keep], self.part[keep]
         return Rows(stamp, gpu, part, columns, self.events, self.part_names)
 
@@ -185,18 +297,20 @@ class ColumnBuilder:
     key: str
     rows: list[int] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
-    distinct: dict[Cell, int] = field(default_factory=dict)
+    distinct: dict[Cell | str, int] = field(default_factory=dict)
+    place: int = 0
+    """Its place among the cells of its first row."""
 
-    def add(self, row: int, cell: Cell) -> None:
-        """Add the cell of a row; rows come in ascending order."""
+    def add(self, row: int, cell: Cell | str) -> None:
+        """Add the cell of a row, or its text; rows come in ascending order."""
         self.rows.append(row)
         self.codes.append(self.distinct.setdefault(cell, len(self.distinct)))
 
-    def finish(self) -> Column:
-        """Return the column."""
+    def finish(self, parse: Callable[[str], Cell] = cell_of_text) -> Column:
+        """Return the column, whose texts are parsed."""
         return Column(
             self.key,
             np.array(self.rows, np.int64),
             np.array(self.codes, np.int32),
-            list(self.distinct),
+            [parse(cell) if isinstance(cell, str) else cell for cell in self.distinct],
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import gather
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.sampling import faults, lane_names, series, ticks
 from chopper_interop.converters.sampling.checks import note_clock_steps
@@ -141,9 +142,7 @@ def note_order(rows: Rows, time: Array, tick: Array, issues: IssueLog) -> None:
 
 def positions_in_tick(rows: Rows) -> Array:
     """Position of each row's GPU and part within an output: in the order of first appearance."""
-    positions: dict[tuple[int, int], int] = {}
-    keys = zip(rows.gpu.tolist(), rows.part.tolist(), strict=True)
-    return np.array([positions.setdefault(key, len(positions)) for key in keys], np.int64)
+    return gather.distinct(rows.gpu, rows.part)[1]
 
 
 def named_by(lanes: tuple[Lane, ...]) -> NameColumns:

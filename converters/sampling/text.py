@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.arrays.types import Array
+    from chopper_interop.arrays.types import Array, Bytes
 
 LARGEST_INDEX = (1 << 31) - 1
 """Largest number of a device, or of a part of one."""
@@ -31,6 +31,13 @@ def decode(data: Array) -> str:
 def decode_lines(data: Array) -> str:
     """Decode a text and make all its lines end in a line feed."""
     return decode(data).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def encoded(text: str) -> Bytes:
+    """Return the UTF-8 of a text in an array that can be written, as compiled loops take it."""
+    import numpy as np
+
+    return np.frombuffer(bytearray(text.encode()), np.uint8)
 
 
 def numbered_lines(text: str) -> Iterator[tuple[str, str, bool]]:

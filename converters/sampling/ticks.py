@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.sampling.timestamps import SECOND
 
 if TYPE_CHECKING:
@@ -42,15 +44,17 @@ def ticks_of(gpu: Array, part: Array) -> Array:
 
     The order decides and never the stamp, for ticks may share a second.
     """
-    tick = np.empty(len(gpu), np.int64)
-    seen: set[tuple[int, int]] = set()
-    number = 0
-    for row, key in enumerate(zip(gpu.tolist(), part.tolist(), strict=True)):
-        if key in seen:
-            seen.clear()
-            number += 1
-        seen.add(key)
-        tick[row] = number
+    first, code = gather.distinct(gpu, part)
+    return _ticks(code, np.full(len(first), -1, np.int64))
+
+
+@jit
+def _ticks(code: Array, seen: Array) -> Array:
+    """Ticks of rows by the number of their GPU and part; `seen` is the last tick of each, -1 at first."""
+    tick, number = np.empty(len(code), np.int64), 0
+    for row in range(len(code)):
+        number += seen[code[row]] == number
+        seen[code[row]] = tick[row] = number
     return tick
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.converters.sampling import faults, units
+from chopper_interop.converters.sampling.cells import DECIMAL, Item, Slot
 from chopper_interop.converters.sampling.lane_names import Kind, Lane, Name
 from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.cells import Column, Item
+    from chopper_interop.converters.sampling.cells import Column
     from chopper_interop.issues import IssueLog
 
 
@@ -60,15 +61,19 @@ def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Re
     issues
         Where cells are counted that hold no number of that lane.
     """
+    of_slots = _values_of_slots(column, name.lane)
+    if of_slots is None:
+        column, of_slots = column.without_slots(), {}
     uses = np.bincount(column.code, minlength=len(column.distinct))
     listed = any(c.listed and len(c.items) > 0 for c in column.distinct)
-    numbers: dict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
-    of_numbers = _is_numeric(column, name.lane)
+    numbers: dict[tuple[int, str], list[tuple[int, float | Array]]] = defaultdict(list)
+    of_numbers = not of_slots and _is_numeric(column, name.lane)
     fault_counts: Counter[Fault] = Counter()
     examples: dict[Fault, str] = {}
     for code, cell in enumerate(column.distinct):
         for index, item in enumerate(cell.items):
-            value = number(item, name.lane)
+            of_slot = of_slots.get((code, index))
+            value = number(item, name.lane) if of_slot is None else of_slot
             if value is faults.TEXT and _is_garbled(item, of_numbers=of_numbers):
                 value = faults.GARBLED
             if isinstance(value, Fault):
@@ -87,6 +92,47 @@ def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Re
         )
         for (index, unit), values in sorted(numbers.items())
     ]
+
+
+def _values_of_slots(column: Column, lane: Lane) -> dict[tuple[int, int], Array] | None:
+    """Numbers of slots in the lane's unit, by code of the cell and index of the item.
+
+    None if their unit is none of the lane, one means "not available" or words stand among them: then
+    each number must be looked at as a cell of its own.
+    """
+    values: dict[tuple[int, int], Array] = {}
+    for code, cell in enumerate(column.distinct if column.numbers is not None else ()):
+        for index, item in enumerate(cell.items):
+            slot = item.value
+            if isinstance(slot, Slot):
+                scaled = _scaled(column, code, slot, item.unit, lane)
+                if scaled is None:
+                    return None
+                values[code, index] = scaled
+            elif number(item, lane) is faults.TEXT:
+                return None
+    return values
+
+
+def _scaled(column: Column, code: int, slot: Slot, unit: str, lane: Lane) -> Array | None:
+    """Numbers of one slot in the lane's unit, rows of `code`; None as `_values_of_slots`."""
+    numbers, base = column.numbers, column.base
+    if numbers is None or base is None:
+        return None
+    place = base[column.rows_of(code)] + slot.number
+    value = numbers.value[place]
+    if slot.factor != 1.0:
+        value = value * slot.factor
+        if np.isin(value, list(sentinels(lane))).any():
+            return None
+    is_text = slot.is_written and slot.factor == 1.0
+    ones = ("1", "1.0") if is_text else (1.0, 1.0)
+    whole, decimal = (number(Item(one, unit), lane) for one in ones)
+    if not isinstance(whole, float) or not isinstance(decimal, float):
+        return None
+    if whole != decimal:
+        return value * np.where(numbers.kind[place] == DECIMAL, decimal, whole)
+    return value if whole == 1.0 else value * whole
 
 
 def number(item: Item, lane: Lane) -> float | Fault | None:
@@ -138,7 +184,7 @@ def sentinels(lane: Lane) -> frozenset[float]:
 
 def _plain(item: Item, lane: Lane) -> float | Fault | None:
     value = item.value
-    if value is None:
+    if value is None or isinstance(value, Slot):
         return None
     if isinstance(value, str):
         text = value.strip()
@@ -167,11 +213,22 @@ def _full(name: Name, index: int, *, listed: bool) -> str:
     return " ".join(part for part in (name.full, name.lane.each, str(index)) if part)
 
 
-def _dense(column: Column, numbers: list[tuple[int, float]], rows: int) -> Array:
+def _dense(column: Column, numbers: list[tuple[int, float | Array]], rows: int) -> Array:
     """Return one value a row, NaN where there is none, from numbers by code."""
+    if (
+        len(column.distinct) == 1
+        and len(column.row) == rows
+        and isinstance(numbers[0][1], np.ndarray)
+    ):
+        return numbers[0][1]
     of_code = np.full(len(column.distinct), np.nan)
-    codes, values = zip(*numbers, strict=True)
-    of_code[list(codes)] = values
+    for code, value in numbers:
+        if not isinstance(value, np.ndarray):
+            of_code[code] = value
+    of_row = of_code[column.code]
+    for code, value in numbers:
+        if isinstance(value, np.ndarray):
+            of_row[column.rows_of(code)] = value
     dense = np.full(rows, np.nan)
-    dense[column.row] = of_code[column.code]
+    dense[column.row] = of_row
     return dense
