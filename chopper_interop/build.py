@@ -265,7 +265,8 @@ def _column(value: Any, declared: pa.DataType | None, n: int) -> pa.Array:
     if isinstance(value, str | int | float | np.generic):
         if declared is not None and pa.types.is_dictionary(declared):
             return arrow.dictionary(np.zeros(n, np.int32), [str(value)])
-        value = np.full(n, value)
+        is_number = declared is not None and pa.types.is_primitive(declared)
+        value = np.full(n, value, declared.to_pandas_dtype() if declared and is_number else None)
     return arrow.column(value, declared)
 
 

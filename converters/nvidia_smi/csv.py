@@ -20,14 +20,17 @@ from chopper_interop.converters.nvidia_smi.headers import (
     is_static,
     names_of,
 )
-from chopper_interop.converters.nvidia_smi.text_table import Identity, Table
+from chopper_interop.converters.nvidia_smi.table_builder import Identity, TableReader, fact, layout
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import pci_of
-from chopper_interop.converters.sampling.text import numbered_lines
+from chopper_interop.converters.sampling.templates import read_lines
+from chopper_interop.converters.sampling.text import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chopper_interop.converters.nvidia_smi.table_builder import Table
+    from chopper_interop.converters.sampling.templates import Layout
     from chopper_interop.issues import IssueLog
 
 _WORD = re.compile(r"[A-Za-z_]")
@@ -38,7 +41,8 @@ class _Layout:
     """Meaning of the columns below a header."""
 
     names: list[tuple[str, str]]
-    issues: IssueLog
+    number: int
+    duplicates: list[str] = field(default_factory=list)
     stamp: list[int] = field(default_factory=list)
     own: dict[str, int] = field(default_factory=dict)
     facts: list[tuple[int, str]] = field(default_factory=list)
@@ -53,7 +57,7 @@ class _Layout:
         for at, name in enumerate(self.names):
             key = name[0]
             if key in seen:
-                self.issues.add(own_faults.DUPLICATE, 1, key)
+                self.duplicates.append(key)
             elif at not in self.stamp:
                 self._place(at, name)
             seen.add(key)
@@ -69,6 +73,11 @@ class _Layout:
         elif not tables.TEXTS.fullmatch(key) and key not in tables.STAMP:
             self.values.append((at, name))
 
+    def cells(self, cells: list[str]) -> list[tuple[tuple[str, str], str]]:
+        """Return the facts and values of a row by key and unit."""
+        facts = [(fact(name), cells[at]) for at, name in self.facts]
+        return [*facts, *((name, cells[at]) for at, name in self.values)]
+
 
 _OWN = (("number", tables.INDEX), ("uuid", tables.UUID), ("pci", tables.PCI), ("name", tables.NAME))
 
@@ -80,31 +89,53 @@ def _stamp_columns(keys: Sequence[str]) -> list[int]:
     return [at for at, key in enumerate(keys) if key in tables.STAMP][:1]
 
 
-@dataclass
-class _NvidiaCsvReader:
-    table: Table
-    layout: _Layout | None = None
+class _NvidiaCsvReader(TableReader):
+    def __init__(self, issues: IssueLog) -> None:
+        super().__init__(issues)
+        self.layouts: list[_Layout] = []
 
-    def read(self, text: str) -> None:
-        for line, at, is_complete in numbered_lines(text):
-            self._line(line.strip(), at, is_complete=is_complete)
+    @property
+    def columns(self) -> _Layout | None:
+        return self.layouts[self.state - 1] if self.state else None
 
-    def _line(self, line: str, at: str, *, is_complete: bool) -> None:
+    def header(self, names: list[tuple[str, str]]) -> None:
+        """Read a header; rows below equal ones are of the same columns."""
+        equal = [known for known in self.layouts if known.names == names]
+        self.layouts += [] if equal else [_Layout(names, len(self.layouts) + 1)]
+        found = equal[0] if equal else self.layouts[-1]
+        self.state = found.number
+        for key in found.duplicates:
+            self.table.issues.add(own_faults.DUPLICATE, 1, key)
+
+    def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
+        line, columns = probe.strip(), self.columns
         cells = cells_of(line)
-        names = [tables.key_of(cell) for cell in cells] if _WORD.match(line) else []
-        if names and is_header(names):
-            self.layout = _Layout(names, self.table.issues)
-        elif len(cells) == 1 and (self.layout is None or len(self.layout.names) > 1):
+        if columns is None or columns.of_processes or _is_header(line, cells):
+            return None
+        is_alone = len(cells) == 1 and len(columns.names) > 1
+        if is_alone or len(cells) != len(columns.names) or line.count('"') % 2:
+            return None
+        own = {what: cells[at] for what, at in columns.own.items()}
+        day, clock = ["", "", *(cells[at] for at in columns.stamp)][-2:]
+        return layout((day, clock), Identity(**own), columns.cells(cells))
+
+    def line(self, text: str, number: int, *, is_complete: bool) -> None:
+        line, at, columns = text.strip(), f"line {number}", self.columns
+        cells = cells_of(line)
+        names = _is_header(line, cells)
+        if names:
+            self.header(names)
+        elif len(cells) == 1 and (columns is None or len(columns.names) > 1):
             self._one_cell(line, at)
-        elif self.layout is None:
+        elif columns is None:
             self.table.lose(own_faults.NO_HEADER, at)
-        elif self.layout.of_processes:
+        elif columns.of_processes:
             self.table.lose(own_faults.PROCESS, at)
-        elif len(cells) != len(self.layout.names) or line.count('"') % 2:
-            detail = f"{at}: {len(cells)} cells for {len(self.layout.names)} columns"
+        elif len(cells) != len(columns.names) or line.count('"') % 2:
+            detail = f"{at}: {len(cells)} cells for {len(columns.names)} columns"
             self.table.lose(faults.CUT, detail)
         else:
-            self._row(self.layout, cells, is_complete=is_complete)
+            self._row(columns, cells, is_complete=is_complete)
 
     def _one_cell(self, line: str, at: str) -> None:
         if re.match(r"\d", line):
@@ -112,15 +143,19 @@ class _NvidiaCsvReader:
         else:
             self.table.issues.add(faults.NOT_A_ROW, 1, line[:80])
 
-    def _row(self, layout: _Layout, cells: list[str], *, is_complete: bool) -> None:
-        table = self.table
-        own = {what: cells[at] for what, at in layout.own.items()}
+    def _row(self, columns: _Layout, cells: list[str], *, is_complete: bool) -> None:
+        own = {what: cells[at] for what, at in columns.own.items()}
         own["pci"] = pci_of(own.get("pci", ""))
-        stamp = " ".join(cells[at] for at in layout.stamp)
-        table.facts |= {name: cells[at] for at, name in layout.facts}
-        table.add(stamp, Identity(**own), ((name, cells[at]) for at, name in layout.values))
+        stamp = " ".join(cells[at] for at in columns.stamp)
+        self.table.add(stamp, Identity(**own), columns.cells(cells))
         if not is_complete:
-            table.drop_last_cell_if_cut()
+            self.table.drop_last_cell_if_cut()
+
+
+def _is_header(line: str, cells: list[str]) -> list[tuple[str, str]]:
+    """Return the names of the columns if a line is a header; else none."""
+    names = [tables.key_of(cell) for cell in cells] if _WORD.match(line) else []
+    return names if names and is_header(names) else []
 
 
 def read(text: str, columns: str | None, issues: IssueLog) -> Table:
@@ -135,8 +170,7 @@ def read(text: str, columns: str | None, issues: IssueLog) -> Table:
     issues
         Log in which unreadable rows are counted.
     """
-    reader = _NvidiaCsvReader(Table(issues))
+    reader = _NvidiaCsvReader(issues)
     if columns:
-        reader.layout = _Layout(names_of(columns), issues)
-    reader.read(text)
-    return reader.table
+        reader.header(names_of(columns))
+    return reader.table.finish(read_lines(encoded(text), reader))

@@ -9,17 +9,23 @@ lanes end in their name, as the table does not say to which GPU they belong.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chopper_interop.converters.nvidia_smi import dcgmi_fields, nvml
 from chopper_interop.converters.nvidia_smi.dcgmi_fields import HEADER
 from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
-from chopper_interop.converters.nvidia_smi.text_table import Identity, Table, owners_of, timed_rows
+from chopper_interop.converters.nvidia_smi.table_builder import (
+    Identity,
+    TableReader,
+    layout,
+    split_probe,
+)
+from chopper_interop.converters.nvidia_smi.text_table import owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
-from chopper_interop.converters.sampling.text import decode_lines, numbered_lines
+from chopper_interop.converters.sampling.templates import read_lines
+from chopper_interop.converters.sampling.text import decode_lines, encoded
 from chopper_interop.converters.sampling.time_options import OF_LAST_ROWS, TimeOptions
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 from chopper_interop.converters.sampling.wall_clock import parse_zone
@@ -30,6 +36,7 @@ from chopper_interop.registry import with_option_texts
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chopper_interop.converters.sampling.templates import Layout
     from chopper_interop.trace import Trace
 
 SOURCE = "dcgmi"
@@ -79,10 +86,11 @@ def read(
     options = TimeOptions(at_ns, at, period_ms)
     issues = IssueLog(str(path))
     parse_zone(tz)  # which may be wrong, although no row needs it
-    table = Table(issues)
-    _DmonReader(table).read(decode_lines(inputs.read(path, issues)))
+    reader = _DmonReader(issues)
+    text = decode_lines(inputs.read(path, issues))
+    table = reader.table.finish(read_lines(encoded(text), reader, gaps=True))
     issues.add(faults.EMPTY, int(not table.events))
-    owners = owners_of(table.gpu, SOURCE)
+    owners = owners_of(table, SOURCE)
     no_gpu = np.zeros(len(table.gpu), bool)
     timed = timed_rows(table, no_gpu, owners, tz, options=options, path=path)
     fractions = [key for key, unit in table.columns if unit == "ratio"]
@@ -91,62 +99,89 @@ def read(
     return rows.trace_of_rows(timed, source, owners.devices, table.facts, RULES, issues)
 
 
-@dataclass
-class _DmonReader:
-    table: Table
-    names: list[str] = field(default_factory=list)
-    units: list[str] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    mended: bool = False
+class _Heading(NamedTuple):
+    """Names of columns, where each begins in its line, and their units."""
 
-    def read(self, text: str) -> None:
-        for line, at, is_complete in numbered_lines(text):
-            self._line(line.rstrip(), at, is_complete=is_complete)
+    names: tuple[str, ...] = ()
+    starts: tuple[int, ...] = ()
+    units: tuple[str, ...] = ()
 
-    def _line(self, line: str, at: str, *, is_complete: bool) -> None:
+    def values(self, cells: list[str]) -> list[tuple[tuple[str, str], str]]:
+        """Return the values of a row by key and unit."""
+        units = [dcgmi_fields.unit_of(*pair) for pair in zip(self.names, self.units, strict=True)]
+        known = zip(self.names, units, cells, strict=True)
+        return [((n, u), c) for n, u, c in known if n not in dcgmi_fields.WORDS]
+
+
+class _DmonReader(TableReader):
+    def __init__(self, issues: IssueLog) -> None:
+        super().__init__(issues)
+        self.headings = {_Heading(): 0}
+
+    @property
+    def heading(self) -> _Heading:
+        return list(self.headings)[self.state]
+
+    def layout(self, probe: str, sample: str) -> Layout | None:
+        parts = split_probe(probe.strip(), sample.strip())
+        row = _ROW.match(parts[1]) if parts else None
+        if parts is None or row is None:
+            return None
+        cells = parts[1][row.end() :].split()
+        if len(cells) != len(self.heading.names):
+            return None
+        return layout(("", parts[0]), _gpu(row), self.heading.values(cells), parts[2])
+
+    def line(self, text: str, number: int, *, is_complete: bool) -> None:
+        line, at = text.rstrip(), f"line {number}"
         stamp, behind = split_leading_timestamp(line.strip())
         line = behind if stamp else line  # units are matched by their position in the line
         row = _ROW.match(behind)
         if HEADER.match(behind):
-            self._heading(line)
-        elif not row and _UNITS.match(behind) and self.names:
-            self._units(line)
+            self._turn_to(_heading_of(line))
+        elif not row and _UNITS.match(behind) and self.heading.names:
+            self._turn_to(_with_units(self.heading, line))
         elif not row:
             self.table.issues.add(faults.NOT_A_ROW, 1, line[:80])
-        elif not self.names:
+        elif not self.heading.names:
             self.table.lose(faults.NO_HEADER, at)
         else:
-            self._row(stamp, row[1], row[2], behind[row.end() :], at, is_complete=is_complete)
+            self._row(stamp, row, behind[row.end() :], at, is_complete=is_complete)
 
-    def _heading(self, line: str) -> None:
-        words = list(re.finditer(r"\S+", re.sub(r"#( +)E", r"\1#E", line, count=1)))[1:]
-        self.names = [word.group() for word in words]
-        self.starts = [word.start() for word in words]
-        self.units = [""] * len(self.names)
-
-    def _units(self, line: str) -> None:
-        """Read units, which stand below names; if some lack one, match by position."""
-        words = list(re.finditer(r"\S+", line))[1:]
-        if len(words) == len(self.names):
-            self.units = [word.group() for word in words]
-            return
-        for word in words:
-            below = [n for n, start in enumerate(self.starts) if start <= word.start() + 1]
-            if below:
-                self.units[below[-1]] = word.group()
+    def _turn_to(self, heading: _Heading) -> None:
+        self.state = self.headings.setdefault(heading, len(self.headings))
 
     def _row(
-        self, stamp: str, kind: str, number: str, rest: str, at: str, *, is_complete: bool
+        self, stamp: str, row: re.Match[str], rest: str, at: str, *, is_complete: bool
     ) -> None:
         cells = rest.split()
-        if len(cells) != len(self.names):
-            detail = f"{at}: {len(cells)} cells for {len(self.names)} columns"
+        if len(cells) != len(self.heading.names):
+            detail = f"{at}: {len(cells)} cells for {len(self.heading.names)} columns"
             self.table.lose(faults.CUT, detail)
             return
-        gpu = Identity(number=number) if kind == "GPU" else Identity(entity=f"{kind} {number}")
-        units = [dcgmi_fields.unit_of(*pair) for pair in zip(self.names, self.units, strict=True)]
-        known = zip(self.names, units, cells, strict=True)
-        values = [((n, u), c) for n, u, c in known if n not in dcgmi_fields.WORDS]
-        self.table.add(stamp, gpu, values)
+        self.table.add(stamp, _gpu(row), self.heading.values(cells))
         if not is_complete:
             self.table.drop_last_cell_if_cut()
+
+
+def _gpu(row: re.Match[str]) -> Identity:
+    return Identity(number=row[2]) if row[1] == "GPU" else Identity(entity=f"{row[1]} {row[2]}")
+
+
+def _heading_of(line: str) -> _Heading:
+    words = list(re.finditer(r"\S+", re.sub(r"#( +)E", r"\1#E", line, count=1)))[1:]
+    names = tuple(word.group() for word in words)
+    return _Heading(names, tuple(word.start() for word in words), ("",) * len(names))
+
+
+def _with_units(heading: _Heading, line: str) -> _Heading:
+    """Read units, which stand below names; if some lack one, match by position."""
+    words = list(re.finditer(r"\S+", line))[1:]
+    if len(words) == len(heading.names):
+        return heading._replace(units=tuple(word.group() for word in words))
+    units = list(heading.units)
+    for word in words:
+        below = [n for n, start in enumerate(heading.starts) if start <= word.start() + 1]
+        if below:
+            units[below[-1]] = word.group()
+    return heading._replace(units=tuple(units))

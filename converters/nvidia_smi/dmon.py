@@ -7,42 +7,82 @@ date and time into columns of their own; scripts may put a stamp in front of eve
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi.headers import DMON_HEADER, PMON_HEADER
-from chopper_interop.converters.nvidia_smi.text_table import Identity, Table
+from chopper_interop.converters.nvidia_smi.table_builder import (
+    Identity,
+    TableReader,
+    layout,
+    split_probe,
+)
 from chopper_interop.converters.sampling import faults
-from chopper_interop.converters.sampling.text import numbered_lines
+from chopper_interop.converters.sampling.templates import read_lines
+from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 
 if TYPE_CHECKING:
+    from chopper_interop.converters.nvidia_smi.table_builder import Table
+    from chopper_interop.converters.sampling.templates import Layout
     from chopper_interop.issues import IssueLog
 
 PREFIX = "dmon_"
 """Begins the keys of ``nvidia-smi dmon``'s columns."""
 
 
-@dataclass
-class _DmonReader:
-    table: Table
-    day: str
-    names: list[str] = field(default_factory=list)
-    units: list[str] = field(default_factory=list)
-    of_processes: bool = False
-    midnight: int = 0
-    clock: str = ""
+class _Heading(NamedTuple):
+    """Both lines of a heading, the second perhaps still to come."""
 
-    def read(self, text: str) -> None:
-        for line, at, is_complete in numbered_lines(text):
-            self._line(line.strip(), at, is_complete=is_complete)
+    names: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    of_processes: bool = False
+
+    def values(self, cells: list[str]) -> list[tuple[tuple[str, str], str]]:
+        """Return the values of a row by key and unit."""
+        units = self.units or ("",) * len(self.names)
+        known = zip(self.names, units, cells, strict=True)
+        return [((PREFIX + name, unit), cell) for name, unit, cell in known if name not in _OWN]
+
+
+_OWN = ("date", "time", "gpu")
+
+
+class _DmonReader(TableReader):
+    def __init__(self, heading: _Heading, day: str, issues: IssueLog) -> None:
+        super().__init__(issues)
+        self.headings = {heading: 0}
+        self.day = day
+        self.midnight = 0
+        self.clock = ""
+
+    @property
+    def heading(self) -> _Heading:
+        return list(self.headings)[self.state]
+
+    def layout(self, probe: str, sample: str) -> Layout | None:
+        parts = split_probe(probe.strip(), sample.strip())
+        heading = self.heading
+        if parts is None or heading.of_processes or not re.match(r"[\d-]", parts[1]):
+            return None
+        cells = _cells(parts[1])
+        if len(cells) != len(heading.names):
+            return None
+        by_name = dict(zip(heading.names, cells, strict=True))
+        stamp = ("", parts[0]) if parts[0] else (by_name.get("date", ""), by_name.get("time", ""))
+        if stamp[1] and not any((stamp[0], parts[0])):
+            return None
+        gpu = Identity(number=by_name.get("gpu", ""))
+        return layout(stamp, gpu, heading.values(cells), parts[2])
+
+    def line(self, text: str, number: int, *, is_complete: bool) -> None:
+        self._line(text.strip(), f"line {number}", is_complete=is_complete)
 
     def _line(self, line: str, at: str, *, is_complete: bool) -> None:
         stamp, line = split_leading_timestamp(line)
         if line.startswith("#"):
             self._heading(line, at)
-        elif not self.names:
+        elif not self.heading.names:
             fault = own_faults.NO_HEADER if re.match(r"\d", line) else faults.NOT_A_ROW
             if fault is own_faults.NO_HEADER:
                 self.table.lose(fault, at)
@@ -50,42 +90,38 @@ class _DmonReader:
                 self.table.issues.add(fault, 1, line[:80])
         elif not re.match(r"[\d-]", line):
             self.table.issues.add(faults.NOT_A_ROW, 1, line[:80])
-        elif self.of_processes:
+        elif self.heading.of_processes:
             self.table.lose(own_faults.PROCESS, at)
         else:
             self._row(stamp, line, at, is_complete=is_complete)
 
     def _heading(self, line: str, at: str) -> None:
         words = _cells(line.lstrip("# "))
+        heading = self.heading
         if DMON_HEADER.match(line) or PMON_HEADER.match(line):
-            self.of_processes = PMON_HEADER.match(line) is not None
-            self.names, self.units = [w.lower() for w in words], []
-        elif len(words) == len(self.names) and not self.units:
-            self.units = words
-        elif words != self.units:
+            names = tuple(w.lower() for w in words)
+            heading = _Heading(names, of_processes=PMON_HEADER.match(line) is not None)
+        elif len(words) == len(heading.names) and not heading.units:
+            heading = heading._replace(units=tuple(words))
+        elif words != list(heading.units):
             self.table.issues.add(faults.NOT_A_ROW, 1, f"{at}: {line}"[:80])
+        self.state = self.headings.setdefault(heading, len(self.headings))
 
     def _row(self, stamp: str, line: str, at: str, *, is_complete: bool) -> None:
         cells = _cells(line)
-        if len(cells) != len(self.names):
-            detail = f"{at}: {len(cells)} cells for {len(self.names)} columns"
+        heading = self.heading
+        if len(cells) != len(heading.names):
+            detail = f"{at}: {len(cells)} cells for {len(heading.names)} columns"
             self.table.lose(faults.CUT, detail)
             return
-        units = self.units or [""] * len(self.names)
-        by_name = dict(zip(self.names, cells, strict=True))
+        by_name = dict(zip(heading.names, cells, strict=True))
         clock = by_name.get("time", "")
         if clock and not by_name.get("date") and not stamp and not self.day:
             self.table.lose(own_faults.NO_DATE, at)
             return
         stamp = stamp or self._stamp(by_name.get("date", ""), clock)
-        own = ("date", "time", "gpu")
-        values = [
-            ((PREFIX + name, unit), cell)
-            for name, unit, cell in zip(self.names, units, cells, strict=True)
-            if name not in own
-        ]
         gpu = Identity(number=by_name.get("gpu", ""))
-        self.table.add(stamp, gpu, values)
+        self.table.add(stamp, gpu, heading.values(cells))
         if not is_complete:
             self.table.drop_last_cell_if_cut()
 
@@ -133,8 +169,6 @@ def read(text: str, day: str | None, issues: IssueLog, columns: str = "") -> Tab
         Names of the columns of rows in front of the first heading: those that `DMON_HEADER` has,
         without ``#``.
     """
-    table = Table(issues)
-    reader = _DmonReader(table, day or "")
-    reader.names = [name.lower() for name in _cells(columns.lstrip("# "))]
-    reader.read(text)
-    return table
+    names = tuple(name.lower() for name in _cells(columns.lstrip("# ")))
+    reader = _DmonReader(_Heading(names), day or "", issues)
+    return reader.table.finish(read_lines(encoded(text), reader, gaps=True))

@@ -14,11 +14,12 @@ from xml.etree import ElementTree as ET
 from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi import lanes as tables
 from chopper_interop.converters.nvidia_smi.headers import BANNER
-from chopper_interop.converters.nvidia_smi.text_table import Identity, Table
+from chopper_interop.converters.nvidia_smi.table_builder import Identity, TableBuilder
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import pci_of
 
 if TYPE_CHECKING:
+    from chopper_interop.converters.nvidia_smi.table_builder import Table
     from chopper_interop.issues import IssueLog
 
 _GPU = re.compile(r"GPU ((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])\s*$")
@@ -37,16 +38,16 @@ def read_text(text: str, issues: IssueLog) -> Table:
     issues
         Where it is noted what could not be read.
     """
-    table = Table(issues)
+    table = TableBuilder(issues)
     if re.search(r"[\w.]\Z", text):
         issues.add(faults.CELL_CUT)
         text = text[: text.rfind("\n") + 1]
     for log in BANNER.split(text)[1:]:
         _read_log(table, log)
-    return table
+    return table.finish()
 
 
-def _read_log(table: Table, log: str) -> None:
+def _read_log(table: TableBuilder, log: str) -> None:
     stamp, attached = "", 0
     gpus: list[tuple[str, list[str]]] = []
     current: list[str] | None = None
@@ -104,14 +105,14 @@ def read_xml(text: str, issues: IssueLog) -> Table:
     issues
         Where it is noted what could not be read.
     """
-    table = Table(issues)
+    table = TableBuilder(issues)
     for document in re.split(r"(?=<nvidia_smi_log\b)", text)[1:]:
         body = re.split(r"<\?xml|<!DOCTYPE", document, maxsplit=1)[0]
         _read_document(table, body)
-    return table
+    return table.finish()
 
 
-def _read_document(table: Table, document: str) -> None:
+def _read_document(table: TableBuilder, document: str) -> None:
     parser: Any = ET.XMLPullParser(["end"])
     stamp, attached, is_complete = "", 0, False
     gpus: list[tuple[str, dict[str, str]]] = []
@@ -150,7 +151,7 @@ def _elements(element: ET.Element, path: str) -> dict[str, str]:
     return values
 
 
-def _add(table: Table, stamp: str, place: int, address: str, cells: dict[str, str]) -> None:
+def _add(table: TableBuilder, stamp: str, place: int, address: str, cells: dict[str, str]) -> None:
     """Add a GPU. Its index is its place in the list, if that is whole, for both are by address."""
     gpu = Identity(
         number=str(place) if place >= 0 else "",
@@ -162,7 +163,7 @@ def _add(table: Table, stamp: str, place: int, address: str, cells: dict[str, st
     table.add(stamp, gpu, known)
 
 
-def _fact(table: Table, name: str, text: str) -> None:
+def _fact(table: TableBuilder, name: str, text: str) -> None:
     key = tables.key_of(name)[0]
     if key in tables.FACTS:
         table.facts[key] = text.strip()

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.nvidia_smi.nvml_lanes import ACTIVE, REASONS
-from chopper_interop.converters.sampling.cells import Cell, Column, Item
+from chopper_interop.converters.sampling.cells import Cell, Column, Item, Slot
 from chopper_interop.converters.sampling.lane_names import STATUS, Kind, Lane, Name, name_by_key
-from chopper_interop.converters.sampling.values import number
+from chopper_interop.converters.sampling.values import extremes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ def is_error(text: str) -> bool:
 
 
 def item_of(text: str, unit: str = "") -> Item:
-    """Parse a cell into a value and a unit that the tables of lanes know.
+    """Parse a cell into a value and its unit.
 
     Parameters
     ----------
@@ -52,21 +52,27 @@ def item_of(text: str, unit: str = "") -> Item:
     unit
         Unit of its column, for a cell without one.
     """
+    if is_error(text):
+        return Item("N/A", error=text)
     text = text.strip()
-    if text.lower() in _ABSENT or is_error(text):
+    if text.lower() in _ABSENT:
         return Item("N/A")
     if match := _HEX.fullmatch(text):
         return Item(int(match[1], 16))
     if match := _LETTER.fullmatch(text):
         return Item(match[1] or match[2])
     match = _NUMBER.fullmatch(text)
-    if not match:
-        return Item(text)
-    value, unit = match[1], match[2] or unit
-    if unit in UNITS:
-        unit, factor = UNITS[unit]
-        return Item(float(value) * factor, unit)
-    return Item(value, unit)
+    return Item(match[1], match[2] or unit) if match else Item(text)
+
+
+def in_lane_unit(item: Item) -> Item:
+    """Return an item in a unit that the tables of lanes know."""
+    if item.unit not in UNITS or item.value is None:
+        return item
+    unit, factor = UNITS[item.unit]
+    if isinstance(item.value, Slot):
+        return Item(item.value._replace(factor=factor), unit)
+    return Item(float(item.value) * factor, unit)
 
 
 def named_by(meaning: Callable[[str], Name | None]) -> NameColumns:
@@ -82,7 +88,7 @@ def named_by(meaning: Callable[[str], Name | None]) -> NameColumns:
             known = name is not None and _is_in_unit(column, name)
             yield column, name if name and known else name_by_key(column.key)
             if name and name.full == ACTIVE and not has_bits:
-                yield from _columns_of_bits(column)
+                yield from _columns_of_bits(column.without_slots())
 
     return named
 
@@ -99,8 +105,7 @@ def _is_in_unit(column: Column, name: Name) -> bool:
     if name.lane.bare and not UNIT_IN_KEY.fullmatch(column.key):
         return False
     largest = LARGEST.get(name.lane.unit or "", float("inf"))
-    values = [number(item, name.lane) for item in items]
-    return all(abs(value) <= largest for value in values if isinstance(value, float))
+    return all(abs(value) <= largest for value in extremes(column, name.lane))
 
 
 def _columns_of_bits(mask: Column) -> Iterator[tuple[Column, Name]]:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import gather
 from chopper_interop.converters.nvidia_smi import csv, dmon, lanes, log, nvml
 from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi.headers import DMON_HEADER
 from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
 from chopper_interop.converters.nvidia_smi.sniff import Output, output_of
-from chopper_interop.converters.nvidia_smi.text_table import Identity, Table, owners_of, timed_rows
+from chopper_interop.converters.nvidia_smi.table_builder import Identity
+from chopper_interop.converters.nvidia_smi.text_table import owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
 from chopper_interop.converters.sampling.text import decode_lines
 from chopper_interop.converters.sampling.time_options import OF_LAST_ROWS, TimeOptions
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.nvidia_smi.text_table import Table
+    from chopper_interop.converters.nvidia_smi.table_builder import Table
     from chopper_interop.trace import Trace
 
 _MAX_GPUS = 64
@@ -101,7 +103,7 @@ def read(  # noqa: PLR0913 - options of the format
     table = _table(path, text, options, issues)
     issues.add(faults.EMPTY, int(not table.events))
     table, no_gpu = with_gpus(table, options.tz)
-    owners = owners_of(table.gpu, SOURCE)
+    owners = owners_of(table, SOURCE)
     timed = timed_rows(table, no_gpu, owners, options.tz, options=options.times, path=path)
     source = rows.source_of_file(path, "nvidia-smi", SOURCE, table.events)
     return rows.trace_of_rows(timed, source, owners.devices, table.facts, RULES, issues)
@@ -117,7 +119,7 @@ def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
     if output is Output.XML:
         return log.read_xml(text, issues)
     table = csv.read(text, columns, issues)
-    if not columns and table.events and not table.stamp and not table.columns:
+    if not columns and table.events and not len(table.gpu) and not table.columns:
         headless = [i for i in issues if i.code == own_faults.NO_HEADER.code]
         if headless and headless[0].count == table.events:
             raise ReadError(
@@ -130,7 +132,7 @@ def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
 
 def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
     """The table with GPUs by order if no row names its GPU, and a mask of rows without a GPU."""
-    silent = np.array([not gpu.is_known for gpu in table.gpu], bool)
+    silent = np.array([not gpu.is_known for gpu in table.gpus], bool)[table.gpu]
     if not silent.any():
         return table, silent
     if not silent.all():
@@ -141,8 +143,13 @@ def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
         return table, silent
     fault = own_faults.BY_ORDER if count > 1 else own_faults.ONE_GPU
     table.issues.add(fault, len(table.gpu), f"{count} GPUs" if count > 1 else "")
-    gpu = [Identity(number=str(row % count), name=old.name) for row, old in enumerate(table.gpu)]
-    return replace(table, gpu=gpu), np.zeros(len(gpu), bool)
+    place = np.arange(len(table.gpu)) % count
+    first, gpu = gather.distinct(place, table.gpu)
+    gpus = [
+        Identity(number=str(row % count), name=table.gpus[table.gpu[row]].name)
+        for row in first.tolist()
+    ]
+    return replace(table, gpu=gpu, gpus=gpus), np.zeros(len(gpu), bool)
 
 
 def _together(time: Array) -> int | None:

@@ -1,20 +1,18 @@
 """Rows of NVIDIA's tools as texts: the GPU of each, its timestamp, its cells by column.
 
-Every format (CSV, ``dmon``, ``-q``, ``-x``, dcgmi) is read into a `Table`; `timed_rows` then gives
-its rows devices and times.
+Every format (CSV, ``dmon``, ``-q``, ``-x``, dcgmi) is read into a `Table` (`table_builder`); `timed_rows`
+then gives its rows devices and times.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
-from chopper_interop.converters.nvidia_smi.nvml import is_error, item_of
 from chopper_interop.converters.sampling import faults
-from chopper_interop.converters.sampling.cells import Cell, Column, Rows
+from chopper_interop.converters.sampling.cells import Rows
 from chopper_interop.converters.sampling.checks import note_clock_steps
 from chopper_interop.converters.sampling.rows import (
     TimedRows,
@@ -28,104 +26,21 @@ from chopper_interop.converters.sampling.wall_clock import MIXED, times_of_rows
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.nvidia_smi.table_builder import Table
+    from chopper_interop.converters.sampling.cells import Column
     from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.converters.sampling.wall_clock import Times
-    from chopper_interop.issues import Fault, IssueLog
+    from chopper_interop.issues import IssueLog
 
 READING_NS = 10_000_000
 """Time that a tool takes to read a row's values around its stamp; taken to be as for amd-smi, where
 6 ms a GPU were measured."""
 LARGEST_INDEX = 1 << 16
 """Larger numbers are no index: no machine has as many GPUs."""
-
-
-class Identity(NamedTuple):
-    """Names of the GPU of a row; empty where the row does not say them.
-
-    Parameters
-    ----------
-    number
-        Index by the tool, as it is written.
-    uuid, pci, name
-        Its other names.
-    entity
-        Name of what is no whole GPU: ``GPU-I 3``, ``CPU 0``.
-    """
-
-    number: str = ""
-    uuid: str = ""
-    pci: str = ""
-    name: str = ""
-    entity: str = ""
-
-    @property
-    def is_known(self) -> bool:
-        """True if it distinguishes GPUs, which their model does not."""
-        return bool(self.number or self.uuid or self.pci or self.entity)
-
-
-@dataclass
-class Table:
-    """Rows of a file, in its order.
-
-    Parameters
-    ----------
-    stamp
-        Timestamp of each row as it is written; empty if it has none.
-    gpu
-        GPU of each row.
-    columns
-        Rows and texts by key and unit.
-    events
-        Rows of the file, including those that could not be read.
-    facts
-        Facts of the whole file.
-    """
-
-    issues: IssueLog
-    stamp: list[str] = field(default_factory=list)
-    gpu: list[Identity] = field(default_factory=list)
-    columns: dict[tuple[str, str], tuple[list[int], list[str]]] = field(default_factory=dict)
-    events: int = 0
-    facts: dict[str, str] = field(default_factory=dict)
-
-    def add(self, stamp: str, gpu: Identity, cells: Iterable[tuple[tuple[str, str], str]]) -> None:
-        """Add a row: its cells by key and unit of their column."""
-        row = len(self.stamp)
-        self.events += 1
-        self.stamp.append(stamp)
-        self.gpu.append(gpu)
-        for key, text in cells:
-            rows, texts = self.columns.setdefault(key, ([], []))
-            rows.append(row)
-            texts.append(text)
-
-    def lose(self, fault: Fault, example: str = "", count: int = 1) -> None:
-        """Count rows that could not be read."""
-        self.events += count
-        self.issues.add(fault, count, example[:80])
-
-    def drop_last_cell_if_cut(self) -> None:
-        """Drop the last cell of the last row, where a file ended, if it may lack digits.
-
-        A file with several rows of a GPU was recorded in a loop, and may have been cut; one with a
-        single row of each is complete.
-        """
-        row = len(self.stamp) - 1
-        if self.gpu[row] not in self.gpu[:row]:
-            return
-        for rows, texts in reversed(self.columns.values()):
-            if rows and rows[-1] == row:
-                last = texts[-1].strip()[-1:]
-                if last.isalnum() and not last.isalpha():
-                    rows.pop()
-                    texts.pop()
-                    self.issues.add(faults.CELL_CUT)
-                return
 
 
 @dataclass(frozen=True)
@@ -150,14 +65,13 @@ class Owners:
     devices: tuple[Device, ...]
 
 
-def owners_of(identities: Sequence[Identity], source: str) -> Owners:
+def owners_of(table: Table, source: str) -> Owners:
     """Number the devices of rows.
 
     A device has the tool's own index where every row says it and no two GPUs share one; else
     they are numbered in the order of their PCI addresses, as the tool does, or of appearance.
     """
-    distinct = list(dict.fromkeys(identities))
-    gpus = [i for i in distinct if not i.entity]
+    gpus = [i for i in table.gpus if not i.entity]
     index = [_index(i.number) for i in gpus]
     if any(n < 0 for n in index) or len(set(index)) < len(index):
         ordered = sorted(gpus, key=lambda i: i.pci) if all(i.pci for i in gpus) else gpus
@@ -168,11 +82,11 @@ def owners_of(identities: Sequence[Identity], source: str) -> Owners:
         Device("", number[i], i.name, source, index=_index(i.number), pci=i.pci, uuid=i.uuid)
         for i in sorted(gpus, key=lambda i: number[i])
     ]
-    part_names = sorted({i.entity for i in distinct if i.entity})
+    part_names = sorted({i.entity for i in table.gpus if i.entity})
     part = {name: n for n, name in enumerate(part_names)}
     return Owners(
-        np.array([number.get(i, -1) for i in identities], np.int64),
-        np.array([part.get(i.entity, -1) for i in identities], np.int64),
+        np.array([number.get(i, -1) for i in table.gpus], np.int64)[table.gpu],
+        np.array([part.get(i.entity, -1) for i in table.gpus], np.int64)[table.gpu],
         tuple(part_names),
         tuple(devices),
     )
@@ -213,7 +127,7 @@ def timed_rows(
     table.issues.add(faults.NO_GPU, np.count_nonzero(no_gpu))
     has_time = times.ns >= 0
     known = has_time & ~no_gpu
-    if not known.any() and len(table.stamp) and options:
+    if not known.any() and len(table.gpu) and options:
         rows = _rows(table, owners, ~no_gpu)
         return times_from_options(rows, ticks_of(rows.gpu, rows.part), path, options, table.issues)
     _note_untimed(table, ~has_time & ~no_gpu & ~_counted_as_mixed(table, times), path)
@@ -234,7 +148,7 @@ def _at_stamps(rows: Rows, times: Times, time: Array, issues: IssueLog) -> Timed
 def _rows(table: Table, owners: Owners, keep: Array) -> Rows:
     """Return some rows of a table, whose cells that hold an error are counted."""
     kept = np.flatnonzero(keep)
-    new_row = np.full(len(table.stamp), -1, np.int64)
+    new_row = np.full(len(table.gpu), -1, np.int64)
     new_row[kept] = np.arange(len(kept))
     return Rows(
         np.full(len(kept), -1, np.int64),
@@ -247,34 +161,33 @@ def _rows(table: Table, owners: Owners, keep: Array) -> Rows:
 
 
 def _columns(table: Table, new_row: Array) -> Iterator[Column]:
-    for (key, unit), (rows, texts) in table.columns.items():
-        row = new_row[np.array(rows, np.int64)]
-        keep = row >= 0
-        encoded = arrow.texts(texts).dictionary_encode()
-        code = arrow.to_numpy(encoded)[keep]
-        if not len(code):
+    for column in table.columns.values():
+        row = new_row[column.row]
+        kept = row >= 0
+        if not kept.any():
             continue
-        distinct = encoded.dictionary.to_pylist()
-        uses = np.bincount(code, minlength=len(distinct))
-        for text, count in zip(distinct, uses, strict=True):
-            if count and is_error(text):
-                table.issues.add(faults.VALUE_ERROR, count, f"{key}: {text}"[:80])
-        yield Column(key, row[keep], code, [Cell((item_of(text, unit),)) for text in distinct])
+        column = column if kept.all() else column.select(kept)  # noqa: PLW2901
+        uses = np.bincount(column.code, minlength=len(column.distinct))
+        for cell, count in zip(column.distinct, uses, strict=True):
+            error = cell.items[0].error
+            if count and error:
+                table.issues.add(faults.VALUE_ERROR, count, f"{column.key}: {error}"[:80])
+        yield replace(column, row=row[kept])
 
 
 def _note_untimed(table: Table, untimed: Array, path: Path) -> None:
     """Count rows without a time, and those whose timestamp is not understood."""
-    rows = np.flatnonzero(untimed).tolist()
-    odd = [row for row in rows if any(c.isdigit() for c in table.stamp[row])]
-    example = table.stamp[odd[0]].strip()[:80] if odd else ""
+    has_digit = [any(c.isdigit() for c in text) for text in table.stamp.distinct]
+    odd = np.flatnonzero(untimed & np.array(has_digit, bool)[table.stamp.code])
+    example = table.stamp.text(int(odd[0])).strip()[:80] if len(odd) else ""
     table.issues.add(faults.STAMP_UNKNOWN, len(odd), example)
-    table.issues.add(faults.NO_TIME, len(rows) - len(odd), f"{len(untimed)} rows of {path.name}")
+    without = np.count_nonzero(untimed) - len(odd)
+    table.issues.add(faults.NO_TIME, without, f"{len(untimed)} rows of {path.name}")
 
 
 def _counted_as_mixed(table: Table, times: Times) -> Array:
     """Mask of rows that `times_of_rows` counted, as they lack the zone that others have."""
     if not any(issue.code == MIXED.code for issue in table.issues):
         return np.zeros(len(times.ns), bool)
-    stamps = {text: parse_timestamp(text) for text in set(table.stamp)}
-    local = {text for text, stamp in stamps.items() if stamp and not stamp.has_zone}
-    return np.array([text in local for text in table.stamp], bool)
+    parsed = map(parse_timestamp, table.stamp.distinct)
+    return np.array([bool(p and not p.has_zone) for p in parsed], bool)[table.stamp.code]

@@ -114,6 +114,9 @@ class Column:
         Numbers of the slots in cells.
     base
         Index of the first of these numbers for each row.
+    whole
+        The column that these rows were selected from, and which of its rows they are: cells of other
+        rows still count where it is decided what a column holds.
     """
 
     key: str
@@ -122,19 +125,22 @@ class Column:
     distinct: list[Cell]
     numbers: Numbers | None = None
     base: Array | None = None
+    whole: tuple[Column, Array] | None = None
 
     def select(self, kept: Array) -> Column:
         """Return the cells where a mask is true."""
         base = None if self.base is None else self.base[kept]
-        return replace(self, row=self.row[kept], code=self.code[kept], base=base)
+        whole, rows = self.whole or (self, np.arange(len(self.row)))
+        row, code = self.row[kept], self.code[kept]
+        return replace(self, row=row, code=code, base=base, whole=(whole, rows[kept]))
 
     def in_order(self) -> Column:
         """Return the column with its cells in the order in which they come first."""
         if len(self.distinct) == 1:
-            return self
+            return replace(self, whole=None)
         first, code = gather.distinct(self.code)
         distinct = [self.distinct[number] for number in self.code[first].tolist()]
-        return replace(self, code=code.astype(np.int32), distinct=distinct)
+        return replace(self, code=code.astype(np.int32), distinct=distinct, whole=None)
 
     def rows_of(self, code: int) -> Array | slice:
         """Return the positions of rows with a cell."""
@@ -144,6 +150,10 @@ class Column:
         """Return the column with a cell for each different number."""
         if self.base is None or self.numbers is None:
             return self
+        if self.whole is not None:
+            whole, rows = self.whole
+            whole = whole.without_slots()
+            return replace(whole, row=self.row, code=whole.code[rows])
         slots = [
             [i.value for i in cell.items if isinstance(i.value, Slot)] for cell in self.distinct
         ]
@@ -209,6 +219,8 @@ class Rows:
 
     def select(self, keep: Array) -> Rows:
         """Return the rows where a mask is true, renumbered; empty columns are dropped."""
+        if keep.all():
+            return self
         new_row = np.cumsum(keep) - 1
         columns = []
         for column in self.columns:

@@ -284,6 +284,8 @@ def _merge(merged: dict[tuple[str, str], Reading], reading: Reading) -> None:
 def _known_values(group: Group, reading: Reading) -> _Lane | None:
     value = reading.value[group.row]
     known = ~np.isnan(value)
+    if known.all():
+        return _Lane(reading, group.time, value)
     return _Lane(reading, group.time[known], value[known]) if known.any() else None
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.arrays.interning import (
     TextTable,
@@ -43,7 +44,7 @@ from chopper_interop.converters.sampling.text import NO_NUMBER, whole_number
 from chopper_interop.io.json_text import byte_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.sampling.cells import ColumnBuilder
@@ -269,6 +270,11 @@ def probe_of(template: bytes) -> str | None:
     return "".join(text for pair in zip(parts, [*numbers, ""], strict=True) for text in pair)
 
 
+def probe_number(slot: int) -> int:
+    """Return the number that a probe has in place of a number of the piece."""
+    return _PROBE + slot
+
+
 def slots_in(text: str) -> list[int]:
     """Numbers of the piece that a text of its probe holds, in the text's order."""
     return [int(match[0]) - _PROBE for match in _PROBE_DIGITS.finditer(text)]
@@ -333,7 +339,7 @@ class Layout:
 
     wholes: tuple[int, ...]
     texts: tuple[str, ...]
-    cells: tuple[tuple[Hashable, str | Cell], ...]
+    cells: tuple[tuple[Any, str | Cell], ...]
     guards: tuple[Guard, ...] = ()
 
 
@@ -429,6 +435,11 @@ class LaidRows:
         """True if a number of the text is of kind `OTHER`."""
         return bool((self.numbers.kind == OTHER).any())
 
+    def first_rows(self) -> Iterator[tuple[int, int]]:
+        """Yield each layout that has rows, and the first of these, in the order of these."""
+        first, _ = gather.distinct(self.layout)
+        yield from zip(self.layout[first].tolist(), self.row[first].tolist(), strict=True)
+
     def wholes(self) -> Array:
         """Return the whole numbers of each row: columns by rows of `Layout.wholes`."""
         if not self.layouts:
@@ -448,7 +459,7 @@ class LaidRows:
             table[:, list(others)] = np.array(list(others.values()), np.int64).T
         return table
 
-    def texts(self, column: int) -> tuple[list[str], Array, Array]:
+    def texts(self, column: int) -> tuple[list[str], Array | None, Array]:
         """Return texts of the rows, `Layout.texts` [column]: constants, and where others are.
 
         Returns
@@ -456,7 +467,8 @@ class LaidRows:
         constants
             Texts without numbers.
         begin, end
-            Byte range of each row's text; ``~k`` and 0 for the k-th constant.
+            Byte range of each row's text; ``~k`` and 0 for the k-th constant. If all are constants, None
+            and their numbers.
         """
         constants: dict[str, int] = {}
         table = np.zeros((len(self.layouts), 5), np.int64)
@@ -469,11 +481,18 @@ class LaidRows:
                 table[number] = (slots[0], slots[-1], *around, 0)
             else:
                 table[number, 4] = ~constants.setdefault(text, len(constants))
-        low, high, before, behind, constant = table[self.layout].T
+        if (table[:, 4] < 0).all():
+            return list(constants), None, ~table[self.layout, 4]
+        if len(table) == 1:
+            low, high, before, behind, constant = (np.int64(n) for n in table[0])
+        else:
+            low, high, before, behind, constant = table.T[:, self.layout]
         at, length = self.numbers.at, self.numbers.length
         begin = at[self.first + low].astype(np.int64) - before
         last = self.first + high
         end = at[last].astype(np.int64) + length[last] + behind
+        if not np.any(constant):
+            return [], begin, end
         return list(constants), np.where(constant, constant, begin), np.where(constant, 0, end)
 
 
@@ -581,7 +600,8 @@ class _Walk:
 
 def _are_within(texts: Iterable[str], probe: str) -> bool:
     """True if texts with numbers stand in a probe as they are, so that they are ranges of the piece."""
-    return all(text in probe for text in texts if _PROBE_DIGITS.search(text))
+    ranges = [text for text in texts if _PROBE_DIGITS.search(text)]
+    return all(text in probe and "  " not in text for text in ranges)
 
 
 @jit_in_place
@@ -611,37 +631,36 @@ def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
 
 
 def columns_of(
-    laid: LaidRows, singles: Mapping[Key, ColumnBuilder], parse: Callable[[Key, str], Cell]
+    laid: LaidRows | None,
+    singles: Mapping[Key, ColumnBuilder],
+    parse: Callable[[Key, str], Cell],
 ) -> dict[Key, Column]:
     """Return the columns of all rows, in the order in which their keys come in the text.
 
     Parameters
     ----------
     laid
-        Rows that were read by layouts.
+        Rows that were read by layouts; None if there are none.
     singles
-        Columns of the other rows.
+        Columns of the other rows, which have cells.
     parse
         Makes a cell of a column's key and a text.
     """
     made: dict[Key, _ColumnParts] = {}
     order: dict[Key, tuple[int, int]] = {}
-    first_row = np.full(len(laid.layouts), np.iinfo(np.int64).max)
-    np.minimum.at(first_row, laid.layout, laid.row)
-    for number in np.argsort(first_row).tolist():
-        layout = laid.layouts[number]
-        is_used = first_row[number] < np.iinfo(np.int64).max
-        for place, (key, cell) in enumerate(layout.cells if is_used else ()):
-            parts = made.setdefault(key, _ColumnParts(len(laid.layouts)))
+    layouts = laid.layouts if laid is not None else []
+    for number, row in laid.first_rows() if laid is not None else ():
+        for place, (key, cell) in enumerate(layouts[number].cells):
+            parts = made.setdefault(key, _ColumnParts(len(layouts)))
             parts.learn(number, cell, partial(parse, key))
-            order.setdefault(key, (int(first_row[number]), place))
+            order.setdefault(key, (row, place))
     for key, single in singles.items():
         at = (single.rows[0], single.place)
         order[key] = min(order.get(key, at), at)
     columns: dict[Key, Column] = {}
     for key in sorted(order, key=order.__getitem__):
         own_parse = partial(parse, key)
-        pieces = [made[key].column(str(key), laid, own_parse)] if key in made else []
+        pieces = [made[key].column(str(key), laid, own_parse)] if laid and key in made else []
         pieces += [singles[key].finish(own_parse)] if key in singles else []
         columns[key] = _joined(pieces)
     return columns

@@ -114,6 +114,18 @@ def _values_of_slots(column: Column, lane: Lane) -> dict[tuple[int, int], Array]
     return values
 
 
+def extremes(column: Column, lane: Lane) -> list[float]:
+    """Numbers of a column in the lane's unit that may be the largest: of slots the largest alone."""
+    column = column.whole[0] if column.whole else column
+    of_slots = _values_of_slots(column, lane)
+    if of_slots is None:
+        column, of_slots = column.without_slots(), {}
+    items = [item for cell in column.distinct for item in cell.items]
+    values = [number(item, lane) for item in items]
+    largest = [float(value.max()) for value in of_slots.values() if value.size]
+    return [*(value for value in values if isinstance(value, float)), *largest]
+
+
 def _scaled(column: Column, code: int, slot: Slot, unit: str, lane: Lane) -> Array | None:
     """Numbers of one slot in the lane's unit, rows of `code`; None as `_values_of_slots`."""
     numbers, base = column.numbers, column.base

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
 from chopper_interop.converters.sampling import timestamps
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.sampling.stamps import Texts
 
 ZONE_UNKNOWN = Fault.info(
     "times-of-wall-clock",
@@ -98,7 +96,7 @@ def parse_zone(tz: str | None) -> tzinfo | None:
     raise UsageError(f"-O tz={tz}: there is no such zone; say it as Europe/Berlin or +02:00")
 
 
-def times_of_rows(texts: Sequence[str], tz: str | None, issues: IssueLog) -> Times:
+def times_of_rows(texts: Texts, tz: str | None, issues: IssueLog) -> Times:
     """Parse the timestamps of rows.
 
     Parameters
@@ -111,11 +109,13 @@ def times_of_rows(texts: Sequence[str], tz: str | None, issues: IssueLog) -> Tim
         Where rows of unknown or ambiguous zone are counted.
     """
     zone = parse_zone(tz)
-    encoded = arrow.texts(list(texts)).dictionary_encode()
-    stamps = [timestamps.parse_timestamp(text) for text in encoded.dictionary.to_pylist()]
-    code = arrow.to_numpy(encoded).astype(np.int64)
+    stamps = [timestamps.parse_timestamp(text) for text in texts.distinct]
+    code = texts.code
+    known = np.array([s is not None for s in stamps], bool)[code]
     second = np.array([s.second if s else UNKNOWN for s in stamps], np.int64)[code]
     nanosecond = np.array([s.nanosecond if s else 0 for s in stamps], np.int64)[code]
+    second += np.where(known, texts.offset_ns // timestamps.SECOND, 0)
+    nanosecond += texts.offset_ns % timestamps.SECOND
     has_zone = np.array([bool(s and s.has_zone) for s in stamps], bool)[code]
     naive = (second >= 0) & ~has_zone
     if zone is not None:
