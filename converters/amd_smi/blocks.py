@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 """Keys in lower case → text, or a tree."""
 
+KINDS = ("GPU", "CPU", "CORE", "NIC", "SWITCH", "TIMESTAMP")
+"""Words with which first lines of blocks begin, and what may come in front of a block."""
 BLOCK = re.compile(r"(GPU|CPU|CORE|NIC|SWITCH): *(\S*)\s*$")
 """First line of a block."""
 STAMP = re.compile(r" *TIMESTAMP: *(\S*)\s*$")

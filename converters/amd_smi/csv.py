@@ -14,6 +14,7 @@ from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_
 from chopper_interop.converters.sampling.templates import (
     Layout,
     columns_of,
+    keys_of_rows,
     layout_of_row,
     read_lines,
 )
@@ -82,7 +83,7 @@ class _CsvReader:
         columns = columns_of(laid, singles, lambda _, text: cell_of_text(text))
         values = [replace(columns[key], key=key[2]) for key in sorted(columns)]
         values += self.processes.finish()
-        stamp, gpu, part = laid.with_others(self.row_keys)
+        stamp, gpu, part = keys_of_rows(laid, self.row_keys)
         return Rows(stamp, gpu, part, values, self.rows + self.lost)
 
     def effects(self) -> int:

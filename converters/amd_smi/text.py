@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi import blocks, json
@@ -11,25 +10,27 @@ from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
 from chopper_interop.converters.amd_smi.processes import Processes
 from chopper_interop.converters.sampling import faults
-from chopper_interop.converters.sampling.cells import (
-    Cell,
-    ColumnBuilder,
-    Rows,
-    cell_of_text,
-    rows_from_keys,
+from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
+from chopper_interop.converters.sampling.templates import (
+    columns_of,
+    keys_of_rows,
+    layout_of_row,
+    read_lines,
 )
-from chopper_interop.converters.sampling.text import whole_number, without_tabs
+from chopper_interop.converters.sampling.text import encoded, whole_number, without_tabs
 from chopper_interop.converters.sampling.units import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from chopper_interop.converters.sampling.templates import LaidRows, Layout
     from chopper_interop.issues import Fault, IssueLog
 
 HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)*\s*$")
 """Header of a table."""
 _STAMP_IN_FRONT = re.compile(r"TIMESTAMP: ")
 _PROCESS = "PID"
+_GPU = ROW_KEYS.index("gpu")
 _ROW = re.compile(r"\s*\d+ ")
 _UNIT = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
 _CELL = re.compile(
@@ -52,36 +53,66 @@ _GARBLED = ("Â°", "\ufffd", "┬░", "ø", "?")
 """Signs of a degree that were decoded wrongly."""
 
 
-@dataclass
 class _Table:
-    issues: IssueLog
-    row_keys: list[tuple[int, int, int]] = field(default_factory=list)
-    columns: dict[str, ColumnBuilder] = field(default_factory=dict)
-    events: int = 0
-    heads: tuple[str, ...] = ()
+    """Rows of tables and blocks; it reads the lines of a table that have no layout."""
 
-    def __post_init__(self) -> None:
-        self.processes = Processes(self.issues)
+    def __init__(self, text: str, issues: IssueLog) -> None:
+        self.issues = issues
+        self.row_keys: dict[int, tuple[int, ...]] = {}
+        """Time, GPU and partition of the rows that had no layout."""
+        self.columns: dict[str, ColumnBuilder] = {}
+        self.rows = 0
+        self.lost = 0
+        self.headings: dict[tuple[str, ...], int] = {(): 0}
+        self.state = 0
+        self.processes = Processes(issues)
+        self.has_processes = _PROCESS in text
+        self.first_line = 1
 
-    def add(self, keys: tuple[int, int, int], cells: Iterator[tuple[str, Cell]], at: str) -> None:
+    @property
+    def heads(self) -> tuple[str, ...]:
+        return list(self.headings)[self.state]
+
+    def effects(self) -> int:
+        return self.rows + self.lost + self.issues.total()
+
+    def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
+        line, heads = probe.strip(" \r\0"), self.heads
+        if HEADER.match(line) or not _ROW.match(line) or self.has_processes:
+            return None
+        cells = _CELL.findall(line)
+        if len(cells) != len(heads) or not heads:
+            return None
+        values = {head.lower(): cell for head, cell in zip(heads, cells, strict=True)}
+        wholes = [(values.pop(name, ""), LARGEST[name]) for name in ROW_KEYS]
+        return layout_of_row(wholes, dict(_by_csv_keys(values)).items(), needed=_GPU)
+
+    def line(self, text: str, number: int, *, is_complete: bool) -> None:
+        stripped = text.strip(" \r\0")
+        if stripped:
+            _line(stripped, f"line {self.first_line + number - 1}", self, complete=is_complete)
+
+    def add(self, keys: tuple[int, ...], cells: Iterator[tuple[str, str]], at: str) -> None:
         """Add a row; one that names no GPU is counted."""
-        if keys[1] < 0:
+        if keys[_GPU] < 0:
             self.lose(faults.NO_GPU, at)
             return
-        for key, cell in dict(cells).items():
-            self.columns.setdefault(key, ColumnBuilder(key)).add(len(self.row_keys), cell)
-        self.processes.rows[keys[:2]] = len(self.row_keys)
-        self.row_keys.append(keys)
-        self.events += 1
+        for place, (key, text) in enumerate(dict(cells).items()):
+            column = self.columns.setdefault(key, ColumnBuilder(key, place=place))
+            column.add(self.rows, cell_of_text(text))
+        self.processes.rows[keys[0], keys[_GPU]] = self.rows
+        self.row_keys[self.rows] = keys
+        self.rows += 1
 
     def lose(self, fault: Fault, example: str) -> None:
-        self.events += 1
+        self.lost += 1
         self.issues.add(fault, 1, example[:80])
 
-    def rows(self) -> Rows:
-        columns = [c.finish() for c in self.columns.values()]
+    def finish(self, laid: LaidRows | None) -> Rows:
+        columns = list(columns_of(laid, self.columns, lambda _, text: cell_of_text(text)).values())
         columns += self.processes.finish()
-        return rows_from_keys(self.row_keys, columns, self.events)
+        stamp, gpu, part = keys_of_rows(laid, self.row_keys)
+        return Rows(stamp, gpu, part, columns, self.rows + self.lost)
 
 
 def read(text: str, issues: IssueLog) -> Rows:
@@ -95,10 +126,12 @@ def read(text: str, issues: IssueLog) -> Rows:
         Where rows that cannot be read are counted.
     """
     text = _with_degrees(without_tabs(text))
-    table = _Table(issues)
+    table = _Table(text, issues)
+    if ":" not in text or not any(f"{kind}:" in text for kind in blocks.KINDS):
+        return table.finish(read_lines(encoded(text), table, gaps=True))
     for reader, first, part in _parts(text):
         reader(part, first, table)
-    return table.rows()
+    return table.finish(None)
 
 
 def _parts(text: str) -> Iterator[tuple[Callable[[str, int, _Table], None], int, str]]:
@@ -116,6 +149,8 @@ def _parts(text: str) -> Iterator[tuple[Callable[[str, int, _Table], None], int,
 
 def _with_degrees(text: str) -> str:
     """Restore degrees in a text that was decoded wrongly."""
+    if not any(sign[0] in text for sign in _GARBLED):
+        return text
     return _DEGREE.sub(lambda sign: "°" if sign[0] in _GARBLED else sign[0], text)
 
 
@@ -128,23 +163,21 @@ def _blocks(text: str, first: int, table: _Table) -> None:
         texts = (block.stamp, block.number, str(block.tree.pop("xcp", "")))
         keys = tuple(whole_number(t, LARGEST[n]) for t, n in zip(texts, ROW_KEYS, strict=True))
         leaves = json.leaves(block.tree)
-        cells = ((key, cell_of_text(str(leaf))) for key, leaf in leaves if leaf != {})
-        table.add(keys, cells, at)  # type: ignore[arg-type] # as many as ROW_KEYS has
+        table.add(keys, ((key, str(leaf)) for key, leaf in leaves if leaf != {}), at)
 
 
 def _lines(text: str, first: int, table: _Table) -> None:
+    table.first_line = first
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        stripped = line.strip(" \r\0")
-        if stripped:
-            _line(stripped, f"line {first + number - 1}", table, complete=number < len(lines))
+        table.line(line, number, is_complete=number < len(lines))
 
 
 def _line(line: str, at: str, table: _Table, *, complete: bool) -> None:
     watched = "TIMESTAMP" in table.heads
     if HEADER.match(line):
         if complete:
-            table.heads = tuple(line.split())
+            table.state = table.headings.setdefault(tuple(line.split()), len(table.headings))
         else:
             table.issues.add(faults.FILE_CUT, 1, at)
     elif not _ROW.match(line):
@@ -168,7 +201,7 @@ def _row(line: str, at: str, table: _Table, *, cut: object) -> None:
         cells[-1] = ""
     values = {head.lower(): cell for head, cell in zip(table.heads, cells, strict=True)}
     keys = tuple(whole_number(values.pop(name, ""), LARGEST[name]) for name in ROW_KEYS)
-    table.add(keys, _by_csv_keys(values), at)  # type: ignore[arg-type] # as many as ROW_KEYS has
+    table.add(keys, _by_csv_keys(values), at)
 
 
 def _process(line: str, at: str, table: _Table) -> None:
@@ -178,18 +211,18 @@ def _process(line: str, at: str, table: _Table) -> None:
         table.lose(own_faults.CUT, f"{at}: {len(cells)} cells for {len(table.heads)} columns")
         return
     stamp, gpu = (whole_number(values.get(name, ""), LARGEST[name]) for name in ROW_KEYS[:2])
-    table.events += 1
+    table.lost += 1
     table.processes.add(stamp, gpu, values, at)
 
 
-def _by_csv_keys(values: dict[str, str]) -> Iterator[tuple[str, Cell]]:
+def _by_csv_keys(values: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield cells by their keys in CSV; used and total memory in one cell become two."""
     for name, text in values.items():
         head = name.upper()
         if head == _USAGE:
             amounts, _, unit = text.partition(" ")
             used, _, total = amounts.partition("/")
-            yield "vram_used", cell_of_text(f"{used} {unit}")
-            yield "vram_total", cell_of_text(f"{total} {unit}")
+            yield "vram_used", f"{used} {unit}"
+            yield "vram_total", f"{total} {unit}"
         else:
-            yield COLUMNS.get(head, name), cell_of_text(text)
+            yield COLUMNS.get(head, name), text

@@ -448,17 +448,6 @@ class LaidRows:
         value = self.numbers.value[self.first + np.maximum(slot, 0)]
         return np.where(slot < 0, constant(slot), value.astype(np.int64))
 
-    def with_others(self, others: Mapping[int, Sequence[int]]) -> Array:
-        """Return the whole numbers of all rows, those of other rows by their number: columns by rows."""
-        width = len(self.layouts[0].wholes) if self.layouts else 0
-        width = max(width, *(len(numbers) for numbers in others.values()), 3)
-        table = np.empty((width, len(self.row) + len(others)), np.int64)
-        if len(self.row):
-            table[:, self.row] = self.wholes()
-        if others:
-            table[:, list(others)] = np.array(list(others.values()), np.int64).T
-        return table
-
     def texts(self, column: int) -> tuple[list[str], Array | None, Array]:
         """Return texts of the rows, `Layout.texts` [column]: constants, and where others are.
 
@@ -628,6 +617,16 @@ def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
         state = following[state, template[at]]
         at += 1
     place[0], place[1], place[2] = at, state, row
+
+
+def keys_of_rows(laid: LaidRows | None, others: Mapping[int, Sequence[int]]) -> Array:
+    """Return the time, GPU and part of all rows, 3 by rows; those without a layout by their number."""
+    table = np.empty((3, len(others) + (len(laid.row) if laid else 0)), np.int64)
+    if laid and len(laid.row):
+        table[:, laid.row] = laid.wholes()
+    if others:
+        table[:, list(others)] = np.array(list(others.values()), np.int64).T
+    return table
 
 
 def columns_of(
