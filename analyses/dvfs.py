@@ -459,7 +459,9 @@ def _sum_intervals(case: _Case, work: _KernelTimes, code: Array, n: int) -> tupl
         np.bincount(code, work.changed_ns * np.exp(limit[work.node] - log), n)
         for limit in case.limits
     )
-    return intervals.confidence_interval(ns, error, min_ns, max_ns)
+    shift = np.expm1(case.durations.shift[work.node])
+    shift_ns = np.bincount(code, work.changed_ns * shift, n)
+    return intervals.confidence_interval(ns, error, min_ns, max_ns, shift_ns)
 
 
 def _time_columns(measured: Array, new: Array, interval: tuple[Array, Array]) -> dict[str, Any]:
@@ -581,7 +583,8 @@ def _annotations(trace: Trace, known: Sensitivities, case: _Case, beta: _Beta) -
         return {}
     dur = r.dur[is_known] * np.exp(durations.log[rows])
     min_ns, max_ns = (r.dur[is_known] * np.exp(limit[rows]) for limit in case.limits)
-    low, high = intervals.confidence_interval(dur, dur * durations.error[rows], min_ns, max_ns)
+    error_ns, shift_ns = dur * durations.error[rows], dur * np.expm1(durations.shift[rows])
+    low, high = intervals.confidence_interval(dur, error_ns, min_ns, max_ns, shift_ns)
     columns = {
         "ideal_ns": np.rint(dur).astype(np.int64),
         "ideal_low_ns": np.rint(low).astype(np.int64),

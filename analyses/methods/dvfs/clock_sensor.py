@@ -55,9 +55,11 @@ Chosen: half of that is what 40 independent readings show by chance."""
 _NEAR_NS = 1e6
 """Distance of a kernel to the window of a reading up to which the reading shows its clock. Chosen: clocks take
 1 ms (Ascend) to 15 ms (NVIDIA) to switch (ASPLOS 2025)."""
-_FEWEST = 8
-"""Readings while a GPU worked, below which they are not compared with kernels. Chosen: with fewer, windows and
-slopes are those of chance."""
+_FEWEST = 3
+"""Readings while a GPU worked, below which they show no mean clock with an error. Chosen: two at one place of the
+step agree by chance."""
+_MAX_QUANTUM = 15.0
+"""Largest step of clocks, MHz, that few values are taken to show. Chosen: that of NVIDIA's GPUs."""
 _TINY = 1e-9
 _RATIO = (0.3, 3.0)
 """Range of the factor from readings to clocks. Chosen: beyond it, windows and readings contradict."""
@@ -205,12 +207,20 @@ class Readings:
 
     @property
     def correlation(self) -> float:
-        """Correlation of each reading with the next, without the noise of rounding."""
-        deviation = self.mhz - self.mhz.mean()
-        variance = float(np.mean(deviation**2)) - self.quantum_mhz**2 / 12
-        if len(deviation) < 3 or variance <= 0:  # noqa: PLR2004
+        """Correlation of each reading with the next while the GPU worked, without the noise of rounding.
+
+        Idle GPUs run at other clocks, so that readings around the work are alike whatever these show. 0 where it is
+        within its standard error.
+        """
+        mhz = self.mhz[(self.time >= self.start.min()) & (self.time <= self.end.max())]
+        if len(mhz) < 3:  # noqa: PLR2004
             return 0.0
-        return float(np.clip(np.mean(deviation[1:] * deviation[:-1]) / variance, 0.0, 1.0))
+        deviation = mhz - mhz.mean()
+        variance = float(np.mean(deviation**2)) - self.quantum_mhz**2 / 12
+        if variance <= 0:
+            return 0.0
+        alike = float(np.mean(deviation[1:] * deviation[:-1])) / variance
+        return float(np.clip(alike, 0.0, 1.0)) if alike > 1 / np.sqrt(len(mhz)) else 0.0
 
 
 class Cumulative:
@@ -390,6 +400,15 @@ def _nth(count: Array) -> Array:
 
 
 def _quantum(mhz: Array) -> float:
-    """Smallest difference between values, MHz; 0 if there is one value alone."""
-    steps = np.diff(np.unique(mhz))
-    return float(steps.min()) if steps.size else 0.0
+    """Step of which all values are multiples, MHz, if they are whole; else the smallest difference between them.
+
+    A clock that has few values does not show the step by how far these are apart; 0 if there is one value alone.
+    """
+    values = np.unique(mhz)
+    steps = np.diff(values)
+    if not steps.size:
+        return 0.0
+    whole = np.rint(values)
+    is_whole = np.array_equal(values, whole)
+    step = np.gcd.reduce(whole.astype(np.int64)) if is_whole else steps.min()
+    return min(float(step), _MAX_QUANTUM)

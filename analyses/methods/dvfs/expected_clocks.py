@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.mean_sensitivity import mean_sensitivity
+
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clock_sensor import Assumption, Readings, Work
     from chopper_interop.arrays.types import Array
@@ -59,6 +61,8 @@ _FEWEST_STEPS = 5
 would be taken for usual."""
 _WITHIN = 0.5
 """Windows as a share of kernels' durations up to which readings show the clock of each kernel."""
+_MIN_SPREAD_ERROR = 0.05
+"""Smallest error of a mean sensitivity by readings spread over kernels. Chosen: that of the share which it needs."""
 _MIN_PART = 0.25
 """Smallest part of the expected share that is possible where durations do not show it."""
 _TINY = 1e-12
@@ -96,7 +100,7 @@ class Expected(NamedTuple):
 def expected_clocks(gpus: list[Readings], work: Work, assumed: Assumption) -> list[Expected]:
     """Return the expected clocks of the kernels of GPUs with one kind of sensor."""
     changes = [Changes(gpu, work, assumed) for gpu in gpus]
-    beta = _mean_beta(changes)
+    beta = _best_mean_beta(gpus, work, assumed, changes)
     share, error = _share(changes)
     # Where durations do not show the share, slopes over changes within a GPU say nothing of single kernels.
     used, error = (share, error / share) if _is_shown(changes) else (0.0, 0.0)
@@ -451,7 +455,7 @@ def saved_time(gpus: list[Readings], work: Work, assumed: Assumption) -> tuple[f
     """
     changes = [Changes(gpu, work, assumed) for gpu in gpus]
     share, _ = _share(changes)
-    beta, wide = _mean_beta(changes)
+    beta, wide = _best_mean_beta(gpus, work, assumed, changes)
     in_full = 0.0
     for gpu, one in zip(gpus, changes, strict=True):
         k = gpu.kernel
@@ -460,6 +464,22 @@ def saved_time(gpus: list[Readings], work: Work, assumed: Assumption) -> tuple[f
         beta, wide = 0.5, 0.25
     low, high = in_full * np.clip([beta - 2 * wide, beta + 2 * wide], 0.0, 1.0)
     return min(low, high), max(low, high)
+
+
+def _best_mean_beta(
+    gpus: list[Readings], work: Work, assumed: Assumption, changes: list[Changes]
+) -> tuple[float, float]:
+    """Mean sensitivity of all kernels by the source with the smaller error, and that error; NaN if none shows it.
+
+    Readings that show nothing of the clock in between are not spread over kernels: whatever is usual at their places
+    would be taken for changes.
+    """
+    by_products = mean_sensitivity(gpus, work, assumed)
+    is_sparse = any(one.is_sparse and one.resolution < _STILL for one in changes)
+    by_spread = (np.nan, np.nan) if is_sparse else _mean_beta(changes)
+    if np.isnan(by_spread[0]) or by_products[1] < max(by_spread[1], _MIN_SPREAD_ERROR):
+        return by_products if np.isfinite(by_products[1]) else (np.nan, np.nan)
+    return by_spread
 
 
 def _mean_beta(changes: list[Changes]) -> tuple[float, float]:

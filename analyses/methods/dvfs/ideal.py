@@ -52,6 +52,10 @@ class Durations:
         that of others gets more.
     direction
         Which statistical errors are alike, (key, block), as of `sensitivity_combination.Ratio`.
+    shift
+        Middle of the range by the sensor less `log`.
+    settled
+        What of the statistical errors a known mean takes away, as of `sensitivity_combination.Ratio`.
     free
         `log` that is not held within what is possible for each kernel, for sums over many; None if it is `log`.
     """
@@ -64,8 +68,10 @@ class Durations:
     unknown: Array
     single: Array
     sensor: Array
+    shift: Array
     direction: Array | None = None
     free: Array | None = None
+    settled: Array | None = None
 
     @property
     def error(self) -> Array:
@@ -98,6 +104,7 @@ class Durations:
             unknown=self.unknown | stays,
             single=base.single / factor,
             sensor=base.sensor / factor,
+            shift=base.shift / factor,
         )
 
     def only(self, mask: Array) -> Durations:
@@ -112,6 +119,8 @@ class Durations:
             single=np.where(mask, self.single, 0.0),
             sensor=np.where(mask, self.sensor, 0.0),
             direction=self.direction,
+            settled=self.settled,
+            shift=np.where(mask, self.shift, 0.0),
             free=None if self.free is None else np.where(mask, self.free, 0.0),
         )
 
@@ -133,7 +142,7 @@ def durations(
     r = known.repeats
     n = r.trace.nodes.num_rows
     is_known = ~np.isnan(ratio.log[r.key]) & ~np.isnan(mhz)
-    log, free, statistical, clock, form, sensor = (np.zeros(n) for _ in range(6))
+    log, free, statistical, clock, form, sensor, shift = (np.zeros(n) for _ in range(7))
     rows, k = r.node[is_known], r.key[is_known]
     held = known.held(ratio, mhz, is_change=is_change)
     of_repeat, error = _of_repeats(known, held, mhz, is_known, is_change=is_change)
@@ -144,6 +153,7 @@ def durations(
         (clock, ratio.clock),
         (form, ratio.form),
         (sensor, np.broadcast_to(ratio.sensor, len(r.count))),
+        (shift, np.broadcast_to(ratio.shift, len(r.count))),
     ):
         column[rows] = values[k]
     _add_communication_error(known, mhz, form, is_change=is_change)
@@ -152,8 +162,9 @@ def durations(
     single = np.zeros(n)
     single[rows] = error[is_known]
     return Durations(
-        log, statistical, clock, form, key, unknown, single, sensor, ratio.direction, free
-    )
+        log, statistical, clock, form, key, unknown, single, sensor, shift, ratio.direction, free,
+        ratio.settled,
+    )  # fmt: skip
 
 
 def _of_repeats(
@@ -197,7 +208,7 @@ def measured(known: Sensitivities) -> Durations:
     n = r.trace.nodes.num_rows
     key, zero = np.full(n, -1, np.int64), np.zeros(n)
     key[r.node] = r.key
-    return Durations(zero, zero, zero, zero, key, np.zeros(n, bool), zero, zero)
+    return Durations(zero, zero, zero, zero, key, np.zeros(n, bool), zero, zero, zero)
 
 
 def _add_communication_error(
@@ -231,6 +242,8 @@ class Lengths:
         Error of each by the errors that all kernels have in common.
     sensor
         Half of the range of each over the assumptions on the sensor.
+    shift
+        Middle of that range less `ns`.
     min_ns, max_ns
         Bounds of what is possible, see `limits`.
     """
@@ -240,6 +253,7 @@ class Lengths:
     clock: Array
     form: Array
     sensor: Array
+    shift: Array
     min_ns: Array
     max_ns: Array
 
@@ -252,13 +266,15 @@ class Lengths:
 
     def interval(self) -> tuple[Array, Array]:
         """Return both ends of the 95 % interval."""
-        return intervals.confidence_interval(self.ns, self.error_ns, self.min_ns, self.max_ns)
+        return intervals.confidence_interval(
+            self.ns, self.error_ns, self.min_ns, self.max_ns, self.shift
+        )
 
     @classmethod
     def none(cls) -> Lengths:
         """Return the durations of no windows."""
         empty = np.zeros(0)
-        return cls(empty, np.zeros((0, 0)), *[empty] * 5)
+        return cls(empty, np.zeros((0, 0)), *[empty] * 6)
 
     def mean(self) -> Lengths:
         """Return the mean over all windows as a single one."""
@@ -295,6 +311,7 @@ class Retiming:
             ns * np.log(self._length(new.log + error) / self._length(new.log - error)) / 2
             for error in (new.clock, new.form, new.sensor)
         ]
+        systematic.append(self._length(new.log + new.shift) - self._length(new.log))
         bounds = [self._length(log) for log in limits]
         possible = np.where(ns > 0, np.clip(ns, *bounds), ns)
         return Lengths(possible, self._statistical(new, lag, at), *systematic, *bounds)
@@ -324,17 +341,17 @@ class Retiming:
         for row, (last, start) in enumerate(zip(ends, starts, strict=True)):
             by_class = walked.by_class(lag, at, last, start)
             table[row, : len(by_class)] = by_class
-        return by_source(table[:, 1:] * error, new.direction)
+        return by_source(table[:, 1:] * error, new.direction, new.settled)
 
 
-def by_source(errors: Array, direction: Array | None) -> Array:
+def by_source(errors: Array, direction: Array | None, settled: Array | None = None) -> Array:
     """Resolve errors of kernels that are partly alike into independent ones.
 
     Parameters
     ----------
     errors
         (sum, kernel).
-    direction
+    direction, settled
         As of `Durations`.
 
     Returns
@@ -345,8 +362,11 @@ def by_source(errors: Array, direction: Array | None) -> Array:
     if direction is None:
         return errors
     direction = direction[: errors.shape[1]]
-    own = np.sqrt(np.maximum(1 - np.sum(direction**2, axis=1), 0.0))
-    return np.hstack([errors * own, errors @ direction])
+    own = errors * np.sqrt(np.maximum(1 - np.sum(direction**2, axis=1), 0.0))
+    if settled is not None:
+        settled = settled[: own.shape[1]]
+        own -= np.outer(own @ settled, settled)
+    return np.hstack([own, errors @ direction])
 
 
 def windows_of(timing: Timing, steps: str, ranks: str) -> Spans:

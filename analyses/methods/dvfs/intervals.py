@@ -43,7 +43,7 @@ def student(degrees: int) -> float:
 
 
 def confidence_interval(
-    ns: Array, error_ns: Array, min_ns: Array, max_ns: Array
+    ns: Array, error_ns: Array, min_ns: Array, max_ns: Array, shift_ns: Array | float = 0.0
 ) -> tuple[Array, Array]:
     """Return both ends of the 95 % intervals of times.
 
@@ -55,7 +55,11 @@ def confidence_interval(
         Times and their standard deviations.
     min_ns, max_ns
         Bounds of what is possible.
+    shift_ns
+        Middle of the interval less the times.
     """
+    middle = np.maximum(ns + shift_ns, 0.0)
     half = np.minimum(TWO_SIDED * error_ns / np.where(ns > 0, ns, 1), _MAX_HALF_WIDTH)
-    low, high = np.maximum(ns * np.exp(-half), min_ns), np.minimum(ns * np.exp(half), max_ns)
+    low = np.maximum(middle * np.exp(-half), min_ns)
+    high = np.minimum(middle * np.exp(half), max_ns)
     return np.minimum(low, ns), np.maximum(high, ns)

@@ -49,8 +49,10 @@ that compute draw power and lower the clock. Chosen: the spread of clocks within
 _BY_IDLE = 0.1
 """Standard deviation of the logarithm of the clock of an idle GPU over that of a busy one. Chosen: from the
 clock under a power limit to the highest, as both are observed."""
-_FEWEST = 4
-"""Readings below which their spread is taken to be `PRIOR_SHARE`."""
+_FEWEST = 8
+"""Readings below which `PRIOR_SHARE` counts for their spread. Chosen: with as many it hardly would."""
+_PRIOR_FREEDOM = 3
+"""Readings as which it counts. Chosen: few, so that clocks that throttle show it."""
 _MIN_LEVEL = 0.002
 """Smallest error of the mean clock of a GPU, as a share. Chosen: one step of 4 MHz of 2000."""
 
@@ -225,11 +227,14 @@ def _level_error(gpu: Readings, assumed: Assumption) -> float:
     count = max(int(inside.sum()), 1)
     if assumed.window_ns >= gpu.period_ns:
         return 0.0
-    mhz = gpu.mhz[inside] if count >= _FEWEST else gpu.mhz
-    if len(mhz) < _FEWEST:
-        spread, unsure = PRIOR_SHARE, 1.0
-    else:
-        spread, unsure = float(mhz.std(ddof=1) / mhz.mean()), student(len(mhz) - 1) / TWO_SIDED
+    mhz = gpu.mhz[inside]
+    spread = float(mhz.std(ddof=1) / mhz.mean()) if len(mhz) > 1 else 0.0
+    freedom = count - 1
+    if count < _FEWEST:  # few readings do not show how far clocks are apart
+        of_prior = _PRIOR_FREEDOM * PRIOR_SHARE**2
+        spread = np.sqrt((of_prior + freedom * spread**2) / (_PRIOR_FREEDOM + freedom))
+        freedom += _PRIOR_FREEDOM
+    unsure = student(freedom) / TWO_SIDED
     if not gpu.is_sparse(assumed):
         # Between two readings a clock of independent changes deviates from the straight line by a third
         # of the mean square of half their difference.

@@ -163,8 +163,20 @@ class Sensitivities:
         errors = [np.maximum(a, b) for a, b in zip(low[1:4], high[1:4], strict=True)]
         statistical, clock, form = errors
         sensor = np.nan_to_num(reach)
-        ratio = Ratio(log, statistical, clock, form, sensor, together.direction)
+        settled = min(
+            (one.settled for one in (low, high)),
+            key=lambda v: 0.0 if v is None else float(v @ v),
+        )
+        shift = np.nan_to_num(log - together.log)
+        ratio = Ratio(
+            together.log, statistical, clock, form, sensor, together.direction, settled, shift
+        )
         return ratio, each, weight
+
+    @property
+    def _is_estimated(self) -> bool:
+        """True if durations show which assumptions on the sensors are best."""
+        return all(one.accepted.origin != clock_sensor.UNKNOWN for one in self.sensors)
 
     def _of(self, other: Sensitivities, mhz: Array, *, is_change: bool) -> Array:
         """New clocks under another assumption on the sensor: a change is as large as under this one."""
@@ -189,6 +201,7 @@ class Sensitivities:
         alike = self._alike_in_class(each[combined.REGRESSION])
         each[combined.CLASS] = of_class._replace(clock=np.fmax(of_class.clock, alike))
         together, weight = combined.combine_ratios(each)
+        together = self._with_mean(together, target, weight)
         free = together.log
         together = self.held(together, mhz, is_change=is_change)
         return together._replace(log=free), each, weight
@@ -416,6 +429,47 @@ class Sensitivities:
         deviation = np.sqrt(beta * (1 - beta) / _OF_UNIFORM) * share
         return ratio._replace(statistical=deviation)
 
+    def _with_mean(self, ratio: Ratio, target: Array, weight: Array) -> Ratio:
+        """Return ratios of which all together have the mean sensitivity, where it is known.
+
+        Readings of a sensor that durations do not show seem not to follow them, whatever the sensitivity.
+        """
+        if not self._is_estimated:
+            return ratio
+        r = self.repeats
+        beta, error = self._mean_estimate
+        known = ~np.isnan(beta) & ~np.isnan(ratio.log)
+        if not known.any():
+            return ratio
+        asked = ~np.isnan(target)
+        ns = np.bincount(r.key[asked], r.dur[asked], len(r.count)) * known
+        change = np.nan_to_num((1 - self._longer(target)) * ns)
+        beyond = self._beyond(target)
+        flatter, unsure = sensitivity_laws.BEYOND_FAST
+        saved = np.nan_to_num(beta) * change
+        error_ns = np.hypot(np.nan_to_num(error) @ np.abs(change), unsure * (saved @ beyond))
+        changed_ns = ns.sum() - saved @ (1 - (1 - flatter) * beyond)
+        of_level = np.nan_to_num(beta) * self.clock_error / np.exp(ratio.log)
+        of_slope = np.abs(ratio.log) * weight[[combined.REGRESSION, combined.CLASS]].sum(axis=0)
+        mean = combined.Mean(ns, float(changed_ns), float(error_ns), of_level, of_slope)
+        return combined.with_mean(ratio, mean)
+
+    def _beyond(self, target: Array) -> Array:
+        """Part of the way from each kernel's mean period to the new one beyond its shortest; 0 to longer ones."""
+        r = self.repeats
+        fastest = np.full(len(r.count), np.inf)
+        np.minimum.at(fastest, r.key, self._period / (1 + 2 * self._unseen))
+        to = np.nan_to_num(r.mean(target), nan=np.inf)
+        mean = r.mean(self._period)
+        way = np.maximum(mean - to, _TINY)
+        return np.clip((np.minimum(fastest, mean) - to) / way, 0.0, 1.0)
+
+    @property
+    def _unseen(self) -> Array:
+        """Standard deviation of each repeat's clock around what averaged readings show, as a share; else 0."""
+        clocks = self.repeats.clocks
+        return np.where(clocks.is_sensed, np.nan_to_num(clocks.error_share), 0.0)
+
     def _mean_of_class(self, values: Array) -> Array:
         """Mean of the known values of each kernel's class."""
         known = ~np.isnan(values)
@@ -472,7 +526,13 @@ class Sensitivities:
         for value, error in (of_class, self._prior):
             estimates.append(Estimate(value, np.hypot(error, _CURVATURE[1])))
         together, weight = combined.combine_estimates(estimates)
-        return together, estimates, weight
+        apart = np.zeros(len(share))
+        for other in self.extremes or ():
+            clocks = self._of(other, mhz, is_change=False)
+            value = other.beta(other._ratio(clocks, is_change=False)[1], clocks)[0].value  # noqa: SLF001
+            apart = np.fmax(apart, np.abs(value - together.value))
+        error = together.error + apart / intervals.TWO_SIDED
+        return together._replace(error=error), estimates, weight
 
     def _slope_of_law(self) -> Estimate:
         """Sensitivities by laws, at the clocks that kernels ran at."""

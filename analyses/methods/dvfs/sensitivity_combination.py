@@ -18,6 +18,8 @@ _MIN_ERROR = 1e-3
 _PRIOR_FREEDOM = 3
 """Number of values that the expected spread counts as. Chosen: few, so that six kernels outweigh it."""
 _TINY = 1e-12
+_MOST_WRONG = 1.0
+"""Largest error that all slopes have in common, as a share of them. Chosen: all that they say."""
 _ROUNDS = 20
 """Rounds of the fixed-point iteration for the spread. Chosen: more than it takes to converge."""
 
@@ -34,6 +36,8 @@ class Ratio(NamedTuple):
         by the form of the law.
     sensor
         Half of the range of `log` over the assumptions on the clock's sensor, with a sign.
+    shift
+        Middle of that range less `log`.
     direction
         Which statistical errors are alike, (kernel, block), with a length of at most 1: those of two kernels
         have its product as their correlation. None if all are independent.
@@ -45,6 +49,8 @@ class Ratio(NamedTuple):
     form: Array
     sensor: Array | float = 0.0
     direction: Array | None = None
+    settled: Array | None = None
+    shift: Array | float = 0.0
 
     @property
     def variance(self) -> Array:
@@ -134,3 +140,75 @@ def combine_ratios(sources: list[Ratio]) -> tuple[Ratio, Array]:
         np.sqrt(np.sum((weight * form) ** 2, axis=0)),
         direction=direction,
     ), weight
+
+
+class Mean(NamedTuple):
+    """A known sum of the changed times of kernels.
+
+    Parameters
+    ----------
+    ns
+        Measured time of all repeats of each kernel.
+    changed_ns
+        Sum of their times at other clocks.
+    error_ns
+        Its standard error.
+    by_level
+        Part of each kernel's `Ratio.clock` by clocks that are wrong for all, which the sum has too.
+    by_slope
+        Part of the logarithm of each ratio, without sign, that rests on slopes of durations over clocks.
+    """
+
+    ns: Array
+    changed_ns: float
+    error_ns: float
+    by_level: Array
+    by_slope: Array
+
+
+def with_mean(ratio: Ratio, mean: Mean) -> Ratio:
+    """Return the ratios that a known sum of all leads to expect, with errors that are less by what it shows.
+
+    Each ratio moves by how much its error has to do with that of the sum, as a Kalman filter updates a state.
+    """
+    time = np.where(np.isnan(ratio.log), 0.0, mean.ns * np.exp(np.nan_to_num(ratio.log)))
+    statistical, clock, form = (np.nan_to_num(error) for error in ratio[1:4])
+    direction = np.zeros((len(time), 1)) if ratio.direction is None else ratio.direction
+    blocks = statistical[:, np.newaxis] * direction
+    own = np.sqrt(np.maximum(statistical**2 - np.sum(blocks**2, axis=1), 0.0))
+    level = np.minimum(np.nan_to_num(mean.by_level), clock)
+    size = np.sqrt(clock**2 - level**2)
+    of_sum = time @ blocks, time @ size, time @ form
+    parts = np.array(
+        [np.sum((time * own) ** 2), np.sum(of_sum[0] ** 2), of_sum[1] ** 2, of_sum[2] ** 2]
+    )
+    variance = float(parts.sum())
+    missing = mean.changed_ns - float(time.sum())
+    # Where single ratios contradict the sum by more than both errors, slopes over clocks have an error in common.
+    unexplained = max(missing**2 - mean.error_ns**2 - variance, 0.0)
+    by_slope = np.nan_to_num(mean.by_slope)
+    wrong = min(np.sqrt(unexplained) / max(float(time @ by_slope), _TINY), _MOST_WRONG)
+    size = np.hypot(size, by_slope * wrong)
+    of_sum = of_sum[0], time @ size, of_sum[2]
+    parts[2] = of_sum[1] ** 2
+    variance = float(parts.sum())
+    if not variance > 0:
+        return ratio
+    total = variance + mean.error_ns**2
+    # Both rest on the same readings and durations: the sum counts by as much as it is known better.
+    gain = max(1 - mean.error_ns**2 / variance, 0.0)
+    wider = max(abs(missing) / np.sqrt(total), 1.0)  # Birge's ratio
+    together = time * own**2 + blocks @ of_sum[0] + size * of_sum[1] + form * of_sum[2]
+    log = ratio.log + together / variance * gain * missing
+    left = np.sqrt(np.maximum(1 - gain * parts / variance, 0.0))
+    blocks = blocks * left[1]
+    new = np.hypot(own, np.sqrt(np.sum(blocks**2, axis=1)))
+    length = np.sqrt(parts[0])
+    settled = time * own / max(float(length), _TINY) * np.sqrt(1 - left[0])
+    unknown = np.isnan(ratio.log)
+    errors = wider * new, np.hypot(level, wider * size * left[2]), wider * form * left[3]
+    statistical, clock, form = (np.where(unknown, np.nan, error) for error in errors)
+    direction = blocks / np.maximum(new, _TINY)[:, np.newaxis]
+    return ratio._replace(
+        log=log, statistical=statistical, clock=clock, form=form, direction=direction, settled=settled
+    )  # fmt: skip

@@ -30,7 +30,7 @@ long: averaged noise leaves errors of laws that the jackknife shows. Chosen: sev
 MIN_RELIABLE = 0.5
 """Slope of the true clock over the measured clock below which there is no law: correcting for it would
 more than double the law's slope."""
-_BEYOND_FAST, _BEYOND_SLOW = (0.92, 0.12), (1.0, 0.15)
+BEYOND_FAST, _BEYOND_SLOW = (0.92, 0.12), (1.0, 0.15)
 """Slope of a law beyond the fastest and slowest clock that it was fitted to, as a share of the slope
 there, and its error. Chosen: a law is convex, so towards faster clocks it goes on as steeply or less."""
 
@@ -91,13 +91,13 @@ class Regression:
     def within(self, k: Array, x: Array, target: Array) -> tuple[Array, Array, Array, Array]:
         """Return where laws are evaluated: beyond their fitted range less far than requested.
 
-        Laws flatten or go on there as `_BEYOND_FAST` and `_BEYOND_SLOW` say. Also returns how much of
+        Laws flatten or go on there as `BEYOND_FAST` and `_BEYOND_SLOW` say. Also returns how much of
         the way from `x` to `target` lies beyond, and the relative error of slopes there.
         """
         fast, slow = self.fast[k], self.slow[k]
         under = np.abs(np.maximum(fast - target, 0.0) - np.maximum(fast - x, 0.0))
         over = np.abs(np.maximum(target - slow, 0.0) - np.maximum(x - slow, 0.0))
-        error = np.where(under > 0, _BEYOND_FAST[1], _BEYOND_SLOW[1])
+        error = np.where(under > 0, BEYOND_FAST[1], _BEYOND_SLOW[1])
         return _drawn_in(x, fast, slow), _drawn_in(target, fast, slow), under + over, error
 
 
@@ -240,6 +240,6 @@ def _spread(x: Array, key: Array, mask: Array, n: int) -> Array:
 def _drawn_in(x: Array, fast: Array, slow: Array) -> Array:
     """Draw periods beyond a law's fitted range closer to it, by its slope out there."""
     drawn = np.clip(x, fast, slow)
-    drawn -= _BEYOND_FAST[0] * np.maximum(fast - x, 0.0)
+    drawn -= BEYOND_FAST[0] * np.maximum(fast - x, 0.0)
     drawn += _BEYOND_SLOW[0] * np.maximum(x - slow, 0.0)
     return drawn

@@ -237,9 +237,17 @@ class _Fit:
         slope = -xy / np.where(xx > 0, xx, np.inf)
         return slope, np.maximum(yy - slope**2 * xx, 0.0) / np.maximum(count - 2, 1)
 
+    def _variances(self) -> Array:
+        """Variance of the deviations of each kernel's durations."""
+        usable = self.work.usable
+        count = np.bincount(self.work.key[usable], minlength=self.n)
+        square = np.bincount(self.work.key[usable], self.rest[usable] ** 2, self.n)
+        variance: Array = square / np.maximum(count, 1)
+        return variance
+
     def compare(self, grid: Array) -> tuple[Array, bool]:
         """Return the assumptions that agree, the best first, and whether durations show the sensor."""
-        weight = np.ones(self.n)
+        weight = 1 / np.maximum(self._variances(), _NOISE**2)
         for _ in range(2):  # by all kernels, then by those that follow the clock
             losses = self._losses(grid, weight)
             blocks = (~np.isnan(losses)).sum(axis=1)
@@ -247,7 +255,7 @@ class _Fit:
             total = np.where(testable, np.nansum(losses, axis=1) / np.maximum(blocks, 1), np.inf)
             best = int(np.argmin(total))
             order = np.argsort(total, kind="stable")
-            gain, error = _mean_and_error(1 - losses[[best]])
+            gain, error = _mean_and_error(-losses[[best]])
             if blocks[best] < _FEWEST or not gain[0] > _SHOWN * error[0]:
                 return grid[order], False
             beta, variance = self.slopes(Assumption(*grid[best]))
@@ -368,7 +376,10 @@ class _Part(NamedTuple):
 
 
 def _loss(parts: list[_Part], window: float, delay: float, count: int) -> Array:
-    """Share of the readings' variance in each block of time that durations leave under one assumption."""
+    """Change of the readings' squares in each block if durations explain a part, from -1 (all) to 1.
+
+    Under one assumption; as a share of the larger, as readings vary by far more in some blocks than in others.
+    """
     columns: list[list[Array]] = [[], [], []]
     for part in parts:
         width = max(window, part.shortest_ns)
@@ -387,9 +398,10 @@ def _loss(parts: list[_Part], window: float, delay: float, count: int) -> Array:
     x, y, block = (np.concatenate(column) for column in columns)
     # A falling clock that goes with shorter times is none of the sensor.
     slope = max(float(x @ y), 0.0) / max(float(x @ x), _TINY)
-    left = (y - slope * x) ** 2 / max(float(np.mean(y**2)), _TINY)
-    of_block = np.bincount(block, minlength=count)
-    return np.bincount(block, left, count) / np.where(of_block > 0, of_block, np.nan)
+    of_block = np.bincount(block, minlength=count) > 0
+    left, whole = np.bincount(block, (y - slope * x) ** 2, count), np.bincount(block, y**2, count)
+    relative = (left - whole) / np.maximum(np.maximum(left, whole), _TINY)
+    return np.where(of_block, relative, np.nan)
 
 
 def _mean_and_error(values: Array) -> tuple[Array, Array]:

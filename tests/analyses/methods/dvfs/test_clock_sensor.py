@@ -48,7 +48,7 @@ def test_window_hold_and_lag_are_found_by_the_times_of_kernels(sensor: ClockSens
     assert summary["sensor_hold_ns"] == pytest.approx(sensor.hold_ms * MS, rel=0.05)
     assert holds(summary, true)
     assert summary["ideal_step_ns"] == pytest.approx(true, rel=0.025)
-    assert width(summary) < 0.15 * true
+    assert width(summary) < 0.1 * true
 
 
 def test_a_given_sensor_is_taken() -> None:

@@ -1,0 +1,380 @@
+"""Mean sensitivity of a job's kernels to the clock, by readings of its sensor and speeds of kernels.
+
+The speed of a kernel, relative to its repeats at one place of the step, is ``b`` times the relative change of its
+mean clock. Two products of what readings and durations show give b, the mean over all kernels by their time:
+
+reverse
+    Products of speeds with each other, over products of readings with speeds. Speeds are compared with those of other
+    kernels that ran about then, so that the noise of durations, independent from kernel to kernel, is in neither
+    product. Whatever else a reading shows, the clock at an instant within the kernel or what is usual at its place in
+    the step, is not in them either.
+forward
+    Products of readings with speeds, over those of readings with each other. Only where readings show the mean clock
+    of the very time over which speeds are averaged, so that they have no error but rounding.
+
+Each is a condition that sums over blocks of time must meet up to their scatter from block to block. Both are combined
+by that scatter.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.analyses.methods.dvfs.clock_sensor import Cumulative
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.clock_sensor import Assumption, Readings, Work
+    from chopper_interop.arrays.types import Array
+
+_FAR = 6.0
+"""Standard deviations beyond which the speed of a kernel has other reasons than the clock."""
+_KERNELS = 4
+"""Kernels in a window from which on their means are compared with it. Chosen: those at its ends, of which a part
+is outside, are less than half of it."""
+_DENSE = 2
+"""Readings in a kernel from which on their mean is its clock; each half of them shows the rounding of the other."""
+_COVERED = 0.3
+"""Share of a window in which kernels ran that a reading needs."""
+_OF_HARMONIC = 8
+"""Readings for each harmonic of the step that is taken off as usual. Chosen: a quarter of the changes is lost."""
+_MAX_HARMONICS = 20
+"""Chosen: half of the kernels of a step, as fewer readings hardly show more."""
+_FEWEST_REPEATS = 5
+"""Repeats of a place that show what is usual there. Chosen: of fewer, more than a fifth of changes is lost."""
+_BLOCKS = 24
+"""Blocks of time of all GPUs. Chosen: enough for a standard deviation, several readings in each."""
+_MIN_READINGS = 4
+"""Readings of a GPU, and blocks, below which they are not compared with kernels."""
+_ROUNDS = 3
+"""Rounds of finding how much each kernel follows the others. Chosen: weights hardly change after two."""
+_MIN_LOADING = 0.1
+"""Smallest share by which a kernel is taken to follow the others, as estimates of it have errors."""
+_LOADING_REPEATS = 10
+"""Repeats as which the assumption counts that a kernel follows the clock as all others do. Chosen: few."""
+_FORWARD_ERROR = 0.04
+"""Error of what follows from readings as means, as a share. Chosen: deviations of generated jobs, as what is usual at
+a place is not taken off whole."""
+_USUAL_LEFT = 0.01
+"""Share of the square of what is usual at places of the step that is left. Chosen: deviations of generated jobs."""
+_USUALLY_SHOWN = 0.6
+"""The same share as it is expected. Chosen: that of jobs whose clock does not follow the step is 1."""
+_REPEATS = 8
+"""Repeats at each place from which on readings show the sensitivity. Chosen: with fewer, what is
+usual at a place is most of what they show."""
+_LEAST_SHARE = 0.02
+"""Smallest error as a share. Chosen: speeds of kernels that follow the clock in part are no straight line over it;
+deviations of generated jobs whose clock changes by a third."""
+_MIN_ERROR = 1e-3
+"""Smallest standard error, so that none has infinite weight. Chosen: far below all errors that matter."""
+_LEAST_SHOWN = 0.2
+"""Smallest share of readings' changes that is of the clock of the kernels that they are compared with, where readings
+are not its mean. Chosen: the least of generated jobs under a power limit."""
+_TINY = 1e-300
+"""Keeps quotients finite; below all squares of what is measured."""
+
+
+class _Compared(NamedTuple):
+    """Readings of a GPU and the speeds of the kernels that ran then; one value each.
+
+    Parameters
+    ----------
+    time
+        Middle of the window, nanoseconds.
+    place
+        What is usual is alike for those of one number; None if `phase` says so.
+    phase
+        Part of the step.
+    weight
+        Time that each stands for, as a share of the mean.
+    mean
+        Relative deviation of the mean speed of all kernels in the window.
+    speed
+        The same twice, by different kernels where there are several.
+    other
+        The same of other kernels, without an error in common with `speed`.
+    mhz
+        Relative deviation of the reading, twice, with different errors of rounding where known.
+    is_mean
+        True if readings show the mean over the very time of the speeds.
+    rounding
+        Variance that both of `mhz` have in common by rounding.
+    """
+
+    time: Array
+    place: Array | None
+    phase: Array
+    weight: Array
+    mean: Array
+    speed: tuple[Array, Array]
+    other: tuple[Array, Array]
+    mhz: tuple[Array, Array]
+    is_mean: bool
+    rounding: float
+
+
+def mean_sensitivity(gpus: list[Readings], work: Work, assumed: Assumption) -> tuple[float, float]:
+    """Return the mean sensitivity of the kernels of GPUs with one kind of sensor, and its standard error.
+
+    Under one assumption on the sensor. It may lie outside 0 to 1; NaN and infinite where readings do not show it.
+    """
+    speeds = _speeds(work)
+    every = [_compared(gpu, work, speeds, assumed) for gpu in gpus]
+    compared = [one for one in every if one is not None]
+    if not compared:
+        return np.nan, np.inf
+    products = [_products(one, max(_BLOCKS // len(compared), 1)) for one in compared]
+    is_mean = all(one.is_mean for one in compared)
+    repeats = work.usable.sum() / max(len(np.unique(work.place[work.usable])), 1)
+    if repeats < _REPEATS:
+        return np.nan, np.inf
+    return _solved(np.concatenate(products), is_mean=is_mean)
+
+
+def _speeds(work: Work) -> Array:
+    """Relative deviation of each kernel's speed from the mean at its place; 0 of those that are not usable."""
+    usable, place = work.usable, work.place
+    count = np.bincount(place[usable], minlength=int(place.max(initial=-1)) + 1)
+    mean = np.bincount(place[usable], work.dur[usable], len(count)) / np.maximum(count, 1)
+    speed = np.where(usable, mean[place] / work.dur - 1.0, 0.0)
+    limit = _FAR * float(np.sqrt(np.mean(speed[usable] ** 2))) if usable.any() else 0.0
+    return np.clip(speed, -limit, limit)
+
+
+def _compared(gpu: Readings, work: Work, speeds: Array, assumed: Assumption) -> _Compared | None:
+    """Return what readings of a GPU are compared with; None if there is too little."""
+    order = np.argsort(gpu.start, kind="stable")
+    order = order[work.usable[gpu.kernel[order]]]
+    if len(order) < _MIN_READINGS:
+        return None
+    k, start, end = gpu.kernel[order], gpu.start[order], gpu.end[order]
+    length = float(np.average(end - start, weights=end - start))
+    kernels = _Kernels(start, end, speeds[k], work.key[k], work.place[k], work.phase[k])
+    if assumed.window_ns >= _KERNELS * length:
+        compared = _by_windows(gpu, kernels, assumed)
+    elif max(assumed.window_ns, gpu.period_ns) <= length / (2 * _DENSE):
+        compared = _by_kernels(gpu, kernels, assumed)
+    else:
+        compared = _by_neighbours(gpu, kernels, assumed)
+    return compared if len(compared.time) >= _MIN_READINGS else None
+
+
+class _Kernels(NamedTuple):
+    """Usable kernels of a GPU by their start; speeds as of `_speeds`, the rest as of `Readings` and `Work`."""
+
+    start: Array
+    end: Array
+    speed: Array
+    key: Array
+    place: Array
+    phase: Array
+
+    def at(self, time: Array) -> Array:
+        """Return the last kernel that started before each time; the first one before all."""
+        return np.maximum(np.searchsorted(self.start, time, side="right") - 1, 0)
+
+    def near(self) -> Array:
+        """Return the change of the clock by the kernels before and after each, up to a factor for all.
+
+        Weighted by how much these follow the clock, as their own neighbours show it.
+        """
+        _, key = np.unique(self.key, return_inverse=True)
+        loading = np.ones(int(key.max()) + 1)
+        near = np.zeros(len(key))
+        for _ in range(_ROUNDS):
+            weight = loading[key]
+            signal, square = weight * self.speed, weight**2
+            near = _sum_of_neighbours(signal) / np.maximum(_sum_of_neighbours(square), _TINY)
+            both = np.bincount(key, self.speed * near)
+            prior = _LOADING_REPEATS * float(near @ near) / len(near)
+            following = float(self.speed @ near) / max(float(near @ near), _TINY)
+            own = np.bincount(key, near**2)
+            loading = (both / max(following, _MIN_LOADING) + prior) / np.maximum(own + prior, _TINY)
+            loading = np.clip(loading, _MIN_LOADING, 1 / _MIN_LOADING)
+        return near
+
+
+def _sum_of_neighbours(values: Array) -> Array:
+    """Sum of the values before and after each."""
+    padded = np.concatenate([[0.0], values, [0.0]])
+    total: Array = padded[:-2] + padded[2:]
+    return total
+
+
+def _by_windows(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compared:
+    """Compare readings with the mean speed in their windows, by every second kernel and by the others."""
+    stop = gpu.time - assumed.delay_ns
+    begin = stop - assumed.window_ns
+    odd = _nth(kernels.key) % 2  # each half has kernels of all kinds
+    parts, good = [], np.ones(len(stop), bool)
+    for some in (odd == 0, odd == 1, odd >= 0):
+        covered = Cumulative(kernels.start, kernels.end, some.astype(float)).between(begin, stop)
+        speed = Cumulative(kernels.start, kernels.end, some * kernels.speed).between(begin, stop)
+        good &= covered > _COVERED / 4 * assumed.window_ns
+        parts.append(speed / np.maximum(covered, 1.0))
+    good &= (begin >= kernels.start[0] - assumed.window_ns / 10) & (stop <= kernels.end.max())
+    first, second, mean = (part[good] for part in parts)
+    mhz = _deviations(gpu.mhz[good])
+    middle = ((begin + stop) / 2)[good]
+    phase = kernels.phase[kernels.at(middle)]
+    rounding = (gpu.quantum_mhz / float(gpu.mhz.mean())) ** 2 / 12
+    weight, halves = np.ones(len(mhz)), (first, second)
+    return _Compared(
+        middle, None, phase, weight, mean, halves, halves[::-1], (mhz, mhz), True, rounding
+    )
+
+
+def _nth(key: Array) -> Array:
+    """Count how many with the same number are before each."""
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.append([True], np.diff(key[order]) != 0)[: len(order)])
+    length = np.diff(np.append(first, len(order)))
+    nth = np.empty(len(key), np.int64)
+    nth[order] = np.arange(len(order)) - np.repeat(first, length)
+    return nth
+
+
+def _deviations(mhz: Array, weight: Array | None = None) -> Array:
+    """Relative deviations from the mean."""
+    deviation: Array = mhz / np.average(mhz, weights=weight) - 1.0 if mhz.size else mhz
+    return deviation
+
+
+def _by_kernels(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compared:
+    """Compare kernels with the mean of all readings in each."""
+    middle = gpu.centres(assumed)
+    i = kernels.at(middle)
+    reach = assumed.window_ns / 2
+    inside = (middle - reach >= kernels.start[i]) & (middle + reach <= kernels.end[i])
+    i, mhz = i[inside], gpu.mhz[inside]
+    half = np.arange(len(i)) % 2
+    n = len(kernels.start)
+    counts = [np.bincount(i[half == number], minlength=n) for number in (0, 1)]
+    means = [
+        np.bincount(i[half == number], mhz[half == number], n) / np.maximum(count, 1)
+        for number, count in enumerate(counts)
+    ]
+    good = (counts[0] > 0) & (counts[1] > 0)
+    speed, near = kernels.speed[good], kernels.near()[good]
+    time = ((kernels.start + kernels.end) / 2)[good]
+    place = np.unique(kernels.place[good], return_inverse=True)[1]
+    phase = kernels.phase[good]
+    weight = (kernels.end - kernels.start)[good]
+    both = _deviations(means[0][good], weight), _deviations(means[1][good], weight)
+    weight = weight / weight.mean() if weight.size else weight
+    few = len(place) < _FEWEST_REPEATS * (int(place.max(initial=0)) + 1)
+    place_or_none = None if few else place
+    return _Compared(
+        time, place_or_none, phase, weight, speed, (speed, speed), (near, near), both, True, 0.0
+    )
+
+
+def _by_neighbours(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compared:
+    """Compare each reading with the kernel that it was taken in, and the kernels around that one."""
+    middle = gpu.centres(assumed)
+    i = kernels.at(middle)
+    good = (middle >= kernels.start[i]) & (middle <= kernels.end[i])
+    i, time = i[good], middle[good]
+    mhz, speed, near = _deviations(gpu.mhz[good]), kernels.speed[i], kernels.near()[i]
+    weight, twice = np.ones(len(mhz)), (speed, speed)
+    return _Compared(
+        time, None, kernels.phase[i], weight, speed, twice, (near, near), (mhz, mhz), False, 0.0
+    )
+
+
+def _products(one: _Compared, blocks: int) -> Array:
+    """Sums of products in each block of time, (block, 5): both terms of the two conditions, what is usual squared."""
+    usual = _Usual(one)
+    speed, other, mhz = (
+        tuple(map(usual.taken_off, columns)) for columns in (one.speed, one.other, one.mhz)
+    )
+    n = len(one.time)
+    count = max(min(blocks, n // 2), min(n, _MIN_READINGS))
+    block = np.argsort(np.argsort(one.time, kind="stable"), kind="stable") * count // n
+    rows, w = [np.zeros(n)] * 5, one.weight / 2
+    mean, left = usual.taken_off(one.mean), 1 - usual.lost / n
+    for a, b in ((0, 1), (1, 0)):
+        columns = [other[a] * speed[a], other[a] * mhz[a]]
+        columns += [mhz[a] * mean, mhz[a] * mhz[b] - left * one.rounding]
+        columns += [one.mhz[a] * one.mhz[b] - mhz[a] * mhz[b]]
+        rows = [row + w * column for row, column in zip(rows, columns, strict=True)]
+    return np.stack([np.bincount(block, row, count) for row in rows], axis=1)
+
+
+class _Usual:
+    """Part of values that is alike in each step, at their places or by harmonics of it.
+
+    `lost` counts the values that determine it.
+    """
+
+    def __init__(self, one: _Compared) -> None:
+        self._place, n = one.place, len(one.time)
+        if one.place is not None:
+            self._count = np.bincount(one.place)
+            self.lost = len(self._count)
+            return
+        harmonics = min(n // _OF_HARMONIC, _MAX_HARMONICS) * bool(one.phase.any())
+        turn = 2 * np.pi * np.outer(one.phase, np.arange(1, harmonics + 1))
+        waves = np.hstack([np.ones((n, 1)), np.cos(turn), np.sin(turn)])
+        self._waves, size, _ = np.linalg.svd(waves, full_matrices=False)
+        self._waves = self._waves[:, size > 1e-6 * size[0]]
+        self.lost = self._waves.shape[1]
+
+    def taken_off(self, values: Array) -> Array:
+        """Return the values without it."""
+        if self._place is None:
+            left: Array = values - self._waves @ (self._waves.T @ values)
+            return left
+        mean = np.bincount(self._place, values) / np.maximum(self._count, 1)
+        of_place: Array = values - mean[self._place]
+        return of_place
+
+
+def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
+    """Mean sensitivity that meets both conditions best, and its standard error."""
+    reverse = _condition(products[:, 0], products[:, 1])
+    value, error = _condition(products[:, 2], products[:, 3])
+    if is_mean:
+        usual = abs(products[:, 4].sum() / max(products[:, 3].sum(), _TINY))
+        share = np.hypot(_FORWARD_ERROR, min(_USUAL_LEFT * usual, 1.0))
+        forward = value, float(np.hypot(error, share * abs(value)))
+    else:
+        # Readings show the clocks of kernels to an unknown share.
+        most = (value + TWO_SIDED * error) / _LEAST_SHOWN
+        value /= _USUALLY_SHOWN
+        forward = value, max(abs(most - value), abs(value) + TWO_SIDED * error) / TWO_SIDED
+    values, errors = np.array([reverse, forward]).T
+    errors = np.maximum(errors, _MIN_ERROR)
+    weight = errors**-2.0
+    if not weight.sum() > 0:
+        return np.nan, np.inf
+    value = float(weight @ np.where(weight > 0, values, 0.0) / weight.sum())
+    apart = float(weight @ np.where(weight > 0, (values - value) ** 2, 0.0))
+    error = float(np.sqrt(max(apart, 1.0) / weight.sum()))  # Birge's ratio
+    return value, float(np.hypot(error, _LEAST_SHARE * abs(value)))
+
+
+def _condition(top: Array, bottom: Array) -> tuple[float, float]:
+    """Ratio of sums over blocks, and its standard error; infinite where any ratio is possible."""
+    n = len(top)
+    if n < _MIN_READINGS or not bottom.any():
+        return 0.0, np.inf
+    value = float(top.sum() / bottom.sum())
+    unsure = student(n - 1)
+    if abs(bottom.sum()) <= unsure * _scatter(bottom):
+        return value, np.inf
+    # By the range of ratios that the scatter of blocks does not exclude (Fieller).
+    a = bottom.sum() ** 2 - unsure**2 * _scatter(bottom) ** 2
+    both = n / (n - 1) * float((top - top.mean()) @ (bottom - bottom.mean()))
+    b = top.sum() * bottom.sum() - unsure**2 * both
+    c = top.sum() ** 2 - unsure**2 * _scatter(top) ** 2
+    reach = np.sqrt(max(b * b - a * c, 0.0)) / a
+    return value, float(reach + abs(b / a - value)) / TWO_SIDED
+
+
+def _scatter(values: Array) -> float:
+    """Standard error of a sum over blocks."""
+    n = len(values)
+    return float(np.sqrt(n / (n - 1) * np.sum((values - values.mean()) ** 2)))
