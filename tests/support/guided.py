@@ -3,11 +3,15 @@
 ``make fuzz`` runs it in an environment of its own, for all families of readers or some::
 
     NUMBA_DISABLE_JIT=1 python tests/support/guided.py FOLDER SECONDS [FAMILY …]
+    NUMBA_BOUNDSCHECK=1 python tests/support/guided.py FOLDER SECONDS [FAMILY …]
 
 Loops that are compiled have no coverage. With ``NUMBA_DISABLE_JIT=1`` they run as Python, slower, and an index
-beyond an array is an error that is seen. Differences between Python and compiled loops (numbers that do not fit
+beyond an array is an error that is seen. With ``NUMBA_BOUNDSCHECK=1`` they are compiled so that such an index is an
+error too, and the modules without loops guide: many times as fast where loops take most of the time. Both ways share
+the corpus. Differences between Python and compiled loops (numbers that do not fit
 their array) are found too; `tests/support/guided.py --confirm FOLDER` says which of the kept inputs fail as they are.
-FOLDER keeps the corpus (``FAMILY/``), from one run to the next, and what failed (``failed/``);
+FOLDER keeps the corpus (``FAMILY/``), from one run to the next, what failed (``failed/``), and how many inputs were
+tried in all runs, a line for each family and way (``counts.txt``);
 ``guided.py --keep FOLDER tests/corpus`` takes over some of it for the tests.
 """
 
@@ -24,8 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import atheris
+from uncounted import AS_PYTHON, uncounted
 
-with atheris.instrument_imports(include=["chopper_interop"], exclude=["chopper_interop.schemas"]):
+with atheris.instrument_imports(include=["chopper_interop"], exclude=uncounted()):
     from chopper_interop import registry, sources
     from chopper_interop.converters.pytorch_et import nodes_decode
     from chopper_interop.io import json_events
@@ -44,23 +49,32 @@ from chopper_interop.errors import ChopperError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# fields are attributes, as in compiled loops
-json_events.EVENT = np.dtype((np.record, json_events.EVENT))
-nodes_decode.NODE = np.dtype((np.record, nodes_decode.NODE))
-nodes_decode.TENSOR = np.dtype((np.record, nodes_decode.TENSOR))
-_find_tensors = nodes_decode._find_tensors
-nodes_decode._find_tensors = lambda buffer, nodes, table: _find_tensors(
-    buffer, nodes.view(nodes_decode.NODE), table
-)
 _LARGEST_KEPT, _KEPT = 1 << 11, 20
 """Bytes of an input that tests keep, and inputs of a family, at most (chosen: the corpus stays small)."""
-json_events.TEXT_ID = np.int64(json_events.TEXT_ID)  # whose sums are as wide as in compiled loops
-json_events.HAS_TS, json_events.HAS_DUR = (
-    np.uint8(json_events.HAS_TS),
-    np.uint8(json_events.HAS_DUR),
-)
-_LARGEST = 1 << 17
-"""Bytes of an input at most (chosen: loops that are not compiled read so many in milliseconds)."""
+_GROWTH = 3
+"""Times as large as its largest seed that an input may be (chosen: time goes into changes, not into length)."""
+_COUNTED = 1000
+"""Executions after which their number is written (chosen: a kill loses few)."""
+_MEMORY = Path("/dev/shm")  # noqa: S108 # a folder of one's own is made in it
+"""Files in memory, where there are some: writing to a disk takes as long as reading a small input."""
+
+
+def _as_compiled() -> None:
+    """Let loops that run as Python see arrays and numbers as compiled ones do: fields are attributes, sums are wide."""
+    json_events.EVENT = np.dtype((np.record, json_events.EVENT))
+    nodes_decode.NODE = np.dtype((np.record, nodes_decode.NODE))
+    nodes_decode.TENSOR = np.dtype((np.record, nodes_decode.TENSOR))
+    find_tensors = nodes_decode._find_tensors
+    nodes_decode._find_tensors = lambda buffer, nodes, table: find_tensors(
+        buffer, nodes.view(nodes_decode.NODE), table
+    )
+    json_events.TEXT_ID = np.int64(json_events.TEXT_ID)
+    json_events.HAS_TS = np.uint8(json_events.HAS_TS)
+    json_events.HAS_DUR = np.uint8(json_events.HAS_DUR)
+
+
+if AS_PYTHON:
+    _as_compiled()
 
 
 def families() -> list[str]:
@@ -97,21 +111,27 @@ class Target:
     ----------
     family
         Package of converters.
-    failed
-        Folder for inputs that fail, one for each place in the sources.
+    folder
+        Where ``failed`` and ``counts.txt`` are: inputs that fail, one for each place in the sources, and
+        how many were tried.
     until
         Time at which it ends, in seconds of `time.monotonic`.
     """
 
-    def __init__(self, family: str, failed: Path, until: float) -> None:
+    def __init__(self, family: str, folder: Path, until: float) -> None:
         self.seeds = mutations.seeds_of(family)
-        self.family, self.failed, self.until = family, failed, until
-        self.count = 0
-        self._folders = [Path(tempfile.mkdtemp()) for _ in self.seeds]
-        for seed, folder in zip(self.seeds, self._folders, strict=True):
+        self.family, self.until = family, until
+        self.failed, self._counts = folder / "failed", folder / "counts.txt"
+        self.failed.mkdir(parents=True, exist_ok=True)
+        self.count = self._written = 0
+        memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+        self._place = tempfile.TemporaryDirectory(prefix="chopper-fuzz-", dir=memory)
+        tempfile.tempdir = self._place.name  # also of copies that readers make
+        self._folders = [Path(self._place.name, str(number)) for number in range(len(self.seeds))]
+        for seed, place in zip(self.seeds, self._folders, strict=True):
             for name, data in seed.others.items():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(data)
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).write_bytes(data)
 
     def __call__(self, data: bytes) -> None:
         """Try one input."""
@@ -123,8 +143,13 @@ class Target:
             read(self.seeds[which], data[1:], self._folders[which])
         except Exception as error:  # noqa: BLE001 # whatever comes out is a finding
             self._keep(data, error)
+        if self.count % _COUNTED == 0:
+            self.write_count()
         if time.monotonic() > self.until:
-            self.report()
+            self.write_count()
+            sys.stdout.write(f"{self.family}: {self.count} executions\n")
+            sys.stdout.flush()
+            self._place.cleanup()
             os._exit(0)  # libFuzzer has no other way to end by time without its own report
 
     def changed(self, data: bytes, largest: int, number: int) -> bytes:
@@ -136,10 +161,14 @@ class Target:
         body = data[1:]
         return data[:1] + (chance.choice(changes)(chance, body) if body else body)[: largest - 1]
 
-    def report(self) -> None:
-        """Say how many were tried."""
-        sys.stdout.write(f"{self.family}: {self.count} executions\n")
-        sys.stdout.flush()
+    def write_count(self) -> None:
+        """Add what was tried since the last time to the counts of all runs."""
+        way = "python" if AS_PYTHON else "compiled"
+        counts = read_counts(self._counts)
+        counts[self.family, way] = counts.get((self.family, way), 0) + self.count - self._written
+        self._written = self.count
+        lines = [f"{family} {way} {count}\n" for (family, way), count in sorted(counts.items())]
+        self._counts.write_text("".join(lines))
 
     def _keep(self, data: bytes, error: Exception) -> None:
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -148,6 +177,12 @@ class Target:
             (self.failed / name).write_bytes(data)
             sys.stdout.write(f"{name}: {str(error)[:200]}\n")
             sys.stdout.flush()
+
+
+def read_counts(path: Path) -> dict[tuple[str, str], int]:
+    """Read how many inputs were tried, by family and way; nothing if there is no such file."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {(family, way): int(count) for family, way, count in map(str.split, lines)}
 
 
 def confirm(folder: Path) -> None:
@@ -188,15 +223,20 @@ def outcome(family: str, data: bytes) -> str:
 
 def fuzz(family: str, folder: Path, seconds: float) -> None:
     """Fuzz one family for some time; this ends the process."""
-    corpus, failed = folder / family, folder / "failed"
-    for each in (corpus, failed):
-        each.mkdir(parents=True, exist_ok=True)
-    target = Target(family, failed, time.monotonic() + seconds)
+    corpus = folder / family
+    corpus.mkdir(parents=True, exist_ok=True)
+    target = Target(family, folder, time.monotonic() + seconds)
     for number, seed in enumerate(target.seeds):
-        if len(seed.data) < _LARGEST:
-            (corpus / f"seed{number}").write_bytes(bytes([number]) + seed.data)
+        (corpus / f"seed{number}").write_bytes(bytes([number]) + seed.data)
+    largest = _GROWTH * max(len(seed.data) for seed in target.seeds)
     warnings.simplefilter("ignore")  # numpy's at overflows, which compiled loops do not have
-    arguments = [sys.argv[0], f"-max_len={_LARGEST}", "-verbosity=0", "-len_control=0", str(corpus)]
+    options = {
+        "max_len": largest,
+        "verbosity": 0,
+        "len_control": 0,
+        "artifact_prefix": f"{folder}/",
+    }
+    arguments = [sys.argv[0], *(f"-{name}={value}" for name, value in options.items()), str(corpus)]
     atheris.Setup(arguments, target, custom_mutator=target.changed)
     atheris.Fuzz()
 
@@ -207,7 +247,8 @@ def main(folder: Path, seconds: float, chosen: list[str]) -> None:
         child = os.fork()
         if not child:
             fuzz(family, folder, seconds)
-        os.waitpid(child, 0)
+        if status := os.waitpid(child, 0)[1]:
+            sys.stdout.write(f"{family}: ended by status {status}; see the lines before\n")
 
 
 if __name__ == "__main__":
