@@ -25,7 +25,10 @@ from chopper_interop.converters.rocm.tables import IGNORED, INTEGERS, VALUE
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.rocm.tables import TableFormat
 
 ROUNDED = Fault.loss(
     "time-rounded",
@@ -34,6 +37,10 @@ ROUNDED = Fault.loss(
 )
 NO_NUMBER = Fault.loss(
     "number-unreadable", "Values that should be numbers and are not were taken as unknown."
+)
+OTHER_TOOL = Fault.loss_of_events(
+    "table-of-other-tool",
+    "Rows of a table of another tool, behind one of the file's own, were left out.",
 )
 NOT_UTF8 = Fault.info("text-not-utf8", "Bytes of texts that are not UTF-8 were replaced by U+FFFD.")
 
@@ -49,7 +56,9 @@ _MAX_EXPONENT = 30
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
-def parse_tables(data: Array, name: str, issues: IssueLog) -> list[TableRows]:
+def parse_tables(
+    data: Array, name: str, issues: IssueLog, *, is_own: Callable[[TableFormat], bool]
+) -> list[TableRows]:
     """Parse the rows of a CSV file, a table for each of its headers.
 
     Parameters
@@ -60,8 +69,12 @@ def parse_tables(data: Array, name: str, issues: IssueLog) -> list[TableRows]:
         Name of the file in examples.
     issues
         Log of what is lost.
+    is_own
+        True for tables that the file's tool writes; others are left out, and their rows counted.
     """
-    return [_parse_section(section, name, issues) for section in csv_sections(data, name, issues)]
+    tables = [_parse_section(section, name, issues) for section in csv_sections(data, name, issues)]
+    issues.add(OTHER_TOOL, sum(rows.count for rows in tables if not is_own(rows.form)), name)
+    return [rows for rows in tables if is_own(rows.form)]
 
 
 def _parse_section(section: CsvSection, name: str, issues: IssueLog) -> TableRows:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.converters.rocm.rows import TableRows
+    from chopper_interop.converters.rocm.tables import TableFormat
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
@@ -120,8 +121,21 @@ def _with_number(device: Device, used: list[int], source: SourceTables) -> Devic
     return replace(device, agent=device.device if source.counts_agents else -1)
 
 
-def read_csv_tables(path: Path, tool: str, issues: IssueLog) -> list[TableRows]:
+def read_csv_tables(
+    path: Path, tool: str, issues: IssueLog, *, only: TableFormat | None = None
+) -> list[TableRows]:
     """Read the tables of a CSV file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    tool
+        Name of the tool, for errors.
+    issues
+        Log of what is lost.
+    only
+        The only kind of table that the tool writes; None for all of rocprof before its third version.
 
     Raises
     ------
@@ -142,8 +156,14 @@ def read_csv_tables(path: Path, tool: str, issues: IssueLog) -> list[TableRows]:
     if not (data == _NEWLINE).any():
         raise ReadError("it ends within its header", path=path)
     try:
-        tables = [rows for rows in parse_tables(data, path.name, issues) if rows.count]
+        tables = parse_tables(
+            data,
+            path.name,
+            issues,
+            is_own=lambda other: other is only or (only is None and other.tool == form.tool),
+        )
     except pa.ArrowInvalid as error:
         raise ReadError(f"it is no proper CSV: {str(error).splitlines()[0]}", path=path) from error
+    tables = [rows for rows in tables if rows.count]
     issues.add(NO_ROWS, not tables, path.name)
     return tables

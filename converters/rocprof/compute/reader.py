@@ -25,6 +25,7 @@ from chopper_interop.converters.rocm.dispatch_recording import (
 from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
 from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info
 from chopper_interop.converters.rocm.sniff import is_compute_system
+from chopper_interop.converters.rocm.tables import DISPATCHES
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
@@ -78,7 +79,9 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
             path=paths[0],
             hint="give the workload's folder",
         )
-    rows = [rows for path in tables for rows in read_csv_tables(path, TOOL, issues)]
+    rows = [
+        rows for path in tables for rows in read_csv_tables(path, TOOL, issues, only=DISPATCHES)
+    ]
     events = issues.events()
     dispatches = [dispatch_table(r, issues, merge_instances=True) for r in rows]
     source = SourceTables(

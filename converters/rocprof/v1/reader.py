@@ -21,6 +21,7 @@ from chopper_interop.converters.rocm.dispatch_recording import (
 from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
 from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info
 from chopper_interop.converters.rocm.sniff import is_v1_json
+from chopper_interop.converters.rocm.tables import DISPATCHES
 from chopper_interop.converters.rocprof.v1 import chrome_trace, database
 from chopper_interop.converters.rocprof.v1.sections import (
     merge_kernels,
@@ -145,7 +146,7 @@ def _read_file(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], list
         return database.read_database(path, issues)
     if is_v1_json(head):
         return chrome_trace.read_trace(path, issues)
-    return {}, read_csv_tables(path, TOOL, issues)
+    return {}, read_csv_tables(path, TOOL, issues, only=DISPATCHES)
 
 
 def _combine(files: list[_FileTables], issues: IssueLog) -> _FileTables:

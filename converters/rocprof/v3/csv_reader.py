@@ -60,10 +60,6 @@ NO_DISPATCH = Fault.info(
 NO_AGENT = Fault.loss(
     "agent-unreadable", "Lines of agent_info that describe no agent were left out."
 )
-OTHER_TOOL = Fault.loss_of_events(
-    "table-of-other-tool",
-    "Rows of a table of an older rocprof, behind one of rocprofv3 in the same file, were left out.",
-)
 MISSING_COLUMNS = (
     (KERNELS, "correlation", NO_LAUNCH),
     (COPIES, "correlation", NO_LAUNCH),
@@ -137,13 +133,12 @@ def _read_tables(path: Path, issues: IssueLog) -> list[TableRows]:
             hint="was its header lost, or is it of another tool?",
         )
     try:
-        tables = parse_tables(data, path.name, issues)
+        tables = parse_tables(
+            data, path.name, issues, is_own=lambda form: form.tool == KERNELS.tool
+        )
     except pa.ArrowInvalid as error:
         raise ReadError(f"it is no proper CSV: {str(error).splitlines()[0]}", path=path) from error
-    others = sum(rows.count for rows in tables if rows.form.tool != KERNELS.tool)
-    issues.add(OTHER_TOOL, others, path.name)
-    own = [rows for rows in tables if rows.form.tool == KERNELS.tool]
-    return [rows for rows in own if rows.count and rows.form is not AGENTS]
+    return [rows for rows in tables if rows.count and rows.form is not AGENTS]
 
 
 def _read_agents(path: Path, host: str, issues: IssueLog) -> list[Agent]:

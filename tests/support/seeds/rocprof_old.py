@@ -242,6 +242,16 @@ ODD = (
         Reads(6),
     ),
     Odd(
+        "v1 a table of rocprofv2 behind it",
+        {"r.csv": (V1 + V2_ROCTX).encode()},
+        Reads(6, issues={"table-of-other-tool": 2}),
+    ),
+    Odd(
+        "compute a table of rocprofv2 behind it",
+        {"pmc_perf.csv": (COMPUTE + V2_ROCTX).encode()},
+        Reads(4, issues={"table-of-other-tool": 2}),
+    ),
+    Odd(
         "v1 two files in one",
         {"r.csv": (V1 + V1.replace(",77,78,", ",79,79,")).encode()},
         Reads(12),
