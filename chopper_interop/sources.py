@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from chopper_interop.registry import Converter
 
 
+_OUTER = "it is a link to a folder that this one is in"
+
+
 @dataclass(frozen=True)
 class SourceFiles:
     """Files that are read together, by one converter; `named` if the user gave one of them by name."""
@@ -103,7 +106,13 @@ def to_path(text: str | os.PathLike[str]) -> Path:
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             raise UsageError(str(error.strerror), path=text) from error
-    return Path(text)
+    path = Path(text)
+    if not path.is_absolute():
+        try:
+            Path.cwd()
+        except OSError as error:
+            raise UsageError("the current folder is not there any more", path=text) from error
+    return path
 
 
 def find(
@@ -130,7 +139,7 @@ def find(
     UnknownFormatError
         A file given by name is of no known format, or no file is.
     """
-    paths = sorted(paths, key=lambda path: (path.is_dir(), path))  # files by name come first
+    paths = sorted(paths, key=lambda path: (_is_folder(path), path))  # files by name come first
     inventory = Inventory(given=paths, ranks=ranks)
     by_format: dict[str, list[Path]] = {}
     named_paths = set()
@@ -183,6 +192,14 @@ def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, 
                 yield file, named
 
 
+def _is_folder(path: Path) -> bool:
+    """True for a folder; False, too, where that can't be seen, which `_mode` says."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def _mode(path: Path) -> int:
     """Return the type and permissions of a file; raise `ReadError` if it can't be reached."""
     try:
@@ -200,6 +217,7 @@ def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
     """
     files: list[Path] = []
     seen: set[str] = set()
+    above = set(Path(os.path.realpath(folder)).parents)
 
     def note(error: OSError) -> None:
         path = Path(error.filename)
@@ -216,10 +234,11 @@ def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
             note(OSError(0, "its writing was interrupted", parent))
             folders[:] = []
             continue
+        inner = {n: os.path.realpath(Path(parent, n)) for n in sorted(folders) if n[0] != "."}
+        outer = [Path(parent, name) for name, real in inner.items() if Path(real) in above]
+        inventory.skipped += [(path, _OUTER) for path in outer]
         folders[:] = [
-            name
-            for name in sorted(folders)
-            if not name.startswith(".") and os.path.realpath(Path(parent, name)) not in seen
+            n for n, real in inner.items() if real not in seen and Path(real) not in above
         ]
         for path in (Path(parent, name) for name in names if not name.startswith(".")):
             try:

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import os
 import pickle
+import shutil
 import stat
 import sys
 import tempfile
@@ -34,6 +35,7 @@ _dumps: Any = serialize.dumps
 _unliteral: Any = types.unliteral
 _dispatcher: Any = Dispatcher
 _njit: Any = numba.njit
+_config: Any = numba.config
 _MAX_AGE_S = 30 * 86_400
 """Age at which code that no run loaded is removed (chosen: a month unused)."""
 _TOUCHED_S = 86_400
@@ -165,6 +167,7 @@ def _digest(compiled: Any) -> str:
     parts = [
         *_VERSIONS,
         *(function.__module__, function.__qualname__, str(counts_references)),
+        *(["bounds checked"] if _config.BOUNDSCHECK else []),
         *(repr(function.__defaults__), _description(cells, ())),
     ]
     for code in _codes(function.__code__):
@@ -203,13 +206,16 @@ def _description(value: Any, names: tuple[str, ...]) -> str:
 
 @cache
 def _code_folder() -> Path | None:
-    """Return the folder of machine code, less what no run loaded for long."""
+    """Return the folder of machine code, less what no run loaded for long, or what others could have put there."""
     base = cache_folder()
     if base is None:
         return None
     folder = base / "compiled"
+    if not _is_own_folder(folder):
+        shutil.rmtree(folder, ignore_errors=True)  # others could have written what is in it
+        if not _is_own_folder(folder):
+            return None
     with contextlib.suppress(OSError):
-        folder.mkdir(exist_ok=True)
         oldest = time.time() - _MAX_AGE_S
         for path in folder.iterdir():
             if path.stat().st_mtime < oldest:
@@ -237,17 +243,20 @@ def cache_folder() -> Path | None:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Make a folder; return True if it can be written by this user alone.
+    """Make a folder; return True if it can be written, or put in place of another, by this user alone.
 
-    Whoever else could write there could have this process run any code.
+    Whoever else could do so could have this process run any code. Who owns a folder above it is trusted, as is a
+    group that may write there.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
         state = path.lstat()
+        above = [parent.stat().st_mode for parent in path.resolve().parents]
     except OSError:
         return False
     if not hasattr(os, "getuid"):
         return os.access(path, os.W_OK)
     is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
-    return is_own and not state.st_mode & 0o022 and os.access(path, os.W_OK)
+    is_movable = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in above)
+    return is_own and not state.st_mode & 0o022 and not is_movable and os.access(path, os.W_OK)

@@ -120,8 +120,8 @@ class Archives:
         if self._folder is None:
             try:
                 parent = Path(os.path.realpath(tempfile.gettempdir()))
-                self._folder = self._stack.enter_context(outputs.workspace(parent, is_folder=True))
-                self._folder.chmod(0o700)
+                workspace = outputs.workspace(parent, is_folder=True, mode=0o700)
+                self._folder = self._stack.enter_context(workspace)
             except (OSError, WriteError) as error:
                 raise _no_room(path, error) from error
             _OPEN.add(self)

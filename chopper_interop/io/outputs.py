@@ -45,12 +45,19 @@ MARK = "chopper-interop"
 _UNFINISHED = ".chopper-interop.unfinished"
 """Folder with the new entries of the folder that it is in, while they are moved there."""
 _OUTDATED = ".outdated"
-"""File in it with the names of the entries to remove."""
+"""File in it that says which entries are to be removed, and of which folder."""
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems that cannot write at once: of some networks, for folders."""
 _SEPARATORS = re.compile(r"[/\\\0]")
 _LOCKING_S = 1
 """Seconds between making a workspace and locking it, at most (chosen: two system calls in a row)."""
+
+
+class _Replacement(msgspec.Struct):
+    """Entries to remove of a folder, which is known by its inode: a folder that was copied has another."""
+
+    inode: int
+    outdated: list[bytes]
 
 
 def require_times(trace: Trace, path: Path) -> None:
@@ -203,7 +210,8 @@ def _exchanged(new: Path, path: Path) -> bool:
 
 def _replace_entries(new: Path, path: Path, outdated: set[str]) -> None:
     """Move the entries of `new` to `path` and remove the outdated; from the rename on, `_finish` can do it."""
-    (new / _OUTDATED).write_bytes(msgspec.json.encode(sorted(map(os.fsencode, outdated))))
+    replacement = _Replacement(path.stat().st_ino, sorted(map(os.fsencode, outdated)))
+    (new / _OUTDATED).write_bytes(msgspec.json.encode(replacement))
     try:
         with _locked(path):
             new.rename(path / _UNFINISHED)
@@ -214,21 +222,51 @@ def _replace_entries(new: Path, path: Path, outdated: set[str]) -> None:
 
 
 def _finish(path: Path) -> None:
-    """Complete a replacement entry by entry, if one is under way or was interrupted."""
+    """Complete a replacement entry by entry, if one is under way or was interrupted.
+
+    Raises
+    ------
+    WriteError
+        It did not begin in this folder: what others put there could have any file removed or moved.
+    """
     unfinished = path / _UNFINISHED
-    if not unfinished.is_dir():
+    if not os.path.lexists(unfinished):
         return
     with _locked(path):
-        if (unfinished / _OUTDATED).exists():
-            content = (unfinished / _OUTDATED).read_bytes()
-            for name in msgspec.json.decode(content, type=list[bytes]):
-                remove(path / os.fsdecode(name))
+        if os.path.lexists(unfinished / _OUTDATED):
+            for name in _names_outdated(path):
+                remove(path / name)
             for entry in sorted(unfinished.iterdir()):
                 if entry.name != _OUTDATED:
                     if entry.is_dir():
                         remove(path / entry.name)  # a folder replaces only an empty one
                     entry.replace(path / entry.name)
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _names_outdated(path: Path) -> list[str]:
+    """Names of entries that an interrupted replacement of a folder was to remove."""
+    unfinished = path / _UNFINISHED
+    try:
+        is_plain = _is_plain(unfinished, stat.S_IFDIR) and _is_plain(unfinished / _OUTDATED)
+        content = (unfinished / _OUTDATED).read_bytes() if is_plain else b""
+        replacement = msgspec.json.decode(content, type=_Replacement)
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeError):
+        replacement = _Replacement(-1, [])
+    names = [os.fsdecode(name) for name in replacement.outdated]
+    leads_out = any(name in ("", ".", "..") or _SEPARATORS.search(name) for name in names)
+    if replacement.inode != path.stat().st_ino or leads_out:
+        raise WriteError(
+            "this mark of a writing that was interrupted was not made in this folder",
+            path=unfinished,
+            hint="look at what is in it, and remove it",
+        )
+    return names
+
+
+def _is_plain(path: Path, kind: int = stat.S_IFREG) -> bool:
+    """True for an entry of a kind, not for a link to one."""
+    return stat.S_IFMT(path.lstat().st_mode) == kind
 
 
 def _refuse_foreign(folder: Path, names: set[str]) -> None:
@@ -242,7 +280,7 @@ def _refuse_foreign(folder: Path, names: set[str]) -> None:
 
 
 @contextmanager
-def workspace(parent: Path, *, is_folder: bool = False) -> Iterator[Path]:
+def workspace(parent: Path, *, is_folder: bool = False, mode: int = 0o777) -> Iterator[Path]:
     """Make a file or folder of a new name and lock it; it is removed at the end if it is still there."""
     require_folder(parent)
     path = parent / f".chopper-{secrets.token_hex(8)}.part"
@@ -253,7 +291,7 @@ def workspace(parent: Path, *, is_folder: bool = False) -> Iterator[Path]:
         _remove_abandoned(parent)
         stack.callback(remove, path)
         if is_folder:
-            path.mkdir()
+            path.mkdir(mode)
         else:
             path.open("xb").close()
         stack.enter_context(_locked(path))

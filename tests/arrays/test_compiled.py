@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from chopper_interop.arrays import shipped_code
+from chopper_interop.arrays import compiled, shipped_code
 
 MODULES = {
     "callee.py": """
@@ -61,6 +62,37 @@ def test_code_is_found_again_wherever_the_file_lies(call) -> None:
     assert call("here", 1) == ("3", 2)
     assert call("here", 1) == ("3", 2)
     assert call("there", 1, above="# moved\n\n") == ("3", 2)
+
+
+@pytest.mark.parametrize("how", ["folder", "inner folder", "folder above", "link", "inner link"])
+def test_code_that_others_could_have_put_there_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Machine code is unpickled: whoever can write it can run anything as this user."""
+    base, temporary = tmp_path / "cache", tmp_path / "tmp"
+    own = base / "chopper-interop"
+    (own / "compiled").mkdir(parents=True)
+    temporary.mkdir()
+    places = {"folder": own, "inner folder": own / "compiled", "folder above": base, "link": own}
+    place = places.get(how, own / "compiled")
+    (own / "compiled" / "planted.nbc").touch()
+    if how.endswith("link"):
+        place.rename(tmp_path / "elsewhere")
+        place.symlink_to(tmp_path / "elsewhere")
+    else:
+        place.chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(base))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    compiled.cache_folder.cache_clear()
+    compiled._code_folder.cache_clear()
+    try:
+        folder = compiled._code_folder()
+        assert folder is None or not list(folder.iterdir())
+        made = temporary / f"chopper-interop-{os.getuid()}"
+        assert not made.exists() or made.stat().st_mode & 0o077 == 0
+    finally:
+        compiled.cache_folder.cache_clear()
+        compiled._code_folder.cache_clear()
 
 
 def test_a_change_of_what_is_called_compiles_the_caller_again(call) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
+import json
 import lzma
 import os
 import shutil
@@ -241,6 +243,72 @@ def test_a_rerun_completes_an_output_within_its_input(tmp_path: Path, run) -> No
     assert not (tmp_path / "et" / ".chopper-interop.unfinished").exists()
 
 
+def marked(place: Path, outdated: list[str], inode: int | None = None) -> Path:
+    """A mark of an interrupted writing in a folder, as another program would make it."""
+    mark = place / ".chopper-interop.unfinished"
+    mark.mkdir(parents=True)
+    names = [base64.b64encode(name.encode()).decode() for name in outdated]
+    made = {"inode": place.stat().st_ino if inode is None else inode, "outdated": names}
+    (mark / ".outdated").write_text(json.dumps(made))
+    return mark
+
+
+@pytest.mark.parametrize("name", ["../kept", "{folder}/kept", "..", ".", ""])
+def test_a_mark_in_an_output_folder_removes_nothing_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "kept").mkdir()
+    place = tmp_path / "et"
+    marked(place, [name.format(folder=tmp_path)])
+    with pytest.raises(WriteError, match=r"was not made in this folder \(look at what is in it"):
+        write(place, "new", 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["et", "kept"]
+
+
+def test_a_mark_that_came_with_a_copied_folder_removes_nothing(place: Path) -> None:
+    marked(place, ["rank0"], inode=place.stat().st_ino + 1)
+    with pytest.raises(WriteError, match="was not made in this folder"):
+        write(place, "new", 2)
+    assert set(contents(place).values()) == {"old"}
+
+
+@pytest.mark.parametrize("content", ["", "[", "[]", '["a"]', '{"inode": "x"}', "\ud800"])
+def test_a_damaged_mark_is_one_line(place: Path, content: str) -> None:
+    mark = marked(place, [])
+    (mark / ".outdated").write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(WriteError, match="was not made in this folder"):
+        write(place, "new", 2)
+
+
+def test_a_mark_that_is_a_link_moves_nothing(place: Path, tmp_path: Path) -> None:
+    """A folder elsewhere would lose its entries, or a pipe would be waited for."""
+    elsewhere = marked(tmp_path / "elsewhere", [], inode=place.stat().st_ino)
+    (elsewhere / "kept").touch()
+    (place / elsewhere.name).symlink_to(elsewhere)
+    with pytest.raises(WriteError, match="was not made in this folder"):
+        write(place, "new", 2)
+    (place / elsewhere.name).unlink()
+    os.mkfifo(marked(place, []) / "pipe")
+    (place / elsewhere.name / ".outdated").unlink()
+    (place / elsewhere.name / "pipe").rename(place / elsewhere.name / ".outdated")
+    with pytest.raises(WriteError, match="was not made in this folder"):
+        write(place, "new", 2)
+    assert (elsewhere / "kept").exists()
+
+
+def test_links_to_folders_above_are_not_followed(tmp_path: Path) -> None:
+    """A link to / would have the whole disk searched."""
+    ci.write(tiny_trace(), tmp_path / "outer.json")
+    (tmp_path / "run").mkdir()
+    ci.write(tiny_trace(), tmp_path / "run" / "a.json")
+    (tmp_path / "run" / "root").symlink_to("/")
+    (tmp_path / "run" / "up").symlink_to("..")
+    found = sources.find([tmp_path / "run"])
+    assert [source.first.name for source in found.sources] == ["a.json"]
+    assert [path.name for path, why in found.skipped if "that this one is in" in why] == [
+        "root",
+        "up",
+    ]
+
+
 def test_a_pipe_of_the_name_of_a_workspace_stops_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".chopper-0.part")
     with outputs.file(tmp_path / "a") as stream:
@@ -303,15 +371,21 @@ def test_an_empty_path_is_not_the_current_folder(tmp_path: Path, run, monkeypatc
     for arguments in (["a.parquet", "-o", ""], ["", "-o", "et/"], ["a.parquet", "-o", "chakra:"]):
         assert run("convert", *arguments)[0] == UsageError.exit_status
     assert run("analyze", "temporal", "")[0] == UsageError.exit_status
+    assert run("check", "")[0] == UsageError.exit_status
+    assert run("record", "-o", "", "--", "true")[0] == UsageError.exit_status
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
 def test_one_folder_is_made_and_no_more(tmp_path: Path, run) -> None:
     ci.write(tiny_trace(), tmp_path / "a.parquet")
-    status, _, output = run("convert", tmp_path / "a.parquet", "-o", tmp_path / "x/y/b.pftrace")
-    assert status == WriteError.exit_status
-    assert "there is no such folder" in output
-    assert not (tmp_path / "x").exists()
+    for arguments in (
+        ("convert", tmp_path / "a.parquet", "-o", tmp_path / "x/y/b.pftrace"),
+        ("record", "-o", tmp_path / "x/y", "--", "true"),
+    ):
+        status, _, output = run(*arguments)
+        assert status == WriteError.exit_status
+        assert "there is no such folder" in output
+        assert not (tmp_path / "x").exists()
     assert run("convert", tmp_path / "a.parquet", "-o", tmp_path / "x/b.pftrace")[0] == 0
 
 
