@@ -10,11 +10,14 @@ ci.analyze(trace, "temporal").to_pandas()
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from chopper_interop.errors import ChopperError
+TYPE_CHECKING = (
+    False  # as typing's: until the commands handle an interrupt, as little as possible is imported
+)
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from chopper_interop.errors import ChopperError
     from chopper_interop.joining.concatenation import concat
     from chopper_interop.pipeline import analyze, convert, read, write
     from chopper_interop.registry import formats
@@ -31,6 +34,7 @@ __all__ = [
 
 
 _HOMES = {
+    "ChopperError": "errors",
     "Result": "result", "Trace": "trace", "analyze": "pipeline", "concat": "joining.concatenation",
     "convert": "pipeline", "formats": "registry", "read": "pipeline", "write": "pipeline",
 }  # fmt: skip

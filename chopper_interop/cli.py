@@ -120,7 +120,8 @@ def _check(args: argparse.Namespace) -> int:
     from chopper_interop.converters.chakra import check
     from chopper_interop.io import outputs
 
-    sources.to_path(f"{args.prefix}.0.et")  # refuses what can't be a name
+    sources.to_path(args.prefix)  # refuses what can't be a name
+    sources.to_path(f"{args.prefix}.0.et")
     jobs = check.jobs_at(args.prefix)
     outputs.require_finished(jobs[0].parent)
     stops = False

@@ -1,13 +1,18 @@
 """Entry points of the commands as processes.
 
 Until a command handles an interrupt itself, one ends the process at once: while modules are imported, which
-takes a tenth of a second, Python would print a traceback.
+takes a tenth of a second, Python would print a traceback. Before that, nothing is imported: `signal` and `typing`
+take some milliseconds each. While Python itself starts, an interrupt is still its own to report.
 """
 
 from __future__ import annotations
 
-import signal
-from typing import NoReturn
+import _signal as signal  # type: ignore[import-not-found] # the part of signal in C
+
+TYPE_CHECKING = False  # as typing's
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def _end_on_interrupt() -> None:

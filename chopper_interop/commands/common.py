@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import io
 import os
 import re
@@ -14,7 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from chopper_interop import __version__
 from chopper_interop.commands import completion
-from chopper_interop.errors import ChopperError, InternalError, TooLittleMemoryError, UsageError
+from chopper_interop.errors import (
+    ChopperError,
+    InternalError,
+    TooLittleMemoryError,
+    UsageError,
+    WriteError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,12 +33,14 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as shells report it."""
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of writing to a stream whose disk takes no more; those of files name the file."""
+
+
 def exit_now(status: int) -> NoReturn:
     """End the process without finalizers but what was unpacked: those of LLVM and Arrow take a fifth of a second."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            BrokenPipeError, ValueError
-        ):  # the reader is gone, or it is closed
+        with contextlib.suppress(OSError, ValueError):  # the reader is gone, or it is closed
             stream.flush()
     archives = sys.modules.get("chopper_interop.io.archives")
     if archives is not None:
@@ -45,6 +54,7 @@ def run_command(
     arguments: Sequence[str] | None,
 ) -> int:
     """Run a command and return its exit status; an error is one line on stderr, never a traceback."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names are Unicode, terminals may not be
             stream.reconfigure(errors="backslashreplace")
@@ -56,8 +66,7 @@ def run_command(
             return 0
         args = parser.parse_intermixed_args(arguments)  # paths may stand among options
         debug = args.debug
-        with _limits(args):
-            return command(args)
+        return _run(command, args)
     except BrokenPipeError:
         sys.stderr.close()
         return INTERRUPTED
@@ -74,9 +83,25 @@ def run_command(
         return shown.exit_status
 
 
+def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Run a command within its limits; what it printed has left the process then, or that fails."""
+    with _limits(args):
+        status = command(args)
+    sys.stdout.flush()
+    return status
+
+
+def _open_closed_streams() -> None:
+    """Have what is printed to a stream that was closed before the start go nowhere."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 # until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 # same
+
+
 def _as_shown(error: Exception) -> ChopperError:
     if isinstance(error, ChopperError):
         return error
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        return WriteError(f"the standard output cannot be written: {error.strerror}")
     if isinstance(error, MemoryError):
         hint = "give fewer files or ranks at a time"
         return TooLittleMemoryError("there is too little memory", hint=hint)

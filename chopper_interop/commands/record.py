@@ -28,12 +28,16 @@ _EXAMPLES = """examples:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-record`` and return the exit status of the program."""
+    from chopper_interop.io import outputs
     from chopper_interop.recording import host, preparation, program, session
 
     command = args.command
     if not command:
         raise UsageError("name the program to run", hint="chopper-record -o RUN/ -- prog args")
+    if not args.output:
+        raise UsageError("-o: a path is empty", hint="write . for the current folder")
     folder = Path(args.output)
+    outputs.require_folder(folder)
     environment = preparation.torch_environment(folder) if args.torch else {}
     if args.rocprof:
         command = preparation.rocprof_command(args.rocprof, folder, command)

@@ -133,7 +133,7 @@ def _samplers(
     samplers: list[Sampler] = []
     first = 0
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         for gpus in opened:
             facts = gpus.facts(first)
             path = folder / f"telemetry-{name()}-{gpus.vendor}.csv"

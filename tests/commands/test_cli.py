@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kineto_files import BASE, kernel, span, write
@@ -287,3 +288,45 @@ def test_compilation_is_one_line_and_then_counted(capsys: pytest.CaptureFixture[
             compiled._announce[0](count)
     assert capsys.readouterr().err.count("\n") == 1
     assert shown == [f"compiling, once: {count} loops" for count in (5, 6, 7)]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["convert", "--formats"], ["convert", "--print-completion", "bash"]]
+)
+def test_a_full_disk_behind_the_output_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = started(*arguments, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == errors.WriteError.exit_status
+    assert done.stderr.decode().splitlines() == [
+        f"chopper-{arguments[0]}: error: the standard output cannot be written: No space left on device"
+    ]
+
+
+def test_streams_that_are_closed_stop_nothing(tmp_path: Path) -> None:
+    source = sample(tmp_path)
+    for close in (1, 2):
+        done = started("convert", "-q", source, "-o", tmp_path / f"{close}.pftrace",
+                       preexec_fn=lambda number=close: os.close(number))  # fmt: skip
+        assert done.returncode == 0
+    done = started("convert", tmp_path / "none", "-o", "a.pftrace", stdout=subprocess.PIPE,
+                   preexec_fn=lambda: os.close(2))  # fmt: skip
+    assert (done.returncode, done.stdout) == (errors.ReadError.exit_status, b"")
+
+
+def test_a_current_folder_that_was_removed_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    code = (
+        f"cd {tmp_path}/gone; rmdir ../gone; exec {sys.executable} -c '{START.format('check')}' ."
+    )
+    done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == errors.UsageError.exit_status
+    assert done.stderr == "chopper-check: error: .: the current folder is not there any more\n"
+
+
+START = "from chopper_interop import start; start.{}()"
+
+
+def started(command: str, *arguments: object, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a command as a process of its own, with streams of the caller's."""
+    texts = [sys.executable, "-c", START.format(command), *map(str, arguments)]
+    return subprocess.run(texts, check=False, **streams)
