@@ -123,13 +123,15 @@ def gradients_of(trace: Trace, buckets: Buckets) -> list[Gradients] | None:
         return None
     node, size = accumulate.node, accumulate.size
     ts, lane, parent = trace.array("ts"), trace.array("lane"), trace.array("parent")
+    # once for all buckets, as each has a call of this for each step
+    iteration = trace.cached("gradients.iteration", _iterations)
     steps_of_bucket: list[list[tuple[Array, Array]]] = [[] for _ in buckets.size]
     for of_rank in buckets.row.T:
         call = trace.launch[of_rank]
         if (call < 0).any():
             return None
         since = 0
-        step = int(trace.integers("iteration", of_rank[:1])[0])
+        step = int(iteration[of_rank[0]])
         same = accumulate.by_thread.get((int(lane[call[0]]), step), node[:0])
         stops = np.searchsorted(ts[node[same]], ts[call])
         for k, stop in enumerate(stops.tolist()):
@@ -145,6 +147,11 @@ def gradients_of(trace: Trace, buckets: Buckets) -> list[Gradients] | None:
         Gradients(of_bucket[0][0], np.stack([host for _, host in of_bucket], axis=1))
         for of_bucket in steps_of_bucket
     ]
+
+
+def _iterations(trace: Trace) -> Array:
+    """Training step of each node; -1 outside of all."""
+    return trace.integers("iteration")
 
 
 class _Accumulations(NamedTuple):

@@ -41,7 +41,7 @@ class _Drawn:
         self.thread.rng = before
 
 
-def bucketed(seed: int, bucket_bytes: int, *, shapes: bool = True) -> p.Program:
+def bucketed(seed: int, bucket_bytes: int, *, shapes: bool = True, steps: int = 3) -> p.Program:
     """Data-parallel training with gradients in buckets; ranks differ in speed."""
     job, ranks = families._sized("bucketed", seed)
     rng = job.rng
@@ -52,7 +52,7 @@ def bucketed(seed: int, bucket_bytes: int, *, shapes: bool = True) -> p.Program:
     mean, alpha_us, bytes_per_us = rng.uniform(15, 80), rng.uniform(10, 60), rng.uniform(1e4, 8e4)
     host_us, fetches = rng.uniform(3, 12), seed % 2
     speeds = [rng.uniform(0.9, 1.2) for _ in range(ranks)]
-    listed = families._steps(job, 3)
+    listed = families._steps(job, steps)
     sizes = _buckets([4 * n for of_layer in gradients for n in of_layer], bucket_bytes)
     everyone = tuple(range(ranks))
     messages = []
