@@ -556,16 +556,20 @@ def _assembled(
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
     end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MAX_LATENCY_US else 0
     others = np.zeros(len(gapped), bool)
-    sends = np.concatenate([np.zeros(h, bool), comm.sends[gpu], others, control.is_sent])
+    transmits = np.concatenate([
+        np.zeros(h, bool), comm.sends[gpu] | (comm.turn[gpu] >= 0), others, control.is_sent,
+    ])  # fmt: skip
     messages = np.concatenate([
         np.zeros(h, bool), (comm.sends | comm.receives)[gpu], others, np.ones(len(control.owner), bool),
     ])  # fmt: skip
-    sends[:n] &= used
+    transmits[:n] &= used
     messages[:n] &= used
-    begins = np.setdiff1d(np.flatnonzero(sends), dst)
+    has_source, has_target = np.zeros((2, len(messages)), bool)
+    has_source[dst], has_target[src] = True, True
+    begins = np.flatnonzero(transmits & ~has_source)
     awaited_by_end = messages & used[:h].any()
     awaited_by_end[:n] |= used & (end_us > 0)
-    leaves = np.setdiff1d(np.flatnonzero(awaited_by_end), src)
+    leaves = np.flatnonzero(awaited_by_end & ~has_target)
     gap_start = np.maximum(start[gapped] - 1000 * times.gap_us[gapped], 0)
     none = np.zeros(len(control.owner), np.int64)
     control_start = start[control.owner] + np.where(

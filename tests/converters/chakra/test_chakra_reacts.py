@@ -20,7 +20,7 @@ from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.jobs import job_of
 from chopper_interop.converters.chakra.decode import decode
 from chopper_interop.io.inputs import read
-from chopper_interop.schemas.chakra import NodeType
+from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK
 
 pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
@@ -630,11 +630,14 @@ def test_the_last_member_of_a_gather_waits_until_others_have_its_data(
 
 
 @pytest.mark.parametrize("mode", ["gpu", "full", "kernels"])
-def test_no_rank_begins_with_a_message(tmp_path: Path, mode: str, run) -> None:
+@pytest.mark.parametrize("family", ["pipeline", "ddp"])
+def test_no_rank_begins_with_a_message(tmp_path: Path, family: str, mode: str, run) -> None:
     """ASTRA-sim's networks abort at a message that takes no time at 0."""
-    ran = simulate(families.pipeline(3004))
+    ran = simulate(families.FAMILIES[family](3004))
     ci.write(predictions.read(ran, tmp_path / "in"), tmp_path / "job.et", mode=mode)
+    joined = [CommType.ALL_REDUCE, CommType.ALL_GATHER, CommType.REDUCE_SCATTER]
     for path in tmp_path.glob("job.*.et"):
         first = [n for n in messages(path)[1] if not n.data_deps]
         assert not [n.name for n in first if n.type == NodeType.COMM_SEND]
+        assert not [n.name for n in first if attributes(n).get("comm_type") in joined]
     assert run("check", tmp_path / "job")[0] == 0
