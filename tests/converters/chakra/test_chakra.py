@@ -256,7 +256,7 @@ FAULTS = {
     "kind": ([[coll()], [coll(kind=CommType.ALL_GATHER)]], None, "ALL_GATHER"),
     "order": ([[coll(8), coll(16, deps=[0])], [coll(16), coll(8, deps=[0])]], None, "collective 0"),
     "no such id": ([[{"deps": [7]}], [{}]], None, "do not exist"),
-    "cycle": ([[{"deps": [1]}, {"deps": [0]}], [{}]], None, "in cycles"),
+    "cycle": ([[{"deps": [1]}, {"deps": [0]}], [{}]], None, "form cycles"),
     "itself": ([[{"deps": [0]}], [{}]], None, "on themselves"),
     "twice": ([[{"id": 3}, {"id": 3}], [{}]], None, "ids occur twice"),
     "lone receive": ([[{}], [p2p(RECV, 0, 1)]], None, "receives without a send"),
