@@ -67,6 +67,7 @@ class _BlockReader:
     last: tuple[Tree, str] | None = None
     """Tree and key of the text that the next line may continue."""
     stamp: str = ""
+    is_watched: bool = False
 
     def line(self, text: str, number: int) -> None:
         begin = BLOCK.match(text)
@@ -137,7 +138,7 @@ class _BlockReader:
         A file with times was written by a watch that was stopped. One without may have been edited:
         there only a last value that ends in a digit may be cut.
         """
-        watched = any(block.stamp for block in self.blocks)
+        watched = self.is_watched or any(block.stamp for block in self.blocks)
         if not complete and self.last and (watched or self._ends_in_digit()):
             self._cut()
             self.last = None
@@ -146,7 +147,7 @@ class _BlockReader:
         self._close()
 
 
-def read(text: str, issues: IssueLog) -> list[Block]:
+def read(text: str, issues: IssueLog, *, is_watched: bool = False) -> list[Block]:
     """Read the blocks of a text, or of several texts one after the other.
 
     Parameters
@@ -155,8 +156,10 @@ def read(text: str, issues: IssueLog) -> list[Block]:
         The file.
     issues
         Where lines outside of blocks are counted.
+    is_watched
+        True if blocks in front of the text have times.
     """
-    reader = _BlockReader(issues)
+    reader = _BlockReader(issues, is_watched=is_watched)
     for number, line in enumerate(without_tabs(text).split("\n"), 1):
         reader.line(line.rstrip("\r\0 "), number)
     reader.end(complete=not text.rpartition("\n")[2].strip("\r\0 "))

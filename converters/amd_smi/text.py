@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from chopper_interop.converters.amd_smi import blocks, json
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
@@ -15,21 +17,29 @@ from chopper_interop.converters.sampling.templates import (
     columns_of,
     keys_of_rows,
     layout_of_row,
+    lines_of,
     read_lines,
+    read_pieces,
+    scan,
+    slots_in,
 )
 from chopper_interop.converters.sampling.text import encoded, whole_number, without_tabs
 from chopper_interop.converters.sampling.units import UNITS
+from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.sampling.templates import LaidRows, Layout
-    from chopper_interop.issues import Fault, IssueLog
+    from chopper_interop.issues import Fault
 
 HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)*\s*$")
 """Header of a table."""
+_FIRST_BLOCK = re.compile(rf"^(?:{blocks.BLOCK.pattern}|TIMESTAMP: )", re.MULTILINE)
 _STAMP_IN_FRONT = re.compile(r"TIMESTAMP: ")
 _PROCESS = "PID"
+_NO_MARK, _BEGIN, _STAMP = range(3)
 _GPU = ROW_KEYS.index("gpu")
 _ROW = re.compile(r"\s*\d+ ")
 _UNIT = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
@@ -92,7 +102,7 @@ class _Table:
         if stripped:
             _line(stripped, f"line {self.first_line + number - 1}", self, complete=is_complete)
 
-    def add(self, keys: tuple[int, ...], cells: Iterator[tuple[str, str]], at: str) -> None:
+    def add(self, keys: tuple[int, ...], cells: Iterable[tuple[str, str]], at: str) -> None:
         """Add a row; one that names no GPU is counted."""
         if keys[_GPU] < 0:
             self.lose(faults.NO_GPU, at)
@@ -115,6 +125,71 @@ class _Table:
         return Rows(stamp, gpu, part, columns, self.rows + self.lost)
 
 
+class _BlockTable(_Table):
+    """Rows of blocks; it reads the blocks that have no layout."""
+
+    def __init__(self, text: str, issues: IssueLog, lines: Array) -> None:
+        super().__init__(text, IssueLog(issues.source))
+        self.lines = lines
+        """Number of lines in front of each piece."""
+        self.of_blocks = IssueLog(issues.source)
+        self.is_watched = False
+
+    def effects(self) -> int:
+        return super().effects() + self.of_blocks.total()
+
+    def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
+        issues = IssueLog()
+        read = blocks.read(probe, issues)
+        if len(read) != 1 or read[0].kind != "GPU" or issues.total():
+            return None
+        wholes, cells = _row_of_block(read[0])
+        if any(slots_in(key) for key, _ in cells):
+            return None
+        self.is_watched |= bool(read[0].stamp)
+        sizes = [(text, LARGEST[name]) for text, name in zip(wholes, ROW_KEYS, strict=True)]
+        return layout_of_row(sizes, dict(cells).items(), needed=_GPU)
+
+    def line(self, text: str, number: int, *, is_complete: bool) -> None:
+        del is_complete  # the block's own end says it
+        first = int(self.lines[number - 1]) + 1
+        read = blocks.read(text, self.of_blocks, is_watched=self.is_watched)
+        self.is_watched |= any(block.stamp for block in read)
+        _add_blocks(read, first, self)
+
+
+def _mark(line: str) -> int:
+    """Return what a line that is not indented marks: a block begins, or a time stands in front of one."""
+    line = line.rstrip("\r\0 ")
+    if blocks.STAMP.match(line):
+        return _STAMP
+    return _BEGIN if blocks.BLOCK.match(line) else _NO_MARK
+
+
+def _read_blocks(text: str, issues: IssueLog) -> Rows:
+    """Read a text of blocks alone, in front of which messages may stand."""
+    data = encoded(text)
+    begin, end = lines_of(data)
+    outside = np.flatnonzero((data[np.minimum(begin, len(data) - 1)] != ord(" ")) & (end > begin))
+    marks = scan(data, begin[outside], end[outside])
+    of_template = [_mark(marks.text(sample)) for sample in marks.sample.tolist()]
+    mark = np.array([*of_template, _NO_MARK])[marks.template]
+    for rare in np.flatnonzero(marks.template < 0).tolist():
+        mark[rare] = _mark(marks.text(rare))
+    marked = np.flatnonzero(mark != _NO_MARK)
+    behind_stamp = np.concatenate([[False], mark[marked] == _STAMP])[:-1]
+    starts = outside[marked[(mark[marked] == _STAMP) | ~behind_stamp]]
+    places = begin[starts]
+    messages = _Table("", issues)
+    _lines(data[: places[0]].tobytes().decode(), 1, messages)
+    table = _BlockTable(text, issues, starts)
+    laid = read_pieces(scan(data, places, np.append(places[1:], len(data))), table)
+    issues.extend(table.of_blocks)
+    issues.extend(table.issues)
+    table.lost += messages.lost
+    return table.finish(laid)
+
+
 def read(text: str, issues: IssueLog) -> Rows:
     """Read the rows of a text.
 
@@ -129,6 +204,8 @@ def read(text: str, issues: IssueLog) -> Rows:
     table = _Table(text, issues)
     if ":" not in text or not any(f"{kind}:" in text for kind in blocks.KINDS):
         return table.finish(read_lines(encoded(text), table, gaps=True))
+    if "GPU " not in text and _FIRST_BLOCK.search(text):
+        return _read_blocks(text, issues)
     for reader, first, part in _parts(text):
         reader(part, first, table)
     return table.finish(None)
@@ -155,15 +232,24 @@ def _with_degrees(text: str) -> str:
 
 
 def _blocks(text: str, first: int, table: _Table) -> None:
-    for block in blocks.read(text, table.issues):
+    _add_blocks(blocks.read(text, table.issues), first, table)
+
+
+def _add_blocks(read: list[blocks.Block], first: int, table: _Table) -> None:
+    for block in read:
         at = f"line {first + block.line - 1}"
         if block.kind != "GPU":
             table.lose(own_faults.OTHER_PART, f"{at}: {block.kind}")
             continue
-        texts = (block.stamp, block.number, str(block.tree.pop("xcp", "")))
+        texts, cells = _row_of_block(block)
         keys = tuple(whole_number(t, LARGEST[n]) for t, n in zip(texts, ROW_KEYS, strict=True))
-        leaves = json.leaves(block.tree)
-        table.add(keys, ((key, str(leaf)) for key, leaf in leaves if leaf != {}), at)
+        table.add(keys, cells, at)
+
+
+def _row_of_block(block: blocks.Block) -> tuple[tuple[str, str, str], list[tuple[str, str]]]:
+    """Return the time, GPU and partition of a block as they are written, and its cells by key."""
+    texts = (block.stamp, block.number, str(block.tree.pop("xcp", "")))
+    return texts, [(key, str(leaf)) for key, leaf in json.leaves(block.tree) if leaf != {}]
 
 
 def _lines(text: str, first: int, table: _Table) -> None:
