@@ -10,26 +10,31 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import layout
 from chopper_interop.converters.amd_smi.processes import Processes
-from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling import faults, templates
 from chopper_interop.converters.sampling.cells import (
     ColumnBuilder,
     Rows,
     cell_of_json,
+    cell_of_text,
     is_quantity,
-    rows_from_keys,
 )
-from chopper_interop.converters.sampling.text import NO_NUMBER
+from chopper_interop.converters.sampling.text import NO_NUMBER, encoded
+from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.issues import Fault, IssueLog
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.issues import Fault
 
 _START = re.compile(r"\[(?=\s*(?:[\[\]{]|\Z))|\{(?=\s*(?:[\"}]|\Z))")
 _LIST_OF = re.compile(r'\{\s*"gpu_data"\s*:\s*(?=\[)')
@@ -55,31 +60,107 @@ _RESOLVED = {
 _BOARDS = ("gpu_board", "base_board")
 
 
+class _IrregularError(Exception):
+    """A document ends within another piece than it begins in."""
+
+
 @dataclass
 class _JsonReader:
     text: str
     issues: IssueLog
-    row_keys: list[tuple[int, int, int]] = field(default_factory=list)
+    row_keys: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Time, GPU and partition of the rows that had no layout."""
     columns: dict[str, ColumnBuilder] = field(default_factory=dict)
     seen_values: Counter[str] = field(default_factory=Counter)
-    events: int = 0
+    rows: int = 0
+    lost: int = 0
+    state: int = 0
+    """1 from the first row on that a closing document may repeat."""
+    places: Array | None = None
+    """Where the pieces begin, each with a document, and where the text ends."""
 
     def __post_init__(self) -> None:
         self.processes = Processes(self.issues)
+        self.has_envelopes = layout.GPU_DATA in self.text
+        self.has_processes = layout.PROCESS_LIST in self.text
 
     def read(self) -> Rows:
-        at = 0
-        while (start := self._next_document(at)) is not None:
-            at = self._document(start)
-        columns = [c.finish() for c in self.columns.values()]
-        columns += self.processes.finish()
-        return rows_from_keys(self.row_keys, columns, self.events)
+        """Read the text from document to document."""
+        self._read_to(0, len(self.text))
+        return self.finish(None)
 
-    def _next_document(self, at: int) -> int | None:
+    def read_pieces(self) -> Rows:
+        """Read the text in pieces that begin where a line does with a bracket.
+
+        Raises
+        ------
+        _IrregularError
+            A document does not end in its piece.
+        """
+        data = encoded(self.text)
+        begin, _ = templates.lines_of(data)
+        head = data[np.minimum(begin, len(data) - 1)]
+        begin = begin[(head == ord("[")) | (head == ord("{"))]
+        starts = np.union1d([0], begin[begin < len(data)])
+        self.places = np.append(starts, len(data))
+        return self.finish(
+            templates.read_pieces(templates.scan(data, starts, self.places[1:]), self)
+        )
+
+    def finish(self, laid: templates.LaidRows | None) -> Rows:
+        columns = list(
+            templates.columns_of(laid, self.columns, lambda _, text: cell_of_text(text)).values()
+        )
+        columns += self.processes.finish()
+        stamp, gpu, part = templates.keys_of_rows(laid, self.row_keys)
+        return Rows(stamp, gpu, part, columns, self.rows + self.lost)
+
+    def effects(self) -> int:
+        return self.rows + self.lost + self.issues.total()
+
+    def line(self, text: str, number: int, *, is_complete: bool) -> None:
+        """Read one piece."""
+        del text, is_complete
+        if self.places is not None:
+            start, stop = self.places[number - 1 : number + 1].tolist()
+            if self._read_to(start, stop) > stop:
+                raise _IrregularError
+            self.state = int(bool(self.seen_values) and self.has_envelopes)
+
+    def layout(self, probe: str, sample: str) -> list[templates.Layout] | None:  # noqa: ARG002 - the probe is enough
+        if self.has_processes or self.state or not _START.match(probe):
+            return None
+        try:
+            document, end = _DECODER.raw_decode(probe)
+        except (json.JSONDecodeError, RecursionError):
+            return None
+        is_envelope = isinstance(document, dict) and set(document) == {layout.GPU_DATA}
+        if _BETWEEN.fullmatch(probe, end) is None or is_envelope != self.has_envelopes:
+            return None
+        rows = list(_flat(document[layout.GPU_DATA] if is_envelope else document))
+        layouts = [_layout_of(row) for row in rows]
+        found = [one for one in layouts if one is not None]
+        if not found or len(found) < len(layouts):
+            return None
+        exact = [
+            templates.Guard(number, 0, np.inf, templates.EXACT)
+            for number in templates.slots_in(probe)
+        ]
+        return [replace(found[0], guards=(*found[0].guards, *exact)), *found[1:]]
+
+    def _read_to(self, at: int, stop: int) -> int:
+        """Read the documents that begin in [at, stop); return where the last one ends."""
+        while (start := self._next_document(at, stop)) is not None:
+            at = self._document(start)
+        return at
+
+    def _next_document(self, at: int, stop: int) -> int | None:
         """Return where the next document begins; other lines are messages."""
-        while at < len(self.text):
+        while at < stop:
             at = _BETWEEN.match(self.text, at).end()  # type: ignore[union-attr]
-            if at < len(self.text) and _START.match(self.text, at):
+            if at >= stop:
+                return None
+            if _START.match(self.text, at):
                 return at
             end = self.text.find("\n", at)
             end = len(self.text) if end < 0 else end
@@ -147,22 +228,23 @@ class _JsonReader:
         if self._repeated(row, stamp, combined=combined):
             self._lose(own_faults.REPEATED, f"GPU {gpu}")
             return
-        number = len(self.row_keys)
+        number = self.rows
         self.processes.rows[stamp, gpu] = number
         for process in _flat(row.get(layout.PROCESS_LIST, [])):
             self._process(stamp, gpu, process)
-        for key, cell in [(key, cell_of_json(value)) for key, value in leaves(row)]:
-            column = self.columns.setdefault(key, ColumnBuilder(key))
+        cells = [(key, cell_of_json(value)) for key, value in leaves(row)]
+        for place, (key, cell) in enumerate(cells):
+            column = self.columns.setdefault(key, ColumnBuilder(key, place=place))
             column.add(number, cell)
-        self.row_keys.append((stamp, gpu, _integer(row, "xcp")))
-        self.events += 1
+        self.row_keys[number] = (stamp, gpu, _integer(row, "xcp"))
+        self.rows += 1
 
     def _process(self, stamp: int, gpu: int, process: Any) -> None:
         info = process.get("process_info") if isinstance(process, dict) else process
         if isinstance(info, str):  # "No running processes detected"
             self.issues.add(faults.NOT_A_ROW, 1, info[:80])
             return
-        self.events += 1
+        self.lost += 1
         self.processes.add(stamp, gpu, process, f"GPU {gpu}")
 
     def _repeated(self, row: dict[str, Any], stamp: int, *, combined: bool) -> bool:
@@ -179,7 +261,7 @@ class _JsonReader:
         return True
 
     def _lose(self, fault: Fault, example: str) -> None:
-        self.events += 1
+        self.lost += 1
         self.issues.add(fault, 1, example[:80])
 
 
@@ -193,7 +275,26 @@ def read(text: str, issues: IssueLog) -> Rows:
     issues
         Where rows that cannot be read are counted.
     """
+    if text.isascii():  # so that places of bytes are those of characters
+        found = IssueLog(issues.source)
+        with suppress(_IrregularError):
+            rows = _JsonReader(text, found).read_pieces()
+            issues.extend(found)
+            return rows
     return _JsonReader(text, issues).read()
+
+
+def _layout_of(row: Any) -> templates.Layout | None:
+    """Return the layout of one GPU's object; None if it must be read by itself."""
+    if not isinstance(row, dict) or "gpu" not in row:
+        return None
+    cells = {key: cell_of_json(value) for key, value in leaves(row)}
+    number = sum(1 for _ in leaves(row))
+    is_plain = all(templates.with_slots(cell) is not None for cell in cells.values())
+    if len(cells) < number or not is_plain or any(map(templates.slots_in, cells)):
+        return None
+    wholes = [(str(row.get(name, "")), layout.LARGEST[name]) for name in layout.ROW_KEYS]
+    return templates.layout_of_row(wholes, cells.items(), needed=layout.ROW_KEYS.index("gpu"))
 
 
 def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -14,6 +14,7 @@ from chopper_interop.converters.sampling import faults, stamps
 from chopper_interop.converters.sampling.cells import Cell, Column, ColumnBuilder, Item
 from chopper_interop.converters.sampling.facts import pci_of
 from chopper_interop.converters.sampling.templates import (
+    ANY,
     Guard,
     Layout,
     columns_of,
@@ -286,7 +287,7 @@ def split_probe(probe: str, sample: str) -> tuple[str, str, tuple[Guard, ...]] |
     if stamp:
         word = word.strip("[](),")
         is_plain = _EPOCH.fullmatch(stamp) and slots == [0] and word == str(probe_number(0))
-        return (word, rest.strip(), (Guard(0, _LOW, _HIGH, is_whole=False),)) if is_plain else None
+        return (word, rest.strip(), (Guard(0, _LOW, _HIGH, ANY),)) if is_plain else None
     if not slots:
         return None if word[:1].isdigit() else ("", probe, ())
     return ("", probe, (Guard(0, 0, _LOW - 1),)) if word == str(probe_number(0)) else None

@@ -312,13 +312,17 @@ def constant(value: Array | int) -> Any:
     return -2 - value
 
 
+ANY, WHOLE, EXACT = range(3)
+"""Demands on a number: none; that it is of kind `INTEGER`; that it is not of kind `OTHER`."""
+
+
 class Guard(NamedTuple):
-    """Bounds of a number without which a layout does not hold: a whole number, or any, in [low, high]."""
+    """Bounds of a number, and its kind, without which a layout does not hold."""
 
     number: int
     low: float
     high: float
-    is_whole: bool = True
+    kind: int = WHOLE
 
 
 @dataclass(frozen=True)
@@ -393,8 +397,10 @@ class Reader(Protocol):
     def effects(self) -> int:
         """Count what came out of pieces so far, rows and issues."""
 
-    def layout(self, probe: str, sample: str) -> Layout | None:
-        """Return the layout of the pieces of a template in this state; None if they are read alone.
+    def layout(self, probe: str, sample: str) -> Layout | Sequence[Layout] | None:
+        """Return the layout of the pieces of a template in this state, or that of each of their rows.
+
+        None if they are read alone.
 
         Parameters
         ----------
@@ -506,7 +512,14 @@ def read_pieces(pieces: Pieces, reader: Reader) -> LaidRows:
     walk.run()
     laid = np.flatnonzero(walk.laid[0] >= 0)
     layout, row = walk.laid[:, laid]
-    return LaidRows(pieces.numbers, row, layout, pieces.first[laid], walk.layouts)
+    first = pieces.first[laid]
+    layout_start = np.array(walk.layout_start, np.int64)
+    if len(walk.layouts) >= len(layout_start):  # some pieces have several rows
+        rows = np.diff(layout_start)[layout]
+        nth = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+        layout, row = (np.repeat(n, rows) + nth for n in (layout_start[layout], row))
+        first = np.repeat(first, rows)
+    return LaidRows(pieces.numbers, row, layout, first, walk.layouts)
 
 
 @dataclass
@@ -516,6 +529,8 @@ class _Walk:
     pieces: Pieces
     reader: Reader
     layouts: list[Layout] = field(default_factory=list)
+    layout_start: list[int] = field(default_factory=lambda: [0])
+    """First of the layouts of the rows of a piece, by the number that `action` has."""
 
     def __post_init__(self) -> None:
         shape = (1, len(self.pieces.templates))
@@ -534,7 +549,7 @@ class _Walk:
             place[1:] = reader.state, reader.rows
             _advance(
                 place, pieces.template[:last], pieces.first, self.action, self.following,
-                self.guards, self.guard_start, pieces.numbers, self.laid,
+                self.guards, self.guard_start, np.array(self.layout_start), pieces.numbers, self.laid,
             )  # fmt: skip
             at, reader.state, reader.rows = place.tolist()
             template = int(pieces.template[at])
@@ -560,18 +575,21 @@ class _Walk:
 
     def _learn(self, template: int) -> None:
         pieces, reader = self.pieces, self.reader
-        text, layout = pieces.templates[template], None
+        text, found = pieces.templates[template], None
         probe = probe_of(text) if _NUMBER in text else None
         if probe is not None:
-            layout = reader.layout(probe, pieces.text(int(pieces.sample[template])))
-        if probe is None or layout is None or not _are_within(layout.texts, probe):
+            found = reader.layout(probe, pieces.text(int(pieces.sample[template])))
+        layouts = [found] if isinstance(found, Layout) else list(found or ())
+        texts = [text for layout in layouts for text in layout.texts]
+        if probe is None or not layouts or not _are_within(texts, probe):
             self.action[reader.state, template] = _ALONE
             return
-        self.action[reader.state, template] = len(self.layouts)
+        self.action[reader.state, template] = len(self.layout_start) - 1
         self.following[reader.state, template] = reader.state
-        self.layouts.append(layout)
-        guards = np.array(layout.guards, np.float64).reshape(-1, 4)
-        self.guards = np.concatenate([self.guards, guards])
+        self.layouts += layouts
+        self.layout_start.append(len(self.layouts))
+        guards = [guard for layout in layouts for guard in layout.guards]
+        self.guards = np.concatenate([self.guards, np.array(guards, np.float64).reshape(-1, 4)])
         self.guard_start = np.append(self.guard_start, len(self.guards))
 
     def _read_alone(self, at: int, template: int, *, is_complete: bool) -> None:
@@ -596,7 +614,7 @@ def _are_within(texts: Iterable[str], probe: str) -> bool:
 @jit_in_place
 def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
     place: Array, template: Array, first: Array, action: Array, following: Array,
-    guards: Array, guard_start: Array, numbers: Numbers, laid: Array,
+    guards: Array, guard_start: Array, layout_start: Array, numbers: Numbers, laid: Array,
 ) -> None:  # fmt: skip
     """Walk from `place` (piece, state, row) to the next piece that the reader must see."""
     at, state, row = place[0], place[1], place[2]
@@ -609,11 +627,16 @@ def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
             for k in range(guard_start[layout], guard_start[layout + 1]):
                 number = first[at] + np.int64(guards[k, 0])
                 holds &= guards[k, 1] <= numbers.value[number] <= guards[k, 2]
-                holds &= numbers.kind[number] == INTEGER or guards[k, 3] == 0.0
+                kind = numbers.kind[number]
+                holds &= (
+                    kind == INTEGER
+                    or guards[k, 3] == ANY
+                    or (kind == DECIMAL and guards[k, 3] == EXACT)
+                )
             if not holds:
                 break
             laid[0, at], laid[1, at] = layout, row
-            row += 1
+            row += layout_start[layout + 1] - layout_start[layout]
         state = following[state, template[at]]
         at += 1
     place[0], place[1], place[2] = at, state, row
