@@ -724,6 +724,12 @@ class _ColumnParts:
     def column(self, key: str, laid: LaidRows, parse: Callable[[str], Cell]) -> Column:
         """Return the column of the rows that were read by layouts."""
         numbers = laid.numbers
+        if (
+            self.layouts == 1 and self.code[0] >= 0 and not laid.has_other
+        ):  # the usual case, for speed
+            same = np.full(len(laid.row), self.code[0], np.int32)
+            first = laid.first + self.slot[0]
+            return Column(key, laid.row, same, list(self.distinct), numbers, first)
         code = self.code[laid.layout]
         kept = np.flatnonzero(code != _NO_ROW)
         code, layout = code[kept], laid.layout[kept]
