@@ -76,6 +76,7 @@ _TELEMETRY = (
     "telemetry of GPUs while the job runs: amd-smi metric -w 1 --csv, or a recorder at 10 ms"
 )
 _COMMS = "communication of several ranks: profile them all"
+_SIZES = "sizes of communication of several ranks, which newer versions of PyTorch's profiler write"
 _SEVERAL = "traces of several ranks"
 _COUNTERS = "hardware counters: a run of rocprofv3 --pmc for each set of them"
 _SHAPES = "shapes: torch.profiler with record_shapes=True"
@@ -109,7 +110,7 @@ PLOTS = (
     Plot(COMMUNICATION, "Waiting and transfer", communication.collective_waits, _COMMS, "collectives"),
     Plot(COMMUNICATION, "Durations of collectives by rank", communication.collective_durations, _COMMS,
          "kernels", _of("collective,rank")),
-    Plot(COMMUNICATION, "Bus bandwidth and size", communication.collective_bandwidth, _COMMS,
+    Plot(COMMUNICATION, "Bus bandwidth and size", communication.collective_bandwidth, _SIZES,
          "collectives", _of("instance")),
     Plot(COMMUNICATION, "Ranks that others wait for", communication.late_ranks, _COMMS, "collectives"),
     Plot(COMMUNICATION, "Kernels alone and under communication", communication.solo_and_overlapped,

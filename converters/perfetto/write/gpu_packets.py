@@ -1,8 +1,7 @@
 """GPU work and telemetry as Perfetto's typed GPU packets, next to the slices that stand for them.
 
 Tools made for GPU traces read these: tables ``gpu_slice``, ``gpu_track`` and ``gpu_counter_track``, and the
-UI's group of hardware queues. Field numbers are those of ``gpu_render_stage_event.proto``,
-``gpu_counter_event.proto`` and ``gpu_interned_data.proto`` (Perfetto v58).
+UI's group of hardware queues.
 
 Trace processors before v55 know neither names of single events nor the direction of counters. So a
 kernel's name is that of its stage, which all of them show, and a value stands at the time of the next sample:
@@ -21,6 +20,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.io import wire
 from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag
+from chopper_interop.schemas import perfetto as fields
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
@@ -31,11 +31,18 @@ if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.write.tracks import TrackAllocator
     from chopper_interop.trace import Trace
 
-_COUNTER_EVENT, _STAGE_EVENT = tag(52, LENGTH), tag(53, LENGTH)
-_EVENT_ID, _DURATION, _CONTEXT, _GPU = (tag(n, VARINT) for n in (1, 2, 5, 11))
-_QUEUE, _STAGE = tag(13, VARINT), tag(14, VARINT)
-_COUNTER, _COUNTER_GPU = tag(2, LENGTH), tag(3, VARINT)
-_COUNTER_ID, _VALUE = tag(1, VARINT), tag(3, FIXED64)
+_COUNTER_EVENT = tag(fields.PACKET_GPU_COUNTER_EVENT, LENGTH)
+_STAGE_EVENT = tag(fields.PACKET_GPU_RENDER_STAGE_EVENT, LENGTH)
+_EVENT_ID = tag(fields.STAGE_EVENT_ID, VARINT)
+_DURATION = tag(fields.STAGE_DURATION, VARINT)
+_CONTEXT = tag(fields.STAGE_CONTEXT, VARINT)
+_GPU = tag(fields.STAGE_GPU_ID, VARINT)
+_QUEUE = tag(fields.STAGE_HW_QUEUE_IID, VARINT)
+_STAGE = tag(fields.STAGE_STAGE_IID, VARINT)
+_COUNTER = tag(fields.COUNTERS_COUNTERS, LENGTH)
+_COUNTER_GPU = tag(fields.COUNTERS_GPU_ID, VARINT)
+_COUNTER_ID = tag(fields.COUNTER_COUNTER_ID, VARINT)
+_VALUE = tag(fields.COUNTER_DOUBLE_VALUE, FIXED64)
 _VALUE_SIZE = 9
 """Bytes of a decimal with its tag."""
 PACKET_MAX = 128

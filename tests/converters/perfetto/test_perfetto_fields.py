@@ -17,6 +17,9 @@ MESSAGES = {
     "ENTRY": "EventName",
     "ANNOTATION": "DebugAnnotation",
     "NESTED": "DebugAnnotation.NestedValue",
+    "STAGE": "GpuRenderStageEvent",
+    "COUNTERS": "GpuCounterEvent",
+    "COUNTER": "GpuCounterEvent.GpuCounter",
 }
 VALUES = {"NESTED_DICT", "NESTED_ARRAY"}
 FIELDS = [n for n in vars(perfetto) if n.split("_")[0] in MESSAGES and n not in VALUES]
