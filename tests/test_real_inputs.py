@@ -52,7 +52,7 @@ Job = tuple[str, list[dict[str, Any]], ci.Trace]
 def job(request: pytest.FixtureRequest) -> Job:
     """Name, events and trace of a profile."""
     path = real(f"pytorch/{request.param}")
-    return request.param, events_of(path), ci.read(path)
+    return request.param, events_of(path), read_once(path)
 
 
 def test_kineto_to_perfetto(job: Job, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ REAL = {
 def test_real_traces(name: str) -> None:
     path = real(f"pytorch/{name}")
     tokens, samples = REAL[name]
-    result = ci.analyze(ci.read(path), "efficiency", by="iteration")
+    result = ci.analyze(read_once(path), "efficiency", by="iteration")
     for row in result.rows.to_pylist():
         assert (row["tokens"], row["samples"]) == (tokens, samples)
         assert row["energy_j"] is None
@@ -311,7 +311,7 @@ def test_real_traces(name: str) -> None:
 
 def test_recomputation_is_not_in_model_flops() -> None:
     path = real("pytorch/mi300x/resnet_act_checkpoint.json.gz")
-    trace = ci.read(path)
+    trace = read_once(path)
     (row,) = ci.analyze(trace, "efficiency").rows.to_pylist()
     kernels = trace.to_pandas().query("kind == 'kernel'")
     again = kernels[kernels["phase"] == "recompute"]["flops"].sum()
@@ -342,7 +342,7 @@ def test_a_terminal_shows_the_main_columns(job) -> None:
 
 def test_real_telemetry_alone() -> None:
     path = real("telemetry/nvidia_smi_real/8gpu_iso8601_0.24s.csv")
-    (row,) = ci.analyze(ci.read(path), "efficiency", tokens=10**6).rows.to_pylist()
+    (row,) = ci.analyze(read_once(path), "efficiency", tokens=10**6).rows.to_pylist()
     assert row["gpus"] == 8
     assert row["tokens_per_j"] == pytest.approx(1e6 / row["energy_j"])
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.imbalance import imbalance
@@ -64,7 +65,8 @@ def job(
 
 
 @pytest.mark.parametrize(
-    ("seed", "straggler", "slowdown", "steps"), [(3, 5, 1.06, 3), (1, 0, 1.1, 2), (2, -1, 1.0, 2)]
+    ("seed", "straggler", "slowdown", "steps"),
+    slow_from([(1, 0, 1.1, 2), (2, -1, 1.0, 2), (3, 5, 1.06, 3)], 2),
 )
 def test_the_sample_jobs_straggler(
     tmp_path: Path, seed: int, straggler: int, slowdown: float, steps: int

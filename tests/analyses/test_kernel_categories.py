@@ -164,9 +164,10 @@ def test_the_sample_job(demo: Path) -> None:
 LARGEST = 4e6
 """Bytes; the only larger file is made of others that are here."""
 FILES = [
-    "h100", "mi210", "mi250", "mi300x", "mi350x", "v100_2021", "cuda_sync_a100", "misc",
-    "torchrec_4rank_v100", "ddp_resnet_4rank_amd",
+    "h100", "mi210", "mi250", "mi350x", "v100_2021", "cuda_sync_a100", "misc", "torchrec_4rank_v100",
+    "mi300x", "ddp_resnet_4rank_amd",
 ]  # fmt: skip
+"""Folders; the last two, whose kernels have names like those of mi210 to mi350x, are slow."""
 
 
 def kineto_files(folder: Path) -> list[Path]:
@@ -190,14 +191,14 @@ def plain(path: Path) -> list[dict]:
     return [e for e in events or [] if isinstance(e, dict) and e.get("cat") == "kernel"]
 
 
-@pytest.mark.parametrize("name", slow_from(FILES, -1))
+@pytest.mark.parametrize("name", slow_from(FILES, -2))
 def test_real_files(shared: Path, name: str) -> None:
     seen = 0
     for path in kineto_files(shared / "pytorch" / name):
         events = plain(path)
         if not events:
             continue
-        trace = ci.read(path)
+        trace = read_once(path)
         count: collections.Counter[str] = collections.Counter()
         total: collections.Counter[str] = collections.Counter()
         for event in events:

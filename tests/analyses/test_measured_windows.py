@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 from shared_data import real
 from telemetry import counts
 
@@ -41,7 +42,7 @@ def test_real_windows_are_as_they_were_measured() -> None:
     logged = list(csv.DictReader(path.read_text().splitlines()))
     joules = [sum(float(line[f"gpu{gpu}_energy"]) for line in logged) for gpu in range(4)]
     seconds = sum(float(line["elapsed_time"]) for line in logged)
-    trace = ci.read(path)
+    trace = read_once(path)
     actual = energy(trace)
     assert actual.rows["energy_j"].to_pylist() == pytest.approx(joules, rel=1e-12)
     assert actual.rows["energy_by"].to_pylist() == ["windows"] * 4

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import power_jobs
 import pytest
+from read_once import read_once
 from shared_data import real
 from slow import slow_from
 
@@ -157,7 +158,7 @@ def test_real_telemetry_with_made_up_work(step: int) -> None:
     fitted = 0
     for path in sorted(p for p in real("telemetry").rglob("*") if p.is_file())[::step]:
         try:
-            trace = with_work(ci.read(path))
+            trace = with_work(read_once(path))
         except ChopperError:
             continue
         if not trace.nodes.num_rows:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -206,7 +207,7 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_steps(name: str) -> None:
     path = real(f"pytorch/{name}")
-    summary = ci.analyze(ci.read(path), "replay").summary
+    summary = ci.analyze(read_once(path), "replay").summary
     every, later = REAL[name]
     assert summary["gaps_kept_max_error_share"] == 0
     assert summary["gaps_removed_max_error_share"] < 0.01
@@ -216,9 +217,9 @@ def test_real_steps(name: str) -> None:
 
 def test_files_of_ranks_and_merged_files_give_the_same() -> None:
     path = real("pytorch/ddp_resnet_4rank_amd")
-    one = ci.analyze(ci.read(path / "merged_all_events.json.gz"), "replay")
+    one = ci.analyze(read_once(path / "merged_all_events.json.gz"), "replay")
     files = [str(path / f"rank{r}.json.gz") for r in range(4)]
-    other = ci.analyze(ci.read(*files), "replay")
+    other = ci.analyze(read_once(*files), "replay")
     assert one.rows.num_rows == other.rows.num_rows
     for name in ("hold_out", "hold_out_but_first"):
         figure = f"{name}_mean_error_share"

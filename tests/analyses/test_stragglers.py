@@ -171,7 +171,7 @@ def test_invalid_options_are_refused(job) -> None:
 @pytest.mark.parametrize("name", ["pytorch/torchrec_4rank_v100", "pytorch/dlrm_8rank_v100/kineto"])
 def test_real_jobs_have_counterparts_for_all(name: str) -> None:
     path = real(name)
-    result = ci.analyze(ci.read(path), "stragglers")
+    result = ci.analyze(read_once(path), "stragglers")
     assert "100.0% of the time" in result.notes["counterparts"]
     assert result.summary["job_slowdown_factor"] >= 1
 
@@ -248,7 +248,7 @@ def test_delays_without_a_reason_are_a_warning() -> None:
 
 def test_stragglers_and_collectives_agree_who_is_waited_for() -> None:
     """The host of rank 3 is late: it comes last to all collectives."""
-    job = ci.read(*sorted(real("pytorch/ddp_resnet_4rank_amd").glob("rank?.json.gz")))
+    job = read_once(*sorted(real("pytorch/ddp_resnet_4rank_amd").glob("rank?.json.gz")))
     result = ci.analyze(job, "stragglers")
     assert (result.summary["slow_rank"], result.summary["cause"]) == (3, "host")
     waited_for = {r["rank"]: r for r in ci.analyze(job, "collectives").summary["by_rank"]}

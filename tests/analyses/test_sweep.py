@@ -64,7 +64,7 @@ def by_name(result) -> dict:
 
 def test_each_run_has_the_figures_of_it_alone(folder: Path) -> None:
     names = ["gpt3-175b_1_00000", "gpt3-175b_1_10000", "gpt3-175b_2_mbs4"]
-    traces = [ci.read(folder / name) for name in names]
+    traces = [read_once(folder / name) for name in names]
     result = sweep(traces[0], against=traces[1:])
     assert result.rows["run"].to_pylist() == names
     assert result.rows["status"].to_pylist() == ["whole"] * 3
@@ -108,7 +108,7 @@ CATEGORIES = {
 
 def test_power_and_energy(folder: Path) -> None:
     names = ["gpt3-175b_1_00000", "gpt3-175b_1_10000"]
-    traces = [ci.read(folder / name) for name in names]
+    traces = [read_once(folder / name) for name in names]
     result = sweep(traces[0], against=traces[1], tokens=1000, samples=8)
     for trace, row in zip(traces, result.rows.to_pylist(), strict=True):
         by_gpu = ci.analyze(trace, "energy").rows.to_pylist()
@@ -183,7 +183,7 @@ def test_times_are_those_of_efficiency(shared: Path) -> None:
 
 
 def test_rows_of_gpus(folder: Path) -> None:
-    traces = [ci.read(folder / f"gpt3-175b_1_{bits}") for bits in ("00000", "10000")]
+    traces = [read_once(folder / f"gpt3-175b_1_{bits}") for bits in ("00000", "10000")]
     rows = sweep(traces[0], against=[traces[1]], by="run,gpu").rows.to_pylist()
     assert [(row["run"], row["gpu"]) for row in rows] == [
         *(("gpt3-175b_1_00000", gpu) for gpu in range(2)),
@@ -390,14 +390,14 @@ def test_sizes_of_process_groups(groups: dict[str, int], sizes: dict[str, int]) 
 
 
 def test_the_origin_does_not_matter(folder: Path) -> None:
-    trace = ci.read(folder / "gpt3-175b_1_00000")
+    trace = read_once(folder / "gpt3-175b_1_00000")
     later = trace.with_meta(origin_ns=trace.meta.origin_ns + 10**15)
     row, shifted = (sweep(t).rows.to_pylist() for t in (trace, later))
     assert row == shifted
 
 
 def test_analysis_contract(folder: Path) -> None:
-    check_analysis(sweep, ci.read(folder / "gpt3-175b_1_00000"))
+    check_analysis(sweep, read_once(folder / "gpt3-175b_1_00000"))
     check_analysis(sweep, small())
 
 

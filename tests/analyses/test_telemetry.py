@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from read_once import read_once
 from shared_data import real
 from slow import slow_from
 
@@ -310,7 +311,7 @@ def test_charllm_by_its_own_definition(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"ranks": 8, "layers": 1}, {"ranks": 8, "layers": 2, "seed": 5}]
+    "options", slow_from([{"ranks": 8, "layers": 1}, {"ranks": 8, "layers": 2, "seed": 5}], 1)
 )
 def test_demo(tmp_path: Path, options: dict) -> None:
     """Held and straight values of the recorder's rows, by plain loops over its file."""
@@ -378,7 +379,7 @@ def test_every_real_file(step: int) -> None:
     read = 0
     for path in _real()[::step]:
         try:
-            trace = ci.read(path)
+            trace = read_once(path)
         except ci.ChopperError:
             continue  # without times, or no telemetry at all
         if not trace.samples.num_rows:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.throttling import throttling
@@ -181,7 +182,9 @@ def test_any_is_the_largest_share_at_every_time(causes, late) -> None:
         assert not known or combined.value[at] == max(values)
 
 
-@pytest.mark.parametrize("options", [{"seed": 2}, {"seed": 7, "layers": 2, "steps": 3}])
+@pytest.mark.parametrize(
+    "options", slow_from([{"seed": 2}, {"seed": 7, "layers": 2, "steps": 3}], 1)
+)
 def test_demo(tmp_path: Path, options: dict) -> None:
     """Residencies of the recorder's file by plain sums; what rounding at the edges leaves is small."""
     folder = make_demo(

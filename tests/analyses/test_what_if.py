@@ -284,7 +284,7 @@ def test_neither_a_shift_in_time_nor_other_numbers_of_ranks_matter(trace) -> Non
 def test_real_jobs_are_as_long_as_their_critical_path(name: str) -> None:
     path = real(name)
     for one in sorted(path.glob("*.et")) if name == "chakra" else [path]:
-        trace = ci.read(one)
+        trace = read_once(one)
         actual = ci.analyze(trace, "what_if", change="scale=1; remove where kind == 'kernel'")
         path_ns = ci.analyze(trace, "critical_path").summary["path_ns"]
         assert actual.summary["before_ns"] == path_ns

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kineto_files import BASE, call, kernel, write
 from ranks import EPOCH, Member, clock, job
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.clocks import rank_fit
@@ -219,7 +220,7 @@ def test_skewed_clocks_of_a_real_job_are_recovered(shared: Path) -> None:
     """Every event is back where it was, within what the ends of collectives scatter by."""
     folder = shared / "pytorch/clock_skew_4rank_amd"
     skewed = ci.read(folder)
-    true = ci.read(*sorted((shared / "pytorch/ddp_resnet_4rank_amd").glob("rank?.json.gz")))
+    true = read_once(*sorted((shared / "pytorch/ddp_resnet_4rank_amd").glob("rank?.json.gz")))
     truth = json.loads((folder / "truth.json").read_text())
     fits = {c.of: c for c in skewed.meta.clocks}
     assert not {"ranks-apart", "ranks-not-aligned"} & {i.code for i in skewed.meta.issues}
@@ -247,7 +248,7 @@ def test_skewed_clocks_of_a_real_job_are_recovered(shared: Path) -> None:
 def test_ranks_of_one_host_keep_their_times(
     shared: Path, folder: str, pattern: str, residual_us: int
 ) -> None:
-    trace = ci.read(*sorted((shared / "pytorch" / folder).glob(pattern)))
+    trace = read_once(*sorted((shared / "pytorch" / folder).glob(pattern)))
     fits = [c for c in trace.meta.clocks if c.method == clocks.COLLECTIVE_ENDS]
     assert [c.of for c in fits] == [f"rank {r}" for r in trace.ranks]
     assert not any(c.applied for c in fits)
@@ -258,7 +259,7 @@ def test_ranks_of_one_host_keep_their_times(
 def test_different_bases_give_the_same_times(shared: Path) -> None:
     pattern = "rank?.json.gz"
     one, other = (
-        ci.read(*sorted((shared / "pytorch" / name).glob(pattern)))
+        read_once(*sorted((shared / "pytorch" / name).glob(pattern)))
         for name in ("ddp_resnet_4rank_amd", "base_boundary_4rank_amd")
     )
     for rank in range(4):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import Member, instances, job, rows_of_instances, truth
+from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.arrays import arrow
@@ -414,7 +415,7 @@ def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Pat
     ],
 )
 def test_real_jobs(shared: Path, folder: str, pattern: str, counts: tuple[int, ...]) -> None:
-    trace = ci.read(*sorted((shared / folder).glob(pattern)))
+    trace = read_once(*sorted((shared / folder).glob(pattern)))
     comm = np.count_nonzero(trace.array("kind") == Kind.COMM)
     rows = rows_of_instances(trace)
     drawn = np.count_nonzero(trace.array("kind", "edges") == EdgeKind.COMM)
@@ -433,7 +434,7 @@ def test_real_jobs(shared: Path, folder: str, pattern: str, counts: tuple[int, .
 )
 def test_what_ranks_lack_makes_no_match_wrong(shared: Path, folder: str, pattern: str) -> None:
     """Without sequence numbers, with clocks apart by minutes, and with any collectives gone."""
-    complete = ci.read(*sorted((shared / folder).glob(pattern)))
+    complete = read_once(*sorted((shared / folder).glob(pattern)))
     rows = np.flatnonzero(complete.array("kind") == Kind.COMM)
     nodes = arrow.take(complete.nodes, rows).drop_columns(["instance"])
     nodes = nodes.drop_columns([c for c in ("seq",) if c in nodes.column_names])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 import pytest
+from read_once import read_once
 from shared_data import SHARED, each
 
 from chopper_interop import pipeline
@@ -378,7 +379,7 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_every_wait_on_the_demo_jobs_critical_path_has_its_edge(demo: Path) -> None:
-    trace = pipeline.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     truth = json.loads((demo / "truth.json").read_text())
     start = trace.array("ts") + trace.meta.origin_ns
     end = start + trace.array("dur")
@@ -408,7 +409,7 @@ def test_every_wait_on_the_demo_jobs_critical_path_has_its_edge(demo: Path) -> N
 
 
 def test_each_backward_pass_of_the_demo_job_is_handed_over_and_back(demo: Path) -> None:
-    trace = pipeline.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     lane, rank = trace.array("lane"), trace.array("rank")
     handed = edges(trace, EdgeKind.HANDOVER)
     assert Counter(int(rank[dst]) for _, dst in handed) == {0: 4, 1: 4}  # twice a step
@@ -431,7 +432,7 @@ def test_edges_are_counted_by_kind() -> None:
 
 @pytest.mark.parametrize("name", ["job.parquet", "job.pftrace"])
 def test_the_edges_of_our_own_outputs_come_back(demo: Path, tmp_path: Path, name: str) -> None:
-    trace = pipeline.read(demo / "kineto")
+    trace = read_once(demo / "kineto")
     pipeline.write(trace, tmp_path / name)
     again = pipeline.read(tmp_path / name)
     for kind in inference.DEPENDENCY_KINDS:
@@ -441,7 +442,7 @@ def test_the_edges_of_our_own_outputs_come_back(demo: Path, tmp_path: Path, name
 @pytest.mark.parametrize("path", each(REAL), ids=lambda p: p.name[:40])
 def test_edges_of_real_files_point_forward_and_make_no_cycle(path: Path) -> None:
     try:
-        trace = pipeline.read(path)
+        trace = read_once(path)
     except ReadError as error:
         pytest.skip(str(error))
     kind = trace.array("kind", "edges")

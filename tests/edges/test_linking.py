@@ -74,7 +74,7 @@ def test_external_ids_that_are_correlations_lead_nobody_astray(shared: Path) -> 
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     expected = covering(events)
-    trace = ci.read(path)
+    trace = read_once(path)
     work = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
     assert trace.args(int(work[0]))["External id"] == trace.array("correlation")[work[0]]  # a trap
     names, code = trace.names(), trace.array("name")
@@ -94,5 +94,5 @@ def test_no_event_of_a_device_is_without_a_node(shared: Path, name: str) -> None
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     on_device = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    trace = ci.read(path)
+    trace = read_once(path)
     assert np.isin(trace.array("kind"), [int(k) for k in GPU_WORK]).sum() == len(on_device) > 1000

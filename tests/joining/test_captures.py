@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -57,7 +58,7 @@ def check_agreement(trace: ci.Trace, gpus: int) -> None:
 @pytest.mark.parametrize("name", REAL)
 def test_all_analyses_agree(name: str) -> None:
     path = real(f"telemetry/{name}")
-    check_agreement(ci.read(path), REAL[name])
+    check_agreement(read_once(path), REAL[name])
 
 
 def test_all_analyses_agree_on_the_sample_job_and_a_copy_changes_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import chopper_interop as ci
 
 
-@lru_cache(maxsize=12)
+@lru_cache(maxsize=32)
 def read_once(*paths: Path, **options: Any) -> ci.Trace:
     """Return the trace of inputs that stay as they are, from memory if it was read shortly before."""
     return ci.read(*paths, **options)

@@ -1,5 +1,6 @@
 """ETs react to changes: what waited gets faster, and nothing else."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from programs.program import Change
 from programs.simulation import simulate
 from read_once import read_once
 from schedule import attributes, messages, replay_us
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.chakra import check
@@ -66,8 +68,13 @@ def jobs(shared: Path) -> dict[str, ci.Trace]:
     return {name: read_once(shared / path) for name, path in JOBS.items()}
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("job", JOBS)
+# of the largest job one change, and slowly all
+@pytest.mark.parametrize(
+    ("job", "change"),
+    slow_from(
+        sorted(product(JOBS, CHANGES), key=lambda case: case in product(["ddp"], ["x0.1", "x2"])), 7
+    ),
+)
 def test_real_jobs_react_as_the_model_does(
     jobs: dict[str, ci.Trace], tmp_path: Path, job: str, change: str
 ) -> None:

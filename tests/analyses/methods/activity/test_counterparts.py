@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
@@ -76,7 +77,7 @@ def test_every_operation_of_equal_steps_has_its_counterparts(job: Path, across, 
 @pytest.mark.parametrize("name", ["ddp_resnet_4rank_amd", "torchrec_4rank_v100"])
 def test_on_real_files_nearly_all_gpu_work_has_counterparts(name: str) -> None:
     path = real(f"pytorch/{name}")
-    trace = ci.read(path)
+    trace = read_once(path)
     step = arrow.to_numpy(trace.nodes["iteration"], -1)
     work = np.isin(trace.array("kind"), [int(k) for k in GPU_WORK]) & (step >= 0)
     for across, size in (("iterations", 3), ("ranks", 4), ("both", 12)):

@@ -184,7 +184,7 @@ REAL = (
 def test_with_measured_lags_and_delays_the_model_gives_the_measured_times(name: str) -> None:
     path = real(name)
     for one in sorted(path.glob("*.json.gz"))[:2] if name == "pytorch/mi300x" else [path]:
-        timing = timing_of(ci.read(one))
+        timing = timing_of(read_once(one))
         assert (timing.retimed() == timing.at_ns).all()
         assert (timing.lag_ns <= timing.graph.gap_ns).all()
         assert (timing.delay_ns >= 0).all()
