@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow, nest
+from chopper_interop.arrays import arrow, nest, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import NESTING
@@ -211,27 +211,90 @@ def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
         return replace(traces[0], meta=replace(meta, origin_ns=traces[0].meta.origin_ns))
     traces = sorted(traces, key=lambda t: t.ranks[0] if t.nodes.num_rows else -1)
     groups, group_rows = _joined_groups(traces)
-    parts: dict[str, list[pa.Table]] = {name: [] for name in hub.TABLES}
-    first = dict.fromkeys((*hub.TABLES, "text"), 0)
     is_shared = len({id(trace.text) for trace in traces}) == 1  # of parts of one trace
-    for trace, rows in zip(traces, group_rows, strict=True):
-        shift = {"node": first["nodes"], "src": first["nodes"], "dst": first["nodes"]}
-        shift |= {"parent": first["nodes"], "lane": first["lanes"], "series": first["series"]}
-        shift |= {"args_at": first["text"]}
-        for name in hub.TABLES:
-            table = getattr(trace, name)
-            if name in ("nodes", "samples"):
-                table = _minus(table, -trace.meta.origin_ns)
-            if name == "nodes":
-                table = _regrouped(table, rows)
-            parts[name].append(_shifted(table, shift))
-            first[name] += table.num_rows
-        if not is_shared:
-            first["text"] += int(trace.text.starts[-1])
     buffers = tuple(buffer for trace in traces for buffer in trace.text.buffers)
     text = traces[0].text if is_shared else Text(buffers)
-    tables = {name: _concat(name, parts[name]) for name in hub.TABLES}
-    return reordered(tables | {"groups": groups}, meta, text)
+    places = _places(traces, is_shared=is_shared)
+    origin = _first_time(traces)
+    tables = {"groups": groups}
+    for name in hub.TABLES:
+        if name != "groups":
+            moved = [
+                p | {"ts": t.meta.origin_ns - origin} for p, t in zip(places, traces, strict=True)
+            ]
+            tables[name] = _joined(name, [getattr(t, name) for t in traces], moved, group_rows)
+    return _in_time_order(Trace(**tables, meta=replace(meta, origin_ns=origin), text=text))
+
+
+def _places(traces: Sequence[Trace], *, is_shared: bool) -> list[dict[str, int]]:
+    """For each trace what is added to its references to other rows, by the name of the column."""
+    first = dict.fromkeys(("nodes", "lanes", "series", "text"), 0)
+    places = []
+    for trace in traces:
+        places.append(
+            dict.fromkeys(("node", "src", "dst", "parent"), first["nodes"])
+            | {"lane": first["lanes"], "series": first["series"], "args_at": first["text"]}
+        )
+        for name in ("nodes", "lanes", "series"):
+            first[name] += getattr(trace, name).num_rows
+        first["text"] += 0 if is_shared else int(trace.text.starts[-1])
+    return places
+
+
+def _first_time(traces: Sequence[Trace]) -> int:
+    """Time of the first node of all traces, or if there are none of the first sample; else 0."""
+    for table in ("nodes", "samples"):
+        starts = [
+            trace.meta.origin_ns + int(trace.array("ts", table).min())
+            for trace in traces
+            if getattr(trace, table).num_rows
+        ]
+        if starts:
+            return min(starts)
+    return 0
+
+
+def _joined(
+    name: str, tables: list[pa.Table], moved: list[dict[str, int]], group_rows: list[Array]
+) -> pa.Table:
+    """Join a table of several traces, column by column.
+
+    Parameters
+    ----------
+    name
+        Name of the table.
+    tables
+        Table of each trace; columns that some lack are null there.
+    moved
+        For each what is added to its references and times.
+    group_rows
+        For each the new rows of its process groups.
+    """
+    schema = pa.unify_schemas([table.schema for table in tables], promote_options="default")
+    core, count = hub.schema(name), sum(table.num_rows for table in tables)
+    fields = [core.field(f.name) if f.name in core.names else f for f in schema]
+
+    def part(k: int, field: pa.Field) -> pa.Array | int:
+        table = tables[k]
+        at = table.schema.get_field_index(field.name)
+        if at < 0 or table.schema.field(at).type != field.type:  # the type of null
+            return table.num_rows
+        column = arrow.single_chunk(table[field.name])
+        if name == "nodes" and field.name == "group" and len(group_rows[k]):
+            return arrow.array(group_rows[k]).take(column)  # nulls stay null
+        by = moved[k].get(field.name, 0)
+        if not by:
+            return column
+        values = arrow.to_numpy(column)
+        if field.name != "ts":
+            return arrow.array(np.where(values >= 0, values + by, -1), field.type)
+        return arrow.array(values + by)
+
+    columns = [
+        spill.joined_column((part(k, field) for k in range(len(tables))), count, field.type)
+        for field in fields
+    ]
+    return pa.table(columns, schema=pa.schema(fields))
 
 
 def reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:
@@ -246,19 +309,26 @@ def reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:
     text
         Text that the nodes' arguments point into.
     """
-    nodes = tables["nodes"]
-    rank, ts, dur = (arrow.to_numpy(nodes[c]) for c in ("rank", "ts", "dur"))
-    origin = _origin(nodes, tables["samples"])
+    origin = _origin(tables["nodes"], tables["samples"])
+    for name in ("nodes", "samples"):
+        tables[name] = _minus(tables[name], origin)
+    return _in_time_order(Trace(**tables, meta=replace(meta, origin_ns=origin), text=text))
+
+
+def _in_time_order(trace: Trace) -> Trace:
+    """Trace with its nodes in order, and what refers to them renumbered."""
+    rank, ts, dur = (trace.array(column) for column in ("rank", "ts", "dur"))
+    if nest.is_in_order(rank, ts, dur):
+        return trace
     order = nest.time_order(rank, ts, dur)
-    if not np.array_equal(order, np.arange(len(order))):
-        new_row = np.empty(len(order), np.int32)
-        new_row[order] = np.arange(len(order), dtype=np.int32)
-        tables["nodes"] = _renumbered(arrow.take(nodes, order), ("parent",), new_row)
-        tables["edges"] = _renumbered(tables["edges"], ("src", "dst"), new_row)
-        tables["counters"] = _in_order(_renumbered(tables["counters"], ("node",), new_row))
-    tables["nodes"] = _minus(tables["nodes"], origin)
-    tables["samples"] = _minus(tables["samples"], origin)
-    return Trace(**tables, meta=replace(meta, origin_ns=origin), text=text)
+    new_row = np.empty(len(order), np.int32)
+    new_row[order] = np.arange(len(order), dtype=np.int32)
+    return replace(
+        trace,
+        nodes=_renumbered(arrow.take(trace.nodes, order), ("parent",), new_row),
+        edges=_renumbered(trace.edges, ("src", "dst"), new_row),
+        counters=_in_order(_renumbered(trace.counters, ("node",), new_row)),
+    )
 
 
 def _column(value: Any, declared: pa.DataType | None, n: int) -> pa.Array:
@@ -327,16 +397,12 @@ def _renumbered(table: pa.Table, references: Iterable[str], new_row: Array) -> p
     return table
 
 
-def _shifted(table: pa.Table, by: dict[str, int]) -> pa.Table:
-    for name in table.column_names:
-        if by.get(name):
-            values = arrow.to_numpy(table[name])
-            table = arrow.replace_column(table, name, np.where(values >= 0, values + by[name], -1))
-    return table
-
-
 def _minus(table: pa.Table, origin: int) -> pa.Table:
-    return arrow.replace_column(table, "ts", arrow.to_numpy(table["ts"]) - origin)
+    """Table with times that count from an origin."""
+    ts = arrow.to_numpy(table["ts"])
+    return arrow.replace_column(
+        table, "ts", np.subtract(ts, origin, out=spill.empty(len(ts), ts.dtype))
+    )
 
 
 def _joined_groups(traces: Sequence[Trace]) -> tuple[pa.Table, list[Array]]:
@@ -354,12 +420,3 @@ def _joined_groups(traces: Sequence[Trace]) -> tuple[pa.Table, list[Array]]:
             new_rows.append(rows[key])
         mapping.append(np.array(new_rows, np.int32))
     return _group_table(table), mapping
-
-
-def _regrouped(nodes: pa.Table, rows: Array) -> pa.Table:
-    at = nodes.schema.get_field_index("group")
-    if at < 0 or not len(rows):
-        return nodes
-    old = nodes["group"].combine_chunks()
-    new = arrow.array(rows).take(old)  # nulls stay null
-    return nodes.set_column(at, nodes.schema.field(at), new)

@@ -113,9 +113,18 @@ class Issue:
 
 @dataclass
 class IssueLog:
-    """Collects issues while a source is read or written; equal codes of one source add up."""
+    """Collects issues while a source is read or written; equal codes of one source add up.
+
+    Parameters
+    ----------
+    source
+        What they are of.
+    first_row
+        Row in the job's trace of the first node of a trace of some ranks.
+    """
 
     source: str = ""
+    first_row: int = 0
     _issues: dict[tuple[str, str], Issue] = field(default_factory=dict)
 
     def add(self, fault: Fault, count: SupportsInt = 1, example: str = "") -> None:
@@ -128,6 +137,10 @@ class IssueLog:
                 fault.events,
             )
             self.extend([Issue(code, severity, meaning, int(count), example, events, self.source)])
+
+    def node(self, row: SupportsInt) -> str:
+        """Return the text for a node in an example, by its row in the job's trace."""
+        return f"node {self.first_row + int(row)}"
 
     def extend(self, issues: Iterable[Issue]) -> None:
         """Take over issues from elsewhere."""

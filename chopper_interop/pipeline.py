@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from chopper_interop import defects, number_ranges, registry, sources
 from chopper_interop import run as runs
 from chopper_interop.annotate import stages
+from chopper_interop.arrays import spill
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import rules as clock_rules
 from chopper_interop.edges import communication, inference
@@ -46,6 +47,8 @@ from chopper_interop.sharing.stage import Sharing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chopper_interop.clocks.rules import ClockRule
+    from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.registry import Converter
     from chopper_interop.sources import Inventory, SourceFiles
     from chopper_interop.trace import Trace
@@ -108,7 +111,7 @@ def read(  # noqa: PLR0913 # options
         Gigabytes that a compressed file may have when unpacked; by default 200 times its size.
     max_memory
         Gigabytes of memory that reading may need, by the estimate from the sizes of the files; by default
-        what is available to the process.
+        what is available to the process. Columns of a job that needs more lie in files under ``TMPDIR``.
     workers
         Who reads the files, each of which is read by one worker: a number of processes of this machine; the
         address of a dask scheduler (``"tcp://node:8786"``) whose workers can open the files by the same
@@ -197,9 +200,23 @@ def read_inventory(  # noqa: PLR0913, PLR0917 # options
     readers = [source.converter.reader for source in inventory.sources]
     for option in registry.unknown_reading_options(readers, options):
         raise UsageError(f"no reader of these sources takes an option {option!r}")
+    with spill.when(every.exceeds_memory(inventory.sources)):
+        return _read_job(inventory, name, options, device_rules, offset_rules, run, sharing)
+
+
+def _read_job(  # noqa: PLR0913, PLR0917 # options
+    inventory: Inventory,
+    name: str,
+    options: dict[str, Any],
+    device_rules: Sequence[DeviceRule],
+    offset_rules: Sequence[ClockRule],
+    run: int | str | None,
+    sharing: Sharing,
+) -> Trace:
     names = communication.user_pattern(options.get("comm"))
     fragments, failures = every.read_all(inventory.sources, options, names)
     trace = job.assemble(fragments, name, device_rules, offset_rules, run)
+    del fragments  # of which the trace has copies
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
     trace = _chosen_ranks(trace, inventory, issues)

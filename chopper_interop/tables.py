@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import arrow, gather, spill
 from chopper_interop.errors import SchemaError, UsageError
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import TypeVar
 
     from typing_extensions import Self
@@ -30,8 +29,12 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Meta
 
     Made = TypeVar("Made")
+    Parts = Array | Sequence[Array]
 
 
+_BLOCK = 1 << 16
+"""Rows of which the extent of references is known (chosen: looking at a block costs as much as at the extents of
+a table of a billion rows)."""
 EDGES_APART = "without call, order, stream"
 """What the table of edges does not hold: the kinds of `kinds.DERIVED`, which a graph adds."""
 
@@ -120,10 +123,13 @@ class TraceTables:
     @cached_property
     def rank_rows(self) -> dict[int, slice]:
         """Rows of each rank's nodes; ranks ascending."""
-        rank = self.array("rank")
-        changes = np.flatnonzero(rank[1:] != rank[:-1]) + 1
-        bounds = [0, *changes.tolist(), len(rank)] if len(rank) else [0]
-        return {int(rank[a]): slice(a, b) for a, b in pairwise(bounds)}
+        rank, at = self.array("rank"), 0
+        rows = {}
+        while at < len(rank):  # in order of rank: no pass over all nodes
+            stop = at + int(np.searchsorted(rank[at:], rank[at], "right"))
+            rows[int(rank[at])] = slice(at, stop)
+            at = stop
+        return rows
 
     @cached_property
     def launch(self) -> Array:
@@ -193,13 +199,15 @@ class TraceTables:
         chunks = self.nodes["name"].chunks
         return tuple(chunks[0].dictionary.to_pylist()) if chunks else ()
 
-    def values(self, column: str) -> Array:
+    def values(self, column: str, rows: Array | None = None) -> Array:
         """Annotation column as numpy of objects or floats, None/NaN where unknown.
 
         Parameters
         ----------
         column
             Name of a nodes column; an absent one gives all None.
+        rows
+            Nodes, all if None.
 
         Examples
         --------
@@ -209,8 +217,9 @@ class TraceTables:
         array([None, None, 'forward', None, 'forward'], dtype=object)
         """
         if not self.has(column):
-            return np.full(self.nodes.num_rows, None, dtype=object)
-        return arrow.to_objects(self.nodes[column])
+            count = self.nodes.num_rows if rows is None else len(rows)
+            return np.full(count, None, dtype=object)
+        return arrow.to_objects(self._chosen(column, rows))
 
     def has(self, column: str) -> bool:
         """True if the nodes have this column."""
@@ -251,16 +260,19 @@ class TraceTables:
         if not self.has(column):
             count = self.nodes.num_rows if rows is None else len(rows)
             return np.full(count, unknown, np.int64)
-        values = arrow.to_numpy(self.nodes[column], unknown)
-        return (values if rows is None else values[rows]).astype(np.int64)
+        return arrow.to_numpy(self._chosen(column, rows), unknown).astype(np.int64)
 
     def reals(self, column: str, rows: Array | None = None) -> Array:
         """Numbers of a column as float64, NaN where unknown or where the column is absent."""
         if not self.has(column):
             return np.full(self.nodes.num_rows if rows is None else len(rows), np.nan)
-        values = arrow.to_numpy(self.nodes[column]).astype(np.float64)
-        values = np.where(arrow.is_valid(self.nodes[column]), values, np.nan)
-        return values if rows is None else values[rows]
+        chosen = self._chosen(column, rows)
+        return np.where(arrow.is_valid(chosen), arrow.to_numpy(chosen).astype(np.float64), np.nan)
+
+    def _chosen(self, column: str, rows: Array | None) -> Any:
+        """Values of a nodes column, of all nodes if `rows` is None."""
+        values = arrow.single_chunk(self.nodes[column])
+        return values if rows is None else arrow.take(values, np.asarray(rows))
 
     def texts(self, column: str, rows: Array | None = None) -> tuple[Array, tuple[str, ...]]:
         """Codes of a dictionary column, -1 where unknown, and the texts that they stand for."""
@@ -320,13 +332,21 @@ class TraceTables:
             )
         return replace(self, nodes=nodes)
 
-    def with_edges(self, src: Array, dst: Array, kind: int) -> Self:
-        """Trace with further edges of an `EdgeKind`, from nodes `src` to nodes `dst`."""
-        columns = {"src": src, "dst": dst, "kind": np.full(len(src), int(kind), np.uint8)}
-        schema = self.edges.schema
-        arrays = [arrow.column(columns[field.name], field.type) for field in schema]
-        more = pa.table(arrays, schema=schema)
-        return replace(self, edges=pa.concat_tables([self.edges, more]).combine_chunks())
+    def with_edges(self, src: Parts, dst: Parts, kind: int) -> Self:
+        """Trace with further edges of an `EdgeKind`, from nodes `src` to nodes `dst`; in one array or several."""
+        pieces = [(part,) if isinstance(part, np.ndarray) else tuple(part) for part in (src, dst)]
+        size = sum(map(len, pieces[0]))
+        columns = {
+            "src": pieces[0],
+            "dst": pieces[1],
+            "kind": (np.full(size, int(kind), np.uint8),),
+        }
+        arrays = []
+        for declared in self.edges.schema:
+            more = [arrow.column(piece, declared.type) for piece in columns[declared.name]]
+            parts = [arrow.single_chunk(self.edges[declared.name]), *more]
+            arrays.append(spill.joined_column(parts, self.edges.num_rows + size, declared.type))
+        return replace(self, edges=pa.table(arrays, schema=self.edges.schema))
 
     def with_meta(self, **changes: Any) -> Self:
         """Trace with these fields of `meta` replaced."""
@@ -345,20 +365,65 @@ class TraceTables:
         rows = self.rank_rows.get(rank)
         if rows is None:
             raise UsageError(f"the trace has no rank {rank}", hint=f"it has {self.ranks}")
-        start, stop = rows.start, rows.stop
         series = np.flatnonzero(self.array("rank", "series") == rank)
         new_row = np.full(self.series.num_rows, -1, np.int32)  # of each series, -1 if left out
         new_row[series] = np.arange(len(series), dtype=np.int32)
         owner = new_row[self.array("series", "samples")]
         samples = arrow.take(self.samples, owner >= 0)
         return replace(
-            self,
-            nodes=_shift(self.nodes.slice(start, stop - start), {"parent": -start}),
-            edges=_within(self.edges, ("src", "dst"), start, stop),
-            counters=_within(self.counters, ("node",), start, stop),
+            self.of_rows(rows),
             series=arrow.take(self.series, series),
             samples=arrow.replace_column(samples, "series", owner[owner >= 0]),
         )
+
+    def of_rows(self, rows: slice) -> Self:
+        """Trace of the nodes of whole ranks that follow each other, renumbered from 0, and edges within them.
+
+        All other tables stay whole.
+        """
+        start, stop = rows.start, rows.stop
+        spill.release()  # what the ranks before needed
+        return replace(
+            self,
+            nodes=_shift(self.nodes.slice(start, stop - start), {"parent": -start}),
+            edges=self._within("edges", ("src", "dst"), start, stop),
+            counters=self._within("counters", ("node",), start, stop),
+        )
+
+    def rows_to(self, table: str, column: str, start: int, stop: int) -> Array:
+        """Rows of a table whose reference to nodes lies in [start, stop).
+
+        Blocks of the table whose least and largest reference leave no such row are not looked at, so that of
+        tables that are more or less in order of ranks each row is looked at for one rank.
+        """
+        values = self.array(column, table)
+        lowest, highest = self._extents(table, column)
+        found = [np.empty(0, np.int64)]
+        for block in np.flatnonzero((highest >= start) & (lowest < stop)).tolist():
+            part = values[block * _BLOCK : (block + 1) * _BLOCK]
+            found.append(np.flatnonzero((part >= start) & (part < stop)) + block * _BLOCK)
+        return np.concatenate(found)
+
+    def _extents(self, table: str, column: str) -> tuple[Array, Array]:
+        """Least and largest reference of each block of a table."""
+
+        def find(_: Self) -> tuple[Array, Array]:
+            values = self.array(column, table)
+            starts = np.arange(0, len(values), _BLOCK)
+            if not starts.size:
+                return starts, starts
+            return np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+
+        return self.cached(f"tables.extents.{table}.{column}", find)
+
+    def _within(self, table: str, references: tuple[str, ...], start: int, stop: int) -> pa.Table:
+        """Rows of a table whose references all lie in [start, stop), renumbered from start."""
+        rows = self.rows_to(table, references[-1], start, stop)
+        for name in references[:-1]:
+            values = self.array(name, table)[rows]
+            rows = rows[(values >= start) & (values < stop)]
+        chosen = arrow.rows(getattr(self, table), rows)
+        return _shift(chosen, dict.fromkeys(references, -start))
 
     def select_ranks(self, ranks: Iterable[int]) -> Self:
         """Trace of some ranks: their nodes renumbered from 0, edges within and between them.
@@ -413,13 +478,3 @@ def renumbered(table: pa.Table, references: Iterable[str], new: Array) -> pa.Tab
     for name, values in numbers.items():
         table = arrow.replace_column(table, name, values[keep])
     return table
-
-
-def _within(table: pa.Table, references: Iterable[str], start: int, stop: int) -> pa.Table:
-    """Rows whose references all lie in [start, stop), renumbered from start."""
-    names = list(references)
-    keep = np.ones(table.num_rows, bool)
-    for name in names:
-        values = arrow.to_numpy(table[name])
-        keep &= (values >= start) & (values < stop)
-    return _shift(arrow.take(table, keep), dict.fromkeys(names, -start))

@@ -43,6 +43,20 @@ def fill_columns(trace: Trace, columns: dict[str, Any]) -> Trace:
     columns
         Name → Arrow array, one value a node.
     """
+    merged = filled(trace, columns)
+    return trace.with_columns(**merged) if merged else trace
+
+
+def filled(trace: Trace, columns: dict[str, Any]) -> dict[str, Any]:
+    """Columns that `fill_columns` would add or replace.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    columns
+        Name → Arrow array, one value a node.
+    """
     merged = {}
     for name, derived in columns.items():
         stated = stated_rows(trace, name)
@@ -50,7 +64,7 @@ def fill_columns(trace: Trace, columns: dict[str, Any]) -> Trace:
             merged[name] = derived
         elif (arrow.is_valid(derived) & ~stated).any():
             merged[name] = _merged(trace.nodes[name], derived, stated)
-    return trace.with_columns(**merged) if merged else trace
+    return merged
 
 
 def _merged(old: pa.ChunkedArray, new: Any, stated: Array) -> pa.Array:

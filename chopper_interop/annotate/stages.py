@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from chopper_interop import rank_batches
 from chopper_interop.annotate import provenance
 from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.structure import annotations as structure
 from chopper_interop.annotate.telemetry import annotations as node_telemetry
 from chopper_interop.annotate.telemetry import gpu_series
 from chopper_interop.annotate.work import operators
+from chopper_interop.arrays import arrow
 from chopper_interop.issues import IssueLog
+from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,17 +25,27 @@ if TYPE_CHECKING:
 
 
 class _Stage(NamedTuple):
-    """Function that derives annotation columns by name and logs assumptions, and its condition."""
+    """Function that derives annotation columns by name and logs assumptions, and its condition.
+
+    What it derives depends on nodes of the same rank alone or, with `by_host`, of the same host; with `at_once`
+    its issues have figures of all nodes.
+    """
 
     columns: Callable[[Trace, IssueLog], dict[str, pa.Array]]
     has_data: Callable[[Trace], bool]
+    by_host: bool = False
+    at_once: bool = False
 
 
 _STAGES = (
     _Stage(structure.columns, lambda trace: trace.nodes.num_rows > 0),
     _Stage(operators.columns, lambda trace: trace.nodes.num_rows > 0),
-    _Stage(node_telemetry.columns, lambda trace: bool(gpu_series.series_locations(trace, ()))),
-    _Stage(counter_metrics.columns, lambda trace: trace.counters.num_rows > 0),
+    _Stage(
+        node_telemetry.columns,
+        lambda trace: bool(gpu_series.series_locations(trace, ())),
+        by_host=True,
+    ),
+    _Stage(counter_metrics.columns, lambda trace: trace.counters.num_rows > 0, at_once=True),
 )
 """Stages in their order: each sees the columns of those before."""
 
@@ -42,8 +55,23 @@ def annotate(trace: Trace) -> Trace:
     log = IssueLog("job")
     for stage in _STAGES:
         if stage.has_data(trace):
-            trace = provenance.fill_columns(trace, stage.columns(trace, log))
+            trace = _with_stage(trace, stage, log)
     return trace.with_meta(issues=_merged(trace.meta.issues, log)) if tuple(log) else trace
+
+
+def _with_stage(trace: Trace, stage: _Stage, log: IssueLog) -> Trace:
+    """Add the columns of a stage, of some ranks at a time where none depends on others."""
+
+    def derive(part: Trace) -> dict[str, pa.Array]:
+        columns = provenance.filled(part, stage.columns(part, log))
+        return {
+            name: arrow.column(values, hub.ANNOTATION_TYPES.get(name))
+            for name, values in columns.items()
+        }
+
+    if stage.at_once:
+        return trace.with_columns(**derive(trace))
+    return rank_batches.with_columns(trace, derive, by_host=stage.by_host)
 
 
 def _merged(before: Iterable[Issue], new: Iterable[Issue]) -> tuple[Issue, ...]:

@@ -120,6 +120,13 @@ def take(table: Any, rows: Array) -> Any:
     return table.filter(array(rows)) if rows.dtype == np.bool_ else table.take(array(rows))
 
 
+def rows(table: pa.Table, numbers: Array) -> pa.Table:
+    """Return rows of a table by their ascending numbers; no copy where they follow each other."""
+    if numbers.size and numbers[-1] - numbers[0] + 1 == numbers.size:
+        return table.slice(int(numbers[0]), numbers.size)
+    return take(table, numbers)
+
+
 def texts(values: Iterable[str]) -> pa.StringArray:
     """Return texts as an Arrow array."""
     encoded = [value.encode(errors="backslashreplace") for value in values]  # lone surrogates
@@ -223,5 +230,7 @@ def _packed_bits(values: Array) -> pa.Buffer:
 
 def _unpacked_bits(bits: pa.Buffer, offset: int, count: int) -> Array:
     """Truth values of a bitmap, from bit `offset` on."""
-    values = np.unpackbits(np.frombuffer(bits, np.uint8), count=offset + count, bitorder="little")
-    return values[offset:].view(np.bool_)
+    first, skipped = divmod(offset, 8)
+    used = np.frombuffer(bits, np.uint8)[first:]
+    values = np.unpackbits(used, count=skipped + count, bitorder="little")
+    return values[skipped:].view(np.bool_)

@@ -34,6 +34,18 @@ def time_order(rank: Array, ts: Array, dur: Array) -> Array:
     return order
 
 
+@jit  # one pass without memory, where columns of a job may be larger than memory
+def is_in_order(rank: Array, ts: Array, dur: Array) -> bool:
+    """Return True if nodes are in the order of `time_order`."""
+    for i in range(1, len(rank)):
+        if rank[i] != rank[i - 1]:
+            if rank[i] < rank[i - 1]:
+                return False
+        elif ts[i] < ts[i - 1] or (ts[i] == ts[i - 1] and dur[i] > dur[i - 1]):
+            return False
+    return True
+
+
 @jit_in_place
 def _order_ties(order: Array, rank: Array, ts: Array, dur: Array) -> int:
     """Put the longest first among equal starts, in place, and return the size of the largest tie.

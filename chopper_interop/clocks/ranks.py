@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop import build
-from chopper_interop.arrays import arrow
+from chopper_interop import build, rank_batches
+from chopper_interop.arrays import arrow, spill
 from chopper_interop.clocks import hosts as host_clocks
 from chopper_interop.clocks import rank_fit, relations
 from chopper_interop.clocks.hosts import ONE_HOST_NS, REFERENCE
@@ -89,7 +89,8 @@ def align_ranks(trace: Trace, issues: IssueLog) -> Trace:
         return trace
     ends = _ends(trace)
     if ends is None:
-        ranks = np.unique(trace.array("rank")[trace.is_text("collective", _UNEVEN)])
+        row = rank_batches.known_rows(trace, "collective")
+        ranks = np.unique(trace.array("rank")[row[trace.is_text("collective", _UNEVEN, row)]])
         if len(ranks) > 1:
             issues.add(NOT_ALIGNED, len(ranks), "sends, receives and broadcasts end at other times")
         return trace
@@ -111,6 +112,7 @@ def align_ranks(trace: Trace, issues: IssueLog) -> Trace:
 def _without_contradictions(trace: Trace, fits: dict[int, ClockFit]) -> dict[int, ClockFit]:
     """Refuse corrections by which a rank would lose edges: they contradict more than they explain."""
     fits = dict(fits)
+    trace = _members(trace)
     before = collectives.connected_members(_with_fits(trace, fits))
     while any(fit.applied for fit in fits.values()):
         after = collectives.connected_members(_shifted(_with_fits(trace, fits), fits))
@@ -119,6 +121,14 @@ def _without_contradictions(trace: Trace, fits: dict[int, ClockFit]) -> dict[int
             break
         fits |= {r: replace(fits[r], applied=False, reason=_CONTRADICTED) for r in lost}
     return fits
+
+
+def _members(trace: Trace) -> Trace:
+    """The members of communication alone: few of the nodes."""
+    nodes = arrow.take(trace.nodes, collectives.member_rows(trace))
+    nodes = arrow.replace_column(nodes, "parent", np.full(nodes.num_rows, -1, np.int32))
+    none = {name: getattr(trace, name).slice(0, 0) for name in ("edges", "counters", "samples")}
+    return replace(trace, nodes=nodes, **none)
 
 
 def _with_fits(trace: Trace, fits: dict[int, ClockFit]) -> Trace:
@@ -137,7 +147,8 @@ def _ends(trace: Trace) -> _Ends | None:
     """Ends of matched synchronising collectives; None if there are no collectives."""
     if not trace.has("instance"):
         return None
-    row = np.flatnonzero(trace.is_text("collective", collectives.SYNCHRONIZING))
+    row = rank_batches.known_rows(trace, "collective")
+    row = row[trace.is_text("collective", collectives.SYNCHRONIZING, row)]
     if not row.size:
         return None
     instance = trace.integers("instance", row)
@@ -145,7 +156,7 @@ def _ends(trace: Trace) -> _Ends | None:
     rank = trace.array("rank")[row].astype(np.int64)
     group = collectives.communicator_numbers(trace, trace.integers("group", row), rank)
     order = np.lexsort((instance, rank, group))
-    end = (trace.array("ts") + trace.array("dur"))[row]
+    end = trace.array("ts")[row] + trace.array("dur")[row]
     return _Ends(group[order], rank[order], instance[order], end[order])
 
 
@@ -282,13 +293,16 @@ def _shifted(trace: Trace, fits: dict[int, ClockFit]) -> Trace:
     """Apply fits to the starts of ranks, and to the samples of their series."""
     origin = trace.meta.origin_ns
     tables = {name: getattr(trace, name) for name in hub.TABLES}
-    ts = trace.array("ts") + origin
+    ts = spill.empty(trace.nodes.num_rows, np.int64)
     sample_ts = trace.array("ts", "samples") + origin
     owner = trace.array("rank", "series")[trace.array("series", "samples")]
+    for rank, rows in trace.rank_rows.items():
+        ts[rows] = trace.array("ts")[rows] + origin
+        fit = fits.get(rank)
+        if fit is not None and fit.applied:
+            ts[rows] += host_clocks.corrections(ts[rows], fit)
     for rank, fit in fits.items():
         if fit.applied:
-            rows = trace.rank_rows[rank]
-            ts[rows] += host_clocks.corrections(ts[rows], fit)
             of_rank = owner == rank
             sample_ts[of_rank] += host_clocks.corrections(sample_ts[of_rank], fit)
     tables["nodes"] = arrow.replace_column(trace.nodes, "ts", ts)

@@ -286,7 +286,7 @@ def _add_machine_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="GB",
         help="memory that reading may need, as estimated from the sizes of the files (default: what is "
-        "available)",
+        "available); of a job that needs more, ranks are kept in files under TMPDIR",
     )
     workers = parser.add_mutually_exclusive_group()
     workers.add_argument(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import rank_batches
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.edges.collective_order import (
     UNMATCHED,
@@ -134,7 +135,7 @@ class CommMembers:
 
 def name_collectives(trace: Trace) -> Trace:
     """Return the trace with kinds of communication by kernel name, where no source states them."""
-    row = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    row = communication_rows(trace)
     code, kinds = trace.texts("collective", row)
     row = row[code < 0]
     names, name = trace.names(), trace.array("name")
@@ -143,10 +144,9 @@ def name_collectives(trace: Trace) -> Trace:
     if not any(by_name):
         return trace
     texts = list(dict.fromkeys([*kinds, *(kind for kind in by_name if kind)]))
-    column = trace.integers("collective").astype(np.int32)
     codes = np.array([texts.index(kind) if kind else -1 for kind in by_name], np.int32)
-    column[row] = codes[of_distinct]
-    return trace.with_columns(collective=arrow.dictionary(column, texts, mask=column < 0))
+    values = arrow.dictionary(codes, texts, mask=codes < 0)
+    return rank_batches.with_values(trace, "collective", row, arrow.take(values, of_distinct))
 
 
 def match_collectives(trace: Trace, issues: IssueLog) -> Trace:
@@ -167,10 +167,15 @@ def match_collectives(trace: Trace, issues: IssueLog) -> Trace:
     label = np.full(len(members.row), -1, np.int64)
     _label_collectives(members, label, issues)
     _label_point_to_point(members, label, issues)
-    instance = np.full(trace.nodes.num_rows, -1, np.int32)
     known = np.flatnonzero(label >= 0)
-    _, instance[members.row[known]] = gather.distinct(label[known])
-    return trace.with_columns(instance=arrow.array(instance, pa.int32(), mask=instance < 0))
+    _, instance = gather.distinct(label[known])
+    values = arrow.array(instance, pa.int32())
+    return rank_batches.with_values(trace, "instance", members.row[known], values)
+
+
+def communication_rows(trace: Trace) -> Array:
+    """Rows of the nodes that are communication."""
+    return rank_batches.rows_where(trace, "kind", lambda kind: kind == Kind.COMM)
 
 
 def add_collective_edges(trace: Trace, issues: IssueLog) -> Trace:
@@ -195,8 +200,8 @@ def _with_comm_edges(trace: Trace, issues: IssueLog) -> Trace:
     issues.add(ROOT_UNKNOWN, unknown)
     possible = _possible(trace, src, dst)
     late = np.flatnonzero(~possible)
-    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
-    max_late_ns = int((ts[src] - end[dst])[late].max(initial=0))
+    ts, before, after = trace.array("ts"), src[late], dst[late]
+    max_late_ns = int((ts[before] - ts[after] - trace.array("dur")[after]).max(initial=0))
     issues.add(CONTRADICTED, len(late), f"by up to {max_late_ns / 1000:,.3f} us")
     if not possible.any():
         return trace
@@ -216,25 +221,25 @@ def connected_members(trace: Trace) -> dict[int, int]:
 
 def _awaited_pairs(trace: Trace) -> tuple[Array, Array, int]:
     """Awaited member and waiting member of each COMM edge, and how many members wait for an unknown root."""
-    instance = trace.integers("instance")
-    row = np.flatnonzero(instance >= 0)
-    first, instance = gather.distinct(instance)  # sources may number instances as they like
+    row = member_rows(trace)
+    # sources may number instances as they like
+    first, instance = gather.distinct(trace.integers("instance", row))
     kind, kinds = trace.texts("collective", row)
     together, sends, receives, outward, inward = (
         np.isin(kind, [i for i, name in enumerate(kinds) if name in chosen])
         for chosen in (SYNCHRONIZING, (Collective.SEND,), (Collective.RECV,), FROM_ROOT, TO_ROOT)
     )
-    root = collective_roots(trace, row, instance[row])
+    root = collective_roots(trace, row, instance)
     outward, inward = outward & (root >= 0), inward & (root >= 0)
     unknown = int(np.count_nonzero(~(together | sends | receives | outward | inward)))
     ts = trace.array("ts")
     # the member of each instance for which the others wait: the last to start, or the send
     awaited = np.full(len(first), -1, np.int64)
-    by_start = row[together][np.argsort(ts[row[together]], kind="stable")]
-    awaited[instance[by_start]] = by_start  # of one instance, the last to start is written last
-    awaited[instance[row[sends]]] = row[sends]
+    order = np.flatnonzero(together)[np.argsort(ts[row[together]], kind="stable")]
+    awaited[instance[order]] = row[order]  # of one instance, the last to start is written last
+    awaited[instance[sends]] = row[sends]
     waits = together | receives
-    src = np.concatenate([awaited[instance[row[waits]]], root[outward], row[inward]])
+    src = np.concatenate([awaited[instance[waits]], root[outward], row[inward]])
     dst = np.concatenate([row[waits], row[outward], root[inward]])
     used = (src >= 0) & (src != dst)
     return src[used], dst[used], unknown
@@ -248,8 +253,10 @@ def _possible(trace: Trace, src: Array, dst: Array) -> Array:
     for fit in trace.meta.clocks:
         if fit.of in label:
             error[label[fit.of]] = max(error[label[fit.of]], fit.uncertainty_ns)
-    rank = np.searchsorted(trace.ranks, trace.array("rank"))
-    of_pair = np.hypot(error[rank[src]], error[rank[dst]])
+    of_src, of_dst = (
+        error[np.searchsorted(trace.ranks, trace.array("rank")[r])] for r in (src, dst)
+    )
+    of_pair = np.hypot(of_src, of_dst)
     within = (late > 0) & (late <= _CLOCK_ERRORS * of_pair)
     return endpoints.forward(trace, src, dst, EdgeKind.COMM) | within
 
@@ -267,8 +274,13 @@ def collective_roots(trace: Trace, row: Array, instance: Array) -> Array:
     return root_row[instance]
 
 
+def member_rows(trace: Trace) -> Array:
+    """Rows of the nodes that are known to be members of a communication."""
+    return rank_batches.known_rows(trace, "instance")
+
+
 def _read_members(trace: Trace) -> CommMembers:
-    row = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    row = communication_rows(trace)
     kind, kinds = trace.texts("collective", row)
     rank = trace.array("rank")[row].astype(np.int64)
     return CommMembers(
@@ -280,7 +292,7 @@ def _read_members(trace: Trace) -> CommMembers:
         seq=trace.integers("seq", row),
         peer=trace.integers("peer", row),
         start=trace.array("ts")[row],
-        end=(trace.array("ts") + trace.array("dur"))[row],
+        end=trace.array("ts")[row] + trace.array("dur")[row],
         kinds=kinds,
     )
 

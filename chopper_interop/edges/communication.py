@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chopper_interop import rank_batches
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
@@ -152,12 +153,12 @@ def note_names(trace: Trace, issues: IssueLog) -> None:
     Issues that a trace that was read back has already are not added again.
     """
     known = {issue.code for issue in trace.meta.issues}
-    kind, name = trace.array("kind"), trace.array("name")
+    name = trace.array("name")
     for fault, of_kind, concerns in (
         (UNKNOWN, Kind.KERNEL, looks_like_communication),
         (COMPUTES, Kind.COMM, _computes),
     ):
-        rows = np.flatnonzero(kind == of_kind)
+        rows = rank_batches.rows_where(trace, "kind", partial(np.equal, of_kind))
         used, names = gather.unique_codes(name[rows]), trace.names()
         named = [n for n in used.tolist() if concerns(names[n])]
         rows = rows[np.isin(name[rows], named)]

@@ -217,7 +217,7 @@ def _ordered_slots(
 def _note_waits(fault: Fault, wait: Array, issues: IssueLog) -> None:
     """Count waits, with the first of their calls that is recorded as the example."""
     first = wait[wait >= 0][:1]
-    issues.add(fault, wait.size, f"node {first[0]}" if first.size else "")
+    issues.add(fault, wait.size, issues.node(first[0]) if first.size else "")
 
 
 def _has_other_handle(calls: OrderingCalls, queues: Queues, rows: Array, target: Array) -> Array:

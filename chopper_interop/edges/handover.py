@@ -86,7 +86,7 @@ def handover_edges(
     src, dst = node[source[target]], node[target]
     if target.size:
         names, name = trace.names(), trace.array("name")
-        ends = " → ".join(f"{names[name[n]][:40]} (node {n})" for n in (src[0], dst[0]))
+        ends = " → ".join(f"{names[name[n]][:40]} ({issues.node(n)})" for n in (src[0], dst[0]))
         issues.add(BY_TIME, target.size, ends)
     return src.astype(np.int32), dst.astype(np.int32)
 

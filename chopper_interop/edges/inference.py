@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop import rank_batches
+from chopper_interop.arrays import spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.collectives import add_collective_edges
 from chopper_interop.edges.event import event_edges
@@ -43,8 +45,8 @@ BACKWARD_IN_TIME = Fault.info(
 )
 
 
-DEPENDENCY_KINDS = (EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.HANDOVER)
-"""Kinds of edges that `infer_dependencies` adds."""
+DEPENDENCY_KINDS = (EdgeKind.HANDOVER, EdgeKind.EVENT, EdgeKind.SYNC)
+"""Kinds of edges that `infer_dependencies` adds, in the order of the table."""
 
 
 def infer_edges(trace: Trace, issues: IssueLog) -> Trace:
@@ -75,16 +77,27 @@ def infer_dependencies(trace: Trace, issues: IssueLog) -> Trace:
     issues
         Log for the assumptions that were made, and for edges that were left out.
     """
-    incomplete = _ranks_without_dependencies(trace)
-    if trace.meta.clock in (ORDER, COMPUTED) or not incomplete.any():
+    if trace.meta.clock in (ORDER, COMPUTED):
         return trace
     log = IssueLog(issues.source)
-    result = trace
-    for kind, (src, dst) in _find_dependencies(trace, incomplete, log).items():
-        result = _with_forward_edges(result, src, dst, kind, log)
+    found: dict[EdgeKind, tuple[list[Array], list[Array]]] = {}
+    for rows, part in rank_batches.batches(trace):
+        incomplete = _ranks_without_dependencies(part)
+        if incomplete.any():
+            of_part = IssueLog(issues.source, rows.start)
+            for kind, ends in _find_dependencies(part, incomplete, of_part).items():
+                src, dst = _forward(part, *ends, kind, of_part)
+                if src.size:
+                    of_kind = found.setdefault(kind, ([], []))
+                    for side, ends_of_part in zip(of_kind, (src, dst), strict=True):
+                        side.append(spill.kept((ends_of_part + rows.start).astype(np.int32)))
+            log.extend(of_part)
+    for kind in DEPENDENCY_KINDS:
+        if kind in found:
+            trace = trace.with_edges(*found[kind], kind)
     known = {(issue.code, issue.count, issue.example) for issue in issues}
     issues.extend(i for i in log if (i.code, i.count, i.example) not in known)
-    return result
+    return trace
 
 
 def _ranks_without_dependencies(trace: Trace) -> Array:
@@ -118,20 +131,18 @@ def _joined(*edges: EdgeEnds) -> EdgeEnds:
     return src, dst
 
 
-def _with_forward_edges(
-    trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog
-) -> Trace:
-    """Return the trace with those of the new edges that point forward in time."""
+def _forward(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog) -> EdgeEnds:
+    """Those of the new edges that point forward in time."""
     forward = endpoints.forward(trace, src, dst, kind)
     backward = np.flatnonzero(~forward)
-    example = _example(trace, src[backward], dst[backward], kind)
+    example = _example(trace, src[backward], dst[backward], kind, issues)
     issues.add(BACKWARD_IN_TIME, backward.size, example)
-    return trace.with_edges(src[forward], dst[forward], kind) if forward.any() else trace
+    return src[forward], dst[forward]
 
 
-def _example(trace: Trace, src: Array, dst: Array, kind: EdgeKind) -> str:
+def _example(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog) -> str:
     if not src.size:
         return ""
     names, name = trace.names(), trace.array("name")
-    ends = " → ".join(f"{names[name[row]][:40]} (node {row})" for row in (src[0], dst[0]))
-    return f"{kind.name.lower()}: {ends}"
+    ends = (f"{names[name[row]][:40]} ({issues.node(row)})" for row in (src[0], dst[0]))
+    return f"{kind.name.lower()}: {' → '.join(ends)}"

@@ -341,7 +341,7 @@ def full_queue_edges(trace: Trace, queues: Queues, issues: IssueLog) -> tuple[Ar
         launched = _last_of_each_call(call)
         depth, waits = _learned_depth(trace, queues, work, launched)
         if depth:
-            issues.add(FULL_QUEUE, len(waits), f"{depth} places; node {call[waits[0]]}")
+            issues.add(FULL_QUEUE, len(waits), f"{depth} places; {issues.node(call[waits[0]])}")
             waiting = launched[launched > depth]
             src.append(queues.node[work[waiting - depth - 1]])
             dst.append(call[waiting])

@@ -236,7 +236,7 @@ def _answers(
     end = trace.array("ts")[call] + trace.array("dur")[call]
     slot, later = queues.last_before(queue, submitted, end)
     contradicted = np.unique(call[later])
-    issues.add(CONTRADICTED, contradicted.size, _example(trace, contradicted))
+    issues.add(CONTRADICTED, contradicted.size, _example(trace, contradicted, issues))
     return slot[slot >= 0], call[slot >= 0]
 
 
@@ -282,10 +282,10 @@ def _resolve_by_time(
     slot, row = (
         np.concatenate([empty, *side]) for side in zip((empty, empty), *parts, strict=True)
     )
-    issues.add(BY_TIME, row.size, _example(trace, calls.node[row]))
+    issues.add(BY_TIME, row.size, _example(trace, calls.node[row], issues))
     must_wait = np.isin(calls.role[rows], (Role.STREAM_SYNC, Role.EVENT_SYNC))
     remaining = rows[must_wait & ~np.isin(rows, row)]
-    issues.add(UNRESOLVED, remaining.size, _example(trace, calls.node[remaining]))
+    issues.add(UNRESOLVED, remaining.size, _example(trace, calls.node[remaining], issues))
     return slot, calls.node[row]
 
 
@@ -326,11 +326,11 @@ def _last_of_each_lane(queues: Queues, slot: Array, call: Array) -> tuple[Array,
     return queues.node[slot[latest]].astype(np.int32), call[latest].astype(np.int32)
 
 
-def _example(trace: Trace, node: Array) -> str:
+def _example(trace: Trace, node: Array, issues: IssueLog) -> str:
     if not node.size:
         return ""
     first = int(node[0])
-    return f"{trace.names()[trace.array('name')[first]]} (node {first})"
+    return f"{trace.names()[trace.array('name')[first]]} ({issues.node(first)})"
 
 
 @dataclass(frozen=True)

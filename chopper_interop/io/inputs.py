@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from chopper_interop.arrays import spill
 from chopper_interop.errors import ReadError
 from chopper_interop.io import memory
 from chopper_interop.issues import Fault, IssueLog
@@ -291,7 +292,8 @@ def _on_disk(path: Path, at_most: int | None = None) -> Bytes:
     try:
         with path.open("rb") as file:
             expected = os.fstat(file.fileno()).st_size
-            data = np.empty(expected if at_most is None else min(expected, at_most), np.uint8)
+            size = expected if at_most is None else min(expected, at_most)
+            data = spill.empty(size, np.uint8)
             view, used = data.data, 0
             while used < len(data) and (count := file.readinto(view[used:])):
                 used += count
@@ -314,13 +316,13 @@ def _packing(first: bytes) -> bytes | None:
 def _decompressed(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Bytes:
     """All decompressed bytes, in one buffer that grows as needed."""
     limit = max_unpacked(len(raw), path)
-    out = np.empty(min(_expected_size(raw, magic), limit), np.uint8)
+    out = spill.empty(min(_expected_size(raw, magic), limit), np.uint8)
     used = 0
     for block in _blocks(path, raw, magic, issues):
         if used + len(block) > limit:
             raise too_large_unpacked(limit, len(raw), path)
         if used + len(block) > len(out):
-            grown = np.empty(max(2 * len(out), used + len(block)), np.uint8)
+            grown = spill.empty(max(2 * len(out), used + len(block)), np.uint8)
             grown[:used] = out[:used]
             out = grown
         out[used : used + len(block)] = np.frombuffer(block, np.uint8)

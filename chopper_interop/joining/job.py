@@ -351,12 +351,14 @@ def _number_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
 
 def _note_ranks_apart(timing: list[Fragment], trace: Trace, issues: IssueLog) -> None:
     """Note fragments that begin after all before them have ended."""
-    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
-    rows = trace.rank_rows
+    of_rank = {}
+    for rank, rows in trace.rank_rows.items():
+        ts = trace.array("ts")[rows]
+        of_rank[rank] = int(ts[0]), int((ts + trace.array("dur")[rows]).max())
     windows = sorted(
         (
-            min(int(ts[rows[r]].min()) for r in f.trace.ranks),
-            max(int(end[rows[r]].max()) for r in f.trace.ranks),
+            min(of_rank[r][0] for r in f.trace.ranks),
+            max(of_rank[r][1] for r in f.trace.ranks),
             f.files.label,
         )
         for f in timing

@@ -1,6 +1,7 @@
 """Reading of all sources of a job, once the memory that it takes is estimated.
 
-What is read is held at once, with the columns that are made of it: a multiple of the unpacked files. The
+What is read is held at once, with the columns that are made of it: a multiple of the unpacked files. Where that is
+more than there is, sources are read a few at a time, and what was read of them is kept in files (`arrays.spill`). The
 multiple is `Converter.memory_ratio`. It was measured as the peak of ``chopper-convert`` less the 270 MB of
 a process that reads next to nothing, over the bytes of the unpacked files:
 
@@ -66,13 +67,7 @@ def read_all(
     fragments, failures
         In the order of the sources; why files of a folder could not be read. The error of a file that was
         given by name is raised.
-
-    Raises
-    ------
-    TooLittleMemoryError
-        They need more memory than is available.
     """
-    require_memory(sources)
     progress.start(TASK, sum(source.size for source in sources), "bytes")
     tasks = [SourceTask.of(source, options, names) for source in sources]
     fragments: list[Fragment] = []
@@ -148,17 +143,26 @@ def needed_bytes(source: SourceFiles) -> float:
     return source.converter.memory_ratio * sum(map(inputs.expected_bytes, source.paths))
 
 
-def require_memory(sources: Sequence[SourceFiles]) -> None:
-    """Raise `TooLittleMemoryError` if the sources need more memory than is available."""
-    needed = sum(map(needed_bytes, sources))
+def exceeds_memory(sources: Sequence[SourceFiles]) -> bool:
+    """Return True if the sources together need more memory than is available, though not each alone.
+
+    Raises
+    ------
+    TooLittleMemoryError
+        One of them alone needs more than is available.
+    """
+    needed = [needed_bytes(source) for source in sources]
     available = memory.available_bytes()
-    if needed <= available:
-        return
+    if sum(needed) <= available:
+        return False
+    largest = max(range(len(needed)), key=needed.__getitem__)
+    if needed[largest] <= available:
+        return True
     several = len(sources) > 1
-    files = f"these {len(sources)} sources" if several else "it"
-    tenths = math.ceil(needed / 1e8) / 10
+    files = f"the largest of these {len(sources)} sources" if several else "it"
+    tenths = math.ceil(needed[largest] / 1e8) / 10
     raise TooLittleMemoryError(
         f"reading {files} takes about {tenths:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there",
-        path=None if several else sources[0].paths[0],
+        path=sources[largest].paths[0],
         hint=f"{_FEWER if several else ''}--max-memory {tenths} tries it all the same",
     )

@@ -13,9 +13,12 @@ from os import cpu_count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from chopper_interop import defects, registry
+from chopper_interop.arrays import spill
 from chopper_interop.edges import communication
 from chopper_interop.errors import UsageError
 from chopper_interop.io import inputs, memory
+from chopper_interop.schemas import hub
+from chopper_interop.tables import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,20 +88,35 @@ class Pool:
 class _Threads(Pool):
     """Threads of this process: the loops over events run without Python's lock.
 
-    Each reads a source as soon as what others hold in memory leaves room for it.
+    Each reads a source as soon as what others hold in memory leaves room for it. Of a job that is larger than
+    memory, what was read is kept in files.
     """
 
     def __init__(self) -> None:
         super().__init__(ThreadPoolExecutor(cpu_count()))
-        self._room = memory.Room(memory.physical_bytes() // _MEMORY_OF_ONE)
+        available = memory.available_bytes()
+        physical = memory.physical_bytes() // _MEMORY_OF_ONE
+        self._room = memory.Room(available if spill.is_on() else physical)
 
     def submit(self, source: SourceTask) -> Future[Trace]:
         """Have a source read when there is room."""
         return self.executor.submit(copy_context().run, self._read, source)
 
     def _read(self, source: SourceTask) -> Trace:
-        with self._room.taken(sum(map(inputs.expected_bytes, source.paths))):
-            return read(source)
+        size = sum(map(inputs.expected_bytes, source.paths))
+        if not spill.is_on():
+            with self._room.taken(size):
+                return read(source)
+        with self._room.taken(round(registry.converter(source.converter).memory_ratio * size)):
+            trace = _kept(read(source))
+        spill.release()
+        return trace
+
+
+def _kept(trace: Trace) -> Trace:
+    """The trace with its columns and texts in files."""
+    tables = {name: spill.kept_table(getattr(trace, name)) for name in hub.TABLES}
+    return replace(trace, **tables, text=Text(tuple(map(spill.kept, trace.text.buffers))))
 
 
 @contextmanager

@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arguments
+from chopper_interop import arguments, rank_batches
 from chopper_interop.arguments import ArgumentRanges
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import arrow, gather, spill
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_text
 from chopper_interop.schemas import hub
@@ -171,17 +171,27 @@ def change_arguments(trace: Trace, changes: Changes) -> tuple[Trace, int]:
     trace, count
         The trace, and how many keys, values and objects were changed.
     """
-    objects = _objects(trace)
-    places, damaged = _find(trace.text, objects, changes)
-    edits, code, new = _edits(trace.text, places, changes)
-    count = len(edits.row) + int(damaged.sum())
-    if not count:
-        return trace, 0
-    text, at, length = _rebuilt(trace.text, objects, edits, code, new)
-    length[damaged] = 0
-    nodes = arrow.replace_column(trace.nodes, "args_at", at[objects.of_node])
-    nodes = arrow.replace_column(nodes, "args_len", length.astype(np.int32)[objects.of_node])
-    return replace(trace, nodes=nodes, text=text), count
+    buffers, count = trace.text.buffers, 0
+
+    def derive(part: Trace) -> dict[str, pa.Array]:
+        nonlocal buffers, count
+        part = replace(part, text=Text(buffers))
+        objects = _objects(part)
+        places, damaged = _find(part.text, objects, changes)
+        edits, code, new = _edits(part.text, places, changes)
+        changed = len(edits.row) + int(damaged.sum())
+        if not changed:
+            return {}
+        out, at, length = _rebuilt(part.text, objects, edits, code, new)
+        length[damaged] = 0
+        buffers, count = (*buffers, spill.kept(out)), count + changed
+        return {
+            "args_at": arrow.array(at[objects.of_node]),
+            "args_len": arrow.array(length.astype(np.int32)[objects.of_node]),
+        }
+
+    changed_trace = rank_batches.with_columns(trace, derive)
+    return (replace(changed_trace, text=Text(buffers)), count) if count else (trace, 0)
 
 
 def _objects(trace: Trace) -> _Objects:
@@ -329,13 +339,13 @@ def _changed(old: Any, change: Callable[[str], str]) -> bytes | None:
 
 def _rebuilt(
     old: Text, objects: _Objects, edits: _Places, code: Array, new: list[bytes]
-) -> tuple[Text, Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Put the objects with edits together, in a buffer of their own.
 
     Returns
     -------
-    text, at, length
-        The text, and the offset and length of all objects in it.
+    out, at, length
+        The buffer, to be put behind those of the text, and the offset and length of all objects in both.
     """
     start, size = objects.at.copy(), objects.length.copy()
     base = int(old.starts[-1])
@@ -358,4 +368,4 @@ def _rebuilt(
     out = gather.concatenate_ranges(pieces.buffers, pieces.starts, at, length)
     size[rows] += gather.group_sums(number, sizes[code] - edits.length, len(rows))
     start[rows] = base + np.cumsum(size[rows]) - size[rows]
-    return Text((*old.buffers, out)), start, size
+    return out, start, size

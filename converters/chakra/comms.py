@@ -8,18 +8,18 @@ measured time: it is written as a broadcast, which simulators only time and do n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather, sequences
+from chopper_interop.arrays import gather, sequences, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import collectives
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.collectives import bus_factor
-from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.schemas.kinds import Collective
 from chopper_interop.timing.model import is_buffered
 
 if TYPE_CHECKING:
@@ -136,9 +136,10 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     """
     trace = collectives.match_collectives(trace, IssueLog())
     n = trace.nodes.num_rows
-    comms = Comms({}, *np.zeros((10, n), np.int64))
-    comms.control_tag[:] = comms.turn[:] = -1
-    rows = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    unset = {"control_tag": -1, "turn": -1}
+    names = [column.name for column in fields(Comms) if column.name != "groups"]
+    comms = Comms({}, **{name: spill.full(n, unset.get(name, 0), np.int64) for name in names})
+    rows = collectives.communication_rows(trace)
     sizes = trace.integers("bytes", rows)
     from_time = _sizes_from_time(trace, rows)
     assumed = (sizes < 0) & (from_time > 0)
@@ -397,13 +398,14 @@ def _waits_for_receive(trace: Trace, comms: Comms, sent: Array, received: Array)
     has to say would have to wait for that, and ranks might wait for each other for ever.
     """
     ts, rank = trace.array("ts"), trace.array("rank")
-    end = ts + trace.array("dur")
-    waits = ~is_buffered(end[sent], ts[received], trace.integers("bytes")[sent])
-    joined = np.flatnonzero(comms.turn >= 0)
+    dur = trace.array("dur")
+    waits = ~is_buffered(ts[sent] + dur[sent], ts[received], trace.integers("bytes", sent))
+    joined = collectives.communication_rows(trace)
+    joined = joined[comms.turn[joined] >= 0]
     for of_rank in np.unique(rank[received]).tolist():
         held = joined[rank[joined] == of_rank]
         held = held[np.argsort(ts[held], kind="stable")]
-        until = np.maximum.accumulate(end[held])
+        until = np.maximum.accumulate(ts[held] + dur[held])
         of_pair = np.flatnonzero(rank[received] == of_rank)
         before = np.searchsorted(ts[held], ts[received[of_pair]], side="right") - 1
         waits[of_pair] &= (before < 0) | (np.append(until, 0)[before] <= ts[received[of_pair]])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chopper_interop import progress
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import arrow, gather, spill
 from chopper_interop.converters.parquet import layout
 from chopper_interop.io import outputs
 from chopper_interop.schemas import hub
@@ -67,13 +67,11 @@ def _meta(trace: Trace) -> bytes:
 def _write_by_rank(trace: Trace, table: str, folder: Path) -> None:
     """A file for each rank that has rows; one without rows if none has."""
     data: pa.Table = getattr(trace, table)
-    owner = _owners(trace, table)
-    for rank in [int(r) for r in np.unique(owner)] or [0]:
-        rows = np.flatnonzero(owner == rank)
+    for rank, rows in _rows_by_rank(trace, table):
         schema = None
         for at in _starts(trace, table, rows):
             chosen = rows[at]
-            part = _stored(table, _rows(data, chosen), int(chosen[0]) if chosen.size else 0)
+            part = _stored(table, arrow.rows(data, chosen), int(chosen[0]) if chosen.size else 0)
             if table == "nodes":
                 part = part.append_column(
                     pa.field(layout.ARGS, pa.large_binary()), _arguments(trace, chosen)
@@ -84,16 +82,32 @@ def _write_by_rank(trace: Trace, table: str, folder: Path) -> None:
                 writer = _writer(folder / layout.file_of(rank), table, schema)
             writer.write_table(part, row_group_size=ROWS_PER_GROUP)
         writer.close()
+        spill.release()
 
 
-def _owners(trace: Trace, table: str) -> Array:
-    """The rank in whose file each row lies."""
-    rank = trace.array("rank")
-    if table == "nodes":
-        return rank
+def _rows_by_rank(trace: Trace, table: str) -> Iterator[tuple[int, Array]]:
+    """Yield the ranks in whose files rows of a table lie, ascending, and these rows; rank 0 if there are none."""
+    found = False
     if table == "samples":
-        return trace.array("rank", "series")[trace.array("series", "samples")]
-    return rank[trace.array("dst" if table == "edges" else "node", table)]
+        owner = trace.array("rank", "series")[trace.array("series", "samples")]
+        of_ranks = ((int(rank), np.flatnonzero(owner == rank)) for rank in np.unique(owner))
+    else:
+        nodes = trace.rank_rows.items()
+        of_ranks = ((rank, _rows_of_nodes(trace, table, rows)) for rank, rows in nodes)
+    for rank, rows in of_ranks:
+        if rows.size:
+            found = True
+            yield rank, rows
+    if not found:
+        yield 0, np.empty(0, np.int64)
+
+
+def _rows_of_nodes(trace: Trace, table: str, nodes: slice) -> Array:
+    """Rows of a table that belong to some nodes; edges belong to the node that waits."""
+    if table == "nodes":
+        return np.arange(nodes.start, nodes.stop)
+    column = "dst" if table == "edges" else "node"
+    return trace.rows_to(table, column, nodes.start, nodes.stop)
 
 
 def _starts(trace: Trace, table: str, rows: Array) -> Iterator[slice]:
@@ -112,13 +126,6 @@ def _starts(trace: Trace, table: str, rows: Array) -> Iterator[slice]:
         at = stop
         if at >= len(rows):
             return
-
-
-def _rows(data: pa.Table, rows: Array) -> pa.Table:
-    """Some rows of a table; no copy where they follow each other."""
-    if rows.size and rows[-1] - rows[0] + 1 == rows.size:
-        return data.slice(int(rows[0]), rows.size)
-    return arrow.take(data, rows)
 
 
 def _stored(table: str, data: pa.Table, first: int) -> pa.Table:

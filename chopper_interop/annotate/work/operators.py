@@ -268,10 +268,8 @@ def _note(trace: Trace, issues: IssueLog) -> None:
     kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
     if not kernels.size:
         return
-    dur = trace.array("dur")
     unknown = kernels[flops[kernels] < 0]
-    share = dur[unknown].sum() / max(int(dur[kernels].sum()), 1)
-    issues.add(UNKNOWN_WORK, unknown.size, f"{share:.1%} of the time of such kernels")
+    issues.add(UNKNOWN_WORK, unknown.size, _share_of_time(trace, kernels, unknown))
     rows, owner = kernel_operators(trace)
     parts = np.bincount(owner, minlength=trace.nodes.num_rows)
     # parts that differ by more than rounding from equal ones were divided by time
@@ -280,6 +278,17 @@ def _note(trace: Trace, issues: IssueLog) -> None:
     issues.add(DIVIDED_BY_TIME, by_time.size, _name(trace, by_time))
     inferred = _inferred_shapes(trace, flops)
     issues.add(INFERRED_SHAPE, inferred.size, _name(trace, inferred))
+
+
+def _share_of_time(trace: Trace, kernels: Array, unknown: Array) -> str:
+    """Share that unknown kernels have of the time of the first rank that has any."""
+    if not unknown.size:
+        return ""
+    rank, dur = trace.array("rank"), trace.array("dur")
+    first = rank[unknown[0]]
+    of_rank = [dur[rows[rank[rows] == first]].sum() for rows in (unknown, kernels)]
+    text = f"{of_rank[0] / max(int(of_rank[1]), 1):.1%} of the time of such kernels"
+    return f"{text} of rank {first}" if len(trace.meta.ranks) > 1 else text
 
 
 def _inferred_shapes(trace: Trace, flops: Array) -> Array:

@@ -211,26 +211,26 @@ _ENERGY = "energy_j"
 
 def rate_lanes(trace: Trace) -> Iterator[Samples]:
     """Yield the lanes of each GPU of which anything is known."""
-    columns = {r.column: trace.reals(r.column) for r in _RATES if trace.has(r.column)}
-    if trace.has(_ENERGY):
-        columns[_ENERGY] = trace.reals(_ENERGY)
-    for rank, device, nodes in gpu_work(trace) if columns else ():
+    has_any = any(trace.has(column) for column in (_ENERGY, *(r.column for r in _RATES)))
+    for rank, device, nodes in gpu_work(trace) if has_any else ():
         kernels = nodes[trace.array("kind")[nodes] == Kind.KERNEL]
         kernels = kernels[trace.array("dur")[kernels] > 0]
         for rate in _RATES:
-            rows = _known(columns, rate.column, kernels)
+            rows, value = _known(trace, rate.column, kernels)
             if len(rows):
                 lane = CounterLane(rank, device, RATES_SOURCE, rate.name, rate.unit)
-                yield Samples(lane, *_rate(trace, rate, rows, columns[rate.column][rows]))
-        rows = _known(columns, _ENERGY, nodes)
+                yield Samples(lane, *_rate(trace, rate, rows, value))
+        rows, value = _known(trace, _ENERGY, nodes)
         if len(rows):
             lane = CounterLane(rank, device, RATES_SOURCE, "energy of all work so far", "J")
-            yield Samples(lane, *_total(trace, rows, columns[_ENERGY][rows]))
+            yield Samples(lane, *_total(trace, rows, value))
 
 
-def _known(columns: dict[str, Array], name: str, nodes: Array) -> Array:
-    """Return the nodes with a value in a column, which may be absent."""
-    return nodes[np.isfinite(columns[name][nodes])] if name in columns else nodes[:0]
+def _known(trace: Trace, column: str, nodes: Array) -> tuple[Array, Array]:
+    """Return the nodes with a value in a column, which may be absent, and their values."""
+    values = trace.reals(column, nodes)
+    known = np.isfinite(values)
+    return nodes[known], values[known]
 
 
 def _rate(trace: Trace, rate: _Rate, nodes: Array, value: Array) -> tuple[Array, Array]:

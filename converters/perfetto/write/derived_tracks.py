@@ -7,9 +7,10 @@ places of which analyses speak, a lane for each kind.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from chopper_interop.arrays import arrow, intervals
 from chopper_interop.arrays.gather import is_any
@@ -107,38 +108,40 @@ def derived_tracks(trace: Trace) -> Iterator[tuple[int, int, str, NamedSlices]]:
     Of a column consecutive kernels with the same value are one slice, from the first start to the
     last end, or to where the next slice begins, known or not.
     """
-    coded = {track: _coded(trace, c) for track, c in SPAN_COLUMNS.items() if trace.has(c)}
-    collective, idle_ns = trace.texts("collective"), trace.integers("idle_ns", unknown=0)
-    cause = trace.texts("idle_cause")
+    tracks = [(track, c) for track, c in SPAN_COLUMNS.items() if trace.has(c)]
+    labels = {track: _labels(trace, column) for track, column in tracks}
     for rank, device, nodes in gpu_work(trace):
         kind = trace.array("kind")[nodes]
         kernels = nodes[kind == Kind.KERNEL]
-        for track, (code, texts) in coded.items():
-            if (code[kernels] >= 0).any():
-                yield rank, device, track, _slices_of_runs(trace, kernels, code[kernels], texts)
+        for track, column in tracks:
+            code = _codes(trace, column, kernels, labels[track])
+            if (code >= 0).any():
+                texts = list(labels[track].values())
+                yield rank, device, track, _slices_of_runs(trace, kernels, code, texts)
         if (kind == Kind.COMM).any():
-            yield rank, device, EXPOSED, _exposed(trace, nodes, kind, collective)
-        idle = nodes[(idle_ns[nodes] > 0) & (cause[0][nodes] >= 0)]
-        if len(idle):
-            texts = [text.replace("_", " ") for text in cause[1]]
-            ts = trace.array("ts")[idle] - idle_ns[idle]
-            yield rank, device, IDLE, NamedSlices(ts, idle_ns[idle], cause[0][idle], texts)
+            yield rank, device, EXPOSED, _exposed(trace, nodes, kind)
+        idle_ns, (cause, causes) = (
+            trace.integers("idle_ns", nodes, unknown=0),
+            trace.texts("idle_cause", nodes),
+        )
+        is_idle = (idle_ns > 0) & (cause >= 0)
+        if is_idle.any():
+            texts = [text.replace("_", " ") for text in causes]
+            ts = trace.array("ts")[nodes[is_idle]] - idle_ns[is_idle]
+            yield rank, device, IDLE, NamedSlices(ts, idle_ns[is_idle], cause[is_idle], texts)
 
 
 def gpu_work(trace: Trace) -> Iterator[tuple[int, int, Array]]:
     """Yield rank, device, and the rows of its work by start, of each GPU that works."""
     lane_device = trace.array("device", "lanes")
-    work = is_any(trace.array("kind"), GPU_WORK)
     for rank, rows in trace.rank_rows.items():
-        nodes = np.flatnonzero(work[rows]) + rows.start
+        nodes = np.flatnonzero(is_any(trace.array("kind")[rows], GPU_WORK)) + rows.start
         device = lane_device[trace.array("lane")[nodes]]
         for d in np.unique(device).tolist():
             yield rank, d, nodes[device == d]
 
 
-def _exposed(
-    trace: Trace, nodes: Array, kind: Array, collective: tuple[Array, tuple[str, ...]]
-) -> NamedSlices:
+def _exposed(trace: Trace, nodes: Array, kind: Array) -> NamedSlices:
     """Time in which communication runs and nothing computes, named by the collective."""
     ts = trace.array("ts")[nodes]
     end = ts + trace.array("dur")[nodes]
@@ -146,17 +149,29 @@ def _exposed(
     hidden = intervals.union(ts[compute], end[compute])
     start, stop = intervals.difference(intervals.union(ts[comm], end[comm]), hidden)
     last = np.searchsorted(ts[comm], start, "right") - 1  # of those that run the last to start
-    name, texts = collective[0][nodes[comm]], collective[1]
+    name, texts = trace.texts("collective", nodes[comm])
     code = np.where(name < 0, len(texts), name)[last]
     return NamedSlices(start, stop - start, code, [*texts, "communication"])
 
 
-def _coded(trace: Trace, column: str) -> tuple[Array, list[str]]:
-    """Codes of an annotation column, -1 where unknown, and the names that they stand for."""
-    data = arrow.single_chunk(trace.nodes[column]).dictionary_encode()
+def _labels(trace: Trace, column: str) -> dict[Any, str]:
+    """Values of an annotation column, in order of their first node, and the names of their slices."""
+    values = arrow.single_chunk(trace.nodes[column])
+    if pa.types.is_dictionary(values.type):
+        found = values.dictionary.to_pylist()
+    else:
+        found = [value for value in values.unique().to_pylist() if value is not None]
     label = "{}" if column == "phase" else f"{column} {{}}"
-    texts = [label.format(value) for value in data.dictionary.to_pylist()]
-    return arrow.to_numpy(data, -1), texts
+    return {value: label.format(value) for value in found}
+
+
+def _codes(trace: Trace, column: str, nodes: Array, labels: dict[Any, str]) -> Array:
+    """Position of the value of each node among `labels`; -1 where unknown."""
+    if pa.types.is_dictionary(trace.nodes.schema.field(column).type):
+        return trace.texts(column, nodes)[0]
+    distinct, code = np.unique(trace.integers(column, nodes), return_inverse=True)
+    position = {value: k for k, value in enumerate(labels)}
+    return np.array([position.get(value, -1) for value in distinct.tolist()] or [0], np.int64)[code]
 
 
 def _slices_of_runs(trace: Trace, nodes: Array, code: Array, texts: list[str]) -> NamedSlices:

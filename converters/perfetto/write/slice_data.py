@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import rank_batches
 from chopper_interop.arrays import arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.interning import TextTable, empty_text_table
@@ -70,7 +71,10 @@ class NodeColumns:
         self._ints: list[tuple[int, Array, Array]] = []
         self._floats: list[tuple[int, Array, Array]] = []
         self._texts: list[tuple[int, Array]] = []
+        self._loaded = slice(0, 0)  # nodes of which these hold the values
+        self._columns: list[tuple[int, str, int]] = []
         self._tables: dict[int, tuple[TextTable, TextTable]] = {}
+        self._recent: set[int] = set()
         self._buffers = {id(buffer) for buffer in trace.text.buffers}
         for name in trace.nodes.column_names:
             if name not in _CORE_COLUMNS:
@@ -95,17 +99,37 @@ class NodeColumns:
             first = len(self.fixed_texts) + 1
             texts = column.dictionary.to_pylist()
             self.fixed_texts += [(first + k, text) for k, text in enumerate(texts)]
-            codes = arrow.to_numpy(column, -1).astype(np.int64)
-            self._texts.append((self._name(name), np.where(codes >= 0, codes + first, -1)))
+            self._columns.append((self._name(name), name, first))
+        elif pa.types.is_primitive(column.type):
+            self._columns.append((self._name(name), name, 0))
+
+    def _load(self, nodes: Array) -> None:
+        """Take the values of the batches of ranks that have these nodes, if not those that are loaded."""
+        first, last = int(nodes.min()), int(nodes.max())
+        if self._loaded.start <= first and last < self._loaded.stop:
             return
-        known = arrow.is_valid(column)
+        spans = [s for s in rank_batches.spans(self.trace) if s.stop > first and s.start <= last]
+        self._loaded = slice(spans[0].start, spans[-1].stop)
+        self._ints, self._floats, self._texts = [], [], []
+        for iid, name, first_text in self._columns:
+            column = arrow.single_chunk(self.trace.nodes[name])
+            self._load_column(iid, name, first_text, column[self._loaded])
+        # texts of sources that the batch before did not have either
+        self._tables = {key: self._tables[key] for key in self._tables if key in self._recent}
+        self._recent = set()
+
+    def _load_column(self, iid: int, name: str, first_text: int, column: pa.Array) -> None:
+        if pa.types.is_dictionary(column.type):
+            codes = arrow.to_numpy(column, -1).astype(np.int64)
+            self._texts.append((iid, np.where(codes >= 0, codes + first_text, -1)))
+            return
+        known, values = arrow.is_valid(column), arrow.to_numpy(column)
         if name == "correlation":
-            known = known & (arrow.to_numpy(column) >= 0)
-        values = arrow.to_numpy(column)
+            known &= values >= 0
         if pa.types.is_floating(column.type):
-            self._floats.append((self._name(name), values.astype(np.float64), known))
-        elif pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-            self._ints.append((self._name(name), values.astype(np.int64), known))
+            self._floats.append((iid, values.astype(np.float64), known))
+        else:
+            self._ints.append((iid, values.astype(np.int64), known))
 
     def _add_counters(self) -> Array:
         column = self.trace.counters["name"]
@@ -129,6 +153,7 @@ class NodeColumns:
         """
         if id(buffer) not in self._buffers:
             return self._new_tables(len(buffer))
+        self._recent.add(id(buffer))
         if id(buffer) not in self._tables:
             self._tables[id(buffer)] = self._new_tables(len(buffer))
         return self._tables[id(buffer)]
@@ -150,10 +175,13 @@ class NodeColumns:
 
     def columns(self, nodes: Array) -> encode.Columns:
         """Return the annotation columns of these nodes, without those that are null for all."""
+        n = len(nodes)
+        if n:
+            self._load(nodes)
+        nodes = nodes - self._loaded.start
         ints = [(i, v[nodes], k[nodes]) for i, v, k in self._ints if k[nodes].any()]
         floats = [(i, v[nodes], k[nodes]) for i, v, k in self._floats if k[nodes].any()]
         texts = [(i, v[nodes]) for i, v in self._texts if (v[nodes] >= 0).any()]
-        n = len(nodes)
         return encode.Columns(
             iid=1,
             ints=_stacked([v for _, v, _ in ints], n, np.int64),

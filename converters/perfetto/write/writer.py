@@ -19,7 +19,8 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from chopper_interop import progress
+from chopper_interop import progress, rank_batches
+from chopper_interop.arrays import spill
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import (
     DERIVED_CATEGORY,
@@ -98,6 +99,8 @@ _SPLITS = {
     "1": "yes",
     "auto": "auto",
 }
+_NODES = 1 << 20
+"""Nodes that are looked at together (chosen: some megabytes)."""
 _CHUNK = 8 << 20
 """Bytes written at once. Chosen: few calls for a trace of GB, little memory."""
 _SCRATCH = 6 << 20
@@ -270,6 +273,7 @@ class PerfettoWriter:
         self._write_preamble()
         for rows in self.trace.rank_rows.values():
             self._write_rank(rows)
+            spill.release()
         if self.derived:
             for path, ids in zip(self.paths, self.flows.of_paths, strict=True):
                 self._write_critical_path(path, ids)
@@ -570,7 +574,7 @@ def training_steps(trace: Trace) -> tuple[int, int] | None:
 
     Without steps it is the time of the work; None without nodes.
     """
-    in_step = np.flatnonzero(trace.known("iteration"))
+    in_step = rank_batches.known_rows(trace, "iteration")
     return _span(trace, in_step if len(in_step) else np.flatnonzero(~_is_mark(trace)))
 
 
@@ -584,11 +588,16 @@ def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:
 
 def _span(trace: Trace, nodes: Array) -> tuple[int, int] | None:
     """Return the first start and the last end of some nodes, or of all if there are none of these."""
-    if not trace.nodes.num_rows:
+    count = trace.nodes.num_rows
+    if not count:
         return None
-    rows = nodes if len(nodes) else np.arange(trace.nodes.num_rows)
-    ts = trace.array("ts")[rows]
-    return int(ts.min()), int((ts + trace.array("dur")[rows]).max())
+    start, end = [], []
+    for at in range(0, len(nodes) or count, _NODES):
+        rows = nodes[at : at + _NODES] if len(nodes) else slice(at, at + _NODES)
+        ts = trace.array("ts")[rows]
+        start.append(int(ts.min()))
+        end.append(int((ts + trace.array("dur")[rows]).max()))
+    return min(start), max(end)
 
 
 def _is_mark(trace: Trace) -> Array:

@@ -1,0 +1,240 @@
+"""Arrays of a job that is larger than memory: pages of private files.
+
+The kernel writes such pages to disk and drops them when memory is short, where it must keep those of other
+arrays. What has a value for each node of all ranks, and what was read of each file, is allocated here, so that
+the process itself needs memory for some ranks at a time. Files have no name, and are gone with their arrays.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.arrays import arrow
+from chopper_interop.errors import WriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TypeAlias
+
+    from chopper_interop.arrays.types import Array
+
+    Part: TypeAlias = pa.Array | int
+    """Values of a part; or only their number, if all are null."""
+
+_MIN_BYTES = 1 << 20
+"""Bytes from which an array lies in a file. Chosen: a file and its mapping take some 50 us, which is little next to
+filling a megabyte; arrays below are few in a job that is larger than memory."""
+_ZEROS = 1 << 24
+"""Bytes that are written at once where the system cannot reserve room on disk (chosen: few calls)."""
+_RELEASED = 1 << 28
+"""Bytes after which pages are released. Chosen: a small part of any machine's memory; releasing takes a call for each
+of perhaps thousands of arrays."""
+_BITS_BLOCK = 1 << 20
+"""Rows of which bits are packed at a time (chosen: a megabyte, and a multiple of 8)."""
+_is_on: ContextVar[bool] = ContextVar("_is_on", default=False)
+_mapped: dict[int, tuple[weakref.ref[mmap.mmap], int]] = {}
+"""Address of each mapping that is still used, with its size."""
+_since_release = 0
+
+
+@contextmanager
+def when(wanted: bool) -> Iterator[None]:  # noqa: FBT001 # it is read as a sentence
+    """Allocate large arrays in files within a block, if that is wanted; else leave it as it is."""
+    before = _is_on.set(_is_on.get() or wanted)
+    try:
+        yield
+    finally:
+        _is_on.reset(before)
+
+
+def is_on() -> bool:
+    """Return True if large arrays are allocated in files."""
+    return _is_on.get()
+
+
+def empty(count: int, dtype: Any) -> Array:
+    """Return an array whose values are not set, in a file if that is wanted and it is large.
+
+    Raises
+    ------
+    WriteError
+        There is no room for it on disk.
+    """
+    dtype = np.dtype(dtype)
+    size = count * dtype.itemsize
+    if size < _MIN_BYTES or not _is_on.get():
+        return np.empty(count, dtype)
+    try:
+        with tempfile.TemporaryFile(prefix="chopper-") as file:
+            _reserve(file, size)
+            pages = mmap.mmap(file.fileno(), size)
+    except OSError as error:
+        raise WriteError(
+            f"there is no room for {size / 1e9:,.1f} GB of a job that is larger than memory: {error.strerror}",
+            path=tempfile.gettempdir(),
+            hint="name another folder for such files by TMPDIR",
+        ) from error
+    values = np.frombuffer(pages, dtype, count)
+    address = values.__array_interface__["data"][0]
+    _mapped[address] = weakref.ref(pages, lambda _: _mapped.pop(address, None)), size
+    return values
+
+
+def full(count: int, value: float, dtype: Any) -> Array:
+    """Return an array with one value; as `empty`."""
+    values = empty(count, dtype)
+    values[:] = value
+    return values
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Give a file room on disk: a write to a page without would end the process by SIGBUS."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    for at in range(0, size, _ZEROS):
+        file.write(bytes(min(_ZEROS, size - at)))
+    file.flush()
+
+
+def holds(values: Array) -> bool:
+    """Return True if an array lies in a file."""
+    at = values.__array_interface__["data"][0]
+    return any(address <= at < address + size for address, (_, size) in list(_mapped.items()))
+
+
+def release() -> None:
+    """Unmap the pages of all arrays until they are needed again, so that they count as memory of nobody."""
+    global _since_release  # noqa: PLW0603 # how much is mapped is of the process
+    _since_release = 0
+    if not _mapped or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    for pages, _ in list(_mapped.values()):
+        mapping = pages()
+        if mapping is not None:
+            with suppress(ValueError):  # closed by another thread
+                mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def copied(size: int) -> None:
+    """Note that so many bytes of files were read or written; now and then `release` their pages."""
+    global _since_release  # noqa: PLW0603 # how much is mapped is of the process
+    _since_release += size
+    if _since_release > _RELEASED:
+        release()
+
+
+def kept(values: Array) -> Array:
+    """Return an array as it is or, if that is wanted, a copy of it in a file."""
+    if not _is_on.get() or values.nbytes < _MIN_BYTES or holds(values):
+        return values
+    copy = empty(len(values), values.dtype)
+    copy[:] = values
+    copied(values.nbytes)
+    return copy
+
+
+def kept_table(table: pa.Table) -> pa.Table:
+    """Return a table as it is or, if that is wanted, with copies of its columns of numbers in files."""
+    if not _is_on.get():
+        return table
+    chunks = [[kept_column(chunk) for chunk in column.chunks] for column in table.columns]
+    columns = [
+        pa.chunked_array(pieces, type=column.type)
+        for pieces, column in zip(chunks, table.columns, strict=True)
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def kept_column(column: pa.Array) -> pa.Array:
+    """Return a column as it is or, if that is wanted and it has numbers or codes, a copy of it in files."""
+    if not _is_on.get():
+        return column
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(kept_column(column.indices), column.dictionary)
+    if not pa.types.is_primitive(column.type):
+        return column
+    buffers = [None if part is None else _kept_buffer(part) for part in column.buffers()]
+    return pa.Array.from_buffers(column.type, len(column), buffers, -1, column.offset)
+
+
+def _kept_buffer(buffer: pa.Buffer) -> pa.Buffer:
+    values = np.frombuffer(buffer, np.uint8)
+    copy = kept(values)
+    return buffer if copy is values else pa.py_buffer(copy)
+
+
+def joined_column(parts: Iterable[Part], count: int, declared: pa.DataType) -> pa.Array:
+    """Join the values of all parts, such as ranks, of `count` rows together, all of one type.
+
+    Each part is copied to its place in the whole, so that not all of them need to be in memory. Codes of
+    dictionaries become those of one dictionary, which has the texts of all parts in the order of the parts.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> joined_column([pa.array([1, None]), 1], 3, pa.int64()).to_pylist()
+    [1, None, None]
+    >>> parts = [pa.array(["a"]).dictionary_encode(), pa.array(["b", "a"]).dictionary_encode()]
+    >>> joined_column(parts, 3, pa.dictionary(pa.int32(), pa.string())).to_pylist()
+    ['a', 'b', 'a']
+    """
+    coded = pa.types.is_texts_of(declared)
+    kind = declared.index_type if coded else declared
+    if not pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
+        pieces = [pa.nulls(p, declared) if isinstance(p, int) else p for p in parts]
+        return pa.concat_arrays(pieces) if pieces else pa.nulls(0, declared)
+    values = empty(count, np.dtype(kind.to_pandas_dtype()))
+    valid: Array | None = None
+    texts: dict[str | None, int] = {}
+    at = 0
+    for part in parts:
+        rows = slice(at, at + (part if isinstance(part, int) else len(part)))
+        at = rows.stop
+        has_null = isinstance(part, int) or part.null_count > 0
+        if has_null and valid is None:
+            valid = empty(count, np.bool_)
+            valid[: rows.start] = True
+        if isinstance(part, int):
+            values[rows] = 0
+        else:
+            codes = arrow.to_numpy(part)
+            values[rows] = _translated(codes, part.dictionary, texts) if coded else codes
+        if valid is not None:
+            valid[rows] = False if isinstance(part, int) else arrow.is_valid(part)
+        copied(2 * values[rows].nbytes)
+    bits = None if valid is None else pa.py_buffer(_packed(valid))
+    built = pa.Array.from_buffers(kind, count, [bits, pa.py_buffer(values)])
+    return pa.DictionaryArray.from_arrays(built, _texts_of(texts, declared)) if coded else built
+
+
+def _translated(codes: Array, dictionary: pa.Array, texts: dict[str | None, int]) -> Array:
+    """Codes by the numbers of `texts`, which gets those that it lacks."""
+    new = [texts.setdefault(text, len(texts)) for text in dictionary.to_pylist()]
+    if new == list(range(len(new))):  # also of a part without texts, where all is null
+        return codes
+    return np.array(new, codes.dtype)[codes]
+
+
+def _texts_of(texts: dict[str | None, int], declared: pa.DataType) -> pa.Array:
+    if pa.types.is_string(declared.value_type) and None not in texts:
+        return arrow.texts(text for text in texts if text is not None)
+    return pa.array(list(texts), declared.value_type)
+
+
+def _packed(valid: Array) -> Array:
+    """Truth values as bits, a block at a time."""
+    bits = empty((len(valid) + 7) // 8, np.uint8)
+    for at in range(0, len(valid), _BITS_BLOCK):
+        block = np.packbits(valid[at : at + _BITS_BLOCK], bitorder="little")
+        bits[at // 8 : at // 8 + len(block)] = block
+    return bits

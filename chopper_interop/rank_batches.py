@@ -1,0 +1,160 @@
+"""Work on some ranks of a trace at a time, so that memory does not grow with the number of ranks.
+
+Many ranks may be few nodes: a batch has as many ranks as have a million nodes together, so that what a call
+costs is not paid for each rank. Batches are the same whether arrays lie in memory or in files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from chopper_interop.arrays import arrow, spill
+from chopper_interop.schemas import hub
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+MAX_NODES = 1 << 20
+"""Nodes of the ranks of a batch, unless one rank has more. Chosen: columns of a few megabytes each, on which
+calls take milliseconds."""
+
+
+def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Trace]]:
+    """Yield the rows of the nodes of each batch, and the trace of these alone; of one batch the trace itself.
+
+    Its tables but nodes, edges and counters are whole. With `by_host` ranks of a host are in one batch, and
+    all ranks are where series are of no rank, as ranks of a host may share GPUs and their telemetry.
+    """
+    rows_of_batches = _rows(_of_hosts(trace) if by_host else trace.rank_rows.values())
+    if len(rows_of_batches) < 2:  # noqa: PLR2004
+        yield slice(0, trace.nodes.num_rows), trace
+        return
+    for rows in rows_of_batches:
+        yield rows, trace.of_rows(rows)
+        spill.release()
+
+
+def spans(trace: Trace) -> list[slice]:
+    """Rows of the nodes of each batch."""
+    return _rows(trace.rank_rows.values())
+
+
+def _of_hosts(trace: Trace) -> list[slice]:
+    """Rows of each host, of all nodes if ranks of hosts take turns or series are of no rank."""
+    host = {rank.rank: rank.host for rank in trace.meta.ranks}
+    rows: dict[str, slice] = {}
+    for rank, of_rank in trace.rank_rows.items():
+        name = host.get(rank, "")
+        before = rows.get(name, slice(of_rank.start, of_rank.start))
+        if before.stop != of_rank.start or (trace.array("rank", "series") < 0).any():
+            return [slice(0, trace.nodes.num_rows)]
+        rows[name] = slice(before.start, of_rank.stop)
+    return list(rows.values())
+
+
+def _rows(of_ranks: Iterable[slice]) -> list[slice]:
+    """Merge rows that follow each other into batches."""
+    merged: list[slice] = []
+    for rows in of_ranks:
+        if merged and rows.stop - merged[-1].start <= MAX_NODES:
+            merged[-1] = slice(merged[-1].start, rows.stop)
+        else:
+            merged.append(rows)
+    return merged
+
+
+def with_columns(
+    trace: Trace, derive: Callable[[Trace], dict[str, pa.Array]], *, by_host: bool = False
+) -> Trace:
+    """Return the trace with columns of nodes that a function derives of each batch.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    derive
+        Returns columns to add or to replace, by name. A column that it does not return of some batch keeps
+        the values that it has there.
+    by_host
+        As of `batches`.
+    """
+    pieces: dict[str, list[pa.Array | int]] = {}
+    rows_of: list[slice] = []
+    for rows, part in batches(trace, by_host=by_host):
+        columns = derive(part)
+        if part is trace:
+            return trace.with_columns(**columns) if columns else trace
+        for name in columns.keys() - pieces.keys():
+            pieces[name] = [_present(trace, name, before) for before in rows_of]
+        for name, of_batches in pieces.items():
+            derived = columns.get(name)
+            of_batches.append(
+                _present(trace, name, rows) if derived is None else spill.kept_column(derived)
+            )
+        rows_of.append(rows)
+    count = trace.nodes.num_rows
+    kinds = {
+        name: next(part.type for part in parts if not isinstance(part, int))
+        for name, parts in pieces.items()
+    }
+    order = [*trace.nodes.column_names, *hub.ANNOTATION_TYPES]
+    ordered = sorted(pieces, key=order.index)
+    return trace.with_columns(
+        **{name: spill.joined_column(pieces[name], count, kinds[name]) for name in ordered}
+    )
+
+
+def _present(trace: Trace, name: str, rows: slice) -> pa.Array | int:
+    """Values that a column has in some rows; their number if there is no such column."""
+    count = rows.stop - rows.start
+    if not trace.has(name):
+        return count
+    return arrow.single_chunk(trace.nodes[name]).slice(rows.start, count)
+
+
+def rows_where(trace: Trace, column: str, is_chosen: Callable[[Array], Array]) -> Array:
+    """Rows of the nodes whose value in a core column is chosen, found block by block."""
+    values = trace.array(column)
+    starts = range(0, len(values), MAX_NODES)
+    found = [np.flatnonzero(is_chosen(values[at : at + MAX_NODES])) + at for at in starts]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def known_rows(trace: Trace, column: str) -> Array:
+    """Rows of the nodes that have a value in a column, found block by block."""
+    if not trace.has(column):
+        return np.empty(0, np.int64)
+    values = arrow.single_chunk(trace.nodes[column])
+    starts = range(0, len(values), MAX_NODES)
+    found = [np.flatnonzero(arrow.is_valid(values.slice(at, MAX_NODES))) + at for at in starts]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def with_values(trace: Trace, column: str, rows: Array, values: pa.Array) -> Trace:
+    """Return the trace with values of some rows, which are ascending, in a column; others stay, or are null."""
+    count = trace.nodes.num_rows
+    pieces: list[pa.Array | int] = []
+    for at in range(0, count, MAX_NODES):
+        block = slice(at, min(at + MAX_NODES, count))
+        first, last = np.searchsorted(rows, [block.start, block.stop]).tolist()
+        old = _present(trace, column, block)
+        pieces.append(_replaced(old, block, rows[first:last], values.slice(first, last - first)))
+    return trace.with_columns(**{column: spill.joined_column(pieces, count, values.type)})
+
+
+def _replaced(old: pa.Array | int, block: slice, rows: Array, values: pa.Array) -> pa.Array | int:
+    """A block of a column with other values in some rows."""
+    if not rows.size:
+        return old
+    size = block.stop - block.start
+    before = pa.nulls(size, values.type) if isinstance(old, int) else old
+    both = pa.chunked_array([before, values]).unify_dictionaries()
+    source = np.arange(size)
+    source[rows - block.start] = size + np.arange(len(rows))
+    return arrow.take(arrow.single_chunk(both), source)

@@ -1,0 +1,143 @@
+"""A job that is larger than memory: columns in files, some ranks at a time, and the outputs of any other job."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chopper_interop import pipeline, rank_batches
+from chopper_interop.arrays import arrow, spill
+from chopper_interop.errors import WriteError
+from chopper_interop.reading import every
+from chopper_interop.schemas import hub
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chopper_interop.trace import Trace
+
+JOBS = [
+    "pytorch/ddp_resnet_4rank_amd",
+    "pytorch/dlrm_8rank_v100",
+    "pytorch/clock_skew_4rank_amd",
+    *(
+        pytest.param(job, marks=pytest.mark.slow)  # a minute each
+        for job in (
+            "pytorch/torchrec_4rank_v100",
+            "pytorch/base_boundary_4rank_amd",
+            "pytorch/rtx2080ti_pairs",
+        )
+    ),
+]
+
+
+OUTPUTS: dict[str, dict[str, object]] = {
+    "a.parquet": {},
+    "a.pftrace": {},
+    "split": {"to_format": "perfetto", "split": "yes"},
+    "et": {"to_format": "chakra"},
+}
+
+
+def _outputs(source: Path, folder: Path) -> dict[str, bytes]:
+    folder.mkdir()
+    trace = pipeline.read(source, name="job")
+    for name, options in OUTPUTS.items():
+        pipeline.write(trace, folder / name, **options)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def _check(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank at a time derives what all at once derive, and writes the same bytes from files as from memory."""
+    at_once = pipeline.read(source, name="job")
+    monkeypatch.setattr(rank_batches, "MAX_NODES", 1)
+    in_memory = _outputs(source, tmp_path / "memory")
+    monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
+    monkeypatch.setattr(every, "exceeds_memory", lambda _: True)
+    by_rank = pipeline.read(source, name="job")
+    assert _content(by_rank) == _content(at_once)
+    assert by_rank.nodes.equals(at_once.nodes)
+    in_files = _outputs(source, tmp_path / "files")
+    assert in_memory.keys() == in_files.keys()
+    assert [name for name in in_memory if in_memory[name] != in_files[name]] == []
+
+
+def _content(trace: Trace) -> tuple[object, ...]:
+    edges = trace.edges.sort_by([(name, "ascending") for name in trace.edges.column_names])
+    meta = replace(trace.meta, issues=())
+    issues = {(issue.source, issue.code, issue.count, issue.example) for issue in trace.meta.issues}
+    others = [getattr(trace, name) for name in hub.TABLES if name not in ("nodes", "edges")]
+    return meta, issues, edges.to_pydict(), [table.to_pydict() for table in others]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_real_jobs(job: str, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check(shared / job, tmp_path, monkeypatch)
+
+
+def test_the_sample_job_with_telemetry(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _check(demo, tmp_path, monkeypatch)
+
+
+_COLUMNS = {
+    pa.int32(): st.integers(-5, 5),
+    pa.float64(): st.floats(allow_nan=False),
+    pa.bool_(): st.booleans(),
+    pa.string(): st.text(max_size=3),
+    pa.dictionary(pa.int32(), pa.string()): st.sampled_from("abcd"),
+}
+
+
+@given(data=st.data(), kind=st.sampled_from(list(_COLUMNS)), in_files=st.booleans())
+def test_parts_are_joined_as_arrow_joins_them(
+    *, data: st.DataObject, kind: pa.DataType, in_files: bool
+) -> None:
+    lists = data.draw(st.lists(st.lists(st.none() | _COLUMNS[kind], max_size=20), max_size=4))
+    arrays = [
+        arrow.column(pa.array(values, getattr(kind, "value_type", kind)), kind) for values in lists
+    ]
+    parts = [len(a) if a.null_count == len(a) and data.draw(st.booleans()) else a for a in arrays]
+    with pytest.MonkeyPatch.context() as patch, spill.when(in_files):
+        patch.setattr(spill, "_MIN_BYTES", 1)
+        result = spill.joined_column(parts, sum(map(len, lists)), kind)
+        result.validate(full=True)
+        assert result.type == kind
+        assert result.to_pylist() == [value for values in lists for value in values]
+        assert spill.kept_column(result).to_pylist() == result.to_pylist()
+
+
+def test_arrays_lie_in_files_only_where_that_is_wanted() -> None:
+    assert not spill.holds(spill.empty(1 << 20, np.int64))
+    with spill.when(True):
+        values = spill.full(1 << 20, 7, np.int64)
+        assert spill.holds(values[5:])
+        assert not spill.holds(spill.empty(10, np.int64))
+        spill.release()
+        assert (values == 7).all()
+    del values
+    assert not spill._mapped
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing to a page for which there is no room would end the process by SIGBUS."""
+
+    def fails(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", fails)
+    with (
+        spill.when(True),
+        pytest.raises(WriteError, match=r"no room for .* GB .* No space left.*TMPDIR"),
+    ):
+        spill.empty(1 << 20, np.int64)
