@@ -34,7 +34,7 @@ from chopper_interop.errors import (
     UsageError,
 )
 from chopper_interop.gpus import devices
-from chopper_interop.io import inputs, memory, outputs
+from chopper_interop.io import inputs, memory, outputs, remote
 from chopper_interop.issues import Fault, Issue, IssueLog, Severity
 from chopper_interop.joining import chosen_ranks, job, telemetry
 from chopper_interop.reading import every
@@ -280,11 +280,15 @@ def write(
     """
     target = write_target(path, to_format)
     function = target.converter.writer
-    refuse_overwriting(input_files(trace), [path])
+    local = Path(target.path)
+    refuse_overwriting(input_files(trace), target.places)
     for option in registry.unknown_options([function], options):
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
-    with defects.as_errors(f"writing {target.converter.name}", Path(path)):
-        issues = function(trace, Path(path), **registry.chosen_options(function, options))
+    is_spilled = spill.holds(trace.array("ts"))
+    with spill.when(is_spilled), defects.as_errors(f"writing {target.converter.name}", local):
+        issues = function(trace, local, **registry.chosen_options(function, options))
+    if target.url:
+        remote.put(local, target.url)
     return tuple(issues or ())
 
 
@@ -294,10 +298,27 @@ class WriteTarget:
 
     path: PathArg
     converter: Converter
+    url: str = ""
+    """Where it is put when it is written, if that is no local path."""
+
+    @property
+    def shown(self) -> str:
+        """Its path or URL, as the user gave it."""
+        return self.url or fspath(self.path)
+
+    @property
+    def places(self) -> list[PathArg]:
+        """Local files that it replaces, or of which it replaces what they are copies of."""
+        return [self.path, remote.copy_of(self.url)] if self.url else [self.path]
 
 
 def write_target(path: PathArg, to_format: str | None = None) -> WriteTarget:
     """Resolve the converter that writes a path, by its ending or by the name of the format."""
+    if remote.is_url(path):
+        url = fspath(path)
+        found = registry.writer_for(url) if to_format is None else registry.converter(to_format)
+        _ = found.writer  # raises before anything is read
+        return WriteTarget(remote.workplace(url), found, url)
     sources.to_path(path)
     if to_format is None:
         folder = "/" if Path(path).is_dir() else ""
@@ -321,7 +342,7 @@ def write_all(
     for target in targets:
         takes = registry.options(target.converter.writer)
         chosen = {name: value for name, value in options.items() if name in takes}
-        issues += write(trace, target.path, to_format=target.converter.name, **chosen)
+        issues += write(trace, target.shown, to_format=target.converter.name, **chosen)
     return tuple(issues)
 
 
@@ -606,7 +627,8 @@ def refuse_targets(targets: Iterable[WriteTarget], read_: Iterable[SourceFiles])
         The folder that an output is in does not exist.
     """
     read_ = list(read_)
-    refuse_overwriting((path for s in read_ for path in s.recorded), (t.path for t in targets))
+    places_of_all = (place for target in targets for place in target.places)
+    refuse_overwriting((path for s in read_ for path in s.recorded), places_of_all)
     places = [Path(target.path).absolute() for target in targets]
     if len(set(places)) < len(places):
         raise UsageError("it is named twice as an output", path=max(places, key=places.count))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop import number_ranges, registry
 from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
-from chopper_interop.io import archives, inputs, outputs, sqlite_schema
+from chopper_interop.io import archives, inputs, outputs, remote, sqlite_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,10 +95,12 @@ class Inventory:
 
 
 def to_path(text: str | os.PathLike[str]) -> Path:
-    """Return a path of the user's; raise `UsageError` for a text that can't be one.
+    """Return a path of the user's, of a URL that of a copy; raise `UsageError` for a text that can't be one.
 
     An empty text would be the current folder.
     """
+    if remote.is_url(text):
+        return remote.fetched(os.fspath(text))
     if not os.fspath(text):
         raise UsageError("a path is empty", hint="write . for the current folder")
     try:

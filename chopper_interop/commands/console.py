@@ -179,12 +179,12 @@ def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
         f"{trace.nodes.num_rows:,} nodes, {len(graph.after):,} edges "
         f"({trace.edges.num_rows:,} {EDGES_APART}), "
         f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
-        f"→ {', '.join(str(target.path) for target in targets)}"
+        f"→ {', '.join(target.shown for target in targets)}"
     )
     for group, counts in _edge_counts(graph).items():
         console.print(f"{group} edges: {counts}")
     for target in targets:
-        usage = target.converter.usage_of(trace, Path(target.path))
+        usage = target.converter.usage_of(trace, Path(target.path)) if not target.url else None
         if usage:
             console.print(Text(usage), soft_wrap=True)
 

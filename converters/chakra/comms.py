@@ -156,8 +156,10 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     issues.add(SIZE_FROM_TIME, np.count_nonzero(joined))
     sent, received, waits = _match_p2p(trace, comms, rows, sizes, issues)
     number = np.array([numbering[rank] for rank in trace.ranks], np.int64)
-    number = number[np.searchsorted(trace.ranks, trace.array("rank"))]
-    _set_messages(comms, number, (sent, received, waits), matched)
+    of_node = spill.empty(n, np.int64)
+    for number_of_rank, of_rank in zip(number.tolist(), trace.rank_rows.values(), strict=True):
+        of_node[of_rank] = number_of_rank
+    _set_messages(comms, of_node, (sent, received, waits), matched)
     return comms
 
 
