@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 COUNT  ?= 100000
 SECONDS ?= 60
+MILLIONS ?= 1 5
 FUZZ   := .venv-fuzz
 
-.PHONY: demo test docs thorough fuzz mutate lint bench picture pictures tables outputs code man schemas wheel clean
+.PHONY: demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs code man schemas wheel clean
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
@@ -43,11 +44,10 @@ lint: $(VENV)/dev.stamp ## style, types, layers, reasons of constants and loops
 	$(BIN)/lint-imports
 	$(BIN)/python tests/support/reasons_report.py
 
-bench: $(VENV)/test.stamp ## speed and memory, as ratios to json.load of the same file; errors of what_if
-	$(BIN)/python tests/benchmarks/convert.py
-	$(BIN)/python tests/benchmarks/rocpd.py
-	$(BIN)/python tests/benchmarks/graph.py
-	$(BIN)/python tests/benchmarks/analyses.py
+bench: $(VENV)/test.stamp ## one table of time and memory, with ratios to other tools; MILLIONS of events
+	$(BIN)/python tests/benchmarks/bench.py $(MILLIONS)
+
+errors: $(VENV)/test.stamp ## errors of what_if on generated programs of which the truth is known
 	$(BIN)/python tests/benchmarks/changes.py
 
 picture: $(VENV)/test.stamp ## the picture of the README, by Perfetto's UI in Chromium
@@ -86,7 +86,7 @@ wheel: $(VENV)/dev.stamp code man ## sdist, and the wheel that comes of it
 	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
 
 clean:
-	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code docs/_build man bench pictures build dist *.egg-info
+	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code docs/_build man pictures build dist *.egg-info
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
