@@ -314,7 +314,7 @@ class WriteTarget:
 
 def write_target(path: PathArg, to_format: str | None = None) -> WriteTarget:
     """Resolve the converter that writes a path, by its ending or by the name of the format."""
-    if remote.is_url(path):
+    if inputs.is_url(path):
         url = fspath(path)
         found = registry.writer_for(url) if to_format is None else registry.converter(to_format)
         _ = found.writer  # raises before anything is read

@@ -99,7 +99,7 @@ def to_path(text: str | os.PathLike[str]) -> Path:
 
     An empty text would be the current folder.
     """
-    if remote.is_url(text):
+    if inputs.is_url(text):
         return remote.fetched(os.fspath(text))
     if not os.fspath(text):
         raise UsageError("a path is empty", hint="write . for the current folder")

@@ -44,6 +44,7 @@ _is_on: ContextVar[bool] = ContextVar("_is_on", default=False)
 _mapped: dict[int, tuple[weakref.ref[mmap.mmap], int]] = {}
 """Address of each mapping that is still used, with its size."""
 _since_release = 0
+"""Bytes that were copied since pages were last released; of the process, as mappings are."""
 
 
 @contextmanager
@@ -188,7 +189,7 @@ def joined_column(parts: Iterable[Part], count: int, declared: pa.DataType) -> p
     >>> joined_column(parts, 3, pa.dictionary(pa.int32(), pa.string())).to_pylist()
     ['a', 'b', 'a']
     """
-    coded = pa.types.is_texts_of(declared)
+    coded = pa.types.is_dictionary(declared)
     kind = declared.index_type if coded else declared
     if not pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
         pieces = [pa.nulls(p, declared) if isinstance(p, int) else p for p in parts]

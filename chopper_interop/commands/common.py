@@ -22,7 +22,7 @@ from chopper_interop.errors import (
     UsageError,
     WriteError,
 )
-from chopper_interop.io import remote
+from chopper_interop.io import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -148,7 +148,7 @@ def parse_output(text: str, to_format: str | None) -> WriteTarget:
     name, colon, path = text.partition(":")
     if (
         not colon
-        or remote.is_url(text)
+        or inputs.is_url(text)
         or (not path and name not in registry.formats())
         or not re.fullmatch(r"[\w-]{2,}", name)
     ):  # a single letter is a drive

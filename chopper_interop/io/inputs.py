@@ -54,6 +54,8 @@ BLOCK_BYTES = 1 << 16
 _DENSE_BLOCK_BYTES = 1 << 12
 """The same of xz and bzip2, which pack up to 20,000 bytes in one: 80 MB at a time at most."""
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+"""The scheme of a URL has two letters or more: a single one is a drive."""
 _ENDING = re.compile(
     r"\.(gz|xz|bz2|zst|json|jsonl|trace|pt|csv|txt|log|db|et|pftrace|perfetto-trace|parquet|graphml"
     r"|tmp|tar|tgz|txz|tbz2|tzst|zip)$",
@@ -196,6 +198,11 @@ def expected_bytes(path: Path) -> int:
             return stated if size <= stated <= _STATED_RATIO * size else size * _PACKED_RATIO
     except OSError:  # reading it says what is wrong
         return 0
+
+
+def is_url(text: str | os.PathLike[str]) -> bool:
+    """Return True if a text is a URL and not the path of a file."""
+    return _URL.match(os.fspath(text)) is not None
 
 
 def read(path: Path, issues: IssueLog | None = None) -> Bytes:

@@ -6,8 +6,6 @@ there and then copied to its place. The folder is gone when the process ends.
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import tempfile
 from contextlib import contextmanager
@@ -19,14 +17,6 @@ from chopper_interop.errors import ChopperError, ReadError, UsageError, WriteErr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-"""The scheme of a URL has two letters or more: a single one is a drive."""
-
-
-def is_url(text: str | os.PathLike[str]) -> bool:
-    """Return True if a text is a URL and not the path of a file."""
-    return _URL.match(os.fspath(text)) is not None
 
 
 def fetched(url: str) -> Path:
