@@ -106,7 +106,7 @@ def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path, seeds: int) 
         near = np.abs(mhz - 1890) < 60
         assert near.sum() > 100
         trace = trace.with_columns(gfxclk_mhz=arrow.array(mhz, mask=near | np.isnan(mhz)))
-        known = sensitivity.kernel_sensitivities(trace, sensor=AT_ONCE)
+        known = sensitivity.kernel_sensitivities(trace)
         asked = np.full(len(known.repeats.node), 1890.0)
         durations = ideal.durations(known, known.ratio(asked)[0], asked)
         true = kernel_truth(there, trace)  # that job's ideal is 1890 MHz throughout
@@ -120,7 +120,7 @@ def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path, seeds: int) 
 def test_single_kernels_are_better_than_the_field() -> None:
     folder = small_demo()
     trace = read_once(folder)
-    done = ci.analyze(trace, "dvfs", sensor=AT_ONCE).annotate(trace)
+    done = ci.analyze(trace, "dvfs").annotate(trace)
     true = kernel_truth(folder, done)
     predicted = arrow.to_numpy(done.nodes["ideal_ns"])[true["node"]]
     assert np.mean(np.abs(predicted / true["ideal_dur_ns"] - 1)) < FIELD_ERROR
@@ -136,7 +136,7 @@ def test_a_uniform_clock_change_is_predicted_from_the_other_run(tmp_path: Path, 
     fast = small_demo(seed=seed)
     slow = make_demo(tmp_path / "slow", seed=seed, peak_scale=0.9, **SMALL)
     for here, there, clock in ((fast, slow, "1890"), (slow, fast, "2100")):
-        result = ci.analyze(read_once(here), "dvfs", clock=clock, sensor=AT_ONCE)
+        result = ci.analyze(read_once(here), "dvfs", clock=clock)
         summary = result.summary["asked"]
         true = truth_of(there)["mean_ideal_step_ns"]
         assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
@@ -162,16 +162,16 @@ def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, ca
     trace = ci.read(make_demo(tmp_path / "job", **size))
     for watts in caps_w:
         capped = make_demo(tmp_path / "capped", power_w=watts, **TRUTH_ALONE, **size)
-        summary = ci.analyze(trace, "dvfs", cap_w=watts, sensor=AT_ONCE).summary["asked"]
+        summary = ci.analyze(trace, "dvfs", cap_w=watts).summary["asked"]
         true = truth_of(capped)["mean_measured_step_ns"]
         assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
         assert watts == 300 or summary["ideal_step_ns"] == pytest.approx(true, rel=0.04)
     # A recorded cap that the run was held at changes nothing; one beyond all leaves boost.
     facts = dict(trace.meta.facts) | {"power_cap_w": "600"}
     known = dataclasses.replace(trace, meta=dataclasses.replace(trace.meta, facts=facts))
-    same = ci.analyze(known, "dvfs", cap_w=600, sensor=AT_ONCE).summary
+    same = ci.analyze(known, "dvfs", cap_w=600).summary
     assert same["asked"]["ideal_step_ns"] == pytest.approx(same["measured_step_ns"], rel=1e-3)
-    above = ci.analyze(trace, "dvfs", cap_w=2000, sensor=AT_ONCE).summary
+    above = ci.analyze(trace, "dvfs", cap_w=2000).summary
     for end in ("", "low_", "high_"):
         assert above["asked"][f"ideal_step_{end}ns"] == above[f"ideal_step_{end}ns"]
 
@@ -192,7 +192,7 @@ def test_is_an_analysis(trace) -> None:
 
 def test_a_clock_that_nobody_changes_changes_nothing(trace) -> None:
     for options in ({"clock": "1x"}, {"clock": "max2101"}, {"clock": "1500", "on_ranks": "0"}):
-        rows = ci.analyze(trace, "dvfs", by="rank", sensor=AT_ONCE, **options).rows.to_pylist()
+        rows = ci.analyze(trace, "dvfs", by="rank", **options).rows.to_pylist()
         stay = [
             r for r in rows if r["ceiling"] == "asked" and (r["rank"] or "x" in options["clock"])
         ]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
 from chopper_interop.analyses.methods.dvfs.kriging import Kriged
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
@@ -210,7 +211,7 @@ class Readings:
         """Correlation of each reading with the next while the GPU worked, without the noise of rounding.
 
         Idle GPUs run at other clocks, so that readings around the work are alike whatever these show. 0 where it is
-        within its standard error.
+        within what is chance.
         """
         mhz = self.mhz[(self.time >= self.start.min()) & (self.time <= self.end.max())]
         if len(mhz) < 3:  # noqa: PLR2004
@@ -220,7 +221,7 @@ class Readings:
         if variance <= 0:
             return 0.0
         alike = float(np.mean(deviation[1:] * deviation[:-1])) / variance
-        return float(np.clip(alike, 0.0, 1.0)) if alike > 1 / np.sqrt(len(mhz)) else 0.0
+        return float(np.clip(alike, 0.0, 1.0)) if alike > TWO_SIDED / np.sqrt(len(mhz)) else 0.0
 
 
 class Cumulative:

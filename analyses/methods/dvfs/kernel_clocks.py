@@ -84,6 +84,8 @@ class Clocks(NamedTuple):
         Mean sensitivity of the kernels on GPUs with this sensor; NaN unless sensed.
     common
         Error that the clocks of all kernels of a GPU have in common, as a share; NaN unless sensed.
+    readings
+        Number of readings by its sensor while the GPUs worked; infinite unless sensed.
     """
 
     mhz: Array
@@ -97,6 +99,7 @@ class Clocks(NamedTuple):
     beta: Array
     beta_error: Array
     common: Array
+    readings: Array
 
 
 class SensedClocks(NamedTuple):
@@ -146,7 +149,10 @@ def kernel_clocks(trace: Trace, node: Array) -> Clocks:
     unmarked, zero = np.zeros(len(node), bool), np.zeros(len(node))
     none = np.full(len(node), np.nan)
     times = resolution.astype(np.int64)
-    return Clocks(mhz, share, times, is_counted, unmarked, unmarked, zero, zero, none, none, none)
+    every = np.full(len(node), np.inf)
+    return Clocks(
+        mhz, share, times, is_counted, unmarked, unmarked, zero, zero, none, none, none, every
+    )
 
 
 def with_sensor(
@@ -175,6 +181,9 @@ def with_sensor(
         for one, g in zip(every, gpus, strict=True)
     ]
     drawn = _drawn_together(means, levels)
+    readings = sum(
+        int(np.count_nonzero((g.time >= g.start.min()) & (g.time <= g.end.max()))) for g in gpus
+    )
     for gpu, one, mean, level_mhz, error in zip(gpus, every, means, drawn, levels, strict=True):
         known = ~np.isnan(clocks.mhz[gpu.kernel]) & ~clocks.is_counted[gpu.kernel]
         k = gpu.kernel[known]
@@ -184,7 +193,7 @@ def with_sensor(
         new.error_share[k] = max(
             one.unseen, 0.0 if _is_followed(gpu, assumed) else _hidden(gpu, assumed)
         )
-        new.is_sensed[k], new.is_resolved[k] = True, one.is_resolved
+        new.is_sensed[k], new.is_resolved[k], new.readings[k] = True, one.is_resolved, readings
         new.size_error[k], new.apart[k] = one.size_error, one.apart[known]
         new.beta[k], new.beta_error[k] = one.beta, one.beta_error
     return new

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 MIN_REPEATS = 20
 """Repeats that a law needs. Chosen: at 2 % noise and 5 % spread of the clock, 20 repeats leave an error of
-the sensitivity of 0.02 / (0.05 sqrt(20)) = 0.09, less than that of the classes' prior."""
+the sensitivity of 0.02 / (0.05 sqrt(20)) = 0.09, less than that of the classes' prior. Repeats whose clocks are of fewer
+readings show no more than these."""
 MIN_SPREAD = 0.02
 """Standard deviation of the clock, as a share of it, below which its effect cannot be seen. Chosen: at 2 %
 noise, 20 repeats leave an error of the sensitivity of 0.22, no better than the prior's."""
@@ -173,6 +174,7 @@ def _why_not(r: Repeats, used: Array, spread: Array, reliable: Array) -> Array:
     reasons = (
         (count < MIN_REPEATS, _NO_REPEATS),
         (np.bincount(r.key[known], minlength=n) == 0, _NO_CLOCK),
+        (mean_of(r.clocks.readings, r.key, used, n) < MIN_REPEATS, _NO_RESOLUTION),
         (spread < _min_spread(r), _NO_SPREAD),
         (reliable < MIN_RELIABLE, _NO_RESOLUTION),
         (resolution > kernel_clocks.CHANGES_NS, _NO_RESOLUTION),
