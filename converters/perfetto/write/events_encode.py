@@ -72,6 +72,11 @@ _KEPT = json_text.byte_table(b" \t\n\v\f\r", but=True).astype(np.uint64)
 """Bytes to move on after a byte of JSON outside strings: 0 after blanks, which are written over."""
 
 
+_SEARCHED = 256
+"""Rows of a lane that are searched for room. Chosen: real lanes take a dozen. What overlaps more is no lane, and to
+search all its rows would take the square of its events."""
+
+
 class Slices(NamedTuple):
     """Slices of one lane, in order of start, longest first.
 
@@ -123,17 +128,68 @@ class Lists(NamedTuple):
     counters_iid: int
 
 
-@jit
+class OpenSlices(NamedTuple):
+    """Slices that have begun and not ended: ends of those on row r from ``ends[first[r]]`` on, outermost first."""
+
+    ends: Array
+    first: Array
+    depth: Array
+
+    @classmethod
+    def of_rows(cls, count: int, max_depth: int) -> OpenSlices:
+        """None on so many rows that `rows_without_overlap` returned: beyond the searched ones, slices do not nest."""
+        levels = np.where(np.arange(count) < _SEARCHED, max_depth, 1)
+        first = np.cumsum(levels) - levels
+        return cls(np.zeros(levels.sum(), np.int64), first, np.zeros(count, np.int64))
+
+
 def rows_without_overlap(ts: Array, dur: Array, max_depth: int) -> Array:
     """Return for each slice the row on which it neither cuts nor is cut by another.
 
     Slices that nest share a row up to `max_depth` levels; what overlaps otherwise goes to the first
-    further row where it fits. Expects order of start, longest first. Each row has a stack of the
-    ends of its open slices, so that one pass is enough::
+    further row where it fits, beyond the searched rows to any that is free. Expects order of start, longest first::
 
         row 0  |---- a ----|  |-- d --|
         row 0    |- b -|
         row 1           |--- c ---|         cuts a
+    """
+    row = _searched_rows(ts, dur, max_depth)
+    rest = np.flatnonzero(row == _SEARCHED)
+    if rest.size:
+        end = ts[rest] + dur[rest]
+        row[rest] += _free_rows(ts[rest], end, np.argsort(end, kind="stable"))
+    return row
+
+
+@jit_in_place
+def _fill_free_rows(start: Array, end: Array, by_end: Array, free: Array, row: Array) -> None:
+    """Set for each slice a row on which the one before has ended; `by_end` is their order of end, `free` is scratch."""
+    n_free = used = ended = 0
+    for i in range(len(start)):
+        # one that begins and ends now may come later, and has no row yet
+        while by_end[ended] < i and end[by_end[ended]] <= start[i]:
+            free[n_free] = row[by_end[ended]]
+            n_free += 1
+            ended += 1
+        if n_free:
+            n_free -= 1
+            row[i] = free[n_free]
+        else:
+            row[i] = used
+            used += 1
+
+
+def _free_rows(start: Array, end: Array, by_end: Array) -> Array:
+    row, free = np.zeros(len(start), np.int32), np.zeros(len(start), np.int32)
+    _fill_free_rows(start, end, by_end, free, row)
+    return row
+
+
+@jit
+def _searched_rows(ts: Array, dur: Array, max_depth: int) -> Array:
+    """Return the rows of `rows_without_overlap`; the number of rows that are searched for what fits on none.
+
+    Each row has a stack of the ends of its open slices, so that one pass is enough.
     """
     n = len(ts)
     row = np.zeros(n, np.int32)
@@ -141,7 +197,7 @@ def rows_without_overlap(ts: Array, dur: Array, max_depth: int) -> Array:
     depth = np.zeros(4, np.int64)
     for i in range(n):
         start, end, r = ts[i], ts[i] + dur[i], 0
-        while True:
+        while r < _SEARCHED:
             if r == len(depth):
                 ends = nest.enlarged(ends, 2 * r * max_depth)
                 depth = nest.enlarged(depth, 2 * r)
@@ -151,9 +207,10 @@ def rows_without_overlap(ts: Array, dur: Array, max_depth: int) -> Array:
             if depth[r] == 0 or (depth[r] < max_depth and ends[stack + depth[r] - 1] >= end):
                 break
             r += 1
-        ends[stack + depth[r]] = end
-        depth[r] += 1
         row[i] = r
+        if r < _SEARCHED:
+            ends[r * max_depth + depth[r]] = end
+            depth[r] += 1
     return row
 
 
@@ -344,14 +401,12 @@ def encode_slices(
     lists: Lists,
     keys: TextTable,
     texts: TextTable,
-    ends: Array,
-    depth: Array,
+    opened: OpenSlices,
     scratch: Bytes,
 ) -> tuple[int, int]:
     """Write slices from the k-th on, as BEGIN and END packets in nesting order.
 
-    `ends` and `depth` are the open slices of each row, kept from call to call; what is open after
-    the last slice is left to `close_slices`.
+    `opened` is kept from call to call; what is open after the last slice is left to `close_slices`.
 
     Returns
     -------
@@ -359,6 +414,7 @@ def encode_slices(
         Number of bytes written, and the first slice for which there was no room.
     """
     i, n = 0, len(slices.ts)
+    ends, depth = opened.ends, opened.depth
     third = len(scratch) // 3
     event, annotation, kept = scratch[:third], scratch[third : 2 * third], scratch[2 * third :]
     kept_at, kept_length, kept_size = -1, 0, 0  # long arguments, which many may share
@@ -367,10 +423,11 @@ def encode_slices(
         if i + room + _CLOSING_MAX > len(out) or room > third:
             return i, k
         start, r = slices.ts[k], slices.row[k]
-        while depth[r] and ends[r, depth[r] - 1] <= start:
+        stack = opened.first[r]
+        while depth[r] and ends[stack + depth[r] - 1] <= start:
             depth[r] -= 1
-            i = _encode_end(out, i, ends[r, depth[r]], slices.uuid[k], event)
-        ends[r, depth[r]] = start + slices.dur[k]
+            i = _encode_end(out, i, ends[stack + depth[r]], slices.uuid[k], event)
+        ends[stack + depth[r]] = start + slices.dur[k]
         depth[r] += 1
         size = wire.write_number(event, 0, _TYPE, _BEGIN)
         size = wire.write_number(event, size, _TRACK_UUID, slices.uuid[k])
@@ -398,14 +455,22 @@ def encode_slices(
 
 
 @jit
-def close_slices(out: Bytes, ends: Array, depth: Array, uuid: Array) -> int:
-    """Write END packets of all slices that are still open; `uuid` is each row's track."""
+def close_slices(out: Bytes, opened: OpenSlices, uuid: Array) -> int:
+    """Write END packets of slices that are still open, as many as there is room for; `uuid` is each row's track.
+
+    Returns
+    -------
+    bytes
+        Number of bytes written; 0 if no slice is open.
+    """
     i = 0
     event = np.empty(_PACKET_MAX, np.uint8)
-    for r in range(len(depth)):
-        while depth[r]:
-            depth[r] -= 1
-            i = _encode_end(out, i, ends[r, depth[r]], uuid[r], event)
+    for r in range(len(opened.depth)):
+        while opened.depth[r]:
+            if i + _PACKET_MAX > len(out):
+                return i
+            opened.depth[r] -= 1
+            i = _encode_end(out, i, opened.ends[opened.first[r] + opened.depth[r]], uuid[r], event)
     return i
 
 

@@ -381,13 +381,12 @@ class PerfettoWriter:
         """Write slices of some tracks with their data; `uuids` are the tracks by row."""
         self._write_descriptors()
         arguments, columns, lists, keys, texts = data
-        ends = np.zeros((len(uuids), _MAX_DEPTH), np.int64)
-        depth = np.zeros(len(uuids), np.int64)
+        opened = encode.OpenSlices.of_rows(len(uuids), _MAX_DEPTH)
         done = 0
         while done < len(slices.ts):
             known = int(keys.used[0]), int(texts.used[0])
             size, reached = encode.encode_slices(
-                self.out, done, slices, arguments, columns, lists, keys, texts, ends, depth,
+                self.out, done, slices, arguments, columns, lists, keys, texts, opened,
                 self.scratch,
             )  # fmt: skip
             if reached == done:
@@ -398,7 +397,8 @@ class PerfettoWriter:
             self._write_new_texts(values, texts, arguments.buffer, known[1])
             self._emit(self.out[:size].data)
             done = reached
-        self._emit(self.out[: encode.close_slices(self.out, ends, depth, uuids)].data)
+        while size := encode.close_slices(self.out, opened, uuids):
+            self._emit(self.out[:size].data)
 
     def _enlarge(self, room: int) -> None:
         """Make room for a slice with very long arguments."""

@@ -59,6 +59,52 @@ def test_overlaps_change_no_duration(tmp_path_factory, spans, kinds) -> None:
     assert {name for (name,) in tracks} <= {None, "lane"} | {"lane (compute)"}
 
 
+@pytest.mark.parametrize("kinds", [(Kind.CPU_OP, LaneKind.THREAD), (Kind.KERNEL, LaneKind.STREAM)])
+def test_slices_of_one_lane_may_all_overlap(tmp_path: Path, kinds: tuple[Kind, LaneKind]) -> None:
+    """More than are searched for room; some have no duration, and some rows come to be free again."""
+    count = 900
+    spans = [(i, count + 2 * i) for i in range(count)]
+    spans += [(2 * count, 0)] * 3 + [(count + 3 * i, 5 * count) for i in range(count)]
+    perfetto = written(one_lane(spans, *kinds), tmp_path)
+    seen = {name: (ts, dur) for name, ts, dur in perfetto.query("select name, ts, dur from slice")}
+    assert seen == {f"n{i}": (EPOCH + s, d) for i, (s, d) in enumerate(spans)}
+    assert perfetto.losses() == {}
+
+
+def test_no_slices_of_a_row_cut_each_other() -> None:
+    """Whatever overlaps, in as many rows as overlap at a time at most, beyond those that are searched."""
+    random = np.random.default_rng(1)
+    for depth in (1, 3):
+        ts, dur = (
+            random.integers(0, 3000, 6000),
+            random.integers(0, 900, 6000) * (random.random(6000) < 0.9),
+        )
+        order = np.lexsort((-dur, ts))
+        ts, dur = ts[order], dur[order]
+        row = events_encode.rows_without_overlap(ts, dur, depth)
+        assert row.max() > events_encode._SEARCHED
+        for part in (np.flatnonzero(row == r) for r in range(row.max() + 1)):
+            opened: list[int] = []
+            for start, end in zip(ts[part], ts[part] + dur[part], strict=True):
+                while opened and opened[-1] <= start:
+                    opened.pop()
+                assert not opened or (end <= opened[-1] and len(opened) < depth)
+                opened.append(end)
+            assert part.size
+
+
+def test_ends_are_written_in_as_many_parts_as_there_is_room_for() -> None:
+    """They were written beyond the buffer where very many slices end last."""
+    rows = 1000
+    opened = events_encode.OpenSlices.of_rows(rows, 500)
+    opened.ends[opened.first], opened.depth[:] = 1 << 60, 1
+    out, sizes = np.zeros(1000, np.uint8), []
+    while size := events_encode.close_slices(out, opened, np.full(rows, 1 << 40)):
+        sizes.append(size)
+    assert max(sizes) <= len(out)
+    assert not opened.depth.any()
+
+
 @pytest.mark.parametrize(("start", "drawn"), [(-90, 1), (0, 4), (50, 0)])
 def test_samples_outside_of_the_window_are_counted(tmp_path: Path, start: int, drawn: int) -> None:
     """The window is 20 ns with a twentieth at each end; a value before it holds at its beginning."""
