@@ -109,3 +109,25 @@ def test_no_pattern_takes_more_than_linear_time_on_foreign_text():
             if all(grows(function, part, is_bytes=is_bytes) for _ in range(3))
         ]
     assert not slow
+
+
+RECOGNISED_S = 0.6
+"""Seconds of a processor at most for recognising 64 KB, of which most take a hundredth (chosen: a busy machine)."""
+
+
+def test_any_file_is_recognised_quickly(tmp_path: Path) -> None:
+    """A folder may hold thousands of files: a header of 32,768 columns took four seconds."""
+    from chopper_interop import registry
+    from chopper_interop.io.inputs import HEAD_BYTES
+
+    cells = [f"{part}," for part in ("t", "GPU", "gpu 0", "time (s)", "a.b", "A[1]", "Kernel_Name")]
+    seconds = {}
+    for part in [*PARTS, *cells, "[{", '{"a":', "[1,", "<a>", "a;", "a\t", "a|"]:
+        for end in ("", "\n"):
+            path = tmp_path / "file"
+            path.write_text((part + end) * (HEAD_BYTES // len(part + end) + 1))
+            head = path.read_bytes()[:HEAD_BYTES]
+            begin = time.thread_time()
+            registry.sniffed(head, path)
+            seconds[part + end] = time.thread_time() - begin
+    assert max(seconds.values()) < RECOGNISED_S, seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 from chopper_interop.converters.nvidia_smi import headers
 from chopper_interop.converters.nvidia_smi import lanes as tables
@@ -43,6 +44,8 @@ _STATIC = (
     re.compile(r"\|\s*NVIDIA-SMI \d"),
     re.compile(r"\s*GPU0\s+(?:GPU1\s|CPU Affinity|NIC|mlx)"),
 )
+_COLUMNS = 1024
+"""Columns of a header at most. Chosen: nvidia-smi knows some 200, each of which is compared with the whole table."""
 _PEOPLE = re.compile(r"\| *NVIDIA-SMI \d")
 _UUID = _STATIC[0]
 
@@ -83,6 +86,7 @@ def _text(head: bytes) -> str:
     return head.decode("utf-8", "replace").lstrip("\ufeff")
 
 
+@lru_cache(maxsize=1)  # several formats ask about the same file, one after the other
 def output_of(head: bytes) -> Output | None:
     """Identify the output of nvidia-smi by a file's first bytes; None if it is none.
 
@@ -147,7 +151,7 @@ def _of_line(line: str, behind: list[str]) -> Output | None:
 
 
 def _of_csv(line: str) -> Output | None:
-    names = headers.names_of(line)
+    names = headers.names_of(line) if line.count(",") < _COLUMNS else []
     keys = [key for key, _ in names]
     if not re.match(r"[A-Za-z]", line) or not headers.is_header(names):
         return None
