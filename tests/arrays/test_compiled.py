@@ -1,10 +1,13 @@
 """Machine code is kept on disk by content: what a loop is compiled from, wherever it lies."""
 
+import atexit
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,10 +32,55 @@ MODULES = {
 }
 
 
+FORKS = """
+import json, os, runpy, sys
+import numba, numpy
+# bytecode of a file that changes within a second, and keeps its size, would be taken for current
+sys.dont_write_bytecode = True
+for line in sys.stdin:
+    script, home, output = json.loads(line)
+    child = os.fork()
+    if not child:
+        os.environ.update(HOME=home, XDG_CACHE_HOME=home)
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        sys.path.insert(0, os.path.dirname(script))
+        try:
+            runpy.run_path(script, run_name="__main__")
+            sys.stdout.flush()
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Forks itself for each script: importing numba takes longer than what the scripts do."""
+
+
+@cache
+def forks() -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(process.communicate)
+    return process
+
+
+def run_script(script: Path, home: Path) -> tuple[str, int]:
+    """Run a script in a process with a cache folder of its own; what it prints, and the code files then."""
+    output = home / "output.txt"
+    print(json.dumps([str(script), str(home), str(output)]), file=forks().stdin, flush=True)
+    assert forks().stdout.readline() == "0\n"
+    return output.read_text().strip(), len(list(home.rglob("*.nbc")))
+
+
 def python(code: str, home: Path, **variables: str) -> tuple[str, int]:
-    """Run code in a process with a cache folder of its own; what it prints, and the code files then."""
+    """Run code likewise; with variables, which numba reads when it is imported, in a process from the start."""
+    script = home / "script.py"
+    script.write_text(code)
+    if not variables:
+        return run_script(script, home)
     environment = os.environ | {"HOME": str(home), "XDG_CACHE_HOME": str(home)} | variables
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, str(script)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip(), len(list(home.rglob("*.nbc")))
 
@@ -48,12 +96,7 @@ def call(tmp_path: Path):
         for name, text in MODULES.items():
             lines = [line[8:] for line in text.format(added=added, start=start).splitlines()]
             (tmp_path / folder / name).write_text(above + "\n".join(lines))
-        environment = os.environ | {"HOME": str(home), "XDG_CACHE_HOME": str(home)}
-        # bytecode of a file that changes within a second, and keeps its size, would be taken for current
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        command = [sys.executable, str(tmp_path / folder / "caller.py")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        return done.stdout.strip(), len(list(home.rglob("*.nbc")))
+        return run_script(tmp_path / folder / "caller.py", home)
 
     return run
 
