@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             args, trace, outcome, against=against, runs=others, options=options | common_options
         )
     for name, error in outcome.failed.items():
-        print(f"chopper-analyze: error: {name}: {common.one_line(str(error))}", file=sys.stderr)
+        common.show_error("chopper-analyze", error, subject=name, debug=args.debug)
     pipeline.refuse_other_runs(trace.meta.issues, args.on_loss)
     return next((error.exit_status for error in outcome.failed.values()), 0)
 

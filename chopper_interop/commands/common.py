@@ -76,12 +76,30 @@ def run_command(
         print(f"{parser.prog}: {text}", file=sys.stderr)
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 # the last resort: a defect is one line as well
-        if debug:
-            traceback.print_exc()
-        shown = _as_shown(error)
-        version = f" {__version__}" if isinstance(shown, InternalError) else ""
-        print(f"{parser.prog}{version}: error: {one_line(str(shown))}", file=sys.stderr)
-        return shown.exit_status
+        return show_error(parser.prog, error, debug=debug)
+
+
+def show_error(program: str, error: Exception, *, subject: str = "", debug: bool = False) -> int:
+    """Print one line on an error, with the version if it is a defect; return its exit status.
+
+    Parameters
+    ----------
+    program
+        Name of the command.
+    error
+        What was raised.
+    subject
+        What it is about, if the error does not say it.
+    debug
+        Print the traceback before.
+    """
+    if debug:
+        traceback.print_exception(error)
+    shown = _as_shown(error)
+    version = f" {__version__}" if isinstance(shown, InternalError) else ""
+    text = one_line(f"{subject}: {shown}" if subject else str(shown))
+    print(f"{program}{version}: error: {text}", file=sys.stderr)
+    return shown.exit_status
 
 
 def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:

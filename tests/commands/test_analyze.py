@@ -152,6 +152,20 @@ def test_a_failing_analysis_does_not_stop_the_others(tmp_path: Path, run, instal
     assert (status, out.strip(), stderr.count("\n")) == (errors.SchemaError.exit_status, "", 1)
 
 
+def test_an_analysis_with_a_defect_is_one_line_as_any_other_defect(
+    tmp_path: Path, run, install
+) -> None:
+    def broken(_trace: object) -> None:
+        raise ZeroDivisionError("made")
+
+    install(broken=broken)
+    status, _, stderr = run("analyze", "-q", sample(tmp_path), "broken")
+    assert status == 70
+    start = f"chopper-analyze {ci.__version__}: error: broken: analysis broken failed: ZeroDivisionError: made"
+    assert (stderr.startswith(start), stderr.count("\n")) == (True, 1)
+    assert "Traceback" in run("analyze", "-q", "--debug", sample(tmp_path), "broken")[2]
+
+
 def test_against_another_job(tmp_path: Path, run, install) -> None:
     install(compares=compares, plain=plain)
     path, other = sample(tmp_path), sample(tmp_path, "old.json", slower=3)

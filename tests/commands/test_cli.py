@@ -330,3 +330,40 @@ def started(command: str, *arguments: object, **streams: Any) -> subprocess.Comp
     """Run a command as a process of its own, with streams of the caller's."""
     texts = [sys.executable, "-c", START.format(command), *map(str, arguments)]
     return subprocess.run(texts, check=False, **streams)
+
+
+LAST_RESORT = [
+    ("convert", "chopper_interop.pipeline.plan_conversion", ["a", "-o", "b.pftrace"]),
+    ("analyze", "chopper_interop.commands.analysis_plan.run_analyses", ["temporal", "SOURCE"]),
+    ("check", "chopper_interop.converters.chakra.check.jobs_at", ["et/"]),
+    ("record", "chopper_interop.recording.session.record", ["-o", "DIR", "--", "true"]),
+    ("view", "chopper_interop.sources.find", ["a.pftrace", "--no-browser"]),
+]
+"""Commands, and what raises in each."""
+
+
+@pytest.mark.parametrize(("command", "broken", "arguments"), LAST_RESORT)
+def test_a_defect_is_one_line_that_says_the_version_and_where_to_report(
+    tmp_path: Path,
+    run,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    broken: str,
+    arguments: list[str],
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise ZeroDivisionError("made\nfor the test")
+
+    monkeypatch.setattr(broken, fail)
+    places = {"SOURCE": str(sample(tmp_path)), "DIR": str(tmp_path / "made")}
+    texts = [places.get(text, text) for text in arguments]
+    own = texts.index("--") if "--" in texts else len(texts)
+    for more in ([], ["--debug"]):
+        status, _, stderr = run(command, *texts[:own], "-q", *more, *texts[own:])
+        assert status == 70
+        *before, line = stderr.splitlines()
+        assert line.startswith(f"chopper-{command} {ci.__version__}: error: ")
+        assert "ZeroDivisionError: made\\nfor the test at test_cli.py:" in line
+        assert "please report it as SECURITY.md says, with the input" in line
+        assert bool(before) == bool(more)
+        assert ("Traceback" in stderr) == bool(more)
