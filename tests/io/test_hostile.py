@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hostile_files import FILES
@@ -12,9 +13,6 @@ import chopper_interop as ci
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.io import inputs
 from chopper_interop.testing.samples import tiny_trace
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCALE = 0.01
 """Of the full size: JSON is 10,000 deep, numbers have a million digits, texts 10 MB, bombs 40 MB."""
@@ -47,6 +45,20 @@ REFUSED = {
     "Parquet: equal rows": "--max-unpacked",
 }
 """Files of which nothing is read, and a part of what is said."""
+
+
+def test_the_page_on_security_names_tests_that_exist() -> None:
+    """Each fault of its table has one."""
+    root = Path(__file__).parents[2]
+    page = (root / "SECURITY.md").read_text("utf-8")
+    table = page[page.index("| fault |") :].split("\n\n")[0].splitlines()[2:]
+    tests = "".join(path.read_text("utf-8") for path in (root / "tests").rglob("test_*.py"))
+    for row in table:
+        names = re.findall(r"`(test_\w+)`", row)
+        assert names, row
+        assert [name for name in names if f"def {name}(" not in tests] == []
+    for file in re.findall(r"`(tests/[\w/.]+)`", page):
+        assert (root / file).exists(), file
 
 
 def test_what_is_sound_next_to_bombs_is_read(tmp_path: Path, run, monkeypatch) -> None:

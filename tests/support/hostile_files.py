@@ -185,6 +185,16 @@ def lying_et(path: Path, _scale: float) -> None:
     path.write_bytes(varint(2**40) + b"\x08\x01" + b"\xff" * 100)
 
 
+def overlapping(path: Path, scale: float) -> None:
+    """Write kernels of one stream that all run at the same time."""
+    count = round(400_000 * scale)
+    event = (
+        b'{"ph":"X","cat":"kernel","name":"k","ts":%d,"dur":%d,"pid":0,"tid":7,"args":{"stream":7}}'
+    )
+    events = b",".join(event % (i, 2 * count + i) for i in range(count))
+    path.write_bytes(TRACE % events)
+
+
 FILES: dict[str, tuple[str, Callable[[Path, float], None]]] = {
     "gzip bomb": ("a.json.gz", gzip_bomb),
     "gzip bomb in gzip in gzip": ("a.json.gz", nested_bomb),
@@ -203,6 +213,7 @@ FILES: dict[str, tuple[str, Callable[[Path, float], None]]] = {
     "deep amd-smi": ("a.json", partial(filled, AMD % LISTS)),
     "long name in Kineto": ("a.json", event(name=TEXT)),
     "long argument in Kineto": ("a.json", event(args=b'{"a":' + TEXT + b"}")),
+    "slices that all overlap": ("a.json", overlapping),
     "long text in amd-smi": ("a.json", partial(filled, AMD % TEXT)),
     "long name in rocprofv3 CSV": ("a.csv", partial(filled, CSV % (TEXT, b"1"))),
     "digits of a time in Kineto": ("a.json", event(ts=DIGITS)),
