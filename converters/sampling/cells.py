@@ -168,7 +168,10 @@ class Column:
             self._filled(self.distinct[self.code[row]], int(self.base[row]))
             for row in first.tolist()
         ]
-        return Column(self.key, self.row, code.astype(np.int32), distinct)
+        # A row that was read by itself may hold the same cell as one with slots.
+        number = {cell: k for k, cell in enumerate(dict.fromkeys(distinct))}
+        code = np.array([number[cell] for cell in distinct], np.int32)[code]
+        return Column(self.key, self.row, code, list(number))
 
     def _filled(self, cell: Cell, base: int) -> Cell:
         """Return a cell with numbers in place of its slots."""

@@ -41,8 +41,23 @@ def test_layouts_change_no_value_and_no_issue(seed, tmp_path, monkeypatch):
         path = mutations.written(made, tmp_path)
         monkeypatch.setattr(templates, "FEW", sys.maxsize)
         alone = outcome(path, seed)
-        monkeypatch.setattr(templates, "FEW", 1)
-        assert outcome(path, seed) == alone, made.how
+        for few in (1, 2):
+            monkeypatch.setattr(templates, "FEW", few)
+            assert outcome(path, seed) == alone, made.how
+
+
+def test_cells_of_rows_with_and_without_a_layout_count_once(tmp_path, monkeypatch):
+    # Whether words in a column are garbled numbers depends on how many different cells are numbers.
+    words = "\n".join(f"2024/05/01 12:34:{n:02d}.000, {w}, 5 W" for n, w in ((20, "a"), (21, "b")))
+    rows = "\n".join(f"2024/05/01 12:34:{n}.000, {n % 2}, 5 W" for n in range(10, 16))
+    alone = "2024/05/01 12:34:30.000, 0, N/A"
+    path = tmp_path / "a.csv"
+    path.write_text(f"timestamp, some.count, power.draw [W]\n{rows}\n{words}\n{alone}\n")
+    monkeypatch.setattr(templates, "FEW", sys.maxsize)
+    expected = outcome(path, Seed("nvidia-smi", "a.csv", b""))
+    monkeypatch.setattr(templates, "FEW", 3)
+    assert outcome(path, Seed("nvidia-smi", "a.csv", b"")) == expected
+    assert "cell-not-a-number" in expected
 
 
 def test_numbers_are_taken_out_of_lines(monkeypatch):
