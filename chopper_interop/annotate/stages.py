@@ -42,7 +42,7 @@ _STAGES = (
     _Stage(operators.columns, lambda trace: trace.nodes.num_rows > 0),
     _Stage(
         node_telemetry.columns,
-        lambda trace: bool(gpu_series.series_locations(trace, ())),
+        gpu_series.are_known,
         by_host=True,
     ),
     _Stage(counter_metrics.columns, lambda trace: trace.counters.num_rows > 0, at_once=True),
