@@ -22,7 +22,6 @@ from chopper_interop.errors import (
     UsageError,
     WriteError,
 )
-from chopper_interop.io import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -162,6 +161,7 @@ def _interrupt(_signal: int, _frame: Any) -> NoReturn:
 def parse_output(text: str, to_format: str | None) -> WriteTarget:
     """Resolve the argument of ``-o``, PATH or FORMAT:PATH, to a path and the converter for it."""
     from chopper_interop import pipeline, registry
+    from chopper_interop.io import inputs
 
     name, colon, path = text.partition(":")
     if (
