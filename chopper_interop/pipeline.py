@@ -316,9 +316,9 @@ def write_target(path: PathArg, to_format: str | None = None) -> WriteTarget:
     """Resolve the converter that writes a path, by its ending or by the name of the format."""
     if inputs.is_url(path):
         url = fspath(path)
-        found = registry.writer_for(url) if to_format is None else registry.converter(to_format)
-        _ = found.writer  # raises before anything is read
-        return WriteTarget(remote.workplace(url), found, url)
+        converter = registry.writer_for(url) if to_format is None else registry.converter(to_format)
+        _ = converter.writer  # raises before anything is read
+        return WriteTarget(remote.workplace(url), converter, url)
     sources.to_path(path)
     if to_format is None:
         folder = "/" if Path(path).is_dir() else ""

@@ -122,8 +122,8 @@ def rows_where(trace: Trace, column: str, is_chosen: Callable[[Array], Array]) -
     """Rows of the nodes whose value in a core column is chosen, found block by block."""
     values = trace.array(column)
     starts = range(0, len(values), MAX_NODES)
-    found = [np.flatnonzero(is_chosen(values[at : at + MAX_NODES])) + at for at in starts]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    rows = [np.flatnonzero(is_chosen(values[at : at + MAX_NODES])) + at for at in starts]
+    return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
 
 def known_rows(trace: Trace, column: str) -> Array:
@@ -132,8 +132,8 @@ def known_rows(trace: Trace, column: str) -> Array:
         return np.empty(0, np.int64)
     values = arrow.single_chunk(trace.nodes[column])
     starts = range(0, len(values), MAX_NODES)
-    found = [np.flatnonzero(arrow.is_valid(values.slice(at, MAX_NODES))) + at for at in starts]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    rows = [np.flatnonzero(arrow.is_valid(values.slice(at, MAX_NODES))) + at for at in starts]
+    return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
 
 def with_values(trace: Trace, column: str, rows: Array, values: pa.Array) -> Trace:

@@ -398,11 +398,11 @@ class TraceTables:
         """
         values = self.array(column, table)
         lowest, highest = self._extents(table, column)
-        found = [np.empty(0, np.int64)]
+        row_blocks = [np.empty(0, np.int64)]
         for block in np.flatnonzero((highest >= start) & (lowest < stop)).tolist():
             part = values[block * _BLOCK : (block + 1) * _BLOCK]
-            found.append(np.flatnonzero((part >= start) & (part < stop)) + block * _BLOCK)
-        return np.concatenate(found)
+            row_blocks.append(np.flatnonzero((part >= start) & (part < stop)) + block * _BLOCK)
+        return np.concatenate(row_blocks)
 
     def _extents(self, table: str, column: str) -> tuple[Array, Array]:
         """Least and largest reference of each block of a table."""

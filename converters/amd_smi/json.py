@@ -139,14 +139,14 @@ class _JsonReader:
             return None
         rows = list(_flat(document[layout.GPU_DATA] if is_envelope else document))
         layouts = [_layout_of(row) for row in rows]
-        found = [one for one in layouts if one is not None]
-        if not found or len(found) < len(layouts):
+        readable = [one for one in layouts if one is not None]
+        if not readable or len(readable) < len(layouts):
             return None
         exact = [
             templates.Guard(number, 0, np.inf, templates.EXACT)
             for number in templates.slots_in(probe)
         ]
-        return [replace(found[0], guards=(*found[0].guards, *exact)), *found[1:]]
+        return [replace(readable[0], guards=(*readable[0].guards, *exact)), *readable[1:]]
 
     def _read_to(self, at: int, stop: int) -> int:
         """Read the documents that begin in [at, stop); return where the last one ends."""
@@ -276,10 +276,10 @@ def read(text: str, issues: IssueLog) -> Rows:
         Where rows that cannot be read are counted.
     """
     if text.isascii():  # so that places of bytes are those of characters
-        found = IssueLog(issues.source)
+        issues_here = IssueLog(issues.source)
         with suppress(_IrregularError):
-            rows = _JsonReader(text, found).read_pieces()
-            issues.extend(found)
+            rows = _JsonReader(text, issues_here).read_pieces()
+            issues.extend(issues_here)
             return rows
     return _JsonReader(text, issues).read()
 

@@ -102,9 +102,9 @@ class _NvidiaCsvReader(TableReader):
         """Read a header; rows below equal ones are of the same columns."""
         equal = [known for known in self.layouts if known.names == names]
         self.layouts += [] if equal else [_Layout(names, len(self.layouts) + 1)]
-        found = equal[0] if equal else self.layouts[-1]
-        self.state = found.number
-        for key in found.duplicates:
+        columns = equal[0] if equal else self.layouts[-1]
+        self.state = columns.number
+        for key in columns.duplicates:
             self.table.issues.add(own_faults.DUPLICATE, 1, key)
 
     def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough

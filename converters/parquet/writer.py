@@ -87,7 +87,7 @@ def _write_by_rank(trace: Trace, table: str, folder: Path) -> None:
 
 def _rows_by_rank(trace: Trace, table: str) -> Iterator[tuple[int, Array]]:
     """Yield the ranks in whose files rows of a table lie, ascending, and these rows; rank 0 if there are none."""
-    found = False
+    has_rows = False
     if table == "samples":
         owner = trace.array("rank", "series")[trace.array("series", "samples")]
         of_ranks = ((int(rank), np.flatnonzero(owner == rank)) for rank in np.unique(owner))
@@ -96,9 +96,9 @@ def _rows_by_rank(trace: Trace, table: str) -> Iterator[tuple[int, Array]]:
         of_ranks = ((rank, _rows_of_nodes(trace, table, rows)) for rank, rows in nodes)
     for rank, rows in of_ranks:
         if rows.size:
-            found = True
+            has_rows = True
             yield rank, rows
-    if not found:
+    if not has_rows:
         yield 0, np.empty(0, np.int64)
 
 

@@ -575,11 +575,11 @@ class _Walk:
 
     def _learn(self, template: int) -> None:
         pieces, reader = self.pieces, self.reader
-        text, found = pieces.templates[template], None
+        text, learned = pieces.templates[template], None
         probe = probe_of(text) if _NUMBER in text else None
         if probe is not None:
-            found = reader.layout(probe, pieces.text(int(pieces.sample[template])))
-        layouts = [found] if isinstance(found, Layout) else list(found or ())
+            learned = reader.layout(probe, pieces.text(int(pieces.sample[template])))
+        layouts = [learned] if isinstance(learned, Layout) else list(learned or ())
         texts = [text for layout in layouts for text in layout.texts]
         if probe is None or not layouts or not _are_within(texts, probe):
             self.action[reader.state, template] = _ALONE
@@ -703,9 +703,9 @@ class _ColumnParts:
 
     def learn(self, layout: int, cell: str | Cell, parse: Callable[[str], Cell]) -> None:
         """Note the cell of the rows of a layout."""
-        found: tuple[Cell, int] | None
+        with_place: tuple[Cell, int] | None
         if isinstance(cell, Cell):
-            found = with_slots(cell)
+            with_place = with_slots(cell)
         else:
             slots = slots_in(cell)
             first = min(slots, default=0)
@@ -713,13 +713,13 @@ class _ColumnParts:
             if parts not in self.known:
                 self.known[parts] = _parsed(cell, parse)
             known = self.known[parts]
-            found = known and (known[0], first)
+            with_place = known and (known[0], first)
             if slots:
                 self.texts[layout] = cell
         self.code[layout] = _ALONE
-        if found is not None:
-            self.code[layout] = self.distinct.setdefault(found[0], len(self.distinct))
-            self.slot[layout] = found[1]
+        if with_place is not None:
+            self.code[layout] = self.distinct.setdefault(with_place[0], len(self.distinct))
+            self.slot[layout] = with_place[1]
 
     def column(self, key: str, laid: LaidRows, parse: Callable[[str], Cell]) -> Column:
         """Return the column of the rows that were read by layouts."""
@@ -755,11 +755,13 @@ class _ColumnParts:
 
 def _parsed(text: str, parse: Callable[[str], Cell]) -> tuple[Cell, int] | None:
     """Return a cell with slots for all numbers of its text; None if it does not have all as items."""
-    found = with_slots(parse(text))
-    if found is None:
+    with_place = with_slots(parse(text))
+    if with_place is None:
         return None
-    slots = [i.value.number + found[1] for i in found[0].items if isinstance(i.value, Slot)]
-    return found if sorted(slots) == sorted(slots_in(text)) else None
+    slots = [
+        i.value.number + with_place[1] for i in with_place[0].items if isinstance(i.value, Slot)
+    ]
+    return with_place if sorted(slots) == sorted(slots_in(text)) else None
 
 
 def width_of(cell: Cell) -> int:

@@ -158,11 +158,11 @@ def _labels(trace: Trace, column: str) -> dict[Any, str]:
     """Values of an annotation column, in order of their first node, and the names of their slices."""
     values = arrow.single_chunk(trace.nodes[column])
     if pa.types.is_dictionary(values.type):
-        found = values.dictionary.to_pylist()
+        distinct = values.dictionary.to_pylist()
     else:
-        found = [value for value in values.unique().to_pylist() if value is not None]
+        distinct = [value for value in values.unique().to_pylist() if value is not None]
     label = "{}" if column == "phase" else f"{column} {{}}"
-    return {value: label.format(value) for value in found}
+    return {value: label.format(value) for value in distinct}
 
 
 def _codes(trace: Trace, column: str, nodes: Array, labels: dict[Any, str]) -> Array:
