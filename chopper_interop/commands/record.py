@@ -12,9 +12,12 @@ from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from typing import Any
 
     from chopper_interop.recording.session import Recording
 
+_MOST = 0.9
+"""Share of the ticks below which a call was read less often (chosen: a tick that failed here and there does not show)."""
 _DESCRIPTION = """Run a program and record every GPU of this node meanwhile.
 
 Start it once a node, in front of torchrun or the like. The folder is one that chopper-convert and
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("-o: a path is empty", hint="write . for the current folder")
     folder = Path(args.output)
     outputs.require_folder(folder)
-    environment = preparation.torch_environment(folder) if args.torch else {}
+    environment = preparation.torch_environment(args.torch, folder) if args.torch else {}
     if args.rocprof:
         command = preparation.rocprof_command(args.rocprof, folder, command)
     local_rank = next((os.environ[n] for n in host.LOCAL_RANK if os.environ.get(n)), "0")
@@ -59,7 +62,7 @@ def _show(recording: Recording, folder: Path) -> None:
         jitter = f", 95 % of periods up to {period['p95'] / 1e6:.1f} ms" if rate else ""
         print(
             f"chopper-record: {sampled['rows']} rows of {sampled['vendor']} GPUs, "
-            f"{rate or 0:g} of {sampled['rate_hz']:g} Hz reached{jitter}",
+            f"{rate or 0:g} of {sampled['rate_hz']:g} Hz reached{jitter}{_less_often(sampled)}",
             file=sys.stderr,
         )
     share = 100 * recording.cpu_s / max(recording.elapsed_s, 1e-9)
@@ -70,14 +73,23 @@ def _show(recording: Recording, folder: Path) -> None:
     )
 
 
+def _less_often(sampled: dict[str, Any]) -> str:
+    """Rates of what was not read at each tick, and what a reading takes."""
+    limit = _MOST * (sampled["achieved_hz"] or 0)
+    shown = [
+        f"{name} {call['achieved_hz']:.3g} Hz ({call['call_ns'] / 1e6:.2g} ms a reading)"
+        for name, call in sampled["calls"].items()
+        if call["achieved_hz"] < limit
+    ]
+    return f"; less often: {', '.join(shown)}" if shown else ""
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Make the parser of ``chopper-record``."""
-    from chopper_interop.recording.preparation import ROCPROF
+    from chopper_interop.recording.preparation import ROCPROF, TORCH
 
     parser = common.base_parser("chopper-record", _DESCRIPTION, _EXAMPLES)
-    parser.usage = (
-        "chopper-record [-o DIR] [--rate HZ] [--torch] [--rocprof WHAT] [--wake] -- PROG ARGS"
-    )
+    parser.usage = "chopper-record [-o DIR] [--rate HZ] [--torch [host]] [--rocprof WHAT] [--wake] -- PROG ARGS"
     parser.add_argument(
         "-o", "--output", default="recording", metavar="DIR", help="folder to write"
     )
@@ -86,9 +98,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--torch",
-        action="store_true",
-        help="have PyTorch's profiler record shapes and write host execution traces into DIR, "
-        "wherever the program uses it",
+        nargs="?",
+        const="shapes",
+        choices=TORCH,
+        help="have PyTorch's profiler record shapes, wherever the program uses it; with `host` also write host "
+        "execution traces into DIR, which can make steps several times as long",
     )
     parser.add_argument(
         "--rocprof",

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.recording.gpus import GpuFacts, known, quiet_stdout
+from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, known, quiet_stdout
 
 if TYPE_CHECKING:
     from chopper_interop.recording.gpus import Values
@@ -46,6 +46,10 @@ class AmdGpus:
         self.library = "amdsmi " + ".".join(
             str(version[part]) for part in ("major", "minor", "release") if part in version
         )
+        self.calls = (
+            Call("metrics", self._metrics, always=True),
+            Call("memory", self._memory, every_s=SLOW_S),
+        )
 
     def facts(self, first: int) -> list[GpuFacts]:
         """Return the facts of each GPU, numbered from `first`."""
@@ -71,7 +75,7 @@ class AmdGpus:
             power_limit_w=cap * _MICROWATT if cap > _MAX_CAP_W else cap,
         )
 
-    def read(self, k: int) -> Values:
+    def _metrics(self, k: int) -> Values:
         """Read gpu_metrics: clocks of every XCD, power, temperatures, energy, residencies, links."""
         metrics = self._smi.amdsmi_get_gpu_metrics_info(self._handles[k])
         values: Values = {}
@@ -83,7 +87,7 @@ class AmdGpus:
                 _add(values, name, value)
         return values
 
-    def read_slow(self, k: int) -> Values:
+    def _memory(self, k: int) -> Values:
         """Read the memory in use."""
         kind = self._enum("AmdSmiMemoryType", "VRAM")
         used = self._ask("amdsmi_get_gpu_memory_usage", self._handles[k], kind)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 Values = dict[str, "int | float | str"]
 """Values of a GPU by column; those that it does not have are absent."""
@@ -54,6 +54,32 @@ class GpuFacts:
         return {name: value for name, value in asdict(self).items() if value not in ("", -1)}
 
 
+@dataclass(frozen=True)
+class Call:
+    """A call of a vendor's library, which reads some values of a GPU.
+
+    Parameters
+    ----------
+    name
+        What it reads.
+    read
+        Reads it, of the GPU with an index.
+    always
+        Whether it is made at each tick, whatever it takes.
+    every_s
+        Time between two readings, for what changes slowly; 0: as often as it can be read.
+    """
+
+    name: str
+    read: Callable[[int], Values]
+    always: bool = False
+    every_s: float = 0.0
+
+
+SLOW_S = 1.0
+"""Time between two readings of what changes slowly (chosen: memory in use, averages of a second)."""
+
+
 class Gpus(Protocol):
     """The GPUs of one vendor; whatever a library raises passes through."""
 
@@ -61,14 +87,12 @@ class Gpus(Protocol):
     library: str
     """The library and its version."""
 
+    @property
+    def calls(self) -> Sequence[Call]:
+        """What can be read, the most important first."""
+
     def facts(self, first: int) -> list[GpuFacts]:
         """Return the facts of each GPU, numbered from `first`."""
-
-    def read(self, k: int) -> Values:
-        """Read what changes fast, of the GPU with index `k`."""
-
-    def read_slow(self, k: int) -> Values:
-        """Read what changes slowly, which is done once a second."""
 
     def close(self) -> None:
         """Release the library."""

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.recording.gpus import GpuFacts, quiet_stdout
+from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, quiet_stdout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,20 +42,35 @@ class NvidiaGpus:
         count = self._nvml.nvmlDeviceGetCount()
         self._handles = [self._nvml.nvmlDeviceGetHandleByIndex(k) for k in range(count)]
         self.library = f"NVML {_text(self._nvml.nvmlSystemGetDriverVersion())}"
-        self._fast = self._functions()
+        self.calls = self._calls()
 
-    def _functions(self) -> dict[str, Callable[[Any], float]]:
-        """Columns of what changes fast, with the function that reads each."""
+    def _calls(self) -> tuple[Call, ...]:
         n = self._nvml
         sm, memory = n.NVML_CLOCK_SM, n.NVML_CLOCK_MEM
-        return {
-            "nvml_power_draw": lambda h: n.nvmlDeviceGetPowerUsage(h) * 1e-3,
-            "nvml_energy": n.nvmlDeviceGetTotalEnergyConsumption,
-            "nvml_sm_clock": lambda h: n.nvmlDeviceGetClockInfo(h, sm),
-            "nvml_memory_clock": lambda h: n.nvmlDeviceGetClockInfo(h, memory),
-            "nvml_temperature": lambda h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU),
-            "nvml_throttle_reasons": n.nvmlDeviceGetCurrentClocksThrottleReasons,
+        columns: dict[str, tuple[str, Callable[[Any], float]]] = {
+            "clock": ("nvml_sm_clock", lambda h: n.nvmlDeviceGetClockInfo(h, sm)),
+            "power draw": ("nvml_power_draw", self._power_draw),
+            "throttling": ("nvml_throttle_reasons", n.nvmlDeviceGetCurrentClocksThrottleReasons),
+            "temperature": (
+                "nvml_temperature",
+                lambda h: n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU),
+            ),
+            "memory clock": ("nvml_memory_clock", lambda h: n.nvmlDeviceGetClockInfo(h, memory)),
+            "energy": ("nvml_energy", n.nvmlDeviceGetTotalEnergyConsumption),
         }
+        clock, *others = (
+            Call(name, self._of_column(*of), always=name == "clock") for name, of in columns.items()
+        )
+        return (
+            clock,
+            Call("power", self._power),
+            *others,
+            Call("utilization", self._utilization, every_s=SLOW_S),
+            Call("memory", self._memory, every_s=SLOW_S),
+        )
+
+    def _of_column(self, column: str, read: Callable[[Any], float]) -> Callable[[int], Values]:
+        return lambda k: {column: read(self._handles[k])}
 
     def facts(self, first: int) -> list[GpuFacts]:
         """Return the facts of each GPU, numbered from `first`."""
@@ -76,35 +91,29 @@ class NvidiaGpus:
             for k, h in enumerate(self._handles)
         ]
 
-    def read(self, k: int) -> Values:
-        """Read power, energy, clocks, temperatures and what holds the clock back."""
+    def _power_draw(self, handle: Any) -> float:
+        return float(self._nvml.nvmlDeviceGetPowerUsage(handle) * 1e-3)
+
+    def _power(self, k: int) -> Values:
+        """Read the power of this moment; before driver 530 there is its average of a second alone."""
         handle = self._handles[k]
         values: Values = {}
-        failures: list[Exception] = []
-        for name, function in self._fast.items():
-            try:
-                values[name] = function(handle)
-            except self._nvml.NVMLError as error:  # noqa: PERF203 # six calls
-                failures.append(error)
-        if not values and failures:
-            raise failures[0]  # the GPU is lost: no function answers
         for field in self._ask(self._nvml.nvmlDeviceGetFieldValues, handle, list(_FIELDS)) or ():
             if field.nvmlReturn == self._nvml.NVML_SUCCESS:
                 name, factor = _FIELDS[field.fieldId]
                 values[name] = field.value.uiVal * factor
-        if "nvml_power_draw" in values:  # before driver 530 there is no instant power
-            values.setdefault("nvml_power", values["nvml_power_draw"])
-        return values
+        return (
+            values if "nvml_power" in values else values | {"nvml_power": self._power_draw(handle)}
+        )
 
-    def read_slow(self, k: int) -> Values:
-        """Read utilization, whose window is a sixth of a second to a second, and memory in use."""
-        handle = self._handles[k]
-        values: Values = {}
-        if rates := self._ask(self._nvml.nvmlDeviceGetUtilizationRates, handle):
-            values |= {"nvml_utilization_gpu": rates.gpu, "nvml_utilization_memory": rates.memory}
-        if memory := self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle):
-            values["vram_used"] = memory.used
-        return values
+    def _utilization(self, k: int) -> Values:
+        """Read utilization, whose window is a sixth of a second to a second."""
+        rates = self._nvml.nvmlDeviceGetUtilizationRates(self._handles[k])
+        return {"nvml_utilization_gpu": rates.gpu, "nvml_utilization_memory": rates.memory}
+
+    def _memory(self, k: int) -> Values:
+        """Read the memory in use."""
+        return {"vram_used": self._nvml.nvmlDeviceGetMemoryInfo(self._handles[k]).used}
 
     def close(self) -> None:
         """Release the library."""

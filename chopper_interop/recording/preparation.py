@@ -13,8 +13,10 @@ from chopper_interop.errors import UsageError, WriteError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TORCH_FOLDER = "CHOPPER_TORCH_FOLDER"
-"""Variable that names the folder for host execution traces to the hook in the program."""
+TORCH = ("shapes", "host")
+"""What PyTorch's profiler can be asked for: shapes, and host execution traces as well, which slow each operator down."""
+TORCH_ON, TORCH_FOLDER = "CHOPPER_TORCH", "CHOPPER_TORCH_FOLDER"
+"""Variables that switch the hook in the program on, and name the folder for host execution traces to it."""
 HOOK = Path(__file__).parent / "torch_hook"
 
 _SQ = "SQ_INSTS_VALU_"
@@ -40,16 +42,19 @@ ROCPROF = ("traces", "counters")
 _TRACES = ("--kernel-trace", "--hip-trace", "--memory-copy-trace", "--rccl-trace", "--marker-trace")
 
 
-def torch_environment(folder: Path) -> dict[str, str]:
+def torch_environment(what: str, folder: Path) -> dict[str, str]:
     """Return the variables that load the hook for PyTorch's profiler into the program's processes.
 
     Parameters
     ----------
+    what
+        One of `TORCH`.
     folder
         Where host execution traces are written.
     """
     paths = [str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(paths), TORCH_FOLDER: str(folder.resolve())}
+    wanted = {TORCH_FOLDER: str(folder.resolve())} if what == "host" else {}
+    return {"PYTHONPATH": os.pathsep.join(paths), TORCH_ON: what, **wanted}
 
 
 def rocprof_command(what: str, folder: Path, command: Sequence[str]) -> list[str]:

@@ -1,5 +1,7 @@
 """A thread that reads the GPUs of one vendor at a steady rate and writes a row for each.
 
+A row has the values of the calls that are made at its tick (`schedule`), and empty cells for the others.
+
 ::
 
     tick 0        tick 1        tick 2 …          every 1 / rate seconds from the start, whatever a read takes
@@ -19,15 +21,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.recording import gpus as gpu_state
+from chopper_interop.recording.schedule import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from chopper_interop.recording.gpus import GpuFacts, Gpus, Values
 
 _FLUSH_S = 1.0
-"""Time after which rows are on disk, and slow values are read (chosen: what a crash may cost)."""
+"""Time after which rows are on disk, and the host is read (chosen: what a crash may cost)."""
+_FIRST_READINGS = 2
+"""Readings of each GPU before the program starts. Chosen: the first may take longer, as the library sets itself up."""
 _MAX_FAILURES = 5
 """Failures in sequence after which a GPU is asked once a second only (chosen: more than a hiccup)."""
 _MAX_PERIODS = 1 << 20
@@ -101,7 +106,7 @@ class Sampler:
     _extra_failure: str = ""
 
     def __post_init__(self) -> None:
-        """Read each GPU once, which names the columns, and start the file.
+        """Read each GPU, which names the columns and shows what each call takes, and start the file.
 
         Raises
         ------
@@ -109,7 +114,8 @@ class Sampler:
             The file cannot be written.
         """
         self._gpus = [_Gpu(f, gpu_state.may_sleep(f.pci)) for f in self.facts]
-        first = [self._values(k, slow=True) for k in range(len(self._gpus))]
+        self._schedule = Schedule(self.gpus.calls, len(self._gpus), 1 / self.rate_hz)
+        first = [self._first_values(k) for k in range(len(self._gpus))]
         self._columns: dict[str, Any] = {}
         self._too_late: set[str] = set()
         self._file = self.path.open("w", buffering=1 << 20, encoding="utf-8")
@@ -145,20 +151,25 @@ class Sampler:
 
     def _run(self) -> None:
         period = 1 / self.rate_hz
-        begin = last_slow = time.monotonic()
+        self._schedule.begin()
+        begin = last_flush = time.monotonic()
         last_tick_ns = time.monotonic_ns()
         tick = 0
         while True:
             stopping = self._stop.is_set()
             now = time.monotonic()
-            is_slow = now - last_slow >= _FLUSH_S or not self.ticks or stopping
+            is_flush = now - last_flush >= _FLUSH_S or not self.ticks or stopping
             at_ns = time.monotonic_ns()
-            if self.ticks:
+            if self.ticks and not stopping:
                 self._keep_period(at_ns - last_tick_ns)
             last_tick_ns = at_ns
-            if not self._write_tick(slow=is_slow) or stopping:
+            whole = stopping or not self.ticks or not self._columns
+            due = {} if whole else self._schedule.due(now)
+            if not self._write_tick(due, flush=is_flush) or stopping:
                 return
-            last_slow = now if is_slow else last_slow
+            if is_flush:
+                last_flush = now
+                self._schedule.plan()
             self.ticks += 1
             done = int((time.monotonic() - begin) / period)
             self.late += max(0, done - tick)
@@ -172,22 +183,22 @@ class Sampler:
             del self._periods[::2]
             self._stride *= 2
 
-    def _write_tick(self, *, slow: bool) -> bool:
-        """Write a row for each GPU; False if the disk takes no more."""
-        extra = self._of_host() if slow else {}
+    def _write_tick(self, due: dict[int, list[int]], *, flush: bool) -> bool:
+        """Write a row for each GPU, of all calls if none are due; False if the disk takes no more."""
+        extra = self._of_host() if flush else {}
         try:
             for k, gpu in enumerate(self._gpus):
                 clocks = [str(clock()) for clock in CLOCKS.values()]
-                values = self._values(k, slow=slow or not self._columns)
+                values = self._values(k, due.get(k, self._schedule.all_calls))
                 if values:
                     if not self._columns:
-                        self._begin_file(values)
+                        self._begin_file(values, self._first_values(k))
                     self._too_late |= values.keys() - self._columns.keys()
                     cells = [str(values.get(c, extra.get(c, ""))) for c in self._columns]
                     self._file.write(",".join([*clocks, str(gpu.facts.gpu), *cells]) + "\n")
                     gpu.rows += 1
                     extra = {}
-            if slow:
+            if flush:
                 self._file.flush()
         except OSError as error:
             self._note_write(error)
@@ -208,7 +219,14 @@ class Sampler:
         with contextlib.suppress(OSError):
             self._file.close()
 
-    def _values(self, k: int, *, slow: bool) -> Values:
+    def _first_values(self, k: int) -> Values:
+        """Read all of a GPU, which shows what columns it has and what each call takes."""
+        values: Values = {}
+        for _ in range(_FIRST_READINGS):
+            values |= self._values(k, self._schedule.all_calls)
+        return values
+
+    def _values(self, k: int, calls: Iterable[int]) -> Values:
         gpu = self._gpus[k]
         if gpu.may_sleep and not self.wake and gpu_state.is_asleep(gpu.facts.pci):
             gpu.asleep += 1
@@ -217,7 +235,7 @@ class Sampler:
             gpu.failed += 1
             return {}
         try:
-            values = self.gpus.read(k) | (self.gpus.read_slow(k) if slow else {})
+            values = self._schedule.read(k, calls)
         except Exception as error:  # noqa: BLE001 # whatever a vendor's library raises, the others go on
             gpu.failures += 1
             gpu.failed += 1
@@ -238,6 +256,7 @@ class Sampler:
                 self.problems.append(
                     f"{name} was powered down at {gpu.asleep} ticks and not woken (--wake reads it)"
                 )
+        self.problems += self._schedule.problems()
         if self._extra_failure:
             self.problems.append(f"values of the host failed, first: {self._extra_failure}")
         if self._too_late:
@@ -259,4 +278,5 @@ class Sampler:
             "ticks_left_out": self.late,
             "period_ns": quantiles,
             "rows": sum(gpu.rows for gpu in self._gpus),
+            "calls": self._schedule.summary(),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -153,7 +154,7 @@ def _description(
     moved = {clock: end[clock] - begin[clock] for clock in begin}
     return {
         FORMAT: 1,
-        "tool": f"chopper-record {metadata.version('chopper-interop')}",
+        "tool": _tool(),
         "host": name(),
         "started_ns": started_ns,
         "ended_ns": time.time_ns(),
@@ -165,6 +166,13 @@ def _description(
         "processes": host.processes(),
         "problems": [problem for sampler in samplers for problem in sampler.problems],
     }
+
+
+def _tool() -> str:
+    """Return the recorder with its version, which a checkout that is not installed does not have."""
+    with suppress(metadata.PackageNotFoundError):
+        return f"chopper-record {metadata.version('chopper-interop')}"
+    return "chopper-record"
 
 
 def _write(folder: Path, description: dict[str, Any]) -> None:

@@ -22,6 +22,9 @@ INCOMPLETE = Fault.loss(
     "recording-incomplete", "The recorder could not read or write all that it should have."
 )
 
+_MOST = 0.9
+"""Share of the rows below which a call was made less often (chosen: a reading that failed here and there does not show)."""
+
 
 class _Gpu(msgspec.Struct):
     gpu: int
@@ -35,11 +38,16 @@ class _Gpu(msgspec.Struct):
     power_limit_w: float = -1.0
 
 
+class _Call(msgspec.Struct):
+    achieved_hz: float = 0.0
+
+
 class _Sampler(msgspec.Struct):
     library: str = ""
     rate_hz: float = 0.0
     achieved_hz: float | None = None
     ticks_left_out: int = 0
+    calls: dict[str, _Call] = {}
 
 
 class _Recording(msgspec.Struct):
@@ -102,12 +110,19 @@ def _facts(recording: _Recording) -> dict[str, str]:
         "recorder": recording.tool,
         "recorder library": "; ".join(s.library for s in recording.samplers),
     }
-    facts["recorder rate"] = "; ".join(
-        f"{s.achieved_hz or 0:g} of {s.rate_hz:g} Hz" for s in recording.samplers
-    )
+    facts["recorder rate"] = "; ".join(_rates(s) for s in recording.samplers)
     limits = {g.gpu: f"{g.power_limit_w:g} W" for g in recording.gpus if g.power_limit_w > 0}
     if len(set(limits.values())) == 1:
         facts["power limit"] = next(iter(limits.values()))
     else:
         facts |= {f"power limit[{gpu}]": limit for gpu, limit in limits.items()}
     return facts
+
+
+def _rates(sampler: _Sampler) -> str:
+    """Rate of the rows, and of what was read less often."""
+    rate = sampler.achieved_hz or 0.0
+    less = {n: c.achieved_hz for n, c in sampler.calls.items() if c.achieved_hz < _MOST * rate}
+    return ", ".join(
+        [f"{rate:g} of {sampler.rate_hz:g} Hz", *(f"{n} {hz:.3g} Hz" for n, hz in less.items())]
+    )

@@ -13,7 +13,7 @@ import pytest
 
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import recorder_facts
-from chopper_interop.recording import gpus, preparation, program, sampler
+from chopper_interop.recording import gpus, preparation, program, sampler, schedule
 from chopper_interop.schemas.meta import Device
 
 AMDSMI = Path(__file__).parent / "libraries" / "amd"
@@ -190,11 +190,19 @@ def test_values_that_are_not_available_are_absent(tmp_path: Path) -> None:
 class OneGpu:
     """A GPU whose slow values fail at the start."""
 
-    vendor, library, reads, slow_reads = "amd", "one", 0, 0
+    vendor, library, slow_reads = "amd", "one", 0
+
+    def __init__(self, **metrics: int) -> None:
+        self.metrics = metrics or {"current_socket_power": 700}
+        self.reads = 0
+        self.calls = (
+            gpus.Call("metrics", self.read, always=True),
+            gpus.Call("memory", self.read_slow, every_s=1.0),
+        )
 
     def read(self, _: int) -> dict:
         self.reads += 1
-        return {"current_socket_power": 700, "accumulation_counter": self.slow_reads}
+        return self.metrics
 
     def read_slow(self, _: int) -> dict:
         self.slow_reads += 1
@@ -227,7 +235,7 @@ def test_a_sleeping_gpu_is_not_woken_and_has_all_its_columns_later(
     names = {row["name"] for row in ci.read(path).series.to_pylist()}
     assert {"socket power", "VRAM used", "host CPU activity"} <= names
     recorder.summary()
-    assert any("1 of" in p and "ValueError: not yet" in p for p in recorder.problems)
+    assert any(p.startswith("memory: 1 of ") and "not yet" in p for p in recorder.problems)
 
 
 def test_values_of_the_host_that_fail_end_nothing(tmp_path: Path) -> None:
@@ -247,9 +255,8 @@ def test_values_of_the_host_that_fail_end_nothing(tmp_path: Path) -> None:
 
 def test_columns_that_come_late_are_named(tmp_path: Path) -> None:
     gpu = OneGpu()
-    gpu.slow_reads = 1
     recorder = sampler.Sampler(gpu, [gpus.GpuFacts(0, 0, "amd")], tmp_path / "x.csv", 200.0)
-    gpu.read = lambda _: {"temperature_mem": 46}
+    gpu.metrics = {"temperature_mem": 46}
     recorder.start()
     recorder.stop()
     recorder.summary()
@@ -283,6 +290,81 @@ def test_nvidia(tmp_path: Path) -> None:
     assert (device.pci, device.arch, device.max_mhz) == ("0000:1b:00.0", "sm_90", 1980)
 
 
+def test_a_call_that_takes_long_is_made_less_often(tmp_path: Path) -> None:
+    """NVML's energy counter takes 3 ms a call on an H100: made at each tick, it left 191 of 1,000 Hz."""
+    script = "import time; time.sleep(2)"
+    done = record(tmp_path, "--rate", 1000, libraries=(NVML,), script=script, ENERGY_S=0.003)
+    (sampled,) = described(tmp_path)["samplers"]
+    calls = sampled["calls"]
+    assert calls["energy"]["call_ns"] >= 3_000_000
+    assert calls["energy"]["achieved_hz"] < 25, "5 % of the time"
+    assert calls["clock"]["achieved_hz"] > 5 * calls["energy"]["achieved_hz"]
+    assert "less often: energy 1" in done.stderr
+    trace = ci.read(tmp_path)
+    assert ", energy 1" in trace.meta.facts["recorder rate"]
+    counts = {row["name"]: len(values) for row, values in by_series(trace)}
+    assert counts["gfx clock"] == sampled["rows"]
+    assert 10 < counts["energy"] < 60, "each sample stands in the row of its time"
+
+
+def simulated(rate_hz: float, gpu_count: int, seconds: float, monkeypatch, **took_s: float) -> dict:
+    """Run a schedule on a clock that only its calls move; readings of each call a second and GPU."""
+    now_s = 100.0
+    counts = dict.fromkeys(took_s, 0)
+
+    def call(name: str) -> gpus.Call:
+        def read(_: int) -> dict:
+            nonlocal now_s
+            now_s += took_s[name]
+            counts[name] += 1
+            return {name: 1}
+
+        return gpus.Call(name, read, name == "clock", 1.0 if name == "memory" else 0.0)
+
+    monkeypatch.setattr(schedule.time, "monotonic", lambda: now_s)
+    tested = schedule.Schedule([call(name) for name in took_s], gpu_count, 1 / rate_hz)
+    for k in range(gpu_count):
+        tested.read(k, tested.all_calls)
+    tested.begin()
+    begin_s, tick = now_s, 0
+    counts |= dict.fromkeys(counts, 0)
+    while (now_s := max(now_s, begin_s + tick / rate_hz)) < begin_s + seconds:
+        for k, due in tested.due(now_s).items():
+            tested.read(k, due)
+        tick = max(tick, int((now_s - begin_s) * rate_hz)) + 1
+    return {name: count / gpu_count / seconds for name, count in counts.items()}
+
+
+@pytest.mark.parametrize(("rate", "count"), [(1000, 1), (1000, 8), (100, 8), (10, 8), (10, 1)])
+def test_slow_calls_leave_the_rate(rate: int, count: int, monkeypatch) -> None:
+    took_s = {"clock": 1e-5, "power": 3e-5, "energy": 3e-3, "memory": 2e-3}
+    reached = simulated(rate, count, 20, monkeypatch, **took_s)
+    assert reached["clock"] > 0.93 * rate
+    assert reached["power"] == reached["clock"]
+    assert 0.9 < reached["memory"] < 1.1
+    assert reached["energy"] > min(rate / 2, 10 / count)
+    assert reached["energy"] * took_s["energy"] * count < 0.06
+
+
+def test_a_clock_that_takes_longer_than_a_period_is_read_all_the_time(monkeypatch) -> None:
+    """A GPU's metrics are one call of amdsmi, which nothing else waits for."""
+    reached = simulated(1000, 1, 20, monkeypatch, clock=3e-3, memory=3e-3)
+    assert reached["clock"] > 240
+    assert 0.9 < reached["memory"] < 1.1
+
+
+def test_a_missing_installation_keeps_the_status(tmp_path: Path) -> None:
+    """As in a checkout that is only on the path, where no package has a version."""
+    hide = "from importlib import metadata\ndef gone(name): raise metadata.PackageNotFoundError(name)\n"
+    (tmp_path / "sitecustomize.py").write_text(
+        hide + "metadata.version = metadata.distribution = gone\n"
+    )
+    script = "import sys; sys.exit(7)"
+    done = record(tmp_path / "out", libraries=(AMDSMI, tmp_path), script=script)
+    assert done.returncode == 7, done.stderr
+    assert described(tmp_path / "out")["program_exit_status"] == 7
+
+
 def test_without_a_gpu_nothing_is_started(tmp_path: Path) -> None:
     """The real packages, which raise what they like where there is no driver."""
     script = f"open({str(tmp_path / 'ran')!r}, 'w')"
@@ -300,7 +382,7 @@ def test_a_library_without_gpus_is_no_vendor(tmp_path: Path) -> None:
 
 
 def test_one_process_of_a_node_records(tmp_path: Path) -> None:
-    script = "import os; print('CHOPPER_TORCH_FOLDER' in os.environ)"
+    script = "import os; print('CHOPPER_TORCH' in os.environ)"
     done = record(tmp_path / "out", "--torch", script=script, LOCAL_RANK=1)
     assert (done.returncode, done.stdout) == (0, "True\n"), "all of them are profiled"
     assert not (tmp_path / "out").exists()
@@ -318,8 +400,9 @@ def test_impossible_rates_are_refused(tmp_path: Path, rate) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
-def test_hook_changes_the_defaults_of_the_profiler(tmp_path: Path) -> None:
-    package = tmp_path / "lib" / "torch" / "profiler"
+def profiled(folder: Path, what: str) -> list[str]:
+    """Run two profilers of a program under the hook; shapes and the path of the trace of each, after one line."""
+    package = folder / "lib" / "torch" / "profiler"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").write_text("")
     (package / "__init__.py").write_text("from .profiler import profile")
@@ -330,9 +413,9 @@ def test_hook_changes_the_defaults_of_the_profiler(tmp_path: Path) -> None:
         "    def __init__(self, *, record_shapes=False, execution_trace_observer=None):\n"
         "        print(record_shapes, getattr(execution_trace_observer, 'path', None))\n"
     )
-    (tmp_path / "lib" / "sitecustomize.py").write_text("print('own sitecustomize')")
-    environment = preparation.torch_environment(tmp_path)
-    environment["PYTHONPATH"] += os.pathsep + str(tmp_path / "lib")
+    (folder / "lib" / "sitecustomize.py").write_text("print('own sitecustomize')")
+    environment = preparation.torch_environment(what, folder)
+    environment["PYTHONPATH"] += os.pathsep + str(folder / "lib")
     script = "import torch.profiler as p; p.profile(); p.profile(record_shapes=False)"
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -341,11 +424,31 @@ def test_hook_changes_the_defaults_of_the_profiler(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    own, default, chosen = done.stdout.splitlines()
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_hook_changes_the_defaults_of_the_profiler(tmp_path: Path) -> None:
+    """Host execution traces made steps of 34 ms last 118 ms, so that shapes alone do not ask for them."""
+    assert profiled(tmp_path, "shapes") == ["own sitecustomize", "True None", "False None"]
+
+
+def test_hook_writes_host_execution_traces_if_asked(tmp_path: Path) -> None:
+    own, default, chosen = profiled(tmp_path, "host")
     assert own == "own sitecustomize"
     assert default.startswith(f"True {tmp_path}/rank2-")
     assert chosen.startswith("False ")
     assert default.split()[1] != chosen.split()[1], "the second profile does not replace the first"
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [((), "None None"), (("--torch",), "shapes None"), (("--torch", "host"), "host {folder}")],
+)
+def test_torch_asks_for_host_traces_by_name_alone(tmp_path: Path, options, shown: str) -> None:
+    names = f"{preparation.TORCH_ON!r}, {preparation.TORCH_FOLDER!r}"
+    done = record(tmp_path, *options, script=f"import os; print(*map(os.environ.get, ({names})))")
+    assert done.stdout == shown.format(folder=tmp_path) + "\n"
 
 
 def test_rocprof_gets_the_program(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Loaded by Python at the start of a program that ``chopper-record --torch`` runs: better defaults for its profiler.
 
-PyTorch's profiler then records shapes and writes the host execution trace of each process. What the program
-states itself holds. Nothing is imported before the program imports the profiler.
+PyTorch's profiler then records shapes and, by ``--torch host``, writes the host execution trace of each process. What
+the program states itself holds. Nothing is imported before the program imports the profiler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_FOLDER = "CHOPPER_TORCH_FOLDER"
+_ON = "CHOPPER_TORCH"
+_FOLDER = "CHOPPER_TORCH_FOLDER"  # for host execution traces, if they are wanted
 _MODULE = "torch.profiler.profiler"
 _OBSERVER = "execution_trace_observer"
 _NUMBERS = itertools.count(1)  # of the profilers of this process, each of which has a file
@@ -53,20 +54,27 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _change_defaults(module: Any) -> None:
-    profile, observer = module.profile, getattr(module, "ExecutionTraceObserver", None)
+    profile = module.profile
     start = profile.__init__
-    observes = observer is not None and _OBSERVER in inspect.signature(start).parameters
-    if not observes:
-        sys.stderr.write("chopper-record: this PyTorch writes no host execution trace of itself\n")
+    observer = _observer_of(module) if _FOLDER in os.environ else None
 
     def start_with_defaults(self: Any, *arguments: Any, **options: Any) -> None:
         options.setdefault("record_shapes", True)
-        if observer is not None and observes and options.get(_OBSERVER) is None:
+        if observer is not None and options.get(_OBSERVER) is None:
             options[_OBSERVER] = observer()
             options[_OBSERVER].register_callback(_path())
         start(self, *arguments, **options)
 
     profile.__init__ = start_with_defaults
+
+
+def _observer_of(module: Any) -> Any:
+    """Return the class that writes host execution traces; None if the profiler takes none."""
+    observer = getattr(module, "ExecutionTraceObserver", None)
+    if observer is not None and _OBSERVER in inspect.signature(module.profile.__init__).parameters:
+        return observer
+    sys.stderr.write("chopper-record: this PyTorch writes no host execution trace of itself\n")
+    return None
 
 
 def _path() -> str:
@@ -75,6 +83,6 @@ def _path() -> str:
     return str(Path(os.environ[_FOLDER]) / f"rank{rank}-{os.getpid()}-{next(_NUMBERS)}.et.json")
 
 
-if _FOLDER in os.environ:
+if _ON in os.environ:
     sys.meta_path.insert(0, _Finder())
 _load_hidden_sitecustomize()

@@ -1,5 +1,7 @@
 """One GPU as nvidia-ml-py shows it, with some functions that it does not support."""
 
+import os
+import time
 from types import SimpleNamespace
 
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_SUCCESS = 1, 2, 0, 0
@@ -13,7 +15,7 @@ class NVMLError(Exception):
 def nvmlInit() -> None: ...
 def nvmlShutdown() -> None: ...
 def nvmlDeviceGetCount() -> int:
-    return 1
+    return int(os.environ.get("GPUS", "1"))
 
 
 def nvmlDeviceGetHandleByIndex(k) -> int:
@@ -53,6 +55,10 @@ def nvmlDeviceGetPowerUsage(h) -> int:
 
 
 def nvmlDeviceGetTotalEnergyConsumption(h) -> int:
+    """An H100's driver takes 3 ms of a processor for it, where other calls take microseconds."""
+    end = time.monotonic() + float(os.environ.get("ENERGY_S", "0"))
+    while time.monotonic() < end:
+        pass
     return next(_energy)
 
 
