@@ -20,12 +20,15 @@ SHELLS = ("bash", "zsh", "fish")
 _FOLDERS = ("csv", "figures", "demo")
 _FILES = ("source", "output", "against", "html", "prefix")
 """Destinations of arguments that are folders, and of those that are files or folders."""
+_WITH_PROGRAM = ("chopper-record",)
+"""Commands that run a program, which stands after ``--``."""
 _CORRECTED: dict[str, dict[str, str]] = {
-    "bash": {},
+    "bash": {"complete -o bashdefault": "complete -o bashdefault -o default"},
     "zsh": {'"(*)::': '"*:', "_defaults_added=0": "_defaults_added=1"},
     "fish": {},
 }
-"""What differs from shtab's scripts: in zsh it completes the first of several arguments only."""
+"""What differs from shtab's scripts: bash completes files where they offer nothing, as after an option of the program
+that is recorded; in zsh they complete the first of several arguments only."""
 
 
 def shell_of(arguments: Sequence[str] | None) -> str | None:
@@ -52,6 +55,8 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Return the script by which a shell completes the arguments of a command."""
     import shtab
 
+    if parser.prog in _WITH_PROGRAM:
+        parser.add_argument("program", nargs="*", help="program to run, after --")
     for action in parser._actions:  # noqa: SLF001 # argparse has no public list of them
         _describe(action, shtab.FILE, shtab.DIRECTORY)
     text: str = shtab.complete(parser, shell)
@@ -71,10 +76,25 @@ def _describe(action: Any, file: dict[str, Any], folder: dict[str, Any]) -> None
         action.choices = sorted(name for name, item in formats.items() if item.write)
     elif action.dest == "analysis":
         action.complete = _files_or([*registry.working_analyses(), "all"])
+    elif action.dest == "program":
+        action.complete = _PROGRAM
     elif action.dest in _FOLDERS:
         action.complete = folder
     elif action.dest in _FILES:
         action.complete = file
+
+
+_NAME = "_chopper_program_or_file"
+_PROGRAM: dict[str, Any] = {
+    "bash": _NAME,
+    "zsh": _NAME,
+    "fish": "(test (commandline -opc)[-1] = -- && __fish_complete_command; __fish_complete_path (commandline -ct))",
+    "preamble": {
+        "bash": f'{_NAME}() {{ [ "${{COMP_WORDS[COMP_CWORD-1]}}" != -- ] || compgen -c -- "$1"; compgen -f -- "$1"; }}',
+        "zsh": f"{_NAME}() {{ [[ $words[CURRENT-1] != -- ]] || _command_names -e; _files }}",
+    },
+}
+"""Completion of a program after ``--``, and of the files that it is given."""
 
 
 def _files_or(names: Iterable[str]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class Sampler:
         first = [self._first_values(k) for k in range(len(self._gpus))]
         self._columns: dict[str, Any] = {}
         self._too_late: set[str] = set()
-        self._file = self.path.open("w", buffering=1 << 20, encoding="utf-8")
+        self._file = self.path.open("w", buffering=1 << 20, encoding="utf-8", errors="replace")
         if any(first):
             self._begin_file(*first)
             self._file.flush()
@@ -150,6 +150,15 @@ class Sampler:
         self.gpus.close()
 
     def _run(self) -> None:
+        try:
+            self._sample()
+        except BaseException as error:  # noqa: BLE001 # a thread that ends so is silent
+            since = time.strftime("%H:%M:%S")
+            self.problems.append(
+                f"nothing was read from {since} on: {type(error).__name__}: {error}"
+            )
+
+    def _sample(self) -> None:
         period = 1 / self.rate_hz
         self._schedule.begin()
         begin = last_flush = time.monotonic()
@@ -236,7 +245,7 @@ class Sampler:
             return {}
         try:
             values = self._schedule.read(k, calls)
-        except Exception as error:  # noqa: BLE001 # whatever a vendor's library raises, the others go on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 # as libraries raise anything
             gpu.failures += 1
             gpu.failed += 1
             gpu.retry_at = time.monotonic() + _FLUSH_S

@@ -92,14 +92,14 @@ class Schedule:
             The first failure, if none of the fast calls gave a value: the GPU is lost.
         """
         values: Values = {}
-        failures: list[tuple[_Calls, Exception]] = []
+        failures: list[tuple[_Calls, BaseException]] = []
         for state in sorted((self._calls[n] for n in calls), key=lambda s: s.interval_s):
             if state.interval_s and failures and not values:
                 break
             begin = time.monotonic()
             try:
                 found = state.call.read(k)
-            except Exception as error:  # noqa: BLE001 # whatever a vendor's library raises, the others go on
+            except (Exception, SystemExit) as error:  # noqa: BLE001 # as libraries raise anything
                 failures.append((state, error))
             else:
                 state.readings += 1

@@ -57,7 +57,7 @@ def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
         try:
             gpus = load()
             count = len(gpus.facts(0))
-        except Exception as error:  # noqa: BLE001 # libraries raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 # libraries raise anything
             unavailable[vendor] = f"{type(error).__name__}: {error}".splitlines()[0]
             continue
         if count:
@@ -179,6 +179,7 @@ def _write(folder: Path, description: dict[str, Any]) -> None:
     """Write the description; a disk that takes none is a problem of the recording, not of the program."""
     path = folder / f"recording-{description['host']}.json"
     try:
-        path.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
+        path.write_bytes(text.encode("utf-8", "replace"))  # names of processes may hold any bytes
     except OSError as error:
         description["problems"].append(f"{path}: {error.strerror}")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import select
 import shutil
+import signal
 import subprocess
-from typing import TYPE_CHECKING
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
 from chopper_interop import cli
 from chopper_interop.commands.completion import SHELLS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BASH = """
 source "$1"; shift
@@ -82,6 +85,64 @@ def test_values_are_completed(script, shell: str) -> None:
     assert completed(path, shell, *ask, "--on-loss", "w") == {"warn"}
     assert completed(path, shell, *ask, "--to", "chak") == {"chakra"}
     assert completed(path, shell, *ask, "--from", "rocprofv3-c") == {"rocprofv3-csv"}
+
+
+def typed(shell: str, script: Path, line: str, home: Path) -> str:
+    """What stands on the line of an interactive shell after this and the tab key, less the line."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    start, load = INTERACTIVE[shell]
+    settings = {"TERM": "dumb", "HOME": str(home), "PS1": "> ", "PATH": os.environ["PATH"]}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a job.json").touch()
+        pid, terminal = pty.fork()
+        if not pid:
+            os.chdir(folder)
+            os.execvpe(start[0], start, settings)  # noqa: S606 # a shell
+        try:
+            os.write(terminal, f"{load.format(script=script)}; echo rea''dy\n".encode())
+            shown(terminal, "ready\r\n")
+            os.write(terminal, f"{line}\t".encode())
+            return shown(terminal, line).rpartition(line)[2].strip("\a")
+        finally:
+            os.close(terminal)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def shown(terminal: int, text: str) -> str:
+    """Read a terminal until it has shown a text and is then silent for a while."""
+    found = ""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        silent = not select.select([terminal], [], [], 0.5 if text in found else 10)[0]
+        if silent:
+            break
+        found += os.read(terminal, 1 << 16).decode(errors="replace")
+    return found
+
+
+INTERACTIVE = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], "source {script}"),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -U compinit; compinit -u -D; eval "$(<{script})"'),
+}
+"""How to start an interactive shell, and to load a script in it; fish draws lines in pieces."""
+
+
+@pytest.mark.parametrize(
+    ("line", "added"),
+    [
+        ("chopper-record --torch h", "ost "),
+        ("chopper-record -o x --torch -- cat -n a", "\\ job.json "),
+        ("chopper-record -o x -- cat a", "\\ job.json "),
+        ("chopper-record -o x -- ech", "o "),
+    ],
+)
+@pytest.mark.parametrize("shell", INTERACTIVE, indirect=True)
+def test_programs_after_the_options_are_completed(
+    script, shell: str, tmp_path: Path, line: str, added: str
+) -> None:
+    assert typed(shell, script("chopper-record"), line, tmp_path) == added
 
 
 @pytest.mark.parametrize("prog", cli.PARSERS)

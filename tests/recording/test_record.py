@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -363,6 +364,30 @@ def test_a_missing_installation_keeps_the_status(tmp_path: Path) -> None:
     done = record(tmp_path / "out", libraries=(AMDSMI, tmp_path), script=script)
     assert done.returncode == 7, done.stderr
     assert described(tmp_path / "out")["program_exit_status"] == 7
+
+
+def test_names_of_processes_are_any_bytes(tmp_path: Path) -> None:
+    program = os.fsencode(tmp_path) + b"/a\xff\x1b[31m\n"
+    shutil.copy(shutil.which("sleep"), program)
+    name = f"import os; os.execv({program!r}, ['x', '1.3'])"
+    record(tmp_path / "out", script=name)
+    (process,) = described(tmp_path / "out")["processes"]
+    assert process["name"].startswith("a?\x1b[31m")
+    assert len(devices(tmp_path / "out")) == 2
+
+
+@pytest.mark.parametrize("at", ["import", "read"])
+def test_a_library_that_exits_ends_nothing(tmp_path: Path, at: str) -> None:
+    end = {
+        "import": "sys.exit(3)",
+        "read": "amdsmi_get_gpu_metrics_info = lambda h: sys.exit(3) if time.time() > begin + 0.3 else {'current_socket_power': 1}",
+    }
+    text = AMDSMI.joinpath("amdsmi.py").read_text()
+    text += f"\nimport sys\nbegin = time.time()\n{end[at]}\n"
+    (tmp_path / "amdsmi.py").write_text(text)
+    done = record(tmp_path / "out", libraries=(tmp_path,), script=COUNT.format(seconds=0.6))
+    assert "SystemExit: 3" in done.stderr
+    assert done.returncode == {"import": 2, "read": 0}[at]
 
 
 def test_without_a_gpu_nothing_is_started(tmp_path: Path) -> None:
