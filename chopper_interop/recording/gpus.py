@@ -89,7 +89,7 @@ class Gpus(Protocol):
 
     @property
     def calls(self) -> Sequence[Call]:
-        """What can be read, the most important first."""
+        """The calls that can be made, the most important first."""
 
     def facts(self, first: int) -> list[GpuFacts]:
         """Return the facts of each GPU, numbered from `first`."""

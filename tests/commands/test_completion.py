@@ -28,7 +28,7 @@ FISH = 'source $argv[1]; complete -C "$argv[2..]"'
 
 
 def completed(script: Path, shell: str, *words: str) -> set[str]:
-    """What a shell offers for the last of these words."""
+    """Return the words that a shell offers for the last of these."""
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell}")
     code = [BASH, "bash"] if shell == "bash" else [FISH]
@@ -88,7 +88,7 @@ def test_values_are_completed(script, shell: str) -> None:
 
 
 def typed(shell: str, script: Path, line: str, home: Path) -> str:
-    """What stands on the line of an interactive shell after this and the tab key, less the line."""
+    """Return what an interactive shell adds to a line at the tab key."""
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell}")
     start, load = INTERACTIVE[shell]
