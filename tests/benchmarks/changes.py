@@ -2,7 +2,7 @@
 
 A table by family of programs and change: of how many programs, median and largest error, in percent of
 the time without the change, predicted later than simulated with a plus. Usage:
-``python tests/benchmarks/changes.py [--seeds N] [--first N] [--family NAME …] [--programs] [--ets MODE …] [--astra-sim PATH] [--network]``.
+``python tests/benchmarks/changes.py [--seeds N] [--first N] [--family NAME …] [--changes usual|wide] [--programs] [--ets MODE …] [--astra-sim PATH] [--network]``.
 With ``--ets`` ETs of these modes are also run by `converters.chakra.run` with durations scaled; a second table has how far
 they are from `what_if`. With the path of ASTRA-sim (an analytical network) they run there as well, with their communication simulated if
 ``--network`` is given, else replayed: then ranks do not wait for each other, so that only the unchanged program can be right.
@@ -108,6 +108,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--first", type=int, default=0, help="first seed (default: 0)")
     parser.add_argument("--family", nargs="*", default=list(families.FAMILIES))
+    parser.add_argument("--changes", choices=predictions.SETS, default="usual")
     parser.add_argument("--programs", action="store_true", help="print errors of each program")
     parser.add_argument("--ets", nargs="*", default=[], help="modes of ETs to run by their rules")
     parser.add_argument("--astra-sim", type=Path)
@@ -134,7 +135,7 @@ def main() -> None:
 def all_errors(program, work: Path, options: argparse.Namespace) -> dict[str, Errors]:
     """Errors of a program's changes in each way of prediction."""
     run = simulate(program)
-    cases = predictions.cases_of(run)
+    cases = predictions.cases_of(run, predictions.SETS[options.changes])
     trace = predictions.read(run, work / "kineto")
     gains = predictions.gains_ns(trace, cases)
     errors_by_way = {

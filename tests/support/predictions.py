@@ -49,25 +49,47 @@ class Case:
         return 100 * (self.before_ns - self.after_ns - gain_ns) / self.before_ns
 
 
-def changes_of(run: Run) -> Iterator[tuple[str, Change, str]]:
+@dataclass(frozen=True)
+class Factors:
+    """By what each kind of change multiplies times."""
+
+    compute: tuple[float, ...]
+    kernel: tuple[float, ...]
+    rank: tuple[float, ...]
+    communication: tuple[float, ...]
+    host: tuple[float, ...]
+
+
+SETS = {
+    "usual": Factors((0.5, 1.25), (0.5,), (0.8,), (0.5, 2.0), (0.5,)),
+    "wide": Factors((0.1, 0.5, 2.0), (0.1, 2.0), (1.5,), (0.5, 2.0), (0.5, 2.0)),
+}
+"""Changes by the name of the set. Wide ones move what binds: a host that was ahead of its GPU no longer is."""
+
+
+def changes_of(run: Run, factors: Factors = SETS["usual"]) -> Iterator[tuple[str, Change, str]]:
     """Changes to try on a program: their names, themselves, and as the analysis takes them."""
-    for factor in (0.5, 1.25):
-        yield (
-            f"compute x {factor}",
-            Change("compute", factor),
-            f"scale={factor} where kind == 'kernel'",
-        )
+    kernel = "kind == 'kernel'"
+    for factor in factors.compute:
+        yield _scaled(f"compute x {factor}", Change("compute", factor), kernel)
     name = longest_kernel(run)
-    query = f"kind == 'kernel' and name == '{name}'"
-    yield "one kernel x 0.5", Change("kernel", 0.5, name=name), f"scale=0.5 where {query}"
+    for factor in factors.kernel:
+        change = Change("kernel", factor, name=name)
+        yield _scaled(f"one kernel x {factor}", change, f"{kernel} and name == '{name}'")
     if len(run.program.threads) > 1:
-        query = "kind == 'kernel' and rank == 1"
-        yield "one rank x 0.8", Change("rank", 0.8, rank=1), f"scale=0.8 where {query}"
+        for factor in factors.rank:
+            change = Change("rank", factor, rank=1)
+            yield _scaled(f"one rank x {factor}", change, f"{kernel} and rank == 1")
     if any("message" in s.facts for s in run.recorded()):
-        for factor in (0.5, 2.0):
+        for factor in factors.communication:
             change = Change("communication", factor)
-            yield f"communication x {factor}", change, f"scale={factor} where kind == 'comm'"
-    yield "host x 0.5", Change("host", 0.5), f"scale=0.5 where {_HOST}"
+            yield _scaled(f"communication x {factor}", change, "kind == 'comm'")
+    for factor in factors.host:
+        yield _scaled(f"host x {factor}", Change("host", factor), _HOST)
+
+
+def _scaled(name: str, change: Change, query: str) -> tuple[str, Change, str]:
+    return name, change, f"scale={change.factor} where {query}"
 
 
 def longest_kernel(run: Run) -> str:
@@ -79,11 +101,11 @@ def longest_kernel(run: Run) -> str:
     return max(spent, key=lambda name: spent[name])
 
 
-def cases_of(run: Run) -> list[Case]:
+def cases_of(run: Run, factors: Factors = SETS["usual"]) -> list[Case]:
     """All changes of a program, simulated."""
     before_ns = span_ns(run, run)
     cases = []
-    for name, change, text in changes_of(run):
+    for name, change, text in changes_of(run, factors):
         changed = simulate(run.program, change, run.since_ns)
         after_ns, job_after_ns = span_ns(run, changed), job_ns(run, changed)
         cases.append(Case(name, change, text, before_ns, after_ns, job_after_ns))
@@ -106,10 +128,12 @@ def gains_ns(trace: ci.Trace, cases: list[Case]) -> list[int]:
     return [by_change[case.what_if]["gain_ns"] for case in cases]
 
 
-def errors_percent(program: Program, folder: Path) -> dict[str, float]:
+def errors_percent(
+    program: Program, folder: Path, factors: Factors = SETS["usual"]
+) -> dict[str, float]:
     """Errors of the analysis for all changes of a program, in percent of its time."""
     run = simulate(program)
-    cases = cases_of(run)
+    cases = cases_of(run, factors)
     gains = gains_ns(read(run, folder), cases)
     return {c.name: c.error_percent(gain) for c, gain in zip(cases, gains, strict=True)}
 
