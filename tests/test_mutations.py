@@ -5,11 +5,12 @@ from pathlib import Path
 import mutations
 import pytest
 from seeds import Seed, seeds
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import registry
 
-EACH = 8
+EACH = slow_from([5, 20], 1)
 """So many of each here; `make mutate` tries as many as wanted."""
 
 
@@ -23,8 +24,9 @@ def test_sound(seed: Seed, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(), ids=lambda seed: f"{seed.format} {seed.name}")
-def test_damaged(seed: Seed, tmp_path: Path) -> None:
-    for number in range(EACH):
+@pytest.mark.parametrize("mutants", EACH)
+def test_damaged(seed: Seed, mutants: int, tmp_path: Path) -> None:
+    for number in range(mutants):
         folder = tmp_path / str(number)
         folder.mkdir()
         mutations.outcome(mutations.mutant(seed, number), folder)

@@ -51,25 +51,51 @@ def _install_broken(target):
     )
 
 
-@pytest.fixture
-def run(installed, tmp_path):
-    """Run a command in a process that can import the plug-ins."""
-    (tmp_path / "a.toy.csv").write_text(TOY)
+COMMANDS = {
+    "formats": ["convert", "--formats"],
+    "broken": ["convert", "a.toy.csv", "-o", "a.out", "--to", "shards"],
+    "perfetto": ["convert", "a.toy.csv", "-o", "a.pftrace"],
+    "option": ["convert", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=7"],
+    "refused": ["convert", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=soon"],
+    "analysis": ["analyze", "a.toy.csv", "toy_longest", "--json", "-O", "top=2"],
+}
+RUN = """
+import contextlib, io, json, sys
+from chopper_interop import cli
 
+def run(command, *arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            status = getattr(cli, f"{command}_main")(arguments)
+        except SystemExit as end:
+            status = end.code
+    return status, out.getvalue(), err.getvalue()
+
+print(json.dumps({name: run(*words) for name, words in json.loads(sys.argv[1]).items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder in which the commands run."""
+    path = tmp_path_factory.mktemp("run")
+    (path / "a.toy.csv").write_text(TOY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(installed, folder):
+    """Run the commands in a process that can import the plug-ins: status, output and errors of each."""
     paths = [str(installed), os.environ.get("PYTHONPATH")]
-
-    def command(name, *arguments):
-        code = f"import sys; from chopper_interop.cli import {name}; sys.exit({name}())"
-        return subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return command
+    process = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(COMMANDS)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(process.stdout)
 
 
 def _plugin():
@@ -79,32 +105,32 @@ def _plugin():
     return module
 
 
-def test_formats_are_listed_with_their_options_and_broken_ones_with_the_reason(run):
-    done = run("convert_main", "--formats")
-    assert done.returncode == 0
-    lines = iter(done.stdout.splitlines())
+def test_formats_are_listed_with_their_options_and_broken_ones_with_the_reason(done):
+    status, output, _ = done["formats"]
+    assert status == 0
+    lines = iter(output.splitlines())
     line = next(line for line in lines if line.startswith("toy"))
     assert "toy ranges (CSV)" in line
     assert any("-O shift_us=0" in line for line in lines)
-    line = next(line for line in done.stdout.splitlines() if line.strip().startswith("shards"))
+    line = next(line for line in output.splitlines() if line.strip().startswith("shards"))
     assert "RuntimeError: glass everywhere" in line
-    assert "SystemExit: 3" in done.stdout
-    assert "kineto" in done.stdout
+    assert "SystemExit: 3" in output
+    assert "kineto" in output
 
 
-def test_broken_plugin_gives_the_reason_when_it_is_requested(run):
-    done = run("convert_main", "a.toy.csv", "-o", "a.out", "--to", "shards")
-    assert done.returncode == 3
-    assert "glass everywhere" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_broken_plugin_gives_the_reason_when_it_is_requested(done):
+    status, _, errors = done["broken"]
+    assert status == 3
+    assert "glass everywhere" in errors
+    assert "Traceback" not in errors
 
 
-def test_file_of_the_format_becomes_a_perfetto_trace(run, tmp_path):
+def test_file_of_the_format_becomes_a_perfetto_trace(done, folder):
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-    done = run("convert_main", "a.toy.csv", "-o", "a.pftrace")
-    assert done.returncode == 0, done.stderr
-    trace = proto.Trace.FromString((tmp_path / "a.pftrace").read_bytes())
+    status, _, errors = done["perfetto"]
+    assert status == 0, errors
+    trace = proto.Trace.FromString((folder / "a.pftrace").read_bytes())
     names = {
         entry.iid: entry.name
         for packet in trace.packet
@@ -123,20 +149,20 @@ def test_file_of_the_format_becomes_a_perfetto_trace(run, tmp_path):
     ]
 
 
-def test_option_of_the_reader_is_converted_to_its_type(run, tmp_path):
-    done = run("convert_main", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=7")
-    assert done.returncode == 0, done.stderr
-    starts = [line.split(",")[-2] for line in (tmp_path / "b.toy.csv").read_text().splitlines()[2:]]
+def test_option_of_the_reader_is_converted_to_its_type(done, folder):
+    status, _, errors = done["option"]
+    assert status == 0, errors
+    starts = [line.split(",")[-2] for line in (folder / "b.toy.csv").read_text().splitlines()[2:]]
     assert starts == ["7", "7.5", "20", "7.25"]
-    refused = run("convert_main", "a.toy.csv", "-o", "b.toy.csv", "-O", "shift_us=soon")
-    assert refused.returncode == 2
-    assert "soon" in refused.stderr
+    status, _, errors = done["refused"]
+    assert status == 2
+    assert "soon" in errors
 
 
-def test_analysis_runs_like_a_built_in_one(run):
-    done = run("analyze_main", "a.toy.csv", "toy_longest", "--json", "-O", "top=2")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)["toy_longest"]
+def test_analysis_runs_like_a_built_in_one(done):
+    status, output, errors = done["analysis"]
+    assert status == 0, errors
+    answer = json.loads(output)["toy_longest"]
     assert answer["rows"] == [
         {"name": "step", "dur_ns": 20_000},
         {"name": "step", "dur_ns": 19_000},

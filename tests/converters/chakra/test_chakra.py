@@ -48,7 +48,7 @@ def measured_ns(trace: ci.Trace, mode: str) -> int:
             ("ddp", "gpu"),
             ("ddp", "full"),
         ],
-        4,
+        2,
     ),
 )
 def test_real_jobs_run_to_the_end_in_the_measured_time(

@@ -152,7 +152,11 @@ def test_the_output_of_the_jsonizer_reads_the_same(
 def test_written_ets_read_the_same_as_json(
     demo: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ci.write(read_once(demo / "kineto"), tmp_path / "et" / "job.et", mode=mode)
+    trace = read_once(demo / "kineto")
+    written = (
+        trace.rank(0) if mode == "full" else trace
+    )  # the jsonizer takes a second for each rank
+    ci.write(written, tmp_path / "et" / "job.et", mode=mode)
     (tmp_path / "json").mkdir()
     for path in (tmp_path / "et").glob("*.et"):
         out = tmp_path / "json" / f"{path.stem}.json"

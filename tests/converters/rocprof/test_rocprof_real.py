@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rocprof import assert_whole, counters, counts, nodes, plain
+from slow import slow_from
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
@@ -96,7 +97,7 @@ def test_counters_without_times_are_added_to_the_kernel_trace(shared: Path) -> N
     assert counts(lost)["dispatch-without-time"] == len(plain(folder / "kernel_names.csv"))
 
 
-@pytest.mark.parametrize("run", ["decode", "prefill"])
+@pytest.mark.parametrize("run", slow_from(["prefill", "decode"], 1))
 def test_a_run_with_two_counter_runs(shared: Path, tmp_path: Path, run: str) -> None:
     folder = shared / "rocprof" / FOLDERS[3]
     kernels = plain(folder / f"{run}_kernel_trace.csv")

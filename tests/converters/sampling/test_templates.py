@@ -7,6 +7,7 @@ import mutations
 import numpy as np
 import pytest
 from seeds import Seed
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.sampling import stamps, templates
@@ -15,7 +16,6 @@ from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import parse_timestamp
 from chopper_interop.errors import ChopperError
 
-MUTANTS = 12
 TELEMETRY = [s for f in ("amd_smi", "nvidia_smi") for s in mutations.seeds_of(f)]
 
 
@@ -33,9 +33,10 @@ def outcome(path: Path, seed: Seed) -> str:
     return repr((tables, trace.meta))
 
 
+@pytest.mark.parametrize("mutants", slow_from([3, 12], 1))
 @pytest.mark.parametrize("seed", TELEMETRY, ids=lambda s: f"{s.format}-{s.name}")
-def test_layouts_change_no_value_and_no_issue(seed, tmp_path, monkeypatch):
-    for number in range(-1, MUTANTS):
+def test_layouts_change_no_value_and_no_issue(seed, mutants, tmp_path, monkeypatch):
+    for number in range(-1, mutants):
         sound = mutations.Mutant(seed, seed.data * 2, "twice", -1)
         made = sound if number < 0 else mutations.mutant(seed, 10_000 + number)
         path = mutations.written(made, tmp_path)
