@@ -139,6 +139,12 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     # last node of each slot started
     follows, opener = np.full(n, -1, np.int64), np.full(_SLOTS, -1, np.int64)
     opened, held = np.zeros(_SLOTS, np.int64), np.zeros(_SLOTS, np.int64)
+    # what a host waits for ends when measured, so that the host need not make up for what is the GPU's time
+    awaited = np.zeros(n, np.bool_)
+    for i in order:
+        if nodes.is_return[i]:
+            for e in range(nodes.dep_first[i], nodes.dep_first[i + 1]):
+                awaited[nodes.dep[e]] = True
     for i in order:
         s = slot[i]
         begin, waits_for = free[s], last[s]
@@ -200,7 +206,8 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             latency = latency if latency <= MAX_LATENCY_US else 0
             if s == COMPUTE:  # short delays of communication would hold up that of other streams
                 latency = max(launched + latency - begin, 0)
-            if missing > latency + _TOLERATED_US and start[i] >= busy_until[s]:
+            tolerated = 0 if s == COMPUTE and awaited[i] else _TOLERATED_US
+            if missing > latency + tolerated and start[i] >= busy_until[s]:
                 gap_us[i] = missing - latency
                 begin += gap_us[i]
                 if anchor[i] < 0:

@@ -225,6 +225,24 @@ def job_at(folder: Path) -> simulator.Job:
     return job_of(ets, check.read_groups(folder / "job", len(ets), Findings()))
 
 
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_a_host_that_waits_for_places_in_a_queue_is_no_later_with_faster_kernels(
+    tmp_path: Path, mode: str
+) -> None:
+    """What kernels start late after others is time of the GPU, and not of the host that waits for them."""
+    ran = simulate(families.full_queue(8104))
+    trace = predictions.read(ran, tmp_path / "in")
+    cases = predictions.cases_of(ran, predictions.SETS["wide"])
+    (case,) = (c for c in cases if c.change == Change("compute", 0.1))
+    (gain_ns,) = predictions.gains_ns(trace, [case])
+    ci.write(trace, tmp_path / "et/job.et", mode=mode)
+    scaled_ets.write(tmp_path / "et/job", tmp_path / "scaled/job", case.change, replay=True)
+    before, after = (
+        1000 * replay_us(messages(tmp_path / name / "job.0.et")[1]) for name in ("et", "scaled")
+    )
+    assert abs(before - after - gain_ns) < 0.02 * case.before_ns
+
+
 def test_a_thread_that_only_asks_does_not_hold_the_job_up(tmp_path: Path) -> None:
     events = [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 15, 50_000, 1)]
     events += [{**call("hipEventQuery", 10_000 * k, 5, 100 + k), "tid": 77} for k in range(6)]
