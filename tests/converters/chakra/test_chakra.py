@@ -333,6 +333,33 @@ def test_check_finds_what_stops_a_simulator(tmp_path: Path, name: str, run) -> N
     assert expected is None or expected in output
 
 
+@pytest.mark.parametrize(
+    ("rank", "noted"),
+    [
+        ([coll(10**8)], 2),
+        ([{}, coll(10**8, deps=[0])], 0),
+        ([coll(kind=CommType.BROADCAST)], 0),
+    ],
+)
+def test_check_notes_collectives_that_nothing_comes_before(
+    tmp_path: Path, rank: list[dict], noted: int, run
+) -> None:
+    ranks = [[dict(node) for node in rank] for _ in range(2)]
+    status, output, _ = run("check", make_et(tmp_path, ranks))
+    assert status == 0, output
+    assert output.count("communication that nothing comes before") == noted
+
+
+@pytest.mark.parametrize(("size", "noted"), [(4, 1), (999, 1), (1000, 0)])
+def test_check_notes_short_messages_that_nothing_comes_before(
+    tmp_path: Path, size: int, noted: int, run
+) -> None:
+    ranks = [[p2p(SEND, 0, 1, size=size)], [p2p(RECV, 0, 1, size=size)]]
+    status, output, _ = run("check", make_et(tmp_path, ranks))
+    assert status == 0, output
+    assert output.count("communication that nothing comes before") == noted
+
+
 def test_jobs_in_one_folder_are_checked_separately(tmp_path: Path, run) -> None:
     for name in ("run", "run.v2", "run[1]", "run1"):
         prefix = make_et(tmp_path, [[{}], [{}]])
