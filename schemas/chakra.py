@@ -62,6 +62,10 @@ class Cause(IntEnum):
     """A message of a few bytes by which a member of a collective says that it ended there, or its receive."""
     BEGIN = 7
     """No time: simulators' networks must not begin with a message that takes none."""
+    DONE = 8
+    """A message of a few bytes by which the NPU of a stream says that work has ended."""
+    LATENCY = 9
+    """Time from when work on the NPU of a stream could begin until it began, as usual for launches and streams."""
 
 
 CONTROL = (Cause.READY, Cause.ENDED)
@@ -73,6 +77,8 @@ CAUSE_NAMES: dict[Cause, str] = {
     Cause.UNEXPLAINED: "unexplained delay",
     Cause.READY: "ready to receive",
     Cause.ENDED: "collective has ended",
+    Cause.DONE: "work has ended",
+    Cause.LATENCY: "latency of work",
     Cause.BEGIN: "begin",
     Cause.END: "end",
 }

@@ -40,7 +40,8 @@ OTHER_ETS = Fault.info(
 )
 NO_OPERATION = Fault.info_of_events(
     "sim-node-no-operation",
-    "Nodes of the ETs that hold facts about the trace, or nothing, are no operations.",
+    "Nodes of the ETs that hold facts about the trace, or nothing, are no operations; nor are those of streams "
+    "with NPUs of their own, whose work the ETs of ranks have too.",
 )
 
 
@@ -81,7 +82,8 @@ def read(paths: list[Path], *, ets: str = "") -> Trace:
     nodes = trace.nodes.num_rows
     source = Source(str(logs[0]), "astra-sim", "ASTRA-sim", "", size, run.events, nodes)
     known = {rank.rank: rank for rank in trace.meta.ranks}
-    ranks = [known.get(r) or Rank(r, known_by=_LABELS) for r in np.unique(run.rank).tolist()]
+    simulated = trace.ranks or np.unique(run.rank).tolist()
+    ranks = [known.get(r) or Rank(r, known_by=_LABELS) for r in simulated]
     facts = {"simulator": "ASTRA-sim"} | {
         f"sys[{rank}] finished": f"{ticks} cycles" for rank, ticks in sorted(run.finished.items())
     }
@@ -121,7 +123,9 @@ def _trace_of_ets(run: SimulatedRun, paths: list[Path], issues: IssueLog) -> Tra
     """Build a trace of the ETs at simulated times; None if these are not the ETs of this run."""
     ets = {chakra_files.job_and_rank(path)[1]: path for path in paths if not is_groups(path)}
     groups = [path for path in paths if is_groups(path)]
-    ranks = np.unique(run.rank).tolist()
+    # what NPUs of streams did, the ETs of ranks have too
+    streams = {rank for rank, path in ets.items() if chakra_files.stream_of(path) is not None}
+    ranks = [rank for rank in np.unique(run.rank).tolist() if rank not in streams]
     traces, missing = [], [rank for rank in ranks if rank not in ets]
     for rank in [] if missing else ranks:
         times = _SimulatedTimes(run, rank)

@@ -20,7 +20,7 @@ from chopper_interop.converters.chakra.encode import (
     Words,
 )
 from chopper_interop.converters.chakra.roofline import roofline
-from chopper_interop.converters.chakra.schedule import COMM
+from chopper_interop.converters.chakra.schedule import COMM, COMPUTE
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CAUSE_NAMES, CONTROL, Cause, CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
@@ -182,7 +182,7 @@ def _number_columns(
     p2p = np.isin(node_type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
     device = trace.array("device", "lanes")[lane]
     correlation = trace.array("correlation")
-    work = roofline(trace, plan)
+    work = roofline(trace, plan.row, plan.slot == COMPUTE, plan.slot_us)
     control = is_any(plan.cause, CONTROL)
     delays = (plan.slot == COMM) & (plan.row < 0) & ~control
     continues = (plan.row < 0) & (plan.owner >= 0) & ~control
@@ -209,6 +209,7 @@ def _number_columns(
         "tid": (INT64_VAL, _planned(plan, lane_number, lane_kind == LaneKind.THREAD)),
         "device": (INT64_VAL, _planned(plan, device, streams)),
         "correlation": (INT64_VAL, _planned(plan, correlation, correlation > 0)),
+        "npu": (INT32_VAL, _planned(plan, comms["npu"], comms["npu"] >= 0)),
         "continues_ns": (
             INT64_VAL, lambda part: (trace.array("ts")[plan.owner[part]], continues[part]),
         ),
@@ -277,7 +278,8 @@ def _text_columns(
         group = np.where(row >= 0, comms["group"][row], 0)
         is_delay = (row < 0) & ~is_any(plan.cause[part], CONTROL)
         has_group = (plan.slot[part] == COMM) & (is_delay | ((row >= 0) & collective[row]))
-        return np.where(has_group, groups[group], -1)
+        of_stream = (group > 0) & (comms["npu"][row] >= 0)
+        return np.where(has_group | of_stream, groups[group], -1)
 
     table: dict[str, Callable[[slice], Array]] = {
         "kind": of_kind,

@@ -93,6 +93,7 @@ def read_spans(ets: list[EtFile], findings: Findings) -> None:
     hints: Counter[str] = Counter()
     for rank, et in enumerate(ets):
         facts = _metadata(et)
+        findings.streams += chakra_files.STREAM_OF in facts
         span_ns = _integer(facts, "span_ns")
         if span_ns <= 0:
             continue
@@ -111,7 +112,8 @@ def read_spans(ets: list[EtFile], findings: Findings) -> None:
         share, factor = far[worst]
         what = (
             "its end differs from what the timing model predicts for kernels and copies of half or twice "
-            "their time, as one slot stands for several streams or threads"
+            "their time, as one slot stands for several streams or threads (written with -O streams=npus, each "
+            "stream is an NPU of its own)"
         )
         example = f"{share:+.1%} of its span with {factor:g} times the time"
         findings.add(f"rank {worst}", what, len(far), example, stops=False)
@@ -120,7 +122,8 @@ def read_spans(ets: list[EtFile], findings: Findings) -> None:
     if shared:
         what = (
             "its collectives run at the same time, and one after the other in a simulated network: where "
-            "communication limits it, it ends later by up to that, and by twice as much with half the bandwidth"
+            "communication limits it, it ends later by up to that, and by twice as much with half the bandwidth "
+            "(written with -O streams=npus, each stream is an NPU of its own)"
         )
         worst = max(shared, key=lambda rank: shared[rank])
         example = f"{shared[worst]:.1%} of its span"

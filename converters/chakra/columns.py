@@ -101,7 +101,7 @@ def annotation_columns(
         "group": _process_groups(et, keep, groups, all_ranks),
     }
     size, peer = integers(et, "comm_size", -1), _peers(et)[keep]
-    size = np.where(kinds(et) == Kind.HOST_GAP, -1, size)[keep]
+    size = np.where((kinds(et) == Kind.HOST_GAP) | has_integer(et, "npu"), -1, size)[keep]
     columns["bytes"] = arrow.array(size, mask=size < 0)
     columns["peer"] = arrow.array(peer, pa.int32(), mask=peer < 0)
     for name in et.attr_names:
@@ -137,6 +137,7 @@ def _collectives(et: EtFile, keep: Array) -> pa.DictionaryArray:
         codes[(et.type == NodeType.COMM_COLL) & (comm_type == kind)] = code
     codes[et.type == NodeType.COMM_SEND] = len(_COLLECTIVES)
     codes[et.type == NodeType.COMM_RECV] = len(_COLLECTIVES) + 1
+    codes[has_integer(et, "npu")] = -1  # work of a stream, of which a message only tells the end
     by_attribute, texts = et.texts("collective")
     codes = np.where(by_attribute >= 0, by_attribute + len(names), codes)
     codes[kinds(et) == Kind.HOST_GAP] = -1  # a delay of communication is none itself
@@ -163,7 +164,8 @@ def _peers(et: EtFile) -> Array:
     sent, received = integers(et, "comm_dst", -1), integers(et, "comm_src", -1)
     peer = np.where(et.type == NodeType.COMM_SEND, sent, received)
     message = np.isin(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
-    return np.where(message & (kinds(et) != Kind.HOST_GAP), peer, -1)
+    message &= (kinds(et) != Kind.HOST_GAP) & ~has_integer(et, "npu")
+    return np.where(message, peer, -1)
 
 
 def arguments(

@@ -107,6 +107,8 @@ class Comms:
     turn
         Number of a joined collective in the order in which all its members had come, the same on all ranks;
         -1 for others.
+    npu
+        NPU of the stream that does it, if that is another one than the rank's (`streams`); else -1.
     """
 
     groups: dict[int, list[int]]
@@ -120,6 +122,7 @@ class Comms:
     tag: Array
     control_tag: Array
     turn: Array
+    npu: Array
 
 
 def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) -> Comms:
@@ -136,7 +139,7 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     """
     trace = collectives.match_collectives(trace, IssueLog())
     n = trace.nodes.num_rows
-    unset = {"control_tag": -1, "turn": -1}
+    unset = {"control_tag": -1, "turn": -1, "npu": -1}
     names = [column.name for column in fields(Comms) if column.name != "groups"]
     comms = Comms({}, **{name: spill.full(n, unset.get(name, 0), np.int64) for name in names})
     rows = collectives.communication_rows(trace)

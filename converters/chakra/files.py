@@ -6,10 +6,13 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from google.protobuf.message import DecodeError
+
 from chopper_interop.converters.chakra.messages import fields
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.chakra import message_class
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +23,8 @@ GROUPS_DIFFER = Fault.loss(
     "file hold.",
 )
 
+STREAM_OF = "stream_of"
+"""Attribute of metadata: rank of the stream that the file's NPU runs (`streams`)."""
 _NAMED = re.compile(r"(?P<job>.*)\.(?P<rank>\d{1,7})\.(?:et|json)(?:\.\w+)?", re.IGNORECASE)
 _RANK_FILE = re.compile(r"(?P<job>.+)\.\d+\.et")
 _JOB_GROUPS = ".comm_groups.json"
@@ -150,13 +155,37 @@ def is_groups(path: Path) -> bool:
     return _GROUPS_JSON.match(inputs.head(path)) is not None
 
 
+def stream_of(path: Path) -> int | None:
+    """Number of the rank whose stream a file's NPU runs (`streams`); None for the file of a rank."""
+    first = _first_messages(inputs.head(path))[:1]
+    if not first or STREAM_OF.encode() not in first[0][0]:
+        return None
+    try:
+        facts = message_class("GlobalMetadata").FromString(first[0][0]).attr
+    except DecodeError:
+        return None
+    return next((a.int64_val for a in facts if a.name == STREAM_OF), None)
+
+
 def group(paths: list[Path]) -> list[list[Path]]:
     """Make each rank's file a source; a file of groups goes with the ETs of its folder.
 
-    ``JOB.comm_groups.json`` goes with those of that job, any other name with all of the folder.
+    ``JOB.comm_groups.json`` goes with those of that job, any other name with all of the folder. Files of
+    streams go with that of their rank.
     """
     groups = [path for path in paths if is_groups(path)]
-    sources = [[path] for path in paths if path not in groups]
+    streams = {path: stream_of(path) for path in paths if path not in groups}
+    sources = [[path] for path, rank in streams.items() if rank is None]
+    for path, rank in streams.items():
+        if rank is not None:
+            named = (job_and_rank(path)[0], rank)
+            of_rank = [
+                s for s in sources if s[0].parent == path.parent and job_and_rank(s[0]) == named
+            ]
+            for source in of_rank[:1] or [[]]:
+                source.append(path)
+                if source == [path]:
+                    sources.append(source)
     for path in sorted(groups, key=lambda p: p.name.endswith(_JOB_GROUPS)):
         matching = [s for s in sources if s[0].parent == path.parent] or sources
         if path.name.endswith(_JOB_GROUPS):

@@ -109,6 +109,10 @@ class Plan:
         Microseconds for which the node holds its slot.
     slot
         HOST, COMPUTE, COMM or NO_SLOT of `schedule`.
+    late_us
+        Microseconds from when work could begin until it began, of work that the NPU of a stream does.
+    late_cause
+        LATENCY, or UNEXPLAINED where that is longer than usual.
     dep_first, dep
         Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
     figures
@@ -122,6 +126,8 @@ class Plan:
     duration_ns: Array
     slot_us: Array
     slot: Array
+    late_us: Array
+    late_cause: Array
     dep_first: Array
     dep: Array
     figures: Figures
@@ -145,6 +151,8 @@ class Communication(NamedTuple):
         Mask of collectives whose members tell each other when they end.
     turn
         Turn among the collectives that simulators join, the same on all ranks; -1 of other nodes.
+    npu
+        NPU of the stream that does it, which is a receive here; -1 of what the rank's NPU does.
     """
 
     sends: Array
@@ -152,6 +160,7 @@ class Communication(NamedTuple):
     synchronous: Array
     tells_end: Array
     turn: Array
+    npu: Array
 
 
 def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication) -> Plan:
@@ -212,6 +221,7 @@ def _connected_nodes(
         slot=columns.slot,
         is_return=columns.is_return,
         is_watch=np.append(watches, False)[columns.watched],
+        is_apart=np.concatenate([np.zeros(len(host.row), bool), comm.npu[gpu] >= 0]),
         start_ns=columns.start_ns,
         began_ns=columns.began_ns,
         own_ns=columns.own_ns,
@@ -544,10 +554,11 @@ def _assembled(
     h, n = len(host.row), len(nodes.slot)
     used = np.zeros(n, bool)
     used[order] = True
-    gapped = np.flatnonzero(used & (times.gap_us > 0))
+    gapped = np.flatnonzero(used & (times.gap_us > 0) & ~nodes.is_apart)
     src, dst = _all_dependencies(nodes, times, used, gapped)
     control = _control_messages(h, gpu, used, comm)
-    src, dst = _with_readiness(control, n, n + len(gapped), src, dst)
+    npu = np.concatenate([np.full(h, -1, np.int64), comm.npu[gpu]])
+    src, dst = _with_readiness(control, npu, n + len(gapped), src, dst)
     early, behind = _ready_before(control, nodes, n + len(gapped), h + _joined(gpu, comm.turn))
     src, dst = np.append(src, early), np.append(dst, behind)
     src, dst = _with_ends(control, n + len(gapped), h + _joined(gpu, comm.turn), src, dst)
@@ -579,6 +590,13 @@ def _assembled(
         "start_ns": np.concatenate([start, gap_start, control_start, [0, max(end_ns - 1000 * end_us, 0)]]),
         "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], none, [0, 1000 * end_us]]),
         "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], none, [0, end_us]]),
+        "late_us": np.concatenate([
+            times.late_us, np.zeros(len(gapped) + len(none) + 2, np.int64),
+        ]),
+        "late_cause": np.concatenate([
+            np.where(times.gap_us > 0, Cause.UNEXPLAINED, Cause.LATENCY),
+            np.full(len(gapped) + len(none) + 2, Cause.LATENCY),
+        ]),
         "slot": np.concatenate([
             nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
             np.repeat(HOST if used[:h].any() else COMPUTE, 2),
@@ -703,7 +721,7 @@ def _all_dependencies(
 
 
 def _with_readiness(
-    control: _Control, first_gap: int, nodes: int, src: Array, dst: Array
+    control: _Control, npu: Array, nodes: int, src: Array, dst: Array
 ) -> tuple[Array, Array]:
     """Dependencies with those of messages by which receivers say that they are there.
 
@@ -713,12 +731,16 @@ def _with_readiness(
         receiver   ...work ──> ready to receive        ...work ──> receive
         sender     ...work ──> (receives that) ──> send
 
+    It does not wait for work that the sender keeps in order by itself.
+
     Parameters
     ----------
     control
         Messages of a few bytes.
-    first_gap, nodes
-        Number of nodes, behind which gaps are numbered, and of both, behind which the messages are.
+    npu
+        NPU of the stream that does each node; -1 for the rank's. Gaps are numbered behind these nodes.
+    nodes
+        Number of both, behind which the messages are.
     src, dst
         Pairs of nodes of which the second depends on the first.
     """
@@ -726,7 +748,9 @@ def _with_readiness(
     owner = control.owner[ready]
     message = np.full(nodes, -1, np.int64)
     message[owner] = nodes + ready
-    likewise = np.flatnonzero((message[dst] >= 0) & (src < first_gap))
+    likewise = np.flatnonzero((message[dst] >= 0) & (src < len(npu)))
+    in_order = (npu[src[likewise]] >= 0) & (npu[src[likewise]] == npu[dst[likewise]])
+    likewise = likewise[~in_order]
     heard = ~control.is_sent[ready]
     src = np.concatenate([src, src[likewise], message[owner[heard]]])
     return src, np.concatenate([dst, message[dst[likewise]], owner[heard]])

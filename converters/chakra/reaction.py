@@ -38,10 +38,17 @@ def is_far(share: float, span_ns: int) -> bool:
     return abs(share) > _SHOWN_SHARE and abs(share) * span_ns > run.ROUNDING_NS
 
 
-def deviations(timing: Timing, plan: Plan) -> dict[float, float]:
+def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[float, float]:
     """By how much later the ET ends than the model predicts, for each of `FACTORS`.
 
     As a share of the measured span; what both predict without a change is subtracted.
+
+    Parameters
+    ----------
+    timing, plan
+        Model and ET of one rank.
+    npu
+        For each node of the trace the NPU of the stream that does it; -1 if that is the rank's.
     """
     compute = is_any(timing.trace.array("kind"), _COMPUTE)
     # a thread that only asks whether work has ended does so as long as the work takes
@@ -51,7 +58,7 @@ def deviations(timing: Timing, plan: Plan) -> dict[float, float]:
     if not span_ns or not planned.size:
         return {}
     model_ns = {f: _model_end_ns(timing, compute, planned, f) for f in (1.0, *FACTORS)}
-    et_ns = {f: _et_end_ns(plan, compute, f) for f in (1.0, *FACTORS)}
+    et_ns = {f: _et_end_ns(plan, compute, npu, f) for f in (1.0, *FACTORS)}
     return {f: (et_ns[f] - et_ns[1.0] - model_ns[f] + model_ns[1.0]) / span_ns for f in FACTORS}
 
 
@@ -66,7 +73,7 @@ def _model_end_ns(timing: Timing, compute: Array, planned: Array, factor: float)
     return int(timing.retimed(lag_ns, delay_ns)[2 * planned + 1].max())
 
 
-def _et_end_ns(plan: Plan, compute: Array, factor: float) -> int:
+def _et_end_ns(plan: Plan, compute: Array, npu: Array, factor: float) -> int:
     """End of the last node of a plan by a simulator's rules, with compute scaled."""
     n = len(plan.row)
     first, after = gather.group_values(
@@ -74,16 +81,20 @@ def _et_end_ns(plan: Plan, compute: Array, factor: float) -> int:
     )
     scaled = np.where((plan.row >= 0) & compute[plan.row], factor, 1.0)
     none = np.zeros(n, np.int64)
+    # work of streams with NPUs of their own has slots of its own, and the time until it is due
+    stream = np.where(plan.row >= 0, npu[plan.row], -1)
+    other_slot = run.NO_SLOT + np.unique(stream, return_inverse=True)[1]
+    lasts_ns = np.where(stream >= 0, plan.duration_ns, 1000 * plan.slot_us) * scaled
     job = run.Job(
         rank=none,
         order=np.arange(n),
-        slot=plan.slot.astype(np.int64),
+        slot=np.where(stream >= 0, other_slot, plan.slot).astype(np.int64),
         role=none,
         partner=none - 1,
         kind=none,
         size=none,
         members=np.ones(1, np.int64),
-        duration=np.maximum(np.rint(1000 * plan.slot_us * scaled).astype(np.int64), 1),
+        duration=np.maximum(np.rint(lasts_ns).astype(np.int64) + 1000 * plan.late_us, 1),
         first=first,
         after=after,
         waits=np.diff(plan.dep_first),

@@ -57,7 +57,7 @@ NO_METADATA = Fault.info(
 
 _NUMBERS = (
     "is_cpu_op", "start_ns", "duration_ns", "comm_type", "comm_size", "comm_src", "comm_dst",
-    "comm_tag", "stream", "tid", "device", "correlation",
+    "comm_tag", "stream", "tid", "device", "correlation", "npu",
 )  # fmt: skip
 _TEXTS = ("pg_name", "kind", "collective")
 
@@ -107,6 +107,12 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
     path = paths[0]
     if path in groups or (not groups and files.is_groups(path)):
         raise ReadError("process groups alone are no trace", path=path)
+    if files.stream_of(path) is not None:
+        raise ReadError(
+            "it holds the work of one stream, for a simulator",
+            path=path,
+            hint="the ET of the rank has that too: give the folder",
+        )
     issues = IssueLog(str(path))
     et, lost = _file(path, issues)
     listed = files.process_groups(groups, issues)

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.converters.chakra.schedule import COMPUTE
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.plan import Plan
     from chopper_interop.trace import Trace
 
 _UNKNOWN_GBS = 1000.0
@@ -33,7 +31,7 @@ _MAX_BYTES = 2.0**62
 
 
 class Roofline(NamedTuple):
-    """Columns of a plan's nodes for a roofline model.
+    """Columns of nodes for a roofline model.
 
     Parameters
     ----------
@@ -61,18 +59,17 @@ def bandwidth_gbs(trace: Trace) -> float:
     return float(np.median(known)) if known.size else _UNKNOWN_GBS
 
 
-def roofline(trace: Trace, plan: Plan) -> Roofline:
-    """Operations and bytes of the nodes of one rank's plan."""
-    is_node = plan.row >= 0
-    computed = plan.slot == COMPUTE
+def roofline(trace: Trace, row: Array, computed: Array, slot_us: Array) -> Roofline:
+    """Operations and bytes of nodes: their rows of the trace or -1, whether they compute, and their times."""
+    is_node = row >= 0
     copies = is_any(trace.array("kind"), (Kind.MEMCPY, Kind.MEMSET))
     size = np.where(copies, trace.integers("bytes"), trace.integers("mem_bytes"))
-    size = np.where(is_node, size[plan.row], 0)
-    flops = np.where(is_node, trace.integers("flops")[plan.row], 0)
+    size = np.where(is_node, size[row], 0)
+    flops = np.where(is_node, trace.integers("flops")[row], 0)
     bandwidth = bandwidth_gbs(trace)
     min_size = int(np.ceil(_MIN_NS * bandwidth))
     assumed = computed & (size < min_size)
-    slot_us = np.where(assumed, plan.slot_us, 0)
+    slot_us = np.where(assumed, slot_us, 0)
     # weeks at this bandwidth are more bytes than 64 bits hold
     as_measured = np.rint(np.minimum(1000 * slot_us * bandwidth, _MAX_BYTES)).astype(np.int64)
     size = np.where(assumed, as_measured, size)

@@ -35,7 +35,7 @@ class Job(NamedTuple):
     rank, order
         Rank of each node, and its position by id among the nodes of the rank.
     slot
-        HOST, COMPUTE, COMM or NO_SLOT.
+        HOST, COMPUTE, COMM or NO_SLOT; higher ones are slots of other NPUs of the rank.
     role
         PLAIN, JOINED (a collective), SEND or RECEIVE.
     partner
@@ -118,8 +118,9 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
     end = np.full(n, -1, np.int64)
     started = np.zeros(n, np.bool_)
     waits = job.waits.copy()
-    busy = np.zeros((ranks, 4), np.bool_)
-    ready = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(4 * ranks)]
+    slots = max(job.slot.max() + 1, NO_SLOT + 1) if n else 0
+    busy = np.zeros((ranks, slots), np.bool_)
+    ready = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(slots * ranks)]
     waiting = np.full((groups, ranks), -1, np.int64)  # a rank has one slot, so one at a time
     present = np.zeros(groups, np.int64)
     joined = np.zeros(groups, np.int64)
@@ -133,14 +134,14 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
     turn = np.int64(0)
     for i in range(n):
         if waits[i] == 0:
-            heapq.heappush(ready[4 * job.rank[i] + job.slot[i]], (job.order[i], np.int64(i)))
+            heapq.heappush(ready[slots * job.rank[i] + job.slot[i]], (job.order[i], np.int64(i)))
     now = np.int64(0)
     from_rank, to_rank = 0, ranks  # all at first, then that of the node that ended
     while True:
         turn += 1
         for r in range(from_rank, to_rank):
-            for s in range(4):
-                queue = ready[4 * r + s]
+            for s in range(slots):
+                queue = ready[slots * r + s]
                 while len(queue) and not (busy[r, s] and s != NO_SLOT):
                     i = heapq.heappop(queue)[1]
                     started[i] = True
@@ -191,4 +192,6 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
             d = job.after[e]
             waits[d] -= 1
             if waits[d] == 0:
-                heapq.heappush(ready[4 * job.rank[d] + job.slot[d]], (job.order[d], np.int64(d)))
+                heapq.heappush(
+                    ready[slots * job.rank[d] + job.slot[d]], (job.order[d], np.int64(d))
+                )

@@ -42,6 +42,8 @@ class Nodes(NamedTuple):
     is_watch
         Mask of operations that only ask whether work has ended: they keep their time only where nothing
         runs.
+    is_apart
+        Mask of work that the NPU of a stream does, which is a receive here.
     start_ns
         Measured start; of returns the measured end.
     began_ns
@@ -58,6 +60,7 @@ class Nodes(NamedTuple):
     slot: Array
     is_return: Array
     is_watch: Array
+    is_apart: Array
     start_ns: Array
     began_ns: Array
     own_ns: Array
@@ -75,6 +78,8 @@ class Schedule(NamedTuple):
         How long each holds its slot.
     gap_us
         Unexplained time before it, 0 if there is none.
+    late_us
+        Of work that the NPU of a stream does, all time from when it could begin until it began.
     ended_us
         When it ends.
     anchor
@@ -90,6 +95,7 @@ class Schedule(NamedTuple):
 
     slot_us: Array
     gap_us: Array
+    late_us: Array
     ended_us: Array
     anchor: Array
     follows: Array
@@ -127,7 +133,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     #   simulated  ...work|dep|latency|~gap~|node
     slot, start, own = nodes.slot, nodes.start_ns, nodes.own_ns
     n = len(slot)
-    slot_us, gap_us = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    slot_us, gap_us, late_us = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     ended = np.zeros(n, np.int64)
     anchor, binding = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     kept = np.ones(len(nodes.dep), np.bool_)
@@ -162,11 +168,14 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             ready = max(ready, ended[d])
             if ended[d] >= begin:
                 begin, waits_for = ended[d], d
-        if not depends:  # it follows what had ended last when it started
+        # work without a predecessor follows what had ended last when it started, and a host only a host, as
+        # nothing says that it waited for the GPU; on an NPU of its own work keeps its time, as in the timing model
+        if not depends and not nodes.is_apart[i]:
             latest = s
             for other in range(_SLOTS):
                 if (
                     last[other] >= 0
+                    and (s != HOST or other == HOST)
                     and busy_until[other] <= start[i]
                     and (
                         last[latest] < 0
@@ -188,6 +197,11 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
                 follows[i] = last[s]
         if s == NO_SLOT:  # it may begin as soon as it can, and ends when the message has come
             slot_us[i] = max(_micros(start[i] + own[i]) - ready, 0)
+            if nodes.is_apart[i]:
+                late_us[i] = max(measured_us - ready, 0)
+                latency = min(_micros(max(nodes.known_ns[i], 0)), MAX_LATENCY_US)
+                unexplained = measured_us - max(ready, launched + latency)
+                gap_us[i] = unexplained if unexplained > _TOLERATED_US else 0
             binding[i], ended[i] = waits_for, ready + slot_us[i]
             continue
         held_from = begin
@@ -229,7 +243,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
                 opened[s], opener[s] = held_from, i
             free[s], last[s], held[s] = ended[i], i, held_from
         busy_until[s] = max(busy_until[s], start[i] + own[i])
-    return Schedule(slot_us, gap_us, ended, anchor, follows, kept, binding)
+    return Schedule(slot_us, gap_us, late_us, ended, anchor, follows, kept, binding)
 
 
 @jit

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections import Counter
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -20,7 +20,9 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
 from chopper_interop.converters.chakra import encode, reaction
+from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra import plan as chakra_plan
+from chopper_interop.converters.chakra import streams as chakra_streams
 from chopper_interop.converters.chakra.attributes import Attributes
 from chopper_interop.converters.chakra.checks.findings import shares_text
 from chopper_interop.converters.chakra.messages import length_prefix
@@ -71,13 +73,13 @@ REACTS_OTHERWISE = Fault.info(
     "et-reacts-otherwise",
     "Ranks whose ET ends by more than 2 % of its span sooner or later than the timing model (what_if) predicts, "
     "if kernels and copies take half or twice their time: a simulator has one slot for several streams "
-    "or threads.",
+    "or threads. With streams=npus each stream is an NPU of its own.",
 )
 CONCURRENT_COLLECTIVES = Fault.info(
     "et-collectives-concurrent",
     "Ranks whose collectives run at the same time for more than 2 % of the span: in a simulated network they run "
     "one after the other, so where communication limits a rank it ends later by up to that, and by twice as much "
-    "with half the bandwidth.",
+    "with half the bandwidth. With streams=npus they run at the same time.",
 )
 _HINTS = (
     (
@@ -100,9 +102,12 @@ _PART = 1 << 15
 """Nodes of which attributes are in memory. Chosen: some ten megabytes, and hundreds of calls a million nodes."""
 _TASK = "writing ETs"
 ModeName = Literal["full", "gpu", "kernels"]
+StreamsName = Literal["slots", "npus"]
 
 
-def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
+def write(
+    trace: Trace, path: Path, *, mode: ModeName = "full", streams: StreamsName = "slots"
+) -> IssueLog:
     """Write ``path/<job>.<rank>.et`` for each rank and ``path/<job>.comm_groups.json``.
 
     A path that ends in ``.et`` names the job as well: ``runs/a.et`` gives ``runs/a.0.et``, ….
@@ -117,6 +122,9 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
         "full": GPU work and each operation of the host. "gpu": GPU work, and what the host does from
         one launch or wait to the next, as far as GPU work waits for it. "kernels": GPU work alone, as
         if hosts took no time; on these ASTRA-sim gives all its statistics.
+    streams
+        "slots": all streams of a rank share its slots. "npus": each stream beside the busiest one is an NPU
+        of its own (`streams`), so that their work runs at the same time in a simulator too.
 
     Returns
     -------
@@ -127,31 +135,27 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
     Raises
     ------
     UsageError
-        There is no such mode.
+        There is no such mode, or not of streams.
     WriteError
         There is nothing to write, or no room.
     """
-    modes = [how.value for how in chakra_plan.Mode]
-    if mode not in modes:
-        raise UsageError(f"mode={mode}: there are {', '.join(modes)}")
-    how = chakra_plan.Mode(mode)
+    how = _mode(mode, streams)
     folder, job = _place(trace, path)
     issues = IssueLog("ET")
     ranks = trace.ranks
     if not ranks:
         raise WriteError("the trace has no nodes to make ETs of", path=path)
     outputs.require_times(trace, path)
-    if not any(chakra_plan.is_plannable(trace.rank(r), how) for r in ranks):
+    plannable = [r for r in ranks if chakra_plan.is_plannable(trace.rank(r), how)]
+    if not plannable:
         raise WriteError(f"the trace has no operations that ETs of mode {mode} hold", path=path)
     numbering = {rank: number for number, rank in enumerate(ranks)}
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)
-    origin_ns = min(
-        chakra_plan.first_start(trace.rank(r), how)
-        for r in ranks
-        if chakra_plan.is_plannable(trace.rank(r), how)
-    )
-    concurrent = chakra_comms.concurrent_ns(trace, comms)
+    npus = chakra_streams.assigned(trace, comms, numbering) if streams == "npus" else None
+    origin_ns = min(chakra_plan.first_start(trace.rank(r), how) for r in plannable)
+    concurrent = chakra_comms.concurrent_ns(trace, comms) if npus is None else {}
+    comms = comms if npus is None else npus.on_ranks
     facts: dict[str, str | int] = {
         "job": trace.meta.job,
         "mode": mode,
@@ -166,31 +170,21 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_earlier_files(folder, job)) as target:
         for rank in ranks:
+            rank_trace = trace.rank(rank)
+            of_rank = _rank_comms(trace, rank, comms)
+            plan = chakra_plan.build_plan(
+                rank_trace, mode=how, origin_ns=origin_ns, comm=_communication(of_rank)
+            )
+            reacts[rank] = reaction.deviations(timing_of(rank_trace), plan, of_rank["npu"])
+            rank_facts = _rank_facts(rank_trace, rank, plan, reacts[rank], concurrent.get(rank, 0))
             with (target / f"{job}.{numbering[rank]}.et").open("wb") as stream:
-                rank_trace = trace.rank(rank)
-                of_rank = _rank_comms(trace, rank, comms)
-                plan = chakra_plan.build_plan(
-                    rank_trace,
-                    mode=how,
-                    origin_ns=origin_ns,
-                    comm=_communication(of_rank),
-                )
-                fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
-                rank_facts: dict[str, str | int] = {
-                    "rank": rank,
-                    "roofline_gbs": round(bandwidth_gbs(rank_trace)),
-                }
-                reacts[rank] = reaction.deviations(timing_of(rank_trace), plan)
-                rank_facts |= _accuracy(rank_trace, plan.figures, reacts[rank])
-                if concurrent[rank]:
-                    rank_facts[CONCURRENT] = concurrent[rank]
-                if fits:
-                    rank_facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits))
                 _write_metadata(stream, facts | rank_facts)
                 _write_nodes(stream, rank_trace, plan, of_rank, numbering[rank])
-                left_out += _left_out(rank_trace, plan)
-                figures[rank] = plan.figures
-                progress.advance(_TASK, rank_trace.nodes.num_rows)
+            if npus is not None:
+                _write_streams(target / job, trace, rank, plan, npus, facts)
+            left_out += _left_out(rank_trace, plan)
+            figures[rank] = plan.figures
+            progress.advance(_TASK, rank_trace.nodes.num_rows)
         groups = {str(k): v for k, v in comms.groups.items()}
         (target / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     issues.add(LEFT_OUT, left_out.total(), _counts_by_kind(left_out))
@@ -198,6 +192,18 @@ def write(trace: Trace, path: Path, *, mode: ModeName = "full") -> IssueLog:
     _note_reactions(reacts, figures, issues)
     _note_concurrent(concurrent, figures, issues)
     return issues
+
+
+def _mode(mode: str, streams: str) -> chakra_plan.Mode:
+    """Return the mode of that name, if it goes with this way of running streams."""
+    modes = [how.value for how in chakra_plan.Mode]
+    if mode not in modes:
+        raise UsageError(f"mode={mode}: there are {', '.join(modes)}")
+    if streams not in get_args(StreamsName):
+        raise UsageError(f"streams={streams}: there are {', '.join(get_args(StreamsName))}")
+    if streams == "npus" and mode == "kernels":
+        raise UsageError("streams=npus needs hosts, which mode=kernels leaves out")
+    return chakra_plan.Mode(mode)
 
 
 def usage(trace: Trace, path: Path) -> str:
@@ -211,6 +217,24 @@ def _place(trace: Trace, path: Path) -> tuple[Path, str]:
     if path.suffix == ".et":
         return path.parent, path.stem
     return path, outputs.file_name(trace.meta.job)
+
+
+def _rank_facts(
+    trace: Trace,
+    rank: int,
+    plan: chakra_plan.Plan,
+    reacts: dict[float, float],
+    concurrent_ns: int,
+) -> dict[str, str | int]:
+    """Metadata of a rank's ET, as far as other ranks have others."""
+    facts: dict[str, str | int] = {"rank": rank, "roofline_gbs": round(bandwidth_gbs(trace))}
+    facts |= _accuracy(trace, plan.figures, reacts)
+    if concurrent_ns:
+        facts[CONCURRENT] = concurrent_ns
+    fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
+    if fits:
+        facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits))
+    return facts
 
 
 def _accuracy(
@@ -261,7 +285,8 @@ def _note_concurrent(
 ) -> None:
     """Log the ranks whose collectives run at the same time."""
     span_ns = {rank: of_rank.span_ns for rank, of_rank in figures.items() if of_rank.span_ns}
-    share = {r: concurrent[r] / ns for r, ns in span_ns.items() if is_far(concurrent[r] / ns, ns)}
+    share = {r: ns / span_ns[r] for r, ns in concurrent.items() if r in span_ns}
+    share = {r: part for r, part in share.items() if is_far(part, span_ns[r])}
     issues.add(CONCURRENT_COLLECTIVES, len(share), shares_text(share) if share else "")
 
 
@@ -319,6 +344,7 @@ def _communication(comms: dict[str, Array]) -> chakra_plan.Communication:
         synchronous=has_control & is_message,
         tells_end=has_control & ~is_message,
         turn=comms["turn"],
+        npu=comms["npu"],
     )
 
 
@@ -342,10 +368,53 @@ def _write_nodes(
         dep_first=plan.dep_first,
         dep=plan.dep,
     )
+    _write_parts(stream, nodes, table, attributes.columns)
+
+
+def _write_streams(
+    prefix: Path,
+    trace: Trace,
+    rank: int,
+    plan: chakra_plan.Plan,
+    npus: chakra_streams.Streams,
+    facts: dict[str, str | int],
+) -> None:
+    """Write the files of a rank's streams."""
+    of_rank = trace.rank_rows[rank]
+    comms = _rank_comms(trace, rank, npus.on_streams)
+    own = trace.ranks.index(rank)
+    for number in range(own + len(trace.ranks), len(trace.ranks) * npus.per_rank, len(trace.ranks)):
+        rows = np.flatnonzero(npus.npu[of_rank] == number)
+        rows = rows[np.argsort(npus.place[of_rank][rows])]
+        nodes, table, numbers, words = chakra_streams.stream_nodes(
+            trace.rank(rank), plan, rows, comms, (own, number)
+        )
+        with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
+            _write_metadata(stream, facts | {chakra_files.STREAM_OF: own})
+            _write_parts(stream, nodes, table, _parts_of(numbers, words))
+
+
+def _parts_of(
+    numbers: encode.Numbers, words: encode.Words
+) -> Callable[[slice], tuple[encode.Numbers, encode.Words]]:
+    """Give a part of the nodes' attributes at a time."""
+    return lambda part: (
+        numbers._replace(values=numbers.values[:, part], known=numbers.known[:, part]),
+        words._replace(values=words.values[:, part]),
+    )
+
+
+def _write_parts(
+    stream: IO[bytes],
+    nodes: encode.Nodes,
+    table: encode.Texts,
+    columns: Callable[[slice], tuple[encode.Numbers, encode.Words]],
+) -> None:
+    """Write nodes, of which attributes are given a part at a time."""
     out, scratch = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
     for begin in range(0, len(nodes.type), _PART):
         part = (begin, min(begin + _PART, len(nodes.type)))
-        numbers, words = attributes.columns(slice(*part))
+        numbers, words = columns(slice(*part))
         done = begin
         while done < part[1]:
             size, reached = encode.write_nodes(

@@ -67,7 +67,7 @@ class Tools:
         scaled_ets.write(prefix, scaled, change, replay=gbs is None)
         if self.astra is None:
             ets = read_ets(scaled)
-            return float(simulator.run(ets.job, len(ets.span_ns)).end_ns.max())
+            return float(simulator.run(ets.job, ets.npus).end_ns.max())
         ran = astra_sim.run(
             self.astra, scaled, prefix.parent / "run", replay=gbs is None, bandwidth_gbps=gbs or 100
         )

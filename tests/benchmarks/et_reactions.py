@@ -2,7 +2,7 @@
 
 For each job and mode the deviation of the worst rank from its measured span; for each change by how much more the
 ETs gain than the model predicts, and what it predicts. Usage:
-``python tests/benchmarks/et_reactions.py JOB … [--mode gpu full] [--astra-sim PATH]``.
+``python tests/benchmarks/et_reactions.py JOB … [--mode gpu full] [--streams HOW] [--astra-sim PATH]``.
 ETs are run by `converters.chakra.run`. With ASTRA-sim also there, replayed, and over networks of 25, 50 and 100 GB/s:
 by how much more the time changes with the bandwidth than predicted; and with a roofline model, how many nodes do not last
 as their operations and bytes demand.
@@ -56,22 +56,25 @@ class Ets:
         Of each node; "" where an ET does not state it.
     span_ns
         Measured spans by rank.
+    npus
+        How many NPUs they are for: of ranks, and of streams.
     """
 
     job: simulator.Job
     kind: Array
     name: Array
     span_ns: dict[int, int]
+    npus: int
 
     def makespan_ns(self, duration: Array) -> int:
         """End of the last node of ranks that wait for each other."""
-        outcome = simulator.run(self.job._replace(duration=duration), len(self.span_ns))
+        outcome = simulator.run(self.job._replace(duration=duration), self.npus)
         return 1000 * outcome.makespan_us
 
     def deviation(self) -> float:
         """Deviation of the worst rank from its measured span, each rank by itself."""
         alone = self.job._replace(role=np.zeros_like(self.job.role))
-        end_ns = simulator.run(alone, len(self.span_ns)).end_ns
+        end_ns = simulator.run(alone, self.npus).end_ns
         off = [end_ns[self.job.rank == r].max() / ns - 1 for r, ns in self.span_ns.items()]
         return 100 * max(off, key=abs)
 
@@ -81,7 +84,7 @@ class Ets:
         chosen = {
             "compute": compute,
             "kernel": (self.kind == "kernel") & (self.name == change.name),
-            "rank": compute & (self.job.rank == change.rank),
+            "rank": compute & (self.job.rank % len(self.span_ns) == change.rank),
             "communication": self.kind == "comm",
         }[change.of]
         scaled = np.maximum(np.rint(self.job.duration * change.factor).astype(np.int64), 1)
@@ -101,7 +104,7 @@ def read_ets(prefix: Path) -> Ets:
     if not any((kind == "kernel").any() for kind in kinds):
         raise ValueError(f"{prefix}: no node is a kernel, so that changes would change nothing")
     names = [np.array([et.name(r) for r in range(len(et.id))], object) for et in ets]
-    return Ets(job, np.concatenate(kinds), np.concatenate(names), findings_of_ets.span_ns)
+    return Ets(job, np.concatenate(kinds), np.concatenate(names), findings_of_ets.span_ns, len(ets))
 
 
 def changes_of(trace: ci.Trace) -> list[tuple[Change, str]]:
@@ -141,9 +144,12 @@ class Model:
         return int(at[: len(self.planned)][self.planned].max())
 
 
-def reactions(trace: ci.Trace, mode: str, folder: Path, astra: Path | None) -> list[str]:
-    """Columns of one job and mode."""
-    issues = {i.code: i.count for i in ci.write(trace, folder / "job.et", mode=mode)}
+def reactions(
+    trace: ci.Trace, mode: str, streams: str, folder: Path, astra: Path | None
+) -> list[str]:
+    """Columns of one job, mode and way of running streams."""
+    log = ci.write(trace, folder / "job.et", mode=mode, streams=streams)
+    issues = {i.code: i.count for i in log}
     ets, model = read_ets(folder / "job"), Model(trace, mode)
     before, measured = ets.makespan_ns(ets.job.duration), model.end_ns("scale=1")
     step = max(ets.span_ns.values())
@@ -209,6 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("job", nargs="+", type=Path)
     parser.add_argument("--mode", nargs="*", default=["gpu", "full"])
+    parser.add_argument("--streams", default="slots", help="as the ET writer takes it")
     parser.add_argument("--astra-sim", type=Path)
     options = parser.parse_args()
     for path in options.job:
@@ -216,7 +223,9 @@ def main() -> None:
             label = f"{path.parent.name}/{path.name}"[-44:]
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    cells = reactions(ci.read(path), mode, Path(folder), options.astra_sim)
+                    cells = reactions(
+                        ci.read(path), mode, options.streams, Path(folder), options.astra_sim
+                    )
                 except ChopperError as error:
                     cells = [str(error)]
             print(f"{label:44} {mode:4}", "  ".join(cells), flush=True)

@@ -12,7 +12,7 @@ from programs.simulation import job_ns, simulate, span_ns
 import chopper_interop as ci
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from programs.program import Program
@@ -103,13 +103,23 @@ def longest_kernel(run: Run) -> str:
 
 def cases_of(run: Run, factors: Factors = SETS["usual"]) -> list[Case]:
     """All changes of a program, simulated."""
-    before_ns = span_ns(run, run)
-    cases = []
-    for name, change, text in changes_of(run, factors):
-        changed = simulate(run.program, change, run.since_ns)
-        after_ns, job_after_ns = span_ns(run, changed), job_ns(run, changed)
-        cases.append(Case(name, change, text, before_ns, after_ns, job_after_ns))
-    return cases
+    return [_case(run, *listed) for listed in changes_of(run, factors)]
+
+
+def network_cases(run: Run, link_gbs: int, networks_gbs: Iterable[int]) -> list[Case]:
+    """The program with its links replaced by those of other networks."""
+    if not any("message" in s.facts for s in run.recorded()):
+        return []
+    return [
+        _case(run, f"{gbs} GB/s", Change("communication", link_gbs / gbs), f"bandwidth={gbs}GB/s")
+        for gbs in networks_gbs
+    ]
+
+
+def _case(run: Run, name: str, change: Change, text: str) -> Case:
+    changed = simulate(run.program, change, run.since_ns)
+    after_ns, job_after_ns = span_ns(run, changed), job_ns(run, changed)
+    return Case(name, change, text, span_ns(run, run), after_ns, job_after_ns)
 
 
 def read(run: Run, folder: Path) -> ci.Trace:

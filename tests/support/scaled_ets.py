@@ -35,8 +35,9 @@ def write(prefix: Path, target: Path, change: Change, *, replay: bool) -> None:
         if path.suffix != ".et":
             shutil.copy(path, copied)
             continue
-        rank = int(path.suffixes[-2][1:])
         metadata, nodes = schedule.messages(path)
+        facts = {a.name: a.int64_val for a in metadata.attr}
+        rank = facts.get("stream_of", int(path.suffixes[-2][1:]))
         with copied.open("wb") as file:
             encodeMessage(file, metadata)
             for node in nodes:

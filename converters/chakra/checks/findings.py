@@ -57,8 +57,8 @@ class Findings:
     ----------
     entries
         The findings.
-    nodes, ranks
-        Numbers of what was checked.
+    nodes, ranks, streams
+        Numbers of what was checked; of ranks and streams, each with an NPU, all together are `ranks`.
     makespan_us
         Length of the run; None if it does not end.
     span_ns
@@ -70,6 +70,7 @@ class Findings:
     entries: list[Finding] = field(default_factory=list)
     nodes: int = 0
     ranks: int = 0
+    streams: int = 0
     makespan_us: int | None = None
     span_ns: dict[int, int] = field(default_factory=dict)
     unexplained: dict[int, float] = field(default_factory=dict)
@@ -82,7 +83,9 @@ class Findings:
     @property
     def verdict(self) -> str:
         """Human-readable summary: a line each on the end, the time and what is unexplained of it."""
-        size = f"{self.nodes:,} nodes of {self.ranks} rank{'s' if self.ranks != 1 else ''}"
+        size = f"{self.nodes:,} nodes of {_counted(self.ranks - self.streams, 'rank')}"
+        if self.streams:
+            size += f" and {_counted(self.streams, 'stream')}, for {self.ranks} NPUs"
         if not self.runs:
             return f"{size}: a simulator will NOT run them to the end"
         lines = [
@@ -107,6 +110,10 @@ class Findings:
         """Add a finding about these nodes, if there are any."""
         if len(rows):
             self.add(where, what, len(rows), examples(et, rows), stops=stops)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"
 
 
 def shares_text(shares: dict[int, float]) -> str:

@@ -1,0 +1,332 @@
+"""Streams as NPUs: GPU work that runs at the same time, where a simulator has one slot for it.
+
+A simulator has one slot for compute and one for communication on each of its NPUs. So with this option the
+busiest compute stream of a rank stays on the rank's NPU, as do sends and receives between ranks, and every
+other stream gets an NPU of its own: of n ranks, the c-th stream of rank r is NPU ``n * c + r``. On the rank's
+NPU its work is a receive, which holds no slot::
+
+    NPU of the rank      launch ──> ready ─┐        ┌─> receive ──> what waits for the work
+    NPU of the stream                      └> work ─┘
+
+Streams that meet in collectives have the same c on all ranks, so that collectives join NPUs ``n * c + r``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.converters.chakra import encode
+from chopper_interop.converters.chakra.comms import MIN_BYTES
+from chopper_interop.converters.chakra.roofline import roofline
+from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.comms import Comms
+    from chopper_interop.converters.chakra.plan import Plan
+    from chopper_interop.trace import Trace
+
+_P2P = (NodeType.COMM_SEND, NodeType.COMM_RECV)
+_IDLE_BYTES = 1 << 16
+"""Bytes of a node of no time: more than any memory moves in the nanosecond below which ASTRA-sim aborts."""
+_KIND_NAMES = {int(k): k.name.lower() for k in Kind}
+
+
+@dataclass(frozen=True)
+class Streams:
+    """NPUs of a job's streams.
+
+    Parameters
+    ----------
+    npu
+        For each node of the trace the NPU of its stream; -1 for what the NPU of its rank does.
+    place
+        Number of each such node among those of its NPU.
+    per_rank
+        NPUs of each rank, its own counted.
+    on_ranks, on_streams
+        Communication on the NPUs of ranks, where the work of streams is a message, and on those of streams.
+    """
+
+    npu: Array
+    place: Array
+    per_rank: int
+    on_ranks: Comms
+    on_streams: Comms
+
+
+def assigned(trace: Trace, comms: Comms, numbering: dict[int, int]) -> Streams:
+    """Give streams NPUs, and their collectives groups of these."""
+    ranks = len(numbering)
+    kind, lane = trace.array("kind"), trace.array("lane")
+    on_gpu = is_any(kind, GPU_WORK) & ~is_any(comms.node_type, _P2P)
+    stays = on_gpu & (kind != Kind.COMM) & _busiest(trace)[lane]
+    rows = np.flatnonzero(on_gpu & ~stays)
+    number = np.array([numbering[r] for r in trace.array("rank")[rows].tolist()], np.int64)
+    label = _meeting(lane[rows], comms.turn[rows], trace.lanes.num_rows)[lane[rows]]
+    level = _levels(label, number, ranks)
+    npu, place = np.full((2, len(kind)), -1, np.int64)
+    npu[rows] = ranks * level + number
+    # all members of a collective have come when the last one has, so that all ranks keep one order
+    came = trace.array("ts")[rows].astype(np.int64)
+    joined = comms.turn[rows] >= 0
+    last = np.full(int(comms.turn.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(last, comms.turn[rows[joined]], came[joined])
+    came[joined] = last[comms.turn[rows[joined]]]
+    order = np.lexsort((comms.turn[rows], came, npu[rows]))
+    begins = np.searchsorted(npu[rows[order]], npu[rows[order]])
+    place[rows[order]] = np.arange(len(rows)) - begins
+    moved = _moved(comms, rows, ranks * level, sorted(numbering.values()))
+    messages = replace(_messages(comms, rows, npu[rows], number, place[rows]), groups=moved.groups)
+    return Streams(npu, place, int(level.max(initial=0)) + 1, messages, moved)
+
+
+def _busiest(trace: Trace) -> Array:
+    """Mask of the lanes that compute most of those of their rank."""
+    kind, lane = trace.array("kind"), trace.array("lane")
+    rows = np.flatnonzero(is_any(kind, GPU_WORK) & (kind != Kind.COMM))
+    spent = gather.group_sums(lane[rows], trace.array("dur")[rows], trace.lanes.num_rows)
+    rank = np.full(trace.lanes.num_rows, -1, np.int64)
+    rank[lane[rows]] = trace.array("rank")[rows]
+    mask = np.zeros(trace.lanes.num_rows, bool)
+    by_work = np.lexsort((-spent, rank))
+    by_work = by_work[rank[by_work] >= 0]
+    mask[by_work[np.diff(rank[by_work], prepend=-1) != 0]] = True
+    return mask
+
+
+def _meeting(lane: Array, turn: Array, lanes: int) -> Array:
+    """Label of each lane, the same for those that meet in collectives, directly or through others."""
+    label = np.arange(lanes)
+    lane, turn = lane[turn >= 0], turn[turn >= 0]
+    while True:
+        low = np.full(int(turn.max(initial=-1)) + 1, lanes)
+        np.minimum.at(low, turn, label[lane])
+        lower = label.copy()
+        np.minimum.at(lower, lane, low[turn])
+        if (lower == label).all():
+            return label
+        label = lower
+
+
+def _levels(label: Array, number: Array, ranks: int) -> Array:
+    """For each node, which of its rank's NPUs its stream has, from 1 on: the same for all of a label."""
+    used, level_of = np.zeros(ranks, np.int64), {}
+    for one in np.unique(label).tolist():
+        of_label = np.unique(number[label == one])
+        level_of[one] = used[of_label].max() + 1
+        used[of_label] = level_of[one]
+    return np.array([level_of[one] for one in label.tolist()], np.int64)
+
+
+def _moved(comms: Comms, rows: Array, offset: Array, numbers: list[int]) -> Comms:
+    """Communication in which these rows are done by NPUs that are so far behind those of their ranks."""
+    columns = {name: column.copy() for name, column in vars(comms).items() if name != "groups"}
+    joined = comms.turn[rows] >= 0
+    rows, offset = rows[joined], offset[joined]
+    columns["src"][rows] += offset
+    columns["dst"][rows] += offset
+    first, code = gather.distinct(comms.group[rows], offset)
+    columns["group"][rows] = len(comms.groups) + 1 + code
+    pairs = zip(comms.group[rows[first]].tolist(), offset[first].tolist(), strict=True)
+    of_npus = {
+        k: [shift + number for number in (comms.groups[group] if group else numbers)]
+        for k, (group, shift) in enumerate(pairs, len(comms.groups) + 1)
+    }
+    return replace(comms, groups=comms.groups | of_npus, **columns)
+
+
+def _messages(comms: Comms, rows: Array, npu: Array, number: Array, place: Array) -> Comms:
+    """Communication in which these rows are messages from NPUs of streams to those of ranks."""
+    columns: dict[str, Any] = {n: c.copy() for n, c in vars(comms).items() if n != "groups"}
+    # the group of all ranks has a number too, as a message names no group of its own
+    everyone = next((k for k, of in comms.groups.items() if len(of) == len(set(number))), 0)
+    joined = rows[comms.turn[rows] >= 0]
+    columns["group"][joined] = np.where(comms.group[joined] > 0, comms.group[joined], everyone)
+    for name, values in (
+        ("node_type", NodeType.COMM_RECV), ("size", MIN_BYTES), ("turn", -1), ("from_time", 0),
+        ("src", npu), ("dst", number), ("tag", place), ("control_tag", place), ("npu", npu),
+    ):  # fmt: skip
+        columns[name][rows] = values
+    return replace(comms, **columns)
+
+
+class _Places(NamedTuple):
+    """Numbers of a stream's nodes: of each piece of work in turn, and of messages and delays around it.
+
+    ::
+
+        ready ──> (delay) ──> work ──> (says that it ended here ─> hears that it ended elsewhere) ──> done
+
+    Parameters
+    ----------
+    ready, first, work, says, hears, done
+        For each piece of work; `first` is the delay, or the work if there is none.
+    is_late, tells
+        Masks of the work that has a delay, and of collectives of which members tell each other when they end.
+    total
+        Number of nodes.
+    """
+
+    ready: Array
+    first: Array
+    work: Array
+    says: Array
+    hears: Array
+    done: Array
+    is_late: Array
+    tells: Array
+    total: int
+
+    def column(self, fill: int, **parts: Any) -> Array:
+        """Values of the nodes: `fill`, or those of the work that nodes of these places are for."""
+        values = np.full(self.total, fill, np.int64)
+        masks = {"says": self.tells, "hears": self.tells, "delay": self.is_late}
+        for name, of_work in parts.items():
+            at = self.first if name == "delay" else getattr(self, name)
+            chosen = masks.get(name, np.ones(len(at), bool))
+            values[at[chosen]] = np.broadcast_to(of_work, len(at))[chosen]
+        return values
+
+
+def _places(is_late: Array, tells: Array) -> _Places:
+    count = 3 + is_late + 2 * tells
+    ready = np.cumsum(count) - count
+    work = ready + 1 + is_late
+    done = ready + count - 1
+    return _Places(
+        ready, ready + 1, work, work + 1, work + 2, done, is_late, tells, int(count.sum())
+    )
+
+
+def _dependencies(at: _Places) -> tuple[Array, Array]:
+    """Dependencies of a stream's nodes, in which work also follows the work before it."""
+    late, tells = at.is_late, at.tells
+    pairs = [
+        (at.ready, at.first), (at.first[late], at.work[late]), (at.work, at.done),
+        (at.work[tells], at.says[tells]), (at.work[tells], at.hears[tells]), (at.hears[tells], at.done[tells]),
+        (at.work[:-1], at.first[1:]), (at.hears[:-1][tells[:-1]], at.first[1:][tells[:-1]]),
+    ]  # fmt: skip
+    src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    return gather.group_values(dst, src, at.total)
+
+
+def stream_nodes(
+    trace: Trace, plan: Plan, rows: Array, comms: dict[str, Array], ends: tuple[int, int]
+) -> tuple[encode.Nodes, encode.Texts, encode.Numbers, encode.Words]:
+    """Nodes of the NPU of one stream.
+
+    Parameters
+    ----------
+    trace, plan, comms
+        Nodes of the rank, its plan, and communication on NPUs of streams.
+    rows
+        The stream's work, in order.
+    ends
+        NPU of the rank, and of the stream.
+    """
+    if not len(rows):
+        return _idle()
+    in_plan = np.full(trace.nodes.num_rows, -1, np.int64)
+    in_plan[plan.row[plan.row >= 0]] = np.flatnonzero(plan.row >= 0)
+    start_ns, dur_ns, late_us, late_cause = (
+        values[in_plan[rows]]
+        for values in (plan.start_ns, plan.duration_ns, plan.late_us, plan.late_cause)
+    )
+    at = _places(late_us > 0, comms["control_tag"][rows] >= 0)
+    start_us, end_us = (start_ns + 500) // 1000, (start_ns + dur_ns + 500) // 1000
+    # replayed, readiness comes when it was measured
+    slot_us = at.column(0, ready=start_us - late_us, delay=late_us, work=end_us - start_us)
+    is_comm = comms["node_type"][rows] > 0
+    numbers = _numbers(rows, comms, ends, at) | {
+        "start_ns": (encode.INT64_VAL, at.column(-1, work=start_ns)),
+        "duration_ns": (encode.INT64_VAL, at.column(-1, work=dur_ns)),
+    }
+    work = at.column(-1, work=np.where(is_comm, -1, rows))
+    types = at.column(
+        NodeType.COMP, ready=NodeType.COMM_RECV, says=NodeType.COMM_SEND, hears=NodeType.COMM_RECV,
+        done=NodeType.COMM_SEND, work=np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP),
+    )  # fmt: skip
+    computed = types == NodeType.COMP
+    figures = roofline(trace, work, computed, slot_us)
+    numbers["num_ops"] = (encode.INT64_VAL, np.where(computed, figures.num_ops, -1))
+    numbers["tensor_size"] = (encode.UINT64_VAL, np.where(computed, figures.tensor_size, -1))
+    cause = at.column(
+        Cause.WORK, ready=Cause.READY, delay=late_cause, says=Cause.ENDED, hears=Cause.ENDED, done=Cause.DONE
+    )  # fmt: skip
+    kind = at.column(Kind.HOST_GAP, work=trace.array("kind")[rows])
+    group = np.where(comms["turn"][rows] >= 0, comms["group"][rows], 0)
+    names = [*trace.names(), *(CAUSE_NAMES.get(c, "") for c in Cause)]
+    words = {
+        "kind": (kind, [_KIND_NAMES.get(k, "") for k in range(max(Kind) + 1)]),
+        "cause": (np.where(cause == Cause.WORK, -1, cause), [c.name.lower() for c in Cause]),
+        "pg_name": (
+            at.column(-1, work=np.where(is_comm, group, -1)),
+            [str(g) if g else "" for g in range(int(group.max(initial=0)) + 1)],
+        ),
+    }
+    name = np.where(cause == Cause.WORK, 0, len(trace.names()) + cause)
+    name[at.work] = trace.array("name")[rows]
+    nodes = encode.Nodes(types, name, at.column(0, work=start_us), slot_us, *_dependencies(at))
+    return nodes, *_attributes(names, numbers, words)
+
+
+def _idle() -> tuple[encode.Nodes, encode.Texts, encode.Numbers, encode.Words]:
+    """A node of no time, for an NPU without work: simulators do not run files without any node."""
+    one, none = np.zeros(1, np.int64), np.empty(0, np.int64)
+    nodes = encode.Nodes(one + NodeType.COMP, one, one, one, np.zeros(2, np.int64), none)
+    numbers = {
+        "is_cpu_op": (encode.BOOL_VAL, np.zeros(1, np.int64)),
+        "num_ops": (encode.INT64_VAL, one + 1),
+        "tensor_size": (encode.UINT64_VAL, one + _IDLE_BYTES),
+    }
+    names = [CAUSE_NAMES[Cause.BEGIN]]
+    return nodes, *_attributes(names, numbers, {"cause": (one, [Cause.BEGIN.name.lower()])})
+
+
+def _numbers(
+    rows: Array, comms: dict[str, Array], ends: tuple[int, int], at: _Places
+) -> dict[str, tuple[int, Array]]:
+    """Attributes of communication, and where nodes run: name → tag of their type, and values; -1 if unknown."""
+    rank, own = ends
+    is_comm = comms["node_type"][rows] > 0
+    place = np.arange(len(rows))
+    of_work = {name: np.where(is_comm, comms[name][rows], -1) for name in ("comm_type", "size")}
+    src, dst, tag, heard = (comms[n][rows] for n in ("src", "dst", "tag", "control_tag"))
+    few = dict.fromkeys(("ready", "says", "hears", "done"), MIN_BYTES)
+    return {
+        "is_cpu_op": (encode.BOOL_VAL, at.column(0)),
+        "comm_type": (encode.INT64_VAL, at.column(-1, work=of_work["comm_type"])),
+        "comm_size": (encode.INT64_VAL, at.column(-1, work=of_work["size"], **few)),
+        "comm_src": (encode.INT32_VAL, at.column(-1, ready=rank, says=own, hears=src, done=own)),
+        "comm_dst": (encode.INT32_VAL, at.column(-1, ready=own, says=dst, hears=own, done=rank)),
+        "comm_tag": (
+            encode.INT32_VAL, at.column(-1, ready=place, says=tag, hears=heard, done=place),
+        ),
+    }  # fmt: skip
+
+
+def _attributes(
+    names: list[str],
+    numbers: dict[str, tuple[int, Array]],
+    words: dict[str, tuple[Array, list[str]]],
+) -> tuple[encode.Texts, encode.Numbers, encode.Words]:
+    """Columns of attributes, of which -1 is no value, and all texts, of which `names` are the first."""
+    texts, codes = list(names), []
+    for code, of_column in words.values():
+        codes.append(np.where(code >= 0, len(texts) + code, -1))
+        texts += of_column
+    name = len(texts) + np.arange(len(numbers) + len(words))
+    values = np.stack([values for _, values in numbers.values()])
+    tags = np.array([tag for tag, _ in numbers.values()], np.int64)
+    return (
+        encode.text_table([*texts, *numbers, *words]),
+        encode.Numbers(name[: len(numbers)], tags, values, values >= 0),
+        encode.Words(name[len(numbers) :], np.stack(codes)),
+    )
