@@ -19,10 +19,11 @@ from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra.checks import communication, execution
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.nodes import FEEDER_TYPES, check_nodes
-from chopper_interop.converters.chakra.decode import EtFile, decode
+from chopper_interop.converters.chakra.decode import EtFile, decode, decode_blocks
 from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
 from chopper_interop.errors import ReadError
 from chopper_interop.io import outputs
+from chopper_interop.io.inputs import is_packed
 from chopper_interop.io.inputs import read as read_bytes
 from chopper_interop.schemas.chakra import message_class
 
@@ -161,7 +162,7 @@ def read_files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
     while (path := _with_ending(prefix, f".{len(files)}.et")).exists():
         if _begins_with(path, _GZIP):
             findings.add(path.name, "it is gzipped, which the newer feeder does not read")
-        files.append((path, decode(np.require(read_bytes(path), requirements="W"), FEEDER_TYPES)))
+        files.append((path, _read_file(path)))
     if not files:
         raise ReadError(
             "there is no such file",
@@ -172,6 +173,16 @@ def read_files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
     if sum(bool(rank_file.fullmatch(p.name)) for p in prefix.parent.glob("*.et")) > len(files):
         findings.add("all ranks", f"ranks have a hole: there is no {prefix.name}.{len(files)}.et")
     return files
+
+
+def _read_file(path: Path) -> EtFile:
+    if is_packed(path):
+        return decode(np.require(read_bytes(path), requirements="W"), FEEDER_TYPES)
+    try:
+        with path.open("rb") as file:
+            return decode_blocks(file, FEEDER_TYPES)
+    except OSError as error:
+        raise ReadError(f"cannot be opened: {error.strerror}", path=path) from error
 
 
 def _begins_with(path: Path, magic: bytes) -> bool:

@@ -17,6 +17,7 @@ from chopper_interop.io.wire import read_field, read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from io import BufferedReader
 
     import numpy.typing as npt
 
@@ -47,6 +48,9 @@ REAL_FIELDS = (3, 5)
 TEXT_FIELDS = (29, 31)
 _ZIGZAG_FIELDS = (15, 17)
 _SFIXED32 = 23
+_BLOCK = 1 << 23
+"""Bytes of a file that are decoded at a time. Chosen: what processors' caches hold, and hundreds of times the largest
+nodes known."""
 _MAX_NAMES = 4096
 """Distinct names of attributes that a file may have. Chosen: writers have some tens of names."""
 
@@ -130,7 +134,7 @@ class EtFile:
     def coded(self, at: Array, length: Array) -> tuple[Array, list[str]]:
         """Codes of byte ranges, and the distinct texts that the codes stand for."""
         table = empty_text_table(len(at) + 1)
-        codes = _number_all(self.buffer, at, length, table)
+        codes = _number_all(self.buffer, at, length.astype(np.int64), table)
         return codes, [t.decode("utf-8", "replace") for t in table.texts(self.buffer)]
 
 
@@ -163,7 +167,7 @@ class _Names(NamedTuple):
 
 
 def decode(buffer: Bytes, attributes: Collection[str] = ()) -> EtFile:
-    """Decode an ET file in three passes: where messages lie, how many values, the values.
+    """Decode an ET file.
 
     Parameters
     ----------
@@ -172,15 +176,110 @@ def decode(buffer: Bytes, attributes: Collection[str] = ()) -> EtFile:
     attributes
         Names of the attributes of nodes to decode; all if none are given.
     """
-    chosen = _names_of(attributes)
     at, length, broken = _messages(buffer)
-    headed = not len(at) or not _is_node(buffer, at[0], at[0] + length[0])
-    metadata = bytes(buffer[at[0] : at[0] + length[0]]) if headed and len(at) else b""
-    at, length = (at[1:], length[1:]) if headed else (at, length)
+    metadata, at, length = _without_metadata(buffer, at, length)
+    part = _part(buffer, at, length, _names_of(attributes))
+    return _joined(buffer, metadata, [part], part.broken if part.broken >= 0 else broken)
+
+
+def decode_blocks(file: BufferedReader, attributes: Collection[str] = ()) -> EtFile:
+    """Decode an ET file as `decode` does, without all of it in memory at a time.
+
+    The buffer of the result holds texts alone.
+    """
+    chosen = _names_of(attributes)
+    room, filled, base, broken = np.empty(_BLOCK, np.uint8), 0, 0, -1
+    texts, begins, metadata, parts = _Texts(), True, None, []
+    while broken < 0:
+        if filled == len(room):  # a message that is longer
+            room = np.concatenate([room, np.empty_like(room)])
+        count = file.readinto(room[filled:].data)
+        filled += count
+        at, length, cut = _messages(room[:filled])
+        used = filled if cut < 0 else cut
+        if begins and (len(at) or not count):
+            metadata, at, length = _without_metadata(room, at, length)
+            begins = False
+        part = _part(room, at, length, chosen)
+        parts.append(texts.of_part(room, part))
+        broken = base + part.broken if part.broken >= 0 else -1
+        if not count:
+            broken = base + cut if broken < 0 and cut >= 0 else broken
+            break
+        room[: filled - used] = room[used:filled].copy()
+        filled, base = filled - used, base + used
+    return _joined(texts.buffer(), metadata, parts, broken)
+
+
+class _Texts:
+    """Texts of parts of a file, each once a part, one after the other."""
+
+    def __init__(self) -> None:
+        self._texts: list[bytes] = []
+        self._size = 0
+
+    def of_part(self, buffer: Bytes, part: _Part) -> _Part:
+        """Return the part with the positions that its texts have here."""
+        nodes, lists = part.nodes, part.lists
+        is_text = lists.attr_len > 0
+        at = np.concatenate([nodes.name_at, lists.attr_value[is_text]])
+        length = np.concatenate([nodes.name_len, lists.attr_len[is_text]])
+        table = empty_text_table(len(at) + 1)
+        codes = _number_all(buffer, at, length, table)
+        texts = table.texts(buffer)
+        first = self._size + _firsts(np.array([len(text) for text in texts], np.int64))
+        self._texts += texts
+        self._size = int(first[-1])
+        value = lists.attr_value
+        value[is_text] = first[codes[len(nodes.name_at) :]]
+        short = {
+            name: getattr(lists, name).astype(np.int32)
+            for name in ("attr_node", "attr_name", "attr_field", "attr_len")
+        }
+        return part._replace(
+            nodes=nodes._replace(
+                name_at=first[codes[: len(nodes.name_at)]],
+                name_len=nodes.name_len.astype(np.int32),
+                data_count=nodes.data_count.astype(np.int32),
+                ctrl_count=nodes.ctrl_count.astype(np.int32),
+            ),
+            lists=lists._replace(**short),
+        )
+
+    def buffer(self) -> Bytes:
+        """All texts."""
+        return np.frombuffer(bytearray(b"".join(self._texts)), np.uint8)
+
+
+class _Part(NamedTuple):
+    """Nodes of consecutive messages.
+
+    Parameters
+    ----------
+    names
+        Distinct names of attributes.
+    broken
+        Position of the first message that is none; -1 if all are.
+    """
+
+    nodes: _Nodes
+    lists: _Lists
+    names: list[str]
+    broken: int
+
+
+def _without_metadata(buffer: Bytes, at: Array, length: Array) -> tuple[bytes | None, Array, Array]:
+    """First message, if it is GlobalMetadata or there is none, and positions of the others."""
+    if len(at) and _is_node(buffer, at[0], at[0] + length[0]):
+        return None, at, length
+    return bytes(buffer[at[0] : at[0] + length[0]]) if len(at) else b"", at[1:], length[1:]
+
+
+def _part(buffer: Bytes, at: Array, length: Array, chosen: _Names) -> _Part:
+    """Decode messages in two passes: how many values, and the values."""
     counts = np.zeros(3, np.int64)
     n = _count(buffer, at, length, counts, chosen)
-    if n < len(at):
-        broken = int(at[n])
+    broken = int(at[n]) if n < len(at) else -1
     at, length = at[:n], length[:n]
     nodes = _Nodes(
         *(np.zeros(n, np.uint64 if i == 0 else np.int64) for i in range(len(_Nodes._fields)))
@@ -192,28 +291,39 @@ def decode(buffer: Bytes, attributes: Collection[str] = ()) -> EtFile:
     )
     names = empty_text_table(_MAX_NAMES)
     _fill(buffer, at, length, nodes, lists, names, chosen)
+    return _Part(nodes, lists, [t.decode("utf-8", "replace") for t in names.texts(buffer)], broken)
+
+
+def _joined(buffer: Bytes, metadata: bytes | None, parts: list[_Part], broken: int) -> EtFile:
+    """Nodes of consecutive parts of a file as one; parts are used up."""
+    names = list(dict.fromkeys(name for part in parts for name in part.names))
+    nodes_before = 0
+    for part in parts:
+        part.lists.attr_node[:] += nodes_before
+        nodes_before += len(part.nodes.id)
+        number = np.array([*(names.index(name) for name in part.names), -1], np.int64)
+        part.lists.attr_name[:] = number[part.lists.attr_name]
+    columns = {
+        name: [getattr(of, name) for of in group]
+        for group in ([part.nodes for part in parts], [part.lists for part in parts])
+        for name in group[0]._fields
+    }
+    parts.clear()
+    whole = {name: _concatenated(columns.pop(name)) for name in list(columns)}
     return EtFile(
         buffer=buffer,
-        metadata=metadata,
-        has_metadata=headed,
-        id=nodes.id,
-        type=nodes.type,
-        start_us=nodes.start_us,
-        duration_us=nodes.duration_us,
-        name_at=nodes.name_at,
-        name_len=nodes.name_len,
-        data_first=_firsts(nodes.data_count),
-        data=lists.data,
-        ctrl_first=_firsts(nodes.ctrl_count),
-        ctrl=lists.ctrl,
-        attr_node=lists.attr_node,
-        attr_name=lists.attr_name,
-        attr_field=lists.attr_field,
-        attr_value=lists.attr_value,
-        attr_len=lists.attr_len,
-        attr_names=[t.decode("utf-8", "replace") for t in names.texts(buffer)],
+        metadata=metadata or b"",
+        has_metadata=metadata is not None,
+        data_first=_firsts(whole.pop("data_count")),
+        ctrl_first=_firsts(whole.pop("ctrl_count")),
+        attr_names=names,
         broken_at=broken,
+        **whole,
     )
+
+
+def _concatenated(columns: list[Array]) -> Array:
+    return columns[0] if len(columns) == 1 else np.concatenate(columns)
 
 
 def _names_of(attributes: Collection[str]) -> _Names:

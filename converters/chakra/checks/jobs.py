@@ -41,7 +41,7 @@ def job_of(ets: list[EtFile], groups: dict[str, list[int]]) -> run.Job:
         of_rank = (np.full(len(et.id), rank), order, *_behaviour(et, numbers))
         for name, column in zip(columns, of_rank, strict=True):
             columns[name].append(column)
-    job_columns = {name: np.concatenate(parts) for name, parts in columns.items()}
+    job_columns = {name: np.concatenate(columns.pop(name)) for name in names}
     job_columns["partner"] = _with_senders(ets, bounds, job_columns["partner"])
     src, dst = np.concatenate(sources), np.concatenate(targets)
     first, after = gather.group_values(src, dst, int(bounds[-1]))
