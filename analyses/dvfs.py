@@ -138,7 +138,8 @@ def dvfs(  # noqa: PLR0913 # options of a command
     questions = targets.target_clocks(
         known, targets.Question(clock, memory_clock, cap_w, on_ranks), gpus
     )
-    cases = {name: _Case(known, target) for name, target in questions.items()}
+    highest = questions[PEAK].mhz
+    cases = {name: _Case(known, target, highest) for name, target in questions.items()}
     peak = cases[PEAK]
     beta = _Beta(*known.beta(peak.each, peak.mhz))
     lengths = _StepLengths(known, cases, steps, ranks)
@@ -194,7 +195,7 @@ class _Beta(NamedTuple):
 class _Case:
     """Durations of kernels at the clocks of one target."""
 
-    def __init__(self, known: Sensitivities, target: Target) -> None:
+    def __init__(self, known: Sensitivities, target: Target, highest: Array) -> None:
         self.mhz, self.clocks, change = target.mhz, target.clocks, target.is_change
         ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
         slope = known.chords(ratio, target.mhz, is_change=change)
@@ -210,7 +211,7 @@ class _Case:
         if target.ranks is not None:
             durations = durations.only(np.isin(known.repeats.trace.array("rank"), target.ranks))
         self.durations = durations
-        self.limits = limits.duration_limits(known, target, durations)
+        self.limits = limits.duration_limits(known, target, durations, highest)
 
     @property
     def unknown(self) -> int:

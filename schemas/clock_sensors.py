@@ -27,6 +27,8 @@ class ClockField(NamedTuple):
         Window of a mean, time between updates, lateness; None where nobody says.
     source
         Who says so.
+    counted
+        Least and most cycles that kernels count, over those by the field.
     """
 
     tools: tuple[str, ...]
@@ -38,6 +40,7 @@ class ClockField(NamedTuple):
     hold_ns: float | None
     lag_ns: float | None
     source: str
+    counted: tuple[float, float] = (1.0, 1.0)
 
     def row(self) -> str:
         """Return a row of the table of `analyses/README.md`."""
@@ -45,6 +48,8 @@ class ClockField(NamedTuple):
         texts = ["estimated" if ns is None else f"{ns / 1e6:g} ms" for ns in figures]
         if self.shows == INSTANT:
             texts[0] = "0"
+        low, high = self.counted
+        texts.append(f"{low:.2f} to {high:.2f}" if low < high else "1")
         cells = (", ".join(self.tools), self.series or "all", self.family, self.shows, *texts)
         return "| " + " | ".join((*cells, self.source)) + " |"
 
@@ -53,6 +58,12 @@ _KERNEL = "Linux, drivers/gpu/drm/amd"
 _SMU = f"{_KERNEL}/pm/swsmu"
 _GPU_METRICS, _AMD = ("amd-smi", "recorder"), ("amd-smi", "recorder", "rocm-smi")
 _N = (None, None, None)
+_COUNTED = (0.90, 1.00)
+"""Cycles counted by kernels of throttled programs on an H100 and an H200, over NVML's clock: the least and the most."""
+_MEASURED = (
+    "measured on an H100 and an H200 by this project, by throttled programs with counted cycles, 2026-11 "
+    "(power is sampled for a part of each 100 ms as well: arXiv 2312.02741)"
+)
 CLOCK_FIELDS = (
     ClockField(
         _AMD, "gfx clock", "Instinct MI300 and MI350", r"\bMI3\d\d|\bgfx9[45]", UNKNOWN, *_N,
@@ -82,6 +93,14 @@ CLOCK_FIELDS = (
     ClockField(
         _AMD, "gfx clock", "other Radeon", r"(?i)\bRX ?\d{4}|\bW[67]\d00", UNKNOWN, *_N,
         f"{_SMU}/smu11/navi10_ppt.c, smu13/smu_v13_0_7_ppt.c: CurrClock, without a time",
+    ),
+    ClockField(
+        ("nvidia-smi", "recorder", "zeus", "charllm"), "", "H100 and H200", r"\bH[12]00\b",
+        MEAN, 20e6, 100e6, None, _MEASURED, _COUNTED,
+    ),
+    ClockField(
+        ("dcgmi",), "", "H100 and H200", r"\bH[12]00\b", MEAN, 20e6, None, None,
+        "DCGM reads NVML at a period of its own; NVML as above", _COUNTED,
     ),
     ClockField(
         ("nvidia-smi", "zeus", "charllm", "dcgmi"), "", "NVIDIA", "", UNKNOWN, *_N,

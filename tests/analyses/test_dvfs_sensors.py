@@ -1,8 +1,14 @@
 """`dvfs` where clocks are seen through sensors: its interval holds the truth in nine jobs of ten."""
 
+from pathlib import Path
+
 import pytest
-from sensor_jobs.cells import matching
+from sensor_jobs.cells import matching, truth_of, write_job
 from sensor_judge import judge
+
+import chopper_interop as ci
+
+MS = 1_000_000
 
 # cells of tests/benchmarks/sensors.py in which it does
 HOLDING = [
@@ -12,6 +18,10 @@ HOLDING = [
     "groups/1kHz/mean100",
     "mixed/1kHz/instant",
     "mixed/1kHz/quantum15",
+    "beta1/1Hz/instant",
+    "beta1/10Hz/all",
+    "mixed/1kHz/nvml",
+    "beta1/10Hz/nvml",
 ]
 
 
@@ -23,6 +33,28 @@ def inside(name: str, seeds: range) -> int:
 
 def test_interval_holds_the_truth() -> None:
     assert inside("groups/100Hz/all", range(1)) == 1
+
+
+@pytest.mark.parametrize("rate", ["100Hz", "10Hz"])
+def test_the_sensor_of_nvml_is_known_to_the_recorder_and_to_nvidia_smi(
+    tmp_path: Path, rate: str
+) -> None:
+    """Under both names of its series: nvidia-smi's was none of the table."""
+    (cell,) = matching([f"beta1/{rate}/nvml"])
+    truth = truth_of(cell.kind, cell.vendor, 100)
+    write_job(truth.run, cell, tmp_path)
+    assert cell.tool.startswith("recorder" if rate == "100Hz" else "nvidia-smi")
+    result = ci.analyze(ci.read(tmp_path), "dvfs", by="job")
+    assert result.summary["sensor_window_ns"] == 20 * MS
+    assert result.summary["sensor_hold_ns"] == 100 * MS
+    assert "counted cycles" in result.notes["clock sensor"]
+    assert result.summary["ideal_step_low_ns"] <= truth.ideal_ns
+    assert truth.ideal_ns <= result.summary["ideal_step_high_ns"]
+
+
+def test_range_of_a_coarse_clock_has_the_error_of_the_clock() -> None:
+    """Two readings of a GPU that throttles were 15 % above its mean clock, with an error of 6 %."""
+    assert inside("beta1/1Hz/instant", range(30001, 30003)) == 2
 
 
 @pytest.mark.slow

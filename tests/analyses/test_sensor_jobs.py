@@ -102,12 +102,31 @@ def test_sensor(sensor, reads) -> None:
     assert sensor.read(STEP, times).tolist() == list(reads.values())
 
 
+def test_no_clock_reads_as_less_than_it_is() -> None:
+    """Nor as more than a tenth above it, nor than the highest."""
+    (cell,) = cells.matching(["constant/1kHz/nvml"])
+    run = cells.truth_of(cell.kind, cell.vendor, 0).run
+    share = run.gpus[0].mhz.values[0] / run.program.max_mhz
+    shown = np.unique(files.readings(run, cell.telemetry())[0].mhz) / run.program.max_mhz
+    assert len(shown) == 1
+    assert share <= shown[0] <= min(share / 0.9, 1.0)
+
+
 def test_phase_of_updates() -> None:
     sensor = Sensor(hold_ns=50 * MS)
     assert sensor.read(STEP, np.array([109 * MS, 111 * MS]), phase=0.2).tolist() == [2000, 1000]
 
 
-@pytest.mark.parametrize("name", ["beta1/1kHz/all/counters", "groups/10Hz/mean20", "few/1Hz/lag30"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "beta1/1kHz/all/counters",
+        "groups/10Hz/mean20",
+        "few/1Hz/lag30",
+        "few/100Hz/nvml",
+        "constant/1Hz/nvml",
+    ],
+)
 def test_what_is_read_is_what_was_made(name, tmp_path) -> None:
     (cell,) = cells.matching([name])
     run = cells.truth_of(cell.kind, cell.vendor, 3).run
@@ -119,7 +138,7 @@ def test_what_is_read_is_what_was_made(name, tmp_path) -> None:
     clocks = {d: [v for _, v in p] for (d, lane), p in lanes.items() if lane in CLOCKS}
     powers = {d: [v for _, v in p] for (d, lane), p in lanes.items() if lane == POWER}
     assert list(clocks.values()) == [m.mhz.round().tolist() for m in made], sorted(lanes)
-    digits = 2 if cell.tool == "nvidia-smi" else 0
+    digits = {"nvidia-smi": 2, "recorder of NVML": 3}.get(cell.tool, 0)
     assert list(powers.values()) == [m.watts.round(digits).tolist() for m in made]
     if cell.tool != "amd-smi":
         times = next([t for t, _ in p] for (_, lane), p in lanes.items() if lane in CLOCKS)
@@ -149,9 +168,9 @@ def test_counted_cycles_give_the_clock() -> None:
 
 
 def test_cells_by_pattern() -> None:
-    assert len(cells.all_cells()) == 2 * 7 * 4 * 11
-    assert len(cells.matching(["*/1kHz/*"])) == 77
-    assert len(cells.matching(["few/*/all", "few/1kHz/all/counters", "few/1Hz/*"])) == 4 + 1 + 10
+    assert len(cells.all_cells()) == 2 * 7 * 4 * 11 + 7 * 4
+    assert len(cells.matching(["*/1kHz/*"])) == 84
+    assert len(cells.matching(["few/*/all", "few/1kHz/all/counters", "few/1Hz/*"])) == 4 + 1 + 11
 
 
 def test_unknown_cell() -> None:

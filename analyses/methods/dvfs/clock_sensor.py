@@ -16,7 +16,7 @@ reading.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -56,9 +56,8 @@ Chosen: half of that is what 40 independent readings show by chance."""
 _NEAR_NS = 1e6
 """Distance of a kernel to the window of a reading up to which the reading shows its clock. Chosen: clocks take
 1 ms (Ascend) to 15 ms (NVIDIA) to switch (ASPLOS 2025)."""
-_FEWEST = 3
-"""Readings while a GPU worked, below which they show no mean clock with an error. Chosen: two at one place of the
-step agree by chance."""
+_FEWEST = 1
+"""Readings while a GPU worked, below which they show no mean clock."""
 _MAX_QUANTUM = 15.0
 """Largest step of clocks, MHz, that few values are taken to show. Chosen: that of NVIDIA's GPUs."""
 _TINY = 1e-9
@@ -121,6 +120,8 @@ class Readings:
         The same where updates were seen as such, else 0.
     quantum_mhz
         Smallest difference of values.
+    counted
+        Least and most that the clock may be of a value, as `ClockField.counted`.
     """
 
     kernel: Array
@@ -131,6 +132,7 @@ class Readings:
     period_ns: float
     hold_ns: float
     quantum_mhz: float
+    counted: tuple[float, float] = (1.0, 1.0)
 
     def is_sparse(self, assumed: Assumption) -> bool:
         """Return True if readings show nothing of the clock in between."""
@@ -249,6 +251,16 @@ class Cumulative:
         return high_area - low_area
 
 
+def phases_at(time: Array, start: Array, phase: Array) -> Array:
+    """Return the part of the training step at each time, of which kernels that start at `start` have `phase`.
+
+    Within a kernel it goes on evenly: a long one is no point of the step.
+    """
+    turns = phase + np.append([0.0], np.cumsum(np.diff(phase) < 0))
+    at: Array = np.interp(time, start, turns) % 1.0
+    return at
+
+
 class Work(NamedTuple):
     """Kernels of a trace by what they do.
 
@@ -313,17 +325,17 @@ def sensed_gpus(trace: Trace, node: Array, sensor: Sensor | None) -> list[Sensed
         time, mhz, period = _mean_of_dies([samples for _, samples in sources[0].samples])
         if not time.size:
             continue
-        rows = rows[_is_sampled(start[rows], end[rows], (time, period), sensor)]
+        names = set(gpu_names[which[rows]])
+        name = names.pop() if len(names) == 1 else ""  # hosts with different GPUs: none is matched
+        field = field_of(sources[0].tool, sources[0].pattern.name, name)
+        given = sensor or Sensor(field.window_ns, field.hold_ns, field.lag_ns)
+        rows = rows[_is_sampled(start[rows], end[rows], (time, period), given)]
         if not rows.size:
             continue
         if np.count_nonzero((time >= start[rows].min()) & (time <= end[rows].max())) < _FEWEST:
             continue
-        names = set(gpu_names[which[rows]])
-        name = names.pop() if len(names) == 1 else ""  # hosts with different GPUs: none is matched
-        field = field_of(sources[0].tool, sources[0].pattern.name, name)
-        groups.setdefault(field, []).append(
-            _readings(rows, start[rows], end[rows], (time, mhz, period), sensor)
-        )
+        readings = _readings(rows, start[rows], end[rows], (time, mhz, period), given)
+        groups.setdefault(field, []).append(replace(readings, counted=field.counted))
     return [SensedGpus(field, gpus) for field, gpus in groups.items()]
 
 
@@ -332,12 +344,10 @@ def _searched_name(gpu: GpuRating) -> str:
     return " ".join((gpu.product.name if gpu.product else "", gpu.name, gpu.arch))
 
 
-def _is_sampled(
-    start: Array, end: Array, samples: tuple[Array, float], sensor: Sensor | None
-) -> Array:
+def _is_sampled(start: Array, end: Array, samples: tuple[Array, float], sensor: Sensor) -> Array:
     """Mark kernels in the time that samples cover: the best source may end before others."""
     time, period = samples
-    before = sum(ns or 0.0 for ns in (sensor.window_ns, sensor.lag_ns)) if sensor else 0.0
+    before = sum(ns or 0.0 for ns in (sensor.window_ns, sensor.lag_ns))
     inside: Array = (end >= time[0] - max(before, period)) & (start <= time[-1] + period)
     return inside
 
@@ -357,12 +367,12 @@ def _readings(
     start: Array,
     end: Array,
     samples: tuple[Array, Array, float],
-    sensor: Sensor | None,
+    sensor: Sensor,
 ) -> Readings:
     """Reduce samples to the updates of a sensor, where samples are closer than these."""
     time, mhz, period = samples
     changed = np.flatnonzero(np.diff(mhz) != 0) + 1
-    hold = sensor.hold_ns if sensor is not None else None
+    hold = sensor.hold_ns
     if hold is None and len(changed) > _MIN_UPDATES:
         hold = _regular_step(time[changed], period)
     quantum = _quantum(mhz)

@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.mean_sensitivity import mean_sensitivity
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
+from chopper_interop.analyses.methods.dvfs.mean_sensitivity import (
+    mean_sensitivity,
+    mean_sensitivity_of_gpus,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clock_sensor import Assumption, Readings, Work
@@ -63,6 +67,9 @@ _WITHIN = 0.5
 """Windows as a share of kernels' durations up to which readings show the clock of each kernel."""
 _MIN_SPREAD_ERROR = 0.05
 """Smallest error of a mean sensitivity by readings spread over kernels. Chosen: that of the share which it needs."""
+_GPUS_SHOW = 0.15
+"""Error of the mean sensitivity by differences between GPUs below which it counts against all others. Chosen: a
+quarter of what is possible lies within."""
 _MIN_PART = 0.25
 """Smallest part of the expected share that is possible where durations do not show it."""
 _TINY = 1e-12
@@ -477,9 +484,24 @@ def _best_mean_beta(
     by_products = mean_sensitivity(gpus, work, assumed)
     is_sparse = any(one.is_sparse and one.resolution < _STILL for one in changes)
     by_spread = (np.nan, np.nan) if is_sparse else _mean_beta(changes)
+    best = by_spread
     if np.isnan(by_spread[0]) or by_products[1] < max(by_spread[1], _MIN_SPREAD_ERROR):
-        return by_products if np.isfinite(by_products[1]) else (np.nan, np.nan)
-    return by_spread
+        best = by_products if np.isfinite(by_products[1]) else (np.nan, np.nan)
+    return _with_gpus(best, mean_sensitivity_of_gpus(gpus, work))
+
+
+def _with_gpus(best: tuple[float, float], by_gpus: tuple[float, float]) -> tuple[float, float]:
+    """Mean sensitivity by one GPU's changes and by the differences between GPUs, and its error.
+
+    The latter are the same whatever the sensor, so that what contradicts them is wrong of it.
+    """
+    if not np.isfinite(by_gpus[1]):
+        return best
+    apart = abs(best[0] - by_gpus[0])
+    if np.isnan(best[0]) or apart > TWO_SIDED * np.hypot(best[1], by_gpus[1]):
+        return by_gpus if np.isnan(best[0]) or by_gpus[1] < _GPUS_SHOW else best
+    weight = np.array([best[1], by_gpus[1]]) ** -2.0
+    return float(weight @ [best[0], by_gpus[0]] / weight.sum()), float(weight.sum() ** -0.5)
 
 
 def _mean_beta(changes: list[Changes]) -> tuple[float, float]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.dvfs import clock_sensor, expected_clocks, sensor_fit
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
+from chopper_interop.analyses.methods.dvfs.mean_sensitivity import GPUS_APART, least_spread
 from chopper_interop.annotate.counters import counter_metrics
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ _PRIOR_FREEDOM = 3
 """Readings as which it counts. Chosen: few, so that clocks that throttle show it."""
 _MIN_LEVEL = 0.002
 """Smallest error of the mean clock of a GPU, as a share. Chosen: one step of 4 MHz of 2000."""
+_TINY = 1e-12
+"""Keeps quotients finite; far below all values."""
 
 
 class Clocks(NamedTuple):
@@ -175,7 +178,7 @@ def with_sensor(
     """
     new = Clocks(*(column.copy() for column in clocks))
     every = expected_clocks.expected_clocks(gpus, work, assumed)
-    levels = [_level_error(gpu, assumed) for gpu in gpus]
+    levels = [_level_error(gpu, assumed, least_spread(gpu, work)) for gpu in gpus]
     means = [
         float(np.average(one.mhz, weights=work.dur[g.kernel]))
         for one, g in zip(every, gpus, strict=True)
@@ -188,15 +191,62 @@ def with_sensor(
         known = ~np.isnan(clocks.mhz[gpu.kernel]) & ~clocks.is_counted[gpu.kernel]
         k = gpu.kernel[known]
         highest = np.fmax(work.highest[k], gpu.mhz.max())
-        new.mhz[k] = np.clip(one.mhz[known] + level_mhz - mean, 1.0, highest)
-        new.common[k] = _common_error(gpu, assumed, beta[gpu.kernel], error)[known]
+        mhz = np.clip(one.mhz[known] + level_mhz - mean, 1.0, highest)
+        share, unsure = _counted(gpu.counted, float(np.mean(mhz / highest)))
+        new.mhz[k] = share * mhz
+        common = _common_error(gpu, assumed, beta[gpu.kernel], error)[known]
+        new.common[k] = np.hypot(common, unsure)
         new.error_share[k] = max(
             one.unseen, 0.0 if _is_followed(gpu, assumed) else _hidden(gpu, assumed)
         )
         new.is_sensed[k], new.is_resolved[k], new.readings[k] = True, one.is_resolved, readings
         new.size_error[k], new.apart[k] = one.size_error, one.apart[known]
         new.beta[k], new.beta_error[k] = one.beta, one.beta_error
+    if gpus:
+        _spread_size_errors(new, gpus, work)
     return new
+
+
+def _spread_size_errors(clocks: Clocks, gpus: list[Readings], work: Work) -> None:
+    """Write the error of the size of changes of repeats' clocks, within GPUs and between them.
+
+    Mean clocks of GPUs are known whatever the sensor. But kernels of one may be slower than those of another at one
+    clock, or the clock of one be less of its readings.
+    """
+    k = np.concatenate([gpu.kernel for gpu in gpus])
+    gpu_of_kernel = np.repeat(np.arange(len(gpus)), [len(gpu.kernel) for gpu in gpus])
+    _, key = np.unique(work.key[k], return_inverse=True)
+    _, both = np.unique(np.stack([key, gpu_of_kernel]), axis=1, return_inverse=True)
+    mhz = clocks.mhz[k]
+    within, of_all = (
+        (np.bincount(key, _deviations(mhz, group) ** 2) / np.bincount(key))[key]
+        for group in (both, key)
+    )
+    share = np.clip(within / np.maximum(of_all, _TINY), 0.0, 1.0)
+    between = np.sqrt(np.maximum(of_all - within, _TINY**2))
+    apart = np.hypot(GPUS_APART, max(_counted(gpu.counted, 0.0)[1] for gpu in gpus))
+    by_gpus = np.minimum(apart / between, 1.0) * (1 - share)
+    clocks.size_error[k] = np.hypot(clocks.size_error[k] * share, by_gpus)
+
+
+def _deviations(mhz: Array, group: Array) -> Array:
+    """Relative deviation of each known clock from the mean of its group; 0 of others."""
+    good = ~np.isnan(mhz)
+    count = np.bincount(group[good], minlength=int(group.max()) + 1)
+    mean = np.bincount(group[good], mhz[good], len(count)) / np.maximum(count, 1)
+    return np.where(good, mhz / np.maximum(mean[group], 1.0) - 1, 0.0)
+
+
+def _counted(counted: tuple[float, float], of_highest: float) -> tuple[float, float]:
+    """Clock over its readings by what is known of cycles that kernels count, and its standard error.
+
+    A GPU that reads at its highest clock is taken to run at it, one that gives way in the middle of what is possible;
+    the error covers all of that.
+    """
+    low, high = counted
+    slower = min((1 - of_highest) / max(1 - low, _TINY), 1.0)
+    share = high - slower * (high - low) / 2
+    return share, max(share - low, high - share) / TWO_SIDED
 
 
 def _common_error(gpu: Readings, assumed: Assumption, beta: Array, level: float) -> Array:
@@ -230,8 +280,11 @@ def _drawn_together(values: list[float], errors: list[float]) -> list[float]:
     return [float(all_gpus + trust * (mean - all_gpus)) for mean in means]
 
 
-def _level_error(gpu: Readings, assumed: Assumption) -> float:
-    """Error of the mean clock of a GPU by readings that do not cover all of the time, as a share."""
+def _level_error(gpu: Readings, assumed: Assumption, least: float) -> float:
+    """Error of the mean clock of a GPU by readings that do not cover all of the time, as a share.
+
+    `least` is the least that the clock may vary by, as a share.
+    """
     inside = (gpu.time >= gpu.start.min()) & (gpu.time <= gpu.end.max())
     count = max(int(inside.sum()), 1)
     if assumed.window_ns >= gpu.period_ns:
@@ -243,6 +296,7 @@ def _level_error(gpu: Readings, assumed: Assumption) -> float:
         of_prior = _PRIOR_FREEDOM * PRIOR_SHARE**2
         spread = np.sqrt((of_prior + freedom * spread**2) / (_PRIOR_FREEDOM + freedom))
         freedom += _PRIOR_FREEDOM
+    spread = max(spread, least)
     unsure = student(freedom) / TWO_SIDED
     if not gpu.is_sparse(assumed):
         # Between two readings a clock of independent changes deviates from the straight line by a third

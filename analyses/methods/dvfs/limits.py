@@ -25,7 +25,7 @@ _RUN_ERROR = 3e-4
 0.1 % by which steps of real jobs differ from each other."""
 
 
-def duration_limits(known: Sensitivities, target: Target, new: Durations) -> Limits:
+def duration_limits(known: Sensitivities, target: Target, new: Durations, highest: Array) -> Limits:
     """Return the bounds of the durations of GPU work at other clocks.
 
     Parameters
@@ -36,10 +36,12 @@ def duration_limits(known: Sensitivities, target: Target, new: Durations) -> Lim
         Other clocks.
     new
         Predicted durations at these clocks.
+    highest
+        Highest clock of each repeat's GPU, MHz; NaN where unknown.
     """
     # The clock may change by as much as was asked for under any assumption on its sensor.
     every = (known, *(() if target.is_change else known.extremes or ()))
-    lows, highs = zip(*(_kernel_limits(one, target) for one in every), strict=True)
+    lows, highs = zip(*(_kernel_limits(one, target, highest) for one in every), strict=True)
     low, high = np.min(lows, axis=0), np.max(highs, axis=0)
     margin = TWO_SIDED * new.error  # of all other work, and of kernels without a clock
     lower = new.log - (0.0 if (low >= 0).all() else margin)
@@ -50,16 +52,21 @@ def duration_limits(known: Sensitivities, target: Target, new: Durations) -> Lim
     return Limits(lower, upper)
 
 
-def _kernel_limits(known: Sensitivities, target: Target) -> tuple[Array, Array]:
-    """Bounds of each repeat by its clocks alone; NaN where one is unknown."""
+def _kernel_limits(known: Sensitivities, target: Target, highest: Array) -> tuple[Array, Array]:
+    """Bounds of each repeat by its clocks alone; NaN where one is unknown.
+
+    Whatever the error of its clock, it ran no faster than at the highest of its GPU, or than was measured.
+    """
     r = known.repeats
     all_core = np.log(known.mhz / target.mhz)
     error = np.full(len(all_core), target.error_share)
     bound = np.where(r.clocks.is_sensed, r.clocks.common, r.clocks.error_share)
     if not target.is_change:
         error = np.hypot(error, np.nan_to_num(bound, nan=PRIOR_SHARE))
+    fastest = np.log(np.fmax(known.mhz, highest) / target.mhz)
+    fastest[np.isnan(highest)] = np.nan
     low = np.minimum(all_core - TWO_SIDED * error, 0.0)
-    high = np.maximum(all_core + TWO_SIDED * error, 0.0)
+    high = np.maximum(np.fmin(all_core + TWO_SIDED * error, fastest), 0.0)
     floor = np.log(np.maximum(known.floors(target.mhz), 1.0) / r.dur)
     if not target.is_change:
         low, high = low - _RUN_ERROR, high + _RUN_ERROR

@@ -12,6 +12,8 @@ forward
     Products of readings with speeds, over those of readings with each other. Only where readings show the mean clock
     of the very time over which speeds are averaged, so that they have no error but rounding.
 
+`mean_sensitivity_of_gpus` compares the mean clocks of GPUs with their mean speeds, whatever the sensor of the clock.
+
 Each is a condition that sums over blocks of time must meet up to their scatter from block to block. Both are combined
 by that scatter.
 """
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.clock_sensor import Cumulative
+from chopper_interop.analyses.methods.dvfs.clock_sensor import Cumulative, phases_at
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ _LOADING_REPEATS = 10
 _FORWARD_ERROR = 0.04
 """Error of what follows from readings as means, as a share. Chosen: deviations of generated jobs, as what is usual at
 a place is not taken off whole."""
-_USUAL_LEFT = 0.01
+_USUAL_LEFT = 0.04
 """Share of the square of what is usual at places of the step that is left. Chosen: deviations of generated jobs."""
 _USUALLY_SHOWN = 0.6
 """The same share as it is expected. Chosen: that of jobs whose clock does not follow the step is 1."""
@@ -67,6 +69,12 @@ usual at a place is most of what they show."""
 _LEAST_SHARE = 0.02
 """Smallest error as a share. Chosen: speeds of kernels that follow the clock in part are no straight line over it;
 deviations of generated jobs whose clock changes by a third."""
+GPUS_APART = 0.002
+"""Standard deviation of the time of kernels between GPUs of one product at one clock, as a share. Chosen: twice the
+0.1 % by which times of a real job differ; a kernel takes the same cycles on each."""
+_OF_GPUS = 0.05
+"""Error of the mean sensitivity by differences between GPUs, as a share. Chosen: as kernels that follow the clock in
+part are no straight line over it, and GPUs have clocks of their own in between."""
 _MIN_ERROR = 1e-3
 """Smallest standard error, so that none has infinite weight. Chosen: far below all errors that matter."""
 _LEAST_SHOWN = 0.2
@@ -131,6 +139,80 @@ def mean_sensitivity(gpus: list[Readings], work: Work, assumed: Assumption) -> t
     if repeats < _REPEATS:
         return np.nan, np.inf
     return _solved(np.concatenate(products), is_mean=is_mean)
+
+
+def mean_sensitivity_of_gpus(gpus: list[Readings], work: Work) -> tuple[float, float]:
+    """Return the mean sensitivity by how GPUs differ, and its standard error; NaN and infinite where unknown."""
+    clock, error = _mean_clocks(gpus, work)
+    speed = _mean_speeds(gpus, work)
+    some = np.isfinite(clock) & np.isfinite(speed)
+    if some.sum() < 2:  # noqa: PLR2004
+        return np.nan, np.inf
+    clock, speed = (column[some] - column[some].mean() for column in (clock, speed))
+    of_level = float(np.mean(error[some] ** 2))
+    size = float(clock @ clock) - (len(clock) - 1) * of_level  # without what errors add
+    if not size > _MIN_ERROR**2:
+        return np.nan, np.inf
+    beta = float(clock @ speed) / size
+    left, degrees = speed - beta * clock, len(clock) - 2
+    scatter = float(left @ left) / degrees if degrees else 0.0
+    # Whatever they seem to follow, speeds may follow the clock in full, and what is wrong of it with that.
+    variance = max(scatter, GPUS_APART**2) + max(beta**2, 1.0) * of_level
+    return beta, float(np.hypot(np.sqrt(variance / size), _OF_GPUS * beta))
+
+
+def _mean_clocks(gpus: list[Readings], work: Work) -> tuple[Array, Array]:
+    """Logarithm of each GPU's mean reading while it worked, and its error; NaN where too few show it."""
+    inside = [gpu.mhz[(gpu.time >= gpu.start.min()) & (gpu.time <= gpu.end.max())] for gpu in gpus]
+    degrees = sum(max(len(mhz) - 1, 0) for mhz in inside)
+    clock, error = np.full((2, len(gpus)), np.nan)
+    if degrees < _MIN_READINGS:
+        return clock, error
+    squares = sum(float(np.sum(_deviations(mhz) ** 2)) for mhz in inside)
+    for number, (gpu, mhz) in enumerate(zip(gpus, inside, strict=True)):
+        if len(mhz):
+            own = float(mhz.std() / mhz.mean())
+            spread = max(own, np.sqrt(squares / degrees), least_spread(gpu, work))
+            clock[number] = np.log(mhz.mean())
+            low, high = gpu.counted
+            of_mean = spread * student(degrees) / TWO_SIDED / np.sqrt(len(mhz))
+            error[number] = np.hypot(of_mean, (high - low) / 2 / TWO_SIDED)
+    return clock, error
+
+
+def _mean_speeds(gpus: list[Readings], work: Work) -> Array:
+    """Mean logarithm of the speed of each GPU's kernels, over the places that all GPUs have; NaN without any."""
+    n = int(work.place.max(initial=-1)) + 1
+    groups = [gpu.kernel[work.usable[gpu.kernel]] for gpu in gpus]
+    count, log = (
+        np.stack([np.bincount(work.place[k], values[k], n) for k in groups])
+        for values in (np.ones(len(work.dur)), np.log(work.dur))
+    )
+    shared = (count > 0).all(axis=0)
+    if not shared.any():
+        return np.full(len(gpus), np.nan)
+    mean = log[:, shared] / count[:, shared]
+    time = np.exp(mean.mean(axis=0)) * count[:, shared].sum(axis=0)
+    speed: Array = -mean @ time / time.sum()
+    return speed
+
+
+def least_spread(gpu: Readings, work: Work) -> float:
+    """Least standard deviation of a GPU's clock, as a share, by the durations of its kernels.
+
+    No duration changes by more than the clock does. Speeds are those relative to the kernel's mean; products of one
+    with the next have no noise of durations.
+    """
+    order = np.argsort(gpu.start, kind="stable")
+    k = gpu.kernel[order]
+    k = k[work.usable[k]]
+    if len(k) < 2:  # noqa: PLR2004
+        return 0.0
+    _, key = np.unique(work.key[k], return_inverse=True)
+    mean = np.bincount(key, work.dur[k]) / np.bincount(key)
+    speed = 1 - work.dur[k] / mean[key]
+    time = np.sqrt(work.dur[k][1:] * work.dur[k][:-1])
+    return float(np.sqrt(max((speed[1:] * speed[:-1]) @ time / time.sum(), 0.0)))
 
 
 def _speeds(work: Work) -> Array:
@@ -218,7 +300,7 @@ def _by_windows(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
     first, second, mean = (part[good] for part in parts)
     mhz = _deviations(gpu.mhz[good])
     middle = ((begin + stop) / 2)[good]
-    phase = kernels.phase[kernels.at(middle)]
+    phase = phases_at(middle, kernels.start, kernels.phase)
     rounding = (gpu.quantum_mhz / float(gpu.mhz.mean())) ** 2 / 12
     weight, halves = np.ones(len(mhz)), (first, second)
     return _Compared(
@@ -279,13 +361,15 @@ def _by_neighbours(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Co
     i, time = i[good], middle[good]
     mhz, speed, near = _deviations(gpu.mhz[good]), kernels.speed[i], kernels.near()[i]
     weight, twice = np.ones(len(mhz)), (speed, speed)
-    return _Compared(
-        time, None, kernels.phase[i], weight, speed, twice, (near, near), (mhz, mhz), False, 0.0
-    )
+    phase = phases_at(time, kernels.start, kernels.phase)
+    return _Compared(time, None, phase, weight, speed, twice, (near, near), (mhz, mhz), False, 0.0)
 
 
 def _products(one: _Compared, blocks: int) -> Array:
-    """Sums of products in each block of time, (block, 5): both terms of the two conditions, what is usual squared."""
+    """Sums of products in each block of time, (block, 6).
+
+    Both terms of the two conditions, what is usual squared, and the square of the speed, with its noise.
+    """
     usual = _Usual(one)
     speed, other, mhz = (
         tuple(map(usual.taken_off, columns)) for columns in (one.speed, one.other, one.mhz)
@@ -293,12 +377,12 @@ def _products(one: _Compared, blocks: int) -> Array:
     n = len(one.time)
     count = max(min(blocks, n // 2), min(n, _MIN_READINGS))
     block = np.argsort(np.argsort(one.time, kind="stable"), kind="stable") * count // n
-    rows, w = [np.zeros(n)] * 5, one.weight / 2
+    rows, w = [np.zeros(n)] * 6, one.weight / 2
     mean, left = usual.taken_off(one.mean), 1 - usual.lost / n
     for a, b in ((0, 1), (1, 0)):
         columns = [other[a] * speed[a], other[a] * mhz[a]]
         columns += [mhz[a] * mean, mhz[a] * mhz[b] - left * one.rounding]
-        columns += [one.mhz[a] * one.mhz[b] - mhz[a] * mhz[b]]
+        columns += [one.mhz[a] * one.mhz[b] - mhz[a] * mhz[b], mean * mean]
         rows = [row + w * column for row, column in zip(rows, columns, strict=True)]
     return np.stack([np.bincount(block, row, count) for row in rows], axis=1)
 
@@ -340,6 +424,12 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
         usual = abs(products[:, 4].sum() / max(products[:, 3].sum(), _TINY))
         share = np.hypot(_FORWARD_ERROR, min(_USUAL_LEFT * usual, 1.0))
         forward = value, float(np.hypot(error, share * abs(value)))
+        aligned = _by_variances(products)
+        if aligned[0] - value > TWO_SIDED * np.hypot(aligned[1], forward[1]):
+            return aligned
+        # Halves of the kernels ran at other times: a clock that changes between them is taken for noise.
+        most = reverse[0] * products[:, 5].sum() / max(products[:, 0].sum(), _TINY)
+        reverse = float(np.clip(value, reverse[0], max(most, reverse[0]))), reverse[1]
     else:
         # Readings show the clocks of kernels to an unknown share.
         most = (value + TWO_SIDED * error) / _LEAST_SHOWN
@@ -354,6 +444,18 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
     apart = float(weight @ np.where(weight > 0, (values - value) ** 2, 0.0))
     error = float(np.sqrt(max(apart, 1.0) / weight.sum()))  # Birge's ratio
     return value, float(np.hypot(error, _LEAST_SHARE * abs(value)))
+
+
+def _by_variances(products: Array) -> tuple[float, float]:
+    """Mean sensitivity by the variances of speeds and of readings, and its standard error.
+
+    It needs no time of readings: those taken earlier or later than assumed follow speeds less, but vary as much.
+    """
+    square, error = _condition(products[:, 0], products[:, 3])
+    low, value, high = np.sqrt(
+        np.maximum([square - TWO_SIDED * error, square, square + TWO_SIDED * error], 0.0)
+    )
+    return float(value), float(np.hypot((high - low) / 2 / TWO_SIDED, _FORWARD_ERROR * value))
 
 
 def _condition(top: Array, bottom: Array) -> tuple[float, float]:

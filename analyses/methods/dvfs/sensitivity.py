@@ -155,13 +155,17 @@ class Sensitivities:
         together, each, weight = self._ratio(mhz, is_change=is_change)
         if self.extremes is None:
             return together._replace(sensor=np.zeros(len(together.log))), each, weight
-        low, high = (
-            one._ratio(self._of(one, mhz, is_change=is_change), is_change=is_change)[0]  # noqa: SLF001
-            for one in self.extremes
+        low, high = self._ends(
+            [together]
+            + [
+                one._ratio(self._of(one, mhz, is_change=is_change), is_change=is_change)[0]  # noqa: SLF001
+                for one in self.extremes
+            ]
         )
         log, reach = (low.log + high.log) / 2, (high.log - low.log) / 2
-        errors = [np.maximum(a, b) for a, b in zip(low[1:4], high[1:4], strict=True)]
-        statistical, clock, form = errors
+        # Each end of the interval has the errors of its own assumption.
+        log = log + intervals.TWO_SIDED * (_common(high) - _common(low)) / 2
+        statistical, clock, form = ((a + b) / 2 for a, b in zip(low[1:4], high[1:4], strict=True))
         sensor = np.nan_to_num(reach)
         settled = min(
             (one.settled for one in (low, high)),
@@ -172,6 +176,14 @@ class Sensitivities:
             together.log, statistical, clock, form, sensor, together.direction, settled, shift
         )
         return ratio, each, weight
+
+    def _ends(self, ratios: list[Ratio]) -> tuple[Ratio, Ratio]:
+        """Return the ratios by which kernels together may take the least and the most time, within their errors."""
+        ns = np.bincount(self.repeats.key, self.repeats.dur)
+        sums = [(ns @ np.nan_to_num(one.log), ns @ np.nan_to_num(_common(one))) for one in ratios]
+        low = min(range(len(sums)), key=lambda i: sums[i][0] - intervals.TWO_SIDED * sums[i][1])
+        high = max(range(len(sums)), key=lambda i: sums[i][0] + intervals.TWO_SIDED * sums[i][1])
+        return ratios[low], ratios[high]
 
     @property
     def _is_estimated(self) -> bool:
@@ -192,7 +204,7 @@ class Sensitivities:
         each = [law, counted, self._by(self._by_counters, target)]
         of_class = self._by(self._of_class(each[combined.REGRESSION], target), target)
         each.append(combined.first_known(of_class, self._by_mean(target)))
-        each.append(self._by_prior(target))
+        each.append(self._by_prior(target, self.clock_error * (not is_change)))
         if is_change:  # an error that both clocks share
             each = [one._replace(clock=np.abs(one.log) * self.clock_error) for one in each]
             law = each[combined.REGRESSION]
@@ -424,7 +436,11 @@ class Sensitivities:
     def _by_mean(self, target: Array) -> Ratio:
         """Ratios by the mean sensitivity of all kernels; each deviates from it by what is possible."""
         beta, error = self._mean_estimate
-        ratio = self._by(Estimate(beta, np.hypot(error, _BEYOND_MEAN * beta)), target)
+        unsure = np.hypot(error, _BEYOND_MEAN * beta)
+        ratio = self._by(Estimate(beta, unsure), target)
+        # Of a sensitivity that may be more, errors of the clock are too.
+        most = np.minimum(np.hypot(beta, unsure), 1.0)
+        ratio = ratio._replace(clock=most * self.clock_error / np.exp(ratio.log))
         share = np.abs(1 - self._longer(target))
         deviation = np.sqrt(beta * (1 - beta) / _OF_UNIFORM) * share
         return ratio._replace(statistical=deviation)
@@ -642,12 +658,16 @@ class Sensitivities:
         clock = np.abs(estimate.value) * self.clock_error / ratio
         return Ratio(np.log(ratio), error * 0.0, clock, error)
 
-    def _by_prior(self, target: Array) -> Ratio:
-        """Ratios by the prior, whose interval reaches from none of the time following the clock to all."""
+    def _by_prior(self, target: Array, clock_error: Array) -> Ratio:
+        """Ratios by the prior, whose interval reaches from none of the time following the clock to all.
+
+        A range is no normal distribution: what the clocks may be wrong by at its end is added to it.
+        """
         ratio = self._by(self._prior, target)
         in_full = np.log(np.maximum(self._longer(target), _MIN_RATIO))
         reach = np.maximum(np.abs(ratio.log), np.abs(in_full - ratio.log))
-        return ratio._replace(form=(1 + _BEYOND) * reach / intervals.TWO_SIDED)
+        form = (1 + _BEYOND) * reach / intervals.TWO_SIDED + clock_error
+        return ratio._replace(form=form, clock=0.0 * form)
 
     def _of_class(self, law: Ratio, target: Array) -> Estimate:
         """Sensitivities of classes by those of their kernels that have laws."""
@@ -658,6 +678,13 @@ class Sensitivities:
         error = np.full(len(share), np.nan)
         error[good] = np.hypot(law.statistical, law.form)[good] / np.abs(share[good])
         return self._class_means(value, error)
+
+
+def _common(ratio: Ratio) -> Array:
+    """Errors that ratios of kernels have in common."""
+    blocks = 0.0 if ratio.direction is None else np.sum(ratio.direction**2, axis=1)
+    error: Array = np.sqrt(ratio.clock**2 + ratio.form**2 + blocks * ratio.statistical**2)
+    return error
 
 
 def kernel_sensitivities(trace: Trace, gpus: str = "", sensor: str = "") -> Sensitivities:

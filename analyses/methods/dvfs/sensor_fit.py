@@ -22,6 +22,7 @@ from chopper_interop.analyses.methods.dvfs.clock_sensor import (
     Assumption,
     Cumulative,
     Sensor,
+    phases_at,
 )
 from chopper_interop.analyses.methods.dvfs.expected_clocks import saved_time
 from chopper_interop.arrays.statistics import mad_sigma
@@ -126,8 +127,8 @@ class Accepted(NamedTuple):
 
     @property
     def is_range(self) -> bool:
-        """True if more than one assumption remains."""
-        return self.low != self.high
+        """True if other assumptions than the central one remain."""
+        return not self.low == self.high == self.central
 
 
 def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
@@ -307,12 +308,11 @@ def _unusual(gpu: Readings, phase: Array) -> Readings:
     Windows and delays shift what is usual within the step, and leave it usual.
     """
     order = np.argsort(gpu.start, kind="stable")
-    running = np.searchsorted(gpu.start[order], gpu.time, side="right") - 1
-    inside = (running >= 0) & (gpu.time <= gpu.end.max())
+    inside = (gpu.time >= gpu.start.min()) & (gpu.time <= gpu.end.max())
     if not inside.any() or not phase.any():
         return gpu
     steps = np.count_nonzero(np.diff(phase[order]) < 0) + 1
-    mhz, of_step = gpu.mhz[inside], phase[order][running[inside]]
+    mhz, of_step = gpu.mhz[inside], phases_at(gpu.time[inside], gpu.start[order], phase[order])
     usual = _usual(mhz, of_step, len(mhz) // steps)
     left = gpu.mhz.copy()
     left[inside] = np.maximum(mhz - usual + mhz.mean(), 1.0)

@@ -24,6 +24,10 @@ RATES = {
 }
 
 
+KNOWN = {"nvml": "NVIDIA H200"}
+"""Sensors that tools are known to have → GPUs with them, whose cells have no counters."""
+
+
 @dataclass(frozen=True, order=True)
 class Cell:
     """A combination; its name is ``kind/rate/sensor``, with ``/counters`` where counters were recorded too."""
@@ -41,11 +45,13 @@ class Cell:
     def tool(self) -> str:
         """The tool that samples at this rate; counters are only of AMD's GPUs."""
         tool, _ = RATES[self.rate]
+        if self.sensor in KNOWN:
+            return "recorder of NVML" if tool == "recorder" else "nvidia-smi"
         return "recorder" if self.counters and tool == "nvidia-smi" else tool
 
     @property
     def vendor(self) -> str:
-        return "nvidia" if self.tool == "nvidia-smi" else "amd"
+        return "nvidia" if self.tool in ("nvidia-smi", "recorder of NVML") else "amd"
 
     def telemetry(self, power: str = "mean20") -> files.Telemetry:
         """Return how telemetry is recorded."""
@@ -60,6 +66,7 @@ def all_cells() -> list[Cell]:
         for kind in KINDS
         for rate in RATES
         for sensor in SENSORS
+        if not (counters and sensor in KNOWN)
     ]
 
 
@@ -106,6 +113,7 @@ def truth_of(kind: str, vendor: str, seed: int, **changes: float) -> Truth:
 
 def write_job(run: Run, cell: Cell, folder: Path, power: str = "mean20") -> None:
     """Write all files of a run under a cell into a folder."""
+    run = replace(run, program=replace(run.program, model=KNOWN.get(cell.sensor, "")))
     folder.mkdir(parents=True, exist_ok=True)
     files.write_kineto(run, folder)
     files.write_telemetry(run, cell.telemetry(power), folder)

@@ -25,7 +25,6 @@ BOOT_NS = 1_790_000_000_000_000_000  # CLOCK_BOOTTIME is 0 here
 ACTIVITY = Sensor(mean_ns=100_000_000, hold_ns=100_000_000, quantum=0.01)
 READ_NS = 60_000  # from the driver's reading to the recorder's clocks
 JOULE_TICKS = 65_536  # of the energy counter
-_PRODUCT = {"amd": "AMD Instinct MI300X", "nvidia": "NVIDIA H200"}
 _LAUNCH = {"amd": "hipLaunchKernel", "nvidia": "cudaLaunchKernel"}
 _PREFIX = {"amd": "hip", "nvidia": "cuda"}
 _COMM = {
@@ -56,9 +55,9 @@ def _kineto(run: Run, rank: int) -> dict[str, Any]:
     document: dict[str, Any] = {
         "schemaVersion": 1,
         "deviceProperties": [
-            {"id": i, "name": _PRODUCT[program.vendor], "warpSize": 64, "numSms": 304}
+            {"id": i, "name": program.product, "warpSize": 64, "numSms": 304}
             if program.vendor == "amd"
-            else {"id": i, "name": _PRODUCT[program.vendor], "warpSize": 32, "numSms": 132}
+            else {"id": i, "name": program.product, "warpSize": 32, "numSms": 132}
             for i in ranks
         ],
         "record_shapes": 1,
@@ -188,7 +187,7 @@ class _Profiled:
 class Telemetry:
     """How telemetry is recorded: the tool, its period, and the sensors behind clock and power."""
 
-    tool: str  # recorder, nvidia-smi or amd-smi
+    tool: str  # recorder, recorder of NVML, nvidia-smi or amd-smi
     period_ns: int
     clock: Sensor
     power: Sensor
@@ -222,6 +221,7 @@ class Readings:
 def readings(run: Run, telemetry: Telemetry) -> list[Readings]:
     """Return what the tool read of each GPU."""
     random = np.random.default_rng([run.program.seed, 4])
+    counted = np.random.default_rng([run.program.seed, 6]).uniform(*telemetry.clock.counted)
     read = []
     for gpu, times in zip(run.gpus, sample_times_ns(run, telemetry), strict=True):
         phases = random.random(2)
@@ -229,7 +229,10 @@ def readings(run: Run, telemetry: Telemetry) -> list[Readings]:
         read.append(
             Readings(
                 times,
-                telemetry.clock.read(mhz, times, phases[0]),
+                # no clock reads as more than the highest
+                np.minimum(
+                    telemetry.clock.read(mhz, times, phases[0]) / counted, run.program.max_mhz
+                ),
                 telemetry.power.read(watts, times, phases[1]),
                 watts.integral(times) / 1e9,
                 100 * ACTIVITY.read(busy, times, phases[0]),
@@ -247,8 +250,13 @@ def _signals(gpu: Gpu) -> tuple[Steps, Steps, Steps]:
 
 def write_telemetry(run: Run, telemetry: Telemetry, folder: Path) -> Path:
     """Write what the tool writes; return its file."""
-    writer = {"recorder": _recorder, "nvidia-smi": _nvidia_smi, "amd-smi": _amd_smi}
-    path = folder / f"{telemetry.tool}.csv"
+    writer = {
+        "recorder": _recorder,
+        "recorder of NVML": _recorder_of_nvml,
+        "nvidia-smi": _nvidia_smi,
+        "amd-smi": _amd_smi,
+    }
+    path = folder / f"{telemetry.tool.partition(' ')[0]}.csv"
     path.write_text(writer[telemetry.tool](run, readings(run, telemetry)), newline="")
     return path
 
@@ -277,10 +285,21 @@ def _recorder(run: Run, read: list[Readings]) -> str:
     return "\n".join([head, *rows, ""])
 
 
+def _recorder_of_nvml(run: Run, read: list[Readings]) -> str:
+    del run
+    head = "realtime_ns,monotonic_ns,boottime_ns,gpu,nvml_power,nvml_sm_clock,nvml_utilization_gpu"
+    boot_ns = START_NS - BOOT_NS
+    rows = [
+        f"{t + START_NS + READ_NS},{t + boot_ns + READ_NS},{t + boot_ns + READ_NS},{g},{w:.3f},{f:.0f},{a:.0f}"
+        for t, g, f, w, _, a in _in_time_order(read)
+    ]
+    return "\n".join([head, *rows, ""])
+
+
 def _nvidia_smi(run: Run, read: list[Readings]) -> str:
     """Write `nvidia-smi --query-gpu=… --format=csv -lms 100` on a machine in UTC."""
     head = "timestamp, index, name, pci.bus_id, power.draw [W], clocks.current.sm [MHz], utilization.gpu [%]"
-    name = _PRODUCT[run.program.vendor]
+    name = run.program.product
     rows = []
     for t, g, f, w, _, a in _in_time_order(read):
         seconds, ns = divmod(t + START_NS, 1_000_000_000)
@@ -363,7 +382,7 @@ def _agents(program: Program) -> str:
     gpu = f'"GPU",0,{_SIMDS},64,{_XCCS},304,4,90402,{program.max_mhz:.0f}'
     rows += [f"{n},{n},{cpu}" for n in range(_FIRST_AGENT)]
     for n in range(_FIRST_AGENT, _FIRST_AGENT + program.gpus):
-        rows.append(f'{n},{n},{gpu},{20_000 + n},"gfx942","AMD","{_PRODUCT["amd"]}"')
+        rows.append(f'{n},{n},{gpu},{20_000 + n},"gfx942","AMD","{program.product}"')
     return "\n".join([*rows, ""])
 
 

@@ -10,6 +10,8 @@ from sensor_jobs.clocks import Constant, Law, PowerCap, Throttling, Walk
 
 MS = 1_000_000
 MAX_KERNELS = 3000
+PRODUCTS = {"amd": "AMD Instinct MI300X", "nvidia": "NVIDIA GH200 480GB"}
+"""GPUs by vendor; of both it is not known what sensors of the clock show."""
 MAX_MHZ = {"amd": 2100.0, "nvidia": 1980.0}
 KINDS = ("beta0", "beta1", "mixed", "few", "constant", "throttled", "groups")
 _NAMES = {
@@ -75,6 +77,12 @@ class Program:
     core_watts: float = 450.0
     memory_watts: float = 120.0
     power_exponent: float = 2.2
+    model: str = ""
+
+    @property
+    def product(self) -> str:
+        """The name of the GPUs."""
+        return self.model or PRODUCTS[self.vendor]
 
     @property
     def gpus(self) -> int:

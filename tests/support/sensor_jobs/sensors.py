@@ -16,13 +16,15 @@ class Sensor:
     """A sensor: every `hold_ns` it takes a new value, the mean over the `mean_ns` that ended `lag_ns` before.
 
     Without `hold_ns` the value is of the moment at which it is read; without `mean_ns` it is that of a moment.
-    Values are multiples of `quantum`. When the sensor takes values is not related to when it is read.
+    Values are multiples of `quantum`. It shows more than there is: what it measures is between both of `counted` of
+    it. When the sensor takes values is not related to when it is read.
     """
 
     mean_ns: int = 0
     hold_ns: int = 0
     lag_ns: int = 0
     quantum: float = 1.0
+    counted: tuple[float, float] = (1.0, 1.0)
 
     def read(self, signal: Steps, times_ns: np.ndarray, phase: float = 0.0) -> np.ndarray:
         """Return what it shows at each time; `phase` (0 to 1) is the position of its updates in their period."""
@@ -47,6 +49,7 @@ SENSORS = {
     "lag5": Sensor(lag_ns=5 * _MS),
     "lag30": Sensor(lag_ns=30 * _MS),
     "quantum15": Sensor(quantum=15.0),
+    "nvml": Sensor(mean_ns=20 * _MS, hold_ns=100 * _MS, counted=(0.9, 1.0)),  # H100, H200
     "all": Sensor(mean_ns=100 * _MS, hold_ns=50 * _MS, lag_ns=30 * _MS, quantum=15.0),
 }
 POWER = {
