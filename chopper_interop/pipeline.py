@@ -285,7 +285,8 @@ def write(
     for option in registry.unknown_options([function], options):
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
     is_spilled = spill.holds(trace.array("ts"))
-    with spill.when(is_spilled), defects.as_errors(f"writing {target.converter.name}", local):
+    what = f"writing {target.converter.name}"
+    with outputs.as_named(target.path), spill.when(is_spilled), defects.as_errors(what, local):
         issues = function(trace, local, **registry.chosen_options(function, options))
     if target.url:
         remote.put(local, target.url)
@@ -610,9 +611,9 @@ def input_files(trace: Trace) -> list[Path]:
 
 def refuse_overwriting(read_: Iterable[Path], written: Iterable[PathArg]) -> None:
     """Raise `UsageError` if a file to be written is one that is read."""
-    files = {path.resolve() for path in read_ if path.is_file()}
+    files = {outputs.real(path) for path in read_ if path.is_file()}
     for path in map(Path, written):
-        if path.resolve() in files:
+        if outputs.real(path) in files:
             raise UsageError("it would be overwritten by what is made of it", path=path)
 
 
@@ -635,7 +636,7 @@ def refuse_targets(targets: Iterable[WriteTarget], read_: Iterable[SourceFiles])
     for target in targets:
         place = Path(target.path).absolute()
         same_format = [s for s in read_ if s.converter.name == target.converter.name]
-        if any(place in path.resolve().parents for s in same_format for path in s.recorded):
+        if any(place in outputs.real(path).parents for s in same_format for path in s.recorded):
             raise UsageError("it would be overwritten by what is made of it", path=target.path)
         outputs.require_folder(place.parent)
 
@@ -694,7 +695,7 @@ def _escaped(text: str) -> str:
 
 def job_name(*paths: Path) -> str:
     """Name the job of a file or folder: its name without endings; of several, the folder that they are in."""
-    absolute = [path.resolve() for path in paths]
+    absolute = [outputs.real(path) for path in paths]
     common = (
         absolute[0] if len(set(absolute)) == 1 else Path(commonpath(p.parent for p in absolute))
     )

@@ -38,13 +38,13 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def exit_now(status: int) -> NoReturn:
-    """End the process without finalizers but what was unpacked: those of LLVM and Arrow take a fifth of a second."""
+    """End the process without finalizers but those of temporary files: those of LLVM and Arrow take a fifth of a second."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the reader is gone, or it is closed
             stream.flush()
-    archives = sys.modules.get("chopper_interop.io.archives")
-    if archives is not None:
-        archives.remove_all()
+    for name in ("archives", "temporary"):
+        if module := sys.modules.get(f"chopper_interop.io.{name}"):
+            module.remove_all()
     os._exit(status)
 
 
@@ -66,6 +66,7 @@ def run_command(
             return 0
         args = parser.parse_intermixed_args(arguments)  # paths may stand among options
         debug = args.debug
+        _refuse_empty(parser, args)
         return _run(command, args)
     except BrokenPipeError:
         sys.stderr.close()
@@ -107,6 +108,18 @@ def _run(command: Callable[[argparse.Namespace], int], args: argparse.Namespace)
         status = command(args)
     sys.stdout.flush()
     return status
+
+
+def _refuse_empty(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Raise `UsageError` for an option whose value is empty, as that of a variable of a script that is not set.
+
+    Taken for no value it would write nothing, or read more than was meant.
+    """
+    for action in parser._actions:  # noqa: SLF001 # argparse has no public list of them
+        value = getattr(args, action.dest, None) if action.option_strings else None
+        values = value if isinstance(value, list) else [value]
+        if "" in values or [] in values:  # argparse makes [] of "--"
+            raise UsageError(f"{action.option_strings[-1]}: its value is empty")
 
 
 def _open_closed_streams() -> None:
@@ -200,8 +213,6 @@ def sharing(args: argparse.Namespace) -> Sharing:
 def anonymise(args: argparse.Namespace) -> bool | str:
     """Return the key of ``--anonymise-key``, else if ``--anonymise`` was given."""
     key: str | None = args.anonymise_key
-    if key == "":
-        raise UsageError("--anonymise-key: a key is not empty")
     return bool(args.anonymise) if key is None else key
 
 

@@ -36,6 +36,8 @@ _MAX_SKIPPED = 20
 """Skipped files shown. Chosen: the table still fits a terminal."""
 _MAX_ROWS = 32
 """Rows of GPUs and of clocks shown. Chosen: the table stays readable; GPUs in sequence share one."""
+_LEAST_WIDTH = 20
+"""Narrower COLUMNS are none: containers without a terminal state 0."""
 _DEFAULT_WIDTH = 120
 """Width in characters where stderr is no terminal. Chosen: the tables fit, and logs stay readable."""
 
@@ -46,7 +48,9 @@ def _stderr() -> Console:
 
 def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
     """Make a console as wide as the terminal or COLUMNS; without either, of this width."""
-    has_width = stream.isatty() or "COLUMNS" in os.environ
+    columns = os.environ.get("COLUMNS", "")
+    is_stated = columns.isdigit() and int(columns) >= _LEAST_WIDTH
+    has_width = is_stated or (stream.isatty() and not columns)
     return Console(file=stream, highlight=False, width=None if has_width else width)
 
 

@@ -37,8 +37,6 @@ def run(args: argparse.Namespace) -> int:
     command = args.command
     if not command:
         raise UsageError("name the program to run", hint="chopper-record -o RUN/ -- prog args")
-    if not args.output:
-        raise UsageError("-o: a path is empty", hint="write . for the current folder")
     folder = Path(args.output)
     outputs.require_folder(folder)
     environment = preparation.torch_environment(args.torch, folder) if args.torch else {}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry, sources
 from chopper_interop.errors import AmbiguousRunError, ChopperError, UsageError
+from chopper_interop.io import outputs
 from chopper_interop.run import Run
 from chopper_interop.sources import Inventory
 
@@ -105,14 +106,14 @@ def expand_paths(texts: Iterable[str], analysed: Iterable[Path]) -> list[Path]:
         A text is no path and matches nothing as a pattern. It is most likely mistyped, which a
         row of a run that could not be read would hide.
     """
-    analysed_files = {path.resolve() for path in analysed}
+    analysed_files = {outputs.real(path) for path in analysed}
     paths: dict[Path, None] = {}
     for text in texts:
         exists = Path(text).exists()
         matches = [] if exists else sorted(map(Path, glob.glob(text)))  # noqa: PTH207
         if not exists and not matches:
             raise UsageError("there is no such file or folder to compare with", path=text)
-        others = [path for path in matches if path.resolve() not in analysed_files]
+        others = [path for path in matches if outputs.real(path) not in analysed_files]
         paths |= dict.fromkeys(others if matches else [Path(text)])
     return list(paths)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,8 +54,10 @@ def _trace_file(
             raise UsageError("--anonymise: this is a Perfetto trace, which is opened as it is")
         yield files[0]
         return
-    with tempfile.TemporaryDirectory(prefix="chopper-view-") as folder:
-        outputs = args.output or [str(Path(folder) / "job.pftrace")]
+    from chopper_interop.io import temporary
+
+    with temporary.folder() as folder:
+        outputs = args.output or [str(folder / "job.pftrace")]
         targets = [common.parse_output(text, args.to) for text in outputs]
         traces = [Path(t.path) for t in targets if t.converter.name == _FORMAT]
         if len(traces) != 1:

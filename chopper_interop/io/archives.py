@@ -10,14 +10,13 @@ import atexit
 import contextlib
 import os
 import re
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from chopper_interop.errors import ChopperError, ReadError, WriteError
-from chopper_interop.io import archive_members, inputs, outputs
+from chopper_interop.io import archive_members, inputs, outputs, temporary
 from chopper_interop.io.archive_members import (
     DAMAGED,
     ENCRYPTED,
@@ -119,9 +118,7 @@ class Archives:
     def _workspace(self, path: Path) -> Path:
         if self._folder is None:
             try:
-                parent = Path(os.path.realpath(tempfile.gettempdir()))
-                workspace = outputs.workspace(parent, is_folder=True, mode=0o700)
-                self._folder = self._stack.enter_context(workspace)
+                self._folder = self._stack.enter_context(temporary.folder())
             except (OSError, WriteError) as error:
                 raise _no_room(path, error) from error
             _OPEN.add(self)

@@ -26,6 +26,7 @@ import shutil
 import stat
 import time
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ _OUTDATED = ".outdated"
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems that cannot write at once: of some networks, for folders."""
 _SEPARATORS = re.compile(r"[/\\\0]")
+_NAMED_AS_FOLDER: ContextVar[Path | None] = ContextVar("named as a folder", default=None)
 _LOCKING_S = 1
 """Seconds between making a workspace and locking it, at most (chosen: two system calls in a row)."""
 
@@ -100,19 +102,35 @@ def file(path: Path) -> Iterator[IO[bytes]]:
         It cannot be written.
     """
     try:
-        target = path.resolve() if path.is_symlink() else path
-        special = target.exists() and not target.is_file()
+        target = real(path) if path.is_symlink() else path
+        if target.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))  # noqa: TRY301 # as opening it would
+        special = path.exists() and not path.is_file()
+        if path.is_dir() or path == _NAMED_AS_FOLDER.get():
+            raise WriteError(
+                "it is a folder, and one file is written", path=path, hint="name a file in it"
+            )
         with ExitStack() as stack:
-            destination = target if special else stack.enter_context(workspace(target.parent))
+            destination = path if special else stack.enter_context(workspace(target.parent))
             with ExitStack() as content:
                 yield _opened(destination, content, packed=path.name.endswith(".gz"))
             if not special:
                 _sync(destination)
                 destination.replace(target)
                 _sync(target.parent)
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a cycle
-        reason = getattr(error, "strerror", None) or error
-        raise WriteError(f"cannot be written: {reason}", path=path) from error
+    except OSError as error:
+        raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+@contextmanager
+def as_named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have formats of one file refuse a path that is written as that of a folder (``DIR/``)."""
+    is_folder = os.fspath(path).endswith("/")
+    token = _NAMED_AS_FOLDER.set(Path(path) if is_folder else None)
+    try:
+        yield
+    finally:
+        _NAMED_AS_FOLDER.reset(token)
 
 
 @contextmanager
@@ -132,9 +150,9 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
     WriteError
         It cannot be written, or a file of the same name was not written by this program.
     """
-    path = path.resolve()  # "." has no name
-    is_fixed = path.is_dir() and (path.is_mount() or not _may_write(path.parent))
+    path = real(path)  # "." has no name
     try:
+        is_fixed = path.is_dir() and (path.is_mount() or not _may_write(path.parent))
         _finish(path)
         with workspace(path if is_fixed else path.parent, is_folder=True) as new:
             yield new
@@ -143,6 +161,11 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
             _sync(path if is_fixed else path.parent)
     except OSError as error:
         raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+def real(path: Path) -> Path:
+    """Return a path without links; of links in a cycle one of them, which cannot be opened."""
+    return Path(os.path.realpath(path))
 
 
 def is_unfinished(path: Path) -> bool:

@@ -7,13 +7,12 @@ there and then copied to its place. The folder is gone when the process ends.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.errors import ChopperError, ReadError, UsageError, WriteError
+from chopper_interop.io import temporary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,8 +93,10 @@ def _opened(url: str) -> tuple[Any, str]:
         raise UsageError("URLs need fsspec, which is not installed", path=url, hint=hint) from error
     try:
         system, path = url_to_fs(url)
-    except (ImportError, ValueError, OSError) as error:
+    except Exception as error:  # each protocol raises its own, of arguments that it lacks as well
         raise UsageError(_line(error), path=url) from error
+    if _is_local(system) and not url.partition("://")[2]:
+        raise UsageError("it names no file and no folder", path=url)
     return system, path
 
 
@@ -113,7 +114,7 @@ def _place(system: Any, path: str, purpose: str) -> Path:
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", ".", "..")]
     if not parts:
         raise UsageError("it names no file and no folder", path=f"{_protocol(system)}://{path}")
-    return Path(_folder().name, purpose, _protocol(system), *parts)
+    return Path(temporary.of_process(), purpose, _protocol(system), *parts)
 
 
 def _emptied(place: Path) -> Path:
@@ -123,11 +124,6 @@ def _emptied(place: Path) -> Path:
     place.unlink(missing_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     return place
-
-
-@cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="chopper-", ignore_cleanup_errors=True)
 
 
 def _line(error: BaseException) -> str:

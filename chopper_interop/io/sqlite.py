@@ -21,11 +21,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from os import cpu_count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -34,12 +32,13 @@ import numpy as np
 from chopper_interop.arrays import arrow
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite_files
+from chopper_interop.io import sqlite_files, temporary
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
+    from pathlib import Path
     from types import TracebackType
     from typing import IO
 
@@ -123,7 +122,7 @@ class Database:
     def __init__(self, path: Path, issues: IssueLog) -> None:
         self.path = path
         self.issues = issues
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = ExitStack()
         self._adbc: Any = None
         self._plain: sqlite3.Connection | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -158,9 +157,8 @@ class Database:
         for opened in (self._plain, self._adbc):
             if opened is not None:
                 opened.close()
-        if self._folder is not None:
-            self._folder.cleanup()
-        self._plain = self._adbc = self._folder = self._pool = None
+        self._folder.close()
+        self._plain = self._adbc = self._pool = None
 
     def read(self, table: str, columns: Mapping[str, str], *, where: str = "") -> pa.Table:
         """Read rows of a table, in the order in which they are stored.
@@ -234,8 +232,7 @@ class Database:
 
     def _room(self) -> Path:
         """Make a folder that is removed when the database is closed."""
-        self._folder = tempfile.TemporaryDirectory(prefix="chopper-")
-        return Path(self._folder.name)
+        return self._folder.enter_context(temporary.folder())
 
     def _refuse_endless(self, plain: Path, roots: Iterable[int]) -> None:
         """Raise `ReadError` if rows of tables have no end, or about the square of the file's bytes."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import tempfile
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite_files
+from chopper_interop.io import sqlite_files, temporary
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
@@ -86,9 +85,9 @@ def describe(path: Path, head: bytes) -> str:
 def _tables_of(path: Path, state: tuple[tuple[int, int], ...]) -> dict[str, str] | None:
     """`tables_of` a file, cached as long as `state`, sizes and times of change, stays the same."""
     del state
-    with tempfile.TemporaryDirectory(prefix="chopper-") as folder:
+    with temporary.folder() as folder:
         try:
-            plain = sqlite_files.plain_database(path, lambda: Path(folder), IssueLog())
+            plain = sqlite_files.plain_database(path, lambda: folder, IssueLog())
             uri = f"file:{quote(os.fsencode(plain.resolve()))}?mode=ro&immutable=1"
             with closing(sqlite3.connect(uri, uri=True)) as base:
                 base.execute("PRAGMA writable_schema=ON")  # else a truncated file is refused

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
     import types
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
 HINT = "pip install 'chopper-interop[report]'"
@@ -24,9 +28,23 @@ def module(name: str) -> types.ModuleType:
     from importlib import import_module
 
     try:
-        return import_module(name)
+        with _any_home():
+            return import_module(name)
     except ImportError as error:
         raise UsageError(f"charts need {error.name or name}", hint=HINT) from error
+
+
+@contextmanager
+def _any_home() -> Iterator[None]:
+    """Have a home folder while Altair is imported, which fails without one; it writes nothing there."""
+    try:
+        Path.home()
+    except RuntimeError:  # neither HOME nor the list of users has one
+        os.environ["HOME"] = os.curdir
+        yield
+        del os.environ["HOME"]
+    else:
+        yield
 
 
 def require() -> None:

@@ -12,11 +12,13 @@ import pickle
 import signal
 import tempfile
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
+
+from chopper_interop.io import temporary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +42,8 @@ class Processes(Executor):
     """
 
     def __init__(self, count: int) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="chopper-", ignore_cleanup_errors=True)
+        self._stack = ExitStack()
+        self._folder = self._stack.enter_context(temporary.folder())
         self._threads = ThreadPoolExecutor(count)
         self._idle: SimpleQueue[_Process] = SimpleQueue()
         self._places = [_Process() for _ in range(count)]
@@ -62,12 +65,12 @@ class Processes(Executor):
         self._threads.shutdown(wait=wait)
         for place in self._places:
             place.end()
-        self._folder.cleanup()
+        self._stack.close()
 
     def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         place = self._idle.get()
         try:
-            stored = place.call(store, Path(self._folder.name), function, *arguments)
+            stored = place.call(store, self._folder, function, *arguments)
         finally:
             self._idle.put(place)
         return stored.load()

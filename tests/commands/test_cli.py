@@ -367,3 +367,39 @@ def test_a_defect_is_one_line_that_says_the_version_and_where_to_report(
         assert "please report it as SECURITY.md says, with the input" in line
         assert bool(before) == bool(more)
         assert ("Traceback" in stderr) == bool(more)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *(
+            ("analyze", o)
+            for o in ("--html", "--figures", "--csv", "--steps", "--ranks", "--against")
+        ),
+        *(("convert", o) for o in ("-o", "-O", "--job", "--demo", "--to", "--scheduler", "--run")),
+        ("record", "-o"),
+        ("view", "--ranks"),
+    ],
+)
+def test_an_empty_value_is_not_that_of_an_option_left_out(
+    tmp_path: Path, run, command: str, option: str
+) -> None:
+    """As of a variable of a script that is not set: `--html ''` wrote no report and was no error."""
+    source = [] if command == "record" else [sample(tmp_path)]
+    before = sorted(tmp_path.iterdir())
+    status, stdout, stderr = run(command, *source, option, "")
+    assert (status, stdout) == (errors.UsageError.exit_status, "")
+    assert stderr.splitlines()[-1].startswith(f"chopper-{command}: error: ")
+    assert option in stderr.splitlines()[-1]
+    assert "its value is empty" in stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "-1", "many"])
+def test_a_width_that_is_none_is_not_taken(tmp_path: Path, run, monkeypatch, columns: str) -> None:
+    """Containers without a terminal state COLUMNS=0, which left tables empty."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    expected = run("analyze", "-q", sample(tmp_path), "temporal")[1]
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run("analyze", "-q", sample(tmp_path), "temporal")[1] == expected
+    assert "compute" in expected

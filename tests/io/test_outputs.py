@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -209,3 +211,48 @@ def test_the_order_of_arguments_changes_no_byte(run_folder: Path, tmp_path: Path
         contents.append({p.relative_to(place): p.read_bytes() for p in written})
     assert contents[0] == contents[1]
     assert Path("et/run.0.et") in contents[0]  # the job is called after the folder of its files
+
+
+@pytest.mark.parametrize(
+    "name", ["perfetto:DIR/", "graphml:DIR/", "DIR/x.pftrace/", "perfetto:OLD"]
+)
+def test_one_file_is_not_written_as_a_folder(
+    run_folder: Path, tmp_path: Path, run, name: str
+) -> None:
+    """`perfetto:DIR/` made a file called DIR."""
+    out = tmp_path / "out"
+    (out / "OLD").mkdir(parents=True)
+    text = name.replace("DIR", f"{out}/new").replace("OLD", f"{out}/OLD")
+    status, _, stderr = run("convert", "-q", run_folder, "-o", text)
+    assert status == WriteError.exit_status
+    assert len(stderr.splitlines()) == 1
+    assert [path.name for path in out.rglob("*")] == ["OLD"]
+
+
+def test_a_trailing_slash_is_right_for_formats_of_folders(
+    run_folder: Path, tmp_path: Path, run
+) -> None:
+    for name, options in (("kineto", ()), ("perfetto", ("-O", "split=yes")), ("parquet", ())):
+        status, _, stderr = run(
+            "convert", "-q", run_folder, "-o", f"{name}:{tmp_path}/{name}/", *options
+        )
+        assert status == 0, stderr
+        assert (tmp_path / name).is_dir()
+
+
+def test_links_in_a_cycle_are_one_line(run_folder: Path, tmp_path: Path, run) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("perfetto:{}", "chakra:{}/x", "parquet:{}", "kineto:{}"):
+        status, _, stderr = run("convert", "-q", run_folder, "-o", name.format(tmp_path / "loop"))
+        assert status == WriteError.exit_status
+        assert len(stderr.splitlines()) == 1
+    assert (tmp_path / "loop").is_symlink()
+
+
+def test_the_standard_output_can_be_a_file_to_write(run_folder: Path, tmp_path: Path, run) -> None:
+    """It is a pipe here, whose link in /proc leads to no file."""
+    run("convert", "-q", run_folder, "-o", tmp_path / "x.pftrace")
+    code = "from chopper_interop import start; start.convert()"
+    command = [sys.executable, "-c", code, "-q", str(run_folder), "-o", "perfetto:/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert done.stdout == (tmp_path / "x.pftrace").read_bytes()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import os
+import subprocess
+import sys
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -106,3 +109,40 @@ def test_without_fsspec_urls_are_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(builtins, "__import__", fails)
     with pytest.raises(UsageError, match=r"fsspec.*chopper-interop\[remote\]"):
         pipeline.read("s3://bucket/a.json")
+
+
+@pytest.mark.parametrize(
+    "url", ["file://", "reference://x", "jupyter://x", "dir://x", "nosuch://x"]
+)
+def test_urls_that_name_nothing_are_one_line(tmp_path: Path, run: Run, url: str) -> None:
+    """`file://` was the current folder; protocols that lack an argument were internal errors."""
+    for arguments in ((url, "-o", tmp_path / "x.pftrace"), (tmp_path, "-o", f"perfetto:{url}")):
+        status, _, error = run("convert", *arguments)
+        assert status == UsageError.exit_status
+        assert len(error.splitlines()) == 1
+        assert url in error
+
+
+def started(*arguments: object, **variables: object) -> subprocess.CompletedProcess[str]:
+    code = "from chopper_interop import start; start.convert()"
+    environment = os.environ | {name: str(value) for name, value in variables.items()}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_copies_are_gone_when_the_command_ends(tmp_path: Path) -> None:
+    """A command ends without finalizers, and the copies stayed in TMPDIR."""
+    job, temporary = tmp_path / "a.zip", tmp_path / "tmp"
+    temporary.mkdir()
+    write(tmp_path / "rank0.json", [kernel("k", 1, 1, 1)])
+    with zipfile.ZipFile(job, "w") as archive:
+        archive.write(tmp_path / "rank0.json", "in/rank0.json")
+    arguments = (f"zip://in::{job}", "-q", "-o", tmp_path / "x.pftrace")
+    done = started(*arguments, TMPDIR=temporary)
+    assert done.returncode == 0, done.stderr
+    assert list(temporary.iterdir()) == []
+    left = temporary / ".chopper-of-a-killed.part"  # by whatever process
+    left.mkdir()
+    os.utime(left, (0, 0))
+    assert started(*arguments, TMPDIR=temporary).returncode == 0
+    assert list(temporary.iterdir()) == []

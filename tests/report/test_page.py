@@ -3,7 +3,10 @@
 import base64
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -233,3 +236,17 @@ def test_a_job_of_64_ranks_is_below_25_megabytes(tmp_path: Path) -> None:
     with browser.opened(path) as shown:
         assert shown.undrawn() == []
         assert shown.complaints == []
+
+
+def test_charts_need_no_home() -> None:
+    """As for a user without HOME and without an entry in the list of users, in a container."""
+    code = (
+        "import os, pwd\n"
+        "def nobody(uid): raise KeyError(uid)\n"
+        "pwd.getpwuid = nobody\n"
+        "from chopper_interop.plots import library\n"
+        "library.require()\n"
+        "assert 'HOME' not in os.environ"
+    )
+    environment = {name: text for name, text in os.environ.items() if name != "HOME"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
