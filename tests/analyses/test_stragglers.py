@@ -173,7 +173,8 @@ def test_real_jobs_have_counterparts_for_all(name: str) -> None:
     path = real(name)
     result = ci.analyze(read_once(path), "stragglers")
     assert "100.0% of the time" in result.notes["counterparts"]
-    assert result.summary["job_slowdown_factor"] >= 1
+    # the mean of all operations of a type, which ideal ones take, may bind longer by chance
+    assert result.summary["job_slowdown_factor"] >= 0.999
 
 
 _MADE = {

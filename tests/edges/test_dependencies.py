@@ -277,17 +277,65 @@ def test_collectives_are_waited_for_in_launch_order() -> None:
 
 def test_a_wait_that_shows_its_collective_is_for_all_before_it() -> None:
     m = Program()
-    m.work(1_000, 500, 100)
-    comms = [m.work(2_000 + 200 * i, 190, 150 + 20 * i, 8, kind=Kind.COMM) for i in range(3)]
+    m.work(10_000, 5_000, 100)
+    comms = [m.work(20_000 + 20_000 * i, 19_000, 150 + 20 * i, 8, kind=Kind.COMM) for i in range(3)]
     m.call("hipStreamWaitEvent", 300, 12)
-    shows = m.work(2_395, 10, 320)  # while the third runs
+    shows = m.work(59_500, 10, 320)  # while the third runs
+    later = []
     for launch in (330, 360):  # for the third; then all have been waited for
         m.call("hipStreamWaitEvent", launch, 12)
-        m.work(500_000 + launch, launch, launch + 15)
+        later.append(m.work(500_000 + launch, launch, launch + 15))
     trace, row, issues = m.trace()
-    third = next(r for r, (ts, _) in zip(row, m.rows, strict=True) if ts == 500_330)
-    assert edges(trace, EdgeKind.EVENT) == {(row[comms[1]], row[shows]), (row[comms[2]], third)}
-    assert {(i.code, i.count) for i in issues} == {("event-by-order", 2), ("event-unresolved", 1)}
+    assert edges(trace, EdgeKind.EVENT) == {
+        (row[comms[1]], row[shows]),
+        *((row[comms[2]], row[node]) for node in later),
+    }
+    assert {(i.code, i.count) for i in issues} == {("event-by-order", 3)}
+
+
+def fork_and_join(m: Program, starts: tuple[int, int]) -> list[int]:
+    """Two streams fork off a third and join it; all waits stand before the launches."""
+    before = m.work(10_000, 5_000, 100)
+    for at in (200, 220):
+        m.call("hipStreamWaitEvent", at, 12)
+    sides = [m.work(start, 20_000, 300 + 20 * i, 8 + i) for i, start in enumerate(starts)]
+    for at in (400, 420):
+        m.call("hipStreamWaitEvent", at, 13)
+    after = m.work(60_000, 5_001, 500)
+    return [before, *sides, after]
+
+
+@pytest.mark.parametrize("starts", [(15_001, 16_002), (16_002, 15_001)])
+def test_waits_in_a_row_fork_streams_off_and_join_them(starts: tuple[int, int]) -> None:
+    m = Program()
+    nodes = fork_and_join(m, starts)
+    trace, row, issues = m.trace()
+    before, one, other, after = (row[node] for node in nodes)
+    expected = {(before, one), (before, other), (one, after), (other, after)}
+    assert edges(trace, EdgeKind.EVENT) == expected
+    assert [(i.code, i.count) for i in issues] == [("event-by-order", 4)]
+
+
+def test_a_stream_does_not_wait_for_work_that_ended_after_its_own_began() -> None:
+    m = Program()
+    main = m.work(10_000, 5_000, 100)
+    m.call("hipStreamWaitEvent", 200, 12)
+    one = m.work(15_001, 90_000, 300, 8)
+    m.call("hipStreamWaitEvent", 400, 13)
+    other = m.work(15_002, 90_001, 500, 9)  # behind main, or else behind the long one
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[main], row[one]), (row[main], row[other])}
+
+
+def test_a_chain_is_known_by_its_times() -> None:
+    m = Program()
+    main = m.work(10_000, 5_000, 100)
+    m.call("hipStreamWaitEvent", 200, 12)
+    one = m.work(15_001, 90_000, 300, 8)
+    m.call("hipStreamWaitEvent", 400, 13)
+    other = m.work(105_003, 90_001, 500, 9)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[main], row[one]), (row[one], row[other])}
 
 
 def test_a_wait_is_for_the_stream_used_last_and_an_ambiguous_host_wait_for_none() -> None:
@@ -300,7 +348,11 @@ def test_a_wait_is_for_the_stream_used_last_and_an_ambiguous_host_wait_for_none(
     trace, row, issues = m.trace()
     assert edges(trace, EdgeKind.EVENT) == {(row[last], row[target])}
     assert not edges(trace, EdgeKind.SYNC)
-    assert {(i.code, i.count) for i in issues} == {("event-by-order", 1), ("wait-unresolved", 1)}
+    assert {(i.code, i.count) for i in issues} == {
+        ("event-by-order", 1),
+        ("event-ambiguous", 1),
+        ("wait-unresolved", 1),
+    }
 
 
 def test_blocking_copies_and_frees_depend_where_it_shows() -> None:

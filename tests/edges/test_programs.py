@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import recorded_waits
+import stream_waits
 from predictions import read
 from programs import families
 from programs import program as p
@@ -49,6 +53,27 @@ def test_a_launch_into_a_full_queue_waits_for_the_work_that_makes_room(seed, tmp
                 expected.add((makes_room, call.correlation))
     assert len(expected) > 50
     assert expected <= waits
+
+
+@pytest.mark.parametrize("seed", [7, 15, 1, 22])  # of CUDA and HIP
+def test_streams_wait_for_those_that_they_were_forked_off_and_join(seed, tmp_path) -> None:
+    run = simulate(families.forks(seed))
+    assert not run.program.waits_recorded
+    result = stream_waits.Comparison()
+    stream_waits.compare(run, read(run, tmp_path), result)
+    assert result.needed >= 30
+    assert result.found >= 0.97 * result.needed
+    assert result.wrong <= 0.03 * result.inferred
+
+
+@pytest.mark.parametrize("records", [True, False])
+def test_waits_that_were_recorded_are_inferred_without_their_records(tmp_path, *, records) -> None:
+    path = SHARED / "pytorch/cuda_sync_a100/simple_add.json.gz"
+    if not path.exists():
+        pytest.skip("no real inputs")
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    result = recorded_waits.compare(document, tmp_path, records=records)
+    assert (result.needed, result.found, result.wrong) == (6, 6, 1)
 
 
 def test_the_places_of_a_real_queue_are_counted() -> None:

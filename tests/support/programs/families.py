@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from programs import program as p
@@ -161,6 +161,13 @@ class _Thread:
             if not is_hip:
                 self.sync(stream)
 
+    def copy(self, stream: int, us: float) -> None:
+        """Data is copied to the GPU, for which nobody waits here."""
+        with self.range("aten::copy_"):
+            self.work(2)
+            launched = self._launch(stream, "Memcpy HtoD (Pinned -> Device)", us)
+            self.add(replace(launched, category="gpu_memcpy"))
+
     def sync(self, stream: int = -1) -> None:
         self.add(p.Sync(stream, self.ns(2), self.ns(8)))
 
@@ -217,6 +224,138 @@ def streams(seed: int) -> p.Program:
                 thread.item()
     _end(thread)
     return job.program()
+
+
+def forks(seed: int) -> p.Program:
+    """Several streams as training programs use them: forked off, joined, chained, prefetched to.
+
+    Each step does the same, as in a loop. Events are also recorded that nobody waits for, by timers and
+    the allocator.
+    """
+    job = _Job("forks", seed)
+    thread = job.thread(0)
+    thread.host_us = job.rng.choice([3.0, 4.0, 12.0])
+    sides = list(range(SIDE, SIDE + job.rng.randint(2, 3)))
+    plan = [
+        (
+            job.rng.choice(_IDIOMS),
+            job.rng.sample(sides, job.rng.randint(2, len(sides))),
+            job.rng.random(),
+        )
+        for _ in range(job.rng.randint(3, 6))
+    ]
+    lengths = [job.rng.uniform(10, 80) for _ in plan]
+    prefetches = job.rng.random() < 0.4
+    timed = job.rng.random() < 0.5
+    fetches = job.rng.random() < 0.5
+    for number in _steps(job, job.rng.choice([3, 8])):
+        with thread.step(number):
+            if timed:
+                thread.record(MAIN)
+            if prefetches:
+                thread.wait_stream(MAIN, PREFETCH)
+            thread.kernel(20, name="embed")
+            if prefetches:
+                thread.copy(PREFETCH, 60)
+                thread.record(PREFETCH)  # the allocator's, of a block that another stream uses
+            for (idiom, used, share), mean in zip(plan, lengths, strict=True):
+                idiom(_Forks(thread, mean, share), used)
+                for _ in range(round(3 * share)):
+                    thread.kernel(mean)
+            if timed:
+                thread.record(MAIN)
+            if fetches:
+                thread.item()
+    _end(thread)
+    return job.program()
+
+
+PREFETCH = 7
+"""The stream to which the next step's data is copied."""
+
+
+@dataclass
+class _Forks:
+    """Ways to use side streams; `share` draws what a program does each time in the same way."""
+
+    thread: _Thread
+    mean: float
+    share: float
+
+    def work(self, stream: int, count: int = 2) -> None:
+        for at in range(count):
+            name = KERNELS[(stream + at + round(10 * self.share)) % len(KERNELS)]
+            self.thread.kernel(self.mean * (0.4 + self.share), stream, name)
+
+    def join(self, used: list[int]) -> None:
+        for side in used:
+            self.thread.wait_stream(MAIN, side)
+        self.work(MAIN, 1)
+
+    def interleaved(self, used: list[int]) -> None:
+        """All fork off first; then each gets a kernel in turn, the main stream as well."""
+        for side in used:
+            self.thread.wait_stream(side, MAIN)
+        for _ in range(3):
+            for stream in [*used, MAIN]:
+                self.work(stream, 1)
+        self.join(used)
+
+    def one_by_one(self, used: list[int]) -> None:
+        """Each forks off where its work is launched."""
+        self.work(MAIN, 2)
+        for side in used:
+            self.thread.wait_stream(side, MAIN)
+            self.work(side, 3)
+        self.work(MAIN, 1)
+        self.join(used)
+
+    def chained(self, used: list[int]) -> None:
+        """Each side stream waits for the one before it; the main one for the last."""
+        for side, awaited in zip(used, [MAIN, *used], strict=False):
+            self.thread.wait_stream(side, awaited)
+            self.work(side, 2)
+        self.work(MAIN, 2)
+        self.join(used[-1:])
+
+    def early_event(self, used: list[int]) -> None:
+        """An event that is waited for after the main stream went on."""
+        side = used[0]
+        self.work(MAIN, 1)
+        event = self.thread.record(MAIN)
+        self.work(MAIN, 3)
+        self.thread.wait_event(side, event)
+        self.work(side, 3)
+        end = self.thread.record(side)
+        self.work(MAIN, 2)
+        self.thread.wait_event(MAIN, end)
+        self.work(MAIN, 1)
+
+    def late_launch(self, used: list[int]) -> None:
+        """A stream waits long before anything is launched on it; another one is waited for twice."""
+        side, other = used[:2]
+        self.thread.wait_stream(side, MAIN)
+        self.work(MAIN, 4)
+        self.thread.wait_stream(other, MAIN)
+        self.work(other, 2)
+        self.work(side, 2)
+        self.join([other, other, side])
+
+    def recorded(self, used: list[int]) -> None:
+        """Side work whose memory the allocator gives back later: it records events on both streams."""
+        side = used[0]
+        self.thread.wait_stream(side, MAIN)
+        self.work(side, 3)
+        self.thread.record(side)
+        self.thread.record(MAIN)
+        self.work(MAIN, 2)
+        self.join([side])
+
+
+_IDIOMS = (
+    _Forks.interleaved, _Forks.one_by_one, _Forks.chained, _Forks.early_event, _Forks.late_launch,
+    _Forks.recorded,
+)  # fmt: skip
 
 
 def copies(seed: int) -> p.Program:
@@ -539,7 +678,7 @@ class _Stage:
 FAMILIES: dict[str, Callable[[int], p.Program]] = {
     f.__name__: f
     for f in (
-        streams, copies, host_bound, gpu_bound, full_queue, backlog, ddp, threads, fsdp, pipeline,
+        streams, forks, copies, host_bound, gpu_bound, full_queue, backlog, ddp, threads, fsdp, pipeline,
     )
 }  # fmt: skip
 

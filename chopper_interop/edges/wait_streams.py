@@ -1,0 +1,312 @@
+"""Streams that a wait can be between, as the order of calls has it.
+
+The streams that a thread uses next may wait, and those that it used last may be awaited. The order of
+calls speaks against those that are farther away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.schemas.names import Role
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.edges.ordering_calls import OrderingCalls
+    from chopper_interop.edges.queues import Queues
+    from chopper_interop.trace import Trace
+
+_STREAMS = 6
+"""Streams that are tried on each side of a wait. Chosen: programs use up to five at once."""
+
+# Costs, in the units of `wait_order`.
+_CROSSED = 1.0
+"""For each group of waits between a wait and the work on either side."""
+_MOST_CROSSED = 2
+"""So many of them count. Chosen: data is prefetched a whole step ahead, behind any number of other waits."""
+_USED_NEXT, _USED_LAST = 0.1, 0.15
+"""For each other stream that the thread uses between the wait and the work on either side."""
+_NOT_CURRENT = 2.0
+"""The same for what communication waits for: that is the current stream."""
+_SERVED = 1.5
+"""If another wait stands directly before the waiting work."""
+_OTHER_THREAD = 2.0
+"""For a stream on which another thread launches."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Launches, records and waits of all threads, one thread after the other, each in its order.
+
+    Parameters
+    ----------
+    node, ts, thread
+        Row of `nodes` of each call, its start, and its lane.
+    queue
+        For a launch the queue of its work, else -1.
+    slot
+        For a launch the first work that it launched, else -1.
+    communicates
+        True for launches of communication.
+    wait
+        For a wait its position among those asked for, else -1.
+    run
+        How many groups of waits the thread had begun by then. Waits for communication are not counted.
+    served
+        True for launches directly behind a wait.
+    for_communication
+        True for waits directly before a launch of communication.
+    """
+
+    node: Array
+    ts: Array
+    thread: Array
+    queue: Array
+    slot: Array
+    communicates: Array
+    wait: Array
+    run: Array
+    served: Array
+    for_communication: Array
+
+    def in_order_of_time(self, group: Array) -> Sequence:
+        """All calls of a group in one order, whatever their thread."""
+        order = np.lexsort((self.node, self.ts, group))
+        columns = (getattr(self, name)[order] for name in self.__dataclass_fields__)
+        return replace(Sequence(*columns), thread=group[order])
+
+
+def read_sequence(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> Sequence:
+    """Put launches, records and the waits `rows` of `calls` in order."""
+    lane, start = trace.array("lane"), trace.array("ts")
+    launched, unknown = np.flatnonzero(queues.call >= 0), np.flatnonzero(queues.call < 0)
+    call, first = np.unique(queues.call[launched], return_index=True)
+    records = calls.node[calls.has_role(Role.RECORD)]
+    # what was launched before the recording is there too, as if by threads of its own
+    node = np.concatenate([call, queues.node[unknown], calls.node[rows], records])
+    launches = len(call) + len(unknown)
+    ts = start[node]
+    ts[len(call) : launches] = queues.submit[unknown]
+    slot, wait = np.full((2, len(node)), -1, np.int64)
+    slot[:launches] = np.concatenate([launched[first], unknown])
+    wait[launches : launches + len(rows)] = np.arange(len(rows))
+    order = np.lexsort((node, ts, lane[node]))
+    node, ts, slot, wait = node[order], ts[order], slot[order], wait[order]
+    thread = lane[node].astype(np.int64)
+    communicates = (slot >= 0) & queues.communicates[slot]
+    queue = np.where(slot >= 0, queues.queue[slot], -1)
+    runs = _runs(thread, queue, communicates, wait)
+    return Sequence(node, ts, thread, queue, slot, communicates, wait, *runs)
+
+
+# Compiled: one pass over the calls of each thread, backwards to see what a wait stands before, then
+# forwards to count.
+#
+#   launch a   WAIT WAIT   launch b  launch c   WAIT   launch d (communication)   WAIT   launch e
+#   run   0       1   1           1         1      -          1                      2          2
+@jit
+def _runs(
+    thread: Array, queue: Array, communicates: Array, wait: Array
+) -> tuple[Array, Array, Array]:
+    """Number of each call's group of waits; launches right behind a wait; waits for communication."""
+    n = len(thread)
+    run = np.zeros(n, np.int64)
+    served = np.zeros(n, np.bool_)
+    for_communication = np.zeros(n, np.bool_)
+    before_communication = False
+    for i in range(n - 1, -1, -1):
+        if i + 1 == n or thread[i + 1] != thread[i] or queue[i] >= 0:
+            before_communication = communicates[i]
+        elif wait[i] >= 0:
+            for_communication[i] = before_communication
+            before_communication = False
+    in_waits, number = False, 0
+    for i in range(n):
+        if i == 0 or thread[i - 1] != thread[i]:
+            in_waits, number = False, 0
+        if wait[i] >= 0 and not for_communication[i]:
+            number += not in_waits
+            in_waits = True
+        elif queue[i] >= 0 and not communicates[i]:
+            served[i] = in_waits
+            in_waits = False
+        run[i] = number
+    return run, served, for_communication
+
+
+@dataclass(frozen=True)
+class Side:
+    """Streams that may wait, or be awaited: a row for each wait, the nearest first.
+
+    Parameters
+    ----------
+    queue
+        The queue; -1 for none.
+    cost
+        What the order of calls says against it.
+    event
+        Last work on the queue before an event that was recorded there and not waited for at once; -1 for
+        none.
+    served
+        True if another wait stands directly before the work.
+    """
+
+    queue: Array
+    cost: Array
+    event: Array
+    served: Array
+
+    @classmethod
+    def empty(cls, waits: int) -> Side:
+        """No streams."""
+        shape = waits, _STREAMS
+        queue, event = np.full((2, *shape), -1, np.int64)
+        return cls(queue, np.zeros(shape), event, np.zeros(shape, bool))
+
+
+# Compiled: each wait sees the streams that its thread uses next. They are kept in a list in which each
+# launch moves its stream to the front.
+@jit
+def _next_streams(  # noqa: PLR0913, PLR0917 # columns
+    thread: Array, queue: Array, communicates: Array, wait: Array, run: Array, served: Array,
+    for_communication: Array, found: Array, cost: Array, is_served: Array,
+) -> None:  # fmt: skip
+    """Fill the columns of a side with streams that may wait."""
+    width = found.shape[1]
+    recent, recent_run = np.full(width, -1, np.int64), np.zeros(width, np.int64)
+    recent_served = np.zeros(width, np.bool_)
+    communication = -1
+    for i in range(len(thread) - 1, -1, -1):
+        if i + 1 == len(thread) or thread[i + 1] != thread[i]:
+            recent[:] = -1
+        if communicates[i]:
+            communication = queue[i]
+        elif queue[i] >= 0:
+            _to_front(recent, recent_run, recent_served, queue[i])
+            recent_run[0], recent_served[0] = run[i], served[i]
+        elif wait[i] >= 0 and for_communication[i]:
+            found[wait[i], 0] = communication
+        elif wait[i] >= 0:
+            for k in range(width):
+                crossed = min(recent_run[k] - run[i], _MOST_CROSSED)
+                found[wait[i], k] = recent[k]
+                is_served[wait[i], k] = crossed > 0 and recent_served[k]
+                cost[wait[i], k] = _CROSSED * crossed + _USED_NEXT * k
+                cost[wait[i], k] += _SERVED * is_served[wait[i], k]
+
+
+# Compiled: as above, the other way.
+@jit
+def _last_streams(  # noqa: PLR0913, PLR0917 # columns
+    thread: Array, queue: Array, slot: Array, communicates: Array, wait: Array, run: Array,
+    for_communication: Array, found: Array, cost: Array, event: Array, behind_record: Array,
+) -> None:  # fmt: skip
+    """Fill the columns of a side with streams that may be awaited; mark waits right behind a record."""
+    width = found.shape[1]
+    recent, recent_run = np.full(width, -1, np.int64), np.zeros(width, np.int64)
+    communication = np.zeros(width, np.bool_)
+    recorded = np.full(queue.max() + 1, -1, np.int64)
+    last = -1  # launch
+    for i in range(len(thread)):
+        if i == 0 or thread[i - 1] != thread[i]:
+            recent[:] = -1
+            last = -1
+        if queue[i] >= 0:
+            _to_front(recent, recent_run, communication, queue[i])
+            recent_run[0], communication[0] = run[i], communicates[i]
+            last = i
+        elif wait[i] < 0:
+            at_once = i + 1 < len(thread) and wait[i + 1] >= 0 and thread[i + 1] == thread[i]
+            # right behind a collective, its end is recorded, which may be waited for later
+            if last >= 0 and (not at_once or (last == i - 1 and communicates[last])):
+                recorded[queue[last]] = slot[last]
+            elif at_once:
+                behind_record[wait[i + 1]] = True
+        else:
+            used = 0
+            for k in range(width):
+                if recent[k] < 0 or (for_communication[i] and communication[k]):
+                    continue
+                found[wait[i], used], event[wait[i], used] = recent[k], recorded[recent[k]]
+                if for_communication[i]:
+                    cost[wait[i], used] = _NOT_CURRENT * used
+                else:
+                    crossed = 0 if communication[k] else run[i] - 1 - recent_run[k]
+                    crossed = min(max(crossed, 0), _MOST_CROSSED)
+                    cost[wait[i], used] = _CROSSED * crossed + _USED_LAST * used
+                used += 1
+
+
+# Compiled: called for each launch by the loops above.
+@jit
+def _to_front(recent: Array, run: Array, flag: Array, queue: int) -> None:
+    """Move a queue to the front of a list, or put it there instead of the last one."""
+    at = len(recent) - 1
+    for k in range(len(recent)):
+        if recent[k] == queue:
+            at = k
+            break
+    for k in range(at, 0, -1):
+        recent[k], run[k], flag[k] = recent[k - 1], run[k - 1], flag[k - 1]
+    recent[0] = queue
+
+
+def streams_of(sequence: Sequence, waits: int, rank: Array) -> tuple[Side, Side, Array]:
+    """Streams that may wait and be awaited, those of the same thread first; waits right behind a record.
+
+    Parameters
+    ----------
+    sequence
+        Calls, with at least one launch.
+    waits
+        How many waits it has.
+    rank
+        Rank of each call.
+    """
+    behind_record = np.zeros(waits, bool)
+    waiting, awaited = _streams_in_order(sequence, waits, behind_record)
+    # the same with the calls of all threads of a rank in one order, for streams that others use
+    in_order = sequence.in_order_of_time(rank)
+    next_of_all, last_of_all = _streams_in_order(in_order, waits, np.zeros(waits, bool))
+    # a collective is launched by the thread that lets its stream wait
+    next_of_all.queue[sequence.wait[sequence.for_communication]] = -1
+    _append(waiting.queue, waiting.cost, waiting.event, next_of_all.queue, next_of_all.event)
+    _append(awaited.queue, awaited.cost, awaited.event, last_of_all.queue, last_of_all.event)
+    return waiting, awaited, behind_record
+
+
+def _streams_in_order(s: Sequence, waits: int, behind_record: Array) -> tuple[Side, Side]:
+    waiting, awaited = Side.empty(waits), Side.empty(waits)
+    _next_streams(
+        s.thread, s.queue, s.communicates, s.wait, s.run, s.served, s.for_communication,
+        waiting.queue, waiting.cost, waiting.served,
+    )  # fmt: skip
+    _last_streams(
+        s.thread, s.queue, s.slot, s.communicates, s.wait, s.run, s.for_communication,
+        awaited.queue, awaited.cost, awaited.event, behind_record,
+    )  # fmt: skip
+    return waiting, awaited
+
+
+# Compiled: a few columns, compared with each other in each row.
+@jit
+def _append(queue: Array, cost: Array, event: Array, more: Array, more_events: Array) -> None:
+    """Append streams that other threads use, where columns are free."""
+    width = queue.shape[1]
+    for i in range(len(queue)):
+        own = 0
+        while own < width and queue[i, own] >= 0:
+            own += 1
+        used = own
+        for k in range(width):
+            known = more[i, k] < 0
+            for j in range(own):
+                known = known or queue[i, j] == more[i, k]
+            if not known and used < width:
+                queue[i, used], event[i, used] = more[i, k], more_events[i, k]
+                cost[i, used] = _OTHER_THREAD
+                used += 1
