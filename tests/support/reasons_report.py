@@ -10,9 +10,11 @@ begins. Units, limits of integers and negative codes are plain.
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import sys
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +26,25 @@ _PLAIN = {1000**k for k in range(1, 5)} | {1024**k for k in range(1, 4)} | {1e-2
 _LIMITS = {limit for bits in (31, 32, 63, 64) for limit in (2**bits, 2**bits - 1)}
 
 
-def sources(root: Path) -> Iterator[tuple[str, list[str], ast.Module]]:
-    """Name, lines and tree of each module, those behind links once."""
+@dataclass(frozen=True)
+class Module:
+    """A module's name, lines, and the nodes of its tree that have fields."""
+
+    name: str
+    lines: list[str]
+    body: list[ast.stmt]
+    nodes: list[ast.AST]
+
+
+def modules_in(root: Path) -> Iterator[Module]:
+    """Yield each module, those behind links once."""
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
             if not any((root / part).is_symlink() for part in path.relative_to(root).parents):
                 text = path.read_text(encoding="utf-8")
-                yield str(path.relative_to(root)), text.split("\n"), ast.parse(text)
+                tree = ast.parse(text)
+                nodes = [node for node in ast.walk(tree) if node._fields]
+                yield Module(str(path.relative_to(root)), text.split("\n"), tree.body, nodes)
 
 
 def _values(node: ast.expr | None) -> list[Any]:
@@ -69,61 +83,60 @@ def _runs(lines: list[str], body: list[ast.stmt]) -> Iterator[tuple[list[ast.stm
             run.append(statement)
 
 
-def unexplained_constants(lines: list[str], tree: ast.Module) -> tuple[int, list[int]]:
+def unexplained_constants(module: Module) -> tuple[int, list[int]]:
     """Number of numeric constants, and lines of those without a reason."""
     count, missing = 0, []
-    for run, is_explained in _runs(lines, tree.body):
+    for run, is_explained in _runs(module.lines, module.body):
         count += len(run)
         for constant in run:
             plain = all(v in _PLAIN | _LIMITS or v in {-1, -2, -999} for v in _constant(constant))
-            if not is_explained and not plain and "#" not in lines[constant.lineno - 1]:
+            if not is_explained and not plain and "#" not in module.lines[constant.lineno - 1]:
                 missing.append(constant.lineno)
     return count, missing
 
 
-def unexplained_loops(lines: list[str], tree: ast.Module) -> tuple[int, list[int]]:
+def unexplained_loops(module: Module) -> tuple[int, list[int]]:
     """Number of compiled functions with loops, and lines of those without comment and docstring."""
     count, missing = 0, []
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if not isinstance(node, ast.FunctionDef):
             continue
         compiled = any(re.search(r"\bjit", ast.unparse(one)) for one in node.decorator_list)
         if compiled and any(isinstance(one, (ast.For, ast.While)) for one in ast.walk(node)):
             count += 1
             first = node.decorator_list[0].lineno
-            text = "".join(lines[first - 1 : node.end_lineno])
-            above = lines[first - 2].lstrip().startswith("#")
+            text = "".join(module.lines[first - 1 : node.end_lineno])
+            above = module.lines[first - 2].lstrip().startswith("#")
             if not above and "#" not in text and not ast.get_docstring(node):
                 missing.append(node.lineno)
     return count, missing
 
 
-def names_in(tree: ast.Module) -> Iterator[str]:
+def names_in(module: Module) -> Iterator[str]:
     """Names in the code of a module, and words of its texts without backticks, such as columns."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         for field in ("id", "attr", "arg", "name", "asname"):
-            yield from re.findall(r"\w+", getattr(node, field, None) or "")
+            yield from (getattr(node, field, None) or "").split(".")
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "`" not in node.value:
             yield from re.findall(r"\w+", node.value)
 
 
-def mentioned(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def mentioned(module: Module) -> Iterator[tuple[int, str]]:
     """Line and name of what texts of a module have in single backticks."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+    for node in module.nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "`" in node.value:
             for match in re.finditer(r"(?<!`)`([\w.]+)`(?!`)", node.value):
                 yield node.lineno + node.value.count("\n", 0, match.start()), match[1]
 
 
-def unknown_names(root: Path) -> list[str]:
+def unknown_names(modules: list[Module]) -> list[str]:
     """Names in single backticks that the project does not have."""
-    modules = list(sources(root))
-    known = {part for name, _, _ in modules for part in Path(name).with_suffix("").parts}
-    known.update(name for _, _, tree in modules for name in names_in(tree))
+    known = {part for module in modules for part in Path(module.name).with_suffix("").parts}
+    known.update(name for module in modules for name in names_in(module))
     return [
-        f"{place}:{line}: `{name}`"
-        for place, _, tree in modules
-        for line, name in mentioned(tree)
+        f"{module.name}:{line}: `{name}`"
+        for module in modules
+        for line, name in mentioned(module)
         if not known.issuperset(part for part in name.split(".") if part)
     ]
 
@@ -132,21 +145,27 @@ def main(root: Path) -> int:
     """Print the report."""
     loops, constants, classes = 0, 0, Counter[str]()
     rows: dict[str, list[str]] = {name: [] for name in ("constants", "loops", "What", "of")}
-    for name, lines, tree in sources(root):
+    gc.disable()  # trees have millions of nodes and stay to the end: searching them for garbage takes seconds
+    modules = list(modules_in(root))
+    for module in modules:
         for key, check in (("constants", unexplained_constants), ("loops", unexplained_loops)):
-            count, missing = check(lines, tree)
+            count, missing = check(module)
             constants, loops = (
                 constants + count * (key == "constants"),
                 loops + count * (key == "loops"),
             )
-            rows[key] += [f"{name}:{line}: {lines[line - 1].strip()}" for line in missing]
-        for node in ast.walk(tree):
+            rows[key] += [
+                f"{module.name}:{line}: {module.lines[line - 1].strip()}" for line in missing
+            ]
+        for node in module.nodes:
             known = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
             if known and re.match(r"What\b", ast.get_docstring(node) or ""):
-                rows["What"].append(f"{name}: {getattr(node, 'name', 'module')}")
+                rows["What"].append(f"{module.name}: {getattr(node, 'name', 'module')}")
             if isinstance(node, ast.ClassDef):
                 classes[node.name] += 1
-        rows["of"] += [f"{name}: of" for one in tree.body if getattr(one, "name", "") == "of"]
+        rows["of"] += [
+            f"{module.name}: of" for one in module.body if getattr(one, "name", "") == "of"
+        ]
     print(f"numeric constants {constants}, without a reason {len(rows['constants'])}")
     print(f"compiled loops {loops}, without a comment {len(rows['loops'])}")
     print(
@@ -155,7 +174,7 @@ def main(root: Path) -> int:
     print(
         "classes of one name: " + ", ".join(f"{k} {n}" for k, n in classes.most_common() if n > 2)
     )
-    rows["unknown names"] = unknown_names(root)
+    rows["unknown names"] = unknown_names(modules)
     print(f"names in backticks that do not exist {len(rows['unknown names'])}")
     print(*(f"   {row}" for listed in rows.values() for row in listed), sep="\n")
     return int(any(rows.values()))
