@@ -65,7 +65,7 @@ class Cause(IntEnum):
     DONE = 8
     """A message of a few bytes by which the NPU of a stream says that work has ended."""
     LATENCY = 9
-    """Time from when work on the NPU of a stream could begin until it began, as usual for launches and streams."""
+    """Time from when GPU work could begin until it began, as usual for launches and streams."""
 
 
 CONTROL = (Cause.READY, Cause.ENDED)

@@ -586,15 +586,16 @@ def _assembled(
     control_start = start[control.owner] + np.where(
         control.cause == Cause.ENDED, dur[control.owner], 0
     )
-    columns: dict[str, Any] = _identities(host, gpu, len(gapped), control) | {
+    columns: dict[str, Any] = _identities(host, gpu, times.unexplained_us[gapped], control) | {
         "start_ns": np.concatenate([start, gap_start, control_start, [0, max(end_ns - 1000 * end_us, 0)]]),
         "duration_ns": np.concatenate([dur, 1000 * times.gap_us[gapped], none, [0, 1000 * end_us]]),
         "slot_us": np.concatenate([times.slot_us, times.gap_us[gapped], none, [0, end_us]]),
         "late_us": np.concatenate([
-            times.late_us, np.zeros(len(gapped) + len(none) + 2, np.int64),
+            np.where(nodes.is_apart, times.gap_us, 0),
+            np.zeros(len(gapped) + len(none) + 2, np.int64),
         ]),
         "late_cause": np.concatenate([
-            np.where(times.gap_us > 0, Cause.UNEXPLAINED, Cause.LATENCY),
+            np.where(times.unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY),
             np.full(len(gapped) + len(none) + 2, Cause.LATENCY),
         ]),
         "slot": np.concatenate([
@@ -651,8 +652,11 @@ def _control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> _
     )  # fmt: skip
 
 
-def _identities(host: _Host, gpu: Array, gaps: int, control: _Control) -> dict[str, Array]:
+def _identities(
+    host: _Host, gpu: Array, unexplained_us: Array, control: _Control
+) -> dict[str, Array]:
     """Rows of the trace, owners and causes of host nodes, GPU work, gaps, control messages, begin and end."""
+    gaps = len(unexplained_us)
     is_row = host.row >= 0
     absent = np.full(gaps + len(control.owner) + 2, -1, np.int64)
     cause = np.where(is_row, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST))
@@ -663,7 +667,7 @@ def _identities(host: _Host, gpu: Array, gaps: int, control: _Control) -> dict[s
             gpu[control.owner - len(is_row)], [-1, -1],
         ]),
         "cause": np.concatenate([
-            cause, np.full(len(gpu), Cause.WORK), np.full(gaps, Cause.UNEXPLAINED), control.cause,
+            cause, np.full(len(gpu), Cause.WORK), np.where(unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY), control.cause,
             [Cause.BEGIN, Cause.END],
         ]),
     }  # fmt: skip
@@ -819,8 +823,11 @@ def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> d
     number = np.full(len(keep), -1, np.int64)
     number[kept] = np.arange(len(kept))
     src, dst = number[src], number[dst]
-    is_gap = is_any(columns["cause"][kept], (Cause.UNEXPLAINED, *CONTROL, Cause.BEGIN))
-    by_start = np.lexsort((~is_gap, columns["start_ns"][kept]))
+    cause = columns["cause"][kept]
+    precedes = is_any(cause, (Cause.UNEXPLAINED, Cause.LATENCY, *CONTROL))
+    # "begin" must not wait for a gap that holds its slot
+    turn = np.where(cause == Cause.BEGIN, 0, np.where(precedes, 1, 2))
+    by_start = np.lexsort((turn, columns["start_ns"][kept]))
     position = np.empty(len(kept), np.int64)
     position[by_start] = np.arange(len(kept))
     order = by_start

@@ -77,9 +77,9 @@ class Schedule(NamedTuple):
     slot_us
         How long each holds its slot.
     gap_us
-        Unexplained time before it, 0 if there is none.
-    late_us
-        Of work that the NPU of a stream does, all time from when it could begin until it began.
+        Time before it from when it could begin, 0 if there is none.
+    unexplained_us
+        Part of that of which nothing recorded is the cause.
     ended_us
         When it ends.
     anchor
@@ -95,7 +95,7 @@ class Schedule(NamedTuple):
 
     slot_us: Array
     gap_us: Array
-    late_us: Array
+    unexplained_us: Array
     ended_us: Array
     anchor: Array
     follows: Array
@@ -133,7 +133,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     #   simulated  ...work|dep|latency|~gap~|node
     slot, start, own = nodes.slot, nodes.start_ns, nodes.own_ns
     n = len(slot)
-    slot_us, gap_us, late_us = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    slot_us, gap_us, known_us = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     ended = np.zeros(n, np.int64)
     anchor, binding = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     kept = np.ones(len(nodes.dep), np.bool_)
@@ -145,7 +145,8 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     # last node of each slot started
     follows, opener = np.full(n, -1, np.int64), np.full(_SLOTS, -1, np.int64)
     opened, held = np.zeros(_SLOTS, np.int64), np.zeros(_SLOTS, np.int64)
-    # what a host waits for ends when measured, so that the host need not make up for what is the GPU's time
+    # what a host waits for begins behind other work when measured, so that the host need not make up for what is the
+    # GPU's time
     awaited = np.zeros(n, np.bool_)
     for i in order:
         if nodes.is_return[i]:
@@ -198,10 +199,10 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
         if s == NO_SLOT:  # it may begin as soon as it can, and ends when the message has come
             slot_us[i] = max(_micros(start[i] + own[i]) - ready, 0)
             if nodes.is_apart[i]:
-                late_us[i] = max(measured_us - ready, 0)
+                gap_us[i] = max(measured_us - ready, 0)
                 latency = min(_micros(max(nodes.known_ns[i], 0)), MAX_LATENCY_US)
                 unexplained = measured_us - max(ready, launched + latency)
-                gap_us[i] = unexplained if unexplained > _TOLERATED_US else 0
+                known_us[i] = gap_us[i] - (unexplained if unexplained > _TOLERATED_US else 0)
             binding[i], ended[i] = waits_for, ready + slot_us[i]
             continue
         held_from = begin
@@ -220,7 +221,8 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             latency = latency if latency <= MAX_LATENCY_US else 0
             if s == COMPUTE:  # short delays of communication would hold up that of other streams
                 latency = max(launched + latency - begin, 0)
-            tolerated = 0 if s == COMPUTE and awaited[i] else _TOLERATED_US
+            behind_work = s == COMPUTE and latency == 0
+            tolerated = 0 if behind_work and awaited[i] else _TOLERATED_US
             if missing > latency + tolerated and start[i] >= busy_until[s]:
                 gap_us[i] = missing - latency
                 begin += gap_us[i]
@@ -243,7 +245,8 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
                 opened[s], opener[s] = held_from, i
             free[s], last[s], held[s] = ended[i], i, held_from
         busy_until[s] = max(busy_until[s], start[i] + own[i])
-    return Schedule(slot_us, gap_us, late_us, ended, anchor, follows, kept, binding)
+    unexplained_us = np.maximum(gap_us - known_us, 0)
+    return Schedule(slot_us, gap_us, unexplained_us, ended, anchor, follows, kept, binding)
 
 
 @jit
@@ -256,7 +259,7 @@ def unexplained_on_path(times: Schedule) -> tuple[int, int]:
     length = times.ended_us[i] if i >= 0 else 0
     unexplained = 0
     while i >= 0:
-        unexplained += times.gap_us[i]
+        unexplained += times.unexplained_us[i]
         i = times.binding[i]
     return unexplained, length
 

@@ -243,6 +243,35 @@ def test_a_host_that_waits_for_places_in_a_queue_is_no_later_with_faster_kernels
     assert abs(before - after - gain_ns) < 0.02 * case.before_ns
 
 
+def late_host(folder: Path) -> ci.Trace:
+    """Two ranks that reduce at once, and whose recorded hosts begin when the GPU has long been at work."""
+    group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "dtype": "Float", "Group size": 2,
+             "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000}  # fmt: skip
+    for rank in range(2):
+        work = [
+            kernel("nccl_allreduce", 10, 100, 1, stream=8, **group),
+            kernel("gemm", 10, 4000, 2),
+        ]
+        events = [*work, call("cudaLaunchKernel", 5000, 10, 3), kernel("gemm", 5020, 50, 3)]
+        header = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        write(folder / f"rank{rank}.json", events, baseTimeNanoseconds=BASE, **header)
+    return ci.read(folder)
+
+
+def test_a_host_without_a_predecessor_does_not_wait_for_the_gpu(tmp_path: Path) -> None:
+    ci.write(late_host(tmp_path), tmp_path / "job.et")
+    _, nodes = messages(tmp_path / "job.0.et")
+    gap = next(n for n in nodes if n.name == "unexplained delay" and attributes(n)["is_cpu_op"])
+    assert gap.duration_micros == 4990
+    assert not gap.data_deps
+
+
+def test_what_begins_a_rank_does_not_wait_for_a_delay_of_its_host(tmp_path: Path) -> None:
+    ci.write(late_host(tmp_path), tmp_path / "job.et")
+    _, nodes = messages(tmp_path / "job.0.et")
+    assert [n.id for n in nodes if n.name == "begin"] == [0]
+
+
 def test_a_thread_that_only_asks_does_not_hold_the_job_up(tmp_path: Path) -> None:
     events = [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 15, 50_000, 1)]
     events += [{**call("hipEventQuery", 10_000 * k, 5, 100 + k), "tid": 77} for k in range(6)]
