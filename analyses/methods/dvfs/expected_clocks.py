@@ -455,10 +455,12 @@ class Changes:
         return self.mean * (1 + of_kernel[self._key] + share * self._seen)
 
 
-def saved_time(gpus: list[Readings], work: Work, assumed: Assumption) -> tuple[float, float]:
-    """Return the least and the most time that kernels would save at the highest clock, within their errors.
+def saved_time(
+    gpus: list[Readings], work: Work, assumed: Assumption, reach: float
+) -> tuple[float, float]:
+    """Return the least and the most time that kernels would save at the highest clock.
 
-    With one sensitivity of all kernels.
+    With one sensitivity of all kernels, which may be wrong by `reach` standard errors.
     """
     changes = [Changes(gpu, work, assumed) for gpu in gpus]
     share, _ = _share(changes)
@@ -469,7 +471,7 @@ def saved_time(gpus: list[Readings], work: Work, assumed: Assumption) -> tuple[f
         in_full += float(np.nansum(work.dur[k] * (1 - one.clocks(share) / work.highest[k])))
     if np.isnan(beta):
         beta, wide = 0.5, 0.25
-    low, high = in_full * np.clip([beta - 2 * wide, beta + 2 * wide], 0.0, 1.0)
+    low, high = in_full * np.clip([beta - reach * wide, beta + reach * wide], 0.0, 1.0)
     return min(low, high), max(low, high)
 
 

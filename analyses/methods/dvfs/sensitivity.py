@@ -155,13 +155,11 @@ class Sensitivities:
         together, each, weight = self._ratio(mhz, is_change=is_change)
         if self.extremes is None:
             return together._replace(sensor=np.zeros(len(together.log))), each, weight
-        low, high = self._ends(
-            [together]
-            + [
-                one._ratio(self._of(one, mhz, is_change=is_change), is_change=is_change)[0]  # noqa: SLF001
-                for one in self.extremes
-            ]
-        )
+        ratios = [together]
+        for one, share in zip(self.extremes, self._shares, strict=True):
+            clocks = self._of(one, mhz, is_change=is_change)
+            ratios.append(_with_errors(one._ratio(clocks, is_change=is_change)[0], share))  # noqa: SLF001
+        low, high = self._ends(ratios)
         log, reach = (low.log + high.log) / 2, (high.log - low.log) / 2
         # Each end of the interval has the errors of its own assumption.
         log = log + intervals.TWO_SIDED * (_common(high) - _common(low)) / 2
@@ -184,6 +182,12 @@ class Sensitivities:
         low = min(range(len(sums)), key=lambda i: sums[i][0] - intervals.TWO_SIDED * sums[i][1])
         high = max(range(len(sums)), key=lambda i: sums[i][0] + intervals.TWO_SIDED * sums[i][1])
         return ratios[low], ratios[high]
+
+    @property
+    def _shares(self) -> tuple[float, float]:
+        """Part of the errors under both extremes that counts; of several sensors the largest."""
+        accepted = [one.accepted for one in self.sensors]
+        return max(one.low_share for one in accepted), max(one.high_share for one in accepted)
 
     @property
     def _is_estimated(self) -> bool:
@@ -678,6 +682,12 @@ class Sensitivities:
         error = np.full(len(share), np.nan)
         error[good] = np.hypot(law.statistical, law.form)[good] / np.abs(share[good])
         return self._class_means(value, error)
+
+
+def _with_errors(ratio: Ratio, share: float) -> Ratio:
+    """Return the ratio with this part of its errors."""
+    statistical, clock, form = (share * error for error in ratio[1:4])
+    return ratio._replace(statistical=statistical, clock=clock, form=form)
 
 
 def _common(ratio: Ratio) -> Array:

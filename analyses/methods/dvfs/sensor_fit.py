@@ -89,6 +89,9 @@ class Accepted(NamedTuple):
         What was given, or is known.
     is_given
         True if the window was given.
+    low_share, high_share
+        Part of the errors under `low` and `high` that the answer may be wrong by as well, as both agree less
+        than the best does: all that deviates together is within two standard errors (a profile likelihood).
     """
 
     best: Assumption
@@ -98,6 +101,8 @@ class Accepted(NamedTuple):
     origin: str
     fixed: Sensor
     is_given: bool
+    low_share: float = 1.0
+    high_share: float = 1.0
 
     def described(self, hold_ns: float | None) -> dict[str, float | str | None]:
         """Describe the sensor by columns of results; None for what is not known."""
@@ -139,24 +144,29 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
     grid = _grid(sensed, sensor)
     fit = _Fit(sensed.gpus, work)
     origin = GIVEN if given is not None else KNOWN
-    kept = grid
+    kept, apart = grid, np.zeros(len(grid))
     if len(grid) > 1:
-        kept, is_shown = fit.compare(grid)
+        kept, apart, is_shown = fit.compare(grid)
         origin = ESTIMATED if is_shown else UNKNOWN
     best = kept[0]
-    thinned = kept
+    chosen = np.arange(len(kept))
     if len(kept) > _MAX_ESTIMATED:
         some = np.append(
             np.arange(_MAX_ESTIMATED // 2),
             np.linspace(0, len(kept) - 1, _MAX_ESTIMATED // 2).astype(int),
         )
-        thinned = kept[np.union1d(some, _corners(kept))]
-    saved = np.array([saved_time(sensed.gpus, work, Assumption(*row)) for row in thinned])
-    low, high = thinned[int(saved[:, 1].argmax())], thinned[int(saved[:, 0].argmin())]
+        chosen = np.union1d(some, _corners(kept))
+    reach = np.sqrt(np.maximum(_ACCEPTED**2 - apart[chosen] ** 2, 0.0))
+    assumed = [Assumption(*row) for row in kept[chosen]]
+    saved = np.array(
+        [saved_time(sensed.gpus, work, *one) for one in zip(assumed, reach, strict=True)]
+    )
+    low, high = int(saved[:, 1].argmax()), int(saved[:, 0].argmin())
     is_given = given is not None and given.window_ns is not None
     return Accepted(
-        Assumption(*best), Assumption(*low), Assumption(*high), kept, origin, sensor, is_given
-    )
+        Assumption(*best), assumed[low], assumed[high], kept, origin, sensor, is_given,
+        *(float(reach[end]) / _ACCEPTED for end in (low, high)),
+    )  # fmt: skip
 
 
 def _corners(kept: Array) -> Array:
@@ -246,8 +256,11 @@ class _Fit:
         variance: Array = square / np.maximum(count, 1)
         return variance
 
-    def compare(self, grid: Array) -> tuple[Array, bool]:
-        """Return the assumptions that agree, the best first, and whether durations show the sensor."""
+    def compare(self, grid: Array) -> tuple[Array, Array, bool]:
+        """Return the assumptions that agree, the best first, and whether durations show the sensor.
+
+        Also by how many standard errors the misfit of each exceeds that of the best.
+        """
         weight = 1 / np.maximum(self._variances(), _NOISE**2)
         for _ in range(2):  # by all kernels, then by those that follow the clock
             losses = self._losses(grid, weight)
@@ -258,13 +271,16 @@ class _Fit:
             order = np.argsort(total, kind="stable")
             gain, error = _mean_and_error(-losses[[best]])
             if blocks[best] < _FEWEST or not gain[0] > _SHOWN * error[0]:
-                return grid[order], False
+                return grid[order], np.zeros(len(grid)), False
             beta, variance = self.slopes(Assumption(*grid[best]))
             weight = np.clip(beta, _MIN_WEIGHT, 1.0) / np.maximum(variance, _NOISE**2)
         excess, error = _mean_and_error(losses - losses[best])
         keep = testable & (excess <= _ACCEPTED * error)
         keep[best] = True
-        return grid[order[keep[order]]], True
+        kept = order[keep[order]]
+        apart = np.maximum(excess, 0.0) / np.maximum(error, _TINY)
+        apart[best] = 0.0
+        return grid[kept], apart[kept], True
 
     def _losses(self, grid: Array, weight: Array) -> Array:
         """Misfit of each assumption in each block of time, with these weights of kernels."""
