@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.commands import analyze, common, record, view
-from chopper_interop.commands.common import INTERRUPTED
+from chopper_interop.commands.interrupts import INTERRUPTED
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import IssueLog
 

@@ -8,13 +8,13 @@ import errno
 import io
 import os
 import re
-import signal
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from chopper_interop import __version__
-from chopper_interop.commands import completion
+from chopper_interop.commands import completion, interrupts
+from chopper_interop.commands.interrupts import INTERRUPTED
 from chopper_interop.errors import (
     ChopperError,
     InternalError,
@@ -29,16 +29,13 @@ if TYPE_CHECKING:
     from chopper_interop.pipeline import WriteTarget
     from chopper_interop.sharing.stage import Sharing
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C: 128 + SIGINT, as shells report it."""
-
-
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to a stream whose disk takes no more; those of files name the file."""
 
 
 def exit_now(status: int) -> NoReturn:
     """End the process without finalizers but those of temporary files: those of LLVM and Arrow take a fifth of a second."""
+    interrupts.end()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the reader is gone, or it is closed
             stream.flush()
@@ -58,9 +55,26 @@ def run_command(
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names are Unicode, terminals may not be
             stream.reconfigure(errors="backslashreplace")
+    try:
+        interrupts.handle()
+        return _run_or_show_error(command, parser, arguments)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        interrupts.end()
+        text = "interrupted; each output is complete, or as it was before"
+        print(f"{parser.prog}: {text}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run_or_show_error(
+    command: Callable[[argparse.Namespace], int],
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str] | None,
+) -> int:
     debug = False
     try:
-        _handle_signals()
         if shell := completion.shell_of(arguments):
             print(completion.script(parser, shell))
             return 0
@@ -69,12 +83,7 @@ def run_command(
         _refuse_empty(parser, args)
         return _run(command, args)
     except BrokenPipeError:
-        sys.stderr.close()
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        text = "interrupted; each output is complete, or as it was before"
-        print(f"{parser.prog}: {text}", file=sys.stderr)
-        return INTERRUPTED
+        raise
     except Exception as error:  # noqa: BLE001 # the last resort: a defect is one line as well
         return show_error(parser.prog, error, debug=debug)
 
@@ -158,17 +167,6 @@ def _limits(args: argparse.Namespace) -> Iterator[None]:
 def one_line(text: str) -> str:
     """Escape characters that would break a line or control a terminal: names of files may hold any."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _handle_signals() -> None:
-    """End on Ctrl-C and SIGTERM by an exception, so that partial outputs are removed."""
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for a background job
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _interrupt)
-
-
-def _interrupt(_signal: int, _frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def parse_output(text: str, to_format: str | None) -> WriteTarget:

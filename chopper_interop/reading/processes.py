@@ -12,7 +12,7 @@ import pickle
 import signal
 import tempfile
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from chopper_interop.io import temporary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
 _ALIGNMENT = 64
@@ -110,10 +110,25 @@ class _Process:
             # a fork would take over threads' locks in whatever state they are
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, context, _ignore_interrupts)
-            self._pid = self._pool.submit(os.getpid).result()
+            with _interrupts_blocked():
+                pid = self._pool.submit(os.getpid)
+            self._pid = pid.result()
         if self._is_ended:
             raise BrokenExecutor("the executor was shut down")
         return self._pool
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes that Ctrl-C does not reach: while they import, they would print a traceback each."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_interrupts() -> None:

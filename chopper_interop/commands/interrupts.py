@@ -1,0 +1,74 @@
+"""Ctrl-C and SIGTERM: the first ends the command by an exception, so that partial outputs are removed.
+
+::
+
+    first signal ──▶ KeyboardInterrupt ──▶ outputs are put back ──▶ one line, status 130
+                         │ raised where Python has to ignore exceptions, as in finalizers and callbacks of C
+                         └──▶ raised again a moment later
+    further ones within some seconds: the same is under way, nothing more happens
+    further ones later: the process ends at once, as by a kill; the next command removes what it leaves
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C: 128 + SIGINT, as shells report it."""
+_PATIENCE_S = 2.0
+"""Time for which further signals change nothing. Chosen: a key pressed twice, and time to remove outputs."""
+_AGAIN_S = 0.01
+"""Time after which an interrupt that was ignored is raised again. Chosen: its place has been left by then."""
+
+_since: float | None = None
+"""When the first signal came, on the monotonic clock."""
+
+
+def handle() -> None:
+    """Handle signals from now on."""
+    global _since  # noqa: PLW0603 # signals are of the process
+    _since = None
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for a background job
+        signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, _again)
+    if sys.unraisablehook is sys.__unraisablehook__:  # tests have their own
+        sys.unraisablehook = _ignored
+
+
+def end() -> None:
+    """Let signals change nothing from now on: the process is about to end."""
+    global _since  # noqa: PLW0603 # same
+    _since = time.monotonic()
+
+
+def _interrupt(_signal: int, _frame: Any) -> None:
+    global _since  # noqa: PLW0603 # same
+    now = time.monotonic()
+    if _since is None:
+        _since = now
+        raise KeyboardInterrupt
+    if now - _since > _PATIENCE_S:
+        os._exit(INTERRUPTED)
+
+
+def _again(number: int, frame: Any) -> None:
+    """Raise an interrupt that was ignored."""
+    global _since  # noqa: PLW0603 # same
+    _since = None
+    _interrupt(number, frame)
+
+
+def _ignored(event: Any) -> None:
+    """Have an interrupt that Python ignores raised again; say in one line what else it ignores."""
+    if event.exc_type is KeyboardInterrupt:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        return
+    text = f"ignored: {event.exc_type.__name__}: {event.exc_value}"
+    print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr)
