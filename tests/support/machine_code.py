@@ -22,6 +22,12 @@ from pathlib import Path
 
 MUTANTS = 4
 """Damaged inputs of each format: enough for the loops that only those reach."""
+COMPATIBLE = (
+    *(("hta", name) for name in ("temporal", "critical_path", "kernels", "overlap")),
+    *(("tracelens", name) for name in ("temporal", "overlap")),
+    *(("chopper", name) for name in ("overlap", "breakdown")),
+)
+"""Other tools, and analyses by their definitions."""
 STAMP = (1980, 1, 1, 0, 0, 0)
 """Time of all files in the archive, so that equal code gives equal archives."""
 
@@ -34,9 +40,13 @@ def commands(folder: Path) -> None:
         if cli.convert_main(arguments):  # a command that ends early leaves loops out
             raise RuntimeError(" ".join(arguments))
 
+    def analyze(*arguments: str) -> None:
+        if cli.analyze_main(["-q", *arguments, "--json"]):
+            raise RuntimeError(" ".join(arguments))
+
     for size, job in (
         (["ranks=2", "layers=2", "steps=3", "recorder_hz=200"], folder / "job"),
-        (["ranks=4", "layers=4", "steps=3", "pipeline=2", "event_records=True"], folder / "stages"),
+        (["ranks=2", "layers=2", "steps=2", "pipeline=2", "event_records=True"], folder / "stages"),
     ):
         options = [text for option in size for text in ("-O", option)]
         convert(["-q", "--demo", str(job), *options])
@@ -58,17 +68,13 @@ def commands(folder: Path) -> None:
                 ["-q", str(out / name), "-o", str(out / "again.pftrace"), "-O", "gpu_packets=yes"]
             )
         table = str(out / "job.parquet")
-        cli.analyze_main(["-q", str(job), "--json"])
-        cli.analyze_main(["-q", table, "--json", "--steps", "each", "--by", "rank"])
-        cli.analyze_main(["-q", table, "compare", "--against", table, "--json"])
-        names = ("temporal", "critical_path", "kernels", "overlap", "breakdown")
-        for tool in ("hta", "tracelens", "chopper"):
-            for name in names:
-                cli.analyze_main(["-q", table, name, "--compat", tool, "--json"])
-        change = "change=scale=0.5 where kind == 'comm'"
-        cli.analyze_main(["-q", table, "what_if", "-O", change, "--json"])
-        results = ["critical_path", "temporal", "dvfs", "-o", str(out / "result.pftrace")]
-        cli.analyze_main(["-q", table, *results])
+        analyze(str(job))
+        analyze(table, "temporal", "energy", "--steps", "each", "--by", "rank")
+        analyze(table, "compare", "--against", table)
+        for tool, name in COMPATIBLE:
+            analyze(table, name, "--compat", tool)
+        analyze(table, "what_if", "-O", "change=scale=0.5 where kind == 'comm'")
+        analyze(table, "critical_path", "temporal", "dvfs", "-o", str(out / "result.pftrace"))
 
 
 def formats(folder: Path) -> None:
