@@ -309,7 +309,8 @@ def _idle_borders(timing: Timing) -> Array:
     trace = timing.trace
     ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
     mask = np.zeros(len(timing.at_ns), bool)
-    operation = host_chain.is_operation(timing)
+    # in a mere range a thread may wait
+    operation = host_chain.is_operation(timing) & (trace.array("kind") != Kind.ANNOTATION)
     rows = np.flatnonzero(operation)
     rows = rows[np.lexsort((rows, ts[rows], lane[rows]))]
     if not len(rows):

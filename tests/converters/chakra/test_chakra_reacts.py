@@ -243,6 +243,32 @@ def test_a_host_that_waits_for_places_in_a_queue_is_no_later_with_faster_kernels
     assert abs(before - after - gain_ns) < 0.02 * case.before_ns
 
 
+def test_a_thread_that_waits_within_a_range_does_not_hold_up_another(tmp_path: Path) -> None:
+    """A main thread does nothing while autograd's launches, but the range around its step goes on."""
+    events = [
+        {**call("## backward ##", 0, 4000, 0), "cat": "user_annotation"},
+        {**call("aten::add", 2, 12, 0), "cat": "cpu_op"},
+        call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 15, 10, 1),
+        call("cudaLaunchKernel", 3900, 5, 2), kernel("gemm", 3910, 10, 2),
+    ]  # fmt: skip
+    for k in range(10):  # autograd's launches
+        events += [
+            call("cudaLaunchKernel", 1500 + 100 * k, 5, 10 + k, tid=200),
+            kernel("gemm", 1510 + 100 * k, 50, 10 + k),
+        ]
+    ci.write(
+        ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE)),
+        tmp_path / "job.et",
+        mode="gpu",
+    )
+    _, nodes = messages(tmp_path / "job.0.et")
+    facts = {n.id: attributes(n) for n in nodes}
+    work = [n for n in nodes if facts[n.id]["kind"] == "kernel"]
+    launches = [{d for d in n.data_deps if facts[d]["is_cpu_op"]} for n in work[2:11]]
+    assert all(launches)
+    assert len(set.union(*launches)) == len(launches)
+
+
 def late_host(folder: Path) -> ci.Trace:
     """Two ranks that reduce at once, and whose recorded hosts begin when the GPU has long been at work."""
     group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "dtype": "Float", "Group size": 2,
