@@ -18,7 +18,7 @@ from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import defects, number_ranges, registry, sources
+from chopper_interop import number_ranges, registry, sources
 from chopper_interop import run as runs
 from chopper_interop.annotate import stages
 from chopper_interop.arrays import spill
@@ -286,7 +286,7 @@ def write(
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
     is_spilled = spill.holds(trace.array("ts"))
     what = f"writing {target.converter.name}"
-    with outputs.as_named(target.path), spill.when(is_spilled), defects.as_errors(what, local):
+    with outputs.as_named(target.path), spill.when(is_spilled), registry.as_errors(what, local):
         issues = function(trace, local, **registry.chosen_options(function, options))
     if target.url:
         remote.put(local, target.url)
@@ -573,7 +573,7 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
         raise UsageError(f"analysis {analysis} takes no option {option!r}")
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
-    with defects.as_errors(f"analysis {analysis}"):
+    with registry.as_errors(f"analysis {analysis}"):
         result = function(trace, **registry.chosen_options(function, options))
     if not isinstance(result, Result):
         raise SchemaError(f"analysis {analysis} returns a {type(result).__name__}, not a Result")

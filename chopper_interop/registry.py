@@ -11,16 +11,25 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
 
-from chopper_interop.errors import OptionError, UnknownFormatError, UsageError, similar
+from chopper_interop.errors import (
+    ChopperError,
+    InternalError,
+    OptionError,
+    UnknownFormatError,
+    UsageError,
+    similar,
+)
+from chopper_interop.io import memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 CONVERTERS = "chopper_interop.converters"
@@ -398,3 +407,28 @@ def _named(name: str, known: dict[str, Any], what: str) -> Any:
     if item is None:
         raise UnknownFormatError(f"there is no {what} {name!r}", hint=similar(name, known))
     return item
+
+
+@contextmanager
+def as_errors(subject: str, path: Path | None = None) -> Iterator[None]:
+    """Raise `InternalError` for an error that a converter or an analysis, often a plug-in, does not expect.
+
+    Parameters
+    ----------
+    subject
+        What the block does, such as "reading kineto".
+    path
+        The file or folder concerned.
+
+    Raises
+    ------
+    TooLittleMemoryError
+        Memory does not suffice.
+    """
+    try:
+        with memory.sufficing(subject, path):
+            yield
+    except ChopperError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InternalError(error, subject, path) from error

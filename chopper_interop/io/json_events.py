@@ -16,13 +16,17 @@ on at the next position that looks like the start of an event.
 
 from __future__ import annotations
 
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import interning, threads
+from chopper_interop.arrays import interning
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts
 from chopper_interop.io.json_text import (
@@ -43,7 +47,8 @@ from chopper_interop.io.json_text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from chopper_interop.arrays.types import Array, Bytes
 
@@ -155,7 +160,7 @@ def scan(buffer: Bytes, start: int) -> Events:
     strings = interning.empty_text_table(_STRINGS)
     batches: list[dict[str, Array]] = []
     end, status = start + 1, _REACHED
-    for piece in threads.ahead(_walk_piece, _guessed_pieces(buffer, end, damage)):
+    for piece in _walked_ahead(_guessed_pieces(buffer, end, damage)):
         if piece.begin != end or piece.status == _DAMAGED:
             piece = _walk_piece(buffer, end, piece.stop, damage)  # noqa: PLW2901 # the right one
         strings = _renumber(buffer, piece, strings)
@@ -224,6 +229,31 @@ def _borders(buffer: Bytes, start: int, hopeless: Array) -> Iterator[int]:
         if border < limit:
             yield border
     yield n
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that all of a process share, for walks, which run without Python's lock."""
+    return ThreadPoolExecutor(os.cpu_count(), "chopper-interop")
+
+
+if hasattr(os, "register_at_fork"):  # a process that is forked has none of the threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def _walked_ahead(pieces: Iterable[tuple[Bytes, int, int, _Damage]]) -> Iterator[_Piece]:
+    """Yield walked pieces in order, while threads walk the next ones: two for each thread are under way."""
+    waiting: deque[Future[_Piece]] = deque()
+    try:
+        for piece in pieces:
+            waiting.append(_pool().submit(_walk_piece, *piece))
+            if len(waiting) > 2 * (os.cpu_count() or 1):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 def _walk_piece(buffer: Bytes, begin: int, stop: int, damage: _Damage) -> _Piece:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from os import cpu_count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chopper_interop import defects, registry
+from chopper_interop import registry
 from chopper_interop.arrays import spill
 from chopper_interop.edges import communication
 from chopper_interop.errors import UsageError
@@ -226,7 +226,7 @@ def read(task: SourceTask) -> Trace:
     first = task.paths[0]
     inputs.set_unpacked_bounds(task.bounds)
     with inputs.unpacking_at_most(task.max_unpacked):
-        with defects.as_errors(f"reading {task.converter}", first):
+        with registry.as_errors(f"reading {task.converter}", first):
             trace = function(list(task.paths), **task.options)
             trace = communication.recognise(trace, task.names)
         recorded = trace.meta.sources
