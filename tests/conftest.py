@@ -9,7 +9,7 @@ from hypothesis import settings
 from shared_data import NOT_HERE, real
 
 # no deadline: the first call compiles; and a change must never fail by the luck of the draw
-settings.register_profile("chopper", deadline=None, max_examples=20, derandomize=True)
+settings.register_profile("chopper", deadline=None, max_examples=12, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=500)
 settings.load_profile("chopper")
 

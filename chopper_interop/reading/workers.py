@@ -94,9 +94,8 @@ class _Threads(Pool):
 
     def __init__(self) -> None:
         super().__init__(ThreadPoolExecutor(cpu_count()))
-        available = memory.available_bytes()
-        physical = memory.physical_bytes() // _MEMORY_OF_ONE
-        self._room = memory.Room(available if spill.is_on() else physical)
+        shared = memory.physical_bytes() // _MEMORY_OF_ONE
+        self._room = memory.Room(memory.available_bytes() if spill.is_on() else shared)
 
     def submit(self, source: SourceTask) -> Future[Trace]:
         """Have a source read when there is room."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
@@ -171,7 +171,6 @@ def test_matrix_cores_cannot_be_busy_for_more_cycles_than_there_are() -> None:
 
 
 @given(DISPATCHES, st.integers(0, 10**17))
-@settings(max_examples=20)
 def test_when_it_ran_and_as_which_rank_do_not_matter(work: list[Dispatch], shift: int) -> None:
     plain = breakdown(job(work), by="operation")
     moved = breakdown(job(work, shift, rank=5), by="operation")
@@ -409,7 +408,6 @@ def test_without_anything_there_are_no_rows_and_a_reason() -> None:
 
 
 @given(traces())
-@settings(max_examples=30)
 def test_any_trace(trace: ci.Trace) -> None:
     for options in ({}, {"by": "rank,kernel"}, {"compat": "chopper"}):
         json.dumps(breakdown(trace, **options).to_dict(), allow_nan=False)

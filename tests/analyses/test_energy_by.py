@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
@@ -235,7 +235,6 @@ def test_energy_does_not_depend_on_work(points, windows) -> None:
         assert joules[i] == pytest.approx(sum(known), abs=1e-16)
 
 
-@settings(max_examples=20)
 @given(POINTS, WORK, STEPS, st.sampled_from(["rank", "kernel", "job", "rank,stream"]))
 def test_a_shift_in_time_changes_nothing(points, work, steps, by: str) -> None:
     here, there = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
@@ -310,7 +310,6 @@ def test_without_power_there_are_no_rows(by, series) -> None:
 
 
 @given(traces())
-@settings(max_examples=25)
 def test_any_trace(trace) -> None:
     for by in ("excursion", "rank", "node", "kernel"):
         json.dumps(excursions(trace, by=by).to_dict(), allow_nan=False)

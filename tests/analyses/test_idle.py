@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import peer_files
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kineto_files import kernel, span, write
 from read_once import read_once
@@ -312,7 +312,6 @@ def _cause(trace, t, here, ts, end, lane, waits, syncs) -> str:  # noqa: PLR0917
 
 
 @given(NODES, SYNCS, st.integers(0, 10**15))
-@settings(max_examples=30)
 def test_neither_the_origin_nor_the_numbers_of_ranks_matter(
     work: list, syncs: list, shift: int
 ) -> None:

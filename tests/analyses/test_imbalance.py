@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
@@ -284,7 +284,6 @@ def test_telemetry_alone() -> None:
 
 
 @given(traces())
-@settings(max_examples=25)
 def test_any_trace(trace) -> None:
     for by in ("rank", "node", "position"):
         json.dumps(imbalance(trace, by=by).to_dict(), allow_nan=False)

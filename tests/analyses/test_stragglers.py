@@ -11,6 +11,7 @@ import pytest
 from made_stragglers import MadeJob, length_ns, trace_of
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import counterparts
@@ -33,16 +34,19 @@ def test_the_contract_of_analyses(demo: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "steps", "sequence", "straggler", "slowdown"),
-    [
-        (2, 1, 256, 1, 1.0),
-        (2, 2, 256, 0, 1.03),
-        (3, 3, 512, 2, 1.06),
-        (4, 1, 1024, 7, 1.1),
-        (8, 1, 256, 5, 1.03),
-        (8, 2, 512, -1, 1.2),
-        (5, 2, 256, 3, 1.2),
-        (8, 1, 4096, 0, 1.0),
-    ],
+    slow_from(
+        [
+            (2, 1, 256, 1, 1.0),
+            (2, 2, 256, 0, 1.03),
+            (3, 3, 512, 2, 1.06),
+            (8, 2, 512, -1, 1.2),
+            (4, 1, 1024, 7, 1.1),
+            (8, 1, 256, 5, 1.03),
+            (5, 2, 256, 3, 1.2),
+            (8, 1, 4096, 0, 1.0),
+        ],
+        4,
+    ),
 )
 def test_the_straggler_is_the_sample_jobs(
     tmp_path: Path, ranks: int, steps: int, sequence: int, straggler: int, slowdown: float

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
@@ -274,7 +274,6 @@ def test_empty_traces_and_invalid_options() -> None:
             ci.analyze(trace, "telemetry", **wrong)
 
 
-@settings(max_examples=30)
 @given(st.integers(-(10**15), 10**15), st.permutations([0, 1, 2]))
 def test_neither_time_nor_rank_nor_order_matters(shift, ranks) -> None:
     series, work = [], []

@@ -8,7 +8,7 @@ import gpu_work
 import numpy as np
 import pytest
 from gpu_work import WORKS, Work, instants
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from peer_files import FILES
 from read_once import read_once
@@ -324,7 +324,6 @@ def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], lat
 
 
 @given(traces())
-@settings(max_examples=30)
 def test_any_trace(trace: ci.Trace) -> None:
     for name in ("temporal", "overlap"):
         for options in ({}, {"by": "rank,stream"}, {"by": "layer,class"}, {"compat": "hta"},

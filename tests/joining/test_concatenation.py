@@ -64,7 +64,7 @@ def test_analyses_of_ranks_put_together(job: ci.Trace) -> None:
         assert one.equals(other), name
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=30)
+@settings(suppress_health_check=list(HealthCheck))
 @given(traces(), st.floats(0, 1))
 def test_windows_that_follow_each_other_share_no_node(trace: ci.Trace, share: float) -> None:
     border = int(trace.array("ts").min(initial=0) + share * trace.span_ns)

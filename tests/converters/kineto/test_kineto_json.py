@@ -144,7 +144,7 @@ def test_any_trace_in_one_file_comes_back(tmp_path_factory, trace):
     assert_same_events(trace, again(trace, tmp_path_factory.mktemp("one") / "job.json"))
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(trace=ANY)
 def test_any_trace_in_a_file_a_rank_comes_back(tmp_path_factory, trace):
     folder = tmp_path_factory.mktemp("many") / "out"
@@ -153,7 +153,7 @@ def test_any_trace_in_a_file_a_rank_comes_back(tmp_path_factory, trace):
         assert_same_events(trace.rank(rank), KINETO.reader([folder / f"rank{rank}.json.gz"]))
 
 
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(trace=ANY)
 def test_writing_again_changes_nothing_more(tmp_path_factory, trace):
     folder = tmp_path_factory.mktemp("twice")

@@ -48,7 +48,6 @@ def one_lane(
 SPANS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8)), min_size=1, max_size=14)
 
 
-@settings(max_examples=30)
 @given(SPANS, st.sampled_from([(Kind.CPU_OP, LaneKind.THREAD), (Kind.KERNEL, LaneKind.STREAM)]))
 def test_overlaps_change_no_duration(tmp_path_factory, spans, kinds) -> None:
     perfetto = written(one_lane(spans, *kinds), tmp_path_factory.mktemp("x"))
@@ -128,7 +127,7 @@ def test_deep_nesting_is_kept(tmp_path: Path) -> None:
     assert perfetto.losses() == {}
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(traces())
 def test_any_trace_arrives_complete(tmp_path_factory, trace: ci.Trace) -> None:
     perfetto = written(trace, tmp_path_factory.mktemp("x"), all_samples=True)

@@ -104,7 +104,7 @@ def test_kineto_files_through_perfetto(path: Path, tmp_path: Path) -> None:
     ]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(traces())
 def test_any_trace_keeps_names_and_times(tmp_path_factory, trace: ci.Trace) -> None:
     if not trace.nodes.num_rows:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rocpd
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -43,8 +44,17 @@ def small(tmp_path):
     return rocpd.small(tmp_path / "4242_results.db")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("suffix", [True, False])
+@pytest.mark.parametrize(
+    ("version", "suffix"),
+    slow_from(
+        [
+            (VERSIONS[-1], False),
+            *((v, True) for v in VERSIONS),
+            *((v, False) for v in VERSIONS[:-1]),
+        ],
+        1 + len(VERSIONS),
+    ),
+)
 def test_every_row_of_every_version_is_there(tmp_path, version, suffix):
     path = rocpd.small(tmp_path / "x.db", version, suffix=suffix)
     trace = read([path])

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import counterparts
@@ -74,7 +75,7 @@ def test_every_operation_of_equal_steps_has_its_counterparts(job: Path, across, 
         assert len({names[n].rstrip("0123456789") for n in trace.array("name")[rows]}) == 1
 
 
-@pytest.mark.parametrize("name", ["ddp_resnet_4rank_amd", "torchrec_4rank_v100"])
+@pytest.mark.parametrize("name", slow_from(["torchrec_4rank_v100", "ddp_resnet_4rank_amd"], 1))
 def test_on_real_files_nearly_all_gpu_work_has_counterparts(name: str) -> None:
     path = real(f"pytorch/{name}")
     trace = read_once(path)

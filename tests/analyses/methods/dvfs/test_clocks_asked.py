@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clocked_job import MS, job
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
@@ -155,7 +155,6 @@ def test_no_end_of_an_interval_is_beyond_what_clocks_allow(clock: str, gpu: str)
         assert 0.995 * minimum <= low < ideal < high <= 1.005 * maximum
 
 
-@settings(max_examples=30)
 @given(st.integers(0, 1000), st.sampled_from(["max1900", "max1500", "0.9x", "1.2x"]))
 def test_no_repeat_gets_shorter_at_a_lower_clock(seed: int, clock: str) -> None:
     """Nor longer at a higher one, by more than its clock allows, or otherwise where it stays."""

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.dvfs import (
@@ -80,7 +81,7 @@ def test_no_kernel_is_slower_at_faster_clocks_nor_gains_more_than_its_cycles(exp
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0, 4.0])
-@pytest.mark.parametrize("core", [0.2, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("core", slow_from([0.2, 0.9, 0.5, 1.0], 2))
 def test_smooth_laws_are_within_the_interval(power: float, core: float) -> None:
     """Kernels that no law is made for: core and memory time overlap to some degree."""
     rng = np.random.default_rng(6)
@@ -157,8 +158,16 @@ def drifting(rng: np.random.Generator, ranks: int, times: int, memory: float) ->
     return 1700 * np.exp(kernel_clocks.PRIOR_SHARE * result)
 
 
-@pytest.mark.parametrize("period", [1, 50, 100, 150])
-@pytest.mark.parametrize("beta", [0.3, 0.7])
+@pytest.mark.parametrize(
+    ("beta", "period"),
+    slow_from(
+        [
+            *((0.3, 1), (0.3, 150), (0.7, 50), (0.7, 100)),
+            *((0.3, 50), (0.3, 100), (0.7, 1), (0.7, 150)),
+        ],
+        4,
+    ),
+)
 def test_samples_that_are_old_do_not_bend_the_slope(beta: float, period: int) -> None:
     """Clocks sampled every `period` tenths of a millisecond and held; they are correlated over 20 ms."""
     result, n, ranks, every = [], 200, 8, 30
