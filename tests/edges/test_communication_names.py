@@ -84,7 +84,7 @@ def test_kernels_that_compute(name: str) -> None:
 
 
 def test_a_name_of_any_length_takes_no_time() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for text in (
         "deep_ep" * 50_000,
         "a" * 500_000,
@@ -93,7 +93,7 @@ def test_a_name_of_any_length_takes_no_time() -> None:
     ):
         communication.communicates(text)
         communication.looks_like_communication(text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def read(tmp_path: Path, *events: dict[str, Any], **options: Any) -> ci.Trace:
