@@ -52,7 +52,9 @@ class HostChain(NamedTuple):
     at_ns
         Measured start of a piece, measured end of a return.
     own_ns
-        The thread's own time in a piece; 0 of returns.
+        The thread's own time in a piece; of returns 0.
+    call_ns
+        Of returns, the part of the call's own time that they have.
     in_operation
         Mask of the pieces that begin within an operation.
     is_return
@@ -68,6 +70,7 @@ class HostChain(NamedTuple):
     vertex: Array
     at_ns: Array
     own_ns: Array
+    call_ns: Array
     in_operation: Array
     is_return: Array
     ends_at: Array
@@ -145,14 +148,23 @@ def host_chain(
     vertex, thread = _endpoints(timing.trace)
     own = _own_times(timing, vertex, thread, issue_ns)
     own[_sleeps(vertex, watches[thread])] = 0
-    own -= _behind_waits(own, vertex, return_ns, issue_ns)
+    behind = _behind_waits(own, vertex, return_ns, issue_ns)
+    own -= behind
     cuts = _cuts(vertex, thread, own, planned, return_ns >= 0, sources)
     return HostChain(
         **_nodes(timing, cuts, planned),
+        call_ns=_of_returns(cuts, vertex, behind, len(timing.at_ns)),
         in_operation=_in_operation(timing.trace, cuts, is_open),
         ends_at=_ends_at(cuts, len(timing.at_ns)),
         begins_at=_begins_at(cuts, len(timing.at_ns)),
     )
+
+
+def _of_returns(cuts: _Cuts, vertex: Array, behind_ns: Array, endpoints: int) -> Array:
+    """Part of the own time before endpoints that their returns have, by node."""
+    at = np.zeros(endpoints, np.int64)
+    at[vertex] = behind_ns
+    return cuts.placed(np.zeros_like(cuts.vertex), at[cuts.vertex])
 
 
 def _sleeps(vertex: Array, watches: Array) -> Array:

@@ -192,6 +192,7 @@ class _Host(NamedTuple):
     row: Array
     owner: Array
     is_return: Array
+    call_ns: Array
 
 
 def _connected_nodes(
@@ -229,7 +230,7 @@ def _connected_nodes(
         dep_first=first,
         dep=dep_of,
     )
-    return _Host(host.row, host.owner, host.is_return), nodes, order
+    return _Host(host.row, host.owner, host.is_return, host.call_ns), nodes, order
 
 
 class _Links(NamedTuple):
@@ -611,6 +612,7 @@ def _assembled(
     begin, end = len(keep) - 2, len(keep) - 1
     src = np.concatenate([src, np.full(len(begins), begin), leaves])
     dst = np.concatenate([dst, begins, np.full(len(leaves), end)])
+    columns, keep, src, dst = _with_latencies(columns, keep, src, dst, nodes, times, host, gapped)
     unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
         waits_as_time=int(np.count_nonzero(~times.kept)),
@@ -816,6 +818,59 @@ def _with_ends(
     more_src = [hears[src[behind]], says[src[in_turn]], control.owner[sent], control.owner[heard]]
     more_dst = [dst[behind], dst[in_turn], nodes + sent, nodes + heard]
     return np.concatenate([src, *more_src]), np.concatenate([dst, *more_dst])
+
+
+def _with_latencies(
+    columns: dict[str, Any],
+    keep: Array,
+    src: Array,
+    dst: Array,
+    nodes: Nodes,
+    times: Schedule,
+    host: _Host,
+    gapped: Array,
+) -> tuple[dict[str, Any], Array, Array, Array]:
+    """Nodes in which returns wait for their latency and not only take it, where the slot of communication is free.
+
+    So a call that need not wait takes its own time alone::
+
+        work      ...work ──> latency ─┐
+        host      ...call ─────────────┴─> return: the call's own time
+
+    Parameters
+    ----------
+    columns, keep, src, dst
+        All nodes, which of them there are, and pairs of which the second depends on the first.
+    nodes, times, host
+        Host nodes and GPU work, the first of all nodes.
+    gapped
+        Those of them with a gap, which are numbered behind them.
+    """
+    h, n, total = len(host.row), len(nodes.slot), len(keep)
+    own_us = np.minimum((host.call_ns + 500) // 1000, times.slot_us[:h])
+    binding = times.binding[:h]
+    behind_work = (binding >= 0) & (nodes.slot[binding] != HOST)
+    returns = np.flatnonzero(keep[:h] & host.is_return & behind_work & (times.slot_us[:h] > own_us))
+    if not len(returns) or (columns["slot"][keep] == COMM).any():
+        return columns, keep, src, dst
+    latency = np.full(total, -1, np.int64)
+    latency[returns] = total + np.arange(len(returns))
+    of_gap = latency[gapped]
+    latency[n : n + len(gapped)] = of_gap
+    on_gpu = (src >= h) & (src < n) & (latency[dst] >= 0)
+    dst = np.where(on_gpu, latency[dst], dst)
+    waits = np.flatnonzero(latency >= 0)
+    us = times.slot_us[returns] - own_us[returns]
+    more = {
+        name: column[returns] for name, column in columns.items()
+    } | {
+        "owner": np.full(len(returns), -1), "duration_ns": 1000 * us, "slot_us": us,
+        "slot": np.full(len(returns), COMM),
+    }  # fmt: skip
+    columns["slot_us"][returns] = own_us[returns]
+    columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
+    keep = np.append(keep, np.ones(len(returns), bool))
+    return columns, keep, np.append(src, latency[waits]), np.append(dst, waits)
 
 
 def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:

@@ -226,11 +226,12 @@ def job_at(folder: Path) -> simulator.Job:
 
 
 @pytest.mark.parametrize("mode", ["gpu", "full"])
-def test_a_host_that_waits_for_places_in_a_queue_is_no_later_with_faster_kernels(
-    tmp_path: Path, mode: str
+@pytest.mark.parametrize(("family", "seed"), [("full_queue", 8104), ("copies", 8301)])
+def test_a_host_that_need_not_wait_any_more_takes_no_latency(
+    tmp_path: Path, family: str, seed: int, mode: str
 ) -> None:
-    """What kernels start late after others is time of the GPU, and not of the host that waits for them."""
-    ran = simulate(families.full_queue(8104))
+    """Latencies of work, and of returns from waits, are time of the GPU, which hosts have only while they wait."""
+    ran = simulate(families.FAMILIES[family](seed))
     trace = predictions.read(ran, tmp_path / "in")
     cases = predictions.cases_of(ran, predictions.SETS["wide"])
     (case,) = (c for c in cases if c.change == Change("compute", 0.1))
