@@ -64,6 +64,8 @@ _CAPS_CONVENTION = (
 _RESOLVED = {FILTER: 0.2, WINDOW: 1.0, RATE: 0.0}
 """Share of a sensor's width that an idle time must last to be seen. Chosen: samples within a filter's time constant
 show how fast power falls; a mean over a window shows only its part."""
+_FEWEST_IDLE = 3
+"""Idle times that show a period. Chosen: two are once apart by any time."""
 _TYPES = {
     "rank": pa.int64(), "device": pa.int64(), "samples": pa.int64(), "sensor_ns": pa.int64(),
     "delay_ns": pa.int64(), "source": pa.string(), "sensor": pa.string(),
@@ -202,11 +204,28 @@ def _idle(trace: Trace, gpu: Gpu, model: PowerModel) -> _Idle:
     """Compare the longest idle time of a GPU with the time that a sample of its power shows."""
     start = trace.array("ts")[gpu.rows]
     first, last = intervals.union(start, start + trace.array("dur")[gpu.rows])
-    longest = float((first[1:] - last[:-1]).max(initial=0))
+    gaps = first[1:] - last[:-1]
+    longest = float(gaps.max(initial=0))
     samples = model.source.samples[0][1]
     inside = samples.value[(samples.ts >= first[0]) & (samples.ts <= last[-1])]
     resolved = max(_RESOLVED[model.response.kind] * model.response.width_ns, samples.resolution_ns)
+    if model.response.kind == WINDOW and longest >= resolved:
+        resolved += _hidden_period(model, last[:-1][gaps >= resolved])
     return _Idle(longest, resolved, float(inside.min()) if inside.size else model.mean_power_w)
+
+
+def _hidden_period(model: PowerModel, idle_from: np.ndarray) -> float:
+    """Time between idle times that the window of samples may be longer by; 0 if it cannot be.
+
+    A mean over a whole number of steps and a little more looks like that over the little, of a power that changes
+    less. It is possible if idle power would not be below 0.
+    """
+    if len(idle_from) < _FEWEST_IDLE:
+        return 0.0
+    period = float(np.median(np.diff(idle_from)))
+    width = model.response.width_ns
+    longer = model.mean_power_w - (model.mean_power_w - model.idle_w) * (width + period) / width
+    return period if longer >= 0 else 0.0
 
 
 def _idle_note(idles: Sequence[_Idle]) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """The analysis of power: rows by GPU and by class of work, and clocks under caps."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import power_jobs
 import pytest
 from read_once import read_once
+from sensor_jobs.cells import Cell, truth_of, write_job
 from shared_data import real
 from slow import slow_from
 
@@ -191,6 +193,15 @@ def test_idle_that_no_sample_can_show_is_not_known() -> None:
     assert row["idle_w"] is None
     assert row["idle_error_w"] is None
     assert result.summary["idle_w"] is None
+    assert "idle was never seen" in result.notes
+
+
+def test_a_window_of_a_step_and_a_little_shows_no_idle(tmp_path: Path) -> None:
+    """A mean over 100 ms of steps of 91 ms looks like one over 9 ms, and idle power like 341 W instead of 130."""
+    truth = truth_of("constant", "amd", 61201, bubble_ns=15_000_000)
+    write_job(truth.run, Cell("constant", "1kHz", "instant"), tmp_path, "mean100")
+    result = ci.analyze(ci.read(tmp_path), "power")
+    assert [row["idle_w"] for row in result.rows.to_pylist()] == [None, None]
     assert "idle was never seen" in result.notes
 
 
