@@ -70,6 +70,9 @@ _MIN_SPREAD_ERROR = 0.05
 _GPUS_SHOW = 0.15
 """Error of the mean sensitivity by differences between GPUs below which it counts against all others. Chosen: a
 quarter of what is possible lies within."""
+FEWEST_WINDOWS = 4
+"""Windows of a reading in the time of work, below which readings show nothing of changes. Chosen: they overlap, and
+blocks of time that are shorter do not show errors."""
 _MIN_PART = 0.25
 """Smallest part of the expected share that is possible where durations do not show it."""
 _TINY = 1e-12
@@ -483,13 +486,16 @@ def _best_mean_beta(
     Readings that show nothing of the clock in between are not spread over kernels: whatever is usual at their places
     would be taken for changes.
     """
+    by_gpus = mean_sensitivity_of_gpus(gpus, work)
+    if assumed.window_ns * FEWEST_WINDOWS > max(float(np.ptp(gpu.start)) for gpu in gpus):
+        return by_gpus if np.isfinite(by_gpus[1]) else (np.nan, np.nan)
     by_products = mean_sensitivity(gpus, work, assumed)
     is_sparse = any(one.is_sparse and one.resolution < _STILL for one in changes)
     by_spread = (np.nan, np.nan) if is_sparse else _mean_beta(changes)
     best = by_spread
     if np.isnan(by_spread[0]) or by_products[1] < max(by_spread[1], _MIN_SPREAD_ERROR):
         best = by_products if np.isfinite(by_products[1]) else (np.nan, np.nan)
-    return _with_gpus(best, mean_sensitivity_of_gpus(gpus, work))
+    return _with_gpus(best, by_gpus)
 
 
 def _with_gpus(best: tuple[float, float], by_gpus: tuple[float, float]) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from chopper_interop.analyses.methods.dvfs.clock_sensor import (
     Sensor,
     phases_at,
 )
-from chopper_interop.analyses.methods.dvfs.expected_clocks import saved_time
+from chopper_interop.analyses.methods.dvfs.expected_clocks import FEWEST_WINDOWS, saved_time
 from chopper_interop.arrays.statistics import mad_sigma
 from chopper_interop.schemas import clock_sensors
 
@@ -248,6 +248,11 @@ class _Fit:
         slope = -xy / np.where(xx > 0, xx, np.inf)
         return slope, np.maximum(yy - slope**2 * xx, 0.0) / np.maximum(count - 2, 1)
 
+    @property
+    def _longest_work(self) -> float:
+        """Time from the first kernel of a GPU to its last, nanoseconds; the longest."""
+        return max(float(np.ptp(gpu.start)) for gpu in self.gpus)
+
     def _variances(self) -> Array:
         """Variance of the deviations of each kernel's durations."""
         usable = self.work.usable
@@ -270,7 +275,8 @@ class _Fit:
             best = int(np.argmin(total))
             order = np.argsort(total, kind="stable")
             gain, error = _mean_and_error(-losses[[best]])
-            if blocks[best] < _FEWEST or not gain[0] > _SHOWN * error[0]:
+            is_short = grid[best, 0] * FEWEST_WINDOWS > self._longest_work
+            if is_short or blocks[best] < _FEWEST or not gain[0] > _SHOWN * error[0]:
                 return grid[order], np.zeros(len(grid)), False
             beta, variance = self.slopes(Assumption(*grid[best]))
             weight = np.clip(beta, _MIN_WEIGHT, 1.0) / np.maximum(variance, _NOISE**2)
