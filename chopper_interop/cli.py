@@ -106,9 +106,10 @@ def _demo(args: argparse.Namespace, options: dict[str, str]) -> int:
         raise UsageError(f"-O {option}: --demo has no such option")
     folder = make_demo(Path(args.demo), **registry.chosen_options(make_demo, options))
     if not args.quiet:
+        shown = common.one_line(str(folder))
         print(
-            f"Wrote a sample job to {folder}. Next:\n"
-            f"  chopper-convert {folder} -o {folder}/job.pftrace -o {folder}/et/",
+            f"Wrote a sample job to {shown}. Next:\n"
+            f"  chopper-convert {shown} -o {shown}/job.pftrace -o {shown}/et/",
             file=sys.stderr,
         )
     return 0

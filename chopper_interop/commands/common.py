@@ -166,6 +166,8 @@ def _limits(args: argparse.Namespace) -> Iterator[None]:
 
 def one_line(text: str) -> str:
     """Escape characters that would break a line or control a terminal: names of files may hold any."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

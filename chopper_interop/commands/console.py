@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import hosts, relations
+from chopper_interop.commands.common import one_line
+from chopper_interop.commands.console_tables import escape
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import OBSERVED
 from chopper_interop.tables import EDGES_APART
@@ -183,14 +184,14 @@ def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
         f"{trace.nodes.num_rows:,} nodes, {len(graph.after):,} edges "
         f"({trace.edges.num_rows:,} {EDGES_APART}), "
         f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
-        f"→ {', '.join(target.shown for target in targets)}"
+        f"→ {escape(', '.join(target.shown for target in targets))}"
     )
     for group, counts in _edge_counts(graph).items():
         console.print(f"{group} edges: {counts}")
     for target in targets:
         usage = target.converter.usage_of(trace, Path(target.path)) if not target.url else None
         if usage:
-            console.print(Text(usage), soft_wrap=True)
+            console.print(Text(one_line(usage)), soft_wrap=True)
 
 
 def _edge_counts(graph: Graph) -> dict[str, str]:
@@ -371,10 +372,12 @@ def show_findings(findings: Any, job: Path | None, *, quiet: bool) -> None:
         return
     console = console_for(sys.stdout)
     if job is not None:
-        console.print(Text(f"{job}:"), soft_wrap=True)
+        console.print(Text(one_line(f"{job}:")), soft_wrap=True)
     for finding in findings.entries:
-        console.print(Text(f"{'stops' if finding.stops else 'note'}: {finding}"), soft_wrap=True)
-    console.print(Text(findings.verdict), soft_wrap=True)
+        console.print(
+            Text(one_line(f"{'stops' if finding.stops else 'note'}: {finding}")), soft_wrap=True
+        )
+    console.print(Text(one_line(findings.verdict)), soft_wrap=True)
 
 
 def new_table(*columns: str) -> Table:

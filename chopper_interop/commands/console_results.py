@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,9 @@ from chopper_interop import registry
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.findings import catalogue
 from chopper_interop.commands import console_tables
+from chopper_interop.commands.common import one_line
 from chopper_interop.commands.console import console_for
+from chopper_interop.commands.console_tables import escape
 from chopper_interop.errors import SchemaError
 from chopper_interop.schemas import results
 
@@ -102,7 +103,7 @@ def _print_lines(console: Console, result: Result, source: str) -> None:
     room = None if console_tables.is_unfolded(console) else console.width - width
     blocks = []
     for topic, text in zip(topics, texts, strict=True):
-        shown = console_tables.escape_control(text.replace(_SOURCE, source))
+        shown = one_line(text.replace(_SOURCE, source))
         blocks.append((topic, _folded(shown, room, is_cut=topic == _FINDING)))
     while sum(len(lines) for _, lines in blocks) > _MAX_LINES and room:
         of_findings = [k for k, (topic, _) in enumerate(blocks) if topic == _FINDING]
@@ -137,7 +138,7 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
         saves, low, high = console_tables.cells("saves_ns", times)
         interval = f" ({low} to {high})" if low and high else ""
         what = f"{number}. {row['code']}: saves {saves}{interval} a step, {row['share']:.1%}"
-        console.print(Text(console_tables.escape_control(what), style="bold"))
+        console.print(Text(one_line(what), style="bold"))
         noun = "rank" if row["ranks"].isdecimal() else "ranks"
         where = f"{noun} {row['ranks']}: {row['where']}" if row["ranks"] else row["where"]
         seen = ", ".join(console_tables.cells("at_ns", [row["at_ns"]]))
@@ -145,9 +146,9 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
         entry = catalogue.CATALOGUE.get(row["code"])
         remedy = f"remedy: {entry.remedy}" if entry else ""
         for text in filter(None, (row["finding"], sure, remedy)):
-            for line in _folded(console_tables.escape_control(text), room, is_cut=False):
+            for line in _folded(one_line(text), room, is_cut=False):
                 console.print(Text(indent + line), soft_wrap=True)
-        command = console_tables.escape_control(row["command"].replace(_SOURCE, source))
+        command = one_line(row["command"].replace(_SOURCE, source))
         console.print(Text(indent + command), soft_wrap=True)  # whole, to copy it
     if max_rows is not None and result.rows.num_rows > max_rows:
         console.print(f"[dim]… {result.rows.num_rows - max_rows:,} more[/dim]")
@@ -243,7 +244,7 @@ def _print_summary(
     width = max((len(shown) for shown, _ in known), default=0) + 2
     room = None if console_tables.is_unfolded(console) else console.width - width
     for shown, text in known:
-        lines = _folded(console_tables.escape_control(text), room, is_cut=False)
+        lines = _folded(one_line(text), room, is_cut=False)
         for first, part in zip([shown, *[""] * len(lines)], lines, strict=False):
             console.print(Text(f"{first:<{width}}{part}"), soft_wrap=True)
 
@@ -251,7 +252,7 @@ def _print_summary(
 def _print_line(console: Console, name: str, text: str, style: str = "") -> None:
     """Print "name: text", wrapped on a terminal, else as one line; nothing if the text is empty."""
     if text:
-        line = Text(console_tables.escape_control(f"{name}: {text}"), style=style)
+        line = Text(one_line(f"{name}: {text}"), style=style)
         console.print(line, soft_wrap=console_tables.is_unfolded(console))
 
 

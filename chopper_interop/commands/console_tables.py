@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.markup import escape
+from rich import markup
 from rich.table import Table
 from rich.text import Text
 
+from chopper_interop.commands.common import one_line
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
@@ -48,12 +49,11 @@ _PEERS = {
 """How other tools write the ends of names of columns."""
 _NUMBERED = ("rank", "iteration", "node", "instance", "start_ns", "change", "run")
 """Keys that rows are in order of; rows of all other groups are sorted by time."""
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-def escape_control(text: str) -> str:
-    """Escape control characters, which a terminal would obey."""
-    return CONTROL.sub(lambda match: repr(match.group())[1:-1], text)
+def escape(text: str) -> str:
+    """Escape characters that would control a terminal, and rich's markup."""
+    return markup.escape(one_line(text))
 
 
 def is_unfolded(console: Console) -> bool:
@@ -173,7 +173,7 @@ def make_table(
     last = rows.slice(0, max_rows).num_rows if total is not None else -1
     for k, row in enumerate(zip(*(columns[name] for name in shown), strict=True)):
         style = "bold" if k == last else ""
-        table.add_row(*(Text(escape_control(cell)) for cell in row), style=style)
+        table.add_row(*(Text(one_line(cell)) for cell in row), style=style)
     return table, hidden
 
 

@@ -65,7 +65,7 @@ def _show(recording: Recording, folder: Path) -> None:
         )
     share = 100 * recording.cpu_s / max(recording.elapsed_s, 1e-9)
     print(
-        f"chopper-record: took {share:.1f} % of a processor; next: chopper-analyze {folder}"
+        f"chopper-record: took {share:.1f} % of a processor; next: chopper-analyze {common.one_line(str(folder))}"
         " (energy, power, throttling, imbalance; with profiles of the program in it also dvfs)",
         file=sys.stderr,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.commands.analysis_plan import COMPAT, DEFAULT
+from chopper_interop.commands.common import one_line
 from chopper_interop.io import outputs
 
 if TYPE_CHECKING:
@@ -84,4 +85,4 @@ def write(
 
 def _say(args: argparse.Namespace, text: str) -> None:
     if not args.quiet and not args.json:
-        print(text, file=sys.stderr)
+        print(one_line(text), file=sys.stderr)
