@@ -286,7 +286,11 @@ def write(
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
     is_spilled = spill.holds(trace.array("ts"))
     what = f"writing {target.converter.name}"
-    with outputs.as_named(target.path), spill.when(is_spilled), registry.as_errors(what, local):
+    with (
+        outputs.as_named(local, target.shown),
+        spill.when(is_spilled),
+        registry.as_errors(what, local),
+    ):
         issues = function(trace, local, **registry.chosen_options(function, options))
     if target.url:
         remote.put(local, target.url)

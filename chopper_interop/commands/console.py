@@ -37,8 +37,10 @@ _MAX_SKIPPED = 20
 """Skipped files shown. Chosen: the table still fits a terminal."""
 _MAX_ROWS = 32
 """Rows of GPUs and of clocks shown. Chosen: the table stays readable; GPUs in sequence share one."""
-_LEAST_WIDTH = 20
+_MIN_WIDTH = 20
 """Narrower COLUMNS are none: containers without a terminal state 0."""
+_HEIGHT = 25
+"""Height where there is no terminal, which nothing here depends on. Chosen: that of Rich."""
 _DEFAULT_WIDTH = 120
 """Width in characters where stderr is no terminal. Chosen: the tables fit, and logs stay readable."""
 
@@ -50,9 +52,12 @@ def _stderr() -> Console:
 def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
     """Make a console as wide as the terminal or COLUMNS; without either, of this width."""
     columns = os.environ.get("COLUMNS", "")
-    is_stated = columns.isdigit() and int(columns) >= _LEAST_WIDTH
+    is_stated = columns.isdecimal() and int(columns) >= _MIN_WIDTH
     has_width = is_stated or (stream.isatty() and not columns)
-    return Console(file=stream, highlight=False, width=None if has_width else width)
+    if has_width:
+        return Console(file=stream, highlight=False)
+    # with a height too, Rich does not look at COLUMNS again, which may be no number
+    return Console(file=stream, highlight=False, width=width, height=_HEIGHT)
 
 
 def announce_compilation() -> None:

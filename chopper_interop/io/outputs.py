@@ -123,10 +123,9 @@ def file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def as_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have formats of one file refuse a path that is written as that of a folder (``DIR/``)."""
-    is_folder = os.fspath(path).endswith("/")
-    token = _NAMED_AS_FOLDER.set(Path(path) if is_folder else None)
+def as_named(path: Path, name: str) -> Iterator[None]:
+    """Have formats of one file refuse a path whose name, maybe a URL, is that of a folder (``DIR/``)."""
+    token = _NAMED_AS_FOLDER.set(path if name.endswith("/") else None)
     try:
         yield
     finally:

@@ -41,8 +41,10 @@ def _any_home() -> Iterator[None]:
         Path.home()
     except RuntimeError:  # neither HOME nor the list of users has one
         os.environ["HOME"] = os.curdir
-        yield
-        del os.environ["HOME"]
+        try:
+            yield
+        finally:
+            del os.environ["HOME"]
     else:
         yield
 

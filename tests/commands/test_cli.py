@@ -395,7 +395,7 @@ def test_an_empty_value_is_not_that_of_an_option_left_out(
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("columns", ["0", "1", "-1", "many"])
+@pytest.mark.parametrize("columns", ["0", "²", "1", "-1", "many"])
 def test_a_width_that_is_none_is_not_taken(tmp_path: Path, run, monkeypatch, columns: str) -> None:
     """Containers without a terminal state COLUMNS=0, which left tables empty."""
     monkeypatch.delenv("COLUMNS", raising=False)

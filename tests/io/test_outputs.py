@@ -214,7 +214,8 @@ def test_the_order_of_arguments_changes_no_byte(run_folder: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "name", ["perfetto:DIR/", "graphml:DIR/", "DIR/x.pftrace/", "perfetto:OLD"]
+    "name",
+    ["perfetto:DIR/", "graphml:DIR/", "DIR/x.pftrace/", "perfetto:OLD", "perfetto:file://DIR/"],
 )
 def test_one_file_is_not_written_as_a_folder(
     run_folder: Path, tmp_path: Path, run, name: str
