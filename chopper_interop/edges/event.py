@@ -4,18 +4,26 @@ There are four sources, the best first. Some profilers record which event a stre
 write the stream and event handles that calls name. Otherwise only the order of the calls is known
 (`wait_order`). Of work that was queued before the recording began, no calls are known: it waited for
 the work of another stream right after which it started.
+
+A stream that waits for another also waits for all that the other one waits for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import gather, nest
+from chopper_interop.arrays.compiled import jit
 from chopper_interop.edges import wait_order
 from chopper_interop.edges.ordering_calls import NO_HANDLE
-from chopper_interop.edges.queues import group_pairs, preceding_rows
+from chopper_interop.edges.queues import (
+    NEVER_TOO_LATE,
+    group_pairs,
+    numbers_in_groups,
+    preceding_rows,
+)
 from chopper_interop.edges.sync import last_records, pairs_by_handle
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.names import Role
@@ -50,7 +58,6 @@ QUEUED_BEFORE = Fault.info(
     "Work that was queued before the recording began depends on the work of another stream right "
     "after which it started: its waits were not recorded, and nothing on its own stream held it up.",
 )
-_NEVER_TOO_LATE = np.iinfo(np.int64).max
 
 
 def event_edges(
@@ -78,37 +85,67 @@ def event_edges(
     has_queue, _ = pairs_by_handle(rank.astype(np.int64), calls.stream, queues)
     named &= np.isin(np.arange(len(named)), has_queue)  # else launches do not name their streams
     by_name, by_order = np.flatnonzero(named), np.flatnonzero(waits & ~named)
-    slots = [
-        _recorded_slots(trace, queues, recorded, recorded_rows),
-        _named_slots(trace, calls, queues, by_name),
-        _ordered_slots(trace, calls, queues, by_order, issues),
-    ]
+    found = _joined(
+        _recorded_waits(trace, queues, recorded, recorded_rows),
+        _named_waits(trace, calls, queues, by_name),
+        _ordered_waits(trace, calls, queues, by_order, issues),
+    )
     unrecorded = _slots_by_time(queues)
-    source, target = (np.concatenate(side) for side in zip(*slots, strict=True))
-    wait = np.concatenate([recorded.call[recorded_rows], calls.node[by_name], calls.node[by_order]])
-    resolved = (source >= 0) & (target >= 0)
-    _note_waits(UNRESOLVED, wait[~resolved], issues)
+    _note_waits(UNRESOLVED, found.call[~found.is_resolved], issues)
     _note_waits(QUEUED_BEFORE, queues.node[unrecorded[1]], issues)
-    source = np.concatenate([source[resolved], unrecorded[0]])
-    target = np.concatenate([target[resolved], unrecorded[1]])
+    resolved = found.source[found.is_resolved], found.target[found.is_resolved]
+    edges = resolved, _passed_on(queues, found), unrecorded
+    source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)
 
 
-def _recorded_slots(
-    trace: Trace, queues: Queues, recorded: RecordedWaits, rows: Array
-) -> tuple[Array, Array]:
-    """Slots of the awaited and of the waiting work of recorded waits; -1 if unknown."""
+class _Waits(NamedTuple):
+    """Waits of streams; -1 where something is unknown.
+
+    Parameters
+    ----------
+    call
+        Row of `nodes`.
+    source, target
+        Slots of the last work before the event, and of the first behind the wait.
+    awaited, waiting
+        Queues of both streams.
+    recorded, since
+        Times of the event's record and of the wait, ns.
+    """
+
+    call: Array
+    source: Array
+    target: Array
+    awaited: Array
+    waiting: Array
+    recorded: Array
+    since: Array
+
+    @property
+    def is_resolved(self) -> Array:
+        """True if both pieces of work are known."""
+        return (self.source >= 0) & (self.target >= 0)
+
+
+def _joined(*parts: _Waits) -> _Waits:
+    return _Waits(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _recorded_waits(trace: Trace, queues: Queues, recorded: RecordedWaits, rows: Array) -> _Waits:
+    """Waits that the profiler recorded."""
     ts = trace.array("ts")
     record = recorded.record_call[rows]
     until = np.where(record >= 0, ts[record], recorded.since[rows])
     source_queue = _queue_of_stream(trace, queues, recorded, rows, recorded.event_stream[rows])
     target_queue = _queue_of_stream(trace, queues, recorded, rows, recorded.stream[rows])
     known = np.flatnonzero((source_queue >= 0) & (target_queue >= 0))
-    never = np.full(len(known), _NEVER_TOO_LATE)
+    never = np.full(len(known), NEVER_TOO_LATE)
     source, target = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
     source[known], _ = queues.last_before(source_queue[known], until[known], never)
     target[known] = queues.first_submitted_since(target_queue[known], recorded.since[rows[known]])
-    return source, target
+    since = recorded.since[rows]
+    return _Waits(recorded.call[rows], source, target, source_queue, target_queue, until, since)
 
 
 def _queue_of_stream(
@@ -124,21 +161,30 @@ def _queue_of_stream(
     return result
 
 
-def _named_slots(
-    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array
-) -> tuple[Array, Array]:
-    """Slots of waits that name stream and event: the last record of the event counts."""
+def _named_waits(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> _Waits:
+    """Waits that name stream and event: the last record of the event counts."""
     ts, rank = trace.array("ts"), trace.array("rank").astype(np.int64)
     record = last_records(trace, calls, rows)
     wait_rank = rank[calls.node[rows]]
     event_stream = np.where(record >= 0, calls.stream[record], NO_HANDLE)
     row, queue = pairs_by_handle(wait_rank, event_stream, queues)
-    never = np.full(len(row), _NEVER_TOO_LATE)
+    never = np.full(len(row), NEVER_TOO_LATE)
     last, _ = queues.last_before(queue, ts[calls.node[record[row]]], never)
     source = _min_of_groups(len(rows), row, last, -queues.submit)
     row, queue = pairs_by_handle(wait_rank, calls.stream[rows], queues)
     first = queues.first_submitted_since(queue, ts[calls.node[rows[row]]])
-    return source, _min_of_groups(len(rows), row, first, queues.submit)
+    target = _min_of_groups(len(rows), row, first, queues.submit)
+    since = ts[calls.node[rows]]
+    recorded = np.where(record >= 0, ts[calls.node[record]], since)
+    return _with_queues(queues, calls.node[rows], source, target, recorded, since)
+
+
+def _with_queues(  # columns
+    queues: Queues, call: Array, source: Array, target: Array, recorded: Array, since: Array
+) -> _Waits:
+    """Waits of which the streams are those of their work."""
+    queue = np.append(queues.queue, -1)
+    return _Waits(call, source, target, queue[source], queue[target], recorded, since)
 
 
 def _min_of_groups(n: int, group: Array, slot: Array, value: Array) -> Array:
@@ -150,14 +196,65 @@ def _min_of_groups(n: int, group: Array, slot: Array, value: Array) -> Array:
     return result
 
 
-def _ordered_slots(
+def _ordered_waits(
     trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, issues: IssueLog
-) -> tuple[Array, Array]:
-    """Slots of waits of which only the order of calls is known."""
+) -> _Waits:
+    """Waits of which only the order of calls is known."""
     resolved = wait_order.resolve(trace, calls, queues, rows)
     _note_waits(BY_ORDER, calls.node[rows[resolved.source >= 0]], issues)
     _note_waits(AMBIGUOUS, calls.node[rows[resolved.ambiguous]], issues)
-    return resolved.source, resolved.target
+    since = trace.array("ts")[calls.node[rows]]
+    return _with_queues(queues, calls.node[rows], resolved.source, resolved.target, since, since)
+
+
+def _passed_on(queues: Queues, waits: _Waits) -> tuple[Array, Array]:
+    """Slots of work behind a wait, and of what the awaited stream was still waiting for."""
+    known = np.flatnonzero((waits.awaited >= 0) & (waits.waiting >= 0))
+    known = known[np.lexsort((waits.since[known], queues.rank[waits.awaited[known]]))]
+    w = _Waits(*(column[known] for column in waits))
+    local, width = numbers_in_groups(queues.rank)
+    never = np.full(len(known), NEVER_TOO_LATE)
+    before, _ = queues.last_before(w.awaited, w.recorded, never)
+    busy = np.where(before >= 0, queues.submit[before], np.iinfo(np.int64).min)
+    return _pass_on(
+        queues.rank[w.awaited], local[w.awaited], local[w.waiting], w.source, w.target,
+        w.recorded, w.since, busy, width,
+    )  # fmt: skip
+
+
+# Compiled: what a stream waits for decides what others do that wait for it, before any work shows it.
+#
+#   stream a   [work]
+#   stream b           WAIT a                 nothing is launched
+#   stream c                     WAIT b   [work]   waits for that of a
+@jit
+def _pass_on(  # noqa: PLR0913, PLR0917 # columns
+    rank: Array, awaited: Array, waiting: Array, source: Array, target: Array, recorded: Array,
+    since: Array, busy: Array, width: int,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Edges that follow from two waits or more; `busy` is when the awaited stream was last given work."""
+    sources, targets = np.empty(16, np.int64), np.empty(16, np.int64)
+    count = 0
+    pending = np.full((width, width), -1, np.int64)
+    at = np.zeros((width, width), np.int64)
+    for i in range(len(rank)):
+        if i and rank[i] != rank[i - 1]:
+            pending[:] = -1
+        a, w = awaited[i], waiting[i]
+        for other in range(width):
+            slot = pending[a, other]
+            if slot < 0 or other == w or not busy[i] < at[a, other] <= recorded[i]:
+                continue
+            pending[w, other], at[w, other] = max(pending[w, other], slot), since[i]
+            if target[i] >= 0:
+                if count == len(sources):
+                    sources = nest.enlarged(sources, 2 * count)
+                    targets = nest.enlarged(targets, 2 * count)
+                sources[count], targets[count] = slot, target[i]
+                count += 1
+        if source[i] >= 0:
+            pending[w, a], at[w, a] = max(pending[w, a], source[i]), since[i]
+    return sources[:count].copy(), targets[:count].copy()
 
 
 def _note_waits(fault: Fault, wait: Array, issues: IssueLog) -> None:
@@ -185,7 +282,7 @@ def _slots_by_time(queues: Queues) -> tuple[Array, Array]:
         preceding_rows(group[lasting], queues.end[lasting], group[target], start)
         for group in (device, lane)
     )
-    gap = np.where(own >= 0, start - queues.end[lasting[own]], _NEVER_TOO_LATE)
+    gap = np.where(own >= 0, start - queues.end[lasting[own]], NEVER_TOO_LATE)
     known, last = last >= 0, lasting[last]
     elsewhere = lane[last] != lane[target]
     behind_own = known & ~elsewhere & (gap <= wait_order.IMMEDIATE_START_NS)

@@ -42,6 +42,9 @@ _AGREEING = 0.8
 """Share of long launches that leave a full queue. Chosen: a launch may take long for another reason."""
 
 
+NEVER_TOO_LATE = np.iinfo(np.int64).max
+
+
 @dataclass(frozen=True)
 class Queues:
     """GPU work, sorted by queue, then by submission.
@@ -151,6 +154,15 @@ def group_pairs(row_group: Array, queue_group: Array) -> tuple[Array, Array]:
     rows = np.repeat(np.arange(len(row_group)), count)
     offset = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
     return rows, order[low[rows] + offset]
+
+
+def numbers_in_groups(group: Array) -> tuple[Array, int]:
+    """Number of each row within its group, and the size of the largest group."""
+    order = np.argsort(group, kind="stable")
+    ordered = group[order]
+    number = np.empty(len(group), np.int64)
+    number[order] = np.arange(len(group)) - np.searchsorted(ordered, ordered)
+    return number, int(number.max(initial=-1)) + 1
 
 
 _MAX_PAIRS = 1 << 22

@@ -1,4 +1,4 @@
-"""Which stream waits for which, where only the order of calls and times are known.
+"""Both streams of a wait, where only the order of calls and times are known.
 
 A wait is between two streams: the one that waits, and the one that is awaited. Both are chosen among the
 streams that its thread uses next, and those that it used last. What speaks for a pair of streams:
@@ -22,6 +22,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.edges.ordering_calls import NO_HANDLE
+from chopper_interop.edges.queues import NEVER_TOO_LATE, numbers_in_groups
 from chopper_interop.edges.wait_streams import read_sequence, streams_of
 from chopper_interop.schemas.names import Role
 
@@ -40,12 +41,11 @@ _HELD_NS = 3_000
 """Work that started so much later than it could have was held up. Chosen: starts vary by less."""
 _NEIGHBOURS = 3
 """Launches before and behind a wait that are the same where it is repeated. Chosen: fewer are alike by chance."""
-_NEVER_TOO_LATE = np.iinfo(np.int64).max
 
 # Costs. Chosen so that one measured time outweighs any order of calls, and two steps that agree one time
 # that may be chance. Their order of size is what matters.
 _SIDE_TO_SIDE = 1.25
-"""For a pair without the stream that the thread uses most: side streams fork off it, and join it."""
+"""For a pair without the most used stream of its device: side streams fork off it, and join it."""
 _REDUNDANT = 1.5
 """If the stream has waited for all that already."""
 _TOO_EARLY = 6.0
@@ -136,6 +136,12 @@ def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> 
 
     Parameters
     ----------
+    trace
+        The trace.
+    calls
+        Calls that order GPU work.
+    queues
+        GPU work in its queues.
     rows
         Those waits, as positions in `calls`.
     """
@@ -153,7 +159,7 @@ def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> 
         has_records[wait],
     )  # fmt: skip
     evidence = _evidence(pairs, times, _repetitions(trace, sequence, queues, behind_record))
-    local, width = _numbers_in_groups(queues.rank)
+    local, width = numbers_in_groups(queues.rank)
     return Resolved(*_decide(
         np.lexsort((ts[node], rank[node])), rank[node],
         np.searchsorted(pairs.wait, np.arange(len(rows) + 1)),
@@ -161,15 +167,6 @@ def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> 
         pairs.cost, evidence, times.at_once, times.unexplained, times.early,
         queues.first[pairs.awaited], queues.communicates, width,
     ))  # fmt: skip
-
-
-def _numbers_in_groups(group: Array) -> tuple[Array, int]:
-    """Number of each row within its group, and the size of the largest group."""
-    order = np.argsort(group, kind="stable")
-    ordered = group[order]
-    number = np.empty(len(group), np.int64)
-    number[order] = np.arange(len(group)) - np.searchsorted(ordered, ordered)
-    return number, int(number.max(initial=-1)) + 1
 
 
 def _possible(
@@ -200,7 +197,7 @@ def _pairs(  # noqa: PLR0913, PLR0917 # columns
     (waiting, one), (awaited, other) = waits, awaits
     w, a = waiting.queue[wait, one], awaited.queue[wait, other]
     target = queues.first_submitted_since(w, ts)
-    newest, _ = queues.last_before(a, ts, np.full(len(a), _NEVER_TOO_LATE))
+    newest, _ = queues.last_before(a, ts, np.full(len(a), NEVER_TOO_LATE))
     ended, later = queues.last_before(a, ts, queues.start[target])
     in_turn = queues.communicates[newest] & ~behind_record
     exact = has_records & ~in_turn
@@ -255,11 +252,12 @@ def _usual(ns: Array, chosen: Array, share: float) -> int:
 
 
 def _most_used(queues: Queues) -> Array:
-    """Mark the queue of each rank to which most work was submitted that is no communication."""
+    """Mark the queue of each rank and device to which most work was submitted that is no communication."""
     count = np.bincount(queues.queue, ~queues.communicates, len(queues.lane))
-    order = np.lexsort((count, queues.rank))
+    _, device = gather.distinct(queues.rank, queues.device)
+    order = np.lexsort((count, device))
     last = np.ones(len(order), bool)
-    last[:-1] = np.diff(queues.rank[order]) != 0
+    last[:-1] = np.diff(device[order]) != 0
     result = np.zeros(len(order), bool)
     result[order[last]] = True
     return result
@@ -320,6 +318,9 @@ def _decide(  # noqa: C901, PLR0913, PLR0917 # columns
     ambiguous = np.zeros(n, np.bool_)
     explained = np.zeros(len(communicates), np.bool_)
     passed = np.zeros((width, width), np.int64)
+    next_communication = np.full(len(communicates) + 1, len(communicates), np.int64)
+    for i in range(len(communicates) - 1, -1, -1):
+        next_communication[i] = i if communicates[i] else next_communication[i + 1]
     last, next_best = -1, -1
     for wait in order:
         if last < 0 or rank[wait] != rank[last]:
@@ -330,8 +331,7 @@ def _decide(  # noqa: C901, PLR0913, PLR0917 # columns
             w, a, s = waiting[i], awaited[i], source[i]
             if in_turn[i] and not at_once[i]:
                 s = max(passed[w, a], first_slot[i])
-                while s < source[i] and not communicates[s]:
-                    s += 1
+                s = next_communication[s] if s < len(communicates) else s
             total = cost[i] + evidence[i]
             if passed[w, a] > s or s > source[i]:  # another wait is the reason for its times
                 total = cost[i] + max(evidence[i], 0) + _REDUNDANT

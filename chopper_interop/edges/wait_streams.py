@@ -214,6 +214,7 @@ def _last_streams(  # noqa: PLR0913, PLR0917 # columns
     for i in range(len(thread)):
         if i == 0 or thread[i - 1] != thread[i]:
             recent[:] = -1
+            recorded[:] = -1  # threads go on at the same time: others may record later
             last = -1
         if queue[i] >= 0:
             _to_front(recent, recent_run, communication, queue[i])

@@ -185,6 +185,22 @@ def test_the_last_record_of_an_event_counts() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[second], row[behind])}
 
 
+def test_a_stream_waits_for_what_the_awaited_one_waits_for() -> None:
+    """Nothing is launched on the second stream between both waits."""
+    m = Program()
+    m.work(1_000, 100, 50, 8, stream="0xb")
+    first = m.work(1_000, 5_000, 100, 7, stream="0xa")
+    m.call("hipEventRecord", 150, stream="0xa", event="0xe1")
+    m.call("hipStreamWaitEvent", 200, 11, stream="0xb", event="0xe1")
+    m.call("hipEventRecord", 250, stream="0xb", event="0xe2")
+    m.call("hipStreamWaitEvent", 300, 12, stream="0xc", event="0xe2")
+    behind = m.work(6_100, 101, 350, 9, stream="0xc")
+    later = m.work(6_200, 102, 400, 8, stream="0xb")
+    trace, row, _ = m.trace()
+    found = edges(trace, EdgeKind.EVENT)
+    assert {(row[first], row[behind]), (row[first], row[later])} <= found
+
+
 HIGH = {"stream": "0xffffffff00000007"}
 
 
@@ -325,6 +341,20 @@ def test_a_stream_does_not_wait_for_work_that_ended_after_its_own_began() -> Non
     other = m.work(15_002, 90_001, 500, 9)  # behind main, or else behind the long one
     trace, row, _ = m.trace()
     assert edges(trace, EdgeKind.EVENT) == {(row[main], row[one]), (row[main], row[other])}
+
+
+def test_a_wait_is_for_no_event_that_another_thread_records_later() -> None:
+    """Threads are gone through one after the other: the second one waits before the first one records."""
+    m = Program()
+    m.call("cudaEventQuery", 5, 1, thread=1)
+    m.work(1_000, 500, 20, thread=2, on=8)
+    awaited = m.work(10_000, 5_000, 100, thread=2)
+    m.call("cudaStreamWaitEvent", 200, 11, thread=2)
+    behind = m.work(30_000, 20_000, 300, 8, thread=2)
+    m.work(15_002, 50, 400, thread=1)
+    m.call("cudaEventRecord", 500, 13, thread=1)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[awaited], row[behind])}
 
 
 def test_a_chain_is_known_by_its_times() -> None:

@@ -88,23 +88,26 @@ def waited_for(run: Run, rank: int, *, recorded: bool) -> set[Edge]:
     stream = streams(run, rank)
     seen = {s.correlation for s in run.recorded() if s.place.rank == rank}
     calls = [s for s in run.slices if s.place.rank == rank and s.category == "cuda_runtime"]
+    # of each stream the last work, and what the stream waits for since then
     last: dict[int, int] = {}
-    awaited: dict[int, int] = {}
     pending: dict[int, list[tuple[int, int]]] = {}
+    awaited: dict[int, list[tuple[int, int]]] = {}
     edges = set()
     for call in sorted(calls, key=lambda c: (c.start_ns, c.correlation)):
         if call.name == "Record":
-            awaited[call.facts["event"]] = last.get(call.facts["stream"], -1)
+            on = call.facts["stream"]
+            own = [(last[on], call.correlation)] if on in last else []
+            awaited[call.facts["event"]] = own + pending.get(on, [])
         elif call.name == "StreamWait":
-            wait = awaited[call.facts["event"]], call.correlation
-            pending.setdefault(call.facts["stream"], []).append(wait)
+            waits = [(source, call.correlation) for source, _ in awaited[call.facts["event"]]]
+            pending.setdefault(call.facts["stream"], []).extend(waits)
         elif call.correlation in stream:
             last[stream[call.correlation]] = call.correlation
             for source, wait_call in pending.pop(stream[call.correlation], []):
                 known = {source, wait_call, call.correlation} <= seen
-                if source >= 0 and (known or not recorded):
+                if known or not recorded:
                     edges.add((source, call.correlation))
-    return edges
+    return {(s, t) for s, t in edges if stream[s] != stream[t]}
 
 
 def inferred(trace: Trace, rank: int) -> set[Edge]:
