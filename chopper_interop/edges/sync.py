@@ -18,6 +18,7 @@ from chopper_interop.io import json_events
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import CALLS, Kind
 from chopper_interop.schemas.names import (
+    BLOCKING_COPY,
     RECORDED_WAITS,
     WAIT_STREAM,
     WAITED_RECORD,
@@ -243,7 +244,9 @@ def _answers(
 def _copied_within(trace: Trace, calls: OrderingCalls, queues: Queues) -> tuple[Array, Array]:
     """Copies and fills that ended within the blocking call that launched them, and the calls."""
     node = calls.node[calls.has_role(Role.COPY)]
-    slot = np.flatnonzero(np.isin(queues.call, node))
+    blocks = np.array([bool(BLOCKING_COPY.match(name)) for name in trace.names()] or [False])
+    to_pageable = (queues.call >= 0) & blocks[trace.array("name")[queues.node]]
+    slot = np.flatnonzero(np.isin(queues.call, node) | to_pageable)
     call = queues.call[slot]
     end = trace.array("ts")[call] + trace.array("dur")[call]
     within = queues.end[slot] <= end

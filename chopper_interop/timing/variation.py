@@ -2,7 +2,8 @@
 
 The delay of an endpoint is what the edge that binds it does not explain. Most of it varies with what
 the edge stands for: a launch takes a little longer than the shortest one to reach the GPU. If after
-a change the work ahead on the stream ends later than the launch arrives, this no longer counts.
+a change the work ahead on the stream ends later than the launch arrives, this no longer counts. Nor
+does the time that a call took to return from a wait, if there is nothing to wait for any more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
 
-_VARYING = (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.EVENT)
+_VARYING = (EdgeKind.LAUNCH, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.SYNC)
 _FENCE = 1.5
 """Delays up to so many interquartile ranges above the upper quartile vary as usual (Tukey, Exploratory
 Data Analysis, 1977); longer ones have a cause that was not recorded."""
@@ -43,17 +44,22 @@ def on_edges(timing: Timing, lag_ns: Array, delay_ns: Array) -> tuple[Array, Arr
 
 
 def _variations(timing: Timing) -> Array:
-    """Starts of GPU work whose delay is a usual one behind an edge of the kind that binds them."""
+    """Vertices whose delay is a usual one behind an edge of the kind that binds them.
+
+    Starts of GPU work, and ends of calls that waited.
+    """
     trace = timing.trace
-    work = 2 * np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
-    work = work[timing.binding[work] >= 0]
-    kind = timing.graph.kind[timing.binding[work]]
-    delay = timing.delay_ns[work]
-    chosen = np.zeros(len(work), bool)
+    starts = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    calls = np.unique(trace.array("dst", "edges")[trace.array("kind", "edges") == EdgeKind.SYNC])
+    vertex = np.concatenate([2 * starts, 2 * calls[calls >= 0] + 1])
+    vertex = vertex[timing.binding[vertex] >= 0]
+    kind = timing.graph.kind[timing.binding[vertex]]
+    delay = timing.delay_ns[vertex]
+    chosen = np.zeros(len(vertex), bool)
     for edge_kind in _VARYING:
         of_kind = kind == edge_kind
         if of_kind.any():
             lower, upper = np.quantile(delay[of_kind], (0.25, 0.75))
             limit = min(upper + _FENCE * (upper - lower), _MAX_VARIATION_NS)
             chosen |= of_kind & (delay > 0) & (delay <= limit)
-    return work[chosen]
+    return vertex[chosen]

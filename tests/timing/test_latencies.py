@@ -34,3 +34,46 @@ def test_a_call_long_after_the_work_that_it_waits_for_has_a_short_return(tmp_pat
     ]  # fmt: skip
     assert gain_us(tmp_path, events, "scale=1.1 where kind == 'kernel'") == 0
     assert gain_us(tmp_path, events, "scale=2 where kind == 'kernel'") == pytest.approx(-705, abs=1)
+
+
+def fetches(pageable: bool, kernel_us: int) -> list[dict]:  # noqa: FBT001
+    """Six kernels, each with a copy of a value to the host behind it: where from and where to, and the call."""
+    to = "Pageable" if pageable else "Host"
+    name = "cudaMemcpyAsync" if pageable else "hipMemcpyWithStream"
+    events, at = [], 0
+    for k in range(1, 12, 2):
+        copied = at + 10 + kernel_us + 3
+        copy = kernel(f"Memcpy DtoH (Device -> {to})", copied - 2, 2, k + 1)
+        events += [
+            call("cudaLaunchKernel", at, 4, k), kernel("gemm", at + 10, kernel_us, k),
+            call(name, at + 6, copied + 7 + k % 4 - at - 6, k + 1), copy | {"cat": "gpu_memcpy"},
+        ]  # fmt: skip
+        at = copied + 40
+    return events
+
+
+@pytest.mark.parametrize("pageable", [True, False])
+def test_a_call_that_copies_to_pageable_memory_waits(tmp_path: Path, *, pageable: bool) -> None:
+    """It is asynchronous by its name alone (CUDA), or blocks always (HIP)."""
+    gain = gain_us(tmp_path, fetches(pageable, 1000), "scale=0.1 where kind == 'kernel'")
+    assert gain == pytest.approx(6 * 900, abs=20)
+
+
+@pytest.mark.parametrize("pageable", [True, False])
+def test_a_call_that_waited_shortly_for_its_own_copy_did_no_work(tmp_path, *, pageable) -> None:
+    """Of the 22 µs that the call lasts, the host works for at most those before the copy."""
+    events = fetches(pageable, 5)
+    change = "scale=2 where kind == 'runtime' and name.str.contains('Memcpy')"
+    assert -6 < gain_us(tmp_path, events, change) <= 0
+
+
+def test_a_call_that_finds_nothing_to_wait_for_returns_at_once(tmp_path: Path) -> None:
+    """Waits last 1 to 9 µs behind their kernel, and no time where it has ended."""
+    events, at, waited = [], 0, 0
+    for k in range(1, 40, 2):
+        events += [call("hipLaunchKernel", at, 5, k), kernel("gemm", at + 10, 100, k)]
+        wait = 50 + 1 + k * 3 % 9
+        events.append(call("hipStreamSynchronize", at + 60, wait, k + 1))
+        at, waited = at + 160, waited + wait
+    gain = gain_us(tmp_path, events, "scale=0.1 where kind == 'kernel'")
+    assert gain == pytest.approx(waited - 20, abs=5)  # the shortest way back takes 1 µs

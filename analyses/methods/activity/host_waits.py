@@ -73,6 +73,20 @@ def calls_that_waited(trace: Trace) -> Array:
     return np.unique(call[ts[work] + dur[work] > ts[call]])
 
 
+def waiting_for_the_same(trace: Trace, calls: Array) -> Array:
+    """Mark calls that depend on work of which one of these marked calls waited for the end.
+
+    A value is fetched on CUDA by a copy that the call returns behind, and then its stream is waited for.
+    """
+    edges = trace.array("kind", "edges") == EdgeKind.SYNC
+    work, call = (trace.array(c, "edges")[edges] for c in ("src", "dst"))
+    awaited = np.zeros(len(calls), bool)
+    awaited[work[calls[call]]] = True
+    result = calls.copy()
+    result[call[awaited[work]]] = True
+    return result
+
+
 def waited_ns(waits: HostWaits, lane: Array, at: Array) -> Array:
     """Time that each of these threads had waited for GPUs up to a point in time, nanoseconds.
 

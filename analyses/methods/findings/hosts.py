@@ -256,7 +256,8 @@ def waits(job: Job) -> Iterator[Finding]:
 
 def _wait(job: Job, code: str, calls: Array, text: str) -> Finding:
     trace = job.trace
-    saved, place = job.saved(job.times().return_without_waiting(calls)), job.place(calls)
+    waiting = host_waits.waiting_for_the_same(trace, calls)
+    saved, place = job.saved(job.times().return_without_waiting(waiting)), job.place(calls)
     caller = trace.array("parent")
     by_operator = (caller >= 0) & (trace.array("kind")[caller] != Kind.ANNOTATION)
     at = job.mask(np.where(by_operator, caller, np.arange(len(caller)))[calls])

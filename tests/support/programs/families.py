@@ -150,13 +150,13 @@ class _Thread:
         self.add(p.EventSync(event, self.ns(2), self.ns(8)))
 
     def item(self, stream: int = MAIN) -> None:
-        """A value is fetched: a copy for which the host waits."""
+        """A value is fetched: a copy for which the host waits, on CUDA twice."""
         with self.range("aten::item"), self.range("aten::_local_scalar_dense"):
             self.work(2)
             is_hip = self.job.vendor == "hip"
             name = f"Memcpy DtoH (Device -> {'Host' if is_hip else 'Pageable'})"
             launched = p.Launch(stream, name, self.ns(2), self.ns(4), *self.latencies())
-            more = {"category": "gpu_memcpy", "blocks": is_hip, "return_ns": self.ns(8)}
+            more = {"category": "gpu_memcpy", "blocks": True, "return_ns": self.ns(8)}
             self.add(replace(launched, **more))
             if not is_hip:
                 self.sync(stream)
@@ -341,6 +341,17 @@ class _Forks:
         self.work(side, 2)
         self.join([other, other, side])
 
+    def relayed(self, used: list[int]) -> None:
+        """The main stream waits for one side stream, and the other for the main one, before any launch."""
+        side, other = used[:2]
+        self.thread.wait_stream(side, MAIN)
+        self.work(side, 3)
+        self.work(MAIN, 1)
+        self.thread.wait_stream(MAIN, side)
+        self.thread.wait_stream(other, MAIN)
+        self.work(other, 2)
+        self.join([other])
+
     def recorded(self, used: list[int]) -> None:
         """Side work whose memory the allocator gives back later: it records events on both streams."""
         side = used[0]
@@ -354,7 +365,7 @@ class _Forks:
 
 _IDIOMS = (
     _Forks.interleaved, _Forks.one_by_one, _Forks.chained, _Forks.early_event, _Forks.late_launch,
-    _Forks.recorded,
+    _Forks.recorded, _Forks.relayed,
 )  # fmt: skip
 
 
