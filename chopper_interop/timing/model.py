@@ -45,6 +45,10 @@ its end, and the numbers tell which endpoints an edge joins::
     a barrier       [ leaf       ]            at most the leaf's duration, which becomes the lag of the
                   1              2            leaf's DURATION edge as well
 
+    COMM of a     [ send ]                    1 -> 2; lag: the measured time. The receive's DURATION edge
+    buffered send    [ receive ]              becomes what receives last whose data were there when they
+                         1     2              began
+
     DEPENDENCY    [ first of the step     ]   for GPU work of a training step to which nothing else leads:
                   1         [ kernel ]        1 -> 2, so that it moves with its step; lag: 0
                             2
@@ -88,6 +92,7 @@ _BY_PRIORITY = (
     EdgeKind.DURATION, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.LAUNCH,
     EdgeKind.SYNC, EdgeKind.HANDOVER, EdgeKind.CALL, EdgeKind.ORDER,
 )  # fmt: skip
+_NO_LIMIT = np.iinfo(np.int64).max
 EDGE_PRIORITY = np.full(256, len(_BY_PRIORITY), np.uint8)
 """Priority of each kind of edge: of several that are reached at once the lowest number binds.
 
@@ -323,7 +328,8 @@ def _with_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timin
 def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, Array]:
     """Replace COMM edges of collectives in which all wait for all by edges through a barrier.
 
-    Of other communication, a waiting member lasts from the start of the awaited one on.
+    Of other communication, a waiting member lasts from the start of the awaited one on, and a receive
+    of a buffered send from its end on.
 
     Returns
     -------
@@ -333,7 +339,9 @@ def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[
         Node of each barrier: the member that started last.
     """
     comm = np.flatnonzero(edges.kind[:stored] == EdgeKind.COMM)
-    last, member, joint = _barrier_pairs(trace, at, edges.src[comm] // 2, edges.dst[comm] // 2)
+    last, member, joint, buffered = _barrier_pairs(
+        trace, at, edges.src[comm] // 2, edges.dst[comm] // 2
+    )
     # the trace has an edge from the last member to each other one: a star for each barrier
     heads, of_edge = np.unique(last[joint], return_inverse=True)
     members = np.concatenate([heads, member[joint]])
@@ -343,10 +351,15 @@ def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[
     waiting = barrier_at - at[2 * members]
     durations = np.flatnonzero(edges.kind == EdgeKind.DURATION)
     durations = durations[durations >= stored]
-    _shorten_waiting_members(at, edges, comm[~joint], member[~joint], durations)
+    waits = ~joint & ~buffered
+    _shorten_waiting_members(at, edges, comm[waits], member[waits], durations)
+    size = trace.integers("bytes")[last[buffered]]
+    received_ns = _follow_sends(at, edges, comm[buffered], last[buffered], member[buffered], size)
+    _limit_durations(edges, durations, member[buffered], received_ns, len(at) // 2)
     own = np.full(len(at) // 2, -1, np.int64)  # without what is waited for; -1 if that is unknown
     own[last[~joint]] = (at[1::2] - at[::2])[last[~joint]]
-    own[member[~joint]] = edges.lag[comm[~joint]]
+    own[member[waits]] = edges.lag[comm[waits]]
+    own[member[buffered]] = received_ns
     own[members] = transfer
     _shorten_unmatched(trace, own, edges, durations)
     lasts = takes_time(trace)  # members last from the barrier on instead, ranges do not last at all
@@ -366,20 +379,22 @@ def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[
 
 def _barrier_pairs(
     trace: Trace, at: Array, last: Array, member: Array
-) -> tuple[Array, Array, Array]:
-    """Pairs of a last member and another one, and a mask of those that meet at a barrier.
+) -> tuple[Array, Array, Array, Array]:
+    """Pairs of a last member and another one, and masks of those that meet at a barrier, and of buffered sends.
 
-    These are members of collectives in which all wait for all, and a send and its receive if that
+    At a barrier are members of collectives in which all wait for all, and a send and its receive if that
     began before the send's end: the one that started last comes first then.
     """
     paired = np.flatnonzero(trace.is_text("collective", (Collective.SEND,), last))
     size = trace.integers("bytes")[last[paired]]
-    buffered = is_buffered(at[2 * last[paired] + 1], at[2 * member[paired]], size)
-    at_barrier = np.zeros(len(last), bool)
-    at_barrier[paired[~buffered]] = True
+    waits_for_nobody = is_buffered(at[2 * last[paired] + 1], at[2 * member[paired]], size)
+    at_barrier, buffered = np.zeros((2, len(last)), bool)
+    at_barrier[paired[~waits_for_nobody]] = True
+    buffered[paired[waits_for_nobody]] = True
     receive_last = at_barrier & (at[2 * member] > at[2 * last])
     last, member = np.where(receive_last, member, last), np.where(receive_last, last, member)
-    return last, member, at_barrier | trace.is_text("collective", SYNCHRONIZING, last)
+    joint = at_barrier | trace.is_text("collective", SYNCHRONIZING, last)
+    return last, member, joint, buffered & ~joint
 
 
 def is_buffered(send_end_ns: Array, receive_ns: Array, size: Array) -> Array:
@@ -406,10 +421,51 @@ def _shorten_waiting_members(
     start as behind the start of what it waits for.
     """
     dur = at[1::2] - at[::2]
-    rest = np.full(len(dur), np.iinfo(np.int64).max)
+    rest = np.full(len(dur), _NO_LIMIT)
     np.minimum.at(rest, waiting, np.minimum(edges.lag[comm], dur[waiting]))
     edges.lag[comm] = rest[waiting]
-    edges.lag[durations] = np.minimum(edges.lag[durations], rest[edges.src[durations] // 2])
+    _limit_durations(edges, durations, waiting, rest[waiting], len(dur))
+
+
+def _follow_sends(
+    at: Array, edges: _Edges, comm: Array, send: Array, receive: Array, size: Array
+) -> Array:
+    """Let receives end behind the ends of buffered sends, along the COMM edges `comm`.
+
+    Returns
+    -------
+    own
+        How long each receive lasts without waiting: as others of its size, else any, that began behind
+        the end of their send.
+    """
+    dur = at[2 * receive + 1] - at[2 * receive]
+    was_there = at[2 * receive] >= at[2 * send + 1]
+    there = np.flatnonzero(was_there)
+    _, code = gather.distinct(size)
+    usual = _lower_medians(code[there], dur[there], int(code.max(initial=-1)) + 1)
+    any_size = _lower_medians(np.zeros(len(there), np.int64), dur[there], 1)
+    own = np.minimum(dur, np.where(usual == _NO_LIMIT, any_size, usual)[code])
+    edges.src[comm] = 2 * send + 1
+    behind = at[2 * receive + 1] - at[2 * send + 1]
+    usual_behind = np.median(behind[~was_there]) if (~was_there).any() else 0
+    edges.lag[comm] = np.where(was_there, np.minimum(behind, int(usual_behind)), behind)
+    return own
+
+
+def _limit_durations(edges: _Edges, durations: Array, node: Array, limit_ns: Array, n: int) -> None:
+    """Let DURATION edges of some nodes, out of n, take at most that long."""
+    limit = np.full(n, _NO_LIMIT)
+    np.minimum.at(limit, node, limit_ns)
+    edges.lag[durations] = np.minimum(edges.lag[durations], limit[edges.src[durations] // 2])
+
+
+def _lower_medians(group: Array, values: Array, n: int) -> Array:
+    """Lower median of the values of each of n groups; `_NO_LIMIT` of none."""
+    order = np.lexsort((values, group))
+    present, first, count = np.unique(group[order], return_index=True, return_counts=True)
+    medians = np.full(n, _NO_LIMIT)
+    medians[present] = values[order[first + (count - 1) // 2]]
+    return medians
 
 
 def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array) -> None:
@@ -430,14 +486,10 @@ def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array
     size = trace.integers("bytes", row)
     has_size = (size >= 0) | trace.is_text("collective", (Collective.BARRIER,), row)
     _, code = gather.distinct(kind, size)
-    usual = np.full(int(code.max()) + 1, np.iinfo(np.int64).max)
     known = np.flatnonzero((own[row] >= 0) & (kind >= 0) & has_size)
-    order = known[np.lexsort((own[row[known]], code[known]))]
-    present, first, count = np.unique(code[order], return_index=True, return_counts=True)
-    usual[present] = own[row[order[first + (count - 1) // 2]]]
-    limit = np.full(len(own), np.iinfo(np.int64).max)
-    limit[row] = np.where(own[row] < 0, usual[code], limit[row])
-    edges.lag[durations] = np.minimum(edges.lag[durations], limit[edges.src[durations] // 2])
+    usual = _lower_medians(code[known], own[row[known]], int(code.max()) + 1)
+    alone = own[row] < 0
+    _limit_durations(edges, durations, row[alone], usual[code[alone]], len(own))
 
 
 def takes_time(trace: Trace) -> Array:

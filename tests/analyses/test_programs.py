@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from predictions import errors_percent, read
+from predictions import Factors, errors_percent, read
 from programs import families
 from programs import program as p
 from programs.simulation import job_ns, simulate, span_ns
@@ -30,6 +30,36 @@ def test_changes_are_predicted_as_they_are_simulated(family: str, seed: int, tmp
     errors = errors_percent(families.FAMILIES[family](seed), tmp_path)
     limit = LIMITS[family, seed]
     assert {name: error for name, error in errors.items() if abs(error) > limit} == {}
+
+
+def passes_on() -> p.Program:
+    """Rank 0 sends to rank 1 without waiting; rank 1 waits for some of it, as its work gets longer."""
+    messages = [p.Message("send", (0, 1), 80_000, 1_000, buffered=True) for _ in range(12)]
+    threads: list[list[list[p.Instruction]]] = []
+    for rank in range(2):
+        listed: list[p.Instruction] = [p.Begin("ProfilerStep#0", "user_annotation", 0)]
+        for number in range(len(messages)):
+            name = "send" if rank == 0 else "recv_"
+            passed = [
+                p.Begin(f"c10d::{name}"), p.Begin("record_param_comms", message=number),
+                p.Communicate(0, number, 3_000, 5_000, 1_000), p.End(), p.End(),
+            ]  # fmt: skip
+            ns = 100_000 if rank == 0 else 120_000 + 20_000 * number
+            work = [p.Launch(0, "gemm", ns, 3_000, 5_000, 1_000)]
+            listed += [*work, *passed] if rank == 0 else [*passed, *work]
+        threads.append([[*listed, p.Sync(0, 2_000, 4_000), p.End()]])
+    return p.Program("passes", "cuda", threads, messages)
+
+
+def test_a_receive_that_finds_its_data_does_not_wait_for_its_sender(tmp_path) -> None:
+    run = simulate(passes_on())
+    received = [s for s in run.slices if s.on_gpu and s.place.rank == 1 and "message" in s.facts]
+    assert {s.end_ns > s.start_ns for s in received} == {True, False}
+    changes = Factors(
+        compute=(0.2, 2.0), kernel=(), rank=(0.1, 3.0), communication=(0.5, 2.0), host=()
+    )
+    errors = errors_percent(run.program, tmp_path, changes)
+    assert {name: error for name, error in errors.items() if abs(error) > 0.3} == {}
 
 
 def begin() -> p.Begin:
