@@ -176,16 +176,14 @@ def group(paths: list[Path]) -> list[list[Path]]:
     groups = [path for path in paths if is_groups(path)]
     streams = {path: stream_of(path) for path in paths if path not in groups}
     sources = [[path] for path, rank in streams.items() if rank is None]
+    of_ranks = {(s[0].parent, *job_and_rank(s[0])): s for s in sources}
     for path, rank in streams.items():
         if rank is not None:
-            named = (job_and_rank(path)[0], rank)
-            of_rank = [
-                s for s in sources if s[0].parent == path.parent and job_and_rank(s[0]) == named
-            ]
-            for source in of_rank[:1] or [[]]:
-                source.append(path)
-                if source == [path]:
-                    sources.append(source)
+            named = (path.parent, job_and_rank(path)[0], rank)
+            if named in of_ranks:
+                of_ranks[named].append(path)
+            else:
+                sources.append([path])
     for path in sorted(groups, key=lambda p: p.name.endswith(_JOB_GROUPS)):
         matching = [s for s in sources if s[0].parent == path.parent] or sources
         if path.name.endswith(_JOB_GROUPS):

@@ -8,7 +8,8 @@ NPU its work is a receive, which holds no slot::
     NPU of the rank      launch ──> ready ─┐        ┌─> receive ──> what waits for the work
     NPU of the stream                      └> work ─┘
 
-Streams that meet in collectives have the same c on all ranks, so that collectives join NPUs ``n * c + r``.
+Streams that meet in collectives have the same c on all ranks, so that collectives join NPUs ``n * c + r``. Where
+ranks use different streams for the same collectives, several streams of a rank share an NPU.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import gather, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import encode
 from chopper_interop.converters.chakra.comms import MIN_BYTES
@@ -68,7 +69,7 @@ def assigned(trace: Trace, comms: Comms, numbering: dict[int, int]) -> Streams:
     on_gpu = is_any(kind, GPU_WORK) & ~is_any(comms.node_type, _P2P)
     stays = on_gpu & (kind != Kind.COMM) & _busiest(trace)[lane]
     rows = np.flatnonzero(on_gpu & ~stays)
-    number = np.array([numbering[r] for r in trace.array("rank")[rows].tolist()], np.int64)
+    number = np.searchsorted(trace.ranks, trace.array("rank")[rows])
     label = _meeting(lane[rows], comms.turn[rows], trace.lanes.num_rows)[lane[rows]]
     level = _levels(label, number, ranks)
     npu, place = np.full((2, len(kind)), -1, np.int64)
@@ -83,7 +84,9 @@ def assigned(trace: Trace, comms: Comms, numbering: dict[int, int]) -> Streams:
     begins = np.searchsorted(npu[rows[order]], npu[rows[order]])
     place[rows[order]] = np.arange(len(rows)) - begins
     moved = _moved(comms, rows, ranks * level, sorted(numbering.values()))
-    messages = replace(_messages(comms, rows, npu[rows], number, place[rows]), groups=moved.groups)
+    messages = replace(
+        _messages(comms, rows, npu[rows], number, place[rows], ranks), groups=moved.groups
+    )
     return Streams(npu, place, int(level.max(initial=0)) + 1, messages, moved)
 
 
@@ -117,17 +120,21 @@ def _meeting(lane: Array, turn: Array, lanes: int) -> Array:
 
 def _levels(label: Array, number: Array, ranks: int) -> Array:
     """For each node, which of its rank's NPUs its stream has, from 1 on: the same for all of a label."""
-    used, level_of = np.zeros(ranks, np.int64), {}
-    for one in np.unique(label).tolist():
-        of_label = np.unique(number[label == one])
-        level_of[one] = used[of_label].max() + 1
-        used[of_label] = level_of[one]
-    return np.array([level_of[one] for one in label.tolist()], np.int64)
+    used = np.zeros(ranks, np.int64)
+    first, code = gather.distinct(label)
+    level = np.zeros(len(first), np.int64)
+    one_of, _ = gather.distinct(code, number)
+    offsets, rows = gather.group_rows(code[one_of], len(first))
+    for k in np.argsort(label[first]).tolist():
+        of_label = number[one_of[rows[offsets[k] : offsets[k + 1]]]]
+        level[k] = used[of_label].max() + 1
+        used[of_label] = level[k]
+    return level[code]
 
 
 def _moved(comms: Comms, rows: Array, offset: Array, numbers: list[int]) -> Comms:
     """Communication in which these rows are done by NPUs that are so far behind those of their ranks."""
-    columns = {name: column.copy() for name, column in vars(comms).items() if name != "groups"}
+    columns = {name: _copy(getattr(comms, name)) for name in ("src", "dst", "group")}
     joined = comms.turn[rows] >= 0
     rows, offset = rows[joined], offset[joined]
     columns["src"][rows] += offset
@@ -142,19 +149,30 @@ def _moved(comms: Comms, rows: Array, offset: Array, numbers: list[int]) -> Comm
     return replace(comms, groups=comms.groups | of_npus, **columns)
 
 
-def _messages(comms: Comms, rows: Array, npu: Array, number: Array, place: Array) -> Comms:
+def _messages(
+    comms: Comms, rows: Array, npu: Array, number: Array, place: Array, ranks: int
+) -> Comms:
     """Communication in which these rows are messages from NPUs of streams to those of ranks."""
-    columns: dict[str, Any] = {n: c.copy() for n, c in vars(comms).items() if n != "groups"}
     # the group of all ranks has a number too, as a message names no group of its own
-    everyone = next((k for k, of in comms.groups.items() if len(of) == len(set(number))), 0)
+    of_all = next((k for k, members in comms.groups.items() if len(members) == ranks), 0)
     joined = rows[comms.turn[rows] >= 0]
-    columns["group"][joined] = np.where(comms.group[joined] > 0, comms.group[joined], everyone)
+    group = _copy(comms.group)
+    group[joined] = np.where(group[joined] > 0, group[joined], of_all)
+    columns: dict[str, Any] = {"group": group}
     for name, values in (
         ("node_type", NodeType.COMM_RECV), ("size", MIN_BYTES), ("turn", -1), ("from_time", 0),
         ("src", npu), ("dst", number), ("tag", place), ("control_tag", place), ("npu", npu),
     ):  # fmt: skip
+        columns[name] = _copy(getattr(comms, name))
         columns[name][rows] = values
     return replace(comms, **columns)
+
+
+def _copy(column: Array) -> Array:
+    """Copy a column of all nodes, to a file where these are kept in files."""
+    copied = spill.empty(len(column), column.dtype)
+    copied[:] = column
+    return copied
 
 
 class _Places(NamedTuple):
@@ -239,10 +257,15 @@ def stream_nodes(
         values[in_plan[rows]]
         for values in (plan.start_ns, plan.duration_ns, plan.late_us, plan.late_cause)
     )
-    at = _places(late_us > 0, comms["control_tag"][rows] >= 0)
     start_us, end_us = (start_ns + 500) // 1000, (start_ns + dur_ns + 500) // 1000
-    # replayed, readiness comes when it was measured
-    slot_us = at.column(0, ready=start_us - late_us, delay=late_us, work=end_us - start_us)
+    # replayed, readiness comes when it was measured; streams that share an NPU follow each other there, which may
+    # be later, and only the rest of the delay comes behind that
+    ready_us = start_us - late_us
+    free_us = np.concatenate([[0], np.maximum.accumulate(end_us)[:-1]])
+    began_us = np.maximum(start_us, free_us)
+    late_us = np.maximum(start_us - np.maximum(ready_us, free_us), 0)
+    at = _places(late_us > 0, comms["control_tag"][rows] >= 0)
+    slot_us = at.column(0, ready=ready_us, delay=late_us, work=np.maximum(end_us - began_us, 0))
     is_comm = comms["node_type"][rows] > 0
     numbers = _numbers(rows, comms, ends, at) | {
         "start_ns": (encode.INT64_VAL, at.column(-1, work=start_ns)),

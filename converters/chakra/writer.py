@@ -382,16 +382,20 @@ def _write_streams(
     """Write the files of a rank's streams."""
     of_rank = trace.rank_rows[rank]
     comms = _rank_comms(trace, rank, npus.on_streams)
-    own = trace.ranks.index(rank)
-    for number in range(own + len(trace.ranks), len(trace.ranks) * npus.per_rank, len(trace.ranks)):
-        rows = np.flatnonzero(npus.npu[of_rank] == number)
-        rows = rows[np.argsort(npus.place[of_rank][rows])]
-        nodes, table, numbers, words = chakra_streams.stream_nodes(
-            trace.rank(rank), plan, rows, comms, (own, number)
+    own, ranks = trace.ranks.index(rank), len(trace.ranks)
+    npu = npus.npu[of_rank]
+    by_place = np.lexsort((npus.place[of_rank], npu))
+    numbers = np.arange(own + ranks, ranks * npus.per_rank, ranks)
+    first, last = (np.searchsorted(npu[by_place], numbers, side) for side in ("left", "right"))
+    rank_trace = trace.rank(rank)
+    for k, number in enumerate(numbers.tolist()):
+        rows = by_place[first[k] : last[k]]
+        nodes, table, of_nodes, words = chakra_streams.stream_nodes(
+            rank_trace, plan, rows, comms, (own, number)
         )
         with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
             _write_metadata(stream, facts | {chakra_files.STREAM_OF: own})
-            _write_parts(stream, nodes, table, _parts_of(numbers, words))
+            _write_parts(stream, nodes, table, _parts_of(of_nodes, words))
 
 
 def _parts_of(

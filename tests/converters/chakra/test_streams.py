@@ -105,6 +105,25 @@ def test_each_stream_has_an_npu(tmp_path: Path, mode: str, run) -> None:
     assert "2 ranks and 6 streams, for 8 NPUs" in output
 
 
+def test_streams_that_share_an_npu_wait_for_each_other_alone(tmp_path: Path, run) -> None:
+    """Rank 0 has both collectives on one stream, so that both streams of rank 1 are one NPU."""
+    group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "dtype": "Float", "Group size": 2,
+             "Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000}  # fmt: skip
+    (tmp_path / "in").mkdir()
+    for rank in range(2):
+        # the second of rank 1 is launched early, and begins late for no reason
+        work = [kernel("nccl_a", 60, 50, 1, stream=8, **group), kernel("gemm", 10, 5, 3, stream=7),
+                kernel("nccl_b", 105 if rank else 110, 55 if rank else 50, 2, stream=8 + rank, **group)]  # fmt: skip
+        events = [*work, *(call("cudaLaunchKernel", 2 * k, 1, k) for k in (1, 2, 3))]
+        header = {"distributedInfo": {"rank": rank, "world_size": 2}}
+        write(tmp_path / f"in/rank{rank}.json", events, baseTimeNanoseconds=BASE, **header)
+    ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode="gpu", streams="npus")
+    assert len(list(tmp_path.glob("job.*.et"))) == 4
+    # from the first kernel's start at 10 µs
+    assert end_ns(tmp_path / "job") == pytest.approx(150_000, abs=2000)
+    assert run("check", tmp_path / "job")[0] == 0
+
+
 def test_all_messages_have_both_ends(tmp_path: Path) -> None:
     ci.write(two_streams(tmp_path), tmp_path / "job.et", streams="npus")
     ends = ("comm_src", "comm_dst", "comm_tag", "comm_size")
