@@ -17,7 +17,11 @@ import numpy as np
 
 from chopper_interop.analyses.methods.dvfs import clock_sensor, expected_clocks, sensor_fit
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
-from chopper_interop.analyses.methods.dvfs.mean_sensitivity import GPUS_APART, least_spread
+from chopper_interop.analyses.methods.dvfs.mean_sensitivity import (
+    GPUS_APART,
+    least_spread,
+    mean_sensitivity_of_gpus,
+)
 from chopper_interop.annotate.counters import counter_metrics
 
 if TYPE_CHECKING:
@@ -122,6 +126,17 @@ class SensedClocks(NamedTuple):
     gpus: list[Readings]
     accepted: Accepted
 
+    def is_timed(self, assumed: Assumption) -> bool:
+        """False if nothing says which part of a hold the windows of readings are in, so that they show no changes.
+
+        Readings are held for longer than their window, and durations do not show by how much they are late.
+        """
+        hold = self.accepted.fixed.hold_ns or 0.0
+        is_seen = any(gpu.hold_ns for gpu in self.gpus)
+        is_shown = self.accepted.origin == clock_sensor.ESTIMATED
+        is_shown &= float(np.ptp(self.accepted.spread[:, 1])) < hold / 2
+        return is_seen or is_shown or hold <= assumed.window_ns
+
 
 def sensed_clocks(
     trace: Trace, node: Array, work: Work, sensor: Sensor | None
@@ -205,6 +220,16 @@ def with_sensor(
     if gpus:
         _spread_size_errors(new, gpus, work)
     return new
+
+
+def without_changes(clocks: Clocks, gpus: list[Readings], work: Work) -> Clocks:
+    """Return the clocks of GPUs whose readings show no more than the mean of each: differences between GPUs alone."""
+    value, error = mean_sensitivity_of_gpus(gpus, work)
+    k = np.concatenate([gpu.kernel for gpu in gpus])
+    columns = {name: getattr(clocks, name).copy() for name in ("beta", "beta_error", "readings")}
+    columns["readings"][k] = 0
+    columns["beta"][k], columns["beta_error"][k] = value, error if np.isfinite(error) else np.nan
+    return clocks._replace(**columns)
 
 
 def _spread_size_errors(clocks: Clocks, gpus: list[Readings], work: Work) -> None:

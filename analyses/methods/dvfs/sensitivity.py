@@ -772,4 +772,6 @@ def _clocks(
         slopes = sensor_fit.straight_slopes(one.gpus, work, assumption)
         beta = np.clip(slopes, 0.0, 1.0)[r.key]
         clocks = kernel_clocks.with_sensor(clocks, one.gpus, work, assumption, beta)
+        if not one.is_timed(assumption):
+            clocks = kernel_clocks.without_changes(clocks, one.gpus, work)
     return clocks
