@@ -172,7 +172,14 @@ def converters() -> dict[str, Converter | Broken]:
 @cache
 def analyses() -> dict[str, Callable[..., Any] | Broken]:
     """All analyses by name, in order of name."""
-    return {point.name: _load(point) for point in _points(ANALYSES)}
+    loaded: dict[str, Callable[..., Any] | Broken] = {}
+    for point in _points(ANALYSES):
+        target = _load(point)
+        is_usable = isinstance(target, Broken) or callable(target)
+        loaded[point.name] = (
+            target if is_usable else Broken(point.name, f"{point.value} is no function")
+        )
+    return loaded
 
 
 def formats() -> dict[str, Converter]:

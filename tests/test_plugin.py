@@ -179,3 +179,32 @@ def test_analysis_passes_the_acceptance_test(tmp_path):
     (tmp_path / "a.toy.csv").write_text(TOY)
     plugin = _plugin()
     check_analysis(plugin.toy_longest, plugin.read([tmp_path / "a.toy.csv"]))
+
+
+@pytest.mark.parametrize(
+    ("group", "code", "status"),
+    [
+        ("converters", "raise GeneratorExit", 70),
+        ("converters", "class Own(BaseException): pass\nraise Own('x')", 70),
+        ("analyses", "plugin = 5", 0),
+    ],
+)
+def test_a_plugin_of_any_kind_is_one_line(tmp_path, group: str, code: str, status: int):
+    facts = tmp_path / "odd-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(f"[chopper_interop.{group}]\nodd = odd:plugin\n")
+    (tmp_path / "odd.py").write_text(code)
+    name = {"converters": "convert_main", "analyses": "analyze_main"}[group]
+    listing = {"converters": "--formats", "analyses": "--list"}[group]
+    entry = f"import sys; from chopper_interop.cli import {name}; sys.exit({name}([{listing!r}]))"
+    done = subprocess.run(
+        [sys.executable, "-c", entry],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status
+    assert done.stderr.count("\n") == (status != 0)
+    assert status or "odd  does not load: odd:plugin is no function" in done.stdout

@@ -82,13 +82,15 @@ def _run_or_show_error(
         debug = args.debug
         _refuse_empty(parser, args)
         return _run(command, args)
-    except BrokenPipeError:
+    except (BrokenPipeError, KeyboardInterrupt, SystemExit):  # SystemExit: of argparse
         raise
-    except Exception as error:  # noqa: BLE001 # the last resort: a defect is one line as well
+    except BaseException as error:  # noqa: BLE001 # the last resort: a defect is one line as well
         return show_error(parser.prog, error, debug=debug)
 
 
-def show_error(program: str, error: Exception, *, subject: str = "", debug: bool = False) -> int:
+def show_error(
+    program: str, error: BaseException, *, subject: str = "", debug: bool = False
+) -> int:
     """Print one line on an error, with the version if it is a defect; return its exit status.
 
     Parameters
@@ -137,7 +139,7 @@ def _open_closed_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 # same
 
 
-def _as_shown(error: Exception) -> ChopperError:
+def _as_shown(error: BaseException) -> ChopperError:
     if isinstance(error, ChopperError):
         return error
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:

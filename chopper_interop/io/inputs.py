@@ -11,6 +11,7 @@ import hashlib
 import lzma
 import os
 import re
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -281,6 +282,18 @@ def sha256(path: Path) -> str:
     except OSError as error:
         raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
     return digest.hexdigest()
+
+
+@contextmanager
+def that_may_go_away(paths: Iterable[Path]) -> Iterator[None]:
+    """Raise `ReadError` where one of these files was there and cannot be opened any more."""
+    try:
+        yield
+    except OSError as error:
+        gone = next((path for path in paths if error.filename == os.fspath(path)), None)
+        if gone is None:
+            raise
+        raise ReadError(f"cannot be opened: {_reason(error)}", path=gone) from error
 
 
 def size(path: Path) -> int:

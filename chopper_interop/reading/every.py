@@ -68,7 +68,7 @@ def read_all(
         In the order of the sources; why files of a folder could not be read. The error of a file that was
         given by name is raised.
     """
-    progress.start(TASK, sum(source.size for source in sources), "bytes")
+    progress.start(TASK, sum(map(_bytes, sources)), "bytes")
     tasks = [SourceTask.of(source, options, names) for source in sources]
     fragments: list[Fragment] = []
     failures: list[ReadError] = []
@@ -88,8 +88,17 @@ def read_all(
 def _first_attempt(pool: Pool, task: SourceTask, source: SourceFiles) -> Future[Trace]:
     future = _submitted(pool, task)
     context = copy_context()  # the reporter of progress is set in it
-    future.add_done_callback(lambda _: context.run(progress.advance, TASK, source.size))
+    size = _bytes(source)
+    future.add_done_callback(lambda _: context.run(progress.advance, TASK, size))
     return future
+
+
+def _bytes(source: SourceFiles) -> int:
+    """Bytes of a source on disk; 0 if it has gone away, of which its reader says."""
+    try:
+        return source.size
+    except ReadError:
+        return 0
 
 
 def _submitted(pool: Pool, task: SourceTask) -> Future[Trace]:

@@ -225,7 +225,10 @@ def read(task: SourceTask) -> Trace:
     first = task.paths[0]
     inputs.set_unpacked_bounds(task.bounds)
     with inputs.unpacking_at_most(task.max_unpacked):
-        with registry.as_errors(f"reading {task.converter}", first):
+        with (
+            registry.as_errors(f"reading {task.converter}", first),
+            inputs.that_may_go_away(task.paths),
+        ):
             trace = function(list(task.paths), **task.options)
             trace = communication.recognise(trace, task.names)
         recorded = trace.meta.sources

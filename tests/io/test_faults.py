@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import rocpd
 
 import chopper_interop as ci
 from chopper_interop import pipeline, sources
@@ -423,6 +424,58 @@ def test_a_file_that_goes_away_before_it_is_read_is_one_line(tmp_path: Path) -> 
     (tmp_path / "a.pftrace").unlink()
     with pytest.raises(ReadError, match="cannot be opened: No such file"):
         pipeline.read_inventory(inventory, "job", {})
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "a folder", "a link to itself"])
+def test_a_file_that_goes_away_at_any_step_is_one_line(
+    tmp_path: Path, run, caplog, becomes: str
+) -> None:
+    """Files that were opened once are opened again: by readers, for their size and for their digest."""
+    source, out = tmp_path / "in", tmp_path / "out.pftrace"
+
+    def go_away() -> None:
+        path = next(iter(source.iterdir()))
+        path.unlink()
+        if becomes == "a folder":
+            path.mkdir()
+        elif becomes == "a link to itself":
+            path.symlink_to(path)
+
+    step, statuses = 0, set()
+    while True:
+        step += 1
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        rocpd.small(source / "a.db")
+        with at_opening(step, source, go_away) as seen:
+            status, _, stderr = run("convert", "-q", source, "-o", out)
+        statuses.add(status)
+        assert status in (0, 3, 4), (step, stderr)
+        assert stderr.count("\n") == (status != 0), (step, stderr)
+        assert caplog.records == []
+        if seen() < step:
+            break
+    assert step > 5
+    assert 4 in statuses
+
+
+@contextmanager
+def at_opening(number: int, folder: Path, act: Callable[[], Any]) -> Iterator[Callable[[], int]]:
+    """Call a function when a file of a folder is opened for the n-th time, and count the openings."""
+    count, is_on = 0, True
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if is_on and event in ("open", "sqlite3.connect") and str(folder) in str(arguments[0]):
+            count += 1
+            if count == number:
+                act()
+
+    sys.addaudithook(hook)  # stays, and does nothing later
+    try:
+        yield lambda: count
+    finally:
+        is_on = False
 
 
 @contextmanager
