@@ -62,6 +62,22 @@ def test_readings_held_for_longer_than_their_window_show_no_changes() -> None:
     assert inside("mixed/10Hz/nvml", range(62016, 62017)) == 1
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["few", "beta1"])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_samples_of_one_time_show_no_clock(tmp_path: Path, kind: str, repeats: int) -> None:
+    """They have no period, by which lengths were divided."""
+    (cell,) = matching([f"{kind}/10Hz/nvml"])
+    truth = truth_of(cell.kind, cell.vendor, 100)
+    write_job(truth.run, cell, tmp_path)
+    path = tmp_path / "nvidia-smi.csv"
+    head, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([head, *[rows[len(rows) // 2]] * repeats, ""]))
+    result = ci.analyze(ci.read(tmp_path), "dvfs", by="job")
+    assert result.summary["ideal_step_ns"] is None
+    assert result.notes["no rows"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOLDING)
 def test_interval_holds_in_each_cell(name) -> None:

@@ -307,7 +307,7 @@ def sensed_gpus(trace: Trace, node: Array, sensor: Sensor | None) -> list[Sensed
     """Return the readings of clocks of the GPUs that these kernels ran on, by kind of sensor.
 
     Logs of changes (rpd) are not among them, as they have no samples between changes, nor are GPUs with
-    too few readings.
+    too few readings, or readings of one time.
     """
     position = np.full(trace.nodes.num_rows, -1, np.int64)
     position[node] = np.arange(len(node))
@@ -323,7 +323,7 @@ def sensed_gpus(trace: Trace, node: Array, sensor: Sensor | None) -> list[Sensed
         if not rows.size or not sources or sources[0].pattern.is_logged:
             continue
         time, mhz, period = _mean_of_dies([samples for _, samples in sources[0].samples])
-        if not time.size:
+        if not time.size or not period > 0:  # samples of one time show no clock of any kernel
             continue
         names = set(gpu_names[which[rows]])
         name = names.pop() if len(names) == 1 else ""  # hosts with different GPUs: none is matched

@@ -19,8 +19,8 @@ from chopper_interop.analyses.methods.dvfs import clock_sensor, expected_clocks,
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
 from chopper_interop.analyses.methods.dvfs.mean_sensitivity import (
     GPUS_APART,
-    least_spread,
     mean_sensitivity_of_gpus,
+    min_spread,
 )
 from chopper_interop.annotate.counters import counter_metrics
 
@@ -193,7 +193,7 @@ def with_sensor(
     """
     new = Clocks(*(column.copy() for column in clocks))
     every = expected_clocks.expected_clocks(gpus, work, assumed)
-    levels = [_level_error(gpu, assumed, least_spread(gpu, work)) for gpu in gpus]
+    levels = [_level_error(gpu, assumed, min_spread(gpu, work)) for gpu in gpus]
     means = [
         float(np.average(one.mhz, weights=work.dur[g.kernel]))
         for one, g in zip(every, gpus, strict=True)
@@ -204,6 +204,8 @@ def with_sensor(
     )
     for gpu, one, mean, level_mhz, error in zip(gpus, every, means, drawn, levels, strict=True):
         known = ~np.isnan(clocks.mhz[gpu.kernel]) & ~clocks.is_counted[gpu.kernel]
+        if not known.any():
+            continue
         k = gpu.kernel[known]
         highest = np.fmax(work.highest[k], gpu.mhz.max())
         mhz = np.clip(one.mhz[known] + level_mhz - mean, 1.0, highest)
@@ -305,10 +307,10 @@ def _drawn_together(values: list[float], errors: list[float]) -> list[float]:
     return [float(all_gpus + trust * (mean - all_gpus)) for mean in means]
 
 
-def _level_error(gpu: Readings, assumed: Assumption, least: float) -> float:
+def _level_error(gpu: Readings, assumed: Assumption, min_spread_share: float) -> float:
     """Error of the mean clock of a GPU by readings that do not cover all of the time, as a share.
 
-    `least` is the least that the clock may vary by, as a share.
+    `min_spread_share` is the least that the clock may vary by.
     """
     inside = (gpu.time >= gpu.start.min()) & (gpu.time <= gpu.end.max())
     count = max(int(inside.sum()), 1)
@@ -321,7 +323,7 @@ def _level_error(gpu: Readings, assumed: Assumption, least: float) -> float:
         of_prior = _PRIOR_FREEDOM * PRIOR_SHARE**2
         spread = np.sqrt((of_prior + freedom * spread**2) / (_PRIOR_FREEDOM + freedom))
         freedom += _PRIOR_FREEDOM
-    spread = max(spread, least)
+    spread = max(spread, min_spread_share)
     unsure = student(freedom) / TWO_SIDED
     if not gpu.is_sparse(assumed):
         # Between two readings a clock of independent changes deviates from the straight line by a third

@@ -66,7 +66,7 @@ _USUALLY_SHOWN = 0.6
 _REPEATS = 8
 """Repeats at each place from which on readings show the sensitivity. Chosen: with fewer, what is
 usual at a place is most of what they show."""
-_LEAST_SHARE = 0.02
+_MIN_SHARE = 0.02
 """Smallest error as a share. Chosen: speeds of kernels that follow the clock in part are no straight line over it;
 deviations of generated jobs whose clock changes by a third."""
 GPUS_APART = 0.002
@@ -77,7 +77,7 @@ _OF_GPUS = 0.05
 part are no straight line over it, and GPUs have clocks of their own in between."""
 _MIN_ERROR = 1e-3
 """Smallest standard error, so that none has infinite weight. Chosen: far below all errors that matter."""
-_LEAST_SHOWN = 0.2
+_MIN_SHOWN = 0.2
 """Smallest share of readings' changes that is of the clock of the kernels that they are compared with, where readings
 are not its mean. Chosen: the least of generated jobs under a power limit."""
 _TINY = 1e-300
@@ -172,7 +172,7 @@ def _mean_clocks(gpus: list[Readings], work: Work) -> tuple[Array, Array]:
     for number, (gpu, mhz) in enumerate(zip(gpus, inside, strict=True)):
         if len(mhz):
             own = float(mhz.std() / mhz.mean())
-            spread = max(own, np.sqrt(squares / degrees), least_spread(gpu, work))
+            spread = max(own, np.sqrt(squares / degrees), min_spread(gpu, work))
             clock[number] = np.log(mhz.mean())
             low, high = gpu.counted
             of_mean = spread * student(degrees) / TWO_SIDED / np.sqrt(len(mhz))
@@ -197,7 +197,7 @@ def _mean_speeds(gpus: list[Readings], work: Work) -> Array:
     return speed
 
 
-def least_spread(gpu: Readings, work: Work) -> float:
+def min_spread(gpu: Readings, work: Work) -> float:
     """Least standard deviation of a GPU's clock, as a share, by the durations of its kernels.
 
     No duration changes by more than the clock does. Speeds are those relative to the kernel's mean; products of one
@@ -428,13 +428,13 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
         if aligned[0] - value > TWO_SIDED * np.hypot(aligned[1], forward[1]):
             return aligned
         # Halves of the kernels ran at other times: a clock that changes between them is taken for noise.
-        most = reverse[0] * products[:, 5].sum() / max(products[:, 0].sum(), _TINY)
-        reverse = float(np.clip(value, reverse[0], max(most, reverse[0]))), reverse[1]
+        highest = reverse[0] * products[:, 5].sum() / max(products[:, 0].sum(), _TINY)
+        reverse = float(np.clip(value, reverse[0], max(highest, reverse[0]))), reverse[1]
     else:
         # Readings show the clocks of kernels to an unknown share.
-        most = (value + TWO_SIDED * error) / _LEAST_SHOWN
+        highest = (value + TWO_SIDED * error) / _MIN_SHOWN
         value /= _USUALLY_SHOWN
-        forward = value, max(abs(most - value), abs(value) + TWO_SIDED * error) / TWO_SIDED
+        forward = value, max(abs(highest - value), abs(value) + TWO_SIDED * error) / TWO_SIDED
     values, errors = np.array([reverse, forward]).T
     errors = np.maximum(errors, _MIN_ERROR)
     weight = errors**-2.0
@@ -443,7 +443,7 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
     value = float(weight @ np.where(weight > 0, values, 0.0) / weight.sum())
     apart = float(weight @ np.where(weight > 0, (values - value) ** 2, 0.0))
     error = float(np.sqrt(max(apart, 1.0) / weight.sum()))  # Birge's ratio
-    return value, float(np.hypot(error, _LEAST_SHARE * abs(value)))
+    return value, float(np.hypot(error, _MIN_SHARE * abs(value)))
 
 
 def _by_variances(products: Array) -> tuple[float, float]:

@@ -443,8 +443,8 @@ class Sensitivities:
         unsure = np.hypot(error, _BEYOND_MEAN * beta)
         ratio = self._by(Estimate(beta, unsure), target)
         # Of a sensitivity that may be more, errors of the clock are too.
-        most = np.minimum(np.hypot(beta, unsure), 1.0)
-        ratio = ratio._replace(clock=most * self.clock_error / np.exp(ratio.log))
+        highest = np.minimum(np.hypot(beta, unsure), 1.0)
+        ratio = ratio._replace(clock=highest * self.clock_error / np.exp(ratio.log))
         share = np.abs(1 - self._longer(target))
         deviation = np.sqrt(beta * (1 - beta) / _OF_UNIFORM) * share
         return ratio._replace(statistical=deviation)

@@ -18,7 +18,7 @@ _MIN_ERROR = 1e-3
 _PRIOR_FREEDOM = 3
 """Number of values that the expected spread counts as. Chosen: few, so that six kernels outweigh it."""
 _TINY = 1e-12
-_MOST_WRONG = 1.0
+_MAX_WRONG = 1.0
 """Largest error that all slopes have in common, as a share of them. Chosen: all that they say."""
 _ROUNDS = 20
 """Rounds of the fixed-point iteration for the spread. Chosen: more than it takes to converge."""
@@ -187,7 +187,7 @@ def with_mean(ratio: Ratio, mean: Mean) -> Ratio:
     # Where single ratios contradict the sum by more than both errors, slopes over clocks have an error in common.
     unexplained = max(missing**2 - mean.error_ns**2 - variance, 0.0)
     by_slope = np.nan_to_num(mean.by_slope)
-    wrong = min(np.sqrt(unexplained) / max(float(time @ by_slope), _TINY), _MOST_WRONG)
+    wrong = min(np.sqrt(unexplained) / max(float(time @ by_slope), _TINY), _MAX_WRONG)
     size = np.hypot(size, by_slope * wrong)
     of_sum = of_sum[0], time @ size, of_sum[2]
     parts[2] = of_sum[1] ** 2

@@ -12,9 +12,9 @@ from chopper_interop.analyses.methods.dvfs.clock_sensor import (
 )
 from chopper_interop.analyses.methods.dvfs.kernel_clocks import _counted
 from chopper_interop.analyses.methods.dvfs.mean_sensitivity import (
-    least_spread,
     mean_sensitivity,
     mean_sensitivity_of_gpus,
+    min_spread,
 )
 from chopper_interop.analyses.methods.dvfs.sensitivity_combination import Mean, Ratio, with_mean
 
@@ -118,9 +118,9 @@ def test_gpus_with_one_clock_show_nothing_by_a_few_readings() -> None:
 def test_durations_show_how_far_the_clock_varies_at_least() -> None:
     readings, work = made(np.array([1.0]), 1, 0, 0)
     spread = readings.mhz.std() / readings.mhz.mean()
-    assert least_spread(readings, work) == pytest.approx(spread, rel=0.15)
+    assert min_spread(readings, work) == pytest.approx(spread, rel=0.15)
     readings, work = made(np.array([0.0]), 1, 0, 0)
-    assert least_spread(readings, work) < 0.005
+    assert min_spread(readings, work) < 0.005
 
 
 def test_counted_cycles_are_part_of_a_clock() -> None:
