@@ -277,7 +277,8 @@ def _slots_by_time(queues: Queues) -> tuple[Array, Array]:
     _, device = gather.distinct(queues.rank, queues.device)
     device = device[queues.queue]
     start = queues.start[target]
-    lasting = np.flatnonzero(queues.end > queues.start)  # what takes no time holds nothing up
+    # what takes no time holds nothing up, and what was queued later comes too late for a wait
+    lasting = np.flatnonzero((queues.end > queues.start) & queues.queued_before)
     last, own = (
         preceding_rows(group[lasting], queues.end[lasting], group[target], start)
         for group in (device, lane)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -132,3 +133,18 @@ def test_work_queued_before_the_recording_waits_for_what_ended_right_before_it(t
     ends = trace.array("ts") + trace.array("dur")
     assert [names[i] for i in dst] == ["late"]
     assert ends[src].tolist() == [np.sort(ends[names == "k"])[-2]]
+
+
+def test_work_queued_before_the_recording_waits_for_none_that_was_queued_later(tmp_path) -> None:
+    """A copy of the recording, which ends right when that work starts."""
+    copy = p.Launch(2, "Memcpy HtoD (Pinned -> Device)", 0, 3_000, 5_000, 1_000, "gpu_memcpy")
+    program = job("hip", p.Work(10_000), copy)
+    without = simulate(program)
+    late = next(s for s in without.slices if s.name == "late").start_ns
+    begun = next(s for s in without.slices if s.on_gpu and s.category == "gpu_memcpy").start_ns
+    program = job("hip", p.Work(10_000), replace(copy, ns=late - begun - 100))
+    trace = read(simulate(program), tmp_path)
+    names = np.array(trace.names())[trace.array("name")]
+    of_kind = trace.array("kind", "edges") == EdgeKind.EVENT
+    src, dst = (trace.array(c, "edges")[of_kind] for c in ("src", "dst"))
+    assert [(names[s], names[d]) for s, d in zip(src, dst, strict=True)] == [("k", "late")]
