@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from chopper_interop.recording.session import Recording
 
+_OF_TELEMETRY = ("energy", "throttling", "imbalance")
+"""Analyses that need no profiles."""
 _MOST = 0.9
 """Share of the ticks below which a call was read less often (chosen: a tick that failed here and there does not show)."""
 _DESCRIPTION = """Run a program and record every GPU of this node meanwhile.
@@ -64,9 +67,11 @@ def _show(recording: Recording, folder: Path) -> None:
             file=sys.stderr,
         )
     share = 100 * recording.cpu_s / max(recording.elapsed_s, 1e-9)
+    place = common.one_line(shlex.quote(str(folder)))
     print(
-        f"chopper-record: took {share:.1f} % of a processor; next: chopper-analyze {common.one_line(str(folder))}"
-        " (energy, power, throttling, imbalance; with profiles of the program in it also dvfs)",
+        f"chopper-record: took {share:.1f} % of a processor\n"
+        f"chopper-record: next: chopper-analyze {place} {' '.join(_OF_TELEMETRY)}; with profiles of the "
+        f"program in it: chopper-analyze {place}",
         file=sys.stderr,
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -80,6 +81,17 @@ def test_what_was_recorded_is_read(tmp_path: Path) -> None:
     assert sampled["rows"] == 2 * (sampled["ticks"] + 1)
     assert sampled["achieved_hz"] > 0
     assert set(facts["realtime_minus_clock_ns"]["start"]) >= {"realtime_ns", "monotonic_ns"}
+
+
+def test_the_command_that_is_named_next_answers(tmp_path: Path, run) -> None:
+    done = record(tmp_path / "a folder", "--rate", 50)
+    line = done.stderr.splitlines()[-1]
+    command, *arguments = shlex.split(line.partition("next: ")[2].partition(";")[0])
+    assert command == "chopper-analyze"
+    status, stdout, stderr = run("analyze", *arguments)
+    assert status == 0, stderr
+    assert arguments[1:] == [line for line in stdout.splitlines() if line in arguments]
+    assert "no rows" not in stdout
 
 
 def test_each_row_has_the_clocks_of_its_moment(tmp_path: Path) -> None:
