@@ -103,7 +103,8 @@ def _demo(args: argparse.Namespace, options: dict[str, str]) -> int:
     if args.source or args.output:
         raise UsageError("--demo writes a sample job and takes no input or output")
     for option in registry.unknown_options([make_demo], options):
-        raise UsageError(f"-O {option}: --demo has no such option")
+        hint = registry.similar_option(option, [make_demo])
+        raise UsageError(f"-O {option}: --demo has no such option", hint=hint)
     folder = make_demo(Path(args.demo), **registry.chosen_options(make_demo, options))
     if not args.quiet:
         shown = common.one_line(str(folder))

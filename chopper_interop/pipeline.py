@@ -283,7 +283,8 @@ def write(
     local = Path(target.path)
     refuse_overwriting(input_files(trace), target.places)
     for option in registry.unknown_options([function], options):
-        raise UsageError(f"writing {target.converter.name} takes no option {option!r}")
+        hint = registry.similar_option(option, [function])
+        raise UsageError(f"writing {target.converter.name} takes no option {option!r}", hint=hint)
     is_spilled = spill.holds(trace.array("ts"))
     what = f"writing {target.converter.name}"
     with (
@@ -436,7 +437,9 @@ def plan_conversion(  # noqa: PLR0913 # options
     readers = [source.converter.reader for source in inventory.sources]
     writers = [target.converter.writer for target in targets]
     for option in registry.unknown_reading_options([*readers, *writers], options):
-        raise UsageError(f"-O {option}: neither the inputs nor the outputs have such an option")
+        hint = registry.similar_option(option, [*readers, *writers], registry.READING_OPTIONS)
+        text = f"-O {option}: neither the inputs nor the outputs have such an option"
+        raise UsageError(text, hint=hint)
     not_read = registry.unknown_reading_options(readers, options)
     refuse_targets(targets, inventory.sources)
     sharing = Sharing.of(keep_environment=keep_environment, anonymise=anonymise)
@@ -574,7 +577,8 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
     """
     function = registry.analysis(analysis)
     for option in registry.unknown_options([function], options):
-        raise UsageError(f"analysis {analysis} takes no option {option!r}")
+        hint = registry.similar_option(option, [function])
+        raise UsageError(f"analysis {analysis} takes no option {option!r}", hint=hint)
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
     with registry.as_errors(f"analysis {analysis}"):

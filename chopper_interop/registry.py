@@ -356,6 +356,14 @@ def unknown_options(functions: Iterable[Callable[..., Any]], names: Iterable[str
     return [name for name in names if name not in known]
 
 
+def similar_option(
+    name: str, functions: Iterable[Callable[..., Any]], others: Iterable[str] = ()
+) -> str:
+    """Hint for an option that none of the functions takes: a similar one, or all of theirs and some others."""
+    known = {option for function in functions for option in options(function)}
+    return similar(name, sorted(known | set(others)))
+
+
 def unknown_reading_options(
     functions: Iterable[Callable[..., Any]], names: Iterable[str]
 ) -> list[str]:

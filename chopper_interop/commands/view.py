@@ -77,7 +77,8 @@ def _convert(
     functions = [s.converter.reader for s in inventory.sources]
     functions += [target.converter.writer for target in targets]
     for option in registry.unknown_reading_options(functions, options):
-        raise UsageError(f"-O {option}: no input or output has such an option")
+        hint = registry.similar_option(option, functions, registry.READING_OPTIONS)
+        raise UsageError(f"-O {option}: no input or output has such an option", hint=hint)
     pipeline.refuse_targets(targets, inventory.sources)
     reading = registry.unknown_options([t.converter.writer for t in targets], options)
     chosen = {name: options[name] for name in reading}

@@ -403,3 +403,14 @@ def test_a_width_that_is_none_is_not_taken(tmp_path: Path, run, monkeypatch, col
     monkeypatch.setenv("COLUMNS", columns)
     assert run("analyze", "-q", sample(tmp_path), "temporal")[1] == expected
     assert "compute" in expected
+
+
+def test_an_unknown_option_names_the_similar_or_all(tmp_path: Path, run) -> None:
+    out = tmp_path / "x.pftrace"
+    for command in (["convert"], ["view", "--no-browser"]):
+        status, _, stderr = run(*command, sample(tmp_path), "-o", out, "-O", "spilt=yes")
+        assert (status, stderr.count("did you mean 'split'?")) == (2, 1)
+    _, _, stderr = run("convert", sample(tmp_path), "-o", out, "-O", "x=1")
+    assert "split_steps" in stderr
+    with pytest.raises(errors.UsageError, match=r"no option 'step' \(did you mean 'steps'\?\)"):
+        ci.analyze(ci.read(sample(tmp_path)), "temporal", step=1)
