@@ -25,7 +25,7 @@ import secrets
 import shutil
 import stat
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from chopper_interop.trace import Trace
 
@@ -156,7 +157,8 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
         with workspace(path if is_fixed else path.parent, is_folder=True) as new:
             yield new
             _sync_below(new)
-            _put_in_place(new, path, owns)
+            with _one_at_a_time(path.parent):
+                _put_in_place(new, path, owns)
             _sync(path if is_fixed else path.parent)
     except OSError as error:
         raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
@@ -369,6 +371,11 @@ def _opened(path: Path, stack: ExitStack, *, packed: bool) -> Any:
     return stack.enter_context(
         igzip.IGzipFile("", "wb", compresslevel=1, fileobj=raw, mtime=0)  # type: ignore[no-untyped-call]
     )
+
+
+def _one_at_a_time(folder: Path) -> AbstractContextManager[None]:
+    """Wait for other processes that put an output into a folder: what they replace looks like that of others."""
+    return _locked(folder) if os.access(folder, os.R_OK) else nullcontext()
 
 
 def _may_write(folder: Path) -> bool:

@@ -7,11 +7,13 @@ import bz2
 import gzip
 import json
 import lzma
+import multiprocessing
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,6 +210,34 @@ def test_of_two_writers_one_wins_as_a_whole(place: Path) -> None:
         fill(first, "first", 3)
         write(place, "second", 2)
     assert set(contents(place).values()) == {"first"}
+
+
+def test_a_writer_waits_for_another_that_replaces_the_folder(place: Path) -> None:
+    """Half replaced, the folder looked like one of others (1 of 12 pairs of conversions to Parquet)."""
+    begun, steps = multiprocessing.Event(), []
+
+    def slow(entry: Path) -> bool:
+        begun.set()
+        time.sleep(0.3)
+        return is_output(entry)
+
+    def first() -> None:
+        with outputs.folder(place, owns=slow) as new:
+            fill(new, "first", 3)
+
+    other = multiprocessing.get_context("fork").Process(target=first)
+    other.start()
+    assert begun.wait(10)
+
+    def owns(entry: Path) -> bool:
+        steps.append(contents(place))
+        return is_output(entry)
+
+    with outputs.folder(place, owns=owns) as new:
+        fill(new, "second", 2)
+    other.join()
+    assert steps[0]["rank0"] == "first"
+    assert set(contents(place).values()) == {"second"}
 
 
 def test_what_comes_into_a_folder_while_it_is_replaced_stays(place: Path, monkeypatch) -> None:
