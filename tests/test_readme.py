@@ -1,6 +1,7 @@
 """What the pages of the docs show: tables, commands, code and links."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pages
@@ -14,17 +15,27 @@ ROOT = pages.ROOT
 README = ROOT / "README.md"
 _BY_NAME = {str(page.relative_to(ROOT)): page for page in pages.PAGES}
 _TEXTS = {name: page.read_text("utf-8") for name, page in _BY_NAME.items()}
-_COMMANDS = {name: [w for b in pages.blocks(t) for w in b.commands] for name, t in _TEXTS.items()}
 _RUN = ("chopper-analyze", "chopper-convert", "chopper-check")
 _NOT_RUN = {"chopper-record", "chopper-view"}
 """They need GPUs, or open a browser; their own tests run them."""
 _WRITE = {"-o", "--csv", "--html", "--figures"}
 
 
-def _slow_if_it_draws(name: str, commands: list[tuple[str, ...]]) -> object:
-    """Mark pages that draw charts, which takes 20 s; `tests/commands/test_report.py` draws one."""
-    draws = any({"--html", "--figures"} & set(words) for words in commands)
-    return pytest.param(name, marks=pytest.mark.slow) if draws else name
+def _cases() -> Iterator[object]:
+    """Yield pages and commands; those that draw charts take 20 s, and `tests/commands/test_report.py` draws one.
+
+    Commands of which a page shows the output are slow but those of the README: `make outputs` runs them in CI.
+    """
+    for name, text in _TEXTS.items():
+        shown: dict[bool, list[tuple[str, ...]]] = {False: [], True: []}
+        for block in pages.blocks(text):
+            shown[block.output is not None and name != "README.md"] += block.commands
+        for with_output, commands in shown.items():
+            draws = any({"--html", "--figures"} & set(words) for words in commands)
+            marks = [pytest.mark.slow] if with_output or draws else []
+            which = " with output" if with_output else ""
+            if commands:
+                yield pytest.param(commands, marks=marks, id=f"{name}{which}")
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +59,12 @@ def test_tables_are_those_of_the_code(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", [_slow_if_it_draws(n, c) for n, c in _COMMANDS.items() if c])
-def test_commands_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("commands", list(_cases()))
+def test_commands_run(
+    commands: list[tuple[str, ...]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
-    for words in _COMMANDS[name]:
+    for words in commands:
         if words[0] in _RUN:
             status, out, err = pages.run(words)
             assert status == 0, (words, err)

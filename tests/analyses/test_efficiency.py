@@ -26,7 +26,7 @@ from chopper_interop.testing import check_analysis
 JOBS = {
     "fsdp": {"ranks": 2, "layers": 2, "steps": 3, "batch": 1, "sequence": 2048},
     "one": {"ranks": 1, "layers": 1, "steps": 2, "batch": 3, "sequence": 512},
-    "pipeline": {"ranks": 4, "layers": 4, "steps": 2, "pipeline": 2, "microbatches": 3},
+    "pipeline": {"ranks": 4, "layers": 2, "steps": 2, "pipeline": 2, "microbatches": 3},
     "pipeline alone": {
         "ranks": 2, "layers": 2, "steps": 2, "pipeline": 2, "microbatches": 2, "sequence": 1024,
     },

@@ -14,7 +14,7 @@ import chopper_interop as ci
 from chopper_interop import registry
 
 
-@pytest.fixture(scope="module", params=["AR", "ST"])
+@pytest.fixture(scope="module", params=slow_from(["ST", "AR"], 1))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

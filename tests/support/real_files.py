@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from shared_data import SHARED
 from slow import slow_but_each, slow_from
 
@@ -36,23 +35,24 @@ def other_files() -> list[str]:
 
 
 def kineto_cases() -> list[Any]:
-    """Profiles of PyTorch for `parametrize`: every second one, and slowly all."""
+    """Profiles of PyTorch for `parametrize`: every third one, and slowly all."""
     names = kineto_files()
     return [
-        *slow_but_each([name for name in names if not name.startswith(_COPIES)], 2),
+        *slow_but_each([name for name in names if not name.startswith(_COPIES)], 3),
         *slow_from([name for name in names if name.startswith(_COPIES)], 0),
     ]
 
 
 def other_cases() -> list[Any]:
-    """Files of rocprofv3 and amd-smi; what another version of amd-smi wrote likewise is slow."""
+    """Files of rocprofv3 and amd-smi: every second one; what another version of amd-smi wrote likewise is slow."""
     seen: set[str] = set()
-    cases: list[Any] = []
+    first: list[str] = []
+    again: list[str] = []
     for name in other_files():
         known = "by_version" in name and Path(name).name in seen
-        cases.append(pytest.param(name, marks=pytest.mark.slow) if known else name)
+        (again if known else first).append(name)
         seen.add(Path(name).name)
-    return cases
+    return [*slow_but_each(first, 2), *slow_from(again, 0)]
 
 
 def converted() -> set[str]:

@@ -14,7 +14,7 @@ from rocprof import write as write_csv
 from seeds import perfetto as seeds
 from seeds.perfetto import BEGIN, COUNTER, END, EPOCH, INSTANT, MAIN, T0, Sdk
 from shared_data import SHARED, each, real
-from slow import slow_but_each
+from slow import slow_from
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
@@ -87,7 +87,11 @@ def test_what_our_writer_wrote_is_read_back(demo: Path, tmp_path: Path) -> None:
     assert balanced(again)
 
 
-@pytest.mark.parametrize("path", each(slow_but_each(KINETO[::6], 2)), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path",
+    each(slow_from(sorted(KINETO[::6], key=lambda p: p.stat().st_size), 5)),
+    ids=lambda p: p.name,
+)
 def test_kineto_files_through_perfetto(path: Path, tmp_path: Path) -> None:
     try:
         trace = ci.read(path)
