@@ -39,12 +39,13 @@ def _cases() -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
-def folder(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the jobs that pages name: the small sample job, as tables, which are read quickly."""
     made = tmp_path_factory.mktemp("docs")
     ci.write(read_once(demo), made / "job.parquet")
     pages.lay_out(made, made / "job.parquet")
-    return made
+    with pages.jobs_read_once():
+        yield made
 
 
 @pytest.mark.parametrize("mark", pages.MARKS)

@@ -20,12 +20,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop import cli, registry
+from chopper_interop import cli, pipeline, registry
 from chopper_interop.analyses.methods.findings import catalogue
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from chopper_interop.sources import Inventory
+    from chopper_interop.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "analyses/README.md", *sorted(ROOT.glob("docs/**/*.md")))
@@ -192,6 +195,25 @@ def run(words: tuple[str, ...]) -> tuple[int, str, str]:
     return status, out.getvalue(), err.getvalue()
 
 
+@contextlib.contextmanager
+def jobs_read_once() -> Iterator[None]:
+    """Have commands of a block share the trace of a job, and what analyses derive of it: no command changes it."""
+    read, traces = pipeline.read_inventory, {}
+
+    def read_once(inventory: Inventory, *arguments: object, **options: object) -> Trace:
+        paths = [path for source in inventory.sources for path in source.paths]
+        key = repr(([(path, path.stat().st_mtime_ns) for path in paths], arguments, options))
+        if key not in traces:
+            traces[key] = read(inventory, *arguments, **options)
+        return traces[key]
+
+    pipeline.read_inventory = read_once
+    try:
+        yield
+    finally:
+        pipeline.read_inventory = read
+
+
 def differences(shown: str, printed: str) -> list[str]:
     """Lines that differ in their words, or in a number by more than a thousandth."""
     pairs = zip_longest(shown.splitlines(), printed.splitlines(), fillvalue="")
@@ -228,7 +250,7 @@ def _write_outputs(job: Path, *, check: bool) -> int:
     """Run the commands whose output pages show; the number of lines that differ, if these are checked."""
     os.environ["COLUMNS"] = WIDTH
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, jobs_read_once():
         lay_out(Path(folder), job)
         os.chdir(folder)
         for page in PAGES:
