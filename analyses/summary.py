@@ -11,6 +11,7 @@ from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.findings.job import ranks_text
 from chopper_interop.analyses.methods.findings.missing import missing, sentence
+from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
 from chopper_interop.issues import Severity
 from chopper_interop.result import Result
@@ -87,6 +88,7 @@ def _read(trace: Trace, job: Job) -> dict[str, Any]:
     return {
         "formats": sorted({source.format for source in trace.meta.sources}),
         "ranks": len(trace.ranks),
+        "world_size": parallelism.world_size(trace),
         "steps": job.steps if job.has_steps else 0,
         "operations": trace.nodes.num_rows,
         "gpu_work": work,
@@ -185,7 +187,9 @@ def _lines(trace: Trace, job: Job, figures: dict[str, Any]) -> Iterator[tuple[st
 
 def _read_text(trace: Trace, figures: dict[str, Any]) -> str:
     names = {rank.host for rank in trace.meta.ranks if rank.host}
-    parts = [_count(figures["ranks"], "rank")]
+    is_part = (figures["world_size"] or 0) > figures["ranks"]
+    of_job = f"{figures['ranks']:,} of " if is_part else ""
+    parts = [of_job + _count(figures["world_size"] if is_part else figures["ranks"], "rank")]
     parts += [_count(len(names), "host")] if len(names) > 1 else []
     parts += [_count(figures["steps"], "step")] if figures["steps"] else []
     parts += [_count(figures["operations"], "operation")]

@@ -382,7 +382,8 @@ def show_findings(findings: Any, job: Path | None, *, quiet: bool) -> None:
         console.print(
             Text(one_line(f"{'stops' if finding.stops else 'note'}: {finding}")), soft_wrap=True
         )
-    console.print(Text(one_line(findings.verdict)), soft_wrap=True)
+    for line in findings.verdict.split("\n"):
+        console.print(Text(one_line(line)), soft_wrap=True)
 
 
 def new_table(*columns: str) -> Table:

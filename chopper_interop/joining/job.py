@@ -55,7 +55,7 @@ DEVICES_BY_ORDER = Fault.info(
     "Sources number the GPUs differently; they were matched in ascending order. State another order "
     "with --map-device.",
 )
-RANKS_APART = Fault.info(
+RANKS_APART = Fault.error(
     "ranks-apart",
     "Ranks of the job do not overlap in time: their clocks differ, or they were not profiled "
     "together. They keep the times that they recorded.",

@@ -58,6 +58,7 @@ def test_real_jobs_run_to_the_end_in_the_measured_time(
     ci.write(trace, tmp_path / f"{job}.et", mode=mode)
     status, output, _ = run("check", tmp_path / job)
     assert status == 0, output
+    assert "\\n" not in output
     longest = 0
     for number, rank in enumerate(trace.ranks):
         metadata, nodes = messages(tmp_path / f"{job}.{number}.et")
