@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -98,6 +98,34 @@ _BETWEEN = 0.12
 errors, which also hold what traces differ by."""
 
 
+class _Runs(NamedTuple):
+    """How much longer kernels take in the run that counted cycles than in this one at one clock, as a logarithm.
+
+    Parameters
+    ----------
+    mean, spread
+        Mean over kernels that have laws, and the standard deviation of one from it.
+    """
+
+    mean: float
+    spread: float
+
+    @property
+    def contradict(self) -> bool:
+        """Return True if that is more than runs differ."""
+        return abs(self.mean) > _RUN_LIMIT * _RUN_ERROR
+
+    @property
+    def offset(self) -> float:
+        """What is subtracted from times in the other run."""
+        return 0.0 if self.contradict else self.mean
+
+    @property
+    def error(self) -> float:
+        """Standard deviation of what is left."""
+        return abs(self.mean) if self.contradict else self.spread
+
+
 @dataclass(frozen=True)
 class Sensitivities:
     """Sensitivities of a trace's kernels to the core clock.
@@ -156,9 +184,11 @@ class Sensitivities:
         if self.extremes is None:
             return together._replace(sensor=np.zeros(len(together.log))), each, weight
         ratios = [together]
+        runs = None if is_change else self._runs(mhz)
         for one, share in zip(self.extremes, self._shares, strict=True):
             clocks = self._of(one, mhz, is_change=is_change)
-            ratios.append(_with_errors(one._ratio(clocks, is_change=is_change)[0], share))  # noqa: SLF001
+            ratio = one._ratio(clocks, is_change=is_change, runs=runs)[0]  # noqa: SLF001
+            ratios.append(_with_errors(ratio, share))
         low, high = self._ends(ratios)
         log, reach = (low.log + high.log) / 2, (high.log - low.log) / 2
         # Each end of the interval has the errors of its own assumption.
@@ -198,11 +228,27 @@ class Sensitivities:
         """New clocks under another assumption on the sensor: a change is as large as under this one."""
         return mhz * (other.mhz / self.mhz) if is_change else mhz
 
-    def _ratio(self, mhz: Array, *, is_change: bool) -> tuple[Ratio, list[Ratio], Array]:
-        """Predict the times of kernels under one assumption on the sensors; as `ratio`."""
+    def _ratio(
+        self, mhz: Array, *, is_change: bool, runs: _Runs | None = None
+    ) -> tuple[Ratio, list[Ratio], Array]:
+        """Predict the times of kernels under one assumption on the sensors; as `ratio`.
+
+        Parameters
+        ----------
+        mhz, is_change
+            As of `ratio`.
+        runs
+            How the run that counted cycles differs from this one by the laws of the assumption that is most
+            likely, if that is none. Its clock needs no sensor: where laws contradict it, they are wrong by that,
+            and how much the runs differ is not known.
+        """
         target = self._periods(mhz, is_change=is_change)
         law = self._by_law(target)
-        counted = self._by_counted(target, law)
+        own = self._compared_runs(self._in_other_run(target), law)
+        if runs is not None and not runs.contradict:
+            law = law._replace(form=np.hypot(law.form, abs(own.mean - runs.mean)))
+            own = _Runs(runs.mean, _RUN_ERROR)
+        counted = self._by_counted(target, own)
         if is_change:
             counted = self._by(self._chord_of_counted, target)
         each = [law, counted, self._by(self._by_counters, target)]
@@ -255,7 +301,8 @@ class Sensitivities:
         target = period[self.repeats.key]
         share = 1 - self._longer(target)
         share[np.abs(share) < MIN_SPREAD] = np.nan
-        ratio = self._by_counted(target, self._by_law(target))
+        runs = self._compared_runs(self._in_other_run(target), self._by_law(target))
+        ratio = self._by_counted(target, runs)
         clock = self.clock_error * np.abs((1 - np.exp(ratio.log)) / share - 1)
         error = np.hypot(np.sqrt(ratio.variance), clock) / np.abs(share)
         return Estimate((1 - np.exp(ratio.log)) / share, error)
@@ -605,11 +652,19 @@ class Sensitivities:
         columns = [np.bincount(r.key[rows], weight * column, n) for column in values.T]
         return np.stack(columns, axis=1) / np.where(total > 0, total, 1.0)[:, None]
 
-    def _by_counted(self, target: Array, law: Ratio) -> Ratio:
-        """Ratios by the times of the same kernels in another run, at clocks near to the new ones.
+    def _runs(self, mhz: Array) -> _Runs:
+        """Compare this run with the one that counted cycles, by the laws of kernels."""
+        target = self._periods(mhz, is_change=False)
+        return self._compared_runs(self._in_other_run(target), self._by_law(target))
 
-        Kernels that have laws show how much the two runs differ at one clock.
-        """
+    def _by_counted(self, target: Array, runs: _Runs) -> Ratio:
+        """Ratios by the times of the same kernels in another run, at clocks near to the new ones."""
+        ratio = self._in_other_run(target)
+        form = np.hypot(runs.error, self._slower_by_overlap[1])
+        return ratio._replace(log=ratio.log - runs.offset, form=form)
+
+    def _in_other_run(self, target: Array) -> Ratio:
+        """Times in the other run over those in this one, as if both were equally fast at one clock."""
         r, run = self.repeats, self.counted
         n = len(r.count)
         key, to = r.key[run.position], target[run.position]
@@ -617,20 +672,19 @@ class Sensitivities:
         count, others = (np.bincount(k, minlength=n) for k in (key[known], r.key[requested]))
         new = mean_of(run.dur * (1 - self._prior.value[key] * (1 - to / period)), key, known, n)
         far = mean_of(np.abs(1 - to / period), key, known, n)
-        log = np.log(new / mean_of(r.dur, r.key, requested, n))
-        slower, slower_error = self._slower_by_overlap
-        log += slower
+        log = np.log(new / mean_of(r.dur, r.key, requested, n)) + self._slower_by_overlap[0]
         repeats = 1 / np.where(count, count, np.nan) + 1 / np.maximum(others, 1)
         statistical = np.hypot(_REPEAT_ERROR * np.sqrt(repeats), far * self._prior.error)
-        offset, error = 0.0, _RUN_ERROR
-        both = np.flatnonzero(~np.isnan(log) & ~np.isnan(law.log))
-        if both.size:
-            independent = np.sqrt(law.variance + statistical**2)[both]
-            offset, error = combined.random_effects((log - law.log)[both], independent, _RUN_ERROR)
-            if abs(offset) > _RUN_LIMIT * _RUN_ERROR:  # the runs contradict each other
-                offset, error = 0.0, abs(offset)
-        form = np.hypot(error, slower_error)
-        return Ratio(log - offset, statistical, np.where(np.isnan(log), np.nan, 0.0), form)
+        return Ratio(log, statistical, np.where(np.isnan(log), np.nan, 0.0), np.zeros(n))
+
+    @staticmethod
+    def _compared_runs(other: Ratio, law: Ratio) -> _Runs:
+        """How much the two runs differ at one clock, as kernels that have laws show."""
+        both = np.flatnonzero(~np.isnan(other.log) & ~np.isnan(law.log))
+        if not both.size:
+            return _Runs(0.0, _RUN_ERROR)
+        independent = np.sqrt(law.variance + other.statistical**2)[both]
+        return _Runs(*combined.random_effects((other.log - law.log)[both], independent, _RUN_ERROR))
 
     @cached_property
     def _slower_by_overlap(self) -> tuple[Array, Array]:
