@@ -117,12 +117,12 @@ class _Runs(NamedTuple):
 
     @property
     def offset(self) -> float:
-        """What is subtracted from times in the other run."""
+        """Mean difference, which is subtracted from times in the other run; 0 if they contradict each other."""
         return 0.0 if self.contradict else self.mean
 
     @property
     def error(self) -> float:
-        """Standard deviation of what is left."""
+        """Standard deviation of the differences that are left."""
         return abs(self.mean) if self.contradict else self.spread
 
 
