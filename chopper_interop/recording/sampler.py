@@ -251,7 +251,8 @@ class Sampler:
             gpu.retry_at = time.monotonic() + _FLUSH_S
             gpu.first_failure = gpu.first_failure or f"{type(error).__name__}: {error}"
             return {}
-        gpu.failures = 0
+        if values:
+            gpu.failures = 0
         return values
 
     def summary(self) -> dict[str, Any]:

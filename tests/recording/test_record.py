@@ -15,7 +15,7 @@ import pytest
 
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import recorder_facts
-from chopper_interop.recording import gpus, preparation, program, sampler, schedule
+from chopper_interop.recording import gpus, preparation, program, sampler
 from chopper_interop.schemas.meta import Device
 
 AMDSMI = Path(__file__).parent / "libraries" / "amd"
@@ -177,7 +177,8 @@ def test_a_missing_program_is_one_line(tmp_path: Path, local_rank: int) -> None:
 
 
 def test_a_gpu_that_falls_away_is_named_and_the_others_go_on(tmp_path: Path) -> None:
-    done = record(tmp_path, "--rate", 100, LOST_AFTER=10)
+    script = COUNT.format(seconds=0.5)
+    done = record(tmp_path, "--rate", 100, script=script, LOST_AFTER=10)
     assert done.returncode == 0
     assert "GPU 1" in done.stderr
     assert "AmdSmiLibraryException" in done.stderr
@@ -188,7 +189,8 @@ def test_a_gpu_that_falls_away_is_named_and_the_others_go_on(tmp_path: Path) -> 
         for row, values in by_series(trace)
         if row["name"].startswith("gfx clock")
     }
-    assert counts[1] < 15 < counts[0]
+    assert counts[1] <= 10
+    assert counts[1] < counts[0]
 
 
 def test_values_that_are_not_available_are_absent(tmp_path: Path) -> None:
@@ -264,6 +266,25 @@ def test_values_of_the_host_that_fail_end_nothing(tmp_path: Path) -> None:
     assert recorder.problems == ["values of the host failed, first: OSError: no /proc"]
 
 
+def test_a_gpu_without_a_clock_has_rows(tmp_path: Path) -> None:
+    """All that it answers takes so long that nothing but the clock would be read at each tick."""
+
+    def clock(_: int) -> dict:
+        raise OSError("Not Supported")
+
+    def power(_: int) -> dict:
+        time.sleep(0.003)
+        return {"nvml_power": 650.0}
+
+    gpu = OneGpu()
+    gpu.calls = (gpus.Call("clock", clock, always=True), gpus.Call("power", power))
+    recorder = sampler.Sampler(gpu, [gpus.GpuFacts(0, 0, "nvidia")], tmp_path / "x.csv", 100.0)
+    recorder.start()
+    recorder.stop()
+    assert recorder.summary()["rows"] > 0
+    assert recorder.problems == []
+
+
 def test_columns_that_come_late_are_named(tmp_path: Path) -> None:
     gpu = OneGpu()
     recorder = sampler.Sampler(gpu, [gpus.GpuFacts(0, 0, "amd")], tmp_path / "x.csv", 200.0)
@@ -316,52 +337,6 @@ def test_a_call_that_takes_long_is_made_less_often(tmp_path: Path) -> None:
     counts = {row["name"]: len(values) for row, values in by_series(trace)}
     assert counts["gfx clock"] == sampled["rows"]
     assert 10 < counts["energy"] < 60, "each sample stands in the row of its time"
-
-
-def simulated(rate_hz: float, gpu_count: int, seconds: float, monkeypatch, **took_s: float) -> dict:
-    """Run a schedule on a clock that only its calls move; readings of each call a second and GPU."""
-    now_s = 100.0
-    counts = dict.fromkeys(took_s, 0)
-
-    def call(name: str) -> gpus.Call:
-        def read(_: int) -> dict:
-            nonlocal now_s
-            now_s += took_s[name]
-            counts[name] += 1
-            return {name: 1}
-
-        return gpus.Call(name, read, name == "clock", 1.0 if name == "memory" else 0.0)
-
-    monkeypatch.setattr(schedule.time, "monotonic", lambda: now_s)
-    tested = schedule.Schedule([call(name) for name in took_s], gpu_count, 1 / rate_hz)
-    for k in range(gpu_count):
-        tested.read(k, tested.all_calls)
-    tested.begin()
-    begin_s, tick = now_s, 0
-    counts |= dict.fromkeys(counts, 0)
-    while (now_s := max(now_s, begin_s + tick / rate_hz)) < begin_s + seconds:
-        for k, due in tested.due(now_s).items():
-            tested.read(k, due)
-        tick = max(tick, int((now_s - begin_s) * rate_hz)) + 1
-    return {name: count / gpu_count / seconds for name, count in counts.items()}
-
-
-@pytest.mark.parametrize(("rate", "count"), [(1000, 1), (1000, 8), (100, 8), (10, 8), (10, 1)])
-def test_slow_calls_leave_the_rate(rate: int, count: int, monkeypatch) -> None:
-    took_s = {"clock": 1e-5, "power": 3e-5, "energy": 3e-3, "memory": 2e-3}
-    reached = simulated(rate, count, 20, monkeypatch, **took_s)
-    assert reached["clock"] > 0.93 * rate
-    assert reached["power"] == reached["clock"]
-    assert 0.9 < reached["memory"] < 1.1
-    assert reached["energy"] > min(rate / 2, 10 / count)
-    assert reached["energy"] * took_s["energy"] * count < 0.06
-
-
-def test_a_clock_that_takes_longer_than_a_period_is_read_all_the_time(monkeypatch) -> None:
-    """A GPU's metrics are one call of amdsmi, which nothing else waits for."""
-    reached = simulated(1000, 1, 20, monkeypatch, clock=3e-3, memory=3e-3)
-    assert reached["clock"] > 240
-    assert 0.9 < reached["memory"] < 1.1
 
 
 def test_a_missing_installation_keeps_the_status(tmp_path: Path) -> None:

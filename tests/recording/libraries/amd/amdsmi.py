@@ -65,14 +65,20 @@ def amdsmi_get_power_cap_info(handle) -> dict:
     return {"power_cap": 750_000_000}
 
 
+def _is_lost(handle) -> bool:
+    return handle == 1 and _reads[1] > int(os.environ.get("LOST_AFTER", 10**9))
+
+
 def amdsmi_get_gpu_memory_usage(handle, kind) -> int:
+    if _is_lost(handle):
+        raise AmdSmiLibraryException(31)
     time.sleep(float(os.environ.get("MEMORY_S", "0")))
     return 5 << 30
 
 
 def amdsmi_get_gpu_metrics_info(handle) -> dict:
     _reads[handle] += 1
-    if handle == 1 and _reads[1] > int(os.environ.get("LOST_AFTER", 10**9)):
+    if _is_lost(handle):
         raise AmdSmiLibraryException(31)
     return {
         "common_header": {"structure_size": 1, "format_revision": 1, "content_revision": 6},
