@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _OF_TELEMETRY = ("energy", "throttling", "imbalance")
 """Analyses that need no profiles."""
-_MOST = 0.9
-"""Share of the ticks below which a call was read less often (chosen: a tick that failed here and there does not show)."""
 _DESCRIPTION = """Run a program and record every GPU of this node meanwhile.
 
 Start it once a node, in front of torchrun or the like. The folder is one that chopper-convert and
@@ -78,11 +76,10 @@ def _show(recording: Recording, folder: Path) -> None:
 
 def _less_often(sampled: dict[str, Any]) -> str:
     """Rates of what was not read at each tick, and what a reading takes."""
-    limit = _MOST * (sampled["achieved_hz"] or 0)
     shown = [
         f"{name} {call['achieved_hz']:.3g} Hz ({call['call_ns'] / 1e6:.2g} ms a reading)"
         for name, call in sampled["calls"].items()
-        if call["achieved_hz"] < limit
+        if call["less_often"]
     ]
     return f"; less often: {', '.join(shown)}" if shown else ""
 

@@ -278,6 +278,7 @@ class Sampler:
             for name, q in (("median", 0.5), ("p95", 0.95), ("longest", 1.0))
         }
         total = sum(ordered)
+        rows = sum(gpu.rows for gpu in self._gpus)
         return {
             "file": self.path.name,
             "vendor": self.gpus.vendor,
@@ -287,6 +288,6 @@ class Sampler:
             "ticks": self.ticks,
             "ticks_left_out": self.late,
             "period_ns": quantiles,
-            "rows": sum(gpu.rows for gpu in self._gpus),
-            "calls": self._schedule.summary(),
+            "rows": rows,
+            "calls": self._schedule.summary(rows),
         }

@@ -36,6 +36,8 @@ _RETRY_S = 1.0
 """Time after which a call that never answered is made again. Chosen: GPUs that do not have it never answer."""
 _MEASURED = 9
 """Durations of which the median counts. Chosen: few, and not moved by readings that were interrupted."""
+_MIN_SHARE = 0.9
+"""Share of the rows below which a call was read less often. Chosen: a reading that failed here and there does not show."""
 
 
 class _Answer(Enum):
@@ -221,14 +223,18 @@ class Schedule:
             else:
                 state.interval_s = self._period_s * state.cost_s / part_s
 
-    def summary(self) -> dict[str, Any]:
-        """Describe each call that gave values: its columns, what it takes, how often it was made on a GPU."""
+    def summary(self, rows: int) -> dict[str, Any]:
+        """Describe each call that gave values: its columns, what it takes, how often it was made on a GPU.
+
+        It was made less often than the rows were, if it was made at all; one that always failed is a problem.
+        """
         elapsed_s = time.monotonic() - self._begin_s
         return {
             state.call.name: {
                 "columns": list(state.columns),
                 "call_ns": round(1e9 * state.call_s),
                 "achieved_hz": round(state.readings / self._count / elapsed_s, 3),
+                "less_often": 0 < state.readings < _MIN_SHARE * rows,
             }
             for state in self._calls
             if state.columns

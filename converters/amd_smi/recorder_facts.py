@@ -22,9 +22,6 @@ INCOMPLETE = Fault.loss(
     "recording-incomplete", "The recorder could not read or write all that it should have."
 )
 
-_MOST = 0.9
-"""Share of the rows below which a call was made less often (chosen: a reading that failed here and there does not show)."""
-
 
 class _Gpu(msgspec.Struct):
     gpu: int
@@ -40,6 +37,7 @@ class _Gpu(msgspec.Struct):
 
 class _Call(msgspec.Struct):
     achieved_hz: float = 0.0
+    less_often: bool = False
 
 
 class _Sampler(msgspec.Struct):
@@ -122,7 +120,7 @@ def _facts(recording: _Recording) -> dict[str, str]:
 def _rates(sampler: _Sampler) -> str:
     """Rate of the rows, and of what was read less often."""
     rate = sampler.achieved_hz or 0.0
-    less = {n: c.achieved_hz for n, c in sampler.calls.items() if c.achieved_hz < _MOST * rate}
+    less = {n: c.achieved_hz for n, c in sampler.calls.items() if c.less_often}
     return ", ".join(
         [f"{rate:g} of {sampler.rate_hz:g} Hz", *(f"{n} {hz:.3g} Hz" for n, hz in less.items())]
     )

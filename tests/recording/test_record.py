@@ -328,15 +328,18 @@ def test_a_call_that_takes_long_is_made_less_often(tmp_path: Path) -> None:
     done = record(tmp_path, "--rate", 1000, libraries=(NVML,), script=script, ENERGY_S=0.003)
     (sampled,) = described(tmp_path)["samplers"]
     calls = sampled["calls"]
-    assert calls["energy"]["call_ns"] >= 3_000_000
-    assert calls["energy"]["achieved_hz"] < 25, "5 % of the time"
-    assert calls["clock"]["achieved_hz"] > 5 * calls["energy"]["achieved_hz"]
-    assert "less often: energy 1" in done.stderr
+    energy = calls["energy"]
+    assert energy["call_ns"] >= 3_000_000
+    assert energy["achieved_hz"] < 25, "5 % of the time"
+    assert energy["less_often"]
+    assert not calls["clock"]["less_often"]
+    rate = f"energy {energy['achieved_hz']:.3g} Hz"
+    assert rate in done.stderr.partition("less often: ")[2]
     trace = ci.read(tmp_path)
-    assert ", energy 1" in trace.meta.facts["recorder rate"]
+    assert f", {rate}" in trace.meta.facts["recorder rate"]
     counts = {row["name"]: len(values) for row, values in by_series(trace)}
     assert counts["gfx clock"] == sampled["rows"]
-    assert 10 < counts["energy"] < 60, "each sample stands in the row of its time"
+    assert 2 <= counts["energy"] < sampled["rows"] / 2, "each sample stands in the row of its time"
 
 
 def test_a_missing_installation_keeps_the_status(tmp_path: Path) -> None:

@@ -126,6 +126,21 @@ def test_a_lost_gpu_is_known_at_once(monkeypatch) -> None:
     assert [values for _, values in library.run(tested, 100, 0.5)] == [None] * 50
 
 
+@pytest.mark.parametrize("name", ["power", "energy"])
+def test_a_call_that_fails_ever_after_is_a_problem_and_not_read_less_often(
+    name: str, monkeypatch
+) -> None:
+    took_s = {"clock": 1e-5, "power": 3e-5, "energy": 3e-3, "memory": 1e-3}
+    library = FakeLibrary(monkeypatch, took_s)
+    tested = library.start(100, 1)
+    library.failing_on[name] = {0}
+    rows = sum(bool(values) for _, values in library.run(tested, 100, 5))
+    less_often = {n for n, call in tested.summary(rows).items() if call["less_often"]}
+    assert less_often == {"energy", "memory"} - {name}
+    (problem,) = tested.problems()
+    assert problem.startswith(f"{name}: ")
+
+
 MICROSECONDS = (1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 99)
 """Below the time from which a call counts as long."""
 NAMES = ("clock", "power", "throttling", "temperature", "memory clock", "energy")
