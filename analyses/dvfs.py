@@ -312,9 +312,7 @@ def _check_has_clocks(known: Sensitivities) -> None:
     if not _has_clock_series(known):
         raise MissingDataError(
             "no clock is known, neither from telemetry nor from counters",
-            hint="record the core clock while the job runs, every 10 ms or as often as possible, for "
-            "example with amd-smi metric --clock --watch or nvidia-smi --query-gpu=timestamp,index,clocks.sm "
-            "-lms 20, and name its file next to the profiles",
+            hint=targets.HOW_TO_RECORD,
         )
 
 

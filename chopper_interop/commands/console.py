@@ -99,8 +99,12 @@ def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
         table.add_row(f"[dim]{name}[/dim]", f"[dim]skipped: {escape(reason)}[/dim]")
     more = len(inventory.skipped) - _MAX_SKIPPED
     if more > 0:
-        table.add_row("[dim]…[/dim]", f"[dim]{more} more files skipped[/dim]")
+        table.add_row("[dim]…[/dim]", f"[dim]{_counted(more, 'more file')} skipped[/dim]")
     _stderr().print(table)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def show_formats_read(inventory: Inventory, *, quiet: bool) -> None:
@@ -109,7 +113,7 @@ def show_formats_read(inventory: Inventory, *, quiet: bool) -> None:
         return
     counts = Counter(source.converter.description for source in inventory.sources)
     parts = [f"{n} x {name}" if n > 1 else name for name, n in counts.items()]
-    parts += [f"{len(inventory.skipped)} files skipped"] if inventory.skipped else []
+    parts += [f"{_counted(len(inventory.skipped), 'file')} skipped"] if inventory.skipped else []
     _stderr().print(Text(f"reading: {'; '.join(parts)}", style="dim"))
 
 
@@ -136,7 +140,8 @@ def show_warnings(trace: Trace, *, on_loss: str, quiet: bool) -> None:
     _show_clocks([fit for fit in meta.clocks if _is_unverified(fit)], meta.sources)
     if remarks:
         count = len({issue.code for issue in remarks})
-        text = f"{count} kinds of notes on the input are hidden; chopper-convert shows them"
+        hidden = "kind of note is" if count == 1 else "kinds of notes are"
+        text = f"{count} {hidden} hidden of the input; chopper-convert shows all"
         _stderr().print(Text(text, style="dim"))
 
 

@@ -146,7 +146,9 @@ def _note_apart(telemetry: Trace, context: TelemetryContext) -> None:
     )
     apart = max(start, start_2) - min(stop, stop_2)
     if apart > _NEAR_NS and context.trace.nodes.num_rows:
-        example = f"{apart / 1e9:,.0f} s from {telemetry.meta.sources[0].path}"
+        where = "before" if stop < start_2 else "behind"
+        path = telemetry.meta.sources[0].path
+        example = f"{path}: {apart / 1e9:,.0f} s {where} the operations"
         context.issues.add(TELEMETRY_APART, telemetry.samples.num_rows, example)
 
 

@@ -13,6 +13,7 @@ from chopper_interop.analyses.methods.dvfs import ideal, sensitivity, target_clo
 from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.errors import MissingDataError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
@@ -43,7 +44,13 @@ def delays(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
 
 
 def clock(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
-    """Set the duration of kernels to that at another core clock."""
+    """Set the duration of kernels to that at another core clock.
+
+    Raises
+    ------
+    MissingDataError
+        No clock of the chosen kernels is known: none would change, which is no answer.
+    """
     trace, beta = changer.trace, change.options["beta"]
     known = sensitivity.kernel_sensitivities(trace)
     measured, node = known.repeats.clocks.mhz, known.repeats.node
@@ -62,6 +69,10 @@ def clock(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) ->
         is_known[node] = has_clock
         log[node[has_clock]] = np.log(beta * measured / mhz + 1 - beta)[has_clock]
     unchanged = int((kernels & ~is_known).sum())
+    if unchanged and not (kernels & is_known).any():
+        raise MissingDataError(
+            "clock: at which clock the kernels ran is not known", hint=target_clocks.HOW_TO_RECORD
+        )
     now.notes["kernels without a known clock, left unchanged"] += unchanged
     edge = changer.edges(kernels & is_known)
     factor = np.exp(log[changer.owner[edge]])

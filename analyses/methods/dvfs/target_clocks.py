@@ -39,6 +39,12 @@ _AT_BOOST = 1 - 1e-9
 _ROUNDS = 3
 """Rounds of finding clocks under a power cap and the times at them. Chosen: times change the mix of work
 by little, so that the third round hardly moves the clock."""
+HOW_TO_RECORD = (
+    "record the core clock while the job runs, every 10 ms or as often as possible, for "
+    "example with amd-smi metric --clock --watch or nvidia-smi --query-gpu=timestamp,index,clocks.sm "
+    "-lms 20, and name its file next to the profiles"
+)
+"""Hint where no clock is known."""
 HINT = 'write "1900" (MHz), "0.9x" (of what it was) or "max1900"'
 
 
