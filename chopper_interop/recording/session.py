@@ -58,7 +58,7 @@ def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
             gpus = load()
             count = len(gpus.facts(0))
         except (Exception, SystemExit) as error:  # noqa: BLE001 # libraries raise anything
-            unavailable[vendor] = f"{type(error).__name__}: {error}".splitlines()[0]
+            unavailable[vendor] = _reason(error)
             continue
         if count:
             opened.append(gpus)
@@ -66,6 +66,14 @@ def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
             gpus.close()
             unavailable[vendor] = "the library lists none"
     return opened
+
+
+def _reason(error: BaseException) -> str:
+    """Why a library cannot be used, in one line; amdsmi raises a KeyError of the driver's library that it lacks."""
+    missing = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
+    if missing.endswith(".so"):
+        return f"{missing} is not there, which comes with the driver"
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def record(

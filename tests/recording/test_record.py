@@ -384,6 +384,7 @@ def test_without_a_gpu_nothing_is_started(tmp_path: Path) -> None:
     done = record(tmp_path / "out", libraries=(), script=script)
     assert done.returncode == 2
     assert "there is no GPU to read (amd: " in done.stderr
+    assert "KeyError" not in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "ran").exists()
 
