@@ -153,7 +153,9 @@ class _CodeCache:
             yield from () if shipped is None else (shipped,)
 
     def _file_name(self, signature: Any, processor: tuple[str, ...]) -> str:
-        key = f"{_digest(self._compiled)} {signature} {processor}"
+        # numba's name of a type of named tuples leaves out the names of their fields
+        fields = [getattr(t, "fields", ()) for t in getattr(signature, "args", signature)]
+        key = f"{_digest(self._compiled)} {signature} {fields} {processor}"
         name = hashlib.sha256(key.encode()).hexdigest()[:24]
         return f"{self._compiled.__name__}-{name}.nbc"
 
@@ -201,7 +203,8 @@ def _description(value: Any, names: tuple[str, ...]) -> str:
         return repr(list(value))
     if isinstance(value, tuple):
         return repr([_description(v, names) for v in value])
-    return getattr(value, "__qualname__", None) or repr(value)
+    name = getattr(value, "__qualname__", None) or repr(value)
+    return f"{name} {getattr(value, '_fields', '')}"  # of a class of named tuples
 
 
 @cache

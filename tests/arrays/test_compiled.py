@@ -163,6 +163,24 @@ print(sums(10), len(added.overloads))
     assert python(code, tmp_path) == ("45 1", 2)
 
 
+NAMED = """
+from typing import NamedTuple
+from chopper_interop.arrays.compiled import jit
+class Pair(NamedTuple):
+    first: int
+    {field}: int
+@jit
+def same(pair):
+    return pair
+print(same(Pair(1, 2)).{field})
+"""
+
+
+def test_named_tuples_of_other_fields_are_other_types(tmp_path: Path) -> None:
+    assert python(NAMED.format(field="second"), tmp_path) == ("2", 1)
+    assert python(NAMED.format(field="other"), tmp_path) == ("2", 2)
+
+
 IN_PLACE = """
 import sys
 import numpy as np
