@@ -18,12 +18,8 @@ from chopper_interop.arrays import gather, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.edges import wait_order
 from chopper_interop.edges.ordering_calls import NO_HANDLE
-from chopper_interop.edges.queues import (
-    NEVER_TOO_LATE,
-    group_pairs,
-    numbers_in_groups,
-    preceding_rows,
-)
+from chopper_interop.edges.pair_table import empty_table, with_pair
+from chopper_interop.edges.queues import NEVER_TOO_LATE, group_pairs, preceding_rows
 from chopper_interop.edges.sync import last_records, pairs_by_handle
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.names import Role
@@ -212,14 +208,12 @@ def _passed_on(queues: Queues, waits: _Waits) -> tuple[Array, Array]:
     known = np.flatnonzero((waits.awaited >= 0) & (waits.waiting >= 0))
     known = known[np.lexsort((waits.since[known], queues.rank[waits.awaited[known]]))]
     w = _Waits(*(column[known] for column in waits))
-    local, width = numbers_in_groups(queues.rank)
     never = np.full(len(known), NEVER_TOO_LATE)
     before, _ = queues.last_before(w.awaited, w.recorded, never)
     busy = np.where(before >= 0, queues.submit[before], np.iinfo(np.int64).min)
     return _pass_on(
-        queues.rank[w.awaited], local[w.awaited], local[w.waiting], w.source, w.target,
-        w.recorded, w.since, busy, width,
-    )  # fmt: skip
+        w.awaited, w.waiting, w.source, w.target, w.recorded, w.since, busy, len(queues.lane)
+    )
 
 
 # Compiled: what a stream waits for decides what others do that wait for it, before any work shows it.
@@ -229,23 +223,22 @@ def _passed_on(queues: Queues, waits: _Waits) -> tuple[Array, Array]:
 #   stream c                     WAIT b   [work]   waits for that of a
 @jit
 def _pass_on(  # noqa: PLR0913, PLR0917 # columns
-    rank: Array, awaited: Array, waiting: Array, source: Array, target: Array, recorded: Array,
-    since: Array, busy: Array, width: int,
+    awaited: Array, waiting: Array, source: Array, target: Array, recorded: Array, since: Array,
+    busy: Array, queues: int,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Edges that follow from two waits or more; `busy` is when the awaited stream was last given work."""
     sources, targets = np.empty(16, np.int64), np.empty(16, np.int64)
     count = 0
-    pending = np.full((width, width), -1, np.int64)
-    at = np.zeros((width, width), np.int64)
-    for i in range(len(rank)):
-        if i and rank[i] != rank[i - 1]:
-            pending[:] = -1
+    pending = empty_table(queues)
+    for i in range(len(awaited)):
         a, w = awaited[i], waiting[i]
-        for other in range(width):
-            slot = pending[a, other]
-            if slot < 0 or other == w or not busy[i] < at[a, other] <= recorded[i]:
+        entry = pending.head[a]
+        while entry >= 0:
+            slot, other, at = pending.slot[entry], pending.other[entry], pending.time_ns[entry]
+            entry = pending.following[entry]
+            if other == w or not busy[i] < at <= recorded[i]:
                 continue
-            pending[w, other], at[w, other] = max(pending[w, other], slot), since[i]
+            pending = with_pair(pending, w, other, slot, since[i])
             if target[i] >= 0:
                 if count == len(sources):
                     sources = nest.enlarged(sources, 2 * count)
@@ -253,7 +246,7 @@ def _pass_on(  # noqa: PLR0913, PLR0917 # columns
                 sources[count], targets[count] = slot, target[i]
                 count += 1
         if source[i] >= 0:
-            pending[w, a], at[w, a] = max(pending[w, a], source[i]), since[i]
+            pending = with_pair(pending, w, a, source[i], since[i])
     return sources[:count].copy(), targets[:count].copy()
 
 

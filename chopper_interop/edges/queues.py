@@ -6,13 +6,14 @@ Launches that wait until a full queue takes more depend on work in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import CALLS, GPU_LANES, GPU_WORK, Kind
@@ -107,7 +108,17 @@ class Queues:
         later
             True if work that was submitted in time ended too late.
         """
-        return _last_before(self.first, self.submit, self.end, queue, submitted, ended)
+        at = self.last_submitted(queue, submitted)
+        return _last_before(self.first, self.end, *self.jumps, queue, at, ended)
+
+    @cached_property
+    def jumps(self) -> tuple[Array, Array]:
+        """For each slot where to look for work that ended sooner (see `_build_jumps`)."""
+        return _build_jumps(self.first, self.end)
+
+    def last_submitted(self, queue: Array, submitted: Array) -> Array:
+        """Slot of the last work submitted to a queue up to a time; -1 if there is none."""
+        return _last_submitted(self.first, self.submit, queue, submitted)
 
     def first_submitted_since(self, queue: Array, submitted: Array) -> Array:
         """Slot of the first work submitted to a queue from a time on; -1 if there is none."""
@@ -154,15 +165,6 @@ def group_pairs(row_group: Array, queue_group: Array) -> tuple[Array, Array]:
     rows = np.repeat(np.arange(len(row_group)), count)
     offset = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
     return rows, order[low[rows] + offset]
-
-
-def numbers_in_groups(group: Array) -> tuple[Array, int]:
-    """Number of each row within its group, and the size of the largest group."""
-    order = np.argsort(group, kind="stable")
-    ordered = group[order]
-    number = np.empty(len(group), np.int64)
-    number[order] = np.arange(len(group)) - np.searchsorted(ordered, ordered)
-    return number, int(number.max(initial=-1)) + 1
 
 
 _MAX_PAIRS = 1 << 22
@@ -291,29 +293,57 @@ def _build_jumps(first: Array, end: Array) -> tuple[Array, Array]:
     return ended_sooner, jump
 
 
-# Compiled: one binary search and a walk along jumps for each question.
+# Compiled: a walk along jumps for each question.
 @jit
-def _last_before(
-    first: Array, submit: Array, end: Array, queue: Array, submitted: Array, ended: Array
-) -> tuple[Array, Array]:
+def _last_before(  # noqa: PLR0913, PLR0917 # columns
+    first: Array, end: Array, ended_sooner: Array, jump: Array, queue: Array, at: Array, ended: Array
+) -> tuple[Array, Array]:  # fmt: skip
     slot = np.full(len(queue), -1, np.int64)
     later = np.zeros(len(queue), np.bool_)
-    ended_sooner, jump = _build_jumps(first, end)
+    for i in range(len(queue)):
+        later[i] = at[i] >= 0 and end[at[i]] > ended[i]
+        slot[i] = last_ended(first[queue[i]], end, ended_sooner, jump, at[i], ended[i])
+    return slot, later
+
+
+# Compiled: called for each question, and for each pair of streams of a wait.
+@jit_in_place
+def last_ended(
+    low: int, end: Array, ended_sooner: Array, jump: Array, at: int, ended: int
+) -> int:  # fmt: skip
+    """Last to end by a time of the work from slot `low`, where its queue begins, to `at`; -1 if there is none.
+
+    Parameters
+    ----------
+    low, at
+        Slots; `at` may be -1.
+    end, ended_sooner, jump
+        Of each slot; see `_build_jumps`.
+    ended
+        Work that ended later does not count.
+    """
+    while at >= low and end[at] > ended:
+        far = jump[at]
+        at = far if far >= low and end[far] > ended else ended_sooner[at]
+    if at < low:
+        return -1
+    last_to_end = at
+    for other in range(max(low, at - _LOOK_BACK), at):
+        if end[other] > end[last_to_end] and end[other] <= ended:
+            last_to_end = other
+    return last_to_end
+
+
+# Compiled: one binary search within the queue of each question.
+@jit
+def _last_submitted(first: Array, submit: Array, queue: Array, submitted: Array) -> Array:
+    slot = np.full(len(queue), -1, np.int64)
     for i in range(len(queue)):
         low, high = first[queue[i]], first[queue[i] + 1]
         at = low + np.searchsorted(submit[low:high], submitted[i], "right") - 1
-        later[i] = at >= low and end[at] > ended[i]
-        while at >= low and end[at] > ended[i]:
-            far = jump[at]
-            at = far if far >= low and end[far] > ended[i] else ended_sooner[at]
-        if at < low:
-            continue
-        last_to_end = at
-        for other in range(max(low, at - _LOOK_BACK), at):
-            if end[other] > end[last_to_end] and end[other] <= ended[i]:
-                last_to_end = other
-        slot[i] = last_to_end
-    return slot, later
+        if at >= low:
+            slot[i] = at
+    return slot
 
 
 # Compiled: one binary search within the queue of each question.

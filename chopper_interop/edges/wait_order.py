@@ -14,7 +14,6 @@ Each is a cost; costs add up, and the pair with the least is taken.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,13 +21,21 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.edges.ordering_calls import NO_HANDLE
-from chopper_interop.edges.queues import NEVER_TOO_LATE, numbers_in_groups
+from chopper_interop.edges.pair_table import (
+    empty_table,
+    enlarged_places,
+    entry_of,
+    place_of,
+    with_pair,
+)
+from chopper_interop.edges.queues import NEVER_TOO_LATE, last_ended
 from chopper_interop.edges.wait_streams import read_sequence, streams_of
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.edges.ordering_calls import OrderingCalls
+    from chopper_interop.edges.pair_table import PairTable
     from chopper_interop.edges.queues import Queues
     from chopper_interop.edges.wait_streams import Sequence, Side
     from chopper_interop.trace import Trace
@@ -82,53 +89,86 @@ class Resolved(NamedTuple):
     ambiguous: Array
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """Pairs of streams that are possible for each wait: a row for each pair, ordered by wait.
+class _Streams(NamedTuple):
+    """Streams on one side of each wait: a row for each wait, a column for each stream.
 
     Parameters
     ----------
-    wait
-        Position of the wait.
-    waiting, awaited
-        Both queues.
-    target, source
-        Slots of the first work behind the wait, and of the last work before its event.
-    in_turn
-        True if the source is the last of several collectives for which the wait can be.
+    queue
+        The queue; -1 for none.
+    slot
+        Of streams that may wait, the first work behind the wait; of awaited ones the last before it. -1
+        for none.
     cost
-        What the order of calls says against the pair.
+        What the order of calls says against the stream.
     """
 
-    wait: Array
-    waiting: Array
-    awaited: Array
-    target: Array
-    source: Array
-    in_turn: Array
+    queue: Array
+    slot: Array
     cost: Array
 
 
-@dataclass(frozen=True)
-class _Times:
-    """Times of both pieces of work, compared: a row for each pair.
+class _Pairs(NamedTuple):
+    """Pairs of streams that are possible for each wait: a row for each pair, ordered by wait.
+
+    Rows are many, up to 36 for each wait: so their columns are as narrow as can be.
 
     Parameters
     ----------
-    at_once
-        True if the target was held up, and started right at the end of the source.
-    unexplained
-        True if it was held up, and not by the source.
-    early
-        True if it started before the source had ended.
-    older
-        True if only an event older than the last work of the stream had happened.
+    first
+        Wait i has the pairs ``first[i]:first[i + 1]``.
+    waiting, awaited
+        Columns of both streams on their sides.
+    source
+        Slot of the last work before the event.
+    flags
+        The `_…_BIT` values below that hold.
+    code
+        Number of the pair's queues among those of the repetitions of its wait.
     """
 
+    first: Array
+    waiting: Array
+    awaited: Array
+    source: Array
+    flags: Array
+    code: Array
+
+
+_AT_ONCE_BIT = 1
+"""The target was held up, and started right at the end of the source."""
+_UNEXPLAINED_BIT = 2
+"""It was held up, and not by the source."""
+_EARLY_BIT = 4
+"""It started before the source had ended."""
+_IN_TURN_BIT = 8
+"""The source is the last of several collectives for which the wait can be."""
+_UNRECORDED_BIT = 16
+"""Events are recorded, and none is known on the stream."""
+_SIDE_BIT = 32
+"""Neither stream is the most used one of its device."""
+
+
+class _Totals(NamedTuple):
+    """Over all repetitions of a wait, how many there are of each pair, and how often times speak for or against it."""
+
+    pairs: Array
     at_once: Array
     unexplained: Array
     early: Array
     older: Array
+
+
+class _Work(NamedTuple):
+    """GPU work by slot, as compiled loops take it: see `Queues` and `_freedom`."""
+
+    start: Array
+    end: Array
+    communicates: Array
+    free: Array
+    held: Array
+    ended_sooner: Array
+    jump: Array
 
 
 def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> Resolved:
@@ -153,77 +193,136 @@ def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> 
         return Resolved(none, none, none > 0)
     waiting, awaited, behind_record = streams_of(sequence, len(rows), rank[sequence.node])
     has_records = np.isin(rank[node], rank[calls.node[calls.has_role(Role.RECORD)]])
-    wait, one, other = _possible(queues, waiting, awaited, calls.stream[rows])
-    pairs, times = _pairs(
-        queues, (waiting, one), (awaited, other), wait, ts[node][wait], behind_record[wait],
-        has_records[wait],
+    one, other = _sides(queues, waiting, awaited, calls.stream[rows], ts[node])
+    work = _Work(
+        queues.start, queues.end, queues.communicates, *_freedom(queues), *queues.jumps
     )  # fmt: skip
-    evidence = _evidence(pairs, times, _repetitions(trace, sequence, queues, behind_record))
-    local, width = numbers_in_groups(queues.rank)
+    pairs, totals = _pairs(
+        one, other, waiting.served, awaited.event, behind_record, has_records,
+        _repetitions(trace, sequence, queues, behind_record), work,
+        queues.first, queues.lane, queues.device, _most_used(queues),
+    )  # fmt: skip
     return Resolved(*_decide(
-        np.lexsort((ts[node], rank[node])), rank[node],
-        np.searchsorted(pairs.wait, np.arange(len(rows) + 1)),
-        local[pairs.waiting], local[pairs.awaited], pairs.target, pairs.source, pairs.in_turn,
-        pairs.cost, evidence, times.at_once, times.unexplained, times.early,
-        queues.first[pairs.awaited], queues.communicates, width,
+        np.lexsort((ts[node], rank[node])), rank[node], pairs, one, other,
+        *_evidence(totals), queues.first, queues.communicates,
     ))  # fmt: skip
 
 
-def _possible(
-    queues: Queues, waiting: Side, awaited: Side, handle: Array
-) -> tuple[Array, Array, Array]:
-    """Wait, waiting and awaited column of pairs of two streams of one device.
+def _sides(
+    queues: Queues, waiting: Side, awaited: Side, handle: Array, ts: Array
+) -> tuple[_Streams, _Streams]:
+    """Streams with their work on either side of each wait.
 
     A wait that names its stream by a `handle` is for no other.
     """
-    other_handle = (handle[:, None] != NO_HANDLE) & (queues.handle[waiting.queue] != NO_HANDLE)
-    other_handle &= queues.handle[waiting.queue] != handle[:, None]
-    w, a = waiting.queue[:, :, None], awaited.queue[:, None, :]
-    possible = (w >= 0) & (a >= 0) & ~other_handle[:, :, None]
-    possible &= (queues.lane[w] != queues.lane[a]) & (queues.device[w] == queues.device[a])
-    wait, one, other = np.nonzero(possible)
-    return wait, one, other
+    named = queues.handle[waiting.queue]
+    unlike = (handle[:, None] != NO_HANDLE) & (named != NO_HANDLE) & (named != handle[:, None])
+    one = np.where(unlike, -1, waiting.queue)
+    times = np.broadcast_to(ts[:, None], one.shape)
+    target, last = np.full((2, *one.shape), -1, np.int64)
+    used = one >= 0
+    target[used] = queues.first_submitted_since(one[used], times[used])
+    used = awaited.queue >= 0
+    last[used] = queues.last_submitted(awaited.queue[used], times[used])
+    return _Streams(one, target, waiting.cost), _Streams(awaited.queue, last, awaited.cost)
 
 
-def _pairs(  # noqa: PLR0913, PLR0917 # columns
-    queues: Queues, waits: tuple[Side, Array], awaits: tuple[Side, Array], wait: Array, ts: Array,
-    behind_record: Array, has_records: Array,
-) -> tuple[_Pairs, _Times]:  # fmt: skip
-    """Pairs with work on both sides, and its times.
+# Compiled: up to 36 pairs for each wait, of which only what is needed later is kept.
+@jit
+def _pairs(  # noqa: C901, PLR0913, PLR0915, PLR0917 # columns
+    one: _Streams, other: _Streams, served: Array, event: Array, behind_record: Array,
+    has_records: Array, group: Array, work: _Work, first_slot: Array, lane: Array, device: Array,
+    most_used: Array,
+) -> tuple[_Pairs, _Totals]:  # fmt: skip
+    """Pairs of streams of one device with work on both sides, and their times over all repetitions.
 
     Where events are recorded, that of a wait is of the moment, or it was recorded before and not waited
     for; else it may be any of which the work had ended when the waiting work started.
     """
-    (waiting, one), (awaited, other) = waits, awaits
-    w, a = waiting.queue[wait, one], awaited.queue[wait, other]
-    target = queues.first_submitted_since(w, ts)
-    newest, _ = queues.last_before(a, ts, np.full(len(a), NEVER_TOO_LATE))
-    ended, later = queues.last_before(a, ts, queues.start[target])
-    in_turn = queues.communicates[newest] & ~behind_record
-    exact = has_records & ~in_turn
-    event = np.where(behind_record, -1, awaited.event[wait, other])
-    source = np.where(exact, np.where(event >= 0, event, newest), ended)
-    cost = waiting.cost[wait, one] + awaited.cost[wait, other]
-    cost += _UNRECORDED * (exact & ~behind_record & (event < 0))
-    hub = _most_used(queues)
-    plain = ~queues.communicates[newest] & ~queues.communicates[target]
-    cost += _SIDE_TO_SIDE * (plain & ~hub[w] & ~hub[a])
-    times = _times(queues, target, source, waiting.served[wait, one])
-    times = replace(times, older=~exact & ~in_turn & later)
-    known = (target >= 0) & (source >= 0)
-    columns = wait, w, a, target, source, in_turn, cost
-    return _Pairs(*(c[known] for c in columns)), _Times(
-        *(getattr(times, name)[known] for name in times.__dataclass_fields__)
+    waits, width = one.queue.shape
+    first = np.zeros(waits + 1, np.int64)
+    for i in range(waits):
+        count = 0
+        for k in range(width):
+            for j in range(width):
+                w, a = one.queue[i, k], other.queue[i, j]
+                count += (
+                    one.slot[i, k] >= 0 and other.slot[i, j] >= 0
+                    and lane[w] != lane[a] and device[w] == device[a]
+                )  # fmt: skip
+        first[i + 1] = first[i] + count
+    waiting, awaited = np.zeros(first[-1], np.int8), np.zeros(first[-1], np.int8)
+    source, flags = np.zeros(first[-1], np.int32), np.zeros(first[-1], np.uint8)
+    code = np.zeros(first[-1], np.int32)
+    keys, codes = np.full(1024, -1, np.int64), np.zeros(1024, np.int64)
+    totals = np.zeros((5, 256), np.int64)
+    known, at = 0, 0
+    for i in range(waits):
+        for k in range(width):
+            w, target = one.queue[i, k], one.slot[i, k]
+            for j in range(width):
+                a, last = other.queue[i, j], other.slot[i, j]
+                if target < 0 or last < 0 or lane[w] == lane[a] or device[w] != device[a]:
+                    continue
+                newest = last_ended(
+                    first_slot[a], work.end, work.ended_sooner, work.jump, last, NEVER_TOO_LATE
+                )
+                in_turn = work.communicates[newest] and not behind_record[i]
+                exact = has_records[i] and not in_turn
+                since = -1 if behind_record[i] else event[i, j]
+                slot = newest if since < 0 else since
+                if not exact:
+                    slot = last_ended(
+                        first_slot[a],
+                        work.end,
+                        work.ended_sooner,
+                        work.jump,
+                        last,
+                        work.start[target],
+                    )
+                if slot < 0:
+                    continue
+                gap = work.start[target] - work.end[slot]
+                at_once = work.held[target] and work.end[slot] > work.free[target]
+                at_once = at_once and not served[i, k] and 0 <= gap <= IMMEDIATE_START_NS
+                unexplained = work.held[target] and not at_once
+                # only an event older than the last work of the stream had happened
+                older = not exact and not in_turn and work.end[last] > work.start[target]
+                unrecorded = exact and not behind_record[i] and since < 0
+                side = not most_used[w] and not most_used[a]
+                side = side and not (work.communicates[newest] or work.communicates[target])
+                key = (group[i] * len(lane) + w) * len(lane) + a
+                place = place_of(keys, key)
+                if keys[place] < 0:
+                    if known == totals.shape[1]:
+                        keys, codes = enlarged_places(keys, codes)
+                        place = place_of(keys, key)
+                        larger = np.zeros((5, 2 * known), np.int64)
+                        larger[:, :known] = totals
+                        totals = larger
+                    keys[place], codes[place] = key, known
+                    known += 1
+                number = codes[place]
+                totals[0, number] += 1
+                totals[1, number] += at_once
+                totals[2, number] += unexplained
+                totals[3, number] += gap < 0
+                totals[4, number] += older
+                waiting[at], awaited[at], source[at], code[at] = k, j, slot, number
+                flags[at] = (
+                    at_once * _AT_ONCE_BIT + unexplained * _UNEXPLAINED_BIT + (gap < 0) * _EARLY_BIT
+                    + in_turn * _IN_TURN_BIT + unrecorded * _UNRECORDED_BIT
+                    + side * _SIDE_BIT
+                )  # fmt: skip
+                at += 1
+        first[i] = at  # the end; moved to the next wait below
+    for i in range(waits, 0, -1):
+        first[i] = first[i - 1]
+    first[0] = 0
+    return (
+        _Pairs(first, waiting, awaited, source, flags, code),
+        _Totals(totals[0], totals[1], totals[2], totals[3], totals[4]),
     )
-
-
-def _times(queues: Queues, target: Array, source: Array, served: Array) -> _Times:
-    """Compare starts and ends; what was held up behind another wait, that one explains (`served`)."""
-    free, held = _freedom(queues)
-    gap = queues.start[target] - queues.end[source]
-    at_once = held[target] & (queues.end[source] > free[target]) & ~served
-    at_once &= (gap >= 0) & (gap <= IMMEDIATE_START_NS)
-    return _Times(at_once, held[target] & ~at_once, gap < 0, np.zeros(len(gap), bool))
 
 
 def _freedom(queues: Queues) -> tuple[Array, Array]:
@@ -287,72 +386,111 @@ def _repetitions(trace: Trace, sequence: Sequence, queues: Queues, behind_record
     return group
 
 
-def _evidence(pairs: _Pairs, times: _Times, group: Array) -> Array:
-    """Costs of times of each pair, over all repetitions of its wait."""
-    _, code = gather.distinct(group[pairs.wait], pairs.waiting, pairs.awaited)
-    count = np.bincount(code)
-
-    def total(mask: Array) -> Array:
-        return np.bincount(code, mask, len(count))[code]
-
-    decisive = _AT_ONCE * total(times.at_once) + _TOO_EARLY * total(times.early)
+def _evidence(totals: _Totals) -> tuple[Array, Array]:
+    """Costs of times of the pairs of each code: what times decide, and what else they say."""
+    decisive = _AT_ONCE * totals.at_once + _TOO_EARLY * totals.early
     decisive = np.clip(decisive, -_MOST_EVIDENCE, _MOST_EVIDENCE)
-    # what is impossible once may be possible another time, but not the reverse
-    decisive = np.where(times.early, np.maximum(decisive, _TOO_EARLY), decisive)
-    older = np.minimum(_OLDER * total(times.older), _MOST_OLDER)
-    return decisive + older + _UNEXPLAINED * total(times.unexplained) / count[code]
+    older = np.minimum(_OLDER * totals.older, _MOST_OLDER)
+    return decisive, older + _UNEXPLAINED * totals.unexplained / np.maximum(totals.pairs, 1)
 
 
 # Compiled: what a stream has waited for already depends on what was decided for the waits before.
 #
-#   passed[w, a]: first slot of queue a for which queue w has not waited, directly or through others
+#   passed (w, a): first slot of queue a for which queue w has not waited, directly or through others
 @jit
-def _decide(  # noqa: C901, PLR0913, PLR0917 # columns
-    order: Array, rank: Array, first: Array, waiting: Array, awaited: Array, target: Array,
-    source: Array, in_turn: Array, cost: Array, evidence: Array, at_once: Array,
-    unexplained: Array, early: Array, first_slot: Array, communicates: Array, width: int,
+def _decide(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # columns
+    order: Array, rank: Array, pairs: _Pairs, one: _Streams, other: _Streams, decisive: Array,
+    indecisive: Array, first_slot: Array, communicates: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Sources and targets of the pairs that cost least, in the order of the waits; ambiguous ones."""
     n = len(order)
     sources, targets = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     ambiguous = np.zeros(n, np.bool_)
     explained = np.zeros(len(communicates), np.bool_)
-    passed = np.zeros((width, width), np.int64)
+    passed = empty_table(len(first_slot) - 1)
+    last_asked = _last_asked(order, other.queue, len(first_slot) - 1)
     next_communication = np.full(len(communicates) + 1, len(communicates), np.int64)
     for i in range(len(communicates) - 1, -1, -1):
         next_communication[i] = i if communicates[i] else next_communication[i + 1]
     last, next_best = -1, -1
-    for wait in order:
+    for step in range(n):
+        wait = order[step]
         if last < 0 or rank[wait] != rank[last]:
-            passed[:] = 0
             next_best = -1
-        best, slot, second, least, more = -1, -1, -1, np.inf, np.inf
-        for i in range(first[wait], first[wait + 1]):
-            w, a, s = waiting[i], awaited[i], source[i]
-            if in_turn[i] and not at_once[i]:
-                s = max(passed[w, a], first_slot[i])
+        best, slot, second, cheapest, next_cost = -1, -1, -1, np.inf, np.inf
+        for i in range(pairs.first[wait], pairs.first[wait + 1]):
+            k, j, flags = pairs.waiting[i], pairs.awaited[i], pairs.flags[i]
+            w, a, s = one.queue[wait, k], other.queue[wait, j], np.int64(pairs.source[i])
+            entry = entry_of(passed, w, a)
+            behind = passed.slot[entry] if entry >= 0 else 0
+            cost = one.cost[wait, k] + other.cost[wait, j]
+            cost += _UNRECORDED * ((flags & _UNRECORDED_BIT) != 0)
+            cost += _SIDE_TO_SIDE * ((flags & _SIDE_BIT) != 0)
+            evidence = decisive[pairs.code[i]]
+            # what is impossible once may be possible another time, but not the reverse
+            if flags & _EARLY_BIT:
+                evidence = max(evidence, _TOO_EARLY)
+            evidence += indecisive[pairs.code[i]]
+            in_turn = (flags & _IN_TURN_BIT) != 0
+            if in_turn and not flags & _AT_ONCE_BIT:
+                s = max(behind, first_slot[a])
                 s = next_communication[s] if s < len(communicates) else s
-            total = cost[i] + evidence[i]
-            if passed[w, a] > s or s > source[i]:  # another wait is the reason for its times
-                total = cost[i] + max(evidence[i], 0) + _REDUNDANT
-                s = min(passed[w, a] - 1, source[i]) if in_turn[i] else s
-            if explained[target[i]] and unexplained[i]:
+            total = cost + evidence
+            if behind > s or s > pairs.source[i]:  # another wait is the reason for its times
+                total = cost + max(evidence, 0) + _REDUNDANT
+                s = min(behind - 1, np.int64(pairs.source[i])) if in_turn else s
+            if explained[one.slot[wait, k]] and flags & _UNEXPLAINED_BIT:
                 total -= _UNEXPLAINED
-            if total < least:
-                best, slot, second, least, more = i, s, best, total, least
-            elif total < more:
-                second, more = i, total
-        if best < 0 or early[best] or least > _UNLIKELY:
+            if total < cheapest:
+                best, slot, second, cheapest, next_cost = i, s, best, total, cheapest
+            elif total < next_cost:
+                second, next_cost = i, total
+        if best < 0 or pairs.flags[best] & _EARLY_BIT or cheapest > _UNLIKELY:
             continue
-        w, a = waiting[best], awaited[best]
+        target = one.slot[wait, pairs.waiting[best]]
+        w, a = one.queue[wait, pairs.waiting[best]], other.queue[wait, pairs.awaited[best]]
         # of two waits in a row, either may be for either of two pairs
-        if next_best >= 0 and waiting[next_best] == w and awaited[next_best] == a:
+        if (
+            next_best >= 0
+            and one.queue[last, pairs.waiting[next_best]] == w
+            and other.queue[last, pairs.awaited[next_best]] == a
+        ):
             ambiguous[last] = False
         last, next_best = wait, second
-        targets[wait], sources[wait] = target[best], slot
-        ambiguous[wait] = more - least < _CLOSE
-        explained[target[best]] |= at_once[best]
-        for k in range(width):
-            passed[w, k] = max(passed[w, k], passed[a, k])
-        passed[w, a] = max(passed[w, a], slot + 1)
+        targets[wait], sources[wait] = target, slot
+        ambiguous[wait] = next_cost - cheapest < _CLOSE
+        explained[target] |= (pairs.flags[best] & _AT_ONCE_BIT) != 0
+        passed = _pass_on(passed, w, a, last_asked, step)
+        if last_asked[a] > step:
+            passed = with_pair(passed, w, a, slot + 1, 0)
     return sources, targets, ambiguous
+
+
+# Compiled: called by the loop above.
+@jit
+def _last_asked(order: Array, awaited: Array, queues: int) -> Array:
+    """Position in `order` of the last wait for which each queue may be awaited; -1 if none."""
+    result = np.full(queues, -1, np.int64)
+    for step in range(len(order)):
+        for queue in awaited[order[step]]:
+            if queue >= 0:
+                result[queue] = step
+    return result
+
+
+# Compiled: called by the loop above. Without the queues that no later wait asks for, rows stay short.
+@jit
+def _pass_on(passed: PairTable, w: int, a: int, last_asked: Array, step: int) -> PairTable:
+    """Let queue w have waited for all that queue a has waited for; drop queues that are not asked for again."""
+    before, entry = -1, passed.head[a]
+    while entry >= 0:
+        following = passed.following[entry]
+        if last_asked[passed.other[entry]] > step:
+            passed = with_pair(passed, w, passed.other[entry], passed.slot[entry], 0)
+            before = entry
+        elif before >= 0:
+            passed.following[before] = following
+        else:
+            passed.head[a] = following
+        entry = following
+    return passed

@@ -173,10 +173,10 @@ class Side:
 @jit
 def _next_streams(  # noqa: PLR0913, PLR0917 # columns
     thread: Array, queue: Array, communicates: Array, wait: Array, run: Array, served: Array,
-    for_communication: Array, found: Array, cost: Array, is_served: Array,
+    for_communication: Array, streams: Array, cost: Array, is_served: Array,
 ) -> None:  # fmt: skip
     """Fill the columns of a side with streams that may wait."""
-    width = found.shape[1]
+    width = streams.shape[1]
     recent, recent_run = np.full(width, -1, np.int64), np.zeros(width, np.int64)
     recent_served = np.zeros(width, np.bool_)
     communication = -1
@@ -189,11 +189,11 @@ def _next_streams(  # noqa: PLR0913, PLR0917 # columns
             _to_front(recent, recent_run, recent_served, queue[i])
             recent_run[0], recent_served[0] = run[i], served[i]
         elif wait[i] >= 0 and for_communication[i]:
-            found[wait[i], 0] = communication
+            streams[wait[i], 0] = communication
         elif wait[i] >= 0:
             for k in range(width):
                 crossed = min(recent_run[k] - run[i], _MOST_CROSSED)
-                found[wait[i], k] = recent[k]
+                streams[wait[i], k] = recent[k]
                 is_served[wait[i], k] = crossed > 0 and recent_served[k]
                 cost[wait[i], k] = _CROSSED * crossed + _USED_NEXT * k
                 cost[wait[i], k] += _SERVED * is_served[wait[i], k]
@@ -203,10 +203,10 @@ def _next_streams(  # noqa: PLR0913, PLR0917 # columns
 @jit
 def _last_streams(  # noqa: PLR0913, PLR0917 # columns
     thread: Array, queue: Array, slot: Array, communicates: Array, wait: Array, run: Array,
-    for_communication: Array, found: Array, cost: Array, event: Array, behind_record: Array,
+    for_communication: Array, streams: Array, cost: Array, event: Array, behind_record: Array,
 ) -> None:  # fmt: skip
     """Fill the columns of a side with streams that may be awaited; mark waits right behind a record."""
-    width = found.shape[1]
+    width = streams.shape[1]
     recent, recent_run = np.full(width, -1, np.int64), np.zeros(width, np.int64)
     communication = np.zeros(width, np.bool_)
     recorded = np.full(queue.max() + 1, -1, np.int64)
@@ -232,7 +232,7 @@ def _last_streams(  # noqa: PLR0913, PLR0917 # columns
             for k in range(width):
                 if recent[k] < 0 or (for_communication[i] and communication[k]):
                     continue
-                found[wait[i], used], event[wait[i], used] = recent[k], recorded[recent[k]]
+                streams[wait[i], used], event[wait[i], used] = recent[k], recorded[recent[k]]
                 if for_communication[i]:
                     cost[wait[i], used] = _NOT_CURRENT * used
                 else:
@@ -295,7 +295,7 @@ def _streams_in_order(s: Sequence, waits: int, behind_record: Array) -> tuple[Si
 
 # Compiled: a few columns, compared with each other in each row.
 @jit
-def _append(queue: Array, cost: Array, event: Array, more: Array, more_events: Array) -> None:
+def _append(queue: Array, cost: Array, event: Array, others: Array, other_events: Array) -> None:
     """Append streams that other threads use, where columns are free."""
     width = queue.shape[1]
     for i in range(len(queue)):
@@ -304,10 +304,10 @@ def _append(queue: Array, cost: Array, event: Array, more: Array, more_events: A
             own += 1
         used = own
         for k in range(width):
-            known = more[i, k] < 0
+            known = others[i, k] < 0
             for j in range(own):
-                known = known or queue[i, j] == more[i, k]
+                known = known or queue[i, j] == others[i, k]
             if not known and used < width:
-                queue[i, used], event[i, used] = more[i, k], more_events[i, k]
+                queue[i, used], event[i, used] = others[i, k], other_events[i, k]
                 cost[i, used] = _OTHER_THREAD
                 used += 1

@@ -234,7 +234,9 @@ def test_the_last_that_ended_is_found_before_any_amount_that_had_not() -> None:
     end = submit + random.integers(0, 400, 600)
     asked, ended = random.integers(-1, 501, 400), random.integers(0, 900, 400)
     first, queue = np.array([0, 600]), np.zeros(400, np.int64)
-    place, _ = queues._last_before(first, submit, end, queue, asked, ended)
+    last = queues._last_submitted(first, submit, queue, asked)
+    jumps = queues._build_jumps(first, end)
+    place, _ = queues._last_before(first, end, *jumps, queue, last, ended)
     for k in range(400):
         over = np.flatnonzero((submit <= asked[k]) & (end <= ended[k]))
         assert (place[k] >= 0) == bool(over.size)
