@@ -81,16 +81,16 @@ def event_edges(
     has_queue, _ = pairs_by_handle(rank.astype(np.int64), calls.stream, queues)
     named &= np.isin(np.arange(len(named)), has_queue)  # else launches do not name their streams
     by_name, by_order = np.flatnonzero(named), np.flatnonzero(waits & ~named)
-    found = _joined(
+    joined = _joined(
         _recorded_waits(trace, queues, recorded, recorded_rows),
         _named_waits(trace, calls, queues, by_name),
         _ordered_waits(trace, calls, queues, by_order, issues),
     )
     unrecorded = _slots_by_time(queues)
-    _note_waits(UNRESOLVED, found.call[~found.is_resolved], issues)
+    _note_waits(UNRESOLVED, joined.call[~joined.is_resolved], issues)
     _note_waits(QUEUED_BEFORE, queues.node[unrecorded[1]], issues)
-    resolved = found.source[found.is_resolved], found.target[found.is_resolved]
-    edges = resolved, _passed_on(queues, found), unrecorded
+    resolved = joined.source[joined.is_resolved], joined.target[joined.is_resolved]
+    edges = resolved, _passed_on(queues, joined), unrecorded
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)
 

@@ -80,7 +80,7 @@ def infer_dependencies(trace: Trace, issues: IssueLog) -> Trace:
     if trace.meta.clock in (ORDER, COMPUTED):
         return trace
     log = IssueLog(issues.source)
-    found: dict[EdgeKind, tuple[list[Array], list[Array]]] = {}
+    pairs_of_kind: dict[EdgeKind, tuple[list[Array], list[Array]]] = {}
     for rows, part in rank_batches.batches(trace):
         incomplete = _ranks_without_dependencies(part)
         if incomplete.any():
@@ -88,13 +88,13 @@ def infer_dependencies(trace: Trace, issues: IssueLog) -> Trace:
             for kind, ends in _find_dependencies(part, incomplete, of_part).items():
                 src, dst = _forward(part, *ends, kind, of_part)
                 if src.size:
-                    of_kind = found.setdefault(kind, ([], []))
+                    of_kind = pairs_of_kind.setdefault(kind, ([], []))
                     for side, ends_of_part in zip(of_kind, (src, dst), strict=True):
                         side.append(spill.kept((ends_of_part + rows.start).astype(np.int32)))
             log.extend(of_part)
     for kind in DEPENDENCY_KINDS:
-        if kind in found:
-            trace = trace.with_edges(*found[kind], kind)
+        if kind in pairs_of_kind:
+            trace = trace.with_edges(*pairs_of_kind[kind], kind)
     known = {(issue.code, issue.count, issue.example) for issue in issues}
     issues.extend(i for i in log if (i.code, i.count, i.example) not in known)
     return trace

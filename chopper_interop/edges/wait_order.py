@@ -61,13 +61,13 @@ _OLDER = 2.0
 """If the event must be older than the last work of the stream, for the waiting work to have started."""
 _UNRECORDED = 1.0
 """If events are recorded, and none is known on the stream."""
-_MOST_OLDER = 3.0
+_MAX_OLDER = 3.0
 """Bound of the sum of that over all repetitions: a program may record events early each time."""
 _AT_ONCE = -3.0
 """If the waiting work was held up, and started right at the end of the awaited work."""
 _UNEXPLAINED = 1.0
 """If the waiting work was held up, and by something else."""
-_MOST_EVIDENCE = 8.0
+_MAX_EVIDENCE = 8.0
 """Bound of the sum of both over all repetitions of a wait."""
 _UNLIKELY = 7.0
 """Pairs that cost more are not taken: what was awaited is not in the trace. Chosen: more than one contradiction."""
@@ -200,7 +200,7 @@ def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> 
     pairs, totals = _pairs(
         one, other, waiting.served, awaited.event, behind_record, has_records,
         _repetitions(trace, sequence, queues, behind_record), work,
-        queues.first, queues.lane, queues.device, _most_used(queues),
+        queues.first, queues.lane, queues.device, _hubs(queues),
     )  # fmt: skip
     return Resolved(*_decide(
         np.lexsort((ts[node], rank[node])), rank[node], pairs, one, other,
@@ -232,7 +232,7 @@ def _sides(
 def _pairs(  # noqa: C901, PLR0913, PLR0915, PLR0917 # columns
     one: _Streams, other: _Streams, served: Array, event: Array, behind_record: Array,
     has_records: Array, group: Array, work: _Work, first_slot: Array, lane: Array, device: Array,
-    most_used: Array,
+    is_hub: Array,
 ) -> tuple[_Pairs, _Totals]:  # fmt: skip
     """Pairs of streams of one device with work on both sides, and their times over all repetitions.
 
@@ -289,7 +289,7 @@ def _pairs(  # noqa: C901, PLR0913, PLR0915, PLR0917 # columns
                 # only an event older than the last work of the stream had happened
                 older = not exact and not in_turn and work.end[last] > work.start[target]
                 unrecorded = exact and not behind_record[i] and since < 0
-                side = not most_used[w] and not most_used[a]
+                side = not is_hub[w] and not is_hub[a]
                 side = side and not (work.communicates[newest] or work.communicates[target])
                 key = (group[i] * len(lane) + w) * len(lane) + a
                 place = place_of(keys, key)
@@ -350,7 +350,7 @@ def _usual(ns: Array, chosen: Array, share: float) -> int:
     return int(np.clip(np.quantile(ns[chosen], share), 0, IMMEDIATE_START_NS))
 
 
-def _most_used(queues: Queues) -> Array:
+def _hubs(queues: Queues) -> Array:
     """Mark the queue of each rank and device to which most work was submitted that is no communication."""
     count = np.bincount(queues.queue, ~queues.communicates, len(queues.lane))
     _, device = gather.distinct(queues.rank, queues.device)
@@ -389,8 +389,8 @@ def _repetitions(trace: Trace, sequence: Sequence, queues: Queues, behind_record
 def _evidence(totals: _Totals) -> tuple[Array, Array]:
     """Costs of times of the pairs of each code: what times decide, and what else they say."""
     decisive = _AT_ONCE * totals.at_once + _TOO_EARLY * totals.early
-    decisive = np.clip(decisive, -_MOST_EVIDENCE, _MOST_EVIDENCE)
-    older = np.minimum(_OLDER * totals.older, _MOST_OLDER)
+    decisive = np.clip(decisive, -_MAX_EVIDENCE, _MAX_EVIDENCE)
+    older = np.minimum(_OLDER * totals.older, _MAX_OLDER)
     return decisive, older + _UNEXPLAINED * totals.unexplained / np.maximum(totals.pairs, 1)
 
 

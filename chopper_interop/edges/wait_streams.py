@@ -26,7 +26,7 @@ _STREAMS = 6
 # Costs, in the units of `wait_order`.
 _CROSSED = 1.0
 """For each group of waits between a wait and the work on either side."""
-_MOST_CROSSED = 2
+_MAX_CROSSED = 2
 """So many of them count. Chosen: data is prefetched a whole step ahead, behind any number of other waits."""
 _USED_NEXT, _USED_LAST = 0.1, 0.15
 """For each other stream that the thread uses between the wait and the work on either side."""
@@ -192,7 +192,7 @@ def _next_streams(  # noqa: PLR0913, PLR0917 # columns
             streams[wait[i], 0] = communication
         elif wait[i] >= 0:
             for k in range(width):
-                crossed = min(recent_run[k] - run[i], _MOST_CROSSED)
+                crossed = min(recent_run[k] - run[i], _MAX_CROSSED)
                 streams[wait[i], k] = recent[k]
                 is_served[wait[i], k] = crossed > 0 and recent_served[k]
                 cost[wait[i], k] = _CROSSED * crossed + _USED_NEXT * k
@@ -237,7 +237,7 @@ def _last_streams(  # noqa: PLR0913, PLR0917 # columns
                     cost[wait[i], used] = _NOT_CURRENT * used
                 else:
                     crossed = 0 if communication[k] else run[i] - 1 - recent_run[k]
-                    crossed = min(max(crossed, 0), _MOST_CROSSED)
+                    crossed = min(max(crossed, 0), _MAX_CROSSED)
                     cost[wait[i], used] = _CROSSED * crossed + _USED_LAST * used
                 used += 1
 

@@ -147,7 +147,7 @@ class Communication(NamedTuple):
         Masks of the nodes that do so.
     synchronous
         Mask of sends that wait for their receive, and of these receives.
-    tells_end
+    sends_end
         Mask of collectives whose members tell each other when they end.
     turn
         Turn among the collectives that simulators join, the same on all ranks; -1 of other nodes.
@@ -158,7 +158,7 @@ class Communication(NamedTuple):
     sends: Array
     receives: Array
     synchronous: Array
-    tells_end: Array
+    sends_end: Array
     turn: Array
     npu: Array
 
@@ -645,7 +645,7 @@ class _Control(NamedTuple):
 def _control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> _Control:
     """Readiness of receives, and ends of collectives: one sent and one got."""
     waits = h + np.flatnonzero(comm.synchronous[gpu] & used[h:])
-    ends = h + np.flatnonzero(comm.tells_end[gpu] & used[h:])
+    ends = h + np.flatnonzero(comm.sends_end[gpu] & used[h:])
     return _Control(
         owner=np.concatenate([waits, ends, ends]),
         cause=np.repeat([Cause.READY, Cause.ENDED], [len(waits), 2 * len(ends)]),

@@ -180,13 +180,13 @@ class _Places(NamedTuple):
 
     ::
 
-        ready ──> (delay) ──> work ──> (says that it ended here ─> hears that it ended elsewhere) ──> done
+        ready ──> (delay) ──> work ──> (announce that it ended here ─> receive that it ended elsewhere) ──> done
 
     Parameters
     ----------
-    ready, first, work, says, hears, done
+    ready, first, work, announce, receive, done
         For each piece of work; `first` is the delay, or the work if there is none.
-    is_late, tells
+    is_late, is_announced
         Masks of the work that has a delay, and of collectives of which members tell each other when they end.
     total
         Number of nodes.
@@ -195,17 +195,17 @@ class _Places(NamedTuple):
     ready: Array
     first: Array
     work: Array
-    says: Array
-    hears: Array
+    announce: Array
+    receive: Array
     done: Array
     is_late: Array
-    tells: Array
+    is_announced: Array
     total: int
 
     def column(self, fill: int, **parts: Any) -> Array:
         """Values of the nodes: `fill`, or those of the work that nodes of these places are for."""
         values = np.full(self.total, fill, np.int64)
-        masks = {"says": self.tells, "hears": self.tells, "delay": self.is_late}
+        masks = {"announce": self.is_announced, "receive": self.is_announced, "delay": self.is_late}
         for name, of_work in parts.items():
             at = self.first if name == "delay" else getattr(self, name)
             chosen = masks.get(name, np.ones(len(at), bool))
@@ -213,23 +213,25 @@ class _Places(NamedTuple):
         return values
 
 
-def _places(is_late: Array, tells: Array) -> _Places:
-    count = 3 + is_late + 2 * tells
+def _places(is_late: Array, is_announced: Array) -> _Places:
+    count = 3 + is_late + 2 * is_announced
     ready = np.cumsum(count) - count
     work = ready + 1 + is_late
     done = ready + count - 1
     return _Places(
-        ready, ready + 1, work, work + 1, work + 2, done, is_late, tells, int(count.sum())
+        ready, ready + 1, work, work + 1, work + 2, done, is_late, is_announced, int(count.sum())
     )
 
 
 def _dependencies(at: _Places) -> tuple[Array, Array]:
     """Dependencies of a stream's nodes, in which work also follows the work before it."""
-    late, tells = at.is_late, at.tells
+    late, announced = at.is_late, at.is_announced
+    work, receive = at.work[announced], at.receive[announced]
+    behind = announced[:-1]
     pairs = [
         (at.ready, at.first), (at.first[late], at.work[late]), (at.work, at.done),
-        (at.work[tells], at.says[tells]), (at.work[tells], at.hears[tells]), (at.hears[tells], at.done[tells]),
-        (at.work[:-1], at.first[1:]), (at.hears[:-1][tells[:-1]], at.first[1:][tells[:-1]]),
+        (work, at.announce[announced]), (work, receive), (receive, at.done[announced]),
+        (at.work[:-1], at.first[1:]), (at.receive[:-1][behind], at.first[1:][behind]),
     ]  # fmt: skip
     src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
     return gather.group_values(dst, src, at.total)
@@ -273,7 +275,7 @@ def stream_nodes(
     }
     work = at.column(-1, work=np.where(is_comm, -1, rows))
     types = at.column(
-        NodeType.COMP, ready=NodeType.COMM_RECV, says=NodeType.COMM_SEND, hears=NodeType.COMM_RECV,
+        NodeType.COMP, ready=NodeType.COMM_RECV, announce=NodeType.COMM_SEND, receive=NodeType.COMM_RECV,
         done=NodeType.COMM_SEND, work=np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP),
     )  # fmt: skip
     computed = types == NodeType.COMP
@@ -281,7 +283,7 @@ def stream_nodes(
     numbers["num_ops"] = (encode.INT64_VAL, np.where(computed, figures.num_ops, -1))
     numbers["tensor_size"] = (encode.UINT64_VAL, np.where(computed, figures.tensor_size, -1))
     cause = at.column(
-        Cause.WORK, ready=Cause.READY, delay=late_cause, says=Cause.ENDED, hears=Cause.ENDED, done=Cause.DONE
+        Cause.WORK, ready=Cause.READY, delay=late_cause, announce=Cause.ENDED, receive=Cause.ENDED, done=Cause.DONE
     )  # fmt: skip
     kind = at.column(Kind.HOST_GAP, work=trace.array("kind")[rows])
     group = np.where(comms["turn"][rows] >= 0, comms["group"][rows], 0)
@@ -322,15 +324,15 @@ def _numbers(
     place = np.arange(len(rows))
     of_work = {name: np.where(is_comm, comms[name][rows], -1) for name in ("comm_type", "size")}
     src, dst, tag, heard = (comms[n][rows] for n in ("src", "dst", "tag", "control_tag"))
-    few = dict.fromkeys(("ready", "says", "hears", "done"), MIN_BYTES)
+    few = dict.fromkeys(("ready", "announce", "receive", "done"), MIN_BYTES)
     return {
         "is_cpu_op": (encode.BOOL_VAL, at.column(0)),
         "comm_type": (encode.INT64_VAL, at.column(-1, work=of_work["comm_type"])),
         "comm_size": (encode.INT64_VAL, at.column(-1, work=of_work["size"], **few)),
-        "comm_src": (encode.INT32_VAL, at.column(-1, ready=rank, says=own, hears=src, done=own)),
-        "comm_dst": (encode.INT32_VAL, at.column(-1, ready=own, says=dst, hears=own, done=rank)),
+        "comm_src": (encode.INT32_VAL, at.column(-1, ready=rank, announce=own, receive=src, done=own)),
+        "comm_dst": (encode.INT32_VAL, at.column(-1, ready=own, announce=dst, receive=own, done=rank)),
         "comm_tag": (
-            encode.INT32_VAL, at.column(-1, ready=place, says=tag, hears=heard, done=place),
+            encode.INT32_VAL, at.column(-1, ready=place, announce=tag, receive=heard, done=place),
         ),
     }  # fmt: skip
 

@@ -342,7 +342,7 @@ def _communication(comms: dict[str, Array]) -> chakra_plan.Communication:
         sends=comms["node_type"] == NodeType.COMM_SEND,
         receives=comms["node_type"] == NodeType.COMM_RECV,
         synchronous=has_control & is_message,
-        tells_end=has_control & ~is_message,
+        sends_end=has_control & ~is_message,
         turn=comms["turn"],
         npu=comms["npu"],
     )
