@@ -178,7 +178,7 @@ def python(text: str) -> list[str]:
 
 def lay_out(folder: Path, job: Path) -> None:
     """Give a folder the names by which pages speak of jobs; all are the same job."""
-    for name in ("demo/profiles", "RUN", "YESTERDAY", "RUNS/a", "RUNS/b"):
+    for name in ("demo/profiles", "RUN", "NEW", "YESTERDAY", "RUNS/a", "RUNS/b"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).symlink_to(job.resolve(), target_is_directory=True)
 

@@ -120,12 +120,23 @@ def exchanges(timing: Timing, lag_ns: Array, line: Pipeline) -> Exchanges:
     is_end[2 * receive + 1] = True
     edge = np.flatnonzero(is_end[graph.after] & (graph.kind == EdgeKind.COMM))
     through_barrier = timing.is_barrier[graph.src[edge]]
+    transfer_ns = lag_ns[edge] + _sending_ns(timing, lag_ns, edge)
     is_start = np.zeros(len(graph), bool)
     is_start[2 * receive] = True
     into = np.flatnonzero(is_start[graph.after] & is_any(graph.kind, _DEPENDENCIES))
     return Exchanges(
-        int(np.median(lag_ns[edge])) if edge.size else 0,
+        int(np.median(transfer_ns)) if edge.size else 0,
         not through_barrier.any(),
         len(into) > len(receive) // 2,
         int(np.median(lag_ns[into])) if into.size else 0,
     )
+
+
+def _sending_ns(timing: Timing, lag_ns: Array, edge: Array) -> Array:
+    """How long the sends last behind whose ends these edges lead, which is a part of their transfers."""
+    graph = timing.graph
+    own_ns = np.zeros(len(graph), np.int64)
+    lasts = np.flatnonzero(graph.kind == EdgeKind.DURATION)
+    own_ns[graph.after[lasts]] = lag_ns[lasts]
+    src = graph.src[edge]
+    return np.where(timing.is_barrier[src] | (src % 2 == 0), 0, own_ns[src])
