@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from predictions import Factors, errors_percent, read
+from predictions import Factors, cases_of, errors_percent, gains_ns, read
 from programs import families
 from programs import program as p
 from programs.simulation import job_ns, simulate, span_ns
@@ -60,6 +62,18 @@ def test_a_receive_that_finds_its_data_does_not_wait_for_its_sender(tmp_path) ->
     )
     errors = errors_percent(run.program, tmp_path, changes)
     assert {name: error for name, error in errors.items() if abs(error) > 0.3} == {}
+
+
+def test_another_network_makes_buffered_sends_longer_not_their_receives(tmp_path) -> None:
+    """Messages take 80 us for 4,000 bytes, at 0.05 GB/s."""
+    run = simulate(passes_on())
+    trace = read(run, tmp_path)
+    factors = Factors(compute=(), kernel=(), rank=(), communication=(0.5, 1.0, 2.0), host=())
+    errors = [
+        case.error_percent(gains_ns(trace, [replace(case, what_if=f"bandwidth={network}GB/s")])[0])
+        for case, network in zip(cases_of(run, factors), (0.1, 0.05, 0.025), strict=True)
+    ]
+    assert max(map(abs, errors)) < 0.3
 
 
 def begin() -> p.Begin:
