@@ -66,8 +66,10 @@ def of_recording(path: Path, *, records: bool) -> stream_waits.Comparison:
 
 
 def show(name: str, r: stream_waits.Comparison) -> None:
-    found, wrong = 100 * r.found / max(r.needed, 1), 100 * r.wrong / max(r.inferred, 1)
-    print(f"{name:26}{r.needed:8}{r.found:8}{found:7.1f}{r.inferred:8}{r.wrong:8}{wrong:7.1f}")
+    recovered, wrong = 100 * r.recovered / max(r.needed, 1), 100 * r.wrong / max(r.inferred, 1)
+    print(
+        f"{name:26}{r.needed:8}{r.recovered:8}{recovered:7.1f}{r.inferred:8}{r.wrong:8}{wrong:7.1f}"
+    )
 
 
 if __name__ == "__main__":

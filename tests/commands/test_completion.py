@@ -112,14 +112,14 @@ def typed(shell: str, script: Path, line: str, home: Path) -> str:
 
 def shown(terminal: int, text: str) -> str:
     """Read a terminal until it has shown a text and is then silent for a while."""
-    found = ""
+    completions = ""
     end = time.monotonic() + 20
     while time.monotonic() < end:
-        silent = not select.select([terminal], [], [], 0.5 if text in found else 10)[0]
+        silent = not select.select([terminal], [], [], 0.5 if text in completions else 10)[0]
         if silent:
             break
-        found += os.read(terminal, 1 << 16).decode(errors="replace")
-    return found
+        completions += os.read(terminal, 1 << 16).decode(errors="replace")
+    return completions
 
 
 INTERACTIVE = {

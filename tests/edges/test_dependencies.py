@@ -198,8 +198,8 @@ def test_a_stream_waits_for_what_the_awaited_one_waits_for() -> None:
     behind = m.work(6_100, 101, 350, 9, stream="0xc")
     later = m.work(6_200, 102, 400, 8, stream="0xb")
     trace, row, _ = m.trace()
-    found = edges(trace, EdgeKind.EVENT)
-    assert {(row[first], row[behind]), (row[first], row[later])} <= found
+    inferred = edges(trace, EdgeKind.EVENT)
+    assert {(row[first], row[behind]), (row[first], row[later])} <= inferred
 
 
 HIGH = {"stream": "0xffffffff00000007"}

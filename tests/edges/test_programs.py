@@ -70,7 +70,7 @@ def test_streams_wait_for_those_that_they_were_forked_off_and_join(
     result = stream_waits.Comparison()
     stream_waits.compare(run, read(run, tmp_path), result)
     assert result.needed >= 30
-    assert result.needed - result.found <= missed
+    assert result.needed - result.recovered <= missed
     assert result.wrong <= wrong
 
 
@@ -81,7 +81,7 @@ def test_waits_that_were_recorded_are_inferred_without_their_records(tmp_path, *
         pytest.skip("no real inputs")
     document = json.loads(gzip.decompress(path.read_bytes()))
     result = recorded_waits.compare(document, tmp_path, records=records)
-    assert (result.needed, result.found, result.wrong) == (6, 6, 1)
+    assert (result.needed, result.recovered, result.wrong) == (6, 6, 1)
 
 
 def test_the_places_of_a_real_queue_are_counted() -> None:

@@ -332,9 +332,9 @@ def test_links_to_folders_above_are_not_followed(tmp_path: Path) -> None:
     ci.write(tiny_trace(), tmp_path / "run" / "a.json")
     (tmp_path / "run" / "root").symlink_to("/")
     (tmp_path / "run" / "up").symlink_to("..")
-    found = sources.find([tmp_path / "run"])
-    assert [source.first.name for source in found.sources] == ["a.json"]
-    assert [path.name for path, why in found.skipped if "that this one is in" in why] == [
+    matches = sources.find([tmp_path / "run"])
+    assert [source.first.name for source in matches.sources] == ["a.json"]
+    assert [path.name for path, why in matches.skipped if "that this one is in" in why] == [
         "root",
         "up",
     ]

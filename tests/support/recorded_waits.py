@@ -49,9 +49,9 @@ def compare(document: dict[str, Any], folder: Path, *, records: bool) -> stream_
     ]
     path = folder / "trace.json"
     path.write_text(json.dumps(document | {"traceEvents": kept}))
-    found = stream_waits.inferred(ci.read(path), 0)
+    inferred = stream_waits.inferred(ci.read(path), 0)
     result = stream_waits.Comparison()
-    result.add(edges, edges, {e for e in found if set(e) <= set(stream)}, stream)
+    result.add(edges, edges, {e for e in inferred if set(e) <= set(stream)}, stream)
     return result
 
 

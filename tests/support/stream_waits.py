@@ -26,14 +26,14 @@ class Comparison:
     ----------
     needed
         Waits that no others imply.
-    found
+    recovered
         Those that the inferred edges imply.
     inferred, wrong
         Edges, and those that the waits do not imply.
     """
 
     needed: int = 0
-    found: int = 0
+    recovered: int = 0
     inferred: int = 0
     wrong: int = 0
 
@@ -44,7 +44,7 @@ class Comparison:
         in_truth, in_inferred = behind(true, stream), behind(inferred, stream)
         kept = {e for e in needed if not implied(e, behind(true - {e}, stream), stream)}
         self.needed += len(kept)
-        self.found += sum(implied(e, in_inferred, stream) for e in kept)
+        self.recovered += sum(implied(e, in_inferred, stream) for e in kept)
         self.inferred += len(inferred)
         self.wrong += sum(not implied(e, in_truth, stream) for e in inferred)
 

@@ -696,14 +696,14 @@ def test_the_last_member_of_a_gather_waits_until_others_have_its_data(
     for rank in range(3):
         _, nodes = messages(tmp_path / f"job.{rank}.et")
         gather = next(n for n in nodes if n.name == "ncclDevKernel_AllGather")
-        told = [n for n in nodes if attributes(n).get("cause") == "ended"]
-        assert [n.type for n in told] == [NodeType.COMM_SEND, NodeType.COMM_RECV]
-        assert all(list(n.data_deps) == [gather.id] for n in told)
+        announced = [n for n in nodes if attributes(n).get("cause") == "ended"]
+        assert [n.type for n in announced] == [NodeType.COMM_SEND, NodeType.COMM_RECV]
+        assert all(list(n.data_deps) == [gather.id] for n in announced)
         ends = ("comm_src", "comm_dst", "comm_tag", "comm_size")
-        sent[rank], heard[rank] = (tuple(attributes(n)[name] for name in ends) for n in told)
+        sent[rank], heard[rank] = (tuple(attributes(n)[name] for name in ends) for n in announced)
         behind = [n for n in nodes if n.name == "gemm" and gather.id in n.data_deps]
         assert behind
-        assert all(told[1].id in n.data_deps for n in behind)
+        assert all(announced[1].id in n.data_deps for n in behind)
     assert sent == {rank: (rank, (rank + 1) % 3, 0, 4) for rank in range(3)}
     assert heard == {(rank + 1) % 3: message for rank, message in sent.items()}
     status, output, _ = run("check", tmp_path / "job")

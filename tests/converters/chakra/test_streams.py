@@ -155,11 +155,11 @@ def test_what_streams_did_is_read_back(tmp_path: Path) -> None:
     assert list(back.ranks) == [0, 1]
     for name in ("nccl_allreduce", "nccl__allgather_base", "other", "gemm"):
         for column in ("ts", "dur", "collective", "bytes", "group"):
-            found, wanted = (
+            findings_of_ets, wanted = (
                 t.nodes.filter(t.is_text("name", (name,)))[column].to_pylist()
                 for t in (back, trace)
             )
-            assert sorted(map(str, found)) == sorted(map(str, wanted)), (name, column)
+            assert sorted(map(str, findings_of_ets)) == sorted(map(str, wanted)), (name, column)
     assert (
         "peer" not in back.nodes.column_names or not back.nodes["peer"].is_valid().to_numpy().any()
     )
