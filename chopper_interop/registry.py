@@ -359,7 +359,7 @@ def unknown_options(functions: Iterable[Callable[..., Any]], names: Iterable[str
 def similar_option(
     name: str, functions: Iterable[Callable[..., Any]], others: Iterable[str] = ()
 ) -> str:
-    """Hint for an option that none of the functions takes: a similar one, or all of theirs and some others."""
+    """Hint for an option that none of the functions takes: a similar one, or all that they take and some others."""
     known = {option for function in functions for option in options(function)}
     return similar(name, sorted(known | set(others)))
 

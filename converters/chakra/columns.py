@@ -137,7 +137,7 @@ def _collectives(et: EtFile, keep: Array) -> pa.DictionaryArray:
         codes[(et.type == NodeType.COMM_COLL) & (comm_type == kind)] = code
     codes[et.type == NodeType.COMM_SEND] = len(_COLLECTIVES)
     codes[et.type == NodeType.COMM_RECV] = len(_COLLECTIVES) + 1
-    codes[has_integer(et, "npu")] = -1  # work of a stream, of which a message only tells the end
+    codes[has_integer(et, "npu")] = -1  # work of a stream, of which a message states the end only
     by_attribute, texts = et.texts("collective")
     codes = np.where(by_attribute >= 0, by_attribute + len(names), codes)
     codes[kinds(et) == Kind.HOST_GAP] = -1  # a delay of communication is none itself

@@ -123,7 +123,7 @@ def write(
         one launch or wait to the next, as far as GPU work waits for it. "kernels": GPU work alone, as
         if hosts took no time; on these ASTRA-sim gives all its statistics.
     streams
-        "slots": all streams of a rank share its slots. "npus": each stream beside the busiest one is an NPU
+        "slots": all streams of a rank share its slots. "npus": each stream but the busiest one is an NPU
         of its own (`streams`), so that their work runs at the same time in a simulator too.
 
     Returns
