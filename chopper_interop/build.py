@@ -72,7 +72,7 @@ class TraceBuilder:
             "name": name,
             "description": description,
             "backend": backend,
-            "ranks": [int(r) for r in ranks],
+            "ranks": _numbers(ranks),
         }
         return self._groups.setdefault(name, (len(self._groups), row))[0]
 
@@ -160,7 +160,6 @@ class TraceBuilder:
         nodes, new_row = _sorted_nodes(nodes, lanes)
         edges = _renumbered(_concat("edges", self._edges), ("src", "dst"), new_row)
         counters = _renumbered(_concat("counters", self._counters), ("node",), new_row)
-        groups = [row for _, row in self._groups.values()]
         return Trace(
             nodes=_minus(nodes, origin),
             edges=edges,
@@ -168,10 +167,14 @@ class TraceBuilder:
             series=self._series_table(),
             samples=_minus(_sorted_samples(samples), origin),
             counters=_in_order(counters),
-            groups=_group_table(groups),
+            groups=self.group_table(),
             meta=replace(self.meta, origin_ns=origin),
             text=Text(tuple(self._text)),
         )
+
+    def group_table(self) -> pa.Table:
+        """Process groups as a table of the hub."""
+        return _group_table([row for _, row in self._groups.values()])
 
     def _lane_table(self) -> pa.Table:
         keys = list(self._lanes)
@@ -188,6 +191,13 @@ class TraceBuilder:
         names = ("rank", "device", "name", "unit", "source", "uncertainty_ns")
         columns = {n: [key[i] for key in self._series] for i, n in enumerate(names)}
         return _table("series", columns, len(self._series))
+
+
+def _numbers(ranks: Iterable[int]) -> Array:
+    """Ranks as an array: a group of all ranks is listed by each of them, so that their square counts."""
+    if isinstance(ranks, range):
+        return np.arange(ranks.start, ranks.stop, ranks.step)
+    return np.array(ranks if isinstance(ranks, tuple | list) else list(ranks), np.int64)
 
 
 def _group_table(groups: Sequence[dict[str, Any]]) -> pa.Table:
@@ -407,16 +417,26 @@ def _minus(table: pa.Table, origin: int) -> pa.Table:
 
 def _joined_groups(traces: Sequence[Trace]) -> tuple[pa.Table, list[Array]]:
     """Merge the process groups of all traces; also return the new rows of each trace's groups."""
-    rows: dict[tuple[str, tuple[int, ...]], int] = {}
+    rows: dict[tuple[str, bytes], int] = {}
     table: list[dict[str, Any]] = []
     mapping = []
     for trace in traces:
         new_rows = []
-        for group in trace.groups.to_pylist():
-            key = (group["name"], tuple(group["ranks"]))
+        for group in _groups_of(trace.groups):
+            key = (group["name"], group["ranks"].tobytes())
             if key not in rows:
                 rows[key] = len(table)
                 table.append(group)
             new_rows.append(rows[key])
         mapping.append(np.array(new_rows, np.int32))
     return _group_table(table), mapping
+
+
+def _groups_of(table: pa.Table) -> list[dict[str, Any]]:
+    """Process groups of a table, their ranks as arrays."""
+    lists = arrow.single_chunk(table["ranks"])
+    offsets, ranks = arrow.to_numpy(lists.offsets), arrow.to_numpy(lists.values)
+    groups: list[dict[str, Any]] = table.drop_columns("ranks").to_pylist()
+    for group, start, stop in zip(groups, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        group["ranks"] = ranks[start:stop]
+    return groups

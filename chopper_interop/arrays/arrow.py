@@ -149,13 +149,12 @@ def dictionary(codes: Array, values: Iterable[str], *, mask: Array | None = None
     return pa.DictionaryArray.from_arrays(array(codes, mask=mask), texts(number))
 
 
-def lists(values: Sequence[Sequence[int]], declared: pa.DataType) -> pa.ListArray:
+def lists(values: Sequence[Array], declared: pa.DataType) -> pa.ListArray:
     """Return lists of whole numbers as an Arrow array of a list type."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(v) for v in values], out=offsets[1:])
-    numbers = np.array([number for v in values for number in v], np.int64)
-    items = array(numbers, declared.value_type)
-    return pa.ListArray.from_arrays(array(offsets), items).cast(declared)
+    numbers = np.concatenate([np.empty(0, np.int64), *values])
+    return pa.ListArray.from_arrays(array(offsets), array(numbers, declared.value_type), declared)
 
 
 def single_chunk(column: Column) -> pa.Array:

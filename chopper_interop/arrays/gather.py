@@ -28,6 +28,9 @@ _SLOTS_PER_ROW = 4
 more would take memory that is hardly filled, fewer would hash what a table does faster."""
 _MIN_SLOTS = 1024
 """A table so small is worth it for any number of rows (chosen: 8 KiB)."""
+_FEW_ROWS = 256
+"""Rows up to which a dictionary of Python's is quicker than Arrow's: of three columns, measured, 8 rows take
+15 µs and not 150, 256 rows 60 µs and not 190."""
 _FEW_MEMBERS = 8
 """Members up to which comparing with each is quicker than `numpy.isin`: measured, 4 µs a member less than
 its 40 µs for few values, and as fast for many."""
@@ -58,6 +61,8 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
     key, size = _combined_keys(columns)
     if size:
         return _distinct_keys(key, size)
+    if len(key) <= _FEW_ROWS:
+        return _distinct_few(columns)
     code = np.zeros(len(columns[0]), np.int64)
     for i, column in enumerate(columns):
         encoded = arrow.array(np.asarray(column, np.int64)).dictionary_encode()
@@ -67,6 +72,15 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
         code = arrow.to_numpy(encoded).astype(np.int64)
     # codes are given in order of occurrence, so that each is greater than all before its first
     first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
+    return first, code
+
+
+def _distinct_few(columns: Sequence[Array]) -> tuple[Array, Array]:
+    """`distinct` of few rows: each of Arrow's calls takes longer than all of them in a dictionary."""
+    number: dict[tuple[int, ...], int] = {}
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    code = np.array([number.setdefault(row, len(number)) for row in rows], np.int64)
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1)) if code.size else code
     return first, code
 
 

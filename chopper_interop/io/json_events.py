@@ -21,7 +21,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -244,8 +244,13 @@ if hasattr(os, "register_at_fork"):  # a process that is forked has none of the 
 def _walked_ahead(pieces: Iterable[tuple[Bytes, int, int, _Damage]]) -> Iterator[_Piece]:
     """Yield walked pieces in order, while threads walk the next ones: two for each thread are under way."""
     waiting: deque[Future[_Piece]] = deque()
+    pieces = iter(pieces)
+    first, second = next(pieces), next(pieces, None)
+    if second is None:  # a text of one piece is walked here: handing it over takes longer than a short walk
+        yield _walk_piece(*first)
+        return
     try:
-        for piece in pieces:
+        for piece in chain((first, second), pieces):
             waiting.append(_pool().submit(_walk_piece, *piece))
             if len(waiting) > 2 * (os.cpu_count() or 1):
                 yield waiting.popleft().result()

@@ -262,7 +262,7 @@ class _Groups:
         info = header.get("distributedInfo")
         info = info if isinstance(info, dict) else {}
         self.backend = str(info.get("backend", ""))
-        self.world = tuple(range(whole_number(info.get("world_size"), maximum=MAX_RANK) or 0))
+        self.world = range(whole_number(info.get("world_size"), maximum=MAX_RANK) or 0)
         listed = info.get("pg_config")
         for group in listed if isinstance(listed, list) else []:
             if isinstance(group, dict):
@@ -282,7 +282,7 @@ class _Groups:
         ranks = facts.get("group_ranks") or self.world
         name = facts.get("group_name")
         if name is None:
-            name = "" if tuple(ranks) == self.world else str(list(ranks))
+            name = "" if list(ranks) == list(self.world) else str(list(ranks))
         description = str(facts.get("group_description") or "")
         return self.builder.group(str(name), ranks, description, self.backend)
 
@@ -296,4 +296,4 @@ class _Groups:
 
     def table(self) -> pa.Table:
         """All groups as a table of the hub."""
-        return self.builder.finish().groups
+        return self.builder.group_table()

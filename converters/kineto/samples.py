@@ -49,9 +49,11 @@ def is_memory(file: TraceFile) -> Array:
 def add_samples(builder: TraceBuilder, file: TraceFile, owners: Owners, issues: IssueLog) -> None:
     """Add the samples of memory instants and counter events."""
     memory = np.flatnonzero(is_memory(file))
+    counters = np.flatnonzero(file.phase("C"))
+    if not memory.size and not counters.size:
+        return
     timed = (file.columns["has"][memory] & HAS_TS) != 0
     sampled = _add_memory(builder, file, owners, memory[timed])
-    counters = np.flatnonzero(file.phase("C"))
     sampled += _add_counters(builder, file, owners, counters, issues)
     issues.add(SAMPLED, sampled)
     issues.add(NO_SAMPLE, len(memory) + len(counters) - sampled)
