@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import llvmlite
 import numba
 import numpy as np
-from numba.core import bytecode, compiler, serialize, types
+from numba.core import bytecode, compiler, runtime, serialize, types
 from numba.core.dispatcher import Dispatcher
 
 from chopper_interop.arrays import shipped_code
@@ -36,6 +36,7 @@ _unliteral: Any = types.unliteral
 _dispatcher: Any = Dispatcher
 _njit: Any = numba.njit
 _config: Any = numba.config
+_runtime: Any = runtime
 _MAX_AGE_S = 30 * 86_400
 """Age at which code that no run loaded is removed (chosen: a month unused)."""
 _TOUCHED_S = 86_400
@@ -110,8 +111,12 @@ class _CodeCache:
         self.cache_path = None
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Load machine code; None if there is none and it must be compiled."""
-        target.refresh()
+        """Load machine code; None if there is none and it must be compiled.
+
+        Where numba's own cache refreshes the target, which imports all that numba can compile, this starts
+        only what code needs to run: allocation. Compiling refreshes the target itself.
+        """
+        _runtime.rtsys.initialize(target)
         for data in self._stored(signature, target.codegen().magic_tuple()):
             with contextlib.suppress(EOFError, pickle.UnpicklingError):
                 payload = pickle.loads(data)  # noqa: S301 # the folder is the user's own

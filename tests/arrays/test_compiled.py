@@ -138,6 +138,34 @@ def test_code_that_others_could_have_put_there_is_not_loaded(
         compiled._code_folder.cache_clear()
 
 
+LOADED = """
+import sys
+import numpy as np
+from chopper_interop.arrays.compiled import jit
+@jit
+def ordered(x):
+    if not len(x):
+        raise ValueError("empty")
+    return np.sort(x)[::-1].copy()
+@jit
+def highest(x):
+    return ordered(x)[0]
+x = np.array([3, 1, 2])
+print(ordered(x), "numba.np.linalg" in sys.modules{more})
+try:
+    ordered(x[:0])
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_code_that_is_loaded_needs_nothing_that_compiles(tmp_path: Path) -> None:
+    script = LOADED.format(more="")
+    assert python(script, tmp_path) == ("[3 2 1] True\nempty", 1)
+    assert python(script, tmp_path) == ("[3 2 1] False\nempty", 1)
+    assert python(LOADED.format(more=", highest(x)"), tmp_path) == ("[3 2 1] False 3\nempty", 2)
+
+
 def test_a_change_of_what_is_called_compiles_the_caller_again(call) -> None:
     assert call("here", 1) == ("3", 2)
     assert call("here", 2) == ("5", 4)
