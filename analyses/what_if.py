@@ -49,6 +49,7 @@ _MIN_GAIN_SHARE = 0.001
 _MAX_BINDING = 3
 """Classes that a note names. Chosen: more say nothing about what binds."""
 _MEASURED, _TOGETHER = "as measured", "all together"
+_EXCLUDE = "give those of one thing in an order in which none does, or for other nodes by where"
 _BY = ("job", "rank", "class")
 
 _CONVENTIONS = {
@@ -103,7 +104,8 @@ def what_if(
         ``fuse[=F]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``, ``buckets=25MB
         [latency=5us] [first=1MB]``, ``microbatches=16 [stages=8]``, ``stages=8 [microbatches=16]``,
         optionally with ``where`` and a query on the nodes' columns, which at least one node must
-        match. Several changes are separated by ``;``: each is evaluated alone, then all together. By
+        match. Several changes are separated by ``;``: each is evaluated alone, then all together
+        in this order, unless one would overwrite another, of which a note says. By
         default a list of standard changes, each alone.
     by
         Rows: ``"job"`` one per window, ``"rank"`` one per rank and window, ``"class"`` the path of each
@@ -197,7 +199,10 @@ class _Replay:
 
     def add(self, text: str, parts: list[Change], *, is_requested: bool) -> dict[str, str]:
         """Re-time the job under these changes, and return the note about them."""
-        changed = verbs.apply_changes(self._changer, parts)
+        try:
+            changed = verbs.apply_changes(self._changer, parts)
+        except verbs.OverwritingError as error:
+            return {f"no row: {text}": f"{error} ({_EXCLUDE})"}
         job = verbs.changed_job(self._changer, changed)
         binding = self._paths
         if binding and job.timing is not self._timing:

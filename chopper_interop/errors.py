@@ -15,10 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_SYNONYMS = {
+    "gpu": "rank", "device": "rank", "process": "rank", "step": "iteration", "host": "node",
+    "machine": "node", "op": "operation", "queue": "stream",
+}  # fmt: skip
+"""Words for groups of rows that users of other tools write, and the names that they have here. A rank and its
+GPUs are one row."""
+
+
 def similar(name: str, known: Iterable[str]) -> str:
     """Hint for a name that is not known: the one that is similar, or all there are."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, 1)
+    synonym = _SYNONYMS.get(name, "")
+    near = [synonym] if synonym in names else difflib.get_close_matches(name, names, 1)
     listed = f"there {'is' if len(names) == 1 else 'are'} {', '.join(names)}"
     return f"did you mean {near[0]!r}?" if near else listed
 

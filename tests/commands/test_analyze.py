@@ -478,6 +478,8 @@ def test_texts_of_findings_are_folded_and_commands_whole(demo: Path, run, monkey
     ("words", "similar"),
     [
         (("temporal", "--by", "rnk"), "did you mean 'rank'?"),
+        (("energy", "--by", "gpu"), "did you mean 'rank'?"),
+        (("temporal", "--by", "step"), "did you mean 'iteration'?"),
         (("all", "--by", "opertion"), "did you mean 'operation'?"),
         (("idle", "--by", "blme", "--steps", "3"), "did you mean 'blame'?"),
         (("temporal", "--steps", "eahc"), "did you mean 'each'?"),

@@ -84,14 +84,17 @@ class ChangedTimes(NamedTuple):
         Lag of each edge.
     delay_ns
         Delay of each endpoint (start or end of a node).
+    inserted_ns
+        Time of the operations that are inserted before each endpoint, which is no delay.
     notes
         Counts of what the changes were to change and of what stayed, by description.
     plans
-        What gives the job other dependencies when all times are known, by kind; of a kind the last.
+        What gives the job other dependencies when all times are known, by kind.
     """
 
     lag_ns: Array
     delay_ns: Array
+    inserted_ns: Array
     notes: Counter[str]
     plans: dict[str, Callable[[ChangedJob], ChangedJob]]
 
@@ -149,6 +152,11 @@ class Changer:
         return inside[:-1] | chosen
 
 
+def never(_value: Any) -> bool:
+    """Return False: every value of the change applies to what changes before it left."""
+    return False
+
+
 class Verb(NamedTuple):
     """A kind of change.
 
@@ -162,12 +170,15 @@ class Verb(NamedTuple):
         Parsers of further options by name; an empty text gives the default.
     apply
         ``(changer, now, change, nodes)``: writes the change into the lags and delays.
+    sets
+        True for a value that sets times whatever they are, and so would overwrite other changes.
     """
 
     syntax: str
     value: Callable[[str], Any]
     options: dict[str, Callable[[str], Any]]
     apply: Callable[[Changer, ChangedTimes, Change, Array], None]
+    sets: Callable[[Any], bool] = never
 
 
 def scaled(lag: Array, factor: float) -> Array:
@@ -177,4 +188,4 @@ def scaled(lag: Array, factor: float) -> Array:
 
 def total_ns(now: ChangedTimes) -> float:
     """Sum of all lags and delays: no endpoint is later than the first by more than this."""
-    return sum(float(np.maximum(ns, 0).sum(dtype=float)) for ns in (now.lag_ns, now.delay_ns))
+    return sum(float(np.maximum(ns, 0).sum(dtype=float)) for ns in now[:3])

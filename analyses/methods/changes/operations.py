@@ -59,7 +59,7 @@ def insert(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
     now.notes["nodes left unchanged as nothing is known to precede them"] += int(
         np.count_nonzero(~has_cause[start])
     )
-    now.delay_ns[start] += change.value
+    now.inserted_ns[start] += change.value
 
 
 def fuse(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:

@@ -89,7 +89,7 @@ def median(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
     key = _edge_keys(changer, edge, changer.group(change.value))
     selected = inside[changer.owner[edge]]
     edge, key, selected = edge[key >= 0], key[key >= 0], selected[key >= 0]
-    lag = changer.timing.lag_ns[edge]
+    lag = now.lag_ns[edge]
     new, count = counterparts.group_medians(lag, key)
     if not selected.all():
         median, others = counterparts.group_medians(lag, key, counts=~selected)
@@ -107,9 +107,9 @@ def ideal_times(changer: Changer, now: ChangedTimes, _change: Change, chosen: Ar
     trace = changer.trace
     work = is_any(trace.array("kind"), GPU_WORK) & (trace.integers("iteration") >= 0)
     edge = changer.edges(work)
-    node, lag = changer.owner[edge].astype(np.int64), changer.timing.lag_ns[edge]
-    group = operation_types.operation_types(trace, node, lag).group
-    new = operation_types.ideal_durations(trace, node, lag, group)
+    node = changer.owner[edge].astype(np.int64)
+    group = operation_types.operation_types(trace, node, changer.timing.lag_ns[edge]).group
+    new = operation_types.ideal_durations(trace, node, now.lag_ns[edge], group)
     changes = chosen[node]
     now.lag_ns[edge[changes]] = new[changes]
     outside = chosen & is_any(trace.array("kind"), GPU_WORK) & ~work

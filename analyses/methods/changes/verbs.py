@@ -41,21 +41,32 @@ if TYPE_CHECKING:
 _CHANGE_PATTERN = re.compile(r"\s*(.*?)(?:\s*\bwhere\b\s*(.*?))?\s*", re.DOTALL)
 _PART_PATTERN = re.compile(r"""((?:[^;'"]|'[^']*'|"[^"]*")*)(?:;|$)""")
 _HINT = "as in scale=0.5 where kind == 'kernel'"
+_OTHER_GPU = ("gpu", "device", "hardware")
+_BY_CLASS = (
+    "say what is known of it, as in scale=0.6 where category == 'matmul'; bandwidth=2; "
+    "or convert to et/ for a simulator"
+)
 _PLANS = ("buckets", "pipeline")
 """Kinds of plans in the order in which they are carried out: the last ones state times alone."""
+
+
+def _sets_time(time: values.Time) -> bool:
+    return not time.is_added
+
 
 VERBS = {
     "scale": Verb("scale=FACTOR", values.factor, {}, own_times.scale),
     "remove": Verb("remove", values.no_value, {}, own_times.remove),
     "median": Verb("median=both|ranks|iterations", values.across, {}, own_times.median),
     "ideal": Verb("ideal", values.no_value, {}, own_times.ideal_times),
-    "launch": Verb("launch=0|5us|+2us", values.time, {}, operations.launch),
-    "calls": Verb("calls=0|5us|+2us", values.time, {}, operations.calls),
+    "launch": Verb("launch=0|5us|+2us", values.time, {}, operations.launch, _sets_time),
+    "calls": Verb("calls=0|5us|+2us", values.time, {}, operations.calls, _sets_time),
     "bandwidth": Verb(
         "bandwidth=FACTOR|50GB/s|50GiB/s latency=5us ranks=16",
         values.speed,
         {"latency": values.latency, "ranks": values.group_size},
         transfers.bandwidth,
+        lambda speed: not speed.is_factor,
     ),
     "clock": Verb(
         "clock=1900|0.9x|max1900 beta=0..1",
@@ -106,6 +117,10 @@ of another (`changes.buckets`); ``latency``, of each step of a ring, is taken fr
 """
 
 
+class OverwritingError(UsageError):
+    """Of two changes of one thing the later would undo the earlier."""
+
+
 def parse_changes(text: str) -> list[Change]:
     """Parse changes such as ``"scale=0.5 where rank == 3; launch=0"``.
 
@@ -126,14 +141,33 @@ def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
         Of the model.
     changes
         Changes as `parse_changes` returns them.
+
+    Raises
+    ------
+    OverwritingError
+        One of them would undo another.
     """
     timing = changer.timing
-    now = ChangedTimes(timing.lag_ns.copy(), timing.delay_ns.copy(), Counter(), {})
+    delay = timing.delay_ns.copy()
+    now = ChangedTimes(timing.lag_ns.copy(), delay, np.zeros_like(delay), Counter(), {})
+    at_other_clocks = np.zeros(timing.trace.nodes.num_rows, bool)
     limit = max(total_ns(now), paths.MAX_TOTAL_NS)
     for change in changes:
         chosen = changer.chosen(change)
         now.notes["nodes chosen"] += int(np.count_nonzero(chosen))
-        VERBS[change.verb].apply(changer, now, change, chosen)
+        verb, before, plans = VERBS[change.verb], now.lag_ns.copy(), {**now.plans}
+        verb.apply(changer, now, change, chosen)
+        overwritten = (before != timing.lag_ns) & (now.lag_ns != before)
+        is_lost = verb.sets(change.value) and overwritten.any()
+        if (
+            change.verb == "clock"
+        ):  # from the measured clock to another: not from one other to the next
+            is_lost = (at_other_clocks & chosen).any()
+            at_other_clocks |= chosen
+        if is_lost or any(now.plans[kind] is not plan for kind, plan in plans.items()):
+            raise OverwritingError(
+                f"change={change.text}: it would overwrite what others before it change"
+            )
         if total_ns(now) > limit:
             raise UsageError(
                 f"change={change.text}: all times together are too long to compute with",
@@ -145,7 +179,7 @@ def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
 def changed_job(changer: Changer, now: ChangedTimes) -> ChangedJob:
     """Re-time a job with these lags and delays, and with the plans that were made."""
     timing = changer.timing
-    lag, delay = variation.on_edges(timing, now.lag_ns, now.delay_ns)
+    lag, delay = variation.on_edges(timing, now.lag_ns, now.delay_ns + now.inserted_ns)
     job = ChangedJob(timing, lag, delay, timing.retimed(lag, delay))
     for kind in _PLANS:
         if kind in now.plans:
@@ -176,6 +210,10 @@ def _parse_change(text: str) -> Change:
         raise OptionError(f"change={text}: it does not say what changes", hint=_verbs_hint())
     name, equals, value = words[0]
     if name not in VERBS:
+        if name in _OTHER_GPU:
+            raise OptionError(
+                f"change={text}: times on another GPU are not predicted", hint=_BY_CLASS
+            )
         near = difflib.get_close_matches(name, VERBS, 1)
         hint = f"did you mean {VERBS[near[0]].syntax}?" if near else _verbs_hint()
         raise OptionError(f"change={text}: there is no {name!r}", hint=hint)
