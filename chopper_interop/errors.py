@@ -166,6 +166,17 @@ class InternalError(ChopperError):
         )
 
 
+def raise_interrupt(error: BaseException | None) -> None:
+    """Raise `KeyboardInterrupt` if an error is due to one.
+
+    A signal that comes as a compiled loop returns makes a `SystemError` of Python: a result with an exception set.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        error = error.__cause__
+
+
 def _remade(
     kind: type[ChopperError], arguments: tuple[Any, ...], state: dict[str, Any]
 ) -> ChopperError:

@@ -633,7 +633,7 @@ def refuse_targets(targets: Iterable[WriteTarget], read_: Iterable[SourceFiles])
     UsageError
         An output is an input, or a folder with inputs of the format of which it would be replaced.
     WriteError
-        The folder that an output is in does not exist.
+        An output cannot be written where it is to be.
     """
     read_ = list(read_)
     places_of_all = (place for target in targets for place in target.places)
@@ -646,7 +646,7 @@ def refuse_targets(targets: Iterable[WriteTarget], read_: Iterable[SourceFiles])
         same_format = [s for s in read_ if s.converter.name == target.converter.name]
         if any(place in outputs.real(path).parents for s in same_format for path in s.recorded):
             raise UsageError("it would be overwritten by what is made of it", path=target.path)
-        outputs.require_folder(place.parent)
+        outputs.require_writable(place)
 
 
 def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:

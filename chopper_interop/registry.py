@@ -24,6 +24,7 @@ from chopper_interop.errors import (
     OptionError,
     UnknownFormatError,
     UsageError,
+    raise_interrupt,
     similar,
 )
 from chopper_interop.io import memory
@@ -446,4 +447,5 @@ def as_errors(subject: str, path: Path | None = None) -> Iterator[None]:
     except ChopperError:
         raise
     except (Exception, SystemExit) as error:
+        raise_interrupt(error)
         raise InternalError(error, subject, path) from error

@@ -21,6 +21,7 @@ from chopper_interop.errors import (
     TooLittleMemoryError,
     UsageError,
     WriteError,
+    raise_interrupt,
 )
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def _run_or_show_error(
     except (BrokenPipeError, KeyboardInterrupt, SystemExit):  # SystemExit: of argparse
         raise
     except BaseException as error:  # noqa: BLE001 # the last resort: a defect is one line as well
+        raise_interrupt(error)
         return show_error(parser.prog, error, debug=debug)
 
 

@@ -33,22 +33,23 @@ def with_comparisons(args: argparse.Namespace, names: list[str]) -> list[str]:
 
 
 def targets(args: argparse.Namespace) -> list[Path]:
-    """Check what will be written, before anything is read; empty where no report is wanted.
+    """Check what will be written beside the trace, before anything is read; return the paths of the report.
 
     Raises
     ------
     UsageError
         The plotting library is not installed.
     WriteError
-        The folder that an output is in does not exist.
+        An output cannot be written.
     """
     chosen = [Path(text).absolute() for text in (args.html, args.figures) if text]
     if chosen:
         from chopper_interop.plots import library
 
         library.require()
-    for path in chosen:
-        outputs.require_folder(path.parent)
+    for text, is_folder in ((args.html, False), (args.figures, True), (args.csv, True)):
+        if text:
+            outputs.require_writable(Path(text).absolute(), is_folder=is_folder)
     return chosen
 
 

@@ -50,6 +50,7 @@ _OUTDATED = ".outdated"
 """File in it that says which entries are to be removed, and of which folder."""
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems that cannot write at once: of some networks, for folders."""
+_IS_FOLDER, _NAME_A_FILE = "it is a folder, and one file is written", "name a file in it"
 _SEPARATORS = re.compile(r"[/\\\0]")
 _NAMED_AS_FOLDER: ContextVar[Path | None] = ContextVar("named as a folder", default=None)
 _LOCKING_S = 1
@@ -86,6 +87,41 @@ def require_folder(path: Path) -> None:
         raise WriteError("there is no such folder", path=path.parent, hint="make it first")
 
 
+def require_writable(path: Path, *, is_folder: bool | None = None) -> None:
+    """Raise `WriteError` if no output can be made at a path, as one that is not there yet shows.
+
+    Parameters
+    ----------
+    path
+        The file or folder.
+    is_folder
+        True for a folder, False for a file, None for one or the other.
+    """
+    try:
+        target = real(path)
+        parent = target.parent
+        require_folder(parent)
+        if target.is_dir():
+            if is_folder is False:
+                raise WriteError(_IS_FOLDER, path=path, hint=_NAME_A_FILE)
+            is_fixed = target.is_mount() or not _may_write(parent)
+            parent = target if is_fixed else parent
+        elif (is_folder and target.exists()) or (parent.exists() and not parent.is_dir()):
+            raise NotADirectoryError(
+                errno.ENOTDIR, os.strerror(errno.ENOTDIR)
+            )  # as making it would
+        elif target.exists() and not target.is_file():  # a pipe or a device
+            if not _may_write(target):
+                raise PermissionError(
+                    errno.EACCES, os.strerror(errno.EACCES)
+                )  # as opening it would
+            return
+        with workspace(parent if parent.is_dir() else parent.parent):
+            pass
+    except OSError as error:
+        raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
 def file_name(text: str) -> str:
     """Return a text as a part of a file's name, which leads to no other folder."""
     return _SEPARATORS.sub("_", text).strip(".") or "job"
@@ -108,9 +144,7 @@ def file(path: Path) -> Iterator[IO[bytes]]:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))  # noqa: TRY301 # as opening it would
         special = path.exists() and not path.is_file()
         if path.is_dir() or path == _NAMED_AS_FOLDER.get():
-            raise WriteError(
-                "it is a folder, and one file is written", path=path, hint="name a file in it"
-            )
+            raise WriteError(_IS_FOLDER, path=path, hint=_NAME_A_FILE)
         with ExitStack() as stack:
             destination = path if special else stack.enter_context(workspace(target.parent))
             with ExitStack() as content:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry
-from chopper_interop.errors import ChopperError, InternalError, MissingDataError, UsageError
+from chopper_interop.errors import (
+    ChopperError,
+    InternalError,
+    MissingDataError,
+    UsageError,
+    raise_interrupt,
+)
 from chopper_interop.plots import library
 from chopper_interop.plots.catalogue import PLOTS
 
@@ -112,6 +118,7 @@ def charts_of(job: Job, *, for_page: bool = False) -> Charts:
             charts.failed[plot.title] = error
             continue
         except Exception as error:  # noqa: BLE001 # a defect of one chart is reported with its name
+            raise_interrupt(error)
             charts.failed[plot.title] = InternalError(error, "the chart")
             continue
         if chart is None:

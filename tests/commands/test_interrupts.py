@@ -51,6 +51,13 @@ PLACES = {
         "common.show_error = show\n"
         "def act(args): raise ValueError\n"
     ),
+    "as a compiled loop returns": (
+        "from chopper_interop import registry\n"
+        "def act(args):\n"
+        "    with registry.as_errors('reading'):\n"
+        "        try: interrupt()\n"
+        "        except KeyboardInterrupt as error: raise SystemError('result with an exception set') from error\n"
+    ),
     "twice": "def act(args):\n    try: interrupt()\n    finally: interrupt()\n",
     "by both signals": (
         "def act(args):\n    try: interrupt(signal.SIGTERM)\n    finally: interrupt()\n"

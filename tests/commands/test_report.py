@@ -55,6 +55,32 @@ def test_without_the_extra_one_line_names_it(
     assert "pip install 'chopper-interop[report]'" in err
 
 
+UNWRITABLE = {
+    "a report": ("--html", "folder", "it is a folder, and one file is written"),
+    "a report in a file": ("--html", "file/report.html", "Not a directory"),
+    "pictures": ("--figures", "file", "Not a directory"),
+    "tables": ("--csv", "file", "Not a directory"),
+    "a trace": ("-o", "file/x.pftrace", "Not a directory"),
+}
+
+
+@pytest.mark.parametrize("what", UNWRITABLE)
+def test_outputs_that_cannot_be_written_are_seen_before_anything_is_read(
+    run: Run, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """They were seen after all analyses, half a minute later."""
+    from chopper_interop import pipeline
+
+    option, name, text = UNWRITABLE[what]
+    monkeypatch.setattr(pipeline, "read_inventory", None)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    status, out, err = run("analyze", job, "temporal", option, tmp_path / name)
+    assert (status, out, err.count("\n")) == (6, "", 1)
+    assert text in err
+    assert not list(tmp_path.glob("**/.chopper-*"))
+
+
 def test_a_report_never_replaces_an_input(run: Run, job: Path) -> None:
     file = next(job.rglob("*.parquet"))
     status, _, err = run("analyze", job, "temporal", "--html", file)
