@@ -169,7 +169,7 @@ class InternalError(ChopperError):
 def raise_interrupt(error: BaseException | None) -> None:
     """Raise `KeyboardInterrupt` if an error is due to one.
 
-    A signal that comes as a compiled loop returns makes a `SystemError` of Python: a result with an exception set.
+    A signal that comes as a compiled loop returns makes a ``SystemError`` of Python: a result with an exception set.
     """
     while error is not None:
         if isinstance(error, KeyboardInterrupt):

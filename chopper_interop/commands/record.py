@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, NoReturn
 
     from chopper_interop.recording.session import Recording
 
@@ -38,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     command = args.command
     if not command:
         raise UsageError("name the program to run", hint="chopper-record -o RUN/ -- prog args")
+    program.require(command[0])
     folder = Path(args.output)
     outputs.require_folder(folder)
     environment = preparation.torch_environment(args.torch, folder) if args.torch else {}
@@ -46,12 +49,16 @@ def run(args: argparse.Namespace) -> int:
     local_rank = next((os.environ[n] for n in host.LOCAL_RANK if os.environ.get(n)), "0")
     if local_rank != "0":  # another process of this node records it
         program.become(command, os.environ | environment)
-    recording = session.record(command, environment, folder, args.rate, wake=args.wake)
+    recording = session.record(command, environment, folder, args.rate, wake=args.wake, warn=_say)
     if not args.quiet:
         _show(recording, folder)
     for problem in recording.problems:
-        print(f"chopper-record: {common.one_line(problem)}", file=sys.stderr)
+        _say(problem)
     return recording.status
+
+
+def _say(text: str) -> None:
+    print(f"chopper-record: {common.one_line(text)}", file=sys.stderr)
 
 
 def _show(recording: Recording, folder: Path) -> None:
@@ -59,19 +66,18 @@ def _show(recording: Recording, folder: Path) -> None:
         period = sampled["period_ns"]
         rate = sampled["achieved_hz"]
         jitter = f", 95 % of periods up to {period['p95'] / 1e6:.1f} ms" if rate else ""
-        print(
-            f"chopper-record: {sampled['rows']} rows of {sampled['vendor']} GPUs, "
-            f"{rate or 0:g} of {sampled['rate_hz']:g} Hz reached{jitter}{_less_often(sampled)}",
-            file=sys.stderr,
+        of = f"{sampled['vendor']} GPUs" if recording.has_gpus else "the host"
+        _say(
+            f"{sampled['rows']} rows of {of}, {rate or 0:g} of {sampled['rate_hz']:g} Hz "
+            f"reached{jitter}{_less_often(sampled)}"
         )
     share = 100 * recording.cpu_s / max(recording.elapsed_s, 1e-9)
-    place = common.one_line(shlex.quote(str(folder)))
-    print(
-        f"chopper-record: took {share:.1f} % of a processor\n"
-        f"chopper-record: next: chopper-analyze {place} {' '.join(_OF_TELEMETRY)}; with profiles of the "
-        f"program in it: chopper-analyze {place}",
-        file=sys.stderr,
-    )
+    _say(f"took {share:.1f} % of a processor")
+    place = shlex.quote(str(folder))
+    alone = f"chopper-analyze {place} {' '.join(_OF_TELEMETRY)}"
+    if not recording.has_gpus:
+        alone = "no analysis answers by the host alone"
+    _say(f"next: {alone}; with profiles of the program in it: chopper-analyze {place}")
 
 
 def _less_often(sampled: dict[str, Any]) -> str:
@@ -114,7 +120,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--wake", action="store_true", help="also read GPUs that are powered down, which wakes them"
     )
     parser.set_defaults(command=[])
+    parser.error = partial(_refuse, parser.error)  # type: ignore[method-assign]
     return parser
+
+
+def _refuse(refuse: Callable[[str], NoReturn], message: str) -> NoReturn:
+    """End with a usage error, which says how the program is named if its name was taken for an option."""
+    how = "; write -- in front of the program" if message.startswith("unrecognized") else ""
+    refuse(message + how)
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:

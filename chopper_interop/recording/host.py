@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chopper_interop.recording.gpus import Values
 
 RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -71,3 +75,19 @@ class Host:
     def processes(self) -> list[dict[str, Any]]:
         """Return the processes that were seen: number, rank, processor seconds, largest memory."""
         return list(self._processes.values())
+
+
+class HostAlone:
+    """The host in place of GPUs, where there are none that can be read: rows of GPU -1."""
+
+    vendor, library = "host", f"psutil {psutil.__version__}"
+
+    def __init__(self, host: Host) -> None:
+        self.calls: Sequence[Call] = (Call("host", lambda _: host.read(), every_s=SLOW_S),)
+
+    def facts(self, _first: int) -> list[GpuFacts]:
+        """Return one that stands for the host."""
+        return [GpuFacts(-1, -1, self.vendor)]
+
+    def close(self) -> None:
+        """There is nothing to release."""

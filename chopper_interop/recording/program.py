@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,8 +19,17 @@ _OF_TERMINAL = ("SIGINT", "SIGQUIT")
 """Signals that a terminal sends to the program as well."""
 _SIGNALLED = 128
 """Exit status of a program that a signal ended is this plus its number, as shells report it."""
+_AFTER = "name the program after --"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses of shells for a program that is not there, or cannot be run."""
+
+
+def require(name: str) -> None:
+    """Raise `UsageError` for a program that is not there, before anything is started."""
+    if shutil.which(name, mode=os.F_OK) is None:
+        failure = UsageError(f"{name}: the program was not found", hint=_AFTER)
+        failure.exit_status = NOT_FOUND
+        raise failure
 
 
 def run(
@@ -75,7 +85,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 
 
 def _not_started(command: Sequence[str], error: OSError) -> UsageError:
-    failure = UsageError(f"{command[0]}: {error.strerror}", hint="name the program after --")
+    failure = UsageError(f"{command[0]}: {error.strerror}", hint=_AFTER)
     failure.exit_status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     return failure
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.recording import program
 from chopper_interop.recording.amd import AmdGpus
-from chopper_interop.recording.host import Host, name
+from chopper_interop.recording.gpus import SLOW_S
+from chopper_interop.recording.host import Host, HostAlone, name
 from chopper_interop.recording.nvidia import NvidiaGpus
 from chopper_interop.recording.sampler import Sampler, clock_offsets
 
@@ -43,6 +44,11 @@ class Recording:
     cpu_s: float = 0.0
     """Processor time of the recorder itself."""
     description: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_gpus(self) -> bool:
+        """True if a GPU was recorded, not the host alone."""
+        return bool(self.description["gpus"])
 
     @property
     def problems(self) -> list[str]:
@@ -83,8 +89,9 @@ def record(
     rate_hz: float = 100.0,
     *,
     wake: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Recording:
-    """Run a program and sample every GPU of the node meanwhile.
+    """Run a program and sample every GPU of the node meanwhile; where none can be read, the host alone.
 
     Parameters
     ----------
@@ -96,6 +103,8 @@ def record(
         Rows a second and GPU.
     wake
         Also read GPUs that are powered down.
+    warn
+        Called before the program starts with what will not be recorded.
 
     Returns
     -------
@@ -105,7 +114,7 @@ def record(
     Raises
     ------
     UsageError
-        There is no GPU whose library can be loaded, the rate is out of range, or the program cannot be started.
+        The rate is out of range, or the program cannot be started.
     WriteError
         The folder cannot be written. The program was not started.
     """
@@ -113,11 +122,14 @@ def record(
         raise UsageError(f"--rate {rate_hz:g}: give {MIN_HZ:g} to {MAX_HZ:g} samples a second")
     unavailable: dict[str, str] = {}
     opened = open_gpus(unavailable)
+    host = Host()
+    missing = []
     if not opened:
         reasons = "; ".join(f"{vendor}: {why}" for vendor, why in unavailable.items())
-        ways = "; ".join(f"{vendor}: {way}" for vendor, (_, way) in VENDORS.items())
-        raise UsageError(f"there is no GPU to read ({reasons})", hint=ways)
-    host = Host()
+        ways = "; ".join(f"for {vendor} {way}" for vendor, (_, way) in VENDORS.items())
+        missing = [f"no GPU is recorded, only the host: {reasons}"]
+        warn(f"{missing[0]} ({ways})")
+        opened, rate_hz = [HostAlone(host)], min(rate_hz, 1 / SLOW_S)
     samplers = _samplers(opened, folder, rate_hz, host, wake=wake)
     result = Recording()
     begin = clock_offsets()
@@ -132,6 +144,7 @@ def record(
     result.elapsed_s = (time.time_ns() - started_ns) / 1e9
     result.cpu_s = time.process_time() - cpu_s
     result.description = _description(result, samplers, host, begin, started_ns)
+    result.description["problems"] += missing
     _write(folder, result.description)
     return result
 
@@ -146,7 +159,8 @@ def _samplers(
         for gpus in opened:
             facts = gpus.facts(first)
             path = folder / f"telemetry-{name()}-{gpus.vendor}.csv"
-            extra = dict if samplers else host.read  # the host's values stand with the first GPU
+            is_with_gpu = not samplers and gpus.vendor != HostAlone.vendor
+            extra = host.read if is_with_gpu else dict  # the host's values stand with the first GPU
             samplers.append(Sampler(gpus, facts, path, rate_hz, wake, extra))
             first += len(facts)
     except OSError as error:
@@ -169,7 +183,9 @@ def _description(
         "program_exit_status": result.status,
         "recorder_cpu_s": round(result.cpu_s, 3),
         "realtime_minus_clock_ns": {"start": begin, "end": end, "moved": moved},
-        "gpus": [facts.as_dict() for sampler in samplers for facts in sampler.facts],
+        "gpus": [
+            facts.as_dict() for sampler in samplers for facts in sampler.facts if facts.gpu >= 0
+        ],
         "samplers": sampled,
         "processes": host.processes(),
         "problems": [problem for sampler in samplers for problem in sampler.problems],

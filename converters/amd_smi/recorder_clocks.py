@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
+from chopper_interop.arrays import arrow
 from chopper_interop.converters.amd_smi import recorder_csv as file
 from chopper_interop.converters.amd_smi import recorder_lanes as columns
 from chopper_interop.issues import Fault, IssueLog
@@ -27,6 +29,8 @@ UNSTEADY = Fault.info(
     "between reading its clocks; `series.uncertainty_ns` holds the largest error of the times.",
 )
 
+NO_GPU = -1
+"""Number in rows of the host alone."""
 MONOTONIC = "monotonic"
 """Nanoseconds since the node was booted, without sleep (Linux ``CLOCK_MONOTONIC``)."""
 _LATEST_NS = 4_000_000_000_000_000_000
@@ -45,7 +49,7 @@ class Clocks:
     Parameters
     ----------
     usable
-        Mask of rows that have a real time and a GPU.
+        Mask of rows that have a real time and a GPU, or are of the host.
     real, gpu
         Real time, nanoseconds, and GPU of each row.
     since
@@ -98,7 +102,8 @@ def clocks_of_table(table: pa.Table) -> Clocks:
     has_both = (counter > 0) & (boot > 0)
     far = has_both & (np.abs(counter - boot) > _FAR_NS)
     at = np.where(has_both & ~far, counter + since[BOOTTIME], -1)
-    return Clocks((real > 0) & (gpu >= 0), real, gpu, since, at, far)
+    is_host = arrow.to_numpy(pc.equal(table[columns.GPU], NO_GPU), False)
+    return Clocks((real > 0) & ((gpu >= 0) | is_host), real, gpu, since, at, far)
 
 
 def _within(values: Array, largest: int) -> Array:

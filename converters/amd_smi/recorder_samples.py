@@ -154,7 +154,7 @@ def _readings_of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: Is
 
 
 def _meta(path: Path, clocks: Clocks, events: int) -> Meta:
-    gpus = [int(gpu) for gpu in np.unique(clocks.gpu)]
+    gpus = [int(gpu) for gpu in np.unique(clocks.gpu) if gpu >= 0]
     size = path.stat().st_size
     return Meta(
         job=inputs.plain_name(path),
