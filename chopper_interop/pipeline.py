@@ -65,8 +65,17 @@ OUTPUTS_LEFT_OUT = Fault.info(
     "Files that a conversion wrote were not read together with profiles; named "
     "one by one, or as the folder that was written, they are read.",
 )
-_OTHER_RUN = (telemetry.TELEMETRY_APART, telemetry.CONTRADICTS)
-"""Faults by which the inputs are no single run, though outputs can be made of them."""
+_OTHER_TELEMETRY = "telemetry is of another run", "leave it out, or state --clock-offset"
+_OTHER_RANKS = (
+    "ranks are of another run, or their clocks differ",
+    "--run 1 takes those of the first alone; --clock-offset states by how much a clock differs",
+)
+_OTHER_RUN = (
+    (telemetry.TELEMETRY_APART, *_OTHER_TELEMETRY),
+    (telemetry.CONTRADICTS, *_OTHER_TELEMETRY),
+    (job.RANKS_APART, *_OTHER_RANKS),
+)
+"""Faults by which the inputs are no single run, though outputs can be made of them; what they mean, what to do."""
 
 
 def read(  # noqa: PLR0913 # options
@@ -657,13 +666,16 @@ def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
 
 
 def refuse_other_runs(issues: Iterable[Issue], on_loss: str) -> None:
-    """Raise `AmbiguousRunError` if telemetry is of another run than the trace, unless `on_loss` is "ignore"."""
-    counts = {issue.code: issue.count for issue in issues}
-    faults = [fault for fault in _OTHER_RUN if fault.code in counts]
-    if faults and on_loss != "ignore":
-        summary = "; ".join(f"{counts[fault.code]} {fault.code}" for fault in faults)
-        hint = "leave it out, or state --clock-offset; --on-loss ignore accepts it"
-        raise AmbiguousRunError(f"telemetry is of another run: {summary}", hint=hint)
+    """Raise `AmbiguousRunError` if telemetry or ranks are of another run, unless `on_loss` is "ignore"."""
+    by_code = {issue.code: issue for issue in issues}
+    present = [row for row in _OTHER_RUN if row[0].code in by_code]
+    if not present or on_loss == "ignore":
+        return
+    _, meaning, remedy = present[-1]  # telemetry is apart from ranks that are apart
+    of_it = [by_code[fault.code] for fault, text, _ in present if text == meaning]
+    summary = "; ".join(f"{issue.count} {issue.code}, {issue.example}" for issue in of_it)
+    hint = f"{remedy}; --on-loss ignore accepts it"
+    raise AmbiguousRunError(f"{meaning}: {summary}", hint=hint)
 
 
 def _unreadable(path: PathArg | None, reason: str) -> IssueLog:

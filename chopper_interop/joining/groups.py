@@ -109,8 +109,8 @@ def choose(
     UsageError
         There is no such group.
     """
-    groups = split(timing)
     number = _parsed(run)
+    groups = split(timing, apart=number not in (None, ALL))
     if number is None:
         if len(groups) > 1:
             _refuse(groups)
@@ -157,17 +157,18 @@ def _parsed(run: int | str | None) -> int | str | None:
         raise UsageError(f"--run {run}: write the number of a run, or {ALL}") from None
 
 
-def split(timing: Sequence[Fragment]) -> list[Group]:
+def split(timing: Sequence[Fragment], *, apart: bool = False) -> list[Group]:
     """Split profiles into groups in which each rank occurs once, in order of time.
 
-    It is one group if no two of them contradict each other, whatever their times.
+    It is one group if no two of them contradict each other, whatever their times, unless those that nothing
+    ties are to be `apart`, as where one group is asked for.
     """
     order = sorted(
         processes.children_last(timing), key=lambda f: (f.ranks_are_assumed, f.window_ns)
     )
     together = Group()
     for fragment in order:
-        if not _fits(fragment, together):
+        if apart or not _fits(fragment, together):
             break
         together.add(fragment)
     else:

@@ -195,7 +195,7 @@ def test_telemetry_of_another_day_is_reported(tmp_path: Path, run) -> None:
     for command in (["convert"], ["analyze", "temporal"]):
         status, _, output = run(*command, "-q", tmp_path, "-o", tmp_path.parent / "a.pftrace")
         assert status == AmbiguousRunError.exit_status
-        assert "telemetry is of another run: 6 telemetry-apart" in output
+        assert "telemetry is of another run: 6 telemetry-apart, " in output
         assert (tmp_path.parent / "a.pftrace").exists()
     ignored = ["-q", "--on-loss", "ignore", tmp_path, "-o", tmp_path.parent / "a.pftrace"]
     assert run("convert", *ignored)[0] == 0

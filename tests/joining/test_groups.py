@@ -135,6 +135,32 @@ def test_they_are_listed_in_one_line_and_each_can_be_chosen(tmp_path: Path, make
         assert left_out.count == sum(map(len, groups)) - len(files)
 
 
+def test_two_runs_of_different_ranks_are_refused_and_each_can_be_chosen(
+    tmp_path: Path, run
+) -> None:
+    """Rank 0 of one and rank 1 of another had been one job with status 0."""
+    runs = [
+        window(tmp_path / day / f"rank{rank}.json", 9000 * MS * rank, steps=range(5), rank=rank)
+        for rank, day in enumerate(("monday", "tuesday"))
+    ]
+    status, _, output = run("convert", tmp_path, "-o", tmp_path / "x.parquet")
+    assert status == AmbiguousRunError.exit_status
+    assert "ranks are of another run, or their clocks differ: 1 ranks-apart, " in output
+    assert "tuesday/rank1.json (--run 1 " in output
+    assert run("analyze", tmp_path / "monday", tmp_path / "tuesday", "temporal")[0] == 5
+    assert run("convert", tmp_path, "-o", tmp_path / "x.parquet", "--on-loss", "ignore")[0] == 0
+    by = ("--clock-offset", "rank1:-9")
+    assert run("convert", *runs, "-o", tmp_path / "y.parquet", *by)[0] == 0
+    for k, file in enumerate(runs, 1):
+        assert content(ci.read(*runs, run=k)) == content(ci.read(file))
+
+
+def test_ranks_in_folders_of_their_own_are_one_run(tmp_path: Path) -> None:
+    for rank in range(2):
+        window(tmp_path / f"node{rank}" / "trace.json", 50 * rank, steps=range(5), rank=rank)
+    assert ci.read(tmp_path, run=1).ranks == [0, 1]
+
+
 @pytest.mark.parametrize("make", [schedule, named_steps, warm_up])
 def test_all_windows_of_a_run_are_one_job(tmp_path: Path, make) -> None:
     groups = make(tmp_path)
