@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.plan import Plan
+    from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.trace import Trace
 
     Values = tuple[Array, Array]

@@ -19,7 +19,7 @@ from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.plan import Plan
+    from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.timing.model import Timing
 
 DEVIATIONS = {"half_compute_deviation_ns": 0.5, "double_compute_deviation_ns": 2.0}

@@ -30,7 +30,7 @@ from chopper_interop.schemas.kinds import GPU_WORK, Kind
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.comms import Comms
-    from chopper_interop.converters.chakra.plan import Plan
+    from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.trace import Trace
 
 _P2P = (NodeType.COMM_SEND, NodeType.COMM_RECV)

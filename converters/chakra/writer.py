@@ -21,11 +21,12 @@ from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
 from chopper_interop.converters.chakra import encode, reaction
 from chopper_interop.converters.chakra import files as chakra_files
-from chopper_interop.converters.chakra import plan as chakra_plan
 from chopper_interop.converters.chakra import streams as chakra_streams
 from chopper_interop.converters.chakra.attributes import Attributes
 from chopper_interop.converters.chakra.checks.findings import shares_text
 from chopper_interop.converters.chakra.messages import length_prefix
+from chopper_interop.converters.chakra.planning.build import build_plan, first_start, is_plannable
+from chopper_interop.converters.chakra.planning.plan import Communication, Mode
 from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
 from chopper_interop.converters.chakra.reader import CLOCKS
 from chopper_interop.converters.chakra.roofline import bandwidth_gbs
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.planning.plan import Figures, Plan
     from chopper_interop.trace import Trace
 
 RENUMBERED = Fault.info(
@@ -146,14 +148,14 @@ def write(
     if not ranks:
         raise WriteError("the trace has no nodes to make ETs of", path=path)
     outputs.require_times(trace, path)
-    plannable = [r for r in ranks if chakra_plan.is_plannable(trace.rank(r), how)]
+    plannable = [r for r in ranks if is_plannable(trace.rank(r), how)]
     if not plannable:
         raise WriteError(f"the trace has no operations that ETs of mode {mode} hold", path=path)
     numbering = {rank: number for number, rank in enumerate(ranks)}
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)
     npus = chakra_streams.assigned(trace, comms, numbering) if streams == "npus" else None
-    origin_ns = min(chakra_plan.first_start(trace.rank(r), how) for r in plannable)
+    origin_ns = min(first_start(trace.rank(r), how) for r in plannable)
     concurrent = chakra_comms.concurrent_ns(trace, comms) if npus is None else {}
     comms = comms if npus is None else npus.on_ranks
     facts: dict[str, str | int] = {
@@ -165,14 +167,14 @@ def write(
     if trace.meta.clock != REALTIME:
         facts["clock"] = trace.meta.clock
     left_out: Counter[int] = Counter()
-    figures: dict[int, chakra_plan.Figures] = {}
+    figures: dict[int, Figures] = {}
     reacts: dict[int, dict[float, float]] = {}
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_earlier_files(folder, job)) as target:
         for rank in ranks:
             rank_trace = trace.rank(rank)
             of_rank = _rank_comms(trace, rank, comms)
-            plan = chakra_plan.build_plan(
+            plan = build_plan(
                 rank_trace, mode=how, origin_ns=origin_ns, comm=_communication(of_rank)
             )
             reacts[rank] = reaction.deviations(timing_of(rank_trace), plan, of_rank["npu"])
@@ -194,16 +196,16 @@ def write(
     return issues
 
 
-def _mode(mode: str, streams: str) -> chakra_plan.Mode:
+def _mode(mode: str, streams: str) -> Mode:
     """Return the mode of that name, if it goes with this way of running streams."""
-    modes = [how.value for how in chakra_plan.Mode]
+    modes = [how.value for how in Mode]
     if mode not in modes:
         raise UsageError(f"mode={mode}: there are {', '.join(modes)}")
     if streams not in get_args(StreamsName):
         raise UsageError(f"streams={streams}: there are {', '.join(get_args(StreamsName))}")
     if streams == "npus" and mode == "kernels":
         raise UsageError("streams=npus needs hosts, which mode=kernels leaves out")
-    return chakra_plan.Mode(mode)
+    return Mode(mode)
 
 
 def usage(trace: Trace, path: Path) -> str:
@@ -222,7 +224,7 @@ def _place(trace: Trace, path: Path) -> tuple[Path, str]:
 def _rank_facts(
     trace: Trace,
     rank: int,
-    plan: chakra_plan.Plan,
+    plan: Plan,
     reacts: dict[float, float],
     concurrent_ns: int,
 ) -> dict[str, str | int]:
@@ -237,9 +239,7 @@ def _rank_facts(
     return facts
 
 
-def _accuracy(
-    trace: Trace, figures: chakra_plan.Figures, reacts: dict[float, float]
-) -> dict[str, str | int]:
+def _accuracy(trace: Trace, figures: Figures, reacts: dict[float, float]) -> dict[str, str | int]:
     """Accuracy of a rank's ET, as the ET itself states it."""
     if not figures.span_ns:
         return {}
@@ -267,7 +267,7 @@ def _hints(trace: Trace) -> list[str]:
 
 def _note_reactions(
     reacts: dict[int, dict[float, float]],
-    figures: dict[int, chakra_plan.Figures],
+    figures: dict[int, Figures],
     issues: IssueLog,
 ) -> None:
     """Log the ranks whose ETs react otherwise than the timing model."""
@@ -281,7 +281,7 @@ def _note_reactions(
 
 
 def _note_concurrent(
-    concurrent: dict[int, int], figures: dict[int, chakra_plan.Figures], issues: IssueLog
+    concurrent: dict[int, int], figures: dict[int, Figures], issues: IssueLog
 ) -> None:
     """Log the ranks whose collectives run at the same time."""
     span_ns = {rank: of_rank.span_ns for rank, of_rank in figures.items() if of_rank.span_ns}
@@ -290,7 +290,7 @@ def _note_concurrent(
     issues.add(CONCURRENT_COLLECTIVES, len(share), shares_text(share) if share else "")
 
 
-def _note_figures(trace: Trace, figures: dict[int, chakra_plan.Figures], issues: IssueLog) -> None:
+def _note_figures(trace: Trace, figures: dict[int, Figures], issues: IssueLog) -> None:
     """Log what the ETs of these ranks cannot express, and what nothing explains."""
     issues.add(WAITS_AS_TIME, sum(of_rank.waits_as_time for of_rank in figures.values()))
     issues.add(OVERLAPPED, sum(of_rank.overlapped for of_rank in figures.values()))
@@ -314,7 +314,7 @@ def _earlier_files(folder: Path, job: str) -> Callable[[Path], bool]:
     return lambda path: path.name in written or (path.name == groups and bool(written))
 
 
-def _left_out(trace: Trace, plan: chakra_plan.Plan) -> Counter[int]:
+def _left_out(trace: Trace, plan: Plan) -> Counter[int]:
     """Count the nodes of each kind that are not in a plan."""
     absent = np.ones(trace.nodes.num_rows, np.bool_)
     absent[plan.row[plan.row >= 0]] = False
@@ -334,11 +334,11 @@ def _rank_comms(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str,
     return {n: v[rows] for n, v in vars(comms).items() if n != "groups"}
 
 
-def _communication(comms: dict[str, Array]) -> chakra_plan.Communication:
+def _communication(comms: dict[str, Array]) -> Communication:
     """Communication of one rank as its plan needs it."""
     is_message = comms["node_type"] != NodeType.COMM_COLL
     has_control = comms["control_tag"] >= 0
-    return chakra_plan.Communication(
+    return Communication(
         sends=comms["node_type"] == NodeType.COMM_SEND,
         receives=comms["node_type"] == NodeType.COMM_RECV,
         synchronous=has_control & is_message,
@@ -351,7 +351,7 @@ def _communication(comms: dict[str, Array]) -> chakra_plan.Communication:
 def _write_nodes(
     stream: IO[bytes],
     trace: Trace,
-    plan: chakra_plan.Plan,
+    plan: Plan,
     comms: dict[str, Array],
     number: int,
 ) -> None:
@@ -375,7 +375,7 @@ def _write_streams(
     prefix: Path,
     trace: Trace,
     rank: int,
-    plan: chakra_plan.Plan,
+    plan: Plan,
     npus: chakra_streams.Streams,
     facts: dict[str, str | int],
 ) -> None:

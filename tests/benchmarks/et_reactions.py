@@ -27,10 +27,12 @@ from programs.program import Change
 import chopper_interop as ci
 from chopper_interop.analyses.methods.changes import changer, verbs
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.converters.chakra import check, host_chain, plan
+from chopper_interop.converters.chakra import check, host_chain
 from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks import findings, jobs
 from chopper_interop.converters.chakra.decode import decode
+from chopper_interop.converters.chakra.planning.build import planned
+from chopper_interop.converters.chakra.planning.plan import Mode
 from chopper_interop.errors import ChopperError
 from chopper_interop.io.inputs import read
 from chopper_interop.schemas.kinds import Kind
@@ -135,7 +137,7 @@ class Model:
         self.timing = timing_of(trace)
         self.changer = changer.Changer(self.timing)
         moves = takes_time(trace) & ~host_chain.watching_threads(self.timing)[trace.array("lane")]
-        self.planned = np.repeat(plan._planned(trace, plan.Mode(mode)) & moves, 2)
+        self.planned = np.repeat(planned(trace, Mode(mode)) & moves, 2)
 
     def end_ns(self, text: str) -> int:
         """End of the last node with a change, on the trace's axis."""

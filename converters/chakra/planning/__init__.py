@@ -1,0 +1,1 @@
+"""Plans of ETs, by what is planned."""

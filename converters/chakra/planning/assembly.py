@@ -1,0 +1,321 @@
+"""All nodes of a plan in order: host nodes, GPU work, gaps, control messages, begin and end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.converters.chakra.planning.connected import joined_rows
+from chopper_interop.converters.chakra.planning.control import (
+    control_messages,
+    ready_before,
+    with_ends,
+    with_readiness,
+)
+from chopper_interop.converters.chakra.planning.plan import Figures, Mode, Plan
+from chopper_interop.converters.chakra.schedule import (
+    COMM,
+    COMPUTE,
+    HOST,
+    MAX_LATENCY_US,
+    NO_SLOT,
+    topological_order,
+    unexplained_on_path,
+)
+from chopper_interop.schemas.chakra import CONTROL, Cause
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.planning.connected import Host
+    from chopper_interop.converters.chakra.planning.control import Control
+    from chopper_interop.converters.chakra.planning.plan import Communication
+    from chopper_interop.converters.chakra.schedule import Nodes, Schedule
+    from chopper_interop.trace import Trace
+
+
+def assembled(
+    trace: Trace,
+    gpu: Array,
+    host: Host,
+    nodes: Nodes,
+    times: Schedule,
+    order: Array,
+    origin_ns: int,
+    comm: Communication,
+    mode: Mode,
+) -> Plan:
+    """All nodes, their gaps and messages of a few bytes as one list in order of start."""
+    # numbers before sorting: | host nodes | GPU work | gaps | control messages | begin | end |
+    h, n = len(host.row), len(nodes.slot)
+    used = np.zeros(n, bool)
+    used[order] = True
+    gapped = np.flatnonzero(used & (times.gap_us > 0) & ~nodes.is_apart)
+    control = control_messages(h, gpu, used, comm)
+    src, dst = _all_dependencies(nodes, times, used, gapped)
+    src, dst = _with_messages(control, nodes, gpu, comm, n + len(gapped), src, dst)
+    start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
+    # latencies of the last launches, for which no return makes up
+    late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
+    end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MAX_LATENCY_US else 0
+    begins, leaves = _borders(control, gpu, used, len(gapped), comm, src, dst, last=end_us > 0)
+    columns = _identities(host, gpu, times.unexplained_us[gapped], control)
+    columns |= _times(nodes, times, gapped, control, start, dur, end_ns, end_us)
+    columns["slot"] = np.concatenate([
+        nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
+        np.repeat(HOST if used[:h].any() else COMPUTE, 2),
+    ])  # fmt: skip
+    # simulators do not run files without any node
+    has_end = leaves.size > 0 or not used.any()
+    between = np.ones(len(gapped) + len(control.owner), bool)
+    keep = np.concatenate([used, between, [begins.size > 0, has_end]])
+    begin, end = len(keep) - 2, len(keep) - 1
+    src = np.concatenate([src, np.full(len(begins), begin), leaves])
+    dst = np.concatenate([dst, begins, np.full(len(leaves), end)])
+    columns, keep, src, dst = _with_latencies(columns, keep, src, dst, nodes, times, host, gapped)
+    unexplained_us, length_us = unexplained_on_path(times)
+    figures = Figures(
+        waits_as_time=int(np.count_nonzero(~times.kept)),
+        overlapped=int(np.count_nonzero(nodes.own_ns[h:] < trace.array("dur")[gpu])),
+        unexplained_us=int(unexplained_us),
+        length_us=int(length_us),
+        span_ns=end_ns,
+    )
+    return Plan(**_in_order(columns, keep, src, dst), figures=figures)
+
+
+def _with_messages(
+    control: Control,
+    nodes: Nodes,
+    gpu: Array,
+    comm: Communication,
+    numbers: int,
+    src: Array,
+    dst: Array,
+) -> tuple[Array, Array]:
+    """Dependencies with those of control messages, which are numbered behind `numbers` others."""
+    h = len(nodes.slot) - len(gpu)
+    joined = h + joined_rows(gpu, comm.turn)
+    npu = np.concatenate([np.full(h, -1, np.int64), comm.npu[gpu]])
+    src, dst = with_readiness(control, npu, numbers, src, dst)
+    early, behind = ready_before(control, nodes, numbers, joined)
+    src, dst = np.append(src, early), np.append(dst, behind)
+    return with_ends(control, numbers, joined, src, dst)
+
+
+def _borders(
+    control: Control,
+    gpu: Array,
+    used: Array,
+    gaps: int,
+    comm: Communication,
+    src: Array,
+    dst: Array,
+    *,
+    last: bool,
+) -> tuple[Array, Array]:
+    """Communication that nothing comes before, and nodes that the node `end` waits for.
+
+    These are messages, at which simulators of ranks with host nodes must not end; and with `last` all nodes
+    that nothing waits for, as `end` has time of its own then.
+    """
+    h, n = len(used) - len(gpu), len(used)
+    others, on_host = np.zeros(gaps, bool), np.zeros(h, bool)
+    sent = comm.sends[gpu] | (comm.turn[gpu] >= 0)
+    transmits = np.concatenate([on_host, sent, others, control.is_sent])
+    message = (comm.sends | comm.receives)[gpu]
+    messages = np.concatenate([on_host, message, others, np.ones(len(control.owner), bool)])
+    transmits[:n] &= used
+    messages[:n] &= used
+    has_source, has_target = np.zeros((2, len(messages)), bool)
+    has_source[dst], has_target[src] = True, True
+    awaited_by_end = messages & used[:h].any()
+    awaited_by_end[:n] |= used & last
+    return np.flatnonzero(transmits & ~has_source), np.flatnonzero(awaited_by_end & ~has_target)
+
+
+def _times(
+    nodes: Nodes,
+    times: Schedule,
+    gapped: Array,
+    control: Control,
+    start: Array,
+    dur: Array,
+    end_ns: int,
+    end_us: int,
+) -> dict[str, Array]:
+    """Measured times and times in slots of all nodes."""
+    gap_us = times.gap_us[gapped]
+    gap_start = np.maximum(start[gapped] - 1000 * gap_us, 0)
+    none = np.zeros(len(control.owner), np.int64)
+    ended = np.where(control.cause == Cause.ENDED, dur[control.owner], 0)
+    others = len(gapped) + len(none) + 2
+    late_cause = np.where(times.unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY)
+    return {
+        "start_ns": np.concatenate([
+            start, gap_start, start[control.owner] + ended, [0, max(end_ns - 1000 * end_us, 0)],
+        ]),
+        "duration_ns": np.concatenate([dur, 1000 * gap_us, none, [0, 1000 * end_us]]),
+        "slot_us": np.concatenate([times.slot_us, gap_us, none, [0, end_us]]),
+        "late_us": np.concatenate([
+            np.where(nodes.is_apart, times.gap_us, 0), np.zeros(others, np.int64),
+        ]),
+        "late_cause": np.concatenate([late_cause, np.full(others, Cause.LATENCY)]),
+    }  # fmt: skip
+
+
+def _identities(
+    host: Host, gpu: Array, unexplained_us: Array, control: Control
+) -> dict[str, Array]:
+    """Rows of the trace, owners and causes of host nodes, GPU work, gaps, control messages, begin and end."""
+    gaps = len(unexplained_us)
+    is_row = host.row >= 0
+    absent = np.full(gaps + len(control.owner) + 2, -1, np.int64)
+    cause = np.where(is_row, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST))
+    return {
+        "row": np.concatenate([host.row, gpu, absent]),
+        "owner": np.concatenate([
+            np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1, np.int64),
+            gpu[control.owner - len(is_row)], [-1, -1],
+        ]),
+        "cause": np.concatenate([
+            cause, np.full(len(gpu), Cause.WORK), np.where(unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY), control.cause,
+            [Cause.BEGIN, Cause.END],
+        ]),
+    }  # fmt: skip
+
+
+def _measured_times(
+    trace: Trace,
+    gpu: Array,
+    host: Host,
+    nodes: Nodes,
+    times: Schedule,
+    used: Array,
+    origin_ns: int,
+) -> tuple[Array, Array, int]:
+    """Measured starts and durations of host nodes and GPU work, and the end of the last."""
+    h = len(host.row)
+    ts, dur = trace.array("ts") - origin_ns, trace.array("dur")
+    operation = np.flatnonzero(host.row >= 0)
+    # a return has the time of its end, and begins within its call; other work has its measured start
+    returns = np.flatnonzero(host.is_return)
+    caller, lasts = host.owner[returns], 1000 * times.slot_us[returns]
+    within = nodes.start_ns[returns] - ts[caller]
+    start, own = nodes.start_ns.copy(), nodes.own_ns.copy()
+    own[returns] = np.where(caller >= 0, np.clip(within, 0, lasts), lasts)
+    start[returns] -= own[returns]
+    start[h:], own[h:] = ts[gpu], dur[gpu]
+    own[operation] = dur[host.row[operation]]
+    end = start + own
+    end[operation] = (ts + dur)[host.row[operation]]
+    return start, own, int(end[used].max(initial=0))
+
+
+def _all_dependencies(
+    nodes: Nodes, times: Schedule, used: Array, gapped: Array
+) -> tuple[Array, Array]:
+    """Dependencies of nodes that hold, and of gaps: a gap depends on what its node depends on."""
+    n = len(nodes.slot)
+    gap_before = np.full(n, -1, np.int64)
+    gap_before[gapped] = n + np.arange(len(gapped))
+    target = np.repeat(np.arange(n), np.diff(nodes.dep_first))
+    held = times.kept & used[target] & used[nodes.dep]
+    src, dst = nodes.dep[held], target[held]
+    anchored = np.where(gap_before >= 0, gap_before, np.arange(n))
+    pairs = [
+        (src, dst),
+        (src, gap_before[dst]),
+        (gap_before[gapped], gapped),
+        (times.anchor, anchored),
+        (times.follows, anchored),
+    ]
+    real = [(a >= 0) & (b >= 0) for a, b in pairs]
+    kept = [(a[taken], b[taken]) for (a, b), taken in zip(pairs, real, strict=True)]
+    src, dst = (np.concatenate(side) for side in zip(*kept, strict=True))
+    return src, dst
+
+
+def _with_latencies(
+    columns: dict[str, Any],
+    keep: Array,
+    src: Array,
+    dst: Array,
+    nodes: Nodes,
+    times: Schedule,
+    host: Host,
+    gapped: Array,
+) -> tuple[dict[str, Any], Array, Array, Array]:
+    """Nodes in which returns wait for their latency and not only take it, where the slot of communication is free.
+
+    So a call that need not wait takes its own time alone::
+
+        work      ...work ──> latency ─┐
+        host      ...call ─────────────┴─> return: the call's own time
+
+    Parameters
+    ----------
+    columns, keep, src, dst
+        All nodes, which of them there are, and pairs of which the second depends on the first.
+    nodes, times, host
+        Host nodes and GPU work, the first of all nodes.
+    gapped
+        Those of them with a gap, which are numbered behind them.
+    """
+    h, n, total = len(host.row), len(nodes.slot), len(keep)
+    own_us = np.minimum((host.call_ns + 500) // 1000, times.slot_us[:h])
+    binding = times.binding[:h]
+    behind_work = (binding >= 0) & (nodes.slot[binding] != HOST)
+    returns = np.flatnonzero(keep[:h] & host.is_return & behind_work & (times.slot_us[:h] > own_us))
+    if not len(returns) or (columns["slot"][keep] == COMM).any():
+        return columns, keep, src, dst
+    latency = np.full(total, -1, np.int64)
+    latency[returns] = total + np.arange(len(returns))
+    of_gap = latency[gapped]
+    latency[n : n + len(gapped)] = of_gap
+    on_gpu = (src >= h) & (src < n) & (latency[dst] >= 0)
+    dst = np.where(on_gpu, latency[dst], dst)
+    waits = np.flatnonzero(latency >= 0)
+    us = times.slot_us[returns] - own_us[returns]
+    more = {
+        name: column[returns] for name, column in columns.items()
+    } | {
+        "owner": np.full(len(returns), -1), "duration_ns": 1000 * us, "slot_us": us,
+        "slot": np.full(len(returns), COMM),
+    }  # fmt: skip
+    columns["slot_us"][returns] = own_us[returns]
+    columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
+    keep = np.append(keep, np.ones(len(returns), bool))
+    return columns, keep, np.append(src, latency[waits]), np.append(dst, waits)
+
+
+def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:
+    """Rows to keep by start, a gap before what starts with it; dependencies renumbered and listed."""
+    kept = np.flatnonzero(keep)
+    number = np.full(len(keep), -1, np.int64)
+    number[kept] = np.arange(len(kept))
+    src, dst = number[src], number[dst]
+    cause = columns["cause"][kept]
+    precedes = is_any(cause, (Cause.UNEXPLAINED, Cause.LATENCY, *CONTROL))
+    # "begin" must not wait for a gap that holds its slot
+    turn = np.where(cause == Cause.BEGIN, 0, np.where(precedes, 1, 2))
+    by_start = np.lexsort((turn, columns["start_ns"][kept]))
+    position = np.empty(len(kept), np.int64)
+    position[by_start] = np.arange(len(kept))
+    order = by_start
+    if (position[src] >= position[dst]).any():
+        # clocks of host and device differ by microseconds: work may seem to start before its launch
+        order = topological_order(position, *gather.group_values(src, dst, len(kept)))
+        position[order] = np.arange(len(kept))
+    # distinct pairs by (dst, src); those of node i lie between first[i] and first[i + 1]
+    pair = np.sort(position[dst] * len(kept) + position[src])
+    pair = pair[np.diff(pair, prepend=-1) != 0]
+    dst, src = np.divmod(pair, max(len(kept), 1))
+    chosen = kept[order]
+    ordered = {name: column[chosen] for name, column in columns.items()}
+    # pieces that stand for no row of the trace begin when rounded times say, but not out of order
+    start, derived = ordered["start_ns"], ordered["row"] < 0
+    ordered["start_ns"] = np.where(derived, np.maximum.accumulate(start), start)
+    return ordered | {"dep_first": np.searchsorted(dst, np.arange(len(kept) + 1)), "dep": src}

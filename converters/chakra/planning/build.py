@@ -1,0 +1,77 @@
+"""Plan the ET of a rank.
+
+A simulator such as ASTRA-sim has, for each rank, one slot for host operations, one for compute and one for
+communication on the GPU. It knows no streams and no clock: a node starts when what it depends on has
+ended and its slot is free. The plan is made of the timing model (`chopper_interop.timing.model`), whose
+edges become dependencies, so that an ET reacts to changes as the model does:
+
+* what a thread does itself is time (`host_chain`), what it waits for is a dependency;
+* a call that launches work and waits for it is cut into issue, wait and return;
+* GPU work depends on its stream, its launch, and what it waits for by events;
+* of work that overlaps other work of its slot only a share counts (`slots`);
+* what then is missing to the measured times (`schedule`) becomes nodes of its own, called unexplained.
+
+Usual latencies of launches and streams have no slot. They are left out, and the return of the next wait
+makes up for them; where more than `schedule` tolerates adds up on the GPU, that is a node as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.converters.chakra import host_chain
+from chopper_interop.converters.chakra.planning.assembly import assembled
+from chopper_interop.converters.chakra.planning.connected import connected_nodes
+from chopper_interop.converters.chakra.planning.plan import Mode
+from chopper_interop.converters.chakra.schedule import schedule
+from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.timing.model import timing_of
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.planning.plan import Communication, Plan
+    from chopper_interop.trace import Trace
+
+
+def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication) -> Plan:
+    """Plan the ET of a trace of one rank.
+
+    Parameters
+    ----------
+    trace
+        Nodes of a single rank.
+    mode
+        How much of the host the plan holds.
+    origin_ns
+        When the job starts, on the trace's `ts` axis: before that nothing is simulated.
+    comm
+        Its communication.
+    """
+    gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    host, nodes, order = connected_nodes(timing_of(trace), gpu, mode, origin_ns, comm)
+    times = schedule(order, nodes, mode is not Mode.KERNELS)
+    plan = assembled(trace, gpu, host, nodes, times, order, origin_ns, comm, mode)
+    if mode is Mode.KERNELS:
+        return replace(plan, figures=plan.figures._replace(span_ns=0))
+    return plan
+
+
+def planned(trace: Trace, mode: Mode) -> Array:
+    """Mask of the nodes of kinds that a plan holds."""
+    kinds = GPU_WORK + (host_chain.OPERATIONS if mode is Mode.FULL else ())
+    return is_any(trace.array("kind"), kinds)
+
+
+def is_plannable(trace: Trace, mode: Mode) -> bool:
+    """True if a plan would hold any node."""
+    return bool(planned(trace, mode).any())
+
+
+def first_start(trace: Trace, mode: Mode) -> int:
+    """Start of the first node that a plan would hold; 0 if there is none."""
+    ts = trace.array("ts")[planned(trace, mode)]
+    return int(ts.min()) if ts.size else 0

@@ -1,0 +1,260 @@
+"""Host nodes and GPU work with their shares of slots and all dependencies between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.converters.chakra import host_chain, slots
+from chopper_interop.converters.chakra.planning.links import (
+    WAITS,
+    dependencies,
+    gpu_numbers,
+    idle_borders,
+    links_of,
+)
+from chopper_interop.converters.chakra.planning.plan import Mode
+from chopper_interop.converters.chakra.schedule import (
+    COMM,
+    COMPUTE,
+    HOST,
+    NO_SLOT,
+    Nodes,
+    leading_to,
+    topological_order,
+)
+from chopper_interop.schemas.kinds import EdgeKind, Kind
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.planning.links import Links
+    from chopper_interop.converters.chakra.planning.plan import Communication
+    from chopper_interop.timing.model import Timing
+    from chopper_interop.trace import Trace
+
+
+class Host(NamedTuple):
+    """Part of a `host_chain.HostChain` that connected nodes need."""
+
+    row: Array
+    owner: Array
+    is_return: Array
+    call_ns: Array
+
+
+def connected_nodes(
+    timing: Timing, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
+) -> tuple[Host, Nodes, Array]:
+    """Host nodes, and these with GPU work and all dependencies, in a topological order.
+
+    What this takes of memory is free again when it ends.
+    """
+    trace = timing.trace
+    links = links_of(timing, gpu)
+    watches = host_chain.watching_threads(timing)
+    host = host_chain.host_chain(
+        timing,
+        links.return_ns,
+        links.sources | idle_borders(timing),
+        links.issue_ns,
+        watches,
+        operations=mode is Mode.FULL,
+    )
+    dep = dependencies(timing, gpu, links, host, watches)
+    joined = len(host.row) + joined_rows(gpu, comm.turn)
+    columns = _shared_slots(trace, gpu, host, dep, comm, joined)
+    columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
+    order, first, dep_of = _connected(columns, keep, mode, joined)
+    nodes = Nodes(
+        slot=columns.slot,
+        is_return=columns.is_return,
+        is_watch=np.append(watches, False)[columns.watched],
+        is_apart=np.concatenate([np.zeros(len(host.row), bool), comm.npu[gpu] >= 0]),
+        start_ns=columns.start_ns,
+        began_ns=columns.began_ns,
+        own_ns=columns.own_ns,
+        known_ns=_known_latencies(timing, gpu, host, links, columns),
+        dep_first=first,
+        dep=dep_of,
+    )
+    return Host(host.row, host.owner, host.is_return, host.call_ns), nodes, order
+
+
+def joined_rows(gpu: Array, turn: Array) -> Array:
+    """Positions in `gpu` of the collectives that simulators join, in the order that all ranks keep."""
+    taken = np.flatnonzero(turn[gpu] >= 0)
+    return taken[np.argsort(turn[gpu[taken]])]
+
+
+class _Columns(NamedTuple):
+    """Columns of host nodes and, behind them, GPU work; and dependencies between them.
+
+    Parameters
+    ----------
+    slot, is_return, start_ns, own_ns
+        As of `schedule.Nodes`.
+    is_gpu
+        Mask of GPU work.
+    watched
+        Lane of host nodes that begin an operation; -1 of others.
+    began_ns
+        Measured start of GPU work; of host nodes as `start_ns`.
+    short_ns
+        By how much sooner than measured each ends.
+    src, dst
+        Pairs of nodes of which the second depends on the first.
+    """
+
+    slot: Array
+    is_gpu: Array
+    watched: Array
+    is_return: Array
+    start_ns: Array
+    own_ns: Array
+    began_ns: Array
+    short_ns: Array
+    src: Array
+    dst: Array
+
+
+def _shared_slots(
+    trace: Trace,
+    gpu: Array,
+    host: host_chain.HostChain,
+    dep: tuple[Array, Array],
+    comm: Communication,
+    joined: Array,
+) -> _Columns:
+    """Give each node its share of its slot; `short_ns` is by how much sooner than measured it ends."""
+    h = len(host.row)
+    kind = trace.array("kind")[gpu]
+    of_work = np.where(comm.receives[gpu], NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
+    slot = np.concatenate([np.full(h, HOST), of_work])
+    start = np.concatenate([host.at_ns, trace.array("ts")[gpu]])
+    end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
+    lane = np.concatenate([host.thread, trace.array("lane")[gpu].astype(np.int64)])
+    # what a thread does outside of all operations may be no work at all; what no GPU work waits for
+    # must not hold up what does, and neither must communication that is only timed what other ranks wait for
+    timed = (of_work == COMM) & ~comm.sends[gpu] & (comm.turn[gpu] < 0)
+    rank = np.concatenate([~host.in_operation, timed]).astype(np.int64)
+    order, src, dst = _ordered(start, np.ones(len(slot), bool), *dep)
+    needed = leading_to(order, np.arange(len(slot)) >= h, *gather.group_values(dst, src, len(slot)))
+    rank += 2 * ~needed
+    share = slots.shares(*slots.in_turn(start, end, joined), slot, lane, rank, slot == NO_SLOT)
+    behind = np.flatnonzero(share.after >= 0)
+    src = np.concatenate([dep[0], share.after[behind], joined[:-1]])
+    dst = np.concatenate([dep[1], behind, joined[1:]])
+    no_gpu = np.zeros(len(gpu), bool)
+    return _Columns(
+        slot=slot,
+        is_gpu=np.concatenate([np.zeros(h, bool), ~no_gpu]),
+        watched=np.concatenate([np.where(host.row >= 0, host.thread, -1), np.full(len(gpu), -1)]),
+        is_return=np.concatenate([host.is_return & ~_are_covered(host.at_ns, share), no_gpu]),
+        start_ns=share.start_ns,
+        own_ns=share.end_ns - share.start_ns,
+        began_ns=np.concatenate([share.start_ns[:h], start[h:]]),
+        short_ns=end - share.end_ns,
+        src=src,
+        dst=dst,
+    )
+
+
+def _are_covered(at_ns: Array, share: slots.Shares) -> Array:
+    """Mask of the host nodes at whose time other host work holds the slot.
+
+    A return that waited for that slot would wait for what another thread does.
+    """
+    h = len(at_ns)
+    held = np.flatnonzero(share.end_ns[:h] > share.start_ns[:h])
+    held = held[np.argsort(share.start_ns[held])]
+    if not held.size:
+        return np.zeros(h, bool)
+    before = np.searchsorted(share.start_ns[held], at_ns) - 1
+    return (before >= 0) & (share.end_ns[held][before] > at_ns)
+
+
+def _from_origin(columns: _Columns, origin_ns: int, *, with_host: bool) -> tuple[_Columns, Array]:
+    """Columns with times from the job's start on, and a mask of the nodes that it has."""
+    start, end = columns.start_ns - origin_ns, columns.start_ns + columns.own_ns - origin_ns
+    before = (end <= 0) & (start < 0)
+    own = np.where(columns.own_ns > 0, np.maximum(end, 0) - np.maximum(start, 0), 0)
+    keep = columns.is_gpu | (~before & with_host)
+    return columns._replace(start_ns=np.maximum(start, 0), own_ns=own), keep
+
+
+def _connected(
+    columns: _Columns, keep: Array, mode: Mode, joined: Array
+) -> tuple[Array, Array, Array]:
+    """Topological order of the nodes that stay, and dependencies by node.
+
+    Dependencies lead past nodes without a share of their slot and, in mode kernels, past all of the host:
+    what it waits for stays awaited. Joined collectives keep their order, also those without a share.
+    """
+    without_host = mode is Mode.KERNELS
+    stays = np.ones(len(keep), bool) if without_host else keep
+    both = stays[columns.src] & stays[columns.dst]
+    order, src, dst = _ordered(columns.start_ns, stays, columns.src[both], columns.dst[both])
+    # host nodes without time have none to be waited for either
+    without_share = (columns.own_ns == 0) & ((columns.short_ns > 0) | ~columns.is_gpu)
+    hidden = without_share & ~columns.is_return
+    side = ~columns.is_gpu
+    if without_host:
+        hidden, side = hidden | ~columns.is_gpu, columns.slot >= COMM
+    first, dep = gather.group_values(dst, src, len(keep))
+    src, dst = slots.bypassed(order, hidden, side, columns.start_ns, first, dep)
+    position = np.full(len(keep), -1, np.int64)
+    position[order] = np.arange(len(order))
+    follows = position[joined[:-1]] < position[joined[1:]]
+    src = np.concatenate([src, joined[:-1][follows]])
+    dst = np.concatenate([dst, joined[1:][follows]])
+    both = keep[src] & keep[dst]
+    first, dep = gather.group_values(dst[both], src[both], len(keep))
+    order = order[keep[order]]
+    if mode is Mode.GPU:
+        order = order[leading_to(order, columns.is_gpu, first, dep)[order]]
+    return order, first, dep
+
+
+def _ordered(start_ns: Array, keep: Array, src: Array, dst: Array) -> tuple[Array, Array, Array]:
+    """Nodes to keep in the topological order nearest to that of their starts, and dependencies.
+
+    Dependencies against the order of starts are left out where dependencies form cycles, as clocks
+    contradict each other there.
+    """
+    by_start = np.argsort(start_ns, kind="stable")
+    position = np.empty(len(by_start), np.int64)
+    position[by_start] = np.arange(len(by_start))
+    order = topological_order(position, *gather.group_values(src, dst, len(position)))
+    if len(order) < len(position):
+        forward = position[src] < position[dst]
+        src, dst, order = src[forward], dst[forward], by_start
+    return order[keep[order]], src, dst
+
+
+def _known_latencies(
+    timing: Timing, gpu: Array, host: host_chain.HostChain, links: Links, columns: _Columns
+) -> Array:
+    """Least latency of each return, and of each piece of GPU work since its launch; -1 if none."""
+    h = len(host.row)
+    known = np.concatenate([np.zeros(h, np.int64), np.full(len(gpu), -1, np.int64)])
+    number = gpu_numbers(timing.trace, gpu, h)
+    launch = np.flatnonzero((links.kind == EdgeKind.LAUNCH) & (number[links.dst // 2] >= 0))
+    issued = links.issue_ns[links.src[launch] // 2] >= 0
+    target = number[links.dst[launch] // 2]
+    np.maximum.at(known, target, np.where(issued, 0, np.maximum(links.lag_ns[launch], 0)))
+    waits = np.flatnonzero(is_any(links.kind, WAITS) & (host.begins_at[links.dst] >= 0))
+    target = host.begins_at[links.dst[waits]]
+    # work that ends sooner in its slot than measured prolongs the return by as much, and work that has
+    # no share of it by all its time
+    awaited = number[links.src[waits] // 2]
+    # an edge leads from the end of work, vertex 2i + 1, so that the vertex before is its start
+    waited = timing.at_ns[links.dst[waits]] - timing.at_ns[links.src[waits] - 1]
+    short = np.where(columns.own_ns[awaited] > 0, columns.short_ns[awaited], waited)
+    short = np.where(awaited >= 0, short, 0)
+    is_return = host.is_return[target]
+    lag = np.maximum(links.lag_ns[waits], 0) + short
+    np.maximum.at(known, target[is_return], lag[is_return])
+    return known

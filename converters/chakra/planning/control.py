@@ -1,0 +1,139 @@
+"""Messages of a few bytes by which ranks say that they are ready, or that a collective has ended there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.converters.chakra.schedule import COMM
+from chopper_interop.schemas.chakra import Cause
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.planning.plan import Communication
+    from chopper_interop.converters.chakra.schedule import Nodes
+
+
+class Control(NamedTuple):
+    """Messages of a few bytes that a rank sends or gets, in addition to those of the job.
+
+    Parameters
+    ----------
+    owner
+        Node that each is for.
+    cause
+        A `Cause`: READY or ENDED.
+    is_sent
+        Mask of those that the rank sends.
+    """
+
+    owner: Array
+    cause: Array
+    is_sent: Array
+
+
+def control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> Control:
+    """Readiness of receives, and ends of collectives: one sent and one got."""
+    waits = h + np.flatnonzero(comm.synchronous[gpu] & used[h:])
+    ends = h + np.flatnonzero(comm.sends_end[gpu] & used[h:])
+    return Control(
+        owner=np.concatenate([waits, ends, ends]),
+        cause=np.repeat([Cause.READY, Cause.ENDED], [len(waits), 2 * len(ends)]),
+        is_sent=np.concatenate([
+            comm.receives[gpu][waits - h], np.ones(len(ends), bool), np.zeros(len(ends), bool),
+        ]),
+    )  # fmt: skip
+
+
+def with_readiness(
+    control: Control, npu: Array, nodes: int, src: Array, dst: Array
+) -> tuple[Array, Array]:
+    """Dependencies with those of messages by which receivers say that they are there.
+
+    Simulators' sends wait for no receive, so a send waits for such a message, which its receiver sends when
+    the receive begins::
+
+        receiver   ...work ──> ready to receive        ...work ──> receive
+        sender     ...work ──> (receives that) ──> send
+
+    It does not wait for work that the sender keeps in order by itself.
+
+    Parameters
+    ----------
+    control
+        Messages of a few bytes.
+    npu
+        NPU of the stream that does each node; -1 for the rank's. Gaps are numbered behind these nodes.
+    nodes
+        Number of both, behind which the messages are.
+    src, dst
+        Pairs of nodes of which the second depends on the first.
+    """
+    ready = np.flatnonzero(control.cause == Cause.READY)
+    owner = control.owner[ready]
+    message = np.full(nodes, -1, np.int64)
+    message[owner] = nodes + ready
+    likewise = np.flatnonzero((message[dst] >= 0) & (src < len(npu)))
+    in_order = (npu[src[likewise]] >= 0) & (npu[src[likewise]] == npu[dst[likewise]])
+    likewise = likewise[~in_order]
+    heard = ~control.is_sent[ready]
+    src = np.concatenate([src, src[likewise], message[owner[heard]]])
+    return src, np.concatenate([dst, message[dst[likewise]], owner[heard]])
+
+
+def ready_before(
+    control: Control, nodes: Nodes, numbers: int, joined: Array
+) -> tuple[Array, Array]:
+    """Readiness of receives, and communication of its rank that begins just before and would hold its slot.
+
+    Readiness takes no time, and the communication has most of its own before it: so it waits, and not the
+    other rank::
+
+        receive        ready──────────         becomes     ready──────────
+        send         [       ]                                [       ]
+
+    Not joined collectives, which other ranks wait for.
+    """
+    ready = np.flatnonzero((control.cause == Cause.READY) & control.is_sent)
+    holds = (nodes.slot == COMM) & (nodes.own_ns > 0)
+    holds[joined] = False
+    rows = np.flatnonzero(holds)
+    rows = rows[np.argsort(nodes.start_ns[rows], kind="stable")]
+    start = nodes.start_ns[control.owner[ready]]
+    last = np.searchsorted(nodes.start_ns[rows], start, side="right") - 1
+    ready, start, last = ready[last >= 0], start[last >= 0], rows[last[last >= 0]]
+    left = nodes.start_ns[last] + nodes.own_ns[last] - start
+    short = start - nodes.start_ns[last] < left
+    return numbers + ready[short], last[short]
+
+
+def with_ends(
+    control: Control, nodes: int, joined: Array, src: Array, dst: Array
+) -> tuple[Array, Array]:
+    """Dependencies in which what waits for a collective waits for its end on another rank too.
+
+    In simulators a collective ends on a rank when the data of the others are there: for a rank that comes
+    last at once, while its own data are still on their way. The rank that gets these last says so::
+
+        last rank   ...work ──> collective ──> (receives that) ──> work
+        another     collective             ──> collective has ended
+
+    Parameters
+    ----------
+    control, nodes, src, dst
+        As for `with_readiness`.
+    joined
+        Collectives in their order. The next one begins when the end of the one before was told.
+    """
+    sent = np.flatnonzero((control.cause == Cause.ENDED) & control.is_sent)
+    heard = np.flatnonzero((control.cause == Cause.ENDED) & ~control.is_sent)
+    says, hears = np.full(nodes, -1, np.int64), np.full(nodes, -1, np.int64)
+    says[control.owner[sent]], hears[control.owner[heard]] = nodes + sent, nodes + heard
+    is_joined = np.zeros(nodes + len(control.owner), bool)
+    is_joined[joined] = True
+    behind = np.flatnonzero((src < nodes) & (hears[np.minimum(src, nodes - 1)] >= 0))
+    in_turn = behind[is_joined[dst[behind]]]
+    more_src = [hears[src[behind]], says[src[in_turn]], control.owner[sent], control.owner[heard]]
+    more_dst = [dst[behind], dst[in_turn], nodes + sent, nodes + heard]
+    return np.concatenate([src, *more_src]), np.concatenate([dst, *more_dst])

@@ -1,0 +1,151 @@
+"""Edges of a timing model that become dependencies between nodes of an ET."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.converters.chakra import host_chain
+from chopper_interop.converters.chakra.schedule import MAX_LATENCY_US
+from chopper_interop.edges.handover import IDLE_NS
+from chopper_interop.graph.chains import stream_orders
+from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, Kind, LaneKind
+from chopper_interop.timing import variation
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
+    from chopper_interop.trace import Trace
+
+WAITS = (EdgeKind.SYNC, EdgeKind.HANDOVER)
+"""Edges of which the end of a wait of a host thread becomes a node."""
+
+
+class Links(NamedTuple):
+    """Edges of a timing model that become dependencies between nodes of an ET.
+
+    Parameters
+    ----------
+    src, dst, kind, lag_ns
+        Endpoints, kind and time of each edge: the least one, and how it usually varies.
+    return_ns
+        Of endpoints that are ends of waits of hosts, the least latency of the wait; -1 of others.
+    sources
+        Mask of endpoints of hosts that others wait for.
+    issue_ns
+        For each call that waits for work that it launched itself, the time until it has issued it;
+        else -1.
+    """
+
+    src: Array
+    dst: Array
+    kind: Array
+    lag_ns: Array
+    return_ns: Array
+    sources: Array
+    issue_ns: Array
+
+
+def links_of(timing: Timing, gpu: Array) -> Links:
+    """Select the edges between threads, and between threads, streams and each other."""
+    trace, graph = timing.trace, timing.graph
+    endpoints = 2 * trace.nodes.num_rows
+    lane = trace.array("lane")
+    on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[lane]
+    takes_part = on_thread.copy()
+    takes_part[gpu] = True
+    inside = (graph.src < endpoints) & (graph.after < endpoints)
+    src = np.where(inside, graph.src, 0).astype(np.int64)
+    dst = np.where(inside, graph.after, 0).astype(np.int64)
+    a, b = src // 2, dst // 2
+    inside &= takes_part[a] & takes_part[b]
+    inside &= ~(on_thread[a] & on_thread[b] & (lane[a] == lane[b])) & (a != b)
+    # work that seems to begin before the work ahead of it on its stream has ended follows it all the same,
+    # and so does work its launch, where the GPU's clock is ahead by no more than launches take
+    early_ns = timing.at_ns[graph.src] - timing.at_ns[graph.after]
+    late_launch = (graph.kind == EdgeKind.LAUNCH) & (early_ns <= 1000 * MAX_LATENCY_US)
+    inside &= (early_ns <= 0) | (graph.kind == EdgeKind.STREAM) | late_launch
+    edge = np.flatnonzero(inside)
+    src, dst, kind = src[edge], dst[edge], graph.kind[edge]
+    lag = variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0][edge]
+    return_ns = np.full(len(timing.at_ns), -1, np.int64)
+    sources = np.zeros(len(timing.at_ns), bool)
+    waits = np.flatnonzero(is_any(kind, WAITS) & on_thread[dst // 2])
+    np.maximum.at(return_ns, dst[waits], np.maximum(lag[waits], 0))
+    sources[dst[on_thread[dst // 2]]] = True
+    sources[src[on_thread[src // 2]]] = True
+    return Links(src, dst, kind, lag, return_ns, sources, _issue_times(timing, src, dst, kind, lag))
+
+
+def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array) -> Array:
+    """Time that each blocking call takes to issue the work that it launches and waits for; else -1."""
+    issue = np.full(timing.trace.nodes.num_rows, -1, np.int64)
+    launches = np.flatnonzero((kind == EdgeKind.LAUNCH) & (src % 2 == 0))
+    waits = np.flatnonzero(kind == EdgeKind.SYNC)
+    n = len(issue)
+    waited_for = np.isin(
+        src[launches] // 2 * n + dst[launches] // 2, dst[waits] // 2 * n + src[waits] // 2
+    )
+    blocking = launches[waited_for]
+    np.maximum.at(issue, src[blocking] // 2, np.maximum(lag[blocking], 0))
+    return issue
+
+
+def idle_borders(timing: Timing) -> Array:
+    """Mask of endpoints between which a thread has no operation open for long."""
+    trace = timing.trace
+    ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
+    mask = np.zeros(len(timing.at_ns), bool)
+    # in a mere range a thread may wait
+    operation = host_chain.is_operation(timing) & (trace.array("kind") != Kind.ANNOTATION)
+    rows = np.flatnonzero(operation)
+    rows = rows[np.lexsort((rows, ts[rows], lane[rows]))]
+    if not len(rows):
+        return mask
+    # latest end so far on each thread: threads follow one another, so each begins above the last
+    span = int((ts + dur).max() - min(ts.min(), 0)) + 1
+    base = np.unique(lane[rows], return_inverse=True)[1] * span
+    reached = np.maximum.accumulate(base + (ts + dur)[rows])
+    holder = np.where(base + (ts + dur)[rows] == reached, np.arange(len(rows)), 0)
+    holder = rows[np.maximum.accumulate(holder)]
+    later = rows[1:]
+    idle = (lane[later] == lane[rows[:-1]]) & (base[1:] + ts[later] - reached[:-1] > IDLE_NS)
+    mask[2 * later[idle]] = True
+    mask[2 * holder[:-1][idle] + 1] = True
+    return mask
+
+
+def dependencies(
+    timing: Timing, gpu: Array, links: Links, host: host_chain.HostChain, watches: Array
+) -> tuple[Array, Array]:
+    """Pairs of nodes of which the second depends on the first: host nodes, then GPU work."""
+    trace = timing.trace
+    h = len(host.row)
+    number = gpu_numbers(trace, gpu, h)
+    on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
+    before = stream_orders(trace.array("ts"), trace.array("dur"), trace.array("lane"), on_gpu)
+    before = np.append(before, -1)
+    a, b = links.src // 2, links.dst // 2
+    # what waits for the start of GPU work waits for the work before it on its stream
+    of_gpu = np.where(links.src % 2 == 1, number[a], np.append(number, -1)[before[a]])
+    src = np.where(number[a] >= 0, of_gpu, host.ends_at[links.src])
+    # a blocking call has issued its work when its first piece ends
+    issued = (links.kind == EdgeKind.LAUNCH) & (links.src % 2 == 0) & (links.issue_ns[a] >= 0)
+    first_piece = host.begins_at[links.src]
+    is_piece = first_piece >= 0
+    is_piece[is_piece] = host.vertex[first_piece[is_piece]] == links.src[is_piece]
+    src = np.where(issued & is_piece, first_piece, src)
+    dst = np.where(number[b] >= 0, number[b], host.begins_at[links.dst])
+    previous = host.previous(watches)
+    src, dst = np.concatenate([previous, src]), np.concatenate([np.arange(h), dst])
+    both = (src >= 0) & (dst >= 0) & (src != dst)
+    return src[both], dst[both]
+
+
+def gpu_numbers(trace: Trace, gpu: Array, h: int) -> Array:
+    """Number of each row of the trace as a node behind `h` host nodes; -1 if it is no GPU work."""
+    number = np.full(trace.nodes.num_rows, -1, np.int64)
+    number[gpu] = h + np.arange(len(gpu))
+    return number
