@@ -108,7 +108,9 @@ def idle_borders(timing: Timing) -> Array:
     span = int((ts + dur).max() - min(ts.min(), 0)) + 1
     base = np.unique(lane[rows], return_inverse=True)[1] * span
     reached = np.maximum.accumulate(base + (ts + dur)[rows])
-    holder = np.where(base + (ts + dur)[rows] == reached, np.arange(len(rows)), 0)
+    # of operations that end together the outermost, which comes first: behind it none is open
+    reaches = np.diff(reached, prepend=reached[0] - 1) > 0
+    holder = np.where(reaches, np.arange(len(rows)), 0)
     holder = rows[np.maximum.accumulate(holder)]
     later = rows[1:]
     idle = (lane[later] == lane[rows[:-1]]) & (base[1:] + ts[later] - reached[:-1] > IDLE_NS)

@@ -244,11 +244,17 @@ def test_a_host_that_need_not_wait_any_more_takes_no_latency(
     assert abs(before - after - gain_ns) < 0.02 * case.before_ns
 
 
-def test_a_thread_that_waits_within_a_range_does_not_hold_up_another(tmp_path: Path) -> None:
-    """A main thread does nothing while autograd's launches, but the range around its step goes on."""
+@pytest.mark.parametrize("inner", [[], [{**call("aten::add_", 4, 10, 0), "cat": "cpu_op"}]])
+def test_a_thread_that_waits_within_a_range_does_not_hold_up_another(
+    tmp_path: Path, inner: list[dict]
+) -> None:
+    """A main thread does nothing while autograd's launches, but the range around its step goes on.
+
+    Also where an operation that it called before ended in the same nanosecond as its caller.
+    """
     events = [
         {**call("## backward ##", 0, 4000, 0), "cat": "user_annotation"},
-        {**call("aten::add", 2, 12, 0), "cat": "cpu_op"},
+        {**call("aten::add", 2, 12, 0), "cat": "cpu_op"}, *inner,
         call("cudaLaunchKernel", 5, 5, 1), kernel("gemm", 15, 10, 1),
         call("cudaLaunchKernel", 3900, 5, 2), kernel("gemm", 3910, 10, 2),
     ]  # fmt: skip
