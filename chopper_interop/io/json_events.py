@@ -246,9 +246,7 @@ def _walked_ahead(pieces: Iterable[tuple[Bytes, int, int, _Damage]]) -> Iterator
     waiting: deque[Future[_Piece]] = deque()
     pieces = iter(pieces)
     first, second = next(pieces), next(pieces, None)
-    if (
-        second is None
-    ):  # a text of one piece is walked here: handing it over takes longer than a short walk
+    if second is None:  # handing over a text of one piece takes longer than a short walk
         yield _walk_piece(*first)
         return
     try:

@@ -159,9 +159,7 @@ def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
         verb.apply(changer, now, change, chosen)
         overwritten = (before != timing.lag_ns) & (now.lag_ns != before)
         is_lost = verb.sets(change.value) and overwritten.any()
-        if (
-            change.verb == "clock"
-        ):  # from the measured clock to another: not from one other to the next
+        if change.verb == "clock":  # leads from the measured clock to another, not further on
             is_lost = (at_other_clocks & chosen).any()
             at_other_clocks |= chosen
         if is_lost or any(now.plans[kind] is not plan for kind, plan in plans.items()):
