@@ -85,6 +85,9 @@ class EdgeKind(IntEnum):
 OBSERVED = (EdgeKind.HANDOVER,)
 """Edges that the times of this run suggest. All others hold whatever the times are."""
 
+HOST_WAITS = (EdgeKind.SYNC, EdgeKind.HANDOVER)
+"""Edges to a host thread that waited: its time before their end is not its own."""
+
 DERIVED = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)
 """Edges that follow from `parent` and lanes, and are stored in no table."""
 

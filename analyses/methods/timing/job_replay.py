@@ -20,7 +20,7 @@ from chopper_interop.analyses.methods.timing.spans import Spans
 from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, step_timing
 from chopper_interop.arrays import sequences
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, LaneKind
+from chopper_interop.schemas.kinds import GPU_WORK, HOST_WAITS, EdgeKind, LaneKind
 from chopper_interop.timing import loops
 from chopper_interop.timing.model import timing_of
 
@@ -234,7 +234,7 @@ class HostTimes:
         self._edge = np.flatnonzero(passes & (replay.src < 2 * nodes))
         self._edge = self._edge[replay.on_thread[graph.after[self._edge] // 2]]
         waits = np.zeros(len(replay.at_ns), bool)
-        waits[graph.after[is_any(kind, (EdgeKind.SYNC, EdgeKind.HANDOVER))]] = True
+        waits[graph.after[is_any(kind, HOST_WAITS)]] = True
         self._edge = self._edge[~waits[graph.after[self._edge]]]
 
     def _in_order(self) -> tuple[Array, Array]:
