@@ -137,10 +137,13 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
             heapq.heappush(ready[slots * job.rank[i] + job.slot[i]], (job.order[i], np.int64(i)))
     now = np.int64(0)
     from_rank, to_rank = 0, ranks  # all at first, then that of the node that ended
+    # slots in which something may start: all at first, then that of the node that ended and of those that it made ready
+    touched, is_touched = np.arange(slots), np.ones(slots, np.bool_)
+    count = slots
     while True:
         turn += 1
         for r in range(from_rank, to_rank):
-            for s in range(slots):
+            for s in touched[:count]:
                 queue = ready[slots * r + s]
                 while len(queue) and not (busy[r, s] and s != NO_SLOT):
                     i = heapq.heappop(queue)[1]
@@ -183,6 +186,10 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
             return end, started, mismatch
         now, _, _, i = heapq.heappop(heap)
         end[i] = now
+        for k in range(count):
+            is_touched[touched[k]] = False
+        touched[0], count = job.slot[i], 1
+        is_touched[job.slot[i]] = True
         busy[job.rank[i], job.slot[i]] = False
         from_rank, to_rank = job.rank[i], job.rank[i] + 1
         if receiver[i] >= 0 and started[receiver[i]]:
@@ -192,6 +199,8 @@ def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
             d = job.after[e]
             waits[d] -= 1
             if waits[d] == 0:
-                heapq.heappush(
-                    ready[slots * job.rank[d] + job.slot[d]], (job.order[d], np.int64(d))
-                )
+                s = job.slot[d]
+                heapq.heappush(ready[slots * job.rank[d] + s], (job.order[d], np.int64(d)))
+                if not is_touched[s]:
+                    touched[count], is_touched[s] = s, True
+                    count += 1

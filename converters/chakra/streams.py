@@ -176,7 +176,7 @@ def _copy(column: Array) -> Array:
 
 
 class _Places(NamedTuple):
-    """Numbers of a stream's nodes: of each piece of work in turn, and of messages and delays around it.
+    """Numbers of nodes of streams: of each piece of work in turn, and of messages and delays around it.
 
     ::
 
@@ -223,36 +223,95 @@ def _places(is_late: Array, is_announced: Array) -> _Places:
     )
 
 
-def _dependencies(at: _Places) -> tuple[Array, Array]:
-    """Dependencies of a stream's nodes, in which work also follows the work before it."""
+def _dependencies(at: _Places, follows: Array) -> tuple[Array, Array]:
+    """Dependencies of nodes, in which work also follows the work before it on its NPU, if `follows`."""
     late, announced = at.is_late, at.is_announced
     work, receive = at.work[announced], at.receive[announced]
-    behind = announced[:-1]
+    behind = np.flatnonzero(follows[1:])
+    told = behind[announced[behind]]
     pairs = [
         (at.ready, at.first), (at.first[late], at.work[late]), (at.work, at.done),
         (work, at.announce[announced]), (work, receive), (receive, at.done[announced]),
-        (at.work[:-1], at.first[1:]), (at.receive[:-1][behind], at.first[1:][behind]),
+        (at.work[behind], at.first[behind + 1]), (at.receive[told], at.first[told + 1]),
     ]  # fmt: skip
     src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
     return gather.group_values(dst, src, at.total)
 
 
+class StreamNodes(NamedTuple):
+    """Nodes of the NPUs of a rank's streams, one NPU behind the other.
+
+    Parameters
+    ----------
+    npu
+        NPUs in their order.
+    first
+        The first node of each, and the number of all.
+    nodes
+        All nodes, of which dependencies are numbers among all.
+    table
+        Texts of all.
+    numbers, words
+        Attributes of all.
+    """
+
+    npu: Array
+    first: Array
+    nodes: encode.Nodes
+    table: encode.Texts
+    numbers: encode.Numbers
+    words: encode.Words
+
+    def of_npu(self, npu: int) -> StreamNodes:
+        """Return the nodes of one NPU; a node of no time if it has none, as simulators run no empty files."""
+        k = int(np.searchsorted(self.npu, npu))
+        if k == len(self.npu) or self.npu[k] != npu:
+            return _idle()
+        part = slice(self.first[k], self.first[k + 1])
+        dep_first = self.nodes.dep_first[part.start : part.stop + 1]
+        return self._replace(
+            npu=self.npu[k : k + 1],
+            first=self.first[k : k + 2] - part.start,
+            nodes=encode.Nodes(
+                self.nodes.type[part], self.nodes.name[part], self.nodes.start_us[part], self.nodes.slot_us[part],
+                dep_first - dep_first[0], self.nodes.dep[dep_first[0] : dep_first[-1]] - part.start,
+            ),
+            numbers=self.numbers._replace(
+                values=self.numbers.values[:, part], known=self.numbers.known[:, part]
+            ),
+            words=self.words._replace(values=self.words.values[:, part]),
+        )  # fmt: skip
+
+
 def stream_nodes(
-    trace: Trace, plan: Plan, rows: Array, comms: dict[str, Array], ends: tuple[int, int]
-) -> tuple[encode.Nodes, encode.Texts, encode.Numbers, encode.Words]:
-    """Nodes of the NPU of one stream.
+    trace: Trace,
+    plan: Plan,
+    npus: Streams,
+    of_rank: Array | slice,
+    comms: dict[str, Array],
+    rank: int,
+) -> StreamNodes:
+    """Nodes of the NPUs of one rank's streams.
 
     Parameters
     ----------
     trace, plan, comms
         Nodes of the rank, its plan, and communication on NPUs of streams.
-    rows
-        The stream's work, in order.
-    ends
-        NPU of the rank, and of the stream.
+    npus
+        NPUs of the job's streams.
+    of_rank
+        Rows of the rank among those of the job.
+    rank
+        NPU of the rank.
     """
+    npu, place = npus.npu[of_rank], npus.place[of_rank]
+    rows = np.flatnonzero(npu >= 0)
     if not len(rows):
-        return _idle()
+        return _idle()._replace(npu=rows)
+    rows = rows[np.lexsort((place[rows], npu[rows]))]
+    npu = npu[rows]
+    begins = np.diff(npu, prepend=-1) != 0
+    stream = np.cumsum(begins) - 1
     in_plan = np.full(trace.nodes.num_rows, -1, np.int64)
     in_plan[plan.row[plan.row >= 0]] = np.flatnonzero(plan.row >= 0)
     start_ns, dur_ns, late_us, late_cause = (
@@ -263,13 +322,14 @@ def stream_nodes(
     # replayed, readiness comes when it was measured; streams that share an NPU follow each other there, which may
     # be later, and only the rest of the delay comes behind that
     ready_us = start_us - late_us
-    free_us = np.concatenate([[0], np.maximum.accumulate(end_us)[:-1]])
+    free_us = np.where(begins, 0, np.roll(_latest(end_us, stream), 1))
     began_us = np.maximum(start_us, free_us)
     late_us = np.maximum(start_us - np.maximum(ready_us, free_us), 0)
     at = _places(late_us > 0, comms["control_tag"][rows] >= 0)
     slot_us = at.column(0, ready=ready_us, delay=late_us, work=np.maximum(end_us - began_us, 0))
     is_comm = comms["node_type"][rows] > 0
-    numbers = _numbers(rows, comms, ends, at) | {
+    position = np.arange(len(rows)) - np.flatnonzero(begins)[stream]
+    numbers = _numbers(rows, comms, rank, npu, position, at) | {
         "start_ns": (encode.INT64_VAL, at.column(-1, work=start_ns)),
         "duration_ns": (encode.INT64_VAL, at.column(-1, work=dur_ns)),
     }
@@ -298,12 +358,22 @@ def stream_nodes(
     }
     name = np.where(cause == Cause.WORK, 0, len(trace.names()) + cause)
     name[at.work] = trace.array("name")[rows]
-    nodes = encode.Nodes(types, name, at.column(0, work=start_us), slot_us, *_dependencies(at))
-    return nodes, *_attributes(names, numbers, words)
+    nodes = encode.Nodes(
+        types, name, at.column(0, work=start_us), slot_us, *_dependencies(at, ~begins)
+    )
+    first = np.append(at.ready[begins], at.total)
+    return StreamNodes(npu[begins], first, nodes, *_attributes(names, numbers, words))
 
 
-def _idle() -> tuple[encode.Nodes, encode.Texts, encode.Numbers, encode.Words]:
-    """A node of no time, for an NPU without work: simulators do not run files without any node."""
+def _latest(end: Array, stream: Array) -> Array:
+    """Latest end so far of each stream, whose numbers ascend."""
+    # streams one behind the other on one axis, so that one running maximum serves all
+    base = stream * (int(end.max()) - int(end.min()) + 1)
+    return np.maximum.accumulate(base + end) - base
+
+
+def _idle() -> StreamNodes:
+    """A node of no time, of an NPU without work."""
     one, none = np.zeros(1, np.int64), np.empty(0, np.int64)
     nodes = encode.Nodes(one + NodeType.COMP, one, one, one, np.zeros(2, np.int64), none)
     numbers = {
@@ -312,16 +382,18 @@ def _idle() -> tuple[encode.Nodes, encode.Texts, encode.Numbers, encode.Words]:
         "tensor_size": (encode.UINT64_VAL, one + _IDLE_BYTES),
     }
     names = [CAUSE_NAMES[Cause.BEGIN]]
-    return nodes, *_attributes(names, numbers, {"cause": (one, [Cause.BEGIN.name.lower()])})
+    attributes = _attributes(names, numbers, {"cause": (one, [Cause.BEGIN.name.lower()])})
+    return StreamNodes(none, np.arange(2), nodes, *attributes)
 
 
 def _numbers(
-    rows: Array, comms: dict[str, Array], ends: tuple[int, int], at: _Places
+    rows: Array, comms: dict[str, Array], rank: int, own: Array, place: Array, at: _Places
 ) -> dict[str, tuple[int, Array]]:
-    """Attributes of communication, and where nodes run: name → tag of their type, and values; -1 if unknown."""
-    rank, own = ends
+    """Attributes of communication, and where nodes run: name → tag of their type, and values; -1 if unknown.
+
+    Messages are between the rank's NPU and the work's `own`, and have the place of the work there as their tag.
+    """
     is_comm = comms["node_type"][rows] > 0
-    place = np.arange(len(rows))
     of_work = {name: np.where(is_comm, comms[name][rows], -1) for name in ("comm_type", "size")}
     src, dst, tag, heard = (comms[n][rows] for n in ("src", "dst", "tag", "control_tag"))
     few = dict.fromkeys(("ready", "announce", "receive", "done"), MIN_BYTES)

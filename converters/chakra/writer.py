@@ -380,22 +380,18 @@ def _write_streams(
     facts: dict[str, str | int],
 ) -> None:
     """Write the files of a rank's streams."""
-    of_rank = trace.rank_rows[rank]
     comms = _rank_comms(trace, rank, npus.on_streams)
     own, ranks = trace.ranks.index(rank), len(trace.ranks)
-    npu = npus.npu[of_rank]
-    by_place = np.lexsort((npus.place[of_rank], npu))
-    numbers = np.arange(own + ranks, ranks * npus.per_rank, ranks)
-    first, last = (np.searchsorted(npu[by_place], numbers, side) for side in ("left", "right"))
-    rank_trace = trace.rank(rank)
-    for k, number in enumerate(numbers.tolist()):
-        rows = by_place[first[k] : last[k]]
-        nodes, table, of_nodes, words = chakra_streams.stream_nodes(
-            rank_trace, plan, rows, comms, (own, number)
-        )
+    streams = chakra_streams.stream_nodes(
+        trace.rank(rank), plan, npus, trace.rank_rows[rank], comms, own
+    )
+    for number in range(own + ranks, ranks * npus.per_rank, ranks):
+        of_npu = streams.of_npu(number)
         with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
             _write_metadata(stream, facts | {chakra_files.STREAM_OF: own})
-            _write_parts(stream, nodes, table, _parts_of(of_nodes, words))
+            _write_parts(
+                stream, of_npu.nodes, of_npu.table, _parts_of(of_npu.numbers, of_npu.words)
+            )
 
 
 def _parts_of(

@@ -1,7 +1,7 @@
-"""What grows with the number of ranks, lanes and rows of telemetry: seconds and memory of each.
+"""What grows with the number of ranks, lanes, streams and rows of telemetry: seconds and memory of each.
 
-Usage: ``python tests/benchmarks/scale.py [ranks | lanes | telemetry] [SIZE …]``, by default all, with
-sizes that take a few minutes. Each size is a process of its own; seconds are of processors, less those of
+Usage: ``python tests/benchmarks/scale.py [ranks | lanes | streams | telemetry] [SIZE …]``, by default all, with
+sizes that take a few minutes. Streams are written as ETs in which each is an NPU of its own, the rest as Perfetto traces. Each size is a process of its own; seconds are of processors, less those of
 the smallest size, which hold what the first use of the package costs.
 """
 
@@ -22,6 +22,7 @@ RANKS_A_HOST = 8
 SIZES = {
     "ranks": [1, 250, 500, 1000, 2000, 4096],
     "lanes": [1, 500, 1000, 2000, 4000],
+    "streams": [1, 500, 1000, 2000, 4000],
     "telemetry": [1, 10],
 }
 _EPOCH_S = 1_786_553_852
@@ -91,6 +92,25 @@ def make_lanes(folder: Path, lanes: int) -> Path:
     document = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}}
     (folder / "a.pt.trace.json").write_text(json.dumps(document | {"traceEvents": events}))
     return folder
+
+
+def make_streams(folder: Path, streams: int) -> Path:
+    """A folder of one file with three kernels on each stream."""
+    folder.mkdir()
+    events: list[dict[str, object]] = []
+    for n in range(3 * streams):
+        stream, ids = n % streams, {"correlation": n + 1}
+        launch = {"cat": "cuda_runtime", "name": "hipLaunchKernel", "pid": 1, "tid": 1, "args": ids}
+        events.append({"ph": "X", "ts": 10 * n, "dur": 5} | launch)
+        work = {"cat": "kernel", "name": "gemm", "pid": 0, "tid": stream + 2}
+        on_gpu = {"device": 0, "stream": stream + 2} | ids
+        events.append({"ph": "X", "ts": 10 * n + 8, "dur": 40, "args": on_gpu} | work)
+    document = {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}}
+    (folder / "a.pt.trace.json").write_text(json.dumps(document | {"traceEvents": events}))
+    return folder
+
+
+MAKERS = {"ranks": make_ranks, "lanes": make_lanes, "streams": make_streams}
 
 
 def _walk(seed: int, low: float, high: float, step: float) -> Callable[[], float]:
@@ -335,8 +355,8 @@ def _spent() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def read_one(path: Path) -> None:
-    """Read, write Perfetto; print seconds of each and the peak of memory as JSON."""
+def read_one(path: Path, *, ets: bool) -> None:
+    """Read, write Perfetto or ETs; print seconds of each and the peak of memory as JSON."""
     from chopper_interop import pipeline
 
     start = _spent()
@@ -344,24 +364,27 @@ def read_one(path: Path) -> None:
     read = _spent() - start
     start = _spent()
     with tempfile.TemporaryDirectory() as out:
-        pipeline.write(trace, Path(out) / "a.pftrace")
+        if ets:
+            pipeline.write(trace, Path(out) / "a.et", mode="gpu", streams="npus")
+        else:
+            pipeline.write(trace, Path(out) / "a.pftrace")
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"read": read, "write": _spent() - start, "MiB": memory}))
 
 
-def _measured(path: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, "--one", str(path)]
+def _measured(path: Path, *, ets: bool = False) -> dict[str, float]:
+    command = [sys.executable, __file__, "--one", str(path), *(["ets"] if ets else [])]
     result: dict[str, float] = json.loads(subprocess.check_output(command).splitlines()[-1])
     return result
 
 
-def _each_number(what: str, make: Callable[[Path, int], Path], sizes: list[int]) -> None:
+def _each_number(what: str, sizes: list[int]) -> None:
     """A table of seconds and memory for each of a number of things, less those of the first size."""
     print(f"{what:>8} {'read s':>8} {'write s':>8} {'MiB':>7} {'ms each':>8} {'KiB each':>9}")
     first: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         for size in sizes:
-            m = _measured(make(Path(name) / f"{size}", size))
+            m = _measured(MAKERS[what](Path(name) / f"{size}", size), ets=what == "streams")
             first = first or m
             line = f"{size:8,} {m['read']:8.2f} {m['write']:8.2f} {m['MiB']:7.0f}"
             if m is not first:
@@ -391,7 +414,7 @@ def _telemetry(sizes: list[float]) -> None:
 def main() -> None:
     """Print the tables."""
     if sys.argv[1:2] == ["--one"]:
-        read_one(Path(sys.argv[2]))
+        read_one(Path(sys.argv[2]), ets=sys.argv[3:] == ["ets"])
         return
     chosen = sys.argv[1:2] or list(SIZES)
     for what in chosen:
@@ -399,8 +422,7 @@ def main() -> None:
         if what == "telemetry":
             _telemetry([float(text) for text in given] or list(map(float, SIZES[what])))
         else:
-            make = make_ranks if what == "ranks" else make_lanes
-            _each_number(what, make, [int(text) for text in given] or SIZES[what])
+            _each_number(what, [int(text) for text in given] or SIZES[what])
 
 
 if __name__ == "__main__":
