@@ -387,7 +387,8 @@ def _barrier_pairs(
     """
     paired = np.flatnonzero(trace.is_text("collective", (Collective.SEND,), last))
     size = trace.integers("bytes")[last[paired]]
-    waits_for_nobody = is_buffered(at[2 * last[paired] + 1], at[2 * member[paired]], size)
+    send, receive = last[paired], member[paired]
+    waits_for_nobody = is_buffered(at[2 * send], at[2 * send + 1], at[2 * receive], size)
     at_barrier, buffered = np.zeros((2, len(last)), bool)
     at_barrier[paired[~waits_for_nobody]] = True
     buffered[paired[waits_for_nobody]] = True
@@ -397,18 +398,28 @@ def _barrier_pairs(
     return last, member, joint, buffered & ~joint
 
 
-def is_buffered(send_end_ns: Array, receive_ns: Array, size: Array) -> Array:
-    """Mark sends that wait for nobody: of sizes of which one ended before its receive began.
+def is_buffered(send_ns: Array, send_end_ns: Array, receive_ns: Array, size: Array) -> Array:
+    """Mark sends that wait for nobody: of sizes up to one of which more had ended than waited when receives began.
+
+    Clocks of ranks differ, so that single sends that wait may seem to end before their receive begins.
 
     Parameters
     ----------
-    send_end_ns, receive_ns
-        End of each send, and start of its receive.
+    send_ns, send_end_ns, receive_ns
+        Start and end of each send, and start of its receive.
     size
         Bytes of each.
     """
     early = receive_ns >= send_end_ns
-    return early | (size <= size[early].max(initial=-2))
+    if not early.any():
+        return early
+    # a send waited if its receive began later than sends last that did not wait
+    own_ns = int(np.median((send_end_ns - send_ns)[early]))
+    waited = ~early & (receive_ns > send_ns + own_ns)
+    sizes, of_size = np.unique(size, return_inverse=True)
+    votes = np.bincount(of_size, early.astype(np.int64) - waited, len(sizes))
+    up_to = np.flatnonzero((votes > 0) & (np.cumsum(votes) > 0))
+    return of_size <= up_to.max(initial=-1)
 
 
 def _shorten_waiting_members(

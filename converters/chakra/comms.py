@@ -404,7 +404,9 @@ def _waits_for_receive(trace: Trace, comms: Comms, sent: Array, received: Array)
     """
     ts, rank = trace.array("ts"), trace.array("rank")
     dur = trace.array("dur")
-    waits = ~is_buffered(ts[sent] + dur[sent], ts[received], trace.integers("bytes", sent))
+    waits = ~is_buffered(
+        ts[sent], ts[sent] + dur[sent], ts[received], trace.integers("bytes", sent)
+    )
     joined = collectives.communication_rows(trace)
     joined = joined[comms.turn[joined] >= 0]
     for of_rank in np.unique(rank[received]).tolist():
