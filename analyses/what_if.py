@@ -16,7 +16,7 @@ from chopper_interop.analyses.methods.timing.steps import timing_of_steps
 from chopper_interop.arrays import arrow
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
@@ -162,19 +162,22 @@ def _notes(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
 
 def _unmatched(timing: Timing, length_ns: int) -> dict[str, str]:
     """Note about communication that waited for members which are not in the trace."""
-    trace = timing.trace
-    instance = trace.integers("instance")
-    alone = np.flatnonzero((trace.array("kind") == Kind.COMM) & (instance < 0))
-    wait = timing.delay_ns[2 * alone + 1]
-    alone, wait = alone[wait > 0], wait[wait > 0]
-    if not alone.size or not length_ns:
+    trace, graph = timing.trace, timing.graph
+    is_alone = (trace.array("kind") == Kind.COMM) & (trace.integers("instance") < 0)
+    lasts = np.flatnonzero(graph.kind == EdgeKind.DURATION)
+    lasts = lasts[is_alone[graph.node[graph.src[lasts]]]]
+    wait = timing.at_ns[graph.after[lasts]] - timing.at_ns[graph.src[lasts]] - timing.lag_ns[lasts]
+    lasts, wait = lasts[wait > 0], wait[wait > 0]
+    if not lasts.size or not length_ns:
         return {}
-    longest = int(np.bincount(trace.array("rank")[alone], wait).max())
+    rank = trace.array("rank")[graph.node[graph.src[lasts]]]
+    longest = int(np.bincount(rank, wait).max())
     return {
-        "unmatched": f"{len(alone):,} pieces of communication waited for members that are not in the "
-        "trace, as where recordings of ranks begin at different times; these waits stay as long as they "
-        f"were, up to {longest / 1e6:,.3f} ms on one rank ({longest / length_ns:.1%}): predictions are "
-        "uncertain by as much"
+        "unmatched": f"{len(lasts):,} pieces of communication waited for members that are not in the "
+        "trace, as where recordings of ranks begin at different times; these waits end as long as they did "
+        "behind the messages that were exchanged with these ranks before, and stay as long as they were "
+        f"where there were none, up to {longest / 1e6:,.3f} ms on one rank ({longest / length_ns:.1%}): "
+        "predictions are uncertain by as much"
     }
 
 

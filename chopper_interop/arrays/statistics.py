@@ -23,6 +23,9 @@ the reciprocal of the 75 % quantile of the standard normal distribution, 0.6745.
 _MIN_PAIRS = 3
 """Pairs of values from which on a correlation says something: two always lie on a line."""
 
+NO_VALUE = np.iinfo(np.int64).max
+"""Median of no integers."""
+
 
 def mad_sigma(residuals: Array) -> float:
     """Standard deviation of normal residuals, estimated by their median absolute size.
@@ -88,6 +91,15 @@ def group_medians(values: Array, group: Array, n: int) -> Array:
     upper = offsets[filled] + count[filled] // 2
     median[filled] = (value[lower] + value[upper]) / 2
     return median
+
+
+def lower_medians(group: Array, values: Array, n: int) -> Array:
+    """Lower median of the values of each of n groups; `NO_VALUE` of none."""
+    order = np.lexsort((values, group))
+    present, first, count = np.unique(group[order], return_index=True, return_counts=True)
+    medians = np.full(n, NO_VALUE)
+    medians[present] = values[order[first + (count - 1) // 2]]
+    return medians
 
 
 def less_group_median(values: Array, groups: Sequence[Any]) -> Array:

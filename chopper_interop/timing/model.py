@@ -49,7 +49,9 @@ its end, and the numbers tell which endpoints an edge joins::
     buffered send    [ receive ]              becomes what receives last whose data were there when they
                          1     2              began
 
-    DEPENDENCY    [ first of the step     ]   for GPU work of a training step to which nothing else leads:
+    DEPENDENCY    through ranks that do not record yet, see `timing.unrecorded`, and
+
+                  [ first of the step     ]   for GPU work of a training step to which nothing else leads:
                   1         [ kernel ]        1 -> 2, so that it moves with its step; lag: 0
                             2
 
@@ -71,6 +73,7 @@ import numpy as np
 from chopper_interop import graph
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
 from chopper_interop.edges.collectives import SYNCHRONIZING
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import (
@@ -81,7 +84,7 @@ from chopper_interop.schemas.kinds import (
     Kind,
     LaneKind,
 )
-from chopper_interop.timing import latencies, loops
+from chopper_interop.timing import latencies, loops, unrecorded
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -224,15 +227,17 @@ def _build_timing(trace: Trace) -> Timing:
     _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
     _bound_stream_edges(kind, lag, latencies.stream_latency(trace, before))
     edges = _Edges(src, dst, kind, lag)
-    first, alone = _anchors(trace, dst)
+    is_entered = np.zeros(len(at), bool)
+    is_entered[dst] = True
+    first, alone = _anchors(trace, is_entered)
     all_edges = np.ones(len(src), bool)
     anchored = edges.with_new(
         all_edges, 2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY
     )
-    return _with_barriers(trace, at, anchored, stored)
+    return _with_barriers(trace, at, anchored, stored, is_entered)
 
 
-def _anchors(trace: Trace, dst: Array) -> tuple[Array, Array]:
+def _anchors(trace: Trace, is_entered: Array) -> tuple[Array, Array]:
     """Work of training steps that waits for nothing, and the first node of its rank in its step.
 
     It is anchored there: if the step begins sooner, so does the work. All that is not known of it is its
@@ -245,9 +250,7 @@ def _anchors(trace: Trace, dst: Array) -> tuple[Array, Array]:
     first, code = gather.distinct(
         rank[inside], step[inside]
     )  # nodes of a rank are in order of start
-    entered = np.zeros(2 * len(step), bool)
-    entered[dst] = True
-    alone = is_any(trace.array("kind")[inside], GPU_WORK) & ~entered[2 * inside]
+    alone = is_any(trace.array("kind")[inside], GPU_WORK) & ~is_entered[2 * inside]
     alone &= inside != inside[first][code]
     return inside[first][code][alone], inside[alone]
 
@@ -311,10 +314,12 @@ def _shorten_waiting_hosts(  # columns
     lag[waiting] = np.minimum(lag[waiting], own_ns[dst[waiting]])
 
 
-def _with_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timing:
+def _with_barriers(
+    trace: Trace, at: Array, edges: _Edges, stored: int, is_entered: Array
+) -> Timing:
     """Add collective barriers, put edges in order, and find what binds each vertex."""
     nodes = trace.nodes.num_rows
-    edges, last_member = _add_barriers(trace, at, edges, stored)
+    edges, last_member = _add_barriers(trace, at, edges, stored, is_entered)
     node = np.concatenate([np.repeat(np.arange(nodes, dtype=np.int32), 2), last_member])
     at = np.concatenate([at, trace.array("ts")[last_member]])
     columns = edges.src, edges.dst, edges.kind
@@ -325,7 +330,9 @@ def _with_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> Timin
     return Timing(trace, arranged, lag, binding, delay)
 
 
-def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[_Edges, Array]:
+def _add_barriers(
+    trace: Trace, at: Array, edges: _Edges, stored: int, is_entered: Array
+) -> tuple[_Edges, Array]:
     """Replace COMM edges of collectives in which all wait for all by edges through a barrier.
 
     Of other communication, a waiting member lasts from the start of the awaited one on, and a receive
@@ -361,7 +368,8 @@ def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[
     own[member[waits]] = edges.lag[comm[waits]]
     own[member[buffered]] = received_ns
     own[members] = transfer
-    _shorten_unmatched(trace, own, edges, durations)
+    usual_ns = _shorten_unmatched(trace, own, edges, durations)
+    through_unrecorded = unrecorded.links(trace, at, usual_ns, is_entered)
     lasts = takes_time(trace)  # members last from the barrier on instead, ranges do not last at all
     lasts[members] = False
     keep = np.ones(len(edges.src), bool)
@@ -374,7 +382,10 @@ def _add_barriers(trace: Trace, at: Array, edges: _Edges, stored: int) -> tuple[
     last_member = np.full(len(heads), len(at), np.int64)  # of several that start last the first
     started_last = waiting == 0
     np.minimum.at(last_member, number[started_last], members[started_last])
-    return edges.with_new(keep, src, dst, lag, EdgeKind.COMM), last_member.astype(np.int32)
+    edges = edges.with_new(keep, src, dst, lag, EdgeKind.COMM)
+    every = np.ones(len(edges.src), bool)
+    edges = edges.with_new(every, *through_unrecorded, EdgeKind.DEPENDENCY)
+    return edges, last_member.astype(np.int32)
 
 
 def _barrier_pairs(
@@ -453,9 +464,9 @@ def _follow_sends(
     was_there = at[2 * receive] >= at[2 * send + 1]
     there = np.flatnonzero(was_there)
     _, code = gather.distinct(size)
-    usual = _lower_medians(code[there], dur[there], int(code.max(initial=-1)) + 1)
-    any_size = _lower_medians(np.zeros(len(there), np.int64), dur[there], 1)
-    own = np.minimum(dur, np.where(usual == _NO_LIMIT, any_size, usual)[code])
+    usual = lower_medians(code[there], dur[there], int(code.max(initial=-1)) + 1)
+    any_size = lower_medians(np.zeros(len(there), np.int64), dur[there], 1)
+    own = np.minimum(dur, np.where(usual == NO_VALUE, any_size, usual)[code])
     edges.src[comm] = 2 * send + 1
     behind = at[2 * receive + 1] - at[2 * send + 1]
     usual_behind = np.median(behind[~was_there]) if (~was_there).any() else 0
@@ -470,16 +481,7 @@ def _limit_durations(edges: _Edges, durations: Array, node: Array, limit_ns: Arr
     edges.lag[durations] = np.minimum(edges.lag[durations], limit[edges.src[durations] // 2])
 
 
-def _lower_medians(group: Array, values: Array, n: int) -> Array:
-    """Lower median of the values of each of n groups; `_NO_LIMIT` of none."""
-    order = np.lexsort((values, group))
-    present, first, count = np.unique(group[order], return_index=True, return_counts=True)
-    medians = np.full(n, _NO_LIMIT)
-    medians[present] = values[order[first + (count - 1) // 2]]
-    return medians
-
-
-def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array) -> None:
+def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array) -> Array:
     """Let communication of which no other member is known last as long as others of its kind and size.
 
     The rest of its time it waits, as where the recording of another rank began later, for what is unknown.
@@ -489,18 +491,26 @@ def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array
     ----------
     own
         Time of each node's own transfer; -1 if it has none, or is unknown.
+
+    Returns
+    -------
+    usual_ns
+        How long others like each node last; `NO_VALUE` if that is unknown.
     """
     row = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    usual_ns = np.full(len(own), NO_VALUE)
     if not row.size or (own[row] < 0).all():
-        return
+        return usual_ns
     kind, _ = trace.texts("collective", row)
     size = trace.integers("bytes", row)
     has_size = (size >= 0) | trace.is_text("collective", (Collective.BARRIER,), row)
     _, code = gather.distinct(kind, size)
     known = np.flatnonzero((own[row] >= 0) & (kind >= 0) & has_size)
-    usual = _lower_medians(code[known], own[row[known]], int(code.max()) + 1)
+    usual = lower_medians(code[known], own[row[known]], int(code.max()) + 1)
     alone = own[row] < 0
     _limit_durations(edges, durations, row[alone], usual[code[alone]], len(own))
+    usual_ns[row] = usual[code]
+    return usual_ns
 
 
 def takes_time(trace: Trace) -> Array:
