@@ -13,19 +13,17 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra.checks import communication, execution
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.nodes import FEEDER_TYPES, check_nodes
 from chopper_interop.converters.chakra.decode import EtFile, decode, decode_blocks
-from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
+from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, Tried, is_far
 from chopper_interop.errors import ReadError
 from chopper_interop.io import outputs
 from chopper_interop.io.inputs import is_packed
 from chopper_interop.io.inputs import read as read_bytes
-from chopper_interop.schemas.chakra import message_class
 
 _GZIP = b"\x1f\x8b"
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
@@ -89,66 +87,62 @@ def check(prefix: Path, tolerance: float = 0.005) -> Findings:
 
 def read_spans(ets: list[EtFile], findings: Findings) -> None:
     """Read what the files state of their ranks: measured spans, and how accurate they are."""
-    deviations: dict[int, tuple[float, float]] = {}
+    deviations: dict[int, tuple[float, Tried]] = {}
     concurrent: dict[int, float] = {}
     hints: Counter[str] = Counter()
     for rank, et in enumerate(ets):
-        facts = _metadata(et)
+        facts = chakra_files.facts(et.metadata)
         findings.streams += chakra_files.STREAM_OF in facts
-        span_ns = _integer(facts, "span_ns")
+        span_ns = chakra_files.integer(facts, "span_ns")
         if span_ns <= 0:
             continue
         findings.span_ns[rank] = span_ns
-        findings.unexplained[rank] = _integer(facts, "unexplained_ns") / span_ns
+        findings.unexplained[rank] = chakra_files.integer(facts, "unexplained_ns") / span_ns
         hints.update([str(facts["would_explain_more"])] if "would_explain_more" in facts else [])
-        of_rank = [(_integer(facts, name) / span_ns, f) for name, f in DEVIATIONS.items()]
+        of_rank = [
+            (chakra_files.integer(facts, name) / span_ns, tried)
+            for name, tried in DEVIATIONS.items()
+        ]
         deviations[rank] = max(of_rank, key=lambda entry: abs(entry[0]))
-        concurrent[rank] = _integer(facts, CONCURRENT) / span_ns
+        concurrent[rank] = chakra_files.integer(facts, CONCURRENT) / span_ns
     for text, count in hints.items():
         what = f"what would explain more of the critical path: {text}"
         findings.add("all ranks", what, count, stops=False)
+    _note_deviations(deviations, findings)
+    _note_concurrent(concurrent, findings)
+
+
+_REMEDY = " (written with -O streams=npus, each stream is an NPU of its own)"
+
+
+def _note_deviations(deviations: dict[int, tuple[float, Tried]], findings: Findings) -> None:
+    """Note the ranks whose ETs react otherwise than the timing model."""
     far = {r: entry for r, entry in deviations.items() if is_far(entry[0], findings.span_ns[r])}
-    if far:
-        worst = max(far, key=lambda rank: abs(far[rank][0]))
-        share, factor = far[worst]
-        what = (
-            "its end differs from what the timing model predicts for kernels and copies of half or twice "
-            "their time, as one slot stands for several streams or threads (written with -O streams=npus, each "
-            "stream is an NPU of its own)"
-        )
-        example = f"{share:+.1%} of its span with {factor:g} times the time"
-        findings.add(f"rank {worst}", what, len(far), example, stops=False)
+    if not far:
+        return
+    worst = max(far, key=lambda rank: abs(far[rank][0]))
+    share, tried = far[worst]
+    what = (
+        "its end differs from what the timing model predicts for kernels and copies of half or twice their time, "
+        "or communication of twice its time, as one slot stands for several streams or threads"
+    )
+    what += "" if findings.streams else _REMEDY
+    example = f"{share:+.1%} of its span with {tried}"
+    findings.add(f"rank {worst}", what, len(far), example, stops=False)
 
+
+def _note_concurrent(concurrent: dict[int, float], findings: Findings) -> None:
+    """Note the ranks whose collectives run at the same time."""
     shared = {r: share for r, share in concurrent.items() if is_far(share, findings.span_ns[r])}
-    if shared:
-        what = (
-            "its collectives run at the same time, and one after the other in a simulated network: where "
-            "communication limits it, it ends later by up to that, and by twice as much with half the bandwidth "
-            "(written with -O streams=npus, each stream is an NPU of its own)"
-        )
-        worst = max(shared, key=lambda rank: shared[rank])
-        example = f"{shared[worst]:.1%} of its span"
-        findings.add(f"rank {worst}", what, len(shared), example, stops=False)
-
-
-def _metadata(et: EtFile) -> dict[str, int | str]:
-    """Attributes of a file's metadata that are integers or texts; none if it cannot be read."""
-    try:
-        parsed = message_class("GlobalMetadata").FromString(et.metadata)
-    except DecodeError:
-        return {}
-    kinds = ("int64_val", "string_val")
-    return {
-        a.name: getattr(a, a.WhichOneof("value"))
-        for a in parsed.attr
-        if a.WhichOneof("value") in kinds
-    }
-
-
-def _integer(facts: dict[str, int | str], name: str) -> int:
-    """Attribute of a file's metadata that is an integer; 0 if it has none."""
-    value = facts.get(name, 0)
-    return value if isinstance(value, int) else 0
+    if not shared:
+        return
+    worst = max(shared, key=lambda rank: shared[rank])
+    what = (
+        "its collectives run at the same time, and one after the other in a simulated network: where "
+        "communication limits it, it ends later by up to that, and by twice as much with half the bandwidth"
+    )
+    example = f"{shared[worst]:.1%} of its span"
+    findings.add(f"rank {worst}", what + _REMEDY, len(shared), example, stops=False)
 
 
 def _with_ending(prefix: Path, ending: str) -> Path:

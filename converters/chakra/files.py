@@ -155,16 +155,36 @@ def is_groups(path: Path) -> bool:
     return _GROUPS_JSON.match(inputs.head(path)) is not None
 
 
+def facts(raw: bytes) -> dict[str, int | str]:
+    """Attributes of a file's metadata that are integers or texts; none if it cannot be read."""
+    try:
+        parsed = message_class("GlobalMetadata").FromString(raw)
+    except DecodeError:
+        return {}
+    kinds = ("int64_val", "string_val")
+    return {
+        a.name: getattr(a, a.WhichOneof("value"))
+        for a in parsed.attr
+        if a.WhichOneof("value") in kinds
+    }
+
+
+def integer(stated: dict[str, int | str], name: str) -> int:
+    """Attribute of a file's metadata that is an integer; 0 if it has none."""
+    value = stated.get(name, 0)
+    return value if isinstance(value, int) else 0
+
+
+def facts_of(path: Path) -> dict[str, int | str]:
+    """Attributes of the metadata of a file on disk; none if it does not begin with metadata."""
+    first = _first_messages(inputs.head(path))[:1]
+    return facts(first[0][0]) if first and _is_metadata(first[0][0]) else {}
+
+
 def stream_of(path: Path) -> int | None:
     """Number of the rank whose stream a file's NPU runs (`streams`); None for the file of a rank."""
-    first = _first_messages(inputs.head(path))[:1]
-    if not first or STREAM_OF.encode() not in first[0][0]:
-        return None
-    try:
-        facts = message_class("GlobalMetadata").FromString(first[0][0]).attr
-    except DecodeError:
-        return None
-    return next((a.int64_val for a in facts if a.name == STREAM_OF), None)
+    stated = facts_of(path)
+    return integer(stated, STREAM_OF) if STREAM_OF in stated else None
 
 
 def group(paths: list[Path]) -> list[list[Path]]:

@@ -1,18 +1,19 @@
 """How an ET reacts to slower and faster GPU work, compared with the timing model that it is made of.
 
-A simulator has one slot for all compute streams and one for all threads, so where these are concurrent an ET
-cannot react as the model does. By how much not is known only by trying.
+A simulator has one slot for all compute streams, one for all communication and one for all threads, so where these are
+concurrent an ET cannot react as the model does. By how much not is known only by trying.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import run
+from chopper_interop.converters.chakra.files import integer
 from chopper_interop.converters.chakra.host_chain import watching_threads
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.timing import variation
@@ -22,15 +23,31 @@ if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.timing.model import Timing
 
-DEVIATIONS = {"half_compute_deviation_ns": 0.5, "double_compute_deviation_ns": 2.0}
-"""Attribute of a file → what durations of kernels, copies and fills are multiplied with. Chosen: about what
-other clocks or the next generation of GPUs change."""
+_COMPUTE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+
+
+class Tried(NamedTuple):
+    """A change that is tried: of which kinds of nodes, what they are called, and the factor of their durations."""
+
+    kinds: tuple[Kind, ...]
+    name: str
+    factor: float
+
+    def __str__(self) -> str:
+        return f"{self.factor:g} times the time of {self.name}"
+
+
+DEVIATIONS = {
+    "half_compute_deviation_ns": Tried(_COMPUTE, "kernels and copies", 0.5),
+    "double_compute_deviation_ns": Tried(_COMPUTE, "kernels and copies", 2.0),
+    "double_communication_deviation_ns": Tried((Kind.COMM,), "communication", 2.0),
+}
+"""Attribute of a file → a change. Chosen: about what other clocks, the next generation of GPUs or half the bandwidth
+change."""
 CONCURRENT = "concurrent_collectives_ns"
 """Attribute of a file: for how long its collectives run at the same time, which they cannot in a simulator."""
-FACTORS = tuple(DEVIATIONS.values())
 _SHOWN_SHARE = 0.02
 """Share of a span from which a deviation is worth a line. Chosen: what is asked of predictions of changes."""
-_COMPUTE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 
 
 def is_far(share: float, span_ns: int) -> bool:
@@ -38,8 +55,15 @@ def is_far(share: float, span_ns: int) -> bool:
     return abs(share) > _SHOWN_SHARE and abs(share) * span_ns > run.ROUNDING_NS
 
 
-def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[float, float]:
-    """By how much later the ET ends than the model predicts, for each of `FACTORS`.
+def largest_ns(stated: dict[str, int | str]) -> int:
+    """Largest time by which an ET may end otherwise than predicted, as its metadata state it; 0 if not worth a line."""
+    stated_ns = [abs(integer(stated, name)) for name in (*DEVIATIONS, CONCURRENT)]
+    span_ns, largest = integer(stated, "span_ns"), max(stated_ns)
+    return largest if span_ns and is_far(largest / span_ns, span_ns) else 0
+
+
+def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[str, float]:
+    """By how much later the ET ends than the model predicts, for each of `DEVIATIONS` that changes anything.
 
     As a share of the measured span; what both predict without a change is subtracted.
 
@@ -50,36 +74,45 @@ def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[float, float]:
     npu
         For each node of the trace the NPU of the stream that does it; -1 if that is the rank's.
     """
-    compute = is_any(timing.trace.array("kind"), _COMPUTE)
+    kind = timing.trace.array("kind")
     # a thread that only asks whether work has ended does so as long as the work takes
     moves = ~watching_threads(timing)[timing.trace.array("lane")]
     planned = plan.row[(plan.row >= 0) & moves[plan.row]]
     span_ns = plan.figures.span_ns
     if not span_ns or not planned.size:
         return {}
-    model_ns = {f: _model_end_ns(timing, compute, planned, f) for f in (1.0, *FACTORS)}
-    et_ns = {f: _et_end_ns(plan, compute, npu, f) for f in (1.0, *FACTORS)}
-    return {f: (et_ns[f] - et_ns[1.0] - model_ns[f] + model_ns[1.0]) / span_ns for f in FACTORS}
+
+    def later_ns(factor: Array) -> int:
+        return _et_end_ns(plan, factor, npu) - _model_end_ns(timing, factor, planned)
+
+    before_ns = later_ns(np.ones(len(kind)))
+    chosen = {name: is_any(kind, tried.kinds) for name, tried in DEVIATIONS.items()}
+    return {
+        name: (later_ns(np.where(mask, DEVIATIONS[name].factor, 1.0)) - before_ns) / span_ns
+        for name, mask in chosen.items()
+        if mask.any()
+    }
 
 
-def _model_end_ns(timing: Timing, compute: Array, planned: Array, factor: float) -> int:
-    """End of the last of the planned nodes in the model, with compute scaled."""
+def _model_end_ns(timing: Timing, factor: Array, planned: Array) -> int:
+    """End of the last of the planned nodes in the model, with durations multiplied."""
     edges = timing.graph
     lag_ns = timing.lag_ns.astype(np.int64)
     lasting = np.flatnonzero(edges.kind == EdgeKind.DURATION)
-    lasting = lasting[compute[edges.src[lasting] // 2]]
-    lag_ns[lasting] = np.rint(lag_ns[lasting] * factor).astype(np.int64)
+    of_node = factor[edges.src[lasting] // 2]
+    lasting, of_node = lasting[of_node != 1], of_node[of_node != 1]
+    lag_ns[lasting] = np.rint(lag_ns[lasting] * of_node).astype(np.int64)
     lag_ns, delay_ns = variation.on_edges(timing, lag_ns, timing.delay_ns)
     return int(timing.retimed(lag_ns, delay_ns)[2 * planned + 1].max())
 
 
-def _et_end_ns(plan: Plan, compute: Array, npu: Array, factor: float) -> int:
-    """End of the last node of a plan by a simulator's rules, with compute scaled."""
+def _et_end_ns(plan: Plan, factor: Array, npu: Array) -> int:
+    """End of the last node of a plan by a simulator's rules, with durations multiplied."""
     n = len(plan.row)
     first, after = gather.group_values(
         plan.dep, np.repeat(np.arange(n), np.diff(plan.dep_first)), n
     )
-    scaled = np.where((plan.row >= 0) & compute[plan.row], factor, 1.0)
+    scaled = np.where(plan.row >= 0, factor[plan.row], 1.0)
     none = np.zeros(n, np.int64)
     # work of streams with NPUs of their own has slots of its own, and the time until it is due
     stream = np.where(plan.row >= 0, npu[plan.row], -1)

@@ -74,14 +74,14 @@ UNEXPLAINED = Fault.info(
 REACTS_OTHERWISE = Fault.info(
     "et-reacts-otherwise",
     "Ranks whose ET ends by more than 2 % of its span sooner or later than the timing model (what_if) predicts, "
-    "if kernels and copies take half or twice their time: a simulator has one slot for several streams "
-    "or threads. With streams=npus each stream is an NPU of its own.",
+    "if kernels and copies take half or twice their time, or communication twice: a simulator has one slot for "
+    "several streams or threads. With -O streams=npus each stream is an NPU of its own.",
 )
 CONCURRENT_COLLECTIVES = Fault.info(
     "et-collectives-concurrent",
     "Ranks whose collectives run at the same time for more than 2 % of the span: in a simulated network they run "
     "one after the other, so where communication limits a rank it ends later by up to that, and by twice as much "
-    "with half the bandwidth. With streams=npus they run at the same time.",
+    "with half the bandwidth. With -O streams=npus they run at the same time.",
 )
 _HINTS = (
     (
@@ -161,6 +161,7 @@ def write(
     facts: dict[str, str | int] = {
         "job": trace.meta.job,
         "mode": mode,
+        "streams": streams,
         "written_by": outputs.MARK,
         "origin_ns": trace.meta.origin_ns + origin_ns,
     }
@@ -168,7 +169,7 @@ def write(
         facts["clock"] = trace.meta.clock
     left_out: Counter[int] = Counter()
     figures: dict[int, Figures] = {}
-    reacts: dict[int, dict[float, float]] = {}
+    reacts: dict[int, dict[str, float]] = {}
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_earlier_files(folder, job)) as target:
         for rank in ranks:
@@ -209,9 +210,19 @@ def _mode(mode: str, streams: str) -> Mode:
 
 
 def usage(trace: Trace, path: Path) -> str:
-    """Line on what a simulator takes."""
+    """Line on what a simulator takes, and whether one NPU for each rank is too few."""
     folder, job = _place(trace, path)
-    return f"simulators take the prefix {folder / job}; chopper-check {folder}{os.sep} checks it"
+    stated = [
+        chakra_files.facts_of(folder / f"{job}.{rank}.et") for rank in range(len(trace.ranks))
+    ]
+    shares = [reaction.largest_ns(s) / max(chakra_files.integer(s, "span_ns"), 1) for s in stated]
+    text = f"simulators take the prefix {folder / job}; chopper-check {folder}{os.sep} checks it"
+    if not any(shares):
+        return text
+    text += f"; changes may be off by {max(shares):.0%} of the span and more"
+    if stated[0].get("streams") == "npus":
+        return text
+    return f"{text}, as what ran at the same time runs one after the other: see -O streams=npus"
 
 
 def _place(trace: Trace, path: Path) -> tuple[Path, str]:
@@ -225,7 +236,7 @@ def _rank_facts(
     trace: Trace,
     rank: int,
     plan: Plan,
-    reacts: dict[float, float],
+    reacts: dict[str, float],
     concurrent_ns: int,
 ) -> dict[str, str | int]:
     """Metadata of a rank's ET, as far as other ranks have others."""
@@ -239,7 +250,7 @@ def _rank_facts(
     return facts
 
 
-def _accuracy(trace: Trace, figures: Figures, reacts: dict[float, float]) -> dict[str, str | int]:
+def _accuracy(trace: Trace, figures: Figures, reacts: dict[str, float]) -> dict[str, str | int]:
     """Accuracy of a rank's ET, as the ET itself states it."""
     if not figures.span_ns:
         return {}
@@ -247,8 +258,7 @@ def _accuracy(trace: Trace, figures: Figures, reacts: dict[float, float]) -> dic
         "span_ns": figures.span_ns,
         "unexplained_ns": 1000 * figures.unexplained_us,
     }
-    for name, factor in DEVIATIONS.items():
-        facts[name] = round(reacts.get(factor, 0.0) * figures.span_ns)
+    facts |= {name: round(share * figures.span_ns) for name, share in reacts.items()}
     hints = _hints(trace)
     if hints and figures.unexplained_us >= _SHOWN_SHARE * figures.length_us:
         facts["would_explain_more"] = hints[0]
@@ -266,7 +276,7 @@ def _hints(trace: Trace) -> list[str]:
 
 
 def _note_reactions(
-    reacts: dict[int, dict[float, float]],
+    reacts: dict[int, dict[str, float]],
     figures: dict[int, Figures],
     issues: IssueLog,
 ) -> None:
@@ -275,8 +285,8 @@ def _note_reactions(
     far = {r: entry for r, entry in off.items() if is_far(entry[1], figures[r].span_ns)}
     if far:
         worst = max(far, key=lambda rank: abs(far[rank][1]))
-        factor, share = far[worst]
-        text = f"rank {worst}: {share:+.1%} with {factor:g} times the time"
+        name, share = far[worst]
+        text = f"rank {worst}: {share:+.1%} with {DEVIATIONS[name]}"
         issues.add(REACTS_OTHERWISE, len(far), text)
 
 

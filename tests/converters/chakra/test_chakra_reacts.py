@@ -16,7 +16,7 @@ from schedule import attributes, messages, replay_us
 from slow import slow_from
 
 import chopper_interop as ci
-from chopper_interop.converters.chakra import check
+from chopper_interop.converters.chakra import CHAKRA, check
 from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.jobs import job_of
@@ -577,31 +577,44 @@ def test_a_rank_without_gpu_work_has_a_node(tmp_path: Path, mode: str, run) -> N
     assert run("check", tmp_path / "job")[0] == 0
 
 
-def test_what_one_slot_cannot_express_is_stated(tmp_path: Path, run) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind", "attribute"),
+    [
+        ("gemm", "kernel", "double_compute_deviation_ns"),
+        ("ncclDevKernel_AllReduce_Sum_f32", "comm", "double_communication_deviation_ns"),
+    ],
+)
+def test_what_one_slot_cannot_express_is_stated(
+    tmp_path: Path, run, name: str, kind: str, attribute: str
+) -> None:
     """Two streams that are busy for 60 % each in turn; if kernels take twice as long, both are at once."""
     events = []
     for k in range(40):
         at = 1000 * k
         events += [
             {**call("hipLaunchKernel", at, 5, 2 * k + 1), "tid": 1 + k % 2},
-            kernel("gemm", at + 10, 980, 2 * k + 1, stream=k % 2),
+            kernel(name, at + 10, 980, 2 * k + 1, stream=k % 2),
         ]
         events[-1]["tid"] = k % 2
     trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
     issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu")}
-    (predicted,) = ci.analyze(trace, "what_if", change="scale=2 where kind == 'kernel'").summary[
-        "changes"
-    ]
+    change = f"scale=2 where kind == '{kind}'"
+    (predicted,) = ci.analyze(trace, "what_if", change=change).summary["changes"]
     assert predicted["gain_ns"] == pytest.approx(-980_000, abs=20_000)
     assert issues["et-reacts-otherwise"].count == 1
     metadata, nodes = messages(tmp_path / "job.0.et")
     facts = {a.name: a.int64_val for a in metadata.attr}
-    later_us = scaled_replay_us(tmp_path / "job.0.et", 2) - replay_us(nodes) - 980
-    assert facts["double_compute_deviation_ns"] == pytest.approx(1000 * later_us, abs=40_000)
+    later_us = scaled_replay_us(tmp_path / "job.0.et", 2, (kind,)) - replay_us(nodes) - 980
+    assert facts[attribute] == pytest.approx(1000 * later_us, abs=40_000)
     assert later_us > 30_000
     status, output, _ = run("check", tmp_path / "job")
     assert status == 0
     assert "with 2 times the time" in output
+    share = f"{facts[attribute] / facts['span_ns']:.0%} of the span"
+    assert share in CHAKRA.usage_of(trace, tmp_path / "job.et")
+    assert "-O streams=npus" in CHAKRA.usage_of(trace, tmp_path / "job.et")
+    ci.write(trace, tmp_path / "npus.et", mode="gpu", streams="npus")
+    assert "of the span" not in CHAKRA.usage_of(trace, tmp_path / "npus.et")
 
 
 def test_what_would_explain_more_is_named(tmp_path: Path, run) -> None:
