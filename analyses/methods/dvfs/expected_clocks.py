@@ -66,7 +66,8 @@ would be taken for usual."""
 _WITHIN = 0.5
 """Windows as a share of kernels' durations up to which readings show the clock of each kernel."""
 _MIN_SPREAD_ERROR = 0.05
-"""Smallest error of a mean sensitivity by readings spread over kernels. Chosen: that of the share which it needs."""
+"""Smallest error of a mean sensitivity by readings spread over kernels, as a share of what it may be. Chosen: that of
+the share which it needs."""
 _GPUS_SHOW = 0.15
 """Error of the mean sensitivity by differences between GPUs below which it counts against all others. Chosen: a
 quarter of what is possible lies within."""
@@ -492,8 +493,8 @@ def _best_mean_beta(
     by_products = mean_sensitivity(gpus, work, assumed)
     is_sparse = any(one.is_sparse and one.resolution < _STILL for one in changes)
     by_spread = (np.nan, np.nan) if is_sparse else _mean_beta(changes)
-    best = by_spread
-    if np.isnan(by_spread[0]) or by_products[1] < max(by_spread[1], _MIN_SPREAD_ERROR):
+    best, highest = by_spread, min(abs(by_spread[0]) + TWO_SIDED * by_spread[1], 1.0)
+    if np.isnan(by_spread[0]) or by_products[1] < max(by_spread[1], _MIN_SPREAD_ERROR * highest):
         best = by_products if np.isfinite(by_products[1]) else (np.nan, np.nan)
     return _with_gpus(best, by_gpus)
 

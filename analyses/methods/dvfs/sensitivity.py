@@ -499,10 +499,9 @@ class Sensitivities:
     def _with_mean(self, ratio: Ratio, target: Array, weight: Array) -> Ratio:
         """Return ratios of which all together have the mean sensitivity, where it is known.
 
-        Readings of a sensor that durations do not show seem not to follow them, whatever the sensitivity.
+        Durations that do not show the sensor bound the mean under each assumption on it: it counts where it is known
+        better than by laws.
         """
-        if not self._is_estimated:
-            return ratio
         r = self.repeats
         beta, error = self._mean_estimate
         known = ~np.isnan(beta) & ~np.isnan(ratio.log)
@@ -519,7 +518,9 @@ class Sensitivities:
         of_level = np.nan_to_num(beta) * self.clock_error / np.exp(ratio.log)
         of_slope = np.abs(ratio.log) * weight[[combined.REGRESSION, combined.CLASS]].sum(axis=0)
         mean = combined.Mean(ns, float(changed_ns), float(error_ns), of_level, of_slope)
-        return combined.with_mean(ratio, mean)
+        together = combined.with_mean(ratio, mean)
+        is_better = ns @ np.nan_to_num(_common(together)) < ns @ np.nan_to_num(_common(ratio))
+        return together if self._is_estimated or is_better else ratio
 
     def _beyond(self, target: Array) -> Array:
         """Part of the way from each kernel's mean period to the new one beyond its shortest; 0 to longer ones."""

@@ -25,6 +25,7 @@ from chopper_interop.analyses.methods.dvfs.clock_sensor import (
     phases_at,
 )
 from chopper_interop.analyses.methods.dvfs.expected_clocks import FEWEST_WINDOWS, saved_time
+from chopper_interop.analyses.methods.dvfs.series_windows import possible_windows
 from chopper_interop.arrays.statistics import mad_sigma
 from chopper_interop.schemas import clock_sensors
 
@@ -148,6 +149,9 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
     if len(grid) > 1:
         kept, apart, is_shown = fit.compare(grid)
         origin = ESTIMATED if is_shown else UNKNOWN
+        if not is_shown:
+            kept = _of_possible_windows(sensed.gpus, kept)
+            apart = np.zeros(len(kept))
     best = kept[0]
     chosen = np.arange(len(kept))
     if len(kept) > _MAX_ESTIMATED:
@@ -167,6 +171,16 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
         Assumption(*best), assumed[low], assumed[high], kept, origin, sensor, is_given,
         *(float(reach[end]) / _ACCEPTED for end in (low, high)),
     )  # fmt: skip
+
+
+def _of_possible_windows(gpus: list[Readings], kept: Array) -> Array:
+    """Return the assumptions of windows that readings do not rule out.
+
+    Where durations show the sensor, these decide, as averages may have other weights than those of a window.
+    """
+    windows, row = np.unique(kept[:, 0], return_inverse=True)
+    possible = possible_windows(gpus, windows)[row]
+    return kept[possible] if possible.any() else kept
 
 
 def _corners(kept: Array) -> Array:
@@ -419,7 +433,8 @@ def _loss(parts: list[_Part], window: float, delay: float, count: int) -> Array:
         return np.full(count, np.nan)
     x, y, block = (np.concatenate(column) for column in columns)
     # A falling clock that goes with shorter times is none of the sensor.
-    slope = max(float(x @ y), 0.0) / max(float(x @ x), _TINY)
+    # Sums of products: a BLAS spreads them over threads that wait for each other longer than they compute.
+    slope = max(float(np.sum(x * y)), 0.0) / max(float(np.sum(x * x)), _TINY)
     of_block = np.bincount(block, minlength=count) > 0
     left, whole = np.bincount(block, (y - slope * x) ** 2, count), np.bincount(block, y**2, count)
     relative = (left - whole) / np.maximum(np.maximum(left, whole), _TINY)

@@ -1,0 +1,60 @@
+"""Windows of averaging that readings rule out by themselves."""
+
+import numpy as np
+import pytest
+
+from chopper_interop.analyses.methods.dvfs.clock_sensor import Readings
+from chopper_interop.analyses.methods.dvfs.sensor_fit import WINDOWS_NS
+from chopper_interop.analyses.methods.dvfs.series_windows import possible_windows
+
+MS = 1_000_000
+
+
+def readings(window_ms: int, quantum: float = 1.0, period_ms: int = 1) -> Readings:
+    """6 s of a clock that wanders within 20 ms, of which a sensor shows means."""
+    random = np.random.default_rng(window_ms)
+    count, kept = 12_000, np.exp(-0.5 / 20)
+    noise = 60 * np.sqrt(1 - kept**2) * random.standard_normal(count)
+    clock = np.zeros(count)
+    for i in range(1, count):
+        clock[i] = kept * clock[i - 1] + noise[i]
+    total = np.append([0.0], np.cumsum(1800 + clock))
+    until = np.arange(2 * max(window_ms, 1), count, 2 * period_ms)
+    width = max(2 * window_ms, 1)
+    mhz = np.round((total[until] - total[until - width]) / width / quantum) * quantum
+    time = until * 0.5 * MS
+    some = np.array([0]), np.array([time[0]]), np.array([time[-1]])
+    return Readings(*some, time, mhz, period_ms * MS, 0.0, quantum)
+
+
+@pytest.mark.parametrize("window_ms", [6, 12, 20, 33, 65, 100, 250])
+@pytest.mark.parametrize("quantum", [1.0, 15.0])
+def test_the_window_of_a_mean_stays_possible(window_ms: int, quantum: float) -> None:
+    """Also one that is none of those tried: it is nearest to one of them."""
+    possible = possible_windows([readings(window_ms, quantum)], WINDOWS_NS)
+    nearest = np.argmin(np.abs(np.log(np.maximum(WINDOWS_NS, 1) / (window_ms * MS))))
+    assert possible[nearest]
+    assert possible[0]  # that clocks are smooth shows no mean
+
+
+def test_readings_of_instants_are_no_means_over_long_windows() -> None:
+    """They were taken for all windows of up to 180 ms where no duration showed the sensor.
+
+    Twenty of a window and more must be in the readings.
+    """
+    possible = possible_windows([readings(0)], WINDOWS_NS)
+    assert possible[0]
+    assert not possible[(WINDOWS_NS >= 10 * MS) & (WINDOWS_NS <= 250 * MS)].any()
+
+
+def test_readings_too_far_apart_or_uneven_rule_out_nothing() -> None:
+    assert possible_windows([readings(0, period_ms=100)], WINDOWS_NS).all()
+    uneven = readings(0)
+    late = np.random.default_rng(0).uniform(0, 3 * MS, len(uneven.time))
+    uneven.time[:] = np.sort(uneven.time + late)
+    assert possible_windows([uneven], WINDOWS_NS).all()
+
+
+def test_one_window_alone_is_taken_as_it_is() -> None:
+    """A sensor that is given, and wrong."""
+    assert possible_windows([readings(0)], WINDOWS_NS[5:6]).all()
