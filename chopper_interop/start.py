@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found] # the part of signal in C
 import gc
+import os
 
 TYPE_CHECKING = False  # as typing's
 
@@ -20,8 +21,15 @@ _ALLOCATIONS = 20_000
 Python's 700 the searches took a tenth of the time in which a small job is converted."""
 
 
-def _begin() -> None:
-    """Let an interrupt end the process, and search it seldom for garbage."""
+_OF_NUMBA = ("NUMBA_NUM_THREADS", "NUMBA_DISABLE_JIT")
+"""Variables of numba that only other programs may have: loops here use one thread, and do not run as Python. A number
+of threads below 1 would be an error when numba is imported."""
+
+
+def _begin(*, drops: tuple[str, ...] = _OF_NUMBA) -> None:
+    """Let an interrupt end the process, search it seldom for garbage, and compile loops as they are meant to be."""
+    for name in drops:
+        os.environ.pop(name, None)
     gc.set_threshold(_ALLOCATIONS)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -56,7 +64,7 @@ def check() -> NoReturn:
 
 def record() -> NoReturn:
     """Run ``chopper-record`` and exit."""
-    _begin()
+    _begin(drops=())  # the program's environment is the user's
     from chopper_interop import cli
     from chopper_interop.commands.common import exit_now
 

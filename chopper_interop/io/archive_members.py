@@ -118,7 +118,7 @@ def members(path: Path, head: bytes, budget: Budget) -> Iterator[Member]:
     Exception
         One of `DAMAGED`.
     """
-    with path.open("rb") as file:
+    with inputs.opened(path) as file:
         if head.startswith(_ZIP_STARTS):
             yield from _zip_members(file, budget)
         else:

@@ -7,10 +7,12 @@ without.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import lzma
 import os
 import re
+import stat
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
@@ -190,7 +192,7 @@ def too_large_unpacked(limit: int, packed: int, path: Path) -> ReadError:
 def expected_bytes(path: Path) -> int:
     """Return about how many bytes a file has when unpacked: what gzip states, else a guess."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             magic, size = _packing(file.read(8)), os.fstat(file.fileno()).st_size
             if magic != _GZIP or size > _GZIP_CERTAIN:
                 return size if magic is None else size * _PACKED_RATIO
@@ -229,6 +231,33 @@ def read(path: Path, issues: IssueLog | None = None) -> Bytes:
         log = IssueLog() if issues is None else issues
         data = raw if magic is None else _decompressed(path, raw, magic, log)
         return _utf8(data, log)
+
+
+def opened(path: Path, *, buffering: int = -1) -> Any:
+    """Open a file to read; `OSError` for what is none: a pipe that took its place would be waited for."""
+    return open(path, "rb", buffering, opener=_file_descriptor)
+
+
+def require_file(path: Path) -> None:
+    """Raise `OSError` unless a path is that of a file, before a library opens it that would wait for a pipe."""
+    _require_regular(path.stat(), os.fspath(path))
+
+
+def _file_descriptor(name: str, flags: int) -> int:
+    descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+    try:
+        _require_regular(os.fstat(descriptor), name)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(state: os.stat_result, name: str) -> None:
+    if stat.S_ISDIR(state.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if not stat.S_ISREG(state.st_mode):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, no file", name)
 
 
 def head(path: Path) -> bytes:
@@ -275,7 +304,7 @@ def plain_name(path: Path) -> str:
 def sha256(path: Path) -> str:
     """Return the SHA-256 digest of a file as it is on disk, in hexadecimal."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             digest = hashlib.sha256()
             while block := file.read(16 * BLOCK_BYTES):
                 digest.update(block)
@@ -310,7 +339,7 @@ def _on_disk(path: Path, at_most: int | None = None) -> Bytes:
     It is read and not mapped: a file that another process cuts short would end this one by SIGBUS.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             expected = os.fstat(file.fileno()).st_size
             size = expected if at_most is None else min(expected, at_most)
             data = spill.empty(size, np.uint8)

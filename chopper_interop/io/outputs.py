@@ -98,28 +98,33 @@ def require_writable(path: Path, *, is_folder: bool | None = None) -> None:
         True for a folder, False for a file, None for one or the other.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device
+            _require(_may_write(path), errno.EACCES)
+            _require(not is_folder, errno.ENOTDIR)
+            return
         target = real(path)
         parent = target.parent
         require_folder(parent)
+        _require(parent.is_dir() or not parent.exists(), errno.ENOTDIR)
         if target.is_dir():
             if is_folder is False:
                 raise WriteError(_IS_FOLDER, path=path, hint=_NAME_A_FILE)
-            is_fixed = target.is_mount() or not _may_write(parent)
-            parent = target if is_fixed else parent
-        elif (is_folder and target.exists()) or (parent.exists() and not parent.is_dir()):
-            raise NotADirectoryError(
-                errno.ENOTDIR, os.strerror(errno.ENOTDIR)
-            )  # as making it would
-        elif target.exists() and not target.is_file():  # a pipe or a device
-            if not _may_write(target):
-                raise PermissionError(
-                    errno.EACCES, os.strerror(errno.EACCES)
-                )  # as opening it would
-            return
+            if target.is_mount() or not _may_write(
+                parent
+            ):  # it stays, and its entries are replaced
+                parent = target
+        else:
+            _require(not (is_folder and target.exists()), errno.ENOTDIR)
         with workspace(parent if parent.is_dir() else parent.parent):
             pass
     except OSError as error:
         raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
+
+
+def _require(is_so: object, otherwise: int) -> None:
+    """Raise `OSError` of a number unless something is so."""
+    if not is_so:
+        raise OSError(otherwise, os.strerror(otherwise))
 
 
 def file_name(text: str) -> str:

@@ -25,14 +25,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from os import cpu_count
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 
 from chopper_interop.arrays import arrow
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite_files, temporary
+from chopper_interop.io import inputs, sqlite_files, temporary
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
@@ -77,10 +76,6 @@ _SIZES = {"n": INTEGER, "size": INTEGER}
 _TEXT_RATIO, _TEXT_ROOM = 4, 64
 """Bytes of texts that a table may have: so many times its file's, and so many more a row. Chosen: UTF-16 becomes up
 to 1.5 times as long in UTF-8, and a default text is in the file once."""
-_PRAGMAS = (
-    "PRAGMA writable_schema=ON",  # else a truncated file is refused
-    "PRAGMA trusted_schema=OFF",
-)
 _HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
 _HEADER = 100
 """Bytes of the file's header, before the first page's own."""
@@ -128,11 +123,10 @@ class Database:
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[tuple[str, tuple[str, ...], str], Future[pa.Table | None]] = {}
         try:
-            plain = sqlite_files.plain_database(path, self._room, issues)
-            self._uri = f"file:{quote(os.fsencode(plain.resolve()))}?mode=ro&immutable=1"
-            self._bytes = plain.stat().st_size
+            self._file = sqlite_files.plain_database(path, self._room, issues)
+            self._bytes = inputs.size(self._file)
             roots = self._roots()
-            self._refuse_endless(plain, roots.values())
+            self._refuse_endless(roots.values())
             self.tables = self._columns(roots)
         except BaseException:
             self.close()
@@ -234,9 +228,9 @@ class Database:
         """Make a folder that is removed when the database is closed."""
         return self._folder.enter_context(temporary.folder())
 
-    def _refuse_endless(self, plain: Path, roots: Iterable[int]) -> None:
+    def _refuse_endless(self, roots: Iterable[int]) -> None:
         """Raise `ReadError` if rows of tables have no end, or about the square of the file's bytes."""
-        if never_ends(plain, roots):
+        if never_ends(self._file, roots):
             raise ReadError("pages of its tables repeat many times", path=self.path, hint=_HINT)
 
     def _roots(self) -> dict[str, int]:
@@ -247,7 +241,7 @@ class Database:
                 "WHERE type = 'table' AND typeof(rootpage) = 'integer' AND rootpage > 0 ORDER BY rowid"
             )
             return dict(rows.fetchall())
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except (sqlite3.Error, UnicodeDecodeError, OSError) as error:
             raise self._read_error(error) from error
 
     def _columns(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -267,10 +261,8 @@ class Database:
     def _connection(self) -> sqlite3.Connection:
         """The connection of Python's own driver, for few rows and for damaged ones."""
         if self._plain is None:
-            self._plain = sqlite3.connect(self._uri, uri=True, check_same_thread=False)
+            self._plain = sqlite_files.connection(self._file, check_same_thread=False)
             self._plain.text_factory = _decode
-            for pragma in _PRAGMAS:
-                self._plain.execute(pragma)
         return self._plain
 
     def _read_checked(
@@ -322,12 +314,13 @@ class Database:
         from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
 
         driver = self._driver()
+        inputs.require_file(self._file)
         try:
             with (
                 closing(AdbcConnection(driver)) as connection,
                 closing(AdbcStatement(connection)) as statement,
             ):
-                for pragma in _PRAGMAS:
+                for pragma in sqlite_files.PRAGMAS:
                     _run(statement, pragma)
                 statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH})
                 statement.set_sql_query(f"{type_row(columns)} UNION ALL {sql}")
@@ -348,7 +341,8 @@ class Database:
         if self._adbc is None:
             import adbc_driver_sqlite
 
-            self._adbc = adbc_driver_sqlite.connect(self._uri)
+            inputs.require_file(self._file)
+            self._adbc = adbc_driver_sqlite.connect(sqlite_files.uri(self._file))
         return self._adbc
 
     def _with_valid_texts(self, table: pa.Table, where: str) -> pa.Table:
@@ -465,7 +459,7 @@ def never_ends(path: Path, roots: Iterable[int]) -> bool:
     roots
         First pages of its tables, from 1 on.
     """
-    with path.open("rb", buffering=0) as file:
+    with inputs.opened(path, buffering=0) as file:
         roots = list(roots)
         tree = _Pages(file)
         if any(tree.visits(root, 0) > _DAMAGE * tree.count for root in roots):

@@ -15,6 +15,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
 MAGIC = b"SQLite format 3\0"
 """First bytes of every database."""
 
+PRAGMAS = (
+    "PRAGMA writable_schema=ON",  # else a truncated file is refused
+    "PRAGMA trusted_schema=OFF",
+)
+"""Run on each connection."""
+_TEXT_RATIO = 2
+"""Bytes of a cell for each of the file's, at most: UTF-16 becomes up to 1.5 times as long in UTF-8."""
+_MIN_LONGEST, _MAX_LONGEST = 1 << 20, 10**9
+"""Bytes of a cell that are never refused (chosen: the program's own SQL must fit), and SQLite's own limit."""
 _ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 _HEADER, _MIN_PAGE, _MAX_PAGE = 100, 512, 65536
 """Bytes of the header and of pages, as SQLite's file format defines them."""
@@ -51,7 +61,7 @@ def plain_database(path: Path, make_folder: Callable[[], Path], issues: IssueLog
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with inputs.opened(path) as file:
             head = file.read(_HEADER)
     except OSError as error:
         raise ReadError(f"cannot be opened: {error.strerror or error}", path=path) from error
@@ -67,6 +77,30 @@ def plain_database(path: Path, make_folder: Callable[[], Path], issues: IssueLog
     except OSError as error:
         reason = f"it cannot be copied to a temporary folder: {error.strerror or error}"
         raise ReadError(reason, path=path, hint="name a larger one in TMPDIR") from error
+
+
+def connection(plain: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
+    """Open a plain database to be read alone; its cells are no longer than the file.
+
+    Raises
+    ------
+    OSError
+        Something else took its place.
+    """
+    inputs.require_file(plain)
+    opened = sqlite3.connect(uri(plain), uri=True, check_same_thread=check_same_thread)
+    if hasattr(opened, "setlimit"):  # from Python 3.11 on
+        longest = max(_TEXT_RATIO * plain.stat().st_size, _MIN_LONGEST)
+        for limit, value in (("LENGTH", longest), ("ATTACHED", 0), ("TRIGGER_DEPTH", 0)):
+            opened.setlimit(getattr(sqlite3, f"SQLITE_LIMIT_{limit}"), min(value, _MAX_LONGEST))
+    for pragma in PRAGMAS:
+        opened.execute(pragma)
+    return opened
+
+
+def uri(plain: Path) -> str:
+    """Return the URI of a plain database that opens it as immutable."""
+    return f"file:{quote(os.fsencode(plain.resolve()))}?mode=ro&immutable=1"
 
 
 def mentions_table(head: bytes, *names: str) -> bool:

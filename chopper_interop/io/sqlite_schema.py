@@ -6,13 +6,11 @@ late, a schema of several pages, ``VACUUM`` and write-ahead logs move the defini
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from chopper_interop.errors import ReadError
 from chopper_interop.io import sqlite_files, temporary
@@ -88,14 +86,12 @@ def _tables_of(path: Path, state: tuple[tuple[int, int], ...]) -> dict[str, str]
     with temporary.folder() as folder:
         try:
             plain = sqlite_files.plain_database(path, lambda: folder, IssueLog())
-            uri = f"file:{quote(os.fsencode(plain.resolve()))}?mode=ro&immutable=1"
-            with closing(sqlite3.connect(uri, uri=True)) as base:
-                base.execute("PRAGMA writable_schema=ON")  # else a truncated file is refused
+            with closing(sqlite_files.connection(plain)) as base:
                 rows = base.execute(
                     "SELECT CAST(name AS TEXT), CAST(sql AS TEXT) FROM sqlite_master "
                     "WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite~_%' ESCAPE '~' "
                     "ORDER BY rowid"
                 ).fetchall()
-        except (sqlite3.Error, UnicodeDecodeError, ReadError):
+        except (sqlite3.Error, UnicodeDecodeError, OSError, ReadError):
             return None
     return {str(name): str(sql) for name, sql in rows}

@@ -22,7 +22,7 @@ from chopper_interop.converters.chakra.decode import EtFile, decode, decode_bloc
 from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, Tried, is_far
 from chopper_interop.errors import ReadError
 from chopper_interop.io import outputs
-from chopper_interop.io.inputs import is_packed
+from chopper_interop.io.inputs import is_packed, opened
 from chopper_interop.io.inputs import read as read_bytes
 
 _GZIP = b"\x1f\x8b"
@@ -173,14 +173,14 @@ def _read_file(path: Path) -> EtFile:
     if is_packed(path):
         return decode(np.require(read_bytes(path), requirements="W"), FEEDER_TYPES)
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return decode_blocks(file, FEEDER_TYPES)
     except OSError as error:
         raise ReadError(f"cannot be opened: {error.strerror}", path=path) from error
 
 
 def _begins_with(path: Path, magic: bytes) -> bool:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return file.read(len(magic)) == magic
 
 

@@ -136,6 +136,7 @@ def _rank_files(folder: Path) -> list[Path]:
 
 def _file(path: Path, table: str) -> pa.Table:
     try:
+        inputs.require_file(path)
         file = pq.ParquetFile(path, page_checksum_verification=True)
         _refuse_bomb(path, file.metadata)
         data = file.read()

@@ -332,6 +332,29 @@ def started(command: str, *arguments: object, **streams: Any) -> subprocess.Comp
     return subprocess.run(texts, check=False, **streams)
 
 
+@pytest.mark.parametrize("variable", ["NUMBA_NUM_THREADS=0", "NUMBA_DISABLE_JIT=1"])
+def test_variables_that_other_programs_need_of_numba_stop_nothing(
+    tmp_path: Path, variable: str
+) -> None:
+    """Numba raised when it was imported, and loops failed as Python."""
+    name, _, value = variable.partition("=")
+    environment = os.environ | {name: value}
+    made = tmp_path / "x.pftrace"
+    done = started(
+        "convert", "-q", sample(tmp_path), "-o", made, env=environment, stderr=subprocess.PIPE
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_recorded_program_has_the_environment_of_the_user(tmp_path: Path) -> None:
+    environment = os.environ | {"NUMBA_NUM_THREADS": "3"}
+    program = (sys.executable, "-c", "import os; print(os.environ['NUMBA_NUM_THREADS'])")
+    done = started(
+        "record", "-o", tmp_path, "--", *program, env=environment, stdout=subprocess.PIPE
+    )
+    assert (done.returncode, done.stdout) == (0, b"3\n")
+
+
 LAST_RESORT = [
     ("convert", "chopper_interop.pipeline.plan_conversion", ["a", "-o", "b.pftrace"]),
     ("analyze", "chopper_interop.commands.analysis_plan.run_analyses", ["temporal", "SOURCE"]),

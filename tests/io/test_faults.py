@@ -456,7 +456,7 @@ def test_a_file_that_goes_away_before_it_is_read_is_one_line(tmp_path: Path) -> 
         pipeline.read_inventory(inventory, "job", {})
 
 
-@pytest.mark.parametrize("becomes", ["nothing", "a folder", "a link to itself"])
+@pytest.mark.parametrize("becomes", ["nothing", "a folder", "a link to itself", "a pipe"])
 def test_a_file_that_goes_away_at_any_step_is_one_line(
     tmp_path: Path, run, caplog, becomes: str
 ) -> None:
@@ -470,14 +470,17 @@ def test_a_file_that_goes_away_at_any_step_is_one_line(
             path.mkdir()
         elif becomes == "a link to itself":
             path.symlink_to(path)
+        elif becomes == "a pipe":
+            os.mkfifo(path)
 
+    events = ("open",) if becomes == "a pipe" else ("open", "sqlite3.connect")
     step, statuses = 0, set()
     while True:
         step += 1
         shutil.rmtree(source, ignore_errors=True)
         source.mkdir()
         rocpd.small(source / "a.db")
-        with at_opening(step, source, go_away) as seen:
+        with at_opening(step, source, go_away, events) as seen:
             status, _, stderr = run("convert", "-q", source, "-o", out)
         statuses.add(status)
         assert status in (0, 3, 4), (step, stderr)
@@ -490,13 +493,15 @@ def test_a_file_that_goes_away_at_any_step_is_one_line(
 
 
 @contextmanager
-def at_opening(number: int, folder: Path, act: Callable[[], Any]) -> Iterator[Callable[[], int]]:
+def at_opening(
+    number: int, folder: Path, act: Callable[[], Any], events: tuple[str, ...]
+) -> Iterator[Callable[[], int]]:
     """Call a function when a file of a folder is opened for the n-th time, and count the openings."""
     count, is_on = 0, True
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal count
-        if is_on and event in ("open", "sqlite3.connect") and str(folder) in str(arguments[0]):
+        if is_on and event in events and str(folder) in str(arguments[0]):
             count += 1
             if count == number:
                 act()
