@@ -21,16 +21,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import llvmlite
 import numba
 import numpy as np
-from numba.core import bytecode, compiler, runtime, serialize, types
+from numba.core import bytecode, runtime, serialize, types
 from numba.core.dispatcher import Dispatcher
 
-from chopper_interop.arrays import shipped_code
+from chopper_interop.arrays import loaded_code, shipped_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 Function = TypeVar("Function")
-_result: Any = compiler.CompileResult
 _dumps: Any = serialize.dumps
 _unliteral: Any = types.unliteral
 _dispatcher: Any = Dispatcher
@@ -119,8 +118,7 @@ class _CodeCache:
         _runtime.rtsys.initialize(target)
         for data in self._stored(signature, target.codegen().magic_tuple()):
             with contextlib.suppress(EOFError, pickle.UnpicklingError):
-                payload = pickle.loads(data)  # noqa: S301 # the folder is the user's own
-                return _result._rebuild(target, *payload)  # noqa: SLF001
+                return loaded_code.rebuilt(target, pickle.loads(data))  # noqa: S301 # the user's own
         count = next(_misses)
         if count >= FEW:
             for announce in _announce:
