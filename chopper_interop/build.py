@@ -283,13 +283,13 @@ def _joined(
     schema = pa.unify_schemas([table.schema for table in tables], promote_options="default")
     core, count = hub.schema(name), sum(table.num_rows for table in tables)
     fields = [core.field(f.name) if f.name in core.names else f for f in schema]
+    columns_of = [dict(zip(t.schema.names, t.columns, strict=True)) for t in tables]
 
     def part(k: int, field: pa.Field) -> pa.Array | int:
-        table = tables[k]
-        at = table.schema.get_field_index(field.name)
-        if at < 0 or table.schema.field(at).type != field.type:  # the type of null
-            return table.num_rows
-        column = arrow.single_chunk(table[field.name])
+        column = columns_of[k].get(field.name)
+        if column is None or column.type != field.type:  # the type of null
+            return tables[k].num_rows
+        column = arrow.single_chunk(column)
         if name == "nodes" and field.name == "group" and len(group_rows[k]):
             return arrow.array(group_rows[k]).take(column)  # nulls stay null
         by = moved[k].get(field.name, 0)
@@ -396,10 +396,14 @@ def _sorted_samples(samples: pa.Table) -> pa.Table:
 
 def _in_order(counters: pa.Table) -> pa.Table:
     """Counters in the order of their nodes."""
+    if not counters.num_rows:
+        return counters
     return arrow.take(counters, np.argsort(arrow.to_numpy(counters["node"]), kind="stable"))
 
 
 def _renumbered(table: pa.Table, references: Iterable[str], new_row: Array) -> pa.Table:
+    if not table.num_rows:
+        return table
     for name in references:
         old = arrow.to_numpy(table[name])
         values = np.where(old >= 0, new_row[old], -1) if len(new_row) else old
@@ -409,6 +413,8 @@ def _renumbered(table: pa.Table, references: Iterable[str], new_row: Array) -> p
 
 def _minus(table: pa.Table, origin: int) -> pa.Table:
     """Table with times that count from an origin."""
+    if not table.num_rows:
+        return table
     ts = arrow.to_numpy(table["ts"])
     return arrow.replace_column(
         table, "ts", np.subtract(ts, origin, out=spill.empty(len(ts), ts.dtype))

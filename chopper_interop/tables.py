@@ -8,7 +8,7 @@ tables (`graph`, `pandas_view`) takes a `TraceTables`; `trace.Trace` adds method
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +39,7 @@ EDGES_APART = "without call, order, stream"
 """What the table of edges does not hold: the kinds of `kinds.DERIVED`, which a graph adds."""
 
 
+@cache
 def empty(table: str) -> pa.Table:
     """Table of the hub without rows, with its core columns."""
     schema = hub.schema(table)
@@ -336,6 +337,8 @@ class TraceTables:
         """Trace with further edges of an `EdgeKind`, from nodes `src` to nodes `dst`; in one array or several."""
         pieces = [(part,) if isinstance(part, np.ndarray) else tuple(part) for part in (src, dst)]
         size = sum(map(len, pieces[0]))
+        if not size:
+            return self
         columns = {
             "src": pieces[0],
             "dst": pieces[1],

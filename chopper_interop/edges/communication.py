@@ -274,6 +274,7 @@ def looks_like_communication(name: str) -> bool:
     return _LOOKS_LIKE.search(own) is not None and _LOCAL.search(own) is None
 
 
+@lru_cache(maxsize=1 << 16)
 def is_collective_operator(name: str) -> bool:
     """True if the kernels that an operator or annotation of this name launches communicate."""
     return _OPERATOR.match(name) is not None

@@ -309,6 +309,8 @@ def _operator_at(
 def pairs_by_number(trace: Trace, issues: IssueLog) -> tuple[Array, Array]:
     """Rows of forward operators, and of the backward operators that belong to them."""
     sequence, thread = _sequence_and_thread(trace)
+    if not ((sequence >= 0) & (thread > 0)).any():  # no backward operator states its number
+        return np.empty(0, np.int32), np.empty(0, np.int32)
     forward = autograd.forward_operators(trace, sequence, thread)
     dst = np.flatnonzero(forward >= 0)
     dst = dst[~_is_inner(trace, sequence, thread, dst)]
