@@ -39,7 +39,7 @@ class KernelNames(NamedTuple):
     source: str
 
 
-_DEEP_EP = r"(?:deep_ep|uccl)[\w:]*?(?:::|\d)"
+_DEEP_EP = r"(?:deep_ep|uccl|dpsk(?:::|2)ep)[\w:]*?(?:::|\d)"
 _WORD_END = r"(?![a-z_])"
 
 KERNELS: tuple[KernelNames, ...] = (
@@ -186,7 +186,7 @@ LOCAL = (
 
 LOOKS_LIKE = (
     r"(?i:all_?reduce|all_?to_?all|all_?2_?all|all_?gather|reduce_?scatter|nvshmem|symm_?mem|multimem"
-    r"|cross_device|(?:moe|expert|token|_ep_)\w*(?:dispatch|combine)"
+    r"|cross_device|\bep::|int(?:er|ra)_?node|(?:moe|expert|token|_ep_)\w*(?:dispatch|combine)"
     r"|(?:dispatch|combine)\w*(?:moe|expert|token))"
 )
 """Own names of kernels that may communicate, of no library in `KERNELS`."""
