@@ -188,5 +188,5 @@ def _annotations(trace: Trace, times: Times, selected: _SelectedMembers) -> dict
     for name, values in (("wait_ns", times.wait), ("transfer_ns", times.transfer)):
         column = np.full(trace.nodes.num_rows, -1, np.int64)
         column[times.row] = np.where(selected.member, values, -1)
-        columns[name] = arrow.array(column, pa.int64(), mask=column < 0)
+        columns[name] = arrow.negative_to_null(column, pa.int64())
     return columns

@@ -157,7 +157,7 @@ def _for_all_nodes(columns: dict[str, Array], rows: Array | None, nodes: int) ->
         if rows is not None:
             column = np.full(nodes, -1, np.int64)
             column[rows] = values
-        arrays[name] = arrow.array(column, mask=column < 0)
+        arrays[name] = arrow.negative_to_null(column)
     return arrays
 
 
@@ -250,7 +250,7 @@ def _steps(paths: list[Path]) -> Array:
 
 
 def _iterations(steps: Array) -> Any:
-    return arrow.array(steps, mask=steps < 0)
+    return arrow.negative_to_null(steps)
 
 
 def _class_names(class_code: Array) -> pa.Array:

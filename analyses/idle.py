@@ -429,7 +429,7 @@ def _began_in_sync(works: _WorkTimes, pieces: _Intervals) -> Array:
 
 def _node_names(trace: Trace, nodes: Array) -> Any:
     code = np.where(nodes >= 0, trace.array("name")[np.maximum(nodes, 0)] if len(nodes) else 0, -1)
-    return arrow.dictionary(code, trace.names(), mask=code < 0)
+    return arrow.dictionary(code, trace.names())
 
 
 def _blame(
@@ -471,7 +471,7 @@ def _annotations(trace: Trace, rows: Array, works: _WorkTimes, threshold_ns: int
     unknown[rows] = works.before == gaps.NO_TIME
     return {
         "idle_ns": arrow.array(idle_ns, mask=unknown),
-        "idle_cause": arrow.dictionary(cause, CAUSES, mask=cause < 0),
+        "idle_cause": arrow.dictionary(cause, CAUSES),
     }
 
 

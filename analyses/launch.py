@@ -363,8 +363,8 @@ def _annotations(
     for name in ("prep_ns", "call_ns", "launch_ns"):
         values = np.full(trace.nodes.num_rows, -1, np.int64)
         values[rows] = split[name]
-        annotations[name] = arrow.array(values, mask=values < 0)
+        annotations[name] = arrow.negative_to_null(values)
     linked = trace.launch[all_rows] >= 0
     values = np.full(trace.nodes.num_rows, -1, np.int32)
     values[all_rows[linked]] = depth[linked]
-    return annotations | {"queue_depth": arrow.array(values, mask=values < 0)}
+    return annotations | {"queue_depth": arrow.negative_to_null(values)}

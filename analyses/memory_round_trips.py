@@ -72,7 +72,7 @@ def memory_round_trips(
         "total_ns": arrow.array(total),
         "read_again_bytes": arrow.array(size, mask=n_known == 0),
         "round_trip_ns": arrow.array(ns, mask=time_unknown),
-        "round_trip_share": arrow.array(share, mask=np.isnan(share)),
+        "round_trip_share": arrow.nan_to_null(share),
     }
     table = pa.table({n: groups.keys[n] for n in groups.keys.column_names} | columns)
     any_known = bool(known.any())

@@ -357,7 +357,7 @@ def _table(lengths: list[_Lengths], *, by: str) -> pa.Table:
             **rank,
             "measured_ns": arrow.array(joined("measured")),
             "predicted_ns": arrow.array(joined("predicted")),
-            "error_share": arrow.array(error, mask=np.isnan(error)),
+            "error_share": arrow.nan_to_null(error),
         }
     )
     order_of = {name: k for k, name in enumerate(_CONVENTIONS)}

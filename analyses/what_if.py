@@ -263,7 +263,7 @@ class _Replay:
             table = _concatenated(self._on_path).reshape(cases * size, len(paths.CLASSES))
             for number, name in enumerate(paths.CLASSES):
                 path_ns = np.ascontiguousarray(table[:, number])
-                columns[f"path_{name}_ns"] = arrow.array(path_ns, mask=path_ns < 0)
+                columns[f"path_{name}_ns"] = arrow.negative_to_null(path_ns)
         return pa.table(columns)
 
     def _keys(self, times: int = 1) -> dict[str, Any]:

@@ -73,6 +73,11 @@ def nan_to_null(values: Any) -> Any:
     return values
 
 
+def negative_to_null(values: Array, declared: pa.DataType | None = None) -> Any:
+    """Return numbers as an Arrow array, null where they are below 0."""
+    return array(values, declared, mask=values < 0)
+
+
 def column(values: Any, declared: pa.DataType | None = None) -> Any:
     """Return values of any kind as one Arrow array, of the declared type if there is one.
 
@@ -137,10 +142,11 @@ def texts(values: Iterable[str]) -> pa.StringArray:
 
 
 def dictionary(codes: Array, values: Iterable[str], *, mask: Array | None = None) -> Any:
-    """Return the texts that codes number as a dictionary array, null where masked.
+    """Return the texts that codes number as a dictionary array, null where masked, by default below 0.
 
     Texts may be repeated (different bytes can be the same text); those of a dictionary are not.
     """
+    mask = codes < 0 if mask is None else mask
     values = list(values)
     number = {text: k for k, text in enumerate(dict.fromkeys(values))}
     if len(number) < len(values):

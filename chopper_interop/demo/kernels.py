@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 # AMD Instinct MI300X, data sheet: 8 XCDs, 304 compute units, wavefronts of 64 lanes.
 XCC = 8
 CU = 304
-SIMD = 4 * CU
 # Lanes of a wavefront, the same data sheet.
 WAVE = 64
 FLOP_PER_CYCLE = 2048 * CU

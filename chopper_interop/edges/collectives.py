@@ -145,7 +145,7 @@ def name_collectives(trace: Trace) -> Trace:
         return trace
     texts = list(dict.fromkeys([*kinds, *(kind for kind in by_name if kind)]))
     codes = np.array([texts.index(kind) if kind else -1 for kind in by_name], np.int32)
-    values = arrow.dictionary(codes, texts, mask=codes < 0)
+    values = arrow.dictionary(codes, texts)
     return rank_batches.with_values(trace, "collective", row, arrow.take(values, of_distinct))
 
 

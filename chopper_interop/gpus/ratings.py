@@ -117,9 +117,9 @@ class GpuRating:
                 return int(getattr(row, name)[kind])
         return None
 
-    def peak_flop_per_s(self, kind: str, *, vector: bool = False) -> float | None:
-        """Rate of all units of the device at its highest clock, FLOP/s."""
-        rate = self.flop_per_cycle(kind, vector=vector)
+    def peak_flop_per_s(self, kind: str) -> float | None:
+        """Rate of the matrix cores of all units of the device at its highest clock, FLOP/s."""
+        rate = self.flop_per_cycle(kind)
         if rate is None or self.cus is None or self.boost_mhz is None:
             return None
         return rate * self.cus * self.boost_mhz * 1e6

@@ -61,9 +61,9 @@ class Timeline:
 
 
 def timeline_of(
-    trace: Trace, path: Result | None = None, step: int | None = None, limit: int = MAX_SLICES
+    trace: Trace, path: Result | None = None, limit: int = MAX_SLICES
 ) -> Timeline | None:
-    """Collect what ran in a step on all ranks.
+    """Collect what ran on all ranks in the step of the path, else in the one of median length.
 
     Parameters
     ----------
@@ -71,14 +71,12 @@ def timeline_of(
         Any trace; annotated by `critical_path`, work on the path is marked.
     path
         Result of `critical_path` by piece; without it there is no row of the path.
-    step
-        Training step; by default the one of median length.
     limit
         Slices to keep; of more, short neighbours of one category are joined.
     """
     import pandas as pd
 
-    window = _window(trace, _step_of(path) if step is None else step)
+    window = _window(trace, _step_of(path))
     if window is None:
         return None
     ranks = list(trace.rank_rows)

@@ -54,7 +54,7 @@ def kinds(et: EtFile) -> Array:
 
 def dictionary(codes: Array, texts: list[str]) -> pa.DictionaryArray:
     """Texts by their numbers, where -1 is null."""
-    return arrow.dictionary(codes, texts, mask=codes < 0)
+    return arrow.dictionary(codes, texts)
 
 
 def lanes(builder: TraceBuilder, et: EtFile, keep: Array, kind: Array, rank: int) -> Array:
@@ -102,8 +102,8 @@ def annotation_columns(
     }
     size, peer = integers(et, "comm_size", -1), _peers(et)[keep]
     size = np.where((kinds(et) == Kind.HOST_GAP) | has_integer(et, "npu"), -1, size)[keep]
-    columns["bytes"] = arrow.array(size, mask=size < 0)
-    columns["peer"] = arrow.array(peer, pa.int32(), mask=peer < 0)
+    columns["bytes"] = arrow.negative_to_null(size)
+    columns["peer"] = arrow.negative_to_null(peer, pa.int32())
     for name in et.attr_names:
         declared = hub.ANNOTATION_TYPES.get(name)
         if declared is None or name in ("group", "peer", "collective"):

@@ -93,7 +93,7 @@ def _with_columns(trace: Trace, kernels: Array, groups: _Groups, issues: IssueLo
     spread = {name: _spread(n, kernels, values) for name, values in known.items()}
     size = trace.integers("bytes")
     size[kernels] = [-1 if value is None else value for value in sizes]
-    spread["bytes"] = arrow.array(size, mask=size < 0)
+    spread["bytes"] = arrow.negative_to_null(size)
     return trace.with_columns(**spread)
 
 

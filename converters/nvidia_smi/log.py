@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _GPU = re.compile(r"GPU ((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])\s*$")
 _ROOT = "nvidia_smi_log"
 
-Cells = list[tuple[tuple[str, str], str]]
-
 
 def read_text(text: str, issues: IssueLog) -> Table:
     """Rows of ``nvidia-smi -q``.

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow
-from chopper_interop.converters.rocm.rows import dictionary
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.io.sqlite import INTEGER, TEXT, Database
 from chopper_interop.issues import Fault
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm.dispatch_counters import DispatchCounters
 from chopper_interop.converters.rocm.nodes import has_time
-from chopper_interop.converters.rocm.rows import dictionary
 from chopper_interop.converters.rocm.tables import COUNTERS, KERNELS
 from chopper_interop.issues import Fault, IssueLog
 

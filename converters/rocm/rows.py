@@ -116,11 +116,6 @@ class TableRows:
         return replace(self, numbers={**self.numbers, **columns}, known=known)
 
 
-def dictionary(codes: Array, texts: list[str]) -> pa.DictionaryArray:
-    """Return texts by codes; -1 stands for an unknown one."""
-    return arrow.dictionary(codes, texts, mask=codes < 0)
-
-
 def interned(texts: list[str]) -> pa.DictionaryArray:
     """Return texts as a column in which equal ones are stored once."""
     return arrow.texts(texts).dictionary_encode()

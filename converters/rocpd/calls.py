@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup, first_of
-from chopper_interop.converters.rocm.rows import dictionary
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.converters.rocpd.events import arguments, document, message_in
 from chopper_interop.converters.rocpd.made import Made, Maker, at

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.arrays import gather
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup, Part, named
-from chopper_interop.converters.rocm.rows import TableRows, dictionary
+from chopper_interop.converters.rocm.rows import TableRows
 from chopper_interop.converters.rocpd.columns import GRAPH, READ, TAKEN
 from chopper_interop.converters.rocpd.events import BAD_EXTDATA, NO_EVENT, Events, is_unreadable
 from chopper_interop.issues import Fault

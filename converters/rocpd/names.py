@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.converters.rocm.rows import dictionary
+from chopper_interop.arrays.arrow import dictionary
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import NO_NAME, Columns, Lookup, first_of
-from chopper_interop.converters.rocm.rows import dictionary
 from chopper_interop.converters.rocpd.columns import WHO
 from chopper_interop.converters.rocpd.events import document
 from chopper_interop.converters.rocpd.made import Made, Maker, at

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.rocm import database_parts, node_arguments, row_checks
 from chopper_interop.converters.rocm.dispatch_counters import COUNTER_ROW
 from chopper_interop.converters.rocm.file_names import path_info
 from chopper_interop.converters.rocm.lanes import LaneAdder, LaneKeys, lanes_of_kind
 from chopper_interop.converters.rocm.nodes import NEGATIVE, NO_END, NO_TIME
-from chopper_interop.converters.rocm.rows import TableRows, dictionary
+from chopper_interop.converters.rocm.rows import TableRows
 from chopper_interop.converters.rpd import reader
 from chopper_interop.converters.rpd import tables as rpd_tables
 from chopper_interop.converters.rpd.monitor import add_monitors

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from chopper_interop.io.sqlite import Database
 
 _SHAPE = [f"{what}{axis}" for what in ("grid", "workgroup") for axis in "XYZ"]
-_NONE = np.empty(0, np.int64)
 
 
 class Tables:
@@ -156,7 +155,7 @@ def _at(values: Array, row: Array) -> Array:
 
 
 def _texts(columns: Columns, row: Array, column: str) -> pa.DictionaryArray:
-    from chopper_interop.converters.rocm.rows import dictionary
+    from chopper_interop.arrays.arrow import dictionary
 
     encoded = columns.encoded(column)
     codes = _at(arrow.to_numpy(encoded, -1).astype(np.int64), row)

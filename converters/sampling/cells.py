@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import gather
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -296,13 +296,6 @@ def _item_of_leaf(value: Any) -> Item:
     if isinstance(value, dict | list):
         value = str(value)
     return Item(value, unit)
-
-
-def column_of_texts(key: str, row: Array, texts: Sequence[str]) -> Column:
-    """Return a column of CSV."""
-    encoded = arrow.texts(texts).dictionary_encode()
-    distinct = [cell_of_text(text) for text in encoded.dictionary.to_pylist()]
-    return Column(key, row, arrow.to_numpy(encoded), distinct)
 
 
 @dataclass

@@ -352,7 +352,6 @@ def layout_of_row(
     cells: Iterable[tuple[Hashable, str | Cell]],
     *,
     needed: int,
-    texts: tuple[str, ...] = (),
 ) -> Layout | None:
     """Return the layout of a row of a probe; None if it must be read by itself.
 
@@ -361,7 +360,7 @@ def layout_of_row(
     wholes
         Cells of whole numbers that say which row it is, and the largest that each may be; cells of
         a layout that hold none are `NO_NUMBER`.
-    cells, texts
+    cells
         See `Layout`.
     needed
         Index of the one of `wholes` that must be a number.
@@ -377,7 +376,7 @@ def layout_of_row(
             slots.append(constant(whole_number(text, largest)))
     if slots[needed] == constant(NO_NUMBER):
         return None
-    return Layout(tuple(slots), texts, tuple(cells), tuple(guards))
+    return Layout(tuple(slots), (), tuple(cells), tuple(guards))
 
 
 class Reader(Protocol):

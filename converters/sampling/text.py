@@ -9,8 +9,6 @@ import csv
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.arrays.types import Array, Bytes
 
 LARGEST_INDEX = (1 << 31) - 1
@@ -38,14 +36,6 @@ def encoded(text: str) -> Bytes:
     import numpy as np
 
     return np.frombuffer(bytearray(text.encode()), np.uint8)
-
-
-def numbered_lines(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield each line that is not blank, ``line <number>``, and whether a line end follows it."""
-    lines = text.split("\n")
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield line, f"line {number}", number < len(lines)
 
 
 def without_tabs(text: str) -> str:

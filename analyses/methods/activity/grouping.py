@@ -148,7 +148,7 @@ def _annotated(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
         return codes, lambda used: _texts(trace.groups["name"].to_pylist(), used)
     if pa.types.is_dictionary(column.type):
         return codes, lambda used: _texts(column.dictionary.to_pylist(), used)
-    return codes, lambda used: arrow.array(used.astype(np.int32), mask=used < 0)
+    return codes, lambda used: arrow.negative_to_null(used.astype(np.int32))
 
 
 def _streams(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
@@ -229,4 +229,4 @@ def _values(column: Array | pa.Array, rows: Array) -> pa.Array:
         values = arrow.take(column, rows)
         return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
     used = np.asarray(column, np.int64)[rows]
-    return arrow.array(used.astype(np.int32), mask=used < 0)
+    return arrow.negative_to_null(used.astype(np.int32))

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.communication import times as collective_times
-from chopper_interop.analyses.methods.communication.times import null_nan, null_unknown
 from chopper_interop.arrays import arrow, gather
 
 if TYPE_CHECKING:
@@ -49,33 +48,33 @@ def instance_rows(trace: Trace, times: Times, member: Array) -> pa.Table:
     named = grouping.group_nodes(trace, rows, "group,iteration")
     start = both(instances.start, times.start[alone])
     columns = {
-        "instance": null_unknown(both(instances.number)),
+        "instance": arrow.negative_to_null(both(instances.number)),
         "collective": _texts(times.kinds, kind),
         "group": arrow.take(named.keys["group"], named.code),
         "iteration": arrow.take(named.keys["iteration"], named.code),
-        "rank": null_unknown(np.concatenate([used * 0 - 1, times.rank[alone]])),
-        "size_bytes": null_unknown(both(instances.size, times.size[alone])),
-        "put_bytes": null_unknown(both(instances.put, put)),
-        "got_bytes": null_unknown(both(instances.got, got)),
+        "rank": arrow.negative_to_null(np.concatenate([used * 0 - 1, times.rank[alone]])),
+        "size_bytes": arrow.negative_to_null(both(instances.size, times.size[alone])),
+        "put_bytes": arrow.negative_to_null(both(instances.put, put)),
+        "got_bytes": arrow.negative_to_null(both(instances.got, got)),
         "ranks": arrow.array(both(instances.ranks, blank * 0 + 1)),
-        "group_size": null_unknown(both(instances.group_size)),
-        "hosts": null_unknown(both(instances.hosts)),
+        "group_size": arrow.negative_to_null(both(instances.group_size)),
+        "hosts": arrow.negative_to_null(both(instances.hosts)),
         "start_ns": arrow.array(start),
         "last_start_ns": arrow.array(both(instances.last_start, times.start[alone])),
         "end_ns": arrow.array(both(instances.end, (times.start + times.dur)[alone])),
-        "skew_ns": null_unknown(both(instances.last_start - instances.start)),
-        "late_rank": null_unknown(
+        "skew_ns": arrow.negative_to_null(both(instances.last_start - instances.start)),
+        "late_rank": arrow.negative_to_null(
             both(np.where(instances.late_by > 0, times.rank[instances.last], -1))
         ),
-        "late_by_ns": null_unknown(both(instances.late_by)),
-        "wait_ns": null_unknown(both(wait)),
-        "wait_max_ns": null_unknown(both(longest)),
-        "transfer_ns": null_unknown(both(instances.transfer)),
-        "transfer_min_ns": null_unknown(both(instances.transfer_min)),
-        "transfer_p50_ns": null_unknown(both(instances.transfer_median)),
-        "algbw_gbps": null_nan(speeds[0]),
-        "busbw_gbps": null_nan(speeds[1]),
-        "uncertainty_ns": null_unknown(both(instances.uncertainty)),
+        "late_by_ns": arrow.negative_to_null(both(instances.late_by)),
+        "wait_ns": arrow.negative_to_null(both(wait)),
+        "wait_max_ns": arrow.negative_to_null(both(longest)),
+        "transfer_ns": arrow.negative_to_null(both(instances.transfer)),
+        "transfer_min_ns": arrow.negative_to_null(both(instances.transfer_min)),
+        "transfer_p50_ns": arrow.negative_to_null(both(instances.transfer_median)),
+        "algbw_gbps": arrow.nan_to_null(speeds[0]),
+        "busbw_gbps": arrow.nan_to_null(speeds[1]),
+        "uncertainty_ns": arrow.negative_to_null(both(instances.uncertainty)),
     }
     return arrow.take(pa.table(columns), np.argsort(start, kind="stable"))
 
@@ -183,7 +182,7 @@ def _groups(
     for name, values in columns.items():
         codes = values[first][order]
         shown |= (
-            {name: null_unknown(codes)}
+            {name: arrow.negative_to_null(codes)}
             if name
             else {n: arrow.take(k, codes) for n, k in keys.items()}
         )
@@ -248,4 +247,4 @@ def _latest_rank(owner: Array, rank: Array, is_late: Array, count: int) -> tuple
 
 
 def _texts(values: Sequence[str], code: Array) -> Any:
-    return arrow.dictionary(code, values, mask=code < 0).cast(pa.string())
+    return arrow.dictionary(code, values).cast(pa.string())

@@ -9,7 +9,7 @@ only where that shows: if it ends after the other side has come, it waited until
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from chopper_interop.analyses.methods.communication.instances import (
     Members,
     kind_code,
 )
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import gather
 from chopper_interop.edges import collectives
 from chopper_interop.schemas.kinds import Collective, Kind
 
@@ -173,13 +173,3 @@ def bandwidths(times: Times) -> tuple[Array, Array]:
     speed = np.full(len(instances), np.nan)
     speed[known] = instances.size[known] / instances.transfer[known]
     return speed, speed * factor
-
-
-def null_unknown(values: Array) -> Any:
-    """Arrow array of these values, null where they are `UNKNOWN`."""
-    return arrow.array(values, mask=values < 0)
-
-
-def null_nan(values: Array) -> Any:
-    """Arrow array of these values, null where they are NaN."""
-    return arrow.array(values, mask=np.isnan(values))

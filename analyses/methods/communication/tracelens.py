@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.communication.times import null_nan, null_unknown
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.schemas.kinds import Collective
@@ -153,14 +152,14 @@ def _instances(columns: dict[str, Any]) -> pa.Table:
             "instance": arrow.array(columns["instance"]),
             "collective": _kinds(columns),
             "dtype": columns["dtype"],
-            "put_bytes": null_unknown(columns["put"]),
+            "put_bytes": arrow.negative_to_null(columns["put"]),
             "latency_ns": arrow.array(columns["latency"]),
             "start_skew_ns": arrow.array(columns["start_skew"]),
             "earliest_rank": arrow.array(columns["first"]),
             "wait_mean_ns": arrow.array(columns["mean_wait"]),
             "end_skew_ns": arrow.array(columns["end_skew"]),
-            "algbw_gib_per_s": null_nan(columns["algbw"]),
-            "busbw_gib_per_s": null_nan(columns["busbw"]),
+            "algbw_gib_per_s": arrow.nan_to_null(columns["algbw"]),
+            "busbw_gib_per_s": arrow.nan_to_null(columns["busbw"]),
         }
     )
 

@@ -117,7 +117,7 @@ def volumes(all_series: Sequence[Series]) -> pa.Table:
                 total[key] = total.get(key, 0.0) + _volume(value, size) / unit
     ranks = np.array([key[0] for key in total], np.int32)
     texts = {c: [key[i] for key in total] for i, c in ((1, "link"), (2, "direction"), (3, "unit"))}
-    columns: dict[str, Any] = {"rank": arrow.array(ranks, mask=ranks < 0)}
+    columns: dict[str, Any] = {"rank": arrow.negative_to_null(ranks)}
     columns |= {c: pa.array(values, pa.string()) for c, values in texts.items()}
     columns["amount"] = pa.array(list(total.values()), pa.float64())
     return pa.table(columns)

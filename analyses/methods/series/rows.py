@@ -83,11 +83,11 @@ class Rows:
             return pa.array(parts, pa.string())
         if kind == REAL:
             values = np.concatenate(parts).astype(np.float64) if parts else np.zeros(0)
-            return arrow.array(values, mask=np.isnan(values))
+            return arrow.nan_to_null(values)
         if kind == COUNT:
             values = np.concatenate(parts) if parts else np.zeros(0)
             return arrow.array(np.nan_to_num(values).astype(np.int64), mask=np.isnan(values))
         integers = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
         if kind == INTEGER:
             return arrow.array(integers)
-        return arrow.array(integers.astype(np.int32), mask=integers < 0)
+        return arrow.negative_to_null(integers.astype(np.int32))

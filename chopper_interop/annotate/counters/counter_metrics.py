@@ -152,7 +152,7 @@ def _column(trace: Trace, node: Array, values: Array) -> pa.Array | None:
         return None
     column = np.full(trace.nodes.num_rows, np.nan)
     column[node] = values
-    return arrow.array(column, mask=np.isnan(column))
+    return arrow.nan_to_null(column)
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
 def _column(values: Array, texts: Sequence[str] | None) -> pa.Array:
     """Numbers or, with texts, a dictionary column of those that occur; null where below 0."""
     if texts is None:
-        return arrow.array(values.astype(np.int32), mask=values < 0)
+        return arrow.negative_to_null(values.astype(np.int32))
     used = gather.unique_codes(values)
     code = np.zeros(len(texts) + 1, np.int32)
     code[used] = np.arange(len(used))

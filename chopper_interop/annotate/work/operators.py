@@ -108,7 +108,7 @@ def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
     flops, size = _attribute_work(trace, _operator_work(trace))
     _fill_moves(trace, flops, size)
     values = {"flops": flops, "mem_bytes": size}
-    arrays = {k: arrow.array(v, mask=v < 0) for k in missing if ((v := values[k]) >= 0).any()}
+    arrays = {k: arrow.negative_to_null(v) for k in missing if ((v := values[k]) >= 0).any()}
     if "flops" in arrays:
         _note(provenance.fill_columns(trace, arrays), issues)
     return arrays

@@ -15,10 +15,11 @@ import numpy as np
 
 from chopper_interop.annotate.counters import join_passes
 from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm.dispatch_tables import unquoted
 from chopper_interop.converters.rocm.lanes import ANY_DIRECTION, copy_directions
 from chopper_interop.converters.rocm.number_limits import without_impossible_numbers
-from chopper_interop.converters.rocm.rows import TableRows, dictionary, first_match
+from chopper_interop.converters.rocm.rows import TableRows, first_match
 from chopper_interop.converters.rocm.tables import CALLS, COPIES, DISPATCHES, EVENTS, KERNELS
 from chopper_interop.issues import Fault, IssueLog
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm.agents import number_in, valid_id
 from chopper_interop.converters.rocm.dispatch_recording import (
     SourceTables,
@@ -24,7 +25,6 @@ from chopper_interop.converters.rocm.dispatch_recording import (
 )
 from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
 from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info, v2_name
-from chopper_interop.converters.rocm.rows import dictionary
 from chopper_interop.converters.rocm.tables import CALLS, COPIES, DISPATCHES, KERNELS, MARKS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts

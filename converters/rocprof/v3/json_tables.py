@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 
 from chopper_interop.arrays import gather
+from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.agents import UNKNOWN, is_garbled
-from chopper_interop.converters.rocm.rows import TableRows, dictionary, interned
+from chopper_interop.converters.rocm.rows import TableRows, interned
 from chopper_interop.converters.rocprof.v3 import json_records as records
 
 if TYPE_CHECKING:
