@@ -188,4 +188,4 @@ PARSERS = {
     "chopper-record": record.build_parser,
     "chopper-view": view.build_parser,
 }
-"""What makes the parser of each command."""
+"""Functions that make the parser of each command."""

@@ -36,7 +36,7 @@ _BLOCK = 1 << 16
 """Rows of which the extent of references is known (chosen: looking at a block costs as much as at the extents of
 a table of a billion rows)."""
 EDGES_APART = "without call, order, stream"
-"""What the table of edges does not hold: the kinds of `kinds.DERIVED`, which a graph adds."""
+"""Edges that the table does not hold: the kinds of `kinds.DERIVED`, which a graph adds."""
 
 
 @cache

@@ -142,9 +142,9 @@ class Mark:
     """Its start and end, as `ts`."""
     end_ns: int
     kind: str
-    """What it is, for grouping: a stable code."""
+    """Its kind, for grouping: a stable code."""
     text: str
-    """What is said of it."""
+    """The remark on it, for people."""
     ranks: str = ""
     """Ranks concerned: "3", "0,4" or "0-7"; empty for the job."""
     details: str = "{}"

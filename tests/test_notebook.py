@@ -1,4 +1,4 @@
-"""What notebooks show of traces, graphs and results, judged by a parser of HTML."""
+"""Views of notebooks of traces, graphs and results, judged by a parser of HTML."""
 
 from collections import Counter
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""What the pages of the docs show: tables, commands, code and links."""
+"""Contents of the pages of the docs: tables, commands, code and links."""
 
 import re
 from collections.abc import Iterator

@@ -49,7 +49,7 @@ _VERSIONS = (
 # different functions with one name could meet where code of several processes is loaded into one.
 bytecode.FunctionIdentity._unique_ids = itertools.count(time.time_ns())  # noqa: SLF001
 _announce: list[Callable[[int], None]] = []
-"""What is to be called for each loop that this process compiles, from a few on, with their number."""
+"""Function to call for each loop that this process compiles, from a few on, with their number."""
 _misses = itertools.count(1)
 FEW = 5
 """Compilations from which on it is called (chosen: they take more than a second)."""

@@ -27,7 +27,7 @@ _CORRECTED: dict[str, dict[str, str]] = {
     "zsh": {'"(*)::': '"*:', "_defaults_added=0": "_defaults_added=1"},
     "fish": {},
 }
-"""What differs from shtab's scripts: bash completes files where they offer nothing, as after an option of the program
+"""Differences from shtab's scripts: bash completes files where they offer nothing, as after an option of the program
 that is recorded; in zsh they complete the first of several arguments only."""
 
 

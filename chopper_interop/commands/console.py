@@ -61,7 +61,7 @@ def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
 
 
 def announce_compilation() -> None:
-    """Have it said in one line, if loops must be compiled, that this happens once, and then how many were."""
+    """Print one line if loops must be compiled: that this happens once, and then how many were."""
     from chopper_interop.arrays import compiled
 
     def show(count: int) -> None:

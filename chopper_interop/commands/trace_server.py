@@ -35,7 +35,7 @@ _ALLOWED_BY_PAGE = (
     "img-src 'self' data: blob:; connect-src 'self' data: blob:; worker-src 'self' blob:; "
     "object-src 'none'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the pages of a served UI may load: nothing from elsewhere."""
+"""Sources from which the pages of a served UI may load: none but the server."""
 
 
 class TraceServer(ThreadingHTTPServer):

@@ -41,7 +41,7 @@ DAMAGED: tuple[type[Exception], ...] = (
     OSError, EOFError, ValueError, OverflowError, struct.error, RuntimeError, MemoryError,
     tarfile.HeaderError, zipfile.BadZipFile, zlib.error, _gzip_error, lzma.LZMAError,
 )  # fmt: skip
-"""What reading a damaged archive, or one with a method that Python does not know, raises."""
+"""Exceptions of reading a damaged archive, or one with a method that Python does not know."""
 
 
 class Readable(Protocol):

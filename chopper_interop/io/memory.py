@@ -47,7 +47,7 @@ def physical_bytes() -> int:
 def available_bytes() -> int:
     """Return the memory that this process may still take.
 
-    That is the least of what the user says (`at_most`) or, if nothing is said, of what the machine has
+    That is the least of the user's limit (`at_most`) or, without one, of what the machine has
     available, what the limits of the control groups of this process leave (a container's, a job's), and
     what its own limits leave (``ulimit -v`` and ``-d``).
     """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.plots import style
 from chopper_interop.schemas.kinds import GPU_WORK
 
@@ -52,5 +51,5 @@ def gpu_work(
     trace: Trace, columns: Iterable[str], kinds: Iterable[Kind] = GPU_WORK
 ) -> pd.DataFrame:
     """Columns of the GPU work of a trace, or of that of some kinds."""
-    rows = np.isin(trace.array("kind"), [int(kind) for kind in kinds])
+    rows = is_any(trace.array("kind"), kinds)
     return trace.to_pandas(columns=columns)[rows]

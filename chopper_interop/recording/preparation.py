@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TORCH = ("shapes", "host")
-"""What PyTorch's profiler can be asked for: shapes, and host execution traces as well, which slow each operator down."""
+"""Requests to PyTorch's profiler: shapes, and host execution traces as well, which slow each operator down."""
 TORCH_ON, TORCH_FOLDER = "CHOPPER_TORCH", "CHOPPER_TORCH_FOLDER"
 """Variables that switch the hook in the program on, and name the folder for host execution traces to it."""
 HOOK = Path(__file__).parent / "torch_hook"
@@ -38,7 +38,7 @@ COUNTER_PASSES: tuple[tuple[str, ...], ...] = (
 """Counters that the analyses need, by pass. A pass holds 8 of the SQ block, 4 of each L2 channel and 2 of GRBM
 (CDNA 2 and 3); FETCH_SIZE takes three of L2's and WRITE_SIZE two, so each has a pass of its own."""
 ROCPROF = ("traces", "counters")
-"""What rocprofv3 can be asked for. Counters slow the program down, and each pass is a run of its own."""
+"""Requests to rocprofv3. Counters slow the program down, and each pass is a run of its own."""
 _TRACES = ("--kernel-trace", "--hip-trace", "--memory-copy-trace", "--rccl-trace", "--marker-trace")
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 KEY, VALUE, LEFT_OUT = range(3)
-"""What a range is: a key, a string, or the value of a key that is left out."""
+"""Kind of a range: a key, a string, or the value of a key that is left out."""
 _SLASH, _BACKSLASH = ord("/"), ord("\\")
 _JOINS = tuple(b"_- ")
 """Between the words of a key."""
@@ -81,7 +81,7 @@ def _column(array: pa.Array, table: str, field: pa.Field, change: Change) -> tup
     if not changed.any():
         return array, 0
     codes = arrow.to_numpy(coded, -1)
-    column = arrow.dictionary(codes, new, mask=codes < 0)  # of equal aliases one stays
+    column = arrow.dictionary(codes, new)  # of equal aliases one stays
     return column.cast(field.type), int(changed[codes].sum())
 
 

@@ -46,7 +46,7 @@ class Record:
 
 @dataclass
 class Records:
-    """Collects records; unless marked, an output begins where the same is said of a card again."""
+    """Collects records; unless marked, an output begins where a card has the same key again."""
 
     issues: IssueLog
     marked: bool = False

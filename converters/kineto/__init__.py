@@ -28,7 +28,7 @@ _PYTORCH = re.compile(
     rb'|gpu_(?:memcpy|memset|user_annotation)|ac2g|async_(?:npu|cpu_to_gpu|gpu)|fwdbwd|Trace)"'
     rb'|"(?:CPU|CUDA) functions"|"name"\s*:\s*"aten::|Ascend Hardware'
 )
-"""What PyTorch's profiler writes: its header (Kineto: `schemaVersion`, in all versions), or events;
+"""Beginnings of files of PyTorch's profiler: its header (Kineto: `schemaVersion`, in all versions), or events;
 of 2020 the processes ``CPU functions`` and ``CUDA functions``; of torch_npu the hardware's process."""
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 IN_NAME = re.compile(r"(?:rank|worker)[-_.]?(\d+)", re.IGNORECASE)
 _IN_HEADER = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,7})\s*[,}]')
 _FUSED = re.compile(rb'"pid_raw"|"(?:name|labels)"\s*:\s*"[^"]*\brank\s*[:#-]?\s*\d', re.IGNORECASE)
-"""What tools write into files in which they fuse ranks."""
+"""Marks of tools in files in which they fuse ranks."""
 
 
 def stated_rank(path: Path, head: bytes) -> int | None:

@@ -110,7 +110,7 @@ class _NvidiaCsvReader(TableReader):
     def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
         line, columns = probe.strip(), self.columns
         cells = cells_of(line)
-        if columns is None or columns.of_processes or _is_header(line, cells):
+        if columns is None or columns.of_processes or _header_names(line, cells):
             return None
         is_alone = len(cells) == 1 and len(columns.names) > 1
         if is_alone or len(cells) != len(columns.names) or line.count('"') % 2:
@@ -122,7 +122,7 @@ class _NvidiaCsvReader(TableReader):
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
         line, at, columns = text.strip(), f"line {number}", self.columns
         cells = cells_of(line)
-        names = _is_header(line, cells)
+        names = _header_names(line, cells)
         if names:
             self.header(names)
         elif len(cells) == 1 and (columns is None or len(columns.names) > 1):
@@ -152,7 +152,7 @@ class _NvidiaCsvReader(TableReader):
             self.table.drop_last_cell_if_cut()
 
 
-def _is_header(line: str, cells: list[str]) -> list[tuple[str, str]]:
+def _header_names(line: str, cells: list[str]) -> list[tuple[str, str]]:
     """Return the names of the columns if a line is a header; else none."""
     names = [tables.key_of(cell) for cell in cells] if _WORD.match(line) else []
     return names if names and is_header(names) else []

@@ -134,7 +134,7 @@ def meaning(key: str) -> Name | None:
 def unit_of(key: str, written: str) -> str:
     """Unit of a column's cells: what stands in the line of units, or what DCGM documents.
 
-    Fractions have none there, and memory is said to be in MB where NVML has MiB.
+    Fractions have none there, and memory is stated in MB where NVML has MiB.
     """
     field = FIELDS.get(key)
     if field is None:

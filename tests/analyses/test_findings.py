@@ -35,7 +35,7 @@ _RANKS = {
     "late-rank-link": ({"link": {1: 20.0}}, "1-2"),
     "late-rank-unknown": ({"host": {1: 6.0}, "hosts": False}, "1"),
 }
-"""What is wrong with a rank, and the ranks that are named."""
+"""Defects of a rank, and the ranks that are named."""
 
 
 def findings_by_code(trace: ci.Trace, **options: str) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What if, against simulated programs of which the time with each change is known."""
+"""`what_if`, against simulated programs of which the time with each change is known."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def rocpd_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def machine() -> dict[str, Any]:
-    """What figures depend on, apart from the program."""
+    """Conditions that figures depend on, apart from the program."""
     import psutil
 
     names = ("chopper-interop", "numpy", "pyarrow", "numba")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Errors = dict[str, float]
 _LESS = ", less what_if"
-"""What a way is named whose errors are those of another, less the errors of `what_if`."""
+"""Suffix of a way whose errors are those of another, less the errors of `what_if`."""
 _NETWORKS_GBS = (50, 25)
 _FAR_PERCENT = 2.0
 """From where on what a simulator does is another result than `what_if`: the goal of ETs."""

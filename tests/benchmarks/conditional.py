@@ -1,4 +1,4 @@
-"""What jobs would have been: ETs, what-if and stragglers on real jobs, a row for each case, as a Markdown table.
+"""Jobs as they would have been: ETs, what-if and stragglers on real jobs, a row for each case, as a Markdown table.
 
 Usage: ``python tests/benchmarks/conditional.py [ROW …] [--astra-sim PATH] [--trace-diff PATH] [--list]``.
 Real jobs are those of ``../shared/data``. Without ASTRA-sim (an analytical network) ETs are run by
@@ -47,7 +47,7 @@ MODES = ("gpu", "full")
 
 @dataclass(frozen=True)
 class Tools:
-    """What rows need: ASTRA-sim or None, a fetched job or None, and a folder for files."""
+    """Needs of rows: ASTRA-sim or None, a fetched job or None, and a folder for files."""
 
     astra: Path | None
     trace_diff: Path | None

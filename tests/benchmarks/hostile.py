@@ -1,4 +1,4 @@
-"""What hostile files cost: status, seconds and memory of `chopper-convert` for each; the table of SECURITY.md.
+"""Cost of hostile files: status, seconds and memory of `chopper-convert` for each; the table of SECURITY.md.
 
 ``python tests/benchmarks/hostile.py [--scale SCALE] [NAME …]`` makes each file, converts it, and prints a row.
 """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MIN_KERNELS = 24
 """Files with fewer are left out: they prove nothing, and both decisions refuse them."""
 _LOST, _NOISE_NS, _PPM = 0.03, 300, 20
-"""What tools differ in: kernels dropped, starts of one kernel, drift of their clocks."""
+"""Differences of tools: kernels dropped, starts of one kernel, drift of their clocks."""
 _SEEDS = 3
 
 

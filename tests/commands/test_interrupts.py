@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -28,14 +27,14 @@ PLACES = {
         "    def __del__(self): interrupt()\n"
         "def act(args):\n"
         "    Object()\n"
-        "    time.sleep(20)\n"
+        "    time.sleep(600)\n"
     ),
     "a callback of C": (
         "import ctypes\n"
         "call = ctypes.CFUNCTYPE(None)(interrupt)\n"
         "def act(args):\n"
         "    call()\n"
-        "    time.sleep(20)\n"
+        "    time.sleep(600)\n"
     ),
     "a callback of a weak reference": (
         "import weakref\n"
@@ -44,7 +43,7 @@ PLACES = {
         "    thing = Object()\n"
         "    reference = weakref.ref(thing, lambda _: interrupt())\n"
         "    del thing\n"
-        "    time.sleep(20)\n"
+        "    time.sleep(600)\n"
     ),
     "while an error is shown": (
         "def show(*args, **options): interrupt()\n"
@@ -80,20 +79,18 @@ PLACES = {
 }
 
 
-def ended(code: str) -> tuple[int, str, float]:
-    """Status and messages of a process, and how long it took."""
-    begin = time.monotonic()
+def ended(code: str) -> tuple[int, str]:
+    """Status and messages of a process; one that is not interrupted sleeps until the test fails."""
     command = [sys.executable, "-c", BEGIN + code + END]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return done.returncode, done.stderr, time.monotonic() - begin
+    return done.returncode, done.stderr
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_interrupt_ends_the_command_wherever_it_comes(place: str) -> None:
     """In finalizers and callbacks Python ignores it, and prints a traceback."""
-    status, messages, seconds = ended(PLACES[place])
+    status, messages = ended(PLACES[place])
     assert (status, messages) == (130, LINE)
-    assert seconds < 15
 
 
 def test_a_later_one_ends_a_command_that_does_not_end() -> None:
@@ -104,11 +101,10 @@ def test_a_later_one_ends_a_command_that_does_not_end() -> None:
         "    finally:\n"
         "        time.sleep(0.2)\n"
         "        interrupt()\n"
-        "        time.sleep(20)\n"
+        "        time.sleep(600)\n"
     )
-    status, messages, seconds = ended(act)
+    status, messages = ended(act)
     assert (status, messages) == (130, "")
-    assert seconds < 15
 
 
 def test_what_else_python_ignores_is_one_line() -> None:
@@ -119,7 +115,7 @@ def test_what_else_python_ignores_is_one_line() -> None:
         "    Object()\n"
         "    return 0\n"
     )
-    assert ended(act)[:2] == (0, "ignored: ValueError: made  [31m\n")
+    assert ended(act) == (0, "ignored: ValueError: made  [31m\n")
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Windows")

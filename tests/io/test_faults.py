@@ -48,7 +48,7 @@ def is_output(path: Path) -> bool:
 
 
 def fill(folder: Path, version: str, ranks: int) -> None:
-    """What a writer does: files, and a folder with a file in it."""
+    """Write as a writer does: files, and a folder with a file in it."""
     for rank in range(ranks):
         (folder / f"rank{rank}").write_text(version)
     (folder / "table").mkdir()

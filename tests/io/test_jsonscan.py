@@ -384,7 +384,7 @@ DAMAGED = [
     ',{"ph":"X","args":{"x":[{},{"name":"within","ts":5},{"ph":"X"}]}}',
     ',{"ph":"X","name":"},{\\"ph\\":","tid":"worker"}',
 ]
-"""What follows an event: most is damaged, the last two have what only looks like an event."""
+"""Texts that follow an event: most is damaged, the last two have what only looks like an event."""
 
 
 @given(

@@ -190,7 +190,7 @@ def test_long_cells_of_their_own_are_read(tmp_path, page, end):
 
 @pytest.mark.parametrize("kind", [2, 5])
 def test_a_table_too_deep_hides_no_endless_one(tmp_path, kind):
-    """What is below a page is counted again for a table in which it is less deep."""
+    """Pages below a page are counted again for a table in which they are less deep."""
     size, repeats, shared = 512, 50, 22
     chain = {page: [page + 1] for page in range(2, shared)}
     tree = {

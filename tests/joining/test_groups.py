@@ -247,7 +247,7 @@ def test_windows_on_hosts_whose_clocks_differ_are_tied_by_their_steps(tmp_path: 
 
 
 def test_telemetry_goes_with_the_window_that_it_covers(tmp_path: Path) -> None:
-    """What covers both, or lies next to both, goes with either; what lies with one goes with it."""
+    """A recording that covers both, or lies next to both, goes with either; one that lies with one goes with it."""
     subfolders(tmp_path)
     power(tmp_path / "both.csv", -1, 7)
     power(tmp_path / "second.csv", 4.5, 6)
@@ -270,7 +270,7 @@ def test_two_recorded_runs_in_one_folder(shared: Path) -> None:
 
 
 class Source:
-    """What groups need to know of a profile: its time, and that it states no rank."""
+    """Facts of a profile that groups need: its time, and that it states no rank."""
 
     ranks_are_assumed = True
     stated_ranks = frozenset()

@@ -1,4 +1,4 @@
-"""What does not fit into memory is refused before it is read, in one line, with a status of its own."""
+"""Inputs that do not fit into memory are refused before they are read, in one line, with a status of its own."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ NAMES = ("clock", "power", "throttling", "temperature", "memory clock", "energy"
 
 @pytest.mark.parametrize("gpu_count", [1, 4, 8])
 def test_rates_fall_little_by_little(gpu_count: int, monkeypatch) -> None:
-    """What does not fit into each tick has what is left of half of the period, and falls to no 5 % at once."""
+    """Readings that do not fit into each tick have what is left of half of the period, and fall to no 5 % at once."""
     reached = [
         simulated(1000, gpu_count, 2, monkeypatch, **dict.fromkeys(NAMES, us * 1e-6))
         for us in MICROSECONDS

@@ -1,4 +1,4 @@
-"""What an anonymised trace says of its program: nothing, in any output, and analyses do not notice."""
+"""An anonymised trace says nothing of its program, in any output, and analyses do not notice."""
 
 import math
 import re

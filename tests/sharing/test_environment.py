@@ -1,4 +1,4 @@
-"""What outputs say of the machine and the user: the names of files, and nothing else."""
+"""Outputs name no more of the machine and the user than the names of files."""
 
 import json
 from pathlib import Path
@@ -136,7 +136,7 @@ def test_all_else_stays(tmp_path: Path) -> None:
 
 
 def test_nothing_is_counted_where_nothing_is_left_out(demo: Path, tmp_path: Path) -> None:
-    """What was written once is read back as it is."""
+    """An output is read back as it was written."""
     ci.write(read_once(demo), tmp_path / "a.parquet")
     again = ci.read(tmp_path / "a.parquet")
     ci.write(again, tmp_path / "b.parquet")

@@ -25,7 +25,7 @@ _FINISHED = re.compile(r"sys\[(\d+)\] finished, (\d+) cycles")
 
 @dataclass
 class Simulated:
-    """What ASTRA-sim did.
+    """Outcome of ASTRA-sim.
 
     Parameters
     ----------

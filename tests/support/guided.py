@@ -105,7 +105,7 @@ def read(seed: Seed, data: bytes, folder: Path) -> None:
 
 
 class Target:
-    """What is tried with each input; the first byte chooses the seed that it is a change of.
+    """Run one input; the first byte chooses the seed that it is a change of.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ LARGE = {
     b"\1objects\1": (b'{"a":', MILLION),
     b"\1ends\1": (b"}", MILLION),
 }
-"""What stands for text that is too long to be kept, and how often which text is repeated at full size."""
+"""Placeholders for text that is too long to be kept, and how often which text is repeated at full size."""
 DIGITS, LISTS, OBJECTS, TEXT = b"\1digits\1", b"\1lists\1", b"\1objects\1", b'"\1letters\1"'
 NESTED = OBJECTS + b"1" + b"\1ends\1"
 

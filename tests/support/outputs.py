@@ -1,4 +1,4 @@
-"""What the outputs of a trace say, byte for byte, whatever their format packs away."""
+"""Contents of the outputs of a trace, byte for byte, whatever their format packs away."""
 
 from pathlib import Path
 

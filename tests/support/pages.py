@@ -1,4 +1,4 @@
-"""What the docs show of the program: tables of what it says of itself, and commands with their output.
+"""Parts of the docs that the program makes: tables of what it says of itself, and commands with their output.
 
 ``python tests/support/pages.py tables`` writes the tables, ``outputs RUN`` what the commands print for the
 sample job RUN, and ``outputs --check RUN`` says where that differs from what the pages show.

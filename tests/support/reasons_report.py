@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _constant(statement: ast.stmt) -> list[Any]:
     return _values(statement.value) if known else []  # type: ignore[attr-defined]
 
 
-def _is_text(statement: ast.stmt | None) -> bool:
+def _is_text(statement: ast.AST | None) -> TypeGuard[ast.Expr]:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
@@ -158,9 +158,8 @@ def main(root: Path) -> int:
                 f"{module.name}:{line}: {module.lines[line - 1].strip()}" for line in missing
             ]
         for node in module.nodes:
-            known = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-            if known and re.match(r"What\b", ast.get_docstring(node) or ""):
-                rows["What"].append(f"{module.name}: {getattr(node, 'name', 'module')}")
+            if _is_text(node) and re.match(r"What\b", str(node.value.value)):
+                rows["What"].append(f"{module.name}:{node.lineno}")
             if isinstance(node, ast.ClassDef):
                 classes[node.name] += 1
         rows["of"] += [

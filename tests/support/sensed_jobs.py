@@ -28,7 +28,7 @@ _CELL = MS // 4
 
 
 class ClockSensor(NamedTuple):
-    """What a sensor does to a clock: mean over `window_ms`, held for `hold_ms`, `lag_ms` late."""
+    """A sensor's effect on a clock: mean over `window_ms`, held for `hold_ms`, `lag_ms` late."""
 
     window_ms: float = 0.0
     hold_ms: float = 0.0

@@ -1,4 +1,4 @@
-"""What `dvfs` answers for the jobs of `sensor_jobs`, compared with their truth."""
+"""Answers of `dvfs` for the jobs of `sensor_jobs`, compared with their truth."""
 
 import logging
 import tempfile
@@ -28,7 +28,7 @@ def _ms(ns: int) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """What `dvfs` said of a job, in percent of the true length of a step at the highest clock."""
+    """Answer of `dvfs` for a job, in percent of the true length of a step at the highest clock."""
 
     seed: int
     loss: float

@@ -43,7 +43,7 @@ _LAST = (
     "gc", "layernorm-grads-all-reduce", "embedding-grads-all-reduce", "grads-reduce-scatter",
     "optimizer-clip-main-grad", "optimizer",
 )  # fmt: skip
-"""What follows the last backward pass of a step, in this order."""
+"""Operations that follow the last backward pass of a step, in this order."""
 
 
 def sniff(head: bytes) -> bool:

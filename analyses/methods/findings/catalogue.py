@@ -172,7 +172,7 @@ FINDERS: tuple[Callable[[Job], Iterator[Finding]], ...] = (
     kernels.unfused_elementwise,
     kernels.recompute,
 )
-"""What finds them."""
+"""Functions that find them."""
 
 
 def find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[Job, list[Finding]]:

@@ -1,4 +1,4 @@
-"""What a trace looks like when it is opened: order, names, and ends of lanes."""
+"""Appearance of a trace when it is opened: order, names, and ends of lanes."""
 
 import json
 from pathlib import Path

@@ -134,7 +134,7 @@ class _Thread:
         return tuple(self.ns(us, self.job.spread) for us in (self.job.latency_us, self.job.gap_us))
 
     def wait_stream(self, waits: int, awaited: int) -> None:
-        """What ``torch.cuda.Stream.wait_stream`` does."""
+        """Wait as ``torch.cuda.Stream.wait_stream`` does."""
         self.wait_event(waits, self.record(awaited))
 
     def record(self, stream: int) -> int:
@@ -172,7 +172,7 @@ class _Thread:
         self.add(p.Sync(stream, self.ns(2), self.ns(8)))
 
     def communicate(self, message: int, stream: int = COMM, after: int | None = MAIN) -> int:
-        """What PyTorch does for a collective: its stream waits for the one of compute.
+        """Do as PyTorch does for a collective: its stream waits for the one of compute.
 
         The event of its end is for ``work.wait()``, which makes a stream wait for it.
         """

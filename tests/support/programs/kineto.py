@@ -1,4 +1,4 @@
-"""What PyTorch's profiler writes of a run: a Kineto JSON file for each rank.
+"""A run as PyTorch's profiler writes it: a Kineto JSON file for each rank.
 
 Which events there are, and what they state, is as in files of PyTorch 2.4 to 2.9, on ROCm (roctracer, which
 records no hipEventRecord and names no events) and on CUDA (CUPTI, with or without its cuda_sync events).
@@ -166,7 +166,7 @@ class _Writer:
         self._x(done, self._thread(done), done.name, args)
 
     def _metadata(self, number: int, *, on_host: bool) -> Event:
-        """What is written of a message, as this rank sees it."""
+        """Return the arguments of a message, as this rank sees it."""
         message = self.program.messages[number]
         kind, group = message.kind, tuple(range(len(self.program.threads)))
         into = out = message.elements

@@ -1,4 +1,4 @@
-"""What a program consists of: instructions of host threads, and messages between ranks.
+"""Parts of a program: instructions of host threads, and messages between ranks.
 
 All times are nanoseconds. Whatever varies from one operation to the next is drawn when a program is
 made, so that a second run differs from the first by what was changed only.
@@ -203,7 +203,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Change:
-    """What takes another time: a factor, and what it multiplies.
+    """A change of times: a factor, and what it multiplies.
 
     Parameters
     ----------

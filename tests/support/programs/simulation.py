@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """What happened.
+    """Events of a simulation.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Run:
     since_ns: list[int]
 
     def recorded(self) -> list[p.Slice]:
-        """What a profiler records that is switched on then."""
+        """Return the part that a profiler records that is switched on then."""
         return [s for s in self.slices if s.start_ns >= self.since_ns[s.place.rank]]
 
 
@@ -109,7 +109,7 @@ class _Signal:
 
 @dataclass
 class _Entry:
-    """What is on a stream: work, an event that is recorded, or one that is waited for."""
+    """An item of a stream: work, an event that is recorded, or one that is waited for."""
 
     arrives_ns: int
     work: p.Slice | None = None

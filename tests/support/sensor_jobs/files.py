@@ -209,7 +209,7 @@ def sample_times_ns(run: Run, telemetry: Telemetry) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class Readings:
-    """What was read of one GPU: times, clock in MHz, power in W, energy in J, and activity in %."""
+    """Readings of one GPU: times, clock in MHz, power in W, energy in J, and activity in %."""
 
     times_ns: np.ndarray
     mhz: np.ndarray

@@ -53,7 +53,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Program:
-    """What each GPU does in each step, and how its clock moves.
+    """Work of each GPU in each step, and how its clock moves.
 
     `laws` has the clock of each GPU. `lead_steps` precede those that the profiler records, and `tail_steps` follow
     them. Each step ends with the host waiting for the GPU, which then idles for `bubble_ns`.

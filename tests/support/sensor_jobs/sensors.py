@@ -1,4 +1,4 @@
-"""What a tool reads of a quantity: by averaging, holding, being late and rounding."""
+"""Readings of a quantity by a tool: by averaging, holding, being late and rounding."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Ran:
 
 @dataclass
 class Gpu:
-    """What one GPU and its host did. `steps` has begin and end of each step on the host, the wait's start between."""
+    """Record of one GPU and its host. `steps` has begin and end of each step on the host, the wait's start between."""
 
     clock: Clock
     work: list[Ran] = field(default_factory=list)
