@@ -11,13 +11,9 @@ from chopper_interop.converters.amd_smi.layout import CSV_HEADER, LARGEST, ROW_K
 from chopper_interop.converters.amd_smi.processes import Processes
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
-from chopper_interop.converters.sampling.templates import (
-    Layout,
-    columns_of,
-    keys_of_rows,
-    layout_of_row,
-    read_lines,
-)
+from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
+from chopper_interop.converters.sampling.layouts import Layout, layout_of_row
+from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import (
     NO_NUMBER,
     csv_cells,

@@ -19,7 +19,7 @@ import numpy as np
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import layout
 from chopper_interop.converters.amd_smi.processes import Processes
-from chopper_interop.converters.sampling import faults, templates
+from chopper_interop.converters.sampling import faults, laid_columns, layouts, pieces, templates
 from chopper_interop.converters.sampling.cells import (
     ColumnBuilder,
     Rows,
@@ -98,21 +98,19 @@ class _JsonReader:
             A document does not end in its piece.
         """
         data = encoded(self.text)
-        begin, _ = templates.lines_of(data)
+        begin, _ = pieces.lines_of(data)
         head = data[np.minimum(begin, len(data) - 1)]
         begin = begin[(head == ord("[")) | (head == ord("{"))]
         starts = np.union1d([0], begin[begin < len(data)])
         self.places = np.append(starts, len(data))
-        return self.finish(
-            templates.read_pieces(templates.scan(data, starts, self.places[1:]), self)
-        )
+        return self.finish(templates.read_pieces(pieces.scan(data, starts, self.places[1:]), self))
 
     def finish(self, laid: templates.LaidRows | None) -> Rows:
         columns = list(
-            templates.columns_of(laid, self.columns, lambda _, text: cell_of_text(text)).values()
+            laid_columns.columns_of(laid, self.columns, lambda _, text: cell_of_text(text)).values()
         )
         columns += self.processes.finish()
-        stamp, gpu, part = templates.keys_of_rows(laid, self.row_keys)
+        stamp, gpu, part = laid_columns.keys_of_rows(laid, self.row_keys)
         return Rows(stamp, gpu, part, columns, self.rows + self.lost)
 
     def effects(self) -> int:
@@ -127,7 +125,7 @@ class _JsonReader:
                 raise _IrregularError
             self.state = int(bool(self.seen_values) and self.has_envelopes)
 
-    def layout(self, probe: str, sample: str) -> list[templates.Layout] | None:  # noqa: ARG002 - the probe is enough
+    def layout(self, probe: str, sample: str) -> list[layouts.Layout] | None:  # noqa: ARG002 - the probe is enough
         if self.has_processes or self.state or not _START.match(probe):
             return None
         try:
@@ -138,13 +136,11 @@ class _JsonReader:
         if _BETWEEN.fullmatch(probe, end) is None or is_envelope != self.has_envelopes:
             return None
         rows = list(_flat(document[layout.GPU_DATA] if is_envelope else document))
-        layouts = [_layout_of(row) for row in rows]
-        readable = [one for one in layouts if one is not None]
-        if not readable or len(readable) < len(layouts):
+        readable = [one for row in rows if (one := _layout_of(row)) is not None]
+        if not readable or len(readable) < len(rows):
             return None
         exact = [
-            templates.Guard(number, 0, np.inf, templates.EXACT)
-            for number in templates.slots_in(probe)
+            layouts.Guard(number, 0, np.inf, layouts.EXACT) for number in layouts.slots_in(probe)
         ]
         return [replace(readable[0], guards=(*readable[0].guards, *exact)), *readable[1:]]
 
@@ -284,17 +280,17 @@ def read(text: str, issues: IssueLog) -> Rows:
     return _JsonReader(text, issues).read()
 
 
-def _layout_of(row: Any) -> templates.Layout | None:
+def _layout_of(row: Any) -> layouts.Layout | None:
     """Return the layout of one GPU's object; None if it must be read by itself."""
     if not isinstance(row, dict) or "gpu" not in row:
         return None
     cells = {key: cell_of_json(value) for key, value in leaves(row)}
     number = sum(1 for _ in leaves(row))
-    is_plain = all(templates.with_slots(cell) is not None for cell in cells.values())
-    if len(cells) < number or not is_plain or any(map(templates.slots_in, cells)):
+    is_plain = all(layouts.with_slots(cell) is not None for cell in cells.values())
+    if len(cells) < number or not is_plain or any(map(layouts.slots_in, cells)):
         return None
     wholes = [(str(row.get(name, "")), layout.LARGEST[name]) for name in layout.ROW_KEYS]
-    return templates.layout_of_row(wholes, cells.items(), needed=layout.ROW_KEYS.index("gpu"))
+    return layouts.layout_of_row(wholes, cells.items(), needed=layout.ROW_KEYS.index("gpu"))
 
 
 def leaves(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:

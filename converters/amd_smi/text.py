@@ -13,16 +13,10 @@ from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
 from chopper_interop.converters.amd_smi.processes import Processes
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
-from chopper_interop.converters.sampling.templates import (
-    columns_of,
-    keys_of_rows,
-    layout_of_row,
-    lines_of,
-    read_lines,
-    read_pieces,
-    scan,
-    slots_in,
-)
+from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
+from chopper_interop.converters.sampling.layouts import layout_of_row, slots_in
+from chopper_interop.converters.sampling.pieces import lines_of, scan
+from chopper_interop.converters.sampling.templates import read_lines, read_pieces
 from chopper_interop.converters.sampling.text import encoded, whole_number, without_tabs
 from chopper_interop.converters.sampling.units import UNITS
 from chopper_interop.issues import IssueLog
@@ -31,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.templates import LaidRows, Layout
+    from chopper_interop.converters.sampling.layouts import Layout
+    from chopper_interop.converters.sampling.templates import LaidRows
     from chopper_interop.issues import Fault
 
 HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)*\s*$")

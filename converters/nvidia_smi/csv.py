@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.converters.nvidia_smi.table_builder import Table
-    from chopper_interop.converters.sampling.templates import Layout
+    from chopper_interop.converters.sampling.layouts import Layout
     from chopper_interop.issues import IssueLog
 
 _WORD = re.compile(r"[A-Za-z_]")

@@ -36,7 +36,7 @@ from chopper_interop.registry import with_option_texts
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chopper_interop.converters.sampling.templates import Layout
+    from chopper_interop.converters.sampling.layouts import Layout
     from chopper_interop.trace import Trace
 
 SOURCE = "dcgmi"

@@ -24,7 +24,7 @@ from chopper_interop.converters.sampling.timestamps import split_leading_timesta
 
 if TYPE_CHECKING:
     from chopper_interop.converters.nvidia_smi.table_builder import Table
-    from chopper_interop.converters.sampling.templates import Layout
+    from chopper_interop.converters.sampling.layouts import Layout
     from chopper_interop.issues import IssueLog
 
 PREFIX = "dmon_"

@@ -13,14 +13,8 @@ from chopper_interop.converters.nvidia_smi.nvml import in_lane_unit, item_of
 from chopper_interop.converters.sampling import faults, stamps
 from chopper_interop.converters.sampling.cells import Cell, Column, ColumnBuilder, Item
 from chopper_interop.converters.sampling.facts import pci_of
-from chopper_interop.converters.sampling.templates import (
-    ANY,
-    Guard,
-    Layout,
-    columns_of,
-    probe_number,
-    slots_in,
-)
+from chopper_interop.converters.sampling.laid_columns import columns_of
+from chopper_interop.converters.sampling.layouts import ANY, Guard, Layout, probe_number, slots_in
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 
 if TYPE_CHECKING:

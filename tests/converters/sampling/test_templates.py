@@ -10,8 +10,8 @@ from seeds import Seed
 from slow import slow_from
 
 import chopper_interop as ci
-from chopper_interop.converters.sampling import stamps, templates
-from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER
+from chopper_interop.converters.sampling import pieces, stamps
+from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, Numbers
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import parse_timestamp
 from chopper_interop.errors import ChopperError
@@ -19,9 +19,9 @@ from chopper_interop.errors import ChopperError
 TELEMETRY = [s for f in ("amd_smi", "nvidia_smi") for s in mutations.seeds_of(f)]
 
 
-def scanned(text: str, **options: bool) -> templates.Pieces:
+def scanned(text: str, **options: bool) -> pieces.Pieces:
     data = encoded(text)
-    return templates.scan(data, *templates.lines_of(data), **options)
+    return pieces.scan(data, *pieces.lines_of(data), **options)
 
 
 def outcome(path: Path, seed: Seed) -> str:
@@ -40,10 +40,10 @@ def test_layouts_change_no_value_and_no_issue(seed, mutants, tmp_path, monkeypat
         sound = mutations.Mutant(seed, seed.data * 2, "twice", -1)
         made = sound if number < 0 else mutations.mutant(seed, 10_000 + number)
         path = mutations.written(made, tmp_path)
-        monkeypatch.setattr(templates, "FEW", sys.maxsize)
+        monkeypatch.setattr(pieces, "FEW", sys.maxsize)
         alone = outcome(path, seed)
         for few in (1, 2):
-            monkeypatch.setattr(templates, "FEW", few)
+            monkeypatch.setattr(pieces, "FEW", few)
             assert outcome(path, seed) == alone, made.how
 
 
@@ -54,22 +54,22 @@ def test_cells_of_rows_with_and_without_a_layout_count_once(tmp_path, monkeypatc
     alone = "2024/05/01 12:34:30.000, 0, N/A"
     path = tmp_path / "a.csv"
     path.write_text(f"timestamp, some.count, power.draw [W]\n{rows}\n{words}\n{alone}\n")
-    monkeypatch.setattr(templates, "FEW", sys.maxsize)
+    monkeypatch.setattr(pieces, "FEW", sys.maxsize)
     expected = outcome(path, Seed("nvidia-smi", "a.csv", b""))
-    monkeypatch.setattr(templates, "FEW", 3)
+    monkeypatch.setattr(pieces, "FEW", 3)
     assert outcome(path, Seed("nvidia-smi", "a.csv", b"")) == expected
     assert "cell-not-a-number" in expected
 
 
 def test_numbers_are_taken_out_of_lines(monkeypatch):
-    monkeypatch.setattr(templates, "FEW", 1)
-    pieces = scanned("5,1.50,08:05 P8 -3 1e5 1.2.3 0x1f 65535,123456789012345678901\n7,2.5,")
-    numbers = pieces.numbers
+    monkeypatch.setattr(pieces, "FEW", 1)
+    scan = scanned("5,1.50,08:05 P8 -3 1e5 1.2.3 0x1f 65535,123456789012345678901\n7,2.5,")
+    numbers = scan.numbers
     texts = [numbers.text(number) for number in range(len(numbers.value))]
     assert texts == ["5", "1.50", "08", "05", "123456789012345678901", "7", "2.5"]
     assert numbers.kind.tolist() == [INTEGER, DECIMAL, OTHER, OTHER, OTHER, INTEGER, DECIMAL]
     assert numbers.value[[0, 1, 5, 6]].tolist() == [5.0, 1.5, 7.0, 2.5]
-    assert pieces.templates[0] == b"\1,\1,\1:\1 P8 -3 1e5 1.2.3 0x1f 65535,\1"
+    assert scan.templates[0] == b"\1,\1,\1:\1 P8 -3 1e5 1.2.3 0x1f 65535,\1"
 
 
 @pytest.mark.parametrize("text", ["0.1", "123456789.012345", "999999999999999", "0.000123", "4.35"])
@@ -78,21 +78,21 @@ def test_numbers_are_rounded_as_python_rounds_them(text):
 
 
 def test_several_spaces_are_one_gap(monkeypatch):
-    monkeypatch.setattr(templates, "FEW", 1)
+    monkeypatch.setattr(pieces, "FEW", 1)
     assert scanned("1  2\n1    2\n1 2", gaps=True).template.tolist() == [0, 0, 1]
     assert scanned("1  2\n1    2").template.tolist() == [0, 1]
 
 
 def test_control_characters_have_no_template(monkeypatch):
-    monkeypatch.setattr(templates, "FEW", 1)
+    monkeypatch.setattr(pieces, "FEW", 1)
     assert scanned("5\0\n5\1\n5").template.tolist() == [-1, -1, 0]
 
 
 def test_a_table_of_templates_grows():
     words = [f"{chr(97 + n % 26)}{n}" for n in range(5000)]
-    pieces = scanned("\n".join(words * 3))
-    assert len(pieces.templates) == len(words)
-    assert [t.decode() for t in pieces.templates] == words
+    scan = scanned("\n".join(words * 3))
+    assert len(scan.templates) == len(words)
+    assert [t.decode() for t in scan.templates] == words
 
 
 TIMES = [
@@ -109,7 +109,7 @@ def test_seconds_that_are_split_off_mean_the_same():
     begin = end - [len(text) for text in TIMES]
 
     class Laid:
-        numbers = templates.Numbers(data, *(np.zeros(0),) * 4)
+        numbers = Numbers(data, *(np.zeros(0),) * 4)
 
         def texts(self, _column):
             return [], begin, end

@@ -1,0 +1,166 @@
+"""Columns of rows: of those that were read by layouts, and of those that were read one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from chopper_interop.converters.sampling.cells import OTHER, Cell, Column, Slot
+from chopper_interop.converters.sampling.layouts import filled, literals_in, slots_in, with_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.sampling.cells import ColumnBuilder
+    from chopper_interop.converters.sampling.templates import LaidRows
+
+Key = TypeVar("Key", bound="Hashable")
+_ALONE, _NO_CELL = -2, -1
+"""Codes of rows of which the cell must be parsed by itself, and of rows without one."""
+
+
+def keys_of_rows(laid: LaidRows | None, others: Mapping[int, Sequence[int]]) -> Array:
+    """Return the time, GPU and part of all rows, 3 by rows; those without a layout by their number."""
+    table = np.empty((3, len(others) + (len(laid.row) if laid else 0)), np.int64)
+    if laid and len(laid.row):
+        table[:, laid.row] = laid.wholes()
+    if others:
+        table[:, list(others)] = np.array(list(others.values()), np.int64).T
+    return table
+
+
+def columns_of(
+    laid: LaidRows | None,
+    singles: Mapping[Key, ColumnBuilder],
+    parse: Callable[[Key, str], Cell],
+) -> dict[Key, Column]:
+    """Return the columns of all rows, in the order in which their keys come in the text.
+
+    Parameters
+    ----------
+    laid
+        Rows that were read by layouts; None if there are none.
+    singles
+        Columns of the other rows, which have cells.
+    parse
+        Makes a cell of a column's key and a text.
+    """
+    made: dict[Key, _ColumnParts] = {}
+    order: dict[Key, tuple[int, int]] = {}
+    layouts = laid.layouts if laid is not None else []
+    for number, row in laid.first_rows() if laid is not None else ():
+        for place, (key, cell) in enumerate(layouts[number].cells):
+            parts = made.setdefault(key, _ColumnParts(len(layouts)))
+            parts.learn(number, cell, partial(parse, key))
+            order.setdefault(key, (row, place))
+    for key, single in singles.items():
+        at = (single.rows[0], single.place)
+        order[key] = min(order.get(key, at), at)
+    columns: dict[Key, Column] = {}
+    for key in sorted(order, key=order.__getitem__):
+        own_parse = partial(parse, key)
+        pieces = [made[key].column(str(key), laid, own_parse)] if laid and key in made else []
+        pieces += [singles[key].finish(own_parse)] if key in singles else []
+        columns[key] = _joined(pieces)
+    return columns
+
+
+@dataclass
+class _ColumnParts:
+    """Cells of one column by layout."""
+
+    layouts: int
+    distinct: dict[Cell, int] = field(default_factory=dict)
+    texts: dict[int, str] = field(default_factory=dict)
+    """Texts of the probes by layout, to be filled in where a row's cell must be parsed by itself."""
+    known: dict[tuple[str, ...], tuple[Cell, int] | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.code, self.slot = (np.full(self.layouts, n, np.int64) for n in (_NO_CELL, 0))
+
+    def learn(self, layout: int, cell: str | Cell, parse: Callable[[str], Cell]) -> None:
+        """Note the cell of the rows of a layout."""
+        with_place: tuple[Cell, int] | None
+        if isinstance(cell, Cell):
+            with_place = with_slots(cell)
+        else:
+            slots = slots_in(cell)
+            first = min(slots, default=0)
+            parts = (*literals_in(cell), *(str(slot - first) for slot in slots))
+            if parts not in self.known:
+                self.known[parts] = _parsed(cell, parse)
+            known = self.known[parts]
+            with_place = known and (known[0], first)
+            if slots:
+                self.texts[layout] = cell
+        self.code[layout] = _ALONE
+        if with_place is not None:
+            self.code[layout] = self.distinct.setdefault(with_place[0], len(self.distinct))
+            self.slot[layout] = with_place[1]
+
+    def column(self, key: str, laid: LaidRows, parse: Callable[[str], Cell]) -> Column:
+        """Return the column of the rows that were read by layouts."""
+        numbers = laid.numbers
+        if (
+            self.layouts == 1 and self.code[0] >= 0 and not laid.has_other
+        ):  # the usual case, for speed
+            same = np.full(len(laid.row), self.code[0], np.int32)
+            first = laid.first + self.slot[0]
+            return Column(key, laid.row, same, list(self.distinct), numbers, first)
+        code = self.code[laid.layout]
+        kept = np.flatnonzero(code != _NO_CELL)
+        code, layout = code[kept], laid.layout[kept]
+        base = laid.first[kept] + self.slot[layout]
+        alone = code == _ALONE
+        width = np.array([*map(width_of, self.distinct), 0], np.int64)[np.where(alone, -1, code)]
+        for number in range(int(width.max(initial=0))) if laid.has_other else ():
+            place = np.where(number < width, base + number, 0)
+            alone |= (number < width) & (numbers.kind[place] == OTHER)
+        distinct = dict(self.distinct)
+        parsed: dict[str, int] = {}
+        for row in np.flatnonzero(alone).tolist():
+            text = filled(self.texts[int(layout[row])], int(laid.first[kept[row]]), numbers)
+            if text not in parsed:
+                parsed[text] = distinct.setdefault(parse(text), len(distinct))
+            code[row] = parsed[text]
+        has_slots = bool(width.any())
+        return Column(
+            key, laid.row[kept], code.astype(np.int32), list(distinct),
+            numbers if has_slots else None, base if has_slots else None,
+        ).in_order()  # fmt: skip
+
+
+def _parsed(text: str, parse: Callable[[str], Cell]) -> tuple[Cell, int] | None:
+    """Return a cell with slots for all numbers of its text; None if it does not have all as items."""
+    with_place = with_slots(parse(text))
+    if with_place is None:
+        return None
+    slots = [
+        i.value.number + with_place[1] for i in with_place[0].items if isinstance(i.value, Slot)
+    ]
+    return with_place if sorted(slots) == sorted(slots_in(text)) else None
+
+
+def width_of(cell: Cell) -> int:
+    """Return how many numbers from the row's base on a cell may refer to."""
+    return max((i.value.number + 1 for i in cell.items if isinstance(i.value, Slot)), default=0)
+
+
+def _joined(pieces: list[Column]) -> Column:
+    """Join parts of a column, of different rows."""
+    if len(pieces) == 1:
+        return pieces[0]
+    laid, single = pieces
+    distinct = {cell: code for code, cell in enumerate(laid.distinct)}
+    number = np.array([distinct.setdefault(c, len(distinct)) for c in single.distinct], np.int32)
+    row = np.concatenate([laid.row, single.row])
+    code = np.concatenate([laid.code, number[single.code]])
+    order = np.argsort(row, kind="stable")
+    base = None
+    if laid.base is not None:
+        base = np.concatenate([laid.base, np.zeros(len(single.row), np.int64)])[order]
+    return Column(laid.key, row[order], code[order], list(distinct), laid.numbers, base).in_order()

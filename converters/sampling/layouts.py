@@ -1,0 +1,160 @@
+"""Layouts: where the values of a row are in the pieces of a template, learned from a probe.
+
+A probe is a piece with numbers that occur nowhere else. Where these come out of a format's reader is where
+the numbers of all pieces of that template go; what depends on a number's size is a `Guard`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from chopper_interop.converters.sampling.cells import Cell, Item, Numbers, Slot
+from chopper_interop.converters.sampling.pieces import GAP, NUMBER
+from chopper_interop.converters.sampling.text import NO_NUMBER, whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from chopper_interop.arrays.types import Array
+
+_PROBE = 7_310_000
+_PROBES = 10_000
+"""First number of a probe, and how many there are (chosen: seven digits that fit an index, and that
+no template has; no row of a tool has a tenth of as many numbers)."""
+_PROBE_DIGITS = re.compile(rf"{_PROBE // _PROBES}\d{{4}}")
+
+
+def probe_of(template: bytes) -> str | None:
+    """Return a piece of a template with numbers that occur nowhere else, ascending; None if it has such."""
+    parts = template.decode().replace(chr(GAP), "  ").split(chr(NUMBER))
+    if len(parts) > _PROBES or any(_PROBE_DIGITS.search(part) for part in parts):
+        return None
+    numbers = [str(_PROBE + number) for number in range(len(parts) - 1)]
+    return "".join(text for pair in zip(parts, [*numbers, ""], strict=True) for text in pair)
+
+
+def probe_number(slot: int) -> int:
+    """Return the number that a probe has in place of a number of the piece."""
+    return _PROBE + slot
+
+
+def slots_in(text: str) -> list[int]:
+    """Numbers of the piece that a text of its probe holds, in the text's order."""
+    return [int(match[0]) - _PROBE for match in _PROBE_DIGITS.finditer(text)]
+
+
+def literals_in(text: str) -> list[str]:
+    """Texts before, between and behind the numbers of the piece that a text of its probe holds."""
+    return _PROBE_DIGITS.split(text)
+
+
+def are_within(texts: Iterable[str], probe: str) -> bool:
+    """True if texts with numbers stand in a probe as they are, so that they are ranges of the piece."""
+    ranges = [text for text in texts if slots_in(text)]
+    return all(text in probe and "  " not in text for text in ranges)
+
+
+def filled(text: str, first: int, numbers: Numbers) -> str:
+    """Return a text of a probe with the numbers of a piece, the first of which is given."""
+    return _PROBE_DIGITS.sub(lambda match: numbers.text(first + int(match[0]) - _PROBE), text)
+
+
+def with_slots(cell: Cell) -> tuple[Cell, int] | None:
+    """Return a cell of a probe with slots in place of the numbers of the probe, and the first of these.
+
+    None if a number is a part of an item's text, so that the cell must be parsed in each row.
+    """
+    items, slots = [], []
+    for item in cell.items:
+        if slots_in(item.unit):
+            return None
+        is_written = isinstance(item.value, str)
+        if slots_in(str(item.value)):
+            if not _PROBE_DIGITS.fullmatch(str(item.value)):
+                return None
+            slots.append(int(str(item.value)) - _PROBE)
+            items.append(Item(Slot(slots[-1], is_written=is_written), item.unit))
+        else:
+            items.append(item)
+    first = min(slots, default=0)
+    moved = (
+        i._replace(value=i.value._replace(number=i.value.number - first))
+        if isinstance(i.value, Slot)
+        else i
+        for i in items
+    )
+    return Cell(tuple(moved), cell.listed), first
+
+
+def constant(value: Array | int) -> Any:
+    """Return what stands for a number from -1 on where others are slots; this is its own inverse."""
+    return -2 - value
+
+
+ANY, WHOLE, EXACT = range(3)
+"""Demands on a number: none; that it is of kind `INTEGER`; that it is not of kind `OTHER`."""
+
+
+class Guard(NamedTuple):
+    """Bounds of a number, and its kind, without which a layout does not hold."""
+
+    number: int
+    low: float
+    high: float
+    kind: int = WHOLE
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the values of a row are in the pieces of a template.
+
+    Parameters
+    ----------
+    wholes
+        Whole numbers that say which row it is: each the slot of a number, or `constant` of its value.
+    texts
+        Texts of the probe that say which row it is.
+    cells
+        Cells by key: texts of the probe, or cells with its numbers.
+    guards
+        What the numbers must be.
+    """
+
+    wholes: tuple[int, ...]
+    texts: tuple[str, ...]
+    cells: tuple[tuple[Any, str | Cell], ...]
+    guards: tuple[Guard, ...] = ()
+
+
+def layout_of_row(
+    wholes: Iterable[tuple[str, int]],
+    cells: Iterable[tuple[Hashable, str | Cell]],
+    *,
+    needed: int,
+) -> Layout | None:
+    """Return the layout of a row of a probe; None if it must be read by itself.
+
+    Parameters
+    ----------
+    wholes
+        Cells of whole numbers that say which row it is, and the largest that each may be; cells of
+        a layout that hold none are `NO_NUMBER`.
+    cells
+        See `Layout`.
+    needed
+        Index of the one of `wholes` that must be a number.
+    """
+    slots, guards = [], []
+    for text, largest in wholes:
+        if match := _PROBE_DIGITS.fullmatch(text.strip()):
+            slots.append(int(match[0]) - _PROBE)
+            guards.append(Guard(slots[-1], 0, largest))
+        elif slots_in(text):
+            return None
+        else:
+            slots.append(constant(whole_number(text, largest)))
+    if slots[needed] == constant(NO_NUMBER):
+        return None
+    return Layout(tuple(slots), (), tuple(cells), tuple(guards))

@@ -1,0 +1,225 @@
+"""Pieces of a text with the numbers taken out: the texts that are left are their templates.
+
+Compiled loops over the bytes: telemetry is millions of lines of few forms, and no library reads numbers
+and forms in one pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.arrays.compiled import jit_in_place
+from chopper_interop.arrays.interning import (
+    TextTable,
+    empty_text_table,
+    enlarged_text_table,
+    intern_hashed,
+)
+from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, Numbers
+from chopper_interop.io.json_text import byte_table
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array, Bytes
+
+FEW = 3
+"""Pieces of a template from which on it gets a layout (chosen: reading about two is what that costs)."""
+NUMBER, GAP = 1, 2
+"""Bytes of a template in place of a number, and in place of several spaces."""
+_DIGITS, _DECIMAL_DIGITS = 18, 15
+"""Longest numbers that become doubles: integers that 64 bits hold are rounded once; decimals of 15
+digits are the quotient of two exact doubles, and keep all their digits."""
+_LONGEST = 255
+"""Longest number, as its length is a byte."""
+_TINY = 1e-4
+"""Decimals below are not taken out: Python writes them with an exponent, which is no decimal point."""
+_UNAVAILABLE = (65535.0, 4294967295.0)
+"""Numbers that mean "not available" stay in the template, which makes them a text of its own."""
+_TEXTS = 1 << 10
+"""Templates that the table has room for at first (chosen: most files have some ten)."""
+_DIGIT = byte_table(b"0123456789")
+_WORD = byte_table(
+    bytes(b for b in range(256) if b >= ord("\x80") or chr(b).isalnum() or b == ord("_"))
+)
+"""Bytes next to which digits are part of a word: P8, 0x1f, MI300X."""
+_BEFORE = _WORD | byte_table(b".-+")
+"""Bytes behind which digits are no number of their own: a sign, a decimal point."""
+_BEHIND = _WORD | byte_table(b".")
+_ODD = byte_table(bytes(b for b in range(32) if b not in b"\t\n\r"))
+"""Bytes that no tool prints; two of them mark numbers and gaps."""
+_POWERS = 10.0 ** np.arange(_DIGITS + 1)
+_SPACE, _DOT, _ZERO = ord(" "), ord("."), ord("0")
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of a text, as `scan` returns them.
+
+    Parameters
+    ----------
+    begin, end
+        Where each is in the text, bytes.
+    template
+        Its template; -1 for one of fewer than `FEW` pieces.
+    first
+        Index of its first number.
+    numbers
+        All numbers.
+    templates
+        Texts of the templates.
+    sample
+        A piece of each template.
+    """
+
+    begin: Array
+    end: Array
+    template: Array
+    first: Array
+    numbers: Numbers
+    templates: list[bytes]
+    sample: Array
+
+    def text(self, piece: int) -> str:
+        """Return the text of a piece."""
+        return str(self.numbers.data[self.begin[piece] : self.end[piece]].tobytes(), "utf-8")
+
+
+def lines_of(data: Bytes) -> tuple[Array, Array]:
+    """Return where the lines of a text begin and end, without their ends; the last may be empty."""
+    ends = np.flatnonzero(data == ord("\n"))
+    return np.concatenate([[0], ends + 1]), np.concatenate([ends, [len(data)]])
+
+
+def scan(data: Bytes, begin: Array, end: Array, *, gaps: bool = False) -> Pieces:
+    """Take the numbers out of pieces of a text.
+
+    Parameters
+    ----------
+    data
+        The text, UTF-8.
+    begin, end
+        The pieces, which do not overlap, ascending.
+    gaps
+        True to take two spaces and more for the same, as in tables whose columns are aligned.
+    """
+    count = _count_numbers(data)
+    place = np.uint32 if len(data) < 1 << 32 else np.int64
+    kinds = (np.float64, place, np.uint8, np.uint8)
+    numbers = Numbers(data, *(np.empty(count, kind) for kind in kinds))
+    first, template = np.zeros(len(begin) + 1, np.int64), np.empty(len(begin), np.int32)
+    written = np.empty(len(data) + 1, np.uint8)  # pages of it are used as templates come
+    table, used, start = empty_text_table(_TEXTS), np.zeros(1, np.int64), 0
+    while True:
+        start = _scan(numbers, begin, end, start, gaps, first, template, written, used, table)
+        if start == len(begin):
+            break
+        table = enlarged_text_table(table)
+    uses = np.bincount(template[template >= 0], minlength=int(table.used[0]))
+    kept = np.flatnonzero(uses >= FEW)
+    number = np.full(len(uses) + 1, -1, np.int32)
+    number[kept] = np.arange(len(kept))
+    sample = np.zeros(len(uses) + 1, np.int64)
+    sample[template[::-1]] = np.arange(len(template))[::-1]
+    view = written.data
+    ranges = zip(table.start[kept].tolist(), table.length[kept].tolist(), strict=True)
+    texts = [bytes(view[at : at + length]) for at, length in ranges]
+    count = int(first[-1])
+    numbers = Numbers(data, *(column[:count] for column in numbers[1:]))
+    return Pieces(begin, end, number[template], first, numbers, texts, sample[kept])
+
+
+@jit_in_place
+def _count_numbers(data: Bytes) -> int:
+    """Number of runs of digits, which is the most numbers that there can be."""
+    count, before = 0, False
+    for at in range(len(data)):
+        is_digit = _DIGIT[data[at]]
+        count += is_digit and not before
+        before = is_digit
+    return count
+
+
+@jit_in_place
+def _scan(  # noqa: C901, PLR0913, PLR0917 # one loop over the bytes of all pieces
+    numbers: Numbers, begin: Array, end: Array, start: int, gaps: bool, first: Array,  # noqa: FBT001
+    template: Array, written: Bytes, used: Array, table: TextTable,
+) -> int:  # fmt: skip
+    """Take the numbers out of pieces from `start` on; return the piece before which the table was full.
+
+    Each byte of a piece is copied to its template, or belongs to what a mark stands for there; the
+    template's hash is made on the way. A template that is known gives its room back.
+    """
+    data = numbers.data
+    for piece in range(start, len(begin)):
+        k, low, odd = first[piece], used[0], False
+        write, hashed = low, np.uint64(14695981039346656037)  # FNV-1a
+        at, stop, before = begin[piece], end[piece], np.uint8(_SPACE)
+        while at < stop:
+            byte, behind, mark = data[at], at + 1, np.uint8(0)
+            if _DIGIT[byte] and not _BEFORE[before]:
+                behind = _parse_number(numbers, at, stop, k)
+                if behind < 0:
+                    behind = -behind
+                else:
+                    mark, before = np.uint8(NUMBER), byte
+                    k += 1
+            elif gaps and byte == _SPACE and behind < stop and data[behind] == _SPACE:
+                while behind < stop and data[behind] == _SPACE:
+                    behind += 1
+                mark, before = np.uint8(GAP), byte
+            odd |= _ODD[byte]
+            if mark:
+                written[write] = mark
+                hashed = (hashed ^ np.uint64(mark)) * np.uint64(1099511628211)
+                write += 1
+                at = behind
+            while at < behind:
+                before = data[at]
+                written[write] = before
+                hashed = (hashed ^ np.uint64(before)) * np.uint64(1099511628211)
+                write += 1
+                at += 1
+        first[piece + 1] = k
+        template[piece] = -1
+        if not odd:
+            hashed ^= hashed >> np.uint64(29)
+            template[piece] = intern_hashed(written, low, write, hashed, table)
+            if template[piece] < 0:
+                return piece
+            if table.start[template[piece]] == low:
+                used[0] = write
+    return len(begin)
+
+
+@jit_in_place
+def _parse_number(numbers: Numbers, at: int, stop: int, k: int) -> int:
+    """Parse the number at `at` as the k-th; return where it ends, negative if it stays in the text."""
+    data = numbers.data
+    mantissa, digits, decimals, behind = np.int64(0), 0, 0, at
+    while behind < stop and _DIGIT[data[behind]]:
+        if digits < _DIGITS:
+            mantissa = 10 * mantissa + np.int64(data[behind]) - _ZERO
+        digits += 1
+        behind += 1
+    has_zeros = data[at] == _ZERO and digits > 1
+    has_point = behind + 1 < stop and data[behind] == _DOT and _DIGIT[data[behind + 1]]
+    if has_point:
+        behind += 1
+        while behind < stop and _DIGIT[data[behind]]:
+            if digits < _DIGITS:
+                mantissa = 10 * mantissa + np.int64(data[behind]) - _ZERO
+                decimals += 1
+            digits += 1
+            behind += 1
+    value = np.float64(mantissa) / _POWERS[decimals]
+    is_part = behind < stop and _BEHIND[data[behind]]
+    if is_part or behind - at > _LONGEST or value == _UNAVAILABLE[0] or value == _UNAVAILABLE[1]:
+        return -behind
+    is_long = digits > (_DECIMAL_DIGITS if has_point else _DIGITS)
+    is_tiny = has_point and 0.0 < value < _TINY
+    numbers.value[k], numbers.at[k], numbers.length[k] = value, at, behind - at
+    kind = DECIMAL if has_point else INTEGER
+    numbers.kind[k] = OTHER if has_zeros or is_long or is_tiny else kind
+    return behind
