@@ -127,8 +127,9 @@ def _launches(trace: Trace, call: Array, work: Array, free_at: Array) -> tuple[A
 def stream_latency(trace: Trace, before: Array) -> int:
     """Least time between two pieces of work on one stream, in nanoseconds.
 
-    Taken from work that was launched before the work ahead of it had ended, as other work may have
-    waited for its launch; from all work where no launches are recorded, and 0 without any such work.
+    Taken from work whose launch had reached the GPU, as launches to idle streams usually do, before the
+    work ahead of it had ended, as other work may have waited for its launch; from all work where no
+    launches are recorded, and 0 without any such work.
 
     Parameters
     ----------
@@ -140,9 +141,13 @@ def stream_latency(trace: Trace, before: Array) -> int:
     behind = np.flatnonzero(before >= 0)
     ahead = before[behind]
     call = trace.launch[behind]
-    queued = (call >= 0) & (end[call] <= end[ahead])
+    launched = call >= 0
+    idle = launched & (end[ahead] <= ts[call])
+    arrives_ns = _quantile((ts[behind] - ts[call])[idle], 0.5)
+    queued = launched & (end[call] <= end[ahead])
     if not queued.any():
-        queued = call < 0
+        queued = ~launched
+    queued &= ~launched | (ts[call] + arrives_ns <= end[ahead])
     return _quantile((ts[behind] - end[ahead])[queued], _MIN_QUANTILE)
 
 

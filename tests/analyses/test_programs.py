@@ -17,6 +17,7 @@ LIMITS = {
     ("copies", 3): 0.5,
     ("copies", 230): 1.0,
     ("host_bound", 3): 0.5,
+    ("host_bound", 9118): 0.5,
     ("full_queue", 0): 0.1,
     ("backlog", 3): 0.1,
     ("ddp", 0): 0.1,
