@@ -2,8 +2,7 @@
 
 There are four sources, the best first. Some profilers record which event a stream waited for. Some
 write the stream and event handles that calls name. Otherwise only the order of the calls is known
-(`wait_order`). Of work that was queued before the recording began, no calls are known: it waited for
-the work of another stream right after which it started.
+(`wait_order`). Of work that was queued before the recording began, no calls are known (`wait_queued`).
 
 A stream that waits for another also waits for all that the other one waits for.
 """
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather, nest
+from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.edges import wait_order
+from chopper_interop.edges import wait_order, wait_queued
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.pair_table import empty_table, with_pair
-from chopper_interop.edges.queues import NEVER_TOO_LATE, group_pairs, preceding_rows
+from chopper_interop.edges.queues import NEVER_TOO_LATE, group_pairs
 from chopper_interop.edges.sync import last_records, pairs_by_handle
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.names import Role
@@ -54,6 +53,11 @@ QUEUED_BEFORE = Fault.info(
     "Work that was queued before the recording began depends on the work of another stream right "
     "after which it started: its waits were not recorded, and nothing on its own stream held it up.",
 )
+REPEATED = Fault.info(
+    "event-by-repetition",
+    "Communication that was queued before the recording began depends on the work that was launched before it "
+    "on another stream, as all later communication on its stream does: its own waits were not recorded.",
+)
 
 
 def event_edges(
@@ -86,11 +90,13 @@ def event_edges(
         _named_waits(trace, calls, queues, by_name),
         _ordered_waits(trace, calls, queues, by_order, issues),
     )
-    unrecorded = _slots_by_time(queues)
-    _note_waits(UNRESOLVED, joined.call[~joined.is_resolved], issues)
-    _note_waits(QUEUED_BEFORE, queues.node[unrecorded[1]], issues)
     resolved = joined.source[joined.is_resolved], joined.target[joined.is_resolved]
-    edges = resolved, _passed_on(queues, joined), unrecorded
+    by_time = wait_queued.slots_by_time(queues)
+    repeated = wait_queued.slots_by_repetition(trace, queues, *resolved)
+    _note_waits(UNRESOLVED, joined.call[~joined.is_resolved], issues)
+    _note_waits(QUEUED_BEFORE, queues.node[by_time[1]], issues)
+    _note_waits(REPEATED, queues.node[repeated[1]], issues)
+    edges = resolved, _passed_on(queues, joined), by_time, repeated
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)
 
@@ -254,36 +260,6 @@ def _note_waits(fault: Fault, wait: Array, issues: IssueLog) -> None:
     """Count waits, with the first of their calls that is recorded as the example."""
     first = wait[wait >= 0][:1]
     issues.add(fault, wait.size, issues.node(first[0]) if first.size else "")
-
-
-def _slots_by_time(queues: Queues) -> tuple[Array, Array]:
-    """Slots of work, and of work queued before the recording that started right at its end.
-
-    Work that was queued starts when the work before it on its lane has ended, if it waits for
-    nothing else. So what ended later on the same device, right before the start, held it up, unless
-    the time since the work before it is the usual one.
-    """
-    target = np.flatnonzero(queues.queued_before)
-    if not target.size:
-        return target, target
-    lane = queues.lane[queues.queue]
-    _, device = gather.distinct(queues.rank, queues.device)
-    device = device[queues.queue]
-    start = queues.start[target]
-    # what takes no time holds nothing up, and what was queued later comes too late for a wait
-    lasting = np.flatnonzero((queues.end > queues.start) & queues.queued_before)
-    last, own = (
-        preceding_rows(group[lasting], queues.end[lasting], group[target], start)
-        for group in (device, lane)
-    )
-    gap = np.where(own >= 0, start - queues.end[lasting[own]], NEVER_TOO_LATE)
-    known, last = last >= 0, lasting[last]
-    elsewhere = lane[last] != lane[target]
-    behind_own = known & ~elsewhere & (gap <= wait_order.IMMEDIATE_START_NS)
-    usual = np.median(gap[behind_own]) if behind_own.any() else 0
-    held = known & elsewhere & (gap > usual)
-    held &= start - queues.end[last] <= wait_order.IMMEDIATE_START_NS
-    return last[held], target[held]
 
 
 def _last_of_each_lane(queues: Queues, source: Array, target: Array) -> tuple[Array, Array]:

@@ -37,6 +37,11 @@ def test_changes_are_predicted_as_they_are_simulated(family: str, seed: int, tmp
     assert {name: error for name, error in errors.items() if abs(error) > limit} == {}
 
 
+def test_collectives_queued_before_the_recording_wait_for_their_gradients(tmp_path) -> None:
+    factors = Factors(compute=(), kernel=(), rank=(1.5,), communication=(), host=())
+    assert abs(errors_percent(families.ddp(9104), tmp_path, factors)["one rank x 1.5"]) < 0.3
+
+
 def passes_on() -> p.Program:
     """Rank 0 sends to rank 1 without waiting; rank 1 waits for some of it, as its work gets longer."""
     messages = [p.Message("send", (0, 1), 80_000, 1_000, buffered=True) for _ in range(12)]

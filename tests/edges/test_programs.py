@@ -155,3 +155,32 @@ def test_work_queued_before_the_recording_waits_for_none_that_was_queued_later(t
     of_kind = trace.array("kind", "edges") == EdgeKind.EVENT
     src, dst = (trace.array(c, "edges")[of_kind] for c in ("src", "dst"))
     assert [(names[s], names[d]) for s, d in zip(src, dst, strict=True)] == [("k", "late")]
+
+
+def reduced(*, waits: bool) -> p.Program:
+    """Two ranks reduce what each of six kernels computes, in more time than these take; three are queued before."""
+    messages = [p.Message("allreduce", (0, 1), 150_000, 1_000) for _ in range(6)]
+    listed: list[p.Instruction] = []
+    for number in range(len(messages)):
+        if number == 3:
+            listed.append(p.Begin("ProfilerStep#10", "user_annotation", 10))
+        listed.append(p.Launch(0, "k", 100_000, 3_000, 5_000, 1_000))
+        with_wait = [p.Record(0, number, 1_000), p.StreamWait(1, number, 1_000, 2_000)]
+        listed += with_wait if waits else []
+        listed += [
+            p.Begin("c10d::allreduce_"), p.Begin("record_param_comms", message=number),
+            p.Communicate(1, number, 3_000, 5_000, 1_000), p.End(), p.End(),
+        ]  # fmt: skip
+    listed += [p.Sync(-1, 2_000, 8_000), p.End()]
+    return p.Program("reduced", "cuda", [[listed], [listed]], messages, 10)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_communication_queued_before_the_recording_waits_as_later_one_does(waits, tmp_path) -> None:
+    run = simulate(reduced(waits=waits))
+    recorded = {s.correlation for s in run.recorded() if s.on_gpu and s.place.rank == 0}
+    launched = {s.correlation for s in run.recorded() if not s.on_gpu and s.place.rank == 0}
+    assert len(recorded - launched) > 3
+    expected = {e for e in stream_waits.waited_for(run, 0, recorded=False) if recorded >= set(e)}
+    assert len(expected) == (5 if waits else 0)
+    assert by_correlation(read(run, tmp_path), EdgeKind.EVENT) == expected
