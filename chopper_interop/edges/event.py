@@ -36,7 +36,8 @@ BY_ORDER = Fault.info(
     "Stream waits whose streams are not recorded were resolved by the order of calls and by times: of "
     "the streams that their thread uses next and those that it used last, that pair between which calls "
     "lie least, whose work started right behind the other's or at least not before its end, in all "
-    "steps, and which had not waited already; collectives are waited for in the order of their launches.",
+    "steps, and which had not waited already; collectives are waited for in the order of their launches, and "
+    "those of a stream of which the fewest are pending.",
 )
 AMBIGUOUS = Fault.info(
     "event-ambiguous",

@@ -55,6 +55,8 @@ _SIDE_TO_SIDE = 1.25
 """For a pair without the most used stream of its device: side streams fork off it, and join it."""
 _REDUNDANT = 1.5
 """If the stream has waited for all that already."""
+_PENDING, _MAX_PENDING = 0.2, 0.8
+"""For each later collective of the stream that nothing has waited for yet: collectives are mostly waited for one by one."""
 _TOO_EARLY = 6.0
 """If the waiting work started before the awaited work had ended."""
 _OLDER = 2.0
@@ -412,6 +414,8 @@ def _decide(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # columns
     next_communication = np.full(len(communicates) + 1, len(communicates), np.int64)
     for i in range(len(communicates) - 1, -1, -1):
         next_communication[i] = i if communicates[i] else next_communication[i + 1]
+    communications = np.zeros(len(communicates) + 1, np.int64)
+    communications[1:] = np.cumsum(communicates)
     last, next_best = -1, -1
     for step in range(n):
         wait = order[step]
@@ -435,6 +439,11 @@ def _decide(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # columns
             if in_turn and not flags & _AT_ONCE_BIT:
                 s = max(behind, first_slot[a])
                 s = next_communication[s] if s < len(communicates) else s
+                more = (
+                    communications[pairs.source[i] + 1]
+                    - communications[min(s, pairs.source[i]) + 1]
+                )
+                cost += min(_PENDING * more, _MAX_PENDING)
             total = cost + evidence
             if behind > s or s > pairs.source[i]:  # another wait is the reason for its times
                 total = cost + max(evidence, 0) + _REDUNDANT

@@ -74,6 +74,17 @@ def test_streams_wait_for_those_that_they_were_forked_off_and_join(
     assert result.wrong <= wrong
 
 
+def test_the_last_gathered_layer_is_waited_for_though_gradients_were_scattered_since(
+    tmp_path,
+) -> None:
+    """FSDP waits for each layer that it gathers, and for all that it scatters at once."""
+    run = simulate(families.fsdp(9101))
+    result = stream_waits.Comparison()
+    stream_waits.compare(run, read(run, tmp_path), result)
+    assert result.needed == result.recovered > 100
+    assert result.wrong == 0
+
+
 @pytest.mark.parametrize("records", [True, False])
 def test_waits_that_were_recorded_are_inferred_without_their_records(tmp_path, *, records) -> None:
     path = SHARED / "pytorch/cuda_sync_a100/simple_add.json.gz"
