@@ -159,6 +159,9 @@ class _Lists(NamedTuple):
     attr_len: Array
 
 
+_ATTRIBUTES = tuple(name for name in _Lists._fields if name.startswith("attr_"))
+
+
 class _Names(NamedTuple):
     """Names of attributes: the bytes of each in a row, and how many these are."""
 
@@ -179,7 +182,9 @@ def decode(buffer: Bytes, attributes: Collection[str] = ()) -> EtFile:
     at, length, broken = _messages(buffer)
     metadata, at, length = _without_metadata(buffer, at, length)
     part = _part(buffer, at, length, _names_of(attributes))
-    return _joined(buffer, metadata, [part], part.broken if part.broken >= 0 else broken)
+    whole = _Whole()
+    whole.add(part)
+    return whole.file(buffer, metadata, part.broken if part.broken >= 0 else broken)
 
 
 def decode_blocks(file: BufferedReader, attributes: Collection[str] = ()) -> EtFile:
@@ -189,7 +194,7 @@ def decode_blocks(file: BufferedReader, attributes: Collection[str] = ()) -> EtF
     """
     chosen = _names_of(attributes)
     room, filled, base, broken = np.empty(_BLOCK, np.uint8), 0, 0, -1
-    texts, begins, metadata, parts = _Texts(), True, None, []
+    texts, begins, metadata, whole = _Texts(), True, None, _Whole()
     while broken < 0:
         if filled == len(room):  # a message that is longer
             room = np.concatenate([room, np.empty_like(room)])
@@ -201,14 +206,14 @@ def decode_blocks(file: BufferedReader, attributes: Collection[str] = ()) -> EtF
             metadata, at, length = _without_metadata(room, at, length)
             begins = False
         part = _part(room, at, length, chosen)
-        parts.append(texts.of_part(room, part))
+        whole.add(texts.of_part(room, part))
         broken = base + part.broken if part.broken >= 0 else -1
         if not count:
             broken = base + cut if broken < 0 and cut >= 0 else broken
             break
         room[: filled - used] = room[used:filled].copy()
         filled, base = filled - used, base + used
-    return _joined(texts.buffer(), metadata, parts, broken)
+    return whole.file(texts.buffer(), metadata, broken)
 
 
 class _Texts:
@@ -276,54 +281,88 @@ def _without_metadata(buffer: Bytes, at: Array, length: Array) -> tuple[bytes | 
 
 
 def _part(buffer: Bytes, at: Array, length: Array, chosen: _Names) -> _Part:
-    """Decode messages in two passes: how many values, and the values."""
+    """Decode messages in two passes: how many values there are at most, and the values."""
     counts = np.zeros(3, np.int64)
-    n = _count(buffer, at, length, counts, chosen)
+    n = _count(buffer, at, length, counts)
     broken = int(at[n]) if n < len(at) else -1
     at, length = at[:n], length[:n]
     nodes = _Nodes(
         *(np.zeros(n, np.uint64 if i == 0 else np.int64) for i in range(len(_Nodes._fields)))
     )
+    # memory that nothing is written to is none
     lists = _Lists(
-        np.zeros(counts[0], np.uint64),
-        np.zeros(counts[1], np.uint64),
-        *(np.zeros(counts[2], np.int64) for _ in range(5)),
+        np.empty(counts[0], np.uint64),
+        np.empty(counts[1], np.uint64),
+        **{name: np.empty(counts[2], np.int64) for name in _ATTRIBUTES},
     )
     names = empty_text_table(_MAX_NAMES)
-    _fill(buffer, at, length, nodes, lists, names, chosen)
+    chosen_count = _fill(buffer, at, length, nodes, lists, names, chosen)
+    lists = lists._replace(**{n: getattr(lists, n)[:chosen_count] for n in _ATTRIBUTES})
     return _Part(nodes, lists, [t.decode("utf-8", "replace") for t in names.texts(buffer)], broken)
 
 
-def _joined(buffer: Bytes, metadata: bytes | None, parts: list[_Part], broken: int) -> EtFile:
-    """Nodes of consecutive parts of a file as one; parts are used up."""
-    names = list(dict.fromkeys(name for part in parts for name in part.names))
-    nodes_before = 0
-    for part in parts:
-        part.lists.attr_node[:] += nodes_before
-        nodes_before += len(part.nodes.id)
-        number = np.array([*(names.index(name) for name in part.names), -1], np.int64)
+class _Whole:
+    """Nodes of consecutive parts of a file, each column in one array that grows in place.
+
+    Arrays of parts that are joined at the end would take their memory twice, and leave it in pieces.
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[str, _Column] = {}
+        self._names: list[str] = []
+        self._nodes = 0
+
+    def add(self, part: _Part) -> None:
+        """Add the nodes of the next part."""
+        self._names = list(dict.fromkeys([*self._names, *part.names]))
+        number = np.array([*(self._names.index(name) for name in part.names), -1], np.int64)
+        part.lists.attr_node[:] += self._nodes
         part.lists.attr_name[:] = number[part.lists.attr_name]
-    columns = {
-        name: [getattr(of, name) for of in group]
-        for group in ([part.nodes for part in parts], [part.lists for part in parts])
-        for name in group[0]._fields
-    }
-    parts.clear()
-    whole = {name: _concatenated(columns.pop(name)) for name in list(columns)}
-    return EtFile(
-        buffer=buffer,
-        metadata=metadata or b"",
-        has_metadata=metadata is not None,
-        data_first=_firsts(whole.pop("data_count")),
-        ctrl_first=_firsts(whole.pop("ctrl_count")),
-        attr_names=names,
-        broken_at=broken,
-        **whole,
-    )
+        self._nodes += len(part.nodes.id)
+        for name, values in (part.nodes._asdict() | part.lists._asdict()).items():
+            if name in self._columns:
+                self._columns[name].add(values)
+            else:
+                self._columns[name] = _Column(values)
+
+    def file(self, buffer: Bytes, metadata: bytes | None, broken: int) -> EtFile:
+        """All of them as a file."""
+        whole = {name: column.values() for name, column in self._columns.items()}
+        return EtFile(
+            buffer=buffer,
+            metadata=metadata or b"",
+            has_metadata=metadata is not None,
+            data_first=_firsts(whole.pop("data_count")),
+            ctrl_first=_firsts(whole.pop("ctrl_count")),
+            attr_names=self._names,
+            broken_at=broken,
+            **whole,
+        )
 
 
-def _concatenated(columns: list[Array]) -> Array:
-    return columns[0] if len(columns) == 1 else np.concatenate(columns)
+class _Column:
+    """Values in an array that grows in place."""
+
+    def __init__(self, values: Array) -> None:
+        self._room = values
+        self._count = len(values)
+
+    def add(self, values: Array) -> None:
+        """Add values behind those that there are."""
+        end = self._count + len(values)
+        if end > len(self._room):
+            if self._room.base is not None:  # part of another array, which does not grow
+                self._room = self._room.copy()
+            # by an eighth, as numpy fills what is new: few moves, and little memory that stays unused
+            self._room.resize(max(end, self._count + self._count // 8), refcheck=False)
+        self._room[self._count : end] = values
+        self._count = end
+
+    def values(self) -> Array:
+        """All values."""
+        if self._count < len(self._room):
+            self._room.resize(self._count, refcheck=False)
+        return self._room
 
 
 def _names_of(attributes: Collection[str]) -> _Names:
@@ -372,11 +411,11 @@ def _messages(buffer: Bytes) -> tuple[Array, Array, int]:
 
 
 @jit
-def _count(buffer: Bytes, at: Array, length: Array, counts: Array, chosen: _Names) -> int:
+def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
     """Count the valid messages before the first invalid one.
 
-    Writes into `counts` how many data dependencies, control dependencies and attributes these have,
-    so that `_fill` can write into columns of the right length.
+    Writes into `counts` how many data dependencies, control dependencies and attributes these have, chosen or not,
+    so that `_fill` can write into columns that are long enough.
     """
     for k in range(len(at)):
         i, stop = at[k], at[k] + length[k]
@@ -390,7 +429,7 @@ def _count(buffer: Bytes, at: Array, length: Array, counts: Array, chosen: _Name
                 data += ids if number == 5 else 0
                 ctrl += ids if number == 4 else 0
             if number == 10 and wire == 2:
-                attrs += _is_chosen(buffer, begin, end, chosen)
+                attrs += 1
             if not valid:
                 return k
             i = end
@@ -432,8 +471,11 @@ def _fill(
     lists: _Lists,
     names: TextTable,
     chosen: _Names,
-) -> None:
-    """Write the fields of all messages into columns, which `_count` has found to be long enough."""
+) -> int:
+    """Write the fields of all messages into columns, which `_count` has found to be long enough.
+
+    Returns the number of attributes that were chosen.
+    """
     data, ctrl, attrs = 0, 0, 0
     for k in range(len(at)):
         i, stop = at[k], at[k] + length[k]
@@ -464,9 +506,11 @@ def _fill(
                         ctrl += 1
             elif number == 10 and wire == 2 and _is_chosen(buffer, begin, end, chosen):
                 lists.attr_node[attrs] = k
+                lists.attr_field[attrs], lists.attr_value[attrs], lists.attr_len[attrs] = 0, 0, 0
                 _attribute(buffer, begin, end, lists, attrs, names)
                 attrs += 1
             i = end
+    return attrs
 
 
 @jit_in_place

@@ -29,16 +29,25 @@ def dependencies(et: EtFile) -> tuple[Array, Array]:
 
     Dependencies on ids that do not exist are left out; of nodes with the same id the first counts.
     """
-    ids = np.concatenate([et.data, et.ctrl])
     rows = np.arange(len(et.id))
-    dst = np.concatenate(
-        [np.repeat(rows, np.diff(et.data_first)), np.repeat(rows, np.diff(et.ctrl_first))]
-    )
+    sides = [
+        (_rows_of(et.id, ids), np.repeat(rows, np.diff(first)))
+        for ids, first in ((et.data, et.data_first), (et.ctrl, et.ctrl_first))
+    ]
+    src, dst = (np.concatenate(side) for side in zip(*sides, strict=True))
+    exists = src >= 0
+    return (src, dst) if exists.all() else (src[exists], dst[exists])
+
+
+def _rows_of(ids: Array, wanted: Array) -> Array:
+    """Row of each wanted id, the first of equal ones; -1 where there is none."""
+    if not len(ids) or not len(wanted):
+        return np.full(len(wanted), -1, np.int64)
     # bisect in the sorted ids; stable, so that the leftmost of equal ids is the first in the file
-    order = np.argsort(et.id, kind="stable")
-    at = np.minimum(np.searchsorted(et.id[order], ids), max(len(order) - 1, 0))
-    exists = et.id[order][at] == ids if len(order) else np.zeros(0, bool)
-    return order[at][exists], dst[exists]
+    order = np.argsort(ids, kind="stable")
+    ids = ids[order]
+    at = np.minimum(np.searchsorted(ids, wanted), len(order) - 1)
+    return np.where(ids[at] == wanted, order[at], -1)
 
 
 def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:

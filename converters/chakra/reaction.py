@@ -82,8 +82,13 @@ def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[str, float]:
     if not span_ns or not planned.size:
         return {}
 
+    job, lasts_ns = _job(plan, npu)
+
     def later_ns(factor: Array) -> int:
-        return _et_end_ns(plan, factor, npu) - _model_end_ns(timing, factor, planned)
+        scaled = np.where(plan.row >= 0, factor[plan.row], 1.0) * lasts_ns
+        duration = np.maximum(np.rint(scaled).astype(np.int64) + 1000 * plan.late_us, 1)
+        et_ns = int(run.run(job._replace(duration=duration), 1).end_ns.max())
+        return et_ns - _model_end_ns(timing, factor, planned)
 
     before_ns = later_ns(np.ones(len(kind)))
     chosen = {name: is_any(kind, tried.kinds) for name, tried in DEVIATIONS.items()}
@@ -106,30 +111,18 @@ def _model_end_ns(timing: Timing, factor: Array, planned: Array) -> int:
     return int(timing.retimed(lag_ns, delay_ns)[2 * planned + 1].max())
 
 
-def _et_end_ns(plan: Plan, factor: Array, npu: Array) -> int:
-    """End of the last node of a plan by a simulator's rules, with durations multiplied."""
+def _job(plan: Plan, npu: Array) -> tuple[run.Job, Array]:
+    """Nodes of a plan for a run by a simulator's rules, and the time that each takes without delays."""
     n = len(plan.row)
     first, after = gather.group_values(
         plan.dep, np.repeat(np.arange(n), np.diff(plan.dep_first)), n
     )
-    scaled = np.where(plan.row >= 0, factor[plan.row], 1.0)
-    none = np.zeros(n, np.int64)
     # work of streams with NPUs of their own has slots of its own, and the time until it is due
     stream = np.where(plan.row >= 0, npu[plan.row], -1)
-    other_slot = run.NO_SLOT + np.unique(stream, return_inverse=True)[1]
-    lasts_ns = np.where(stream >= 0, plan.duration_ns, 1000 * plan.slot_us) * scaled
-    job = run.Job(
-        rank=none,
-        order=np.arange(n),
-        slot=np.where(stream >= 0, other_slot, plan.slot).astype(np.int64),
-        role=none,
-        partner=none - 1,
-        kind=none,
-        size=none,
-        members=np.ones(1, np.int64),
-        duration=np.maximum(np.rint(lasts_ns).astype(np.int64) + 1000 * plan.late_us, 1),
-        first=first,
-        after=after,
-        waits=np.diff(plan.dep_first),
-    )
-    return int(run.run(job, 1).end_ns.max())
+    slot = np.where(stream >= 0, run.NO_SLOT + np.unique(stream, return_inverse=True)[1], plan.slot)
+    lasts_ns = np.where(stream >= 0, plan.duration_ns, 1000 * plan.slot_us)
+    columns = dict.fromkeys(run.TYPES, np.zeros(n, np.int64)) | {
+        "order": np.arange(n), "slot": slot, "partner": np.full(n, -1), "waits": np.diff(plan.dep_first),
+    }  # fmt: skip
+    columns = {name: column.astype(run.TYPES[name]) for name, column in columns.items()}
+    return run.Job(**columns, members=np.ones(1, np.int64), first=first, after=after), lasts_ns

@@ -66,6 +66,13 @@ class Job(NamedTuple):
     waits: Array
 
 
+TYPES = {
+    "rank": np.int32, "order": np.int64, "slot": np.int32, "role": np.int8, "partner": np.int32, "kind": np.int64,
+    "size": np.int64, "duration": np.int64, "waits": np.int32,
+}  # fmt: skip
+"""Columns of the nodes of a job and their types, the same for all jobs: other ones are another compilation."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Outcome of a run.

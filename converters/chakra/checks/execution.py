@@ -27,7 +27,7 @@ def run_job(
     """Run all ranks by the simulator's rules, to find nodes that wait for ever and wrong spans."""
     job = job_of(ets, groups)
     outcome = run.run(job, len(ets))
-    replay = run.run(job._replace(role=np.zeros(len(job.role), np.int64)), len(ets))
+    replay = run.run(job._replace(role=np.zeros_like(job.role)), len(ets))
     findings.makespan_us = replay.makespan_us
     stuck = np.flatnonzero(outcome.end_ns < 0)
     for name, (index, *nodes) in zip(groups, outcome.mismatch.tolist(), strict=True):

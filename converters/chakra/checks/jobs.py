@@ -29,33 +29,35 @@ def job_of(ets: list[EtFile], groups: dict[str, list[int]]) -> run.Job:
     """Nodes of all ranks for a run; those of rank r have the numbers from ``bounds[r]`` on."""
     numbers = {name: k for k, name in enumerate(groups)}
     bounds = np.cumsum([0, *(len(et.id) for et in ets)])
-    names = ("rank", "order", "slot", "role", "partner", "kind", "size")
-    columns: dict[str, list[Array]] = {n: [] for n in names}
-    sources, targets = [], []
+    columns = {name: np.empty(int(bounds[-1]), kind) for name, kind in run.TYPES.items()}
+    first, after = np.zeros(int(bounds[-1]) + 1, np.int64), []
     for rank, et in enumerate(ets):
-        src, dst = dependencies(et)
-        sources.append(src + bounds[rank])
-        targets.append(dst + bounds[rank])
-        order = np.empty(len(et.id), np.int64)
-        order[np.argsort(et.id, kind="stable")] = np.arange(len(et.id))
-        of_rank = (np.full(len(et.id), rank), order, *_behaviour(et, numbers))
-        for name, column in zip(columns, of_rank, strict=True):
-            columns[name].append(column)
-    job_columns = {name: np.concatenate(columns.pop(name)) for name in names}
-    job_columns["partner"] = _with_senders(ets, bounds, job_columns["partner"])
-    src, dst = np.concatenate(sources), np.concatenate(targets)
-    first, after = gather.group_values(src, dst, int(bounds[-1]))
+        of_rank = slice(int(bounds[rank]), int(bounds[rank + 1]))
+        columns["waits"][of_rank], first_of_rank, after_of_rank = _dependants(et)
+        first[of_rank.start + 1 : of_rank.stop + 1] = first[of_rank.start] + first_of_rank[1:]
+        after_of_rank += of_rank.start
+        after.append(after_of_rank)
+        columns["rank"][of_rank] = rank
+        columns["order"][of_rank][np.argsort(et.id, kind="stable")] = np.arange(len(et.id))
+        columns["duration"][of_rank] = np.maximum(et.duration_us * 1000, 1)
+        for name, column in _behaviour(et, numbers).items():
+            columns[name][of_rank] = column
+    columns["partner"] = _with_senders(ets, bounds, columns["partner"])
     return run.Job(
-        **job_columns,
+        **columns,
         members=np.array([len(m) for m in groups.values()]),
-        duration=np.maximum(np.concatenate([et.duration_us for et in ets]) * 1000, 1),
         first=first,
-        after=after,
-        waits=np.bincount(dst, minlength=int(bounds[-1])),
+        after=after[0] if len(after) == 1 else np.concatenate(after),
     )
 
 
-def _behaviour(et: EtFile, numbers: dict[str, int]) -> tuple[Array, ...]:
+def _dependants(et: EtFile) -> tuple[Array, Array, Array]:
+    """How many nodes each node depends on, and the rows of those that depend on it, as first of each and list."""
+    src, dst = dependencies(et)
+    return np.bincount(dst, minlength=len(et.id)), *gather.group_values(src, dst, len(et.id))
+
+
+def _behaviour(et: EtFile, numbers: dict[str, int]) -> dict[str, Array]:
     """Slot, role, group, kind of collective and size of each node."""
     on_host = integers(et, "is_cpu_op", 0) != 0
     comm = np.isin(et.type, (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.MEM_LOAD,
@@ -70,7 +72,8 @@ def _behaviour(et: EtFile, numbers: dict[str, int]) -> tuple[Array, ...]:
     partner = np.full(len(et.id), -1, np.int64)
     rows = np.flatnonzero(joined)
     partner[rows] = [numbers[name] for name in group_names(et, rows)]
-    return slot, role, partner, kind, integers(et, "comm_size", -1)
+    size = integers(et, "comm_size", -1)
+    return {"slot": slot, "role": role, "partner": partner, "kind": kind, "size": size}
 
 
 def _with_senders(ets: list[EtFile], bounds: Array, partner: Array) -> Array:
