@@ -15,7 +15,7 @@ from chopper_interop.converters.chakra.planning.control import (
     with_ends,
     with_readiness,
 )
-from chopper_interop.converters.chakra.planning.plan import Figures, Mode, Plan
+from chopper_interop.converters.chakra.planning.plan import Figures, Mode
 from chopper_interop.converters.chakra.schedule import (
     COMM,
     COMPUTE,
@@ -46,8 +46,11 @@ def assembled(
     origin_ns: int,
     comm: Communication,
     mode: Mode,
-) -> Plan:
-    """All nodes, their gaps and messages of a few bytes as one list in order of start."""
+) -> tuple[dict[str, Any], Array, Array, Array, Figures]:
+    """Columns of all nodes, their gaps and messages of a few bytes, which of them there are, and dependencies.
+
+    Dependencies are pairs of nodes of which the second depends on the first.
+    """
     # numbers before sorting: | host nodes | GPU work | gaps | control messages | begin | end |
     h, n = len(host.row), len(nodes.slot)
     used = np.zeros(n, bool)
@@ -83,7 +86,7 @@ def assembled(
         length_us=int(length_us),
         span_ns=end_ns,
     )
-    return Plan(**_in_order(columns, keep, src, dst), figures=figures)
+    return columns, keep, src, dst, figures
 
 
 def _with_messages(
@@ -291,8 +294,11 @@ def _with_latencies(
     return columns, keep, np.append(src, latency[waits]), np.append(dst, waits)
 
 
-def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:
-    """Rows to keep by start, a gap before what starts with it; dependencies renumbered and listed."""
+def in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:
+    """Rows to keep by start, a gap before what starts with it; dependencies renumbered and listed.
+
+    The columns that are given are used up.
+    """
     kept = np.flatnonzero(keep)
     number = np.full(len(keep), -1, np.int64)
     number[kept] = np.arange(len(kept))
@@ -314,7 +320,7 @@ def _in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> d
     pair = pair[np.diff(pair, prepend=-1) != 0]
     dst, src = np.divmod(pair, max(len(kept), 1))
     chosen = kept[order]
-    ordered = {name: column[chosen] for name, column in columns.items()}
+    ordered = {name: columns.pop(name)[chosen] for name in list(columns)}
     # pieces that stand for no row of the trace begin when rounded times say, but not out of order
     start, derived = ordered["start_ns"], ordered["row"] < 0
     ordered["start_ns"] = np.where(derived, np.maximum.accumulate(start), start)

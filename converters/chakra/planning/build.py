@@ -17,23 +17,22 @@ makes up for them; where more than `schedule` tolerates adds up on the GPU, that
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
-from chopper_interop.converters.chakra.planning.assembly import assembled
+from chopper_interop.converters.chakra.planning.assembly import assembled, in_order
 from chopper_interop.converters.chakra.planning.connected import connected_nodes
-from chopper_interop.converters.chakra.planning.plan import Mode
+from chopper_interop.converters.chakra.planning.plan import Mode, Plan
 from chopper_interop.converters.chakra.schedule import schedule
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.planning.plan import Communication, Plan
+    from chopper_interop.converters.chakra.planning.plan import Communication
     from chopper_interop.trace import Trace
 
 
@@ -54,10 +53,14 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication)
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
     host, nodes, order = connected_nodes(timing_of(trace), gpu, mode, origin_ns, comm)
     times = schedule(order, nodes, mode is not Mode.KERNELS)
-    plan = assembled(trace, gpu, host, nodes, times, order, origin_ns, comm, mode)
+    columns, keep, src, dst, figures = assembled(
+        trace, gpu, host, nodes, times, order, origin_ns, comm, mode
+    )
+    # a hundred bytes a node, of which nothing is needed while all is sorted
+    del host, nodes, order, times
     if mode is Mode.KERNELS:
-        return replace(plan, figures=plan.figures._replace(span_ns=0))
-    return plan
+        figures = figures._replace(span_ns=0)
+    return Plan(**in_order(columns, keep, src, dst), figures=figures)
 
 
 def planned(trace: Trace, mode: Mode) -> Array:
