@@ -195,13 +195,16 @@ def spreads(  # noqa: PLR0913 # as of the other forms, and the kind of axis
     known = in_order(frame.dropna(subset=[middle]), key)
     if known.empty:
         return None
-    if logarithmic:
-        known[columns] = known[columns].clip(lower=_axis_start(known[columns]))
+    start = _axis_start(known[columns], known[box_low])
     axis = alt.Axis(grid=not logarithmic, ticks=logarithmic)
     scale = alt.Scale(type="log", nice=False) if logarithmic else alt.Undefined
     y = rows_axis(key, is_number=_are_numbers(known[key]))
     hue = colour(colour_by, _names(known[colour_by])) if colour_by else alt.value(style.BLUE)
     chart = base(known, description).encode(y=y, tooltip=[tip(key), *map(tip, columns)])
+    if logarithmic:  # what is drawn ends at the begin of the axis; values in tips and tables do not
+        drawn = {f"{column} drawn": f"max(datum[{column!r}], {start})" for column in columns}
+        chart = chart.transform_calculate(**drawn)
+        low, box_low, middle, box_high, high = drawn
     x = alt.X(f"{low}:Q", title=unit, scale=scale, axis=axis)
     whisker = chart.mark_rule(color=style.GREY).encode(x=x, x2=f"{high}:Q")
     box = chart.mark_bar(opacity=0.75).encode(x=f"{box_low}:Q", x2=f"{box_high}:Q", color=hue)
@@ -311,8 +314,11 @@ def _are_numbers(column: pd.Series[Any]) -> bool:
     return column.dtype.kind in "iuf"
 
 
-def _axis_start(columns: pd.DataFrame) -> float:
-    """Begin of a logarithmic axis: the smallest value, or a thousandth of the largest if above."""
-    values = columns.to_numpy(float)
-    positive = values[values > 0]
-    return max(float(positive.min()), float(positive.max()) / 1000) if positive.size else 1.0
+def _axis_start(columns: pd.DataFrame, boxes: pd.Series[Any]) -> float:
+    """Begin of a logarithmic axis: the smallest value, or a thousandth of the largest if above; no box is left of it."""
+    values, begins = columns.to_numpy(float), boxes.to_numpy(float)
+    positive, begins = values[values > 0], begins[begins > 0]
+    if not positive.size:
+        return 1.0
+    start = max(float(positive.min()), float(positive.max()) / 1000)
+    return min(start, float(begins.min(initial=start)))

@@ -86,3 +86,23 @@ def test_of_many_steps_evenly_spaced_ones_are_drawn() -> None:
     chart = forms.heat_map(frame, ("step", "rank"), "ms", "Steps.")
     assert len(values(chart)) == forms.MAX_CELLS
     assert chart.description == "Steps. 6,000 of 20,000 are drawn (step)."
+
+
+def test_values_left_of_a_logarithmic_axis_are_drawn_at_its_begin_and_told_as_they_are() -> None:
+    """Short kernels next to collectives were said to take a thousandth of the longest, and their boxes were lines."""
+    quantiles = {
+        "p5": [0.001, 3],
+        "p25": [0.003, 4],
+        "median": [0.004, 5],
+        "p75": [0.005, 6],
+        "p95": [0.006, 9],
+    }
+    chart = forms.spreads(
+        pd.DataFrame({"kernel": ["short", "long"]} | quantiles), "kernel", "{}", "ms", ""
+    )
+    specification = chart.to_dict()
+    assert {row["p5"] for row in next(iter(specification["datasets"].values()))} == {0.001, 3}
+    starts = {
+        one["calculate"].rpartition(", ")[2] for one in specification["layer"][0]["transform"]
+    }
+    assert starts == {"0.003)"}, "the box begins where it does, the line to 5 % is cut"
