@@ -37,13 +37,11 @@ def roofline(result: Result, trace: Trace | None = None) -> Chart:
     frame = forms.concatenated([_points(frame_of(result), *way) for way in _WAYS])
     if frame.empty:
         return None
-    text = (
-        "Rates of kernels, by shapes and by counters, below the roofs of memory and matrix cores."
-    )
-    frame, text = forms.longest(frame, "GPU time (ms)", text)
+    frame, text = forms.longest(frame, "GPU time (ms)", _RATES)
+    roofs = None if trace is None else _roofs(trace, frame)
+    text += _NO_ROOFS if roofs is None else ""
     tips = ("kernel", "GPU time (ms)")
     chart = forms.points(frame, _AXES, "by", text, logarithmic=_AXES, tips=tips)
-    roofs = _roofs(trace, frame) if chart is not None and trace is not None else None
     if roofs is None:
         return chart
     line = forms.base(roofs, text).mark_line(color=style.GREY, strokeDash=[4, 3])
@@ -53,6 +51,8 @@ def roofline(result: Result, trace: Trace | None = None) -> Chart:
     return (drawn + chart).properties(width="container", height=forms.HEIGHT, description=text)
 
 
+_RATES = "Rates of kernels, by shapes and by counters, below the roofs of memory and matrix cores."
+_NO_ROOFS = " The roofs are not known, as no source names a GPU of known rates."
 _WAYS = (
     ("shapes", "intensity_flop_per_byte", "tflop_per_s"),
     ("counters", "intensity_flop_per_byte_counted", "tflop_per_s_counted"),

@@ -106,3 +106,15 @@ def test_values_left_of_a_logarithmic_axis_are_drawn_at_its_begin_and_told_as_th
         one["calculate"].rpartition(", ")[2] for one in specification["layer"][0]["transform"]
     }
     assert starts == {"0.003)"}, "the box begins where it does, the line to 5 % is cut"
+
+
+def test_a_roofline_without_roofs_says_so() -> None:
+    rates = {"kernel": ["mm"], "total_ns": [5], "class": ["compute"]} | {
+        f"{name}{way}": [2.0]
+        for name in ("intensity_flop_per_byte", "tflop_per_s")
+        for way in ("", "_counted")
+    }
+    chart = plots.roofline(Result("kernels", pa.table(rates)))
+    assert chart.description.endswith(
+        "The roofs are not known, as no source names a GPU of known rates."
+    )
