@@ -188,6 +188,8 @@ class TraceBuilder:
         return _table("lanes", columns, len(keys))
 
     def _series_table(self) -> pa.Table:
+        if not self._series:
+            return empty("series")
         names = ("rank", "device", "name", "unit", "source", "uncertainty_ns")
         columns = {n: [key[i] for key in self._series] for i, n in enumerate(names)}
         return _table("series", columns, len(self._series))
@@ -201,6 +203,8 @@ def _numbers(ranks: Iterable[int]) -> Array:
 
 
 def _group_table(groups: Sequence[dict[str, Any]]) -> pa.Table:
+    if not groups:
+        return empty("groups")
     columns = {c.name: [group[c.name] for group in groups] for c in hub.GROUPS}
     kind = hub.schema("groups").field("ranks").type
     columns["ranks"] = arrow.lists(columns["ranks"], kind)

@@ -165,11 +165,11 @@ def _node_rows(file: TraceFile, issues: IssueLog) -> Array:
     known_flow = np.isin(file.columns["cat"], known_codes)
     issues.add(FLOW, np.count_nonzero(flow & known_flow))
     issues.add(OTHER_FLOW, np.count_nonzero(flow & ~known_flow), _example(file, flow & ~known_flow))
-    other = ~file.phase(*_KNOWN_PHASES)
-    empty = other & file.is_empty
+    other = np.flatnonzero(~file.phase(*_KNOWN_PHASES))
+    empty = file.is_empty(other)
     issues.add(EMPTY, np.count_nonzero(empty))
-    other &= ~empty
-    issues.add(OTHER_PHASE, np.count_nonzero(other), _example(file, other))
+    other = other[~empty]
+    issues.add(OTHER_PHASE, len(other), _example_of_rows(file, other))
     lost = candidates & ~timed
     issues.add(NO_TIME, np.count_nonzero(lost), _example(file, lost))
     return np.flatnonzero(candidates & timed)

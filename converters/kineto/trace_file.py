@@ -157,17 +157,15 @@ class TraceFile:
         These are lists that begin with an empty event (``rpd2tracing.py``).
         """
         start = bytes(self.events.buffer[:_PROBED_BYTES])
+        if re.match(rb"\s*\[\s*\{\s*\}\s*,", start) is None:
+            return False
         timed = self.columns["ts"][self.columns["has"] & json_events.HAS_TS != 0]
-        return (
-            re.match(rb"\s*\[\s*\{\s*\}\s*,", start) is not None
-            and bool(timed.size)
-            and timed.max() < _SINCE_1970_NS
-        )
+        return bool(timed.size) and bool(timed.max() < _SINCE_1970_NS)
 
-    @property
-    def is_empty(self) -> Array:
-        """Mask of events that are ``{}``: a brace closes them right after the one that opens."""
-        second_byte = np.minimum(self.columns["at"] + 1, max(len(self.events.buffer) - 1, 0))
+    def is_empty(self, rows: Array) -> Array:
+        """Mask of events at these rows that are ``{}``: a brace closes them right after the one that opens."""
+        last = max(len(self.events.buffer) - 1, 0)
+        second_byte = np.minimum(self.columns["at"][rows] + 1, last)
         return np.asarray(self.events.buffer[second_byte] == _END_OBJECT)
 
     def phase(self, *letters: str) -> Array:
