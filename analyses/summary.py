@@ -133,14 +133,16 @@ def _step(job: Job) -> dict[str, Any]:
 
 def _late(job: Job) -> dict[str, Any]:
     """The rank or link that is late, with its cause."""
-    known = job.figures("stragglers") if len(job.trace.ranks) > 1 else {}
-    if not known or known["measured_ns"] is None:
+    compared = job.result("stragglers") if len(job.trace.ranks) > 1 else None
+    known = compared.summary if compared else {}
+    if not compared or known["measured_ns"] is None:
         return {}
     rank = known["slow_rank"] if known["slow_rank"] >= 0 else None
     gain = known["rank_gain_ns"] if rank is not None else None
     return {
         "late_rank": rank,
-        "late_cause": known["cause"] if rank is not None else None,
+        # its own: that of the summary is the link's where a link costs more
+        "late_cause": compared.rows["cause"][0].as_py() if rank is not None else None,
         "late_saves_ns": None if gain is None else gain // job.steps,
         "late_link": known["slow_link"],
         "late_link_saves_ns": (known["link_gain_ns"] or 0) // job.steps,
@@ -246,7 +248,7 @@ def _late_text(figures: dict[str, Any]) -> str:
     parts = []
     threshold_ns = finding.MIN_SHARE * figures["step_ns"]
     if rank is not None and (figures["late_saves_ns"] or 0) >= threshold_ns:
-        cause = causes.get(figures["late_cause"], "its link")
+        cause = causes[figures["late_cause"]]
         parts.append(f"rank {rank}, {cause}: {_ms(figures['late_saves_ns'])} a step")
     if link is not None and figures["late_link_saves_ns"] >= threshold_ns:
         parts.append(f"the link between ranks {link}")

@@ -92,8 +92,9 @@ def _write_merged(
             key_end = skip_string(b, i, n)
             if key_end < 0:
                 break
-            value = skip_blank(b, key_end, n)
-            end = skip_value(b, value + 1, n) if value < n and b[value] == COLON else -2
+            colon = skip_blank(b, key_end, n)
+            value = skip_blank(b, colon + 1, n) if colon < n and b[colon] == COLON else n
+            end = skip_value(b, value, n) if value < n else -2
             if end < 0:
                 break
             if empty or not _has_key(a, at[k], stop, b, i, key_end):

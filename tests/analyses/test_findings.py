@@ -76,6 +76,35 @@ def test_slow_allocations_are_found_once(tmp_path: Path) -> None:
     assert not rows.keys() & {"code-loading", "host-work"}
 
 
+@pytest.mark.parametrize(
+    ("step", "first", "code"),
+    [
+        ("step ", 1, "code-loading"),  # a program that numbers its steps from 1
+        ("step ", 0, "code-loading"),
+        ("ProfilerStep#", 1, "allocator"),  # PyTorch's profiler numbers from 0: one came before
+        ("step ", 7, "allocator"),
+    ],
+)
+def test_an_allocation_of_the_first_step_of_a_program_sets_up(
+    step: str, first: int, code: str
+) -> None:
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.THREAD, 1, "main")
+    for k in range(4):
+        ts, number = 100_000 * _US * k, first + k
+        name = "hipMalloc" if k == 0 else "hipGetDevice"
+        for kind, label, dur in (
+            (Kind.ANNOTATION, f"{step}{number}", 99_000),
+            (Kind.RUNTIME, name, 90_000),
+        ):
+            builder.nodes(
+                kind=int(kind), name=label, rank=0, lane=lane, ts=np.array([ts]),
+                dur=np.array([dur * _US]), iteration=number,
+            )  # fmt: skip
+    rows = findings_by_code(builder.finish())
+    assert rows.keys() & {"allocator", "code-loading"} == {code}
+
+
 def test_launches_that_always_take_long_load_no_code(tmp_path: Path) -> None:
     kineto.write(simulation.simulate(slow_launches(1)), tmp_path)
     assert "code-loading" not in findings_by_code(ci.read(tmp_path))
@@ -227,6 +256,15 @@ def test_a_rank_that_hardly_costs_time_is_not_named() -> None:
     assert ("late", "no rank and no link") in zip(*result.rows.to_pydict().values(), strict=True)
 
 
+def test_the_cause_of_a_late_rank_is_its_own_where_a_link_costs_more() -> None:
+    job = straggling_trace(MadeJob(gpu={3: 1.2}, link={1: 20.0}))
+    result = ci.analyze(job, "summary")
+    assert result.summary["late_link_saves_ns"] > result.summary["late_saves_ns"] > 0
+    (late,) = (row["text"] for row in result.rows.to_pylist() if row["topic"] == "late")
+    assert late.startswith("rank 3, its GPU: ")
+    assert late.endswith("the link between ranks 1,2")
+
+
 def test_a_warm_up_is_less_than_the_whole_of_the_steps() -> None:
     starts = (0, 100_000, 101_000, 102_000)
     work = [Work(Kind.KERNEL, start, 100_000 if not i else 1000, iteration=i)
@@ -234,6 +272,15 @@ def test_a_warm_up_is_less_than_the_whole_of_the_steps() -> None:
     row = findings_by_code(gpu_trace(work))["warm-up-steps"]
     assert row["saves_ns"] == 24_750
     assert row["share"] == pytest.approx(24_750 / 25_750)
+    assert "step 0 takes 100.0 times as long as the others, and is left out" in row["finding"]
+
+
+def test_a_warm_up_of_several_steps_is_as_long_as_their_mean() -> None:
+    lengths = (9000, 3000, 1000, 1000)
+    starts = np.cumsum((0, *lengths))
+    work = [Work(Kind.KERNEL, int(starts[i]), dur, iteration=i) for i, dur in enumerate(lengths)]
+    row = findings_by_code(gpu_trace(work))["warm-up-steps"]
+    assert "steps 0-1 take 6.0 times as long as the others, and are left out" in row["finding"]
 
 
 def test_what_was_not_recorded_is_named_with_how_to_record_it(demo: Path) -> None:

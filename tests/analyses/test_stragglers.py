@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import gpu_work
 import numpy as np
 import pytest
 from made_stragglers import MadeJob, length_ns, trace_of
@@ -236,6 +237,13 @@ def test_nobody_is_named_where_nothing_is_to_be_gained(job: MadeJob) -> None:
     result = ci.analyze(trace_of(job), "stragglers")
     assert [result.summary[n] for n in ("slow_rank", "cause", "slow_link")] == [-1, None, None]
     assert not any(row["cause"] for row in result.rows.to_pylist())
+
+
+def test_nobody_is_named_where_steps_have_no_length() -> None:
+    work = [gpu_work.Work(Kind.KERNEL, 0, 0, rank=rank, iteration=0) for rank in range(2)]
+    summary = ci.analyze(gpu_work.trace(work), "stragglers").summary
+    assert (summary["slow_rank"], summary["cause"]) == (-1, None)
+    assert (summary["slow_link"], summary["slow_stage"]) == (None, None)
 
 
 def test_delays_without_a_reason_are_a_warning() -> None:

@@ -254,6 +254,7 @@ def test_members_of_two_objects() -> None:
         ("", '{"a":{}}'),
         ('{"a":1 }', ""),
         ("{ }", "{}"),
+        ('{"a":1}', '{"b": 2, "c" : [3] , "d":4 }'),
     ]
     sides = []
     for side in zip(*pairs, strict=True):

@@ -46,6 +46,7 @@ take hosts 10 to 50 µs."""
 _USUAL_NS = 50_000
 """Time of operators for each kernel that they launch which is not long. Chosen: the highest of ordinary
 recordings, which have 16 to 50 µs; hosts that record stacks and shapes take more."""
+_FROM_ZERO = re.compile(r"^ProfilerStep#\d")
 _SETS_UP_NS = 50_000_000
 """Duration from which on calls that allocate or free memory set up a library. Chosen: allocations take a
 few milliseconds, and initialisation some 100."""
@@ -144,7 +145,10 @@ def _codes(*keys: Array) -> Array:
 
 def _behind_a_step(job: Job) -> Array:
     """Mark what follows a training step of the program, in which its libraries were set up already."""
-    return job.trace.integers("iteration") > 0
+    iteration = job.trace.integers("iteration")
+    # PyTorch's profiler numbers steps from 0, other programs from 0 or 1
+    from_one = (iteration[iteration >= 0] > 0).all() and not named_nodes(job, _FROM_ZERO).any()
+    return iteration > int(from_one)
 
 
 def code_loading(job: Job) -> Iterator[Finding]:

@@ -40,9 +40,11 @@ def warm_up_steps(job: Job) -> Iterator[Finding]:
     first = _count(length)
     if not first:
         return
-    where = f"step {number[0]}" if first == 1 else f"steps {number[0]}-{number[first - 1]}"
+    where, takes, are = f"step {number[0]}", "takes", "is"
+    if first > 1:
+        where, takes, are = f"steps {number[0]}-{number[first - 1]}", "take", "are"
     start, _ = job.span_ns()
-    longer = length[0] / np.median(length[first:])
+    longer = length[:first].mean() / np.median(length[first:])
     yield Finding(
         "warm-up-steps",
         round(float(length.mean() - length[first:].mean())),
@@ -51,8 +53,8 @@ def warm_up_steps(job: Job) -> Iterator[Finding]:
         start,
         start + int(length[:first].sum()),
         MEASURED,
-        f"The recording begins with a warm-up: {where} takes {longer:.1f} times as long as the others, and "
-        "is left out of all other findings.",
+        f"The recording begins with a warm-up: {where} {takes} {longer:.1f} times as long as the others, and "
+        f"{are} left out of all other findings.",
         f"chopper-analyze RUN/ --steps {without_warm_up(job)}",
         step_ns=job.step_ns,
     )

@@ -57,7 +57,7 @@ class ComparedJob:
         self._matched, self._peers = members > 0, peers
         uncertainty = collective_instances.rank_uncertainties(trace)
         self.clock_error_ns = max(uncertainty.values(), default=0)
-        self.min_gain_ns = max(MIN_GAIN_SHARE * self.slowdowns.before_ns, self.clock_error_ns)
+        self.min_gain_ns = max(MIN_GAIN_SHARE * self.slowdowns.before_ns, self.clock_error_ns, 1)
 
     def notes(self) -> dict[str, str]:
         """Remarks on the result."""
