@@ -91,7 +91,7 @@ def bubbles(
     chosen = set(windows.chosen_ranks(trace, ranks))
     requested = {w.iteration for w in windows.rank_windows(trace, steps)} if steps else None
     stage_times = StageTimes(trace)
-    pipelines = stages.find_pipelines(trace, stage_times.first_starts())
+    pipelines = stages.complete_pipelines(trace, stage_times.first_starts())
     rows = [
         _with_shares(row)
         for number, pipeline in enumerate(pipelines)
@@ -120,9 +120,18 @@ def _left_out(
     if not pipelines:
         exchanged = bool(stage_times.exchange.any())
         notes["pipelines"] = (
-            "none: ranks send and receive, but along no line of stages, and no ranges name stages"
+            "none: ranks send and receive, but along no line of stages that are all in the trace, and no "
+            "ranges name stages"
             if exchanged
             else "none: ranks send each other nothing, and no ranges name stages"
+        )
+    alone = set(stage_times.rank[stage_times.exchange].tolist()).difference(
+        *(line.ranks for line in pipelines)
+    )
+    if pipelines and alone:
+        notes["ranks"] = (
+            f"{len(alone)} that send and receive are on no line of stages that are all in the trace, and have "
+            "no rows"
         )
     if pipelines and not stage_times.has_passes:
         notes["passes"] = "not known: windows are of all kernels"

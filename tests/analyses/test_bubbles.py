@@ -75,6 +75,19 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_demo(folder, ranks=3, layers=3, steps=2, sequence=256, pipeline=3, **SMALL)
 
 
+@pytest.mark.parametrize("ranks", ["0", "0-1", "1-2"])
+def test_a_part_of_a_pipeline_has_no_bubbles(line: Path, ranks: str) -> None:
+    """Neither its windows nor its stages are known; the ranks that others name are not in the trace."""
+    part = ci.read(line / "kineto", ranks=ranks)
+    result = ci.analyze(part, "bubbles")
+    assert (result.rows.num_rows, result.summary["pipelines"]) == (0, 0)
+    assert "stages that are all in the trace" in result.notes["pipelines"]
+    with pytest.raises(UsageError, match="all in the trace"):
+        ci.analyze(part, "what_if", change="microbatches=8")
+    stage = {r["rank"]: r["stage"] for r in ci.analyze(part, "stragglers").rows.to_pylist()}
+    assert sorted(stage, key=stage.get) == sorted(stage)
+
+
 def test_the_contract_of_analyses(line: Path) -> None:
     from chopper_interop.analyses.bubbles import bubbles
 

@@ -11,6 +11,7 @@ from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
+from chopper_interop.analyses.methods.efficiency import replicas
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.commands import console_tables
@@ -235,6 +236,23 @@ def test_a_program_without_a_clock_has_no_rates() -> None:
     result = ci.analyze(small("h", clock=ORDER), "efficiency", tokens=10)
     assert result.rows.num_rows == 0
     assert result.notes["window"].startswith("none")
+
+
+def test_a_neighbour_that_neither_trace_nor_group_has_is_of_the_copy() -> None:
+    builder = TraceBuilder()
+    group = builder.group("0", [0])
+    stream = builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0)
+    for kind, collective, ts in (
+        (Kind.KERNEL, None, 0), (Kind.COMM, "send", 200), (Kind.COMM, "recv", 400),
+    ):  # fmt: skip
+        more = {"collective": collective, "peer": 1, "group": group} if collective else {}
+        builder.nodes(
+            kind=int(kind), name="k", rank=0, lane=stream, ts=np.array([ts]), dur=np.array([100]),
+            **more,
+        )  # fmt: skip
+    trace = builder.finish()
+    assert replicas.job_layout(trace).replicas == (replicas.Replica((0, 1), ((0,), (1,))),)
+    assert "1 of 2 ranks" in ci.analyze(trace, "efficiency").notes["ranks"]
 
 
 def test_a_step_whose_work_runs_late_does_not_count_the_time_of_the_one_before() -> None:

@@ -39,9 +39,11 @@ def pipeline(changer: Changer, now: ChangedTimes, change: Change, _chosen: Array
     if change.query:
         raise UsageError(f"change={change.text}: it is of all pipelines, and takes no where")
     trace = changer.trace
-    lines = stages.find_pipelines(trace, stages.first_kernel_starts(trace))
+    lines = stages.complete_pipelines(trace, stages.first_kernel_starts(trace))
     if not lines:
-        raise UsageError(f"change={change.text}: no ranks send to each other as a pipeline does")
+        raise UsageError(
+            f"change={change.text}: no ranks that are all in the trace send to each other as a pipeline does"
+        )
     now.plans["pipeline"] = partial(_carried_out, now, change, lines)
 
 

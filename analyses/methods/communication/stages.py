@@ -64,8 +64,14 @@ def first_kernel_starts(trace: Trace) -> dict[int, int]:
     }
 
 
+def complete_pipelines(trace: Trace, first_starts: Mapping[int, int]) -> list[Pipeline]:
+    """Pipelines of which the trace has all ranks: of a part, neither windows nor the number of stages are known."""
+    present = set(trace.ranks)
+    return [line for line in find_pipelines(trace, first_starts) if present >= set(line.ranks)]
+
+
 def find_pipelines(trace: Trace, first_starts: Mapping[int, int]) -> list[Pipeline]:
-    """Pipelines of a trace, by the peers that sends state, else by ranges that name stages.
+    """Pipelines of a trace, with the neighbours that it lacks, by the peers that sends state, else by ranges that name stages.
 
     Without either it is by the receives that sends are matched with.
 
@@ -73,7 +79,7 @@ def find_pipelines(trace: Trace, first_starts: Mapping[int, int]) -> list[Pipeli
     ----------
     first_starts
         Time at which each rank first computed: of the two ends of a line the first stage begins
-        sooner.
+        sooner. Of a line of which a rank's time is not known it is that of the lower number.
     """
     if lines := _pipelines(_links(trace, trace.integers("peer")), first_starts):
         return lines
@@ -166,8 +172,9 @@ def _lines(links: Links, first_starts: Mapping[int, int]) -> list[list[int]]:
         ends = [rank for rank in part if len(neighbours[rank]) < _NEIGHBOURS]
         both_ways_round = not ends and all(links[r] == neighbours[r] for r in part)
         if max(len(neighbours[r]) for r in part) <= _NEIGHBOURS and (ends or both_ways_round):
-            first = min(ends or part, key=lambda rank: (first_starts.get(rank, _NEVER), rank))
-            lines.append(_line_from(neighbours, first, first_starts))
+            starts = first_starts if part <= first_starts.keys() else {}
+            first = min(ends or part, key=lambda rank: (starts.get(rank, _NEVER), rank))
+            lines.append(_line_from(neighbours, first, starts))
     return lines
 
 

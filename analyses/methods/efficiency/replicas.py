@@ -86,6 +86,7 @@ def job_layout(trace: Trace) -> Layout:
             trace, stages.first_kernel_starts(trace) if exchange else {}
         )
     ]
+    world.update(*lines)  # with neighbours that neither the trace nor a group has
     copies = _connected_ranks(world, groups["model"] + lines)
     same_data = _connected_ranks(world, groups["tensor"])
     present = set(trace.ranks)

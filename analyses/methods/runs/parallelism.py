@@ -39,7 +39,7 @@ def sizes(trace: Trace) -> dict[str, int]:
     if parts and "dp" not in degrees:
         degrees["dp"] = int(np.prod(parts))
     if "pp" not in degrees and (
-        pipelines := stages.find_pipelines(trace, stages.first_kernel_starts(trace))
+        pipelines := stages.complete_pipelines(trace, stages.first_kernel_starts(trace))
     ):
         degrees["pp"] = max(len(pipeline.stages) for pipeline in pipelines)
     return degrees
