@@ -12,6 +12,7 @@ from chopper_interop.analyses.methods.activity import gaps, grouping, launch_spl
 from chopper_interop.analyses.methods.dvfs import breakdown_terms
 from chopper_interop.analyses.methods.peers import chopper as peers_chopper
 from chopper_interop.arrays import arrow
+from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
@@ -127,6 +128,8 @@ def breakdown(  # noqa: PLR0913 # each choice is an option
         return peers_chopper.breakdown(
             trace, steps=steps, ranks=ranks, model=(batch, sequence), default=by == _BY
         )
+    if batch or sequence:
+        raise UsageError("batch and sequence apply only with compat=chopper")
     selected = selected_work.select_work(trace, steps, ranks)
     rows = selected.rows[trace.array("kind")[selected.rows] == Kind.KERNEL]
     terms = breakdown_terms.time_terms(trace, rows, gpus)

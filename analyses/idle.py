@@ -112,6 +112,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
     other (traceinsight 0.6.1, ``get_idle_time_breakdown``).
     """
     options.check_compat(compat, _COMPAT)
+    options.check_at_least(0, top=top, threshold_ns=threshold_ns)
     all_windows = windows.rank_windows(trace, steps, ranks)
     if compat == "hta":
         return peers_idle.idle(trace, all_windows, steps, threshold_ns)
@@ -453,7 +454,7 @@ def _blame(
             "share": float(total[i] / total_ns),
             "gaps": int(count[i]),
         }
-        for i in np.argsort(-total, kind="stable")[: max(top, 0)].tolist()
+        for i in np.argsort(-total, kind="stable")[:top].tolist()
     ]
 
 

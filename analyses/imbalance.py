@@ -16,7 +16,6 @@ from chopper_interop.analyses.methods.fleet import means as gpu_means
 from chopper_interop.analyses.methods.fleet import places as gpu_places
 from chopper_interop.analyses.methods.fleet.compared import MEASURED, grouped, parted, values
 from chopper_interop.arrays import statistics
-from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -112,8 +111,7 @@ def imbalance(
     and 17 of CharLLM-PPT (arXiv 2509.10371).
     """
     options.check_choice("by", by, _BY)
-    if gpus_per_node < 0:
-        raise UsageError(f"gpus_per_node={gpus_per_node}: it must be a number from 0 on")
+    options.check_at_least(0, gpus_per_node=gpus_per_node)
     all_gpus = gpu_places.find_places(
         trace, gpu_means.asked(edge=True), steps=steps, ranks=ranks, window=window
     )

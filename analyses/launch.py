@@ -103,6 +103,7 @@ def launch(  # noqa: PLR0913 # each choice is an option
     """
     options.check_choice("work", work, _WORK)
     options.check_compat(compat, _COMPAT)
+    options.check_at_least(0, top=top)
     selected = windows.rank_windows(trace, steps, ranks)
     rows = gaps.work_rows(trace, _WORK[work])
     split, contradicted = launch_split.split_gaps(trace, rows, compat)
@@ -316,7 +317,7 @@ def _summary(
     summary["launch_bound_kernels"] = int(regions["kernels"].sum())
     summary["launch_bound_ns"] = int((regions["end_ns"] - regions["start_ns"]).sum())
     summary["launch_bound_idle_ns"] = int(regions["idle_ns"].sum())
-    longest = np.argsort(regions["start_ns"] - regions["end_ns"], kind="stable")[: max(top, 0)]
+    longest = np.argsort(regions["start_ns"] - regions["end_ns"], kind="stable")[:top]
     summary["regions"] = [
         {name: int(values[i]) for name, values in regions.items()} for i in longest.tolist()
     ]

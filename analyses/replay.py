@@ -15,7 +15,6 @@ from chopper_interop.analyses.methods.timing import steps as step_timing
 from chopper_interop.arrays import arrow, gather, name_stems
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.timing import loops as timing_loops
@@ -103,8 +102,7 @@ def replay(
     other runs, Lumos (MLSys 2025) reports 3.3 % on average.
     """
     options.check_choice("by", by, _BY)
-    if graphs < 1:
-        raise UsageError(f"graphs={graphs}: it must be at least 1")
+    options.check_at_least(1, graphs=graphs)
     selected = windows.chosen_ranks(trace, ranks)
     part = trace if selected == trace.ranks else trace.select_ranks(selected)
     step_windows = (

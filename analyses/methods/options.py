@@ -26,6 +26,19 @@ def check_choice(
     return text
 
 
+def check_at_least(least: int, **options: int) -> None:
+    """Check that no option is below a number.
+
+    Raises
+    ------
+    OptionError
+        One is; the message names it.
+    """
+    for option, value in options.items():
+        if value < least:
+            raise OptionError(f"{option}={value}: it must be at least {least}")
+
+
 def check_compat(text: str, known: Collection[str]) -> str:
     """Check that the option `compat` is one of the known tools, and return it.
 

@@ -43,6 +43,22 @@ def test_every_option_of_every_analysis_is_described() -> None:
 _BY = [n for n, f in registry.working_analyses().items() if "by" in registry.options(f)]
 
 
+_NUMBERS = [
+    (name, option, value)
+    for name, function in registry.working_analyses().items()
+    for option, parameter in registry.options(function).items()
+    for value in {"int": (-1,), "float": (-1.0, np.nan)}.get(parameter.annotation, ())
+    if name != "dvfs"  # asks for a clock first: see test_dvfs
+]
+
+
+@pytest.mark.parametrize(("name", "option", "value"), _NUMBERS)
+def test_a_number_that_makes_no_sense_is_refused(name: str, option: str, value: float) -> None:
+    trace = gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 9, iteration=0)])
+    with pytest.raises(UsageError, match=option):
+        ci.analyze(trace, name, **{option: value})
+
+
 @pytest.mark.parametrize("name", _BY)
 def test_a_list_is_what_its_names_are_as_text(name: str) -> None:
     trace = gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 9, iteration=0)])
