@@ -98,17 +98,31 @@ two runs share none but by chance."""
 
 
 def _drop_other_formats(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
-    """Drop files that a tool wrote in another format as well; they may hold less of the run."""
+    """Drop files of a run that another file holds in another format as well, with more of the run."""
+    if all(f.files.converter is timing[0].files.converter for f in timing):
+        return timing
     kept: dict[Fragment, None] = {}
-    richest_first = sorted(
-        timing, key=lambda f: (-f.trace.nodes.num_rows, resolution_ns(_starts(f.trace)))
-    )
+    richest_first = sorted(timing, key=_richness, reverse=True)
+    of_ranks: dict[tuple[int, ...], list[Fragment]] = {}
     for fragment in richest_first:
-        if fragment.ranks_are_assumed and any(contains(other, fragment) for other in kept):
+        if fragment.ranks_are_assumed:
+            is_copy = any(contains(other, fragment) for other in kept)
+        else:
+            same_ranks = of_ranks.setdefault(tuple(fragment.trace.ranks), [])
+            is_copy = any(_is_other_format(other, fragment) for other in same_ranks)
+            same_ranks.append(fragment)
+        if is_copy:
             issues.add(SAME_EVENTS, 1, fragment.files.label)
         else:
             kept[fragment] = None
     return [f for f in timing if f in kept]
+
+
+def _richness(fragment: Fragment) -> tuple[int, int, int]:
+    """How much a file holds of a run: launches, as an ET has more nodes but none; nodes; finer times."""
+    trace = fragment.trace
+    launches = int(np.count_nonzero(trace.launch >= 0))
+    return launches, trace.nodes.num_rows, -resolution_ns(_starts(trace))
 
 
 def contains(container: Fragment, part: Fragment) -> bool:
@@ -121,6 +135,13 @@ def contains(container: Fragment, part: Fragment) -> bool:
     resolution = max(resolution_ns(starts), resolution_ns(all_starts))
     shared = np.isin(starts // resolution, all_starts // resolution)
     return bool(shared.mean() >= _SHARE_OF_A_COPY)
+
+
+def _is_other_format(richer: Fragment, other: Fragment) -> bool:
+    """True if two files of the same ranks, which are known, have the same events in other formats."""
+    return richer.files.converter is not other.files.converter and all(
+        same_events(richer, other, rank) for rank in other.trace.ranks
+    )
 
 
 def _starts(trace: Trace) -> Array:

@@ -73,6 +73,19 @@ def test_the_same_events_twice_are_one_run(tmp_path: Path) -> None:
     assert "same-events-twice" in codes(trace)
 
 
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_of_outputs_of_one_job_the_richest_is_read(tmp_path: Path, mode: str) -> None:
+    """An ET of GPU work alone was read in place of files that have everything."""
+    trace = read_once(rank_file(tmp_path, "rank0.json", 0))
+    folder = tmp_path / "outputs"
+    folder.mkdir()
+    ci.write(trace, folder / "a.et", mode=mode)
+    ci.write(trace, folder / "b.pftrace")
+    together = ci.read(folder)
+    assert together.nodes.num_rows == trace.nodes.num_rows
+    assert np.array_equal(together.launch, trace.launch)
+
+
 def test_unnumbered_ranks_that_overlap_are_numbered_by_device(tmp_path: Path) -> None:
     for name, device in (("x.json", 5), ("y.json", 3)):
         write(tmp_path / name, [kernel("k", 1, 9, 0, device=device)], baseTimeNanoseconds=BASE)
