@@ -12,7 +12,7 @@ from chopper_interop.demo.tensors import inputs_json
 
 if TYPE_CHECKING:
     from chopper_interop.demo.kernels import Kernel
-    from chopper_interop.demo.kineto_pool import Layout
+    from chopper_interop.demo.kineto_pool import PoolLayout
     from chopper_interop.demo.program import Event, GpuOp
 
 _CID = {
@@ -30,14 +30,16 @@ _COPIES = {
 _END = "\n    }\n  },"
 
 
-def _head(t: Template, layout: Layout, category: str, name: str, place: tuple[int, int]) -> None:
+def _head(
+    t: Template, layout: PoolLayout, category: str, name: str, place: tuple[int, int]
+) -> None:
     """Phase, category, name and place (process, thread) of a complete event."""
     t.text(f'\n  {{\n    "ph": "X", "cat": "{category}", "name": ')
     _name(t, layout, name)
     t.text(', "pid": ').slot(place[0]).text(', "tid": ').slot(place[1]).text(",\n")
 
 
-def _name(t: Template, layout: Layout, name: str) -> None:
+def _name(t: Template, layout: PoolLayout, name: str) -> None:
     if name == "ProfilerStep":
         t.text('"ProfilerStep#').slot(layout.step).text('"')
     else:
@@ -56,7 +58,7 @@ def _flow(t: Template, phase: str, kind: str, number: int, place: tuple[int, int
     t.text(', "bp": "e"\n  },' if phase == "f" else "\n  },")
 
 
-def cpu_template(layout: Layout) -> Compiled:
+def cpu_template(layout: PoolLayout) -> Compiled:
     """Operators, annotations, allocations, and the flows from forward to backward."""
     t, program, at = Template(), layout.program, layout.at
     flows: dict[int, tuple[str, int]] = {}
@@ -74,7 +76,7 @@ def cpu_template(layout: Layout) -> Compiled:
     return t.compile()
 
 
-def _operator(t: Template, layout: Layout, row: int, event: Event) -> None:
+def _operator(t: Template, layout: PoolLayout, row: int, event: Event) -> None:
     at = layout.at
     _head(t, layout, event.category, event.name, (layout.pid, layout.tid(event.thread)))
     _times(t, at["mark"] + event.begin, at["dur"] + row)
@@ -91,7 +93,7 @@ def _operator(t: Template, layout: Layout, row: int, event: Event) -> None:
     t.text('"Ev Idx": ').slot(at["row"] + row).text(_END)
 
 
-def _memory(t: Template, layout: Layout, row: int, event: Event) -> None:
+def _memory(t: Template, layout: PoolLayout, row: int, event: Event) -> None:
     at, extra = layout.at, event.extra
     t.text('\n  {\n    "ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]",\n')
     t.text('    "pid": ').slot(layout.pid).text(', "tid": ').slot(layout.tid(event.thread))
@@ -102,7 +104,7 @@ def _memory(t: Template, layout: Layout, row: int, event: Event) -> None:
     t.slot(layout.rank).text(', "Device Type": 6, "Ev Idx": ').slot(at["memory"] + row).text(_END)
 
 
-def runtime_template(layout: Layout) -> Compiled:
+def runtime_template(layout: PoolLayout) -> Compiled:
     """Runtime calls, each with its end of the flow to the GPU."""
     t, at = Template(), layout.at
     for row, event in enumerate(layout.program.events):
@@ -120,7 +122,7 @@ def runtime_template(layout: Layout) -> Compiled:
     return t.compile()
 
 
-def _call(t: Template, layout: Layout, row: int, event: Event) -> None:
+def _call(t: Template, layout: PoolLayout, row: int, event: Event) -> None:
     """Arguments of a call; those of a launch are what roctracer saw of it."""
     program, tail = layout.program, ""
     kernel = program.gpu[event.gpu].kernel if event.gpu >= 0 else -1
@@ -143,7 +145,7 @@ def _shape(kernel: Kernel) -> str:
     return f'"grid": {list(grid)},      "block": {list(kernel.block)}'
 
 
-def gpu_template(layout: Layout) -> Compiled:
+def gpu_template(layout: PoolLayout) -> Compiled:
     """Kernels, copies and fills, each with its end of the flow from the host."""
     t, at = Template(), layout.at
     for row, op in enumerate(layout.program.gpu):
@@ -164,12 +166,14 @@ def gpu_template(layout: Layout) -> Compiled:
     return t.compile()
 
 
-def _gpu_head(t: Template, layout: Layout, category: str, name: str, stream: int) -> None:
+def _gpu_head(t: Template, layout: PoolLayout, category: str, name: str, stream: int) -> None:
     t.text(f'\n  {{\n    "ph": "X", "cat": "{category}", "name": {json.dumps(name)}')
     t.text(', "pid": ').slot(layout.device).text(f', "tid": {STREAMS[stream]},\n')
 
 
-def _gpu_arguments(t: Template, layout: Layout, row: int, op: GpuOp, kernel: Kernel | None) -> None:
+def _gpu_arguments(
+    t: Template, layout: PoolLayout, row: int, op: GpuOp, kernel: Kernel | None
+) -> None:
     if kernel and op.kind in (KERNEL, COLLECTIVE):
         t.text(f'"kind": "Dispatch Kernel",      {_shape(kernel)}')
         return
@@ -179,13 +183,13 @@ def _gpu_arguments(t: Template, layout: Layout, row: int, op: GpuOp, kernel: Ker
         t.slot(layout.at["bandwidth"] + row, MILLIONTHS)
 
 
-def _gpu_flow(t: Template, layout: Layout, number: int, stream: int, ts: int) -> None:
+def _gpu_flow(t: Template, layout: PoolLayout, number: int, stream: int, ts: int) -> None:
     t.text('\n  {\n    "ph": "f", "id": ').slot(number).text(', "pid": ').slot(layout.device)
     t.text(f', "tid": {STREAMS[stream]}, "ts": ').slot(ts, THOUSANDTHS)
     t.text(',\n    "cat": "ac2g", "name": "ac2g", "bp": "e"\n  },')
 
 
-def annotation_template(layout: Layout) -> Compiled:
+def annotation_template(layout: PoolLayout) -> Compiled:
     """User annotations as they appear on the streams."""
     t, at = Template(), layout.at
     for row, span in enumerate(layout.spans):

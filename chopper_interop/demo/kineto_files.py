@@ -17,7 +17,7 @@ from chopper_interop.demo.kineto_events import (
     gpu_template,
     runtime_template,
 )
-from chopper_interop.demo.kineto_pool import Layout
+from chopper_interop.demo.kineto_pool import PoolLayout
 from chopper_interop.demo.parameters import BASE_TIME_NS, GPUS, WINDOW_START_NS
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def write_kineto(job: Job, folder: Path, *, workers: int) -> None:
         Threads; each writes one rank at a time.
     """
     folder.mkdir()
-    plans = {id(program): _Plan(Layout(program)) for program in job.programs}
+    plans = {id(program): _Plan(PoolLayout(program)) for program in job.programs}
     with ThreadPoolExecutor(workers) as pool:
         plan = [plans[id(program)] for program in job.programs]
         ranks = range(job.parameters.ranks)
@@ -54,7 +54,7 @@ def write_kineto(job: Job, folder: Path, *, workers: int) -> None:
 class _Plan:
     """Templates for the steps of one program."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PoolLayout) -> None:
         self.layout = layout
         makers = (cpu_template, runtime_template, gpu_template, annotation_template)
         self.sections: list[Compiled] = [make(layout) for make in makers]

@@ -36,7 +36,7 @@ def gpu_spans(program: Program) -> list[GpuSpan]:
     return [GpuSpan(*key, rows[0], rows[-1]) for key, rows in sorted(spans_of.items())]
 
 
-class Layout:
+class PoolLayout:
     """Places of all numbers in the pool."""
 
     def __init__(self, program: Program) -> None:

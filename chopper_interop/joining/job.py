@@ -185,7 +185,7 @@ def _split_telemetry(fragments: list[Fragment]) -> tuple[list[Fragment], list[Fr
 def _assemble_run(
     timed: list[Fragment],
     fragments: list[Fragment],
-    clocks: source_clocks.Clocks,
+    clocks: source_clocks.SourceClocks,
     issues: IssueLog,
 ) -> tuple[same_run.JoinedRun, tuple[ClockFit, ...]]:
     """The timing run on one clock with its ranks numbered, its counter passes, and the fits."""
@@ -218,7 +218,7 @@ def _with_collectives(trace: Trace, issues: IssueLog) -> Trace:
 
 
 def _job_of_telemetry(
-    telemetry: list[Fragment], meta: Meta, clocks: source_clocks.Clocks
+    telemetry: list[Fragment], meta: Meta, clocks: source_clocks.SourceClocks
 ) -> tuple[Trace, list[Fragment]]:
     """Trace of the first telemetry of a job without profiles, and the rest to be joined to it.
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.clocks.match import Match
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.joining.source_clocks import Clocks
+    from chopper_interop.joining.source_clocks import SourceClocks
     from chopper_interop.schemas.meta import Device, Rank
     from chopper_interop.trace import Trace
 
@@ -118,7 +118,7 @@ class _ProcessMatch:
 
 
 def join_same_run(
-    timing: list[Fragment], passes: list[Fragment], clocks: Clocks, issues: IssueLog
+    timing: list[Fragment], passes: list[Fragment], clocks: SourceClocks, issues: IssueLog
 ) -> JoinedRun:
     """Join what other tools recorded of the run, or of other ranks on one clock with it.
 
@@ -149,7 +149,7 @@ def join_same_run(
     return run
 
 
-def _add_as_ranks_or_pass(fragment: Fragment, run: JoinedRun, clocks: Clocks) -> None:
+def _add_as_ranks_or_pass(fragment: Fragment, run: JoinedRun, clocks: SourceClocks) -> None:
     """Add a fragment as a profile of other ranks if its clock is known, else as a pass."""
     path = fragment.path
     fit = clocks.user_fits.get(path)
@@ -268,7 +268,7 @@ def _join(
     fragment: Fragment,
     matches: list[_ProcessMatch],
     run: JoinedRun,
-    clocks: Clocks,
+    clocks: SourceClocks,
     issues: IssueLog,
 ) -> None:
     """Add a fragment's data of matched work to profiles, and the rest as a fragment of its own."""
@@ -298,7 +298,7 @@ def _join(
     issues.extend(log)
 
 
-def _clock_fit(fragment: Fragment, match: Match, clocks: Clocks) -> ClockFit:
+def _clock_fit(fragment: Fragment, match: Match, clocks: SourceClocks) -> ClockFit:
     """Relation of the fragment's clock to the trace's: as the user states, else by kernels."""
     path, line = fragment.path, match.line
     spread = f"median distance {relations.duration_text(line.spread_ns)}"
@@ -319,7 +319,7 @@ def _clock_fit(fragment: Fragment, match: Match, clocks: Clocks) -> ClockFit:
     )
 
 
-def _unapplied_part(fit: ClockFit, fragment: Fragment, clocks: Clocks) -> ClockFit:
+def _unapplied_part(fit: ClockFit, fragment: Fragment, clocks: SourceClocks) -> ClockFit:
     """The fit without an offset of the user, which was applied when the fragment was read."""
     return replace(fit, offset_ns=0) if fragment.path in clocks.user_fits else fit
 

@@ -39,7 +39,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Clocks:
+class SourceClocks:
     """Known relations of the clocks of a job's sources.
 
     Parameters
@@ -77,7 +77,7 @@ class Clocks:
 
 def collect_clocks(
     fragments: Sequence[Fragment], rules: Iterable[ClockRule]
-) -> tuple[Clocks, list[Fragment]]:
+) -> tuple[SourceClocks, list[Fragment]]:
     """Collect relations of clocks, and move profiles as the user states.
 
     A moved profile keeps the name of its clock until the clock of the trace is known.
@@ -90,13 +90,13 @@ def collect_clocks(
         if f.trace.meta.clock == REALTIME
         for offset in f.trace.meta.offsets
     ]
-    known = Clocks(tuple(relations), tuple(rules), hosts)
+    known = SourceClocks(tuple(relations), tuple(rules), hosts)
     are_joined = _are_joined(fragments)
     moved = [_moved_by_user(f, known, joined=are_joined and _is_relative(f)) for f in fragments]
     return known, moved
 
 
-def _moved_by_user(fragment: Fragment, known: Clocks, *, joined: bool) -> Fragment:
+def _moved_by_user(fragment: Fragment, known: SourceClocks, *, joined: bool) -> Fragment:
     """Move a profile as the user states, and record the fit in `known.user_fits`."""
     meta = fragment.trace.meta
     if not fragment.trace.nodes.num_rows or meta.clock in NOT_CLOCKS:
@@ -128,7 +128,7 @@ def is_telemetry(fragment: Fragment) -> bool:
     return bool(fragment.trace.samples.num_rows) and not fragment.trace.nodes.num_rows
 
 
-def reference_telemetry(fragment: Fragment, known: Clocks) -> tuple[Trace, list[ClockFit]]:
+def reference_telemetry(fragment: Fragment, known: SourceClocks) -> tuple[Trace, list[ClockFit]]:
     """Telemetry to which other telemetry is joined, moved as the user states, and its fit."""
     meta, path = fragment.trace.meta, str(fragment.path)
     name = fragment.files.converter.name
@@ -155,7 +155,7 @@ def refuse_before_1970(origin_ns: int, rule: ClockRule) -> None:
 
 
 def on_one_clock(
-    timing: list[Fragment], known: Clocks, *, real: bool
+    timing: list[Fragment], known: SourceClocks, *, real: bool
 ) -> tuple[list[Fragment], list[ClockFit]]:
     """Bring profiles to real time, if the relations of all their clocks to it are known.
 
@@ -202,7 +202,7 @@ def related_fit(of: str, relation: Relation) -> ClockFit:
 
 
 def move_ranks_by_user(
-    timing: list[Fragment], known: Clocks
+    timing: list[Fragment], known: SourceClocks
 ) -> tuple[list[Fragment], list[ClockFit]]:
     """Move the ranks whose clock the user states."""
     fits, moved = {}, []
@@ -219,7 +219,7 @@ def move_ranks_by_user(
     return moved, [fits[rank] for rank in sorted(fits)]
 
 
-def offsets_of_job(known: Clocks) -> tuple[Offset, ...]:
+def offsets_of_job(known: SourceClocks) -> tuple[Offset, ...]:
     """Relations that hold for the job as one: those of one host, or on which all agree."""
     by_clock: dict[str, list[Relation]] = {}
     for relation in known.relations:

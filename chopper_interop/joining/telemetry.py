@@ -14,7 +14,7 @@ from chopper_interop.clocks import relations as clocks
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import source_clocks, telemetry_clocks, telemetry_files
-from chopper_interop.joining.source_clocks import Clocks
+from chopper_interop.joining.source_clocks import SourceClocks
 from chopper_interop.schemas.meta import ClockFit, Device, DeviceMatch, Rank
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class TelemetryContext:
     devices: Sequence[Device]
     rules: Sequence[DeviceRule]
     issues: IssueLog = field(default_factory=IssueLog)
-    clocks: Clocks = field(default_factory=Clocks)
+    clocks: SourceClocks = field(default_factory=SourceClocks)
 
 
 def with_telemetry(telemetry: Sequence[Fragment], context: TelemetryContext) -> Trace:

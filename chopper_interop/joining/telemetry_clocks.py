@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.joining.source_clocks import Clocks
+    from chopper_interop.joining.source_clocks import SourceClocks
     from chopper_interop.trace import Trace
 
 CLOCK_ESTIMATED = Fault.info(
@@ -50,7 +50,7 @@ class _Context:
     """Trace that telemetry is joined to, and what is known to join it; see `fit_telemetry`."""
 
     trace: Trace
-    clocks: Clocks
+    clocks: SourceClocks
     issues: IssueLog
     get_owned: Callable[[], Trace]
 
@@ -58,7 +58,7 @@ class _Context:
 def fit_telemetry(
     fragment: Fragment,
     trace: Trace,
-    clocks: Clocks,
+    clocks: SourceClocks,
     issues: IssueLog,
     get_owned: Callable[[], Trace],
 ) -> ClockFit | None:

@@ -319,7 +319,7 @@ def _source_numbers(
     )
 
 
-def render_reals(values: Array) -> encode.Texts:
+def render_reals(values: Array) -> encode.OutTexts:
     """Render reals as JSON: the shortest text of the same number; NaN and infinities as strings."""
     texts = arrow.array(values, pa.float64()).cast(pa.string())
     if not np.isfinite(values).all():
@@ -328,7 +328,7 @@ def render_reals(values: Array) -> encode.Texts:
     if not len(texts):
         return encode.join_texts([])
     first = np.frombuffer(offsets, np.int32)[: len(texts) + 1].astype(np.int64)
-    return encode.Texts(np.array(np.frombuffer(data, np.uint8)), first)
+    return encode.OutTexts(np.array(np.frombuffer(data, np.uint8)), first)
 
 
 def columns_without_name(trace: Trace) -> list[str]:

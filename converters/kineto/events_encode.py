@@ -38,14 +38,14 @@ _EVENT_MAX = 256
 """Bytes of an event in addition to its texts and members: two times, names of members, brackets."""
 
 
-class Texts(NamedTuple):
+class OutTexts(NamedTuple):
     """Texts one after the other: text k is ``data[first[k]:first[k + 1]]``."""
 
     data: Bytes
     first: Array
 
 
-class Events(NamedTuple):
+class OutEvents(NamedTuple):
     """Events in the order in which they are written.
 
     `ts` and `dur` are in nanoseconds, a `dur` of -1 marks an instant; `head`, `name` and `track`
@@ -84,7 +84,7 @@ class Rendered(NamedTuple):
 
     key: Array
     code: Array
-    texts: Texts
+    texts: OutTexts
 
 
 class Lists(NamedTuple):
@@ -92,13 +92,13 @@ class Lists(NamedTuple):
 
     first: Array
     key: Array
-    values: Texts
+    values: OutTexts
 
 
 class Members(NamedTuple):
     """Members that are added to the source's arguments, at top level and within `CHOPPER`."""
 
-    keys: Texts
+    keys: OutTexts
     numbers: Numbers
     rendered: Rendered
     inner_numbers: Numbers
@@ -109,16 +109,16 @@ class Members(NamedTuple):
 class Fixed(NamedTuple):
     """Texts that many events have in common."""
 
-    heads: Texts
-    names: Texts
-    tracks: Texts
+    heads: OutTexts
+    names: OutTexts
+    tracks: OutTexts
 
 
-def join_texts(parts: Iterable[bytes]) -> Texts:
+def join_texts(parts: Iterable[bytes]) -> OutTexts:
     """Join texts, noting where each begins."""
     pieces = list(parts)
     data = np.frombuffer(bytearray(b"".join(pieces) or b"\0"), np.uint8)
-    return Texts(data, np.cumsum([0, *map(len, pieces)]))
+    return OutTexts(data, np.cumsum([0, *map(len, pieces)]))
 
 
 _TS = np.frombuffer(bytearray(b',"ts":'), np.uint8)
@@ -239,7 +239,7 @@ def _copy_members(
 
 # Bytes that the numbers of event k take at most, so that room is made once for each event.
 @jit_in_place
-def _numbers_size(k: int, numbers: Numbers, keys: Texts) -> int:
+def _numbers_size(k: int, numbers: Numbers, keys: OutTexts) -> int:
     max_size = 0
     for c in range(len(numbers.key)):
         if numbers.known[c, k]:
@@ -249,7 +249,7 @@ def _numbers_size(k: int, numbers: Numbers, keys: Texts) -> int:
 
 # The same of texts that are rendered already.
 @jit_in_place
-def _rendered_size(k: int, rendered: Rendered, keys: Texts) -> int:
+def _rendered_size(k: int, rendered: Rendered, keys: OutTexts) -> int:
     max_size = 0
     for c in range(len(rendered.key)):
         code = rendered.code[c, k]
@@ -261,7 +261,7 @@ def _rendered_size(k: int, rendered: Rendered, keys: Texts) -> int:
 
 @jit
 def max_sizes(
-    start: int, stop: int, events: Events, arguments: Arguments, members: Members, fixed: Fixed
+    start: int, stop: int, events: OutEvents, arguments: Arguments, members: Members, fixed: Fixed
 ) -> Array:
     """Upper bound of the bytes of each event from `start` to `stop`; 0 for the rest.
 
@@ -288,7 +288,7 @@ def max_sizes(
 
 @jit
 def write_events(
-    out: Bytes, k: int, stop: int, events: Events, arguments: Arguments, members: Members,
+    out: Bytes, k: int, stop: int, events: OutEvents, arguments: Arguments, members: Members,
     fixed: Fixed, max_size: Array,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Write events k, k + 1, … before `stop`.
@@ -405,7 +405,7 @@ _END_MAX = 128
 
 @jit_in_place
 def write_arrows(
-    out: Bytes, k: int, head: Bytes, ids: Array, track: Array, ts: Array, tracks: Texts
+    out: Bytes, k: int, head: Bytes, ids: Array, track: Array, ts: Array, tracks: OutTexts
 ) -> tuple[int, int]:
     """Write ends of arrows from the k-th on; return the bytes written, and the next end."""
     i = 0
@@ -425,7 +425,7 @@ def write_arrows(
 
 
 @jit_in_place
-def write_samples(out: Bytes, k: int, head: Bytes, ts: Array, values: Texts) -> tuple[int, int]:
+def write_samples(out: Bytes, k: int, head: Bytes, ts: Array, values: OutTexts) -> tuple[int, int]:
     """Write samples from the k-th on; return the bytes written, and the next sample."""
     i = 0
     while k < len(ts):

@@ -74,7 +74,7 @@ class Tracks:
     ranks: list[int]
     of_node: Array = field(init=False)
     """Track of each node."""
-    texts: encode.Texts = field(init=False)
+    texts: encode.OutTexts = field(init=False)
     """Each track as ``,"pid":…,"tid":…``."""
     device: Array = field(init=False)
     """Device of each track; -1 on the host."""

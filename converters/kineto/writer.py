@@ -243,7 +243,7 @@ class _FileWriter:
         """Write the nodes from `start` to `stop`."""
         rows = slice(start, stop)
         instants = self._is_instant(rows)
-        events = encode.Events(
+        events = encode.OutEvents(
             ts=self.trace.array("ts")[rows] + self.offset_ns,
             dur=np.where(instants, -1, self.trace.array("dur")[rows]),
             head=np.where(instants, len(self.heads) - 1, self.head_of_node[rows]),
@@ -269,7 +269,7 @@ class _FileWriter:
         progress.advance(_TASK, count)
 
     def _write_repaired(
-        self, k: int, events: encode.Events, arguments: encode.Arguments, members: encode.Members
+        self, k: int, events: encode.OutEvents, arguments: encode.Arguments, members: encode.Members
     ) -> None:
         """Write one event whose arguments are not JSON, with arguments that are."""
         at, length = int(arguments.at[k]), int(arguments.length[k])

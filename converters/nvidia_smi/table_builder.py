@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.stamps import Texts
+    from chopper_interop.converters.sampling.stamps import RowTexts
     from chopper_interop.converters.sampling.templates import LaidRows
     from chopper_interop.issues import Fault, IssueLog
 
@@ -79,7 +79,7 @@ class Table:
     """
 
     issues: IssueLog
-    stamp: Texts
+    stamp: RowTexts
     gpu: Array
     gpus: list[Identity]
     columns: dict[ColumnKey, Column]

@@ -39,7 +39,7 @@ _LARGE = pa.large_string()
 _TO_ESCAPE = r'["\\\x00-\x1f]'
 
 
-class Events:
+class PartEvents:
     """Events of a part, by their ids.
 
     Parameters

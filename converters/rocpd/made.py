@@ -13,7 +13,7 @@ from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup, Part, named
 from chopper_interop.converters.rocm.rows import TableRows
 from chopper_interop.converters.rocpd.columns import GRAPH, READ, TAKEN
-from chopper_interop.converters.rocpd.events import BAD_EXTDATA, NO_EVENT, Events, is_unreadable
+from chopper_interop.converters.rocpd.events import BAD_EXTDATA, NO_EVENT, PartEvents, is_unreadable
 from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Maker:
     def __init__(self, part: Part, issues: IssueLog) -> None:
         self.part = part
         self.issues = issues
-        self.events = Events(part)
+        self.events = PartEvents(part)
         agents = part.numbers("info_agent", "id", "absolute_index")
         number = np.where(
             agents.known("absolute_index"), agents.number("absolute_index"), agents.number("id")

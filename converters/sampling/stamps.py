@@ -40,7 +40,7 @@ _ZERO, _NINE, _DOT, _COLON, _FOUR, _SIX = (ord(c) for c in "09.:46")
 
 
 @dataclass(frozen=True)
-class Texts:
+class RowTexts:
     """Texts of rows.
 
     Parameters
@@ -72,17 +72,17 @@ class Texts:
         return text[: len(text) - len(written)] + written
 
 
-def whole_texts(texts: Sequence[str]) -> Texts:
+def whole_texts(texts: Sequence[str]) -> RowTexts:
     """Return texts of rows, none of which is split."""
     encoded = arrow.texts(texts).dictionary_encode()
     code = arrow.to_numpy(encoded).astype(np.int64)
     distinct = encoded.dictionary.to_pylist()
-    return Texts(
+    return RowTexts(
         code, distinct, np.zeros(len(code), np.int64), np.zeros((len(distinct), 2), np.int64)
     )
 
 
-def texts_of(laid: LaidRows, column: int, *, of_times: bool = False) -> Texts:
+def texts_of(laid: LaidRows, column: int, *, of_times: bool = False) -> RowTexts:
     """Return texts of rows that were read by layouts.
 
     Parameters
@@ -98,7 +98,7 @@ def texts_of(laid: LaidRows, column: int, *, of_times: bool = False) -> Texts:
     data, count = laid.numbers.data, len(end)
     code, offset_ns = np.zeros(count, np.int64), np.zeros(count, np.int64)
     if begin is None:
-        return Texts(end, constants, offset_ns, np.zeros((len(constants), 2), np.int64))
+        return RowTexts(end, constants, offset_ns, np.zeros((len(constants), 2), np.int64))
     table, start = empty_text_table(_TEXTS), 0
     while True:
         start = _number_texts(data, begin, end, start, of_times, table, code, offset_ns)
@@ -116,14 +116,14 @@ def texts_of(laid: LaidRows, column: int, *, of_times: bool = False) -> Texts:
         _with_zeros(texts[n], seconds, fraction)
         for n, (fraction, seconds) in zip(text.tolist(), digits.tolist(), strict=True)
     ]
-    return Texts(number, distinct, offset_ns, digits)
+    return RowTexts(number, distinct, offset_ns, digits)
 
 
 def _with_zeros(head: str, seconds: int, fraction: int) -> str:
     return head + "0" * seconds + ("." + "0" * fraction if fraction else "")
 
 
-def pasted(first: Texts, second: Texts) -> Texts:
+def pasted(first: RowTexts, second: RowTexts) -> RowTexts:
     """Return texts of two parts with a blank between them; only the second may be split."""
     row, code = gather.distinct(first.code, second.code)
     a, b = first.code[row], second.code[row]
@@ -131,10 +131,10 @@ def pasted(first: Texts, second: Texts) -> Texts:
         f"{first.distinct[i]} {second.distinct[j]}".strip()
         for i, j in zip(a.tolist(), b.tolist(), strict=True)
     ]
-    return Texts(code, distinct, second.offset_ns, second.digits[b])
+    return RowTexts(code, distinct, second.offset_ns, second.digits[b])
 
 
-def merged(laid: Texts, rows: Array, others: Texts) -> Texts:
+def merged(laid: RowTexts, rows: Array, others: RowTexts) -> RowTexts:
     """Return the texts of all rows: some rows', and those of the others in their order."""
     count = len(rows) + len(others.code)
     is_laid = np.zeros(count, bool)
@@ -143,7 +143,7 @@ def merged(laid: Texts, rows: Array, others: Texts) -> Texts:
     code[is_laid], code[~is_laid] = laid.code, others.code + len(laid.distinct)
     offset_ns[is_laid], offset_ns[~is_laid] = laid.offset_ns, others.offset_ns
     digits = np.concatenate([laid.digits, others.digits])
-    return Texts(code, [*laid.distinct, *others.distinct], offset_ns, digits)
+    return RowTexts(code, [*laid.distinct, *others.distinct], offset_ns, digits)
 
 
 @jit_in_place

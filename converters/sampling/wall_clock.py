@@ -18,7 +18,7 @@ from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.stamps import Texts
+    from chopper_interop.converters.sampling.stamps import RowTexts
 
 ZONE_UNKNOWN = Fault.info(
     "times-of-wall-clock",
@@ -96,7 +96,7 @@ def parse_zone(tz: str | None) -> tzinfo | None:
     raise UsageError(f"-O tz={tz}: there is no such zone; say it as Europe/Berlin or +02:00")
 
 
-def times_of_rows(texts: Texts, tz: str | None, issues: IssueLog) -> Times:
+def times_of_rows(texts: RowTexts, tz: str | None, issues: IssueLog) -> Times:
     """Parse the timestamps of rows.
 
     Parameters

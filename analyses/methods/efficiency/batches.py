@@ -30,7 +30,7 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from chopper_interop.analyses.methods.efficiency.replicas import Layout, Replica
+    from chopper_interop.analyses.methods.efficiency.replicas import JobLayout, Replica
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -74,7 +74,7 @@ class Batches:
     samples: dict[int, float | None] = field(default_factory=dict)
     tokens_from: str = "none"
     samples_from: str = "none"
-    layout: Layout | None = None
+    layout: JobLayout | None = None
     share: float = 1.0
 
 
@@ -142,7 +142,7 @@ def _source_of(all_sources: list[Source], copy: Replica, which: int) -> Source |
 
 
 def _of_step(
-    layout: Layout, sources: list[Source | None], which: int, chosen: Collection[int], step: int
+    layout: JobLayout, sources: list[Source | None], which: int, chosen: Collection[int], step: int
 ) -> float | None:
     """Tokens or samples of a step; None unless they are known of all copies of the model."""
     total = 0.0
@@ -156,7 +156,7 @@ def _of_step(
 
 
 def _of_replica(
-    source: Source, copy: Replica, layout: Layout, which: int, step: int
+    source: Source, copy: Replica, layout: JobLayout, which: int, step: int
 ) -> float | None:
     """Tokens or samples of one copy of the model: of ranks that see the same, once."""
     total = 0.0
@@ -171,7 +171,7 @@ def _of_replica(
     return total or None
 
 
-def _text(sources: list[Source | None], layout: Layout) -> str:
+def _text(sources: list[Source | None], layout: JobLayout) -> str:
     """Describe the sources of the numbers and the assumptions."""
     names = [source[0] for source in sources if source]
     parts = [

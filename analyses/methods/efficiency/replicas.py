@@ -44,7 +44,7 @@ class Replica:
 
 
 @dataclass(frozen=True)
-class Layout:
+class JobLayout:
     """Division of a job among ranks.
 
     Parameters
@@ -65,7 +65,7 @@ class Layout:
     is_stated: bool
 
 
-def job_layout(trace: Trace) -> Layout:
+def job_layout(trace: Trace) -> JobLayout:
     """Return the division of a job among its ranks."""
     groups: dict[str, list[tuple[int, ...]]] = {"tensor": [], "model": [], "context": []}
     world = set(trace.ranks)
@@ -99,7 +99,7 @@ def job_layout(trace: Trace) -> Layout:
         rank: len(part) for part in _connected_ranks(world, groups["context"]) for rank in part
     }
     is_stated = any(len(ranks) > 1 for of in (*groups.values(), lines) for ranks in of)
-    return Layout(replicas, context, len(world), is_stated)
+    return JobLayout(replicas, context, len(world), is_stated)
 
 
 def _axes(text: str) -> set[str]:

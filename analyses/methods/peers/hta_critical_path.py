@@ -31,7 +31,7 @@ from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.peers.hta_path_edges import Graph
-    from chopper_interop.analyses.methods.peers.hta_path_events import Events
+    from chopper_interop.analyses.methods.peers.hta_path_events import HtaEvents
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -165,7 +165,7 @@ def _no_path(failed: str = "") -> _Path:
     return _Path(empty, empty, empty, empty, failed=failed)
 
 
-def _rank_path(trace: Trace, events: Events) -> _Path:
+def _rank_path(trace: Trace, events: HtaEvents) -> _Path:
     """Find the path of one rank."""
     if not events.examined.any():
         return _no_path()
@@ -196,7 +196,7 @@ def _rank_path(trace: Trace, events: Events) -> _Path:
     return _longest(trace, events, graph, np.concatenate([*edges, work]))
 
 
-def _longest(trace: Trace, events: Events, graph: Graph, edges: Array) -> _Path:
+def _longest(trace: Trace, events: HtaEvents, graph: Graph, edges: Array) -> _Path:
     """Find the longest path.
 
     Of several edges between the same vertices the last one counts, at the position of the first:
@@ -232,7 +232,7 @@ def _longest(trace: Trace, events: Events, graph: Graph, edges: Array) -> _Path:
     )
 
 
-def _bounds(trace: Trace, events: Events, event: Array, edge_type: Array) -> Array:
+def _bounds(trace: Trace, events: HtaEvents, event: Array, edge_type: Array) -> Array:
     """Return what bounds each edge, as an index into `_BOUNDS`."""
     comm = np.array([*(temporal.hta_event_type(t) == temporal.COMM for t in trace.names()), False])
     bound = np.where(events.stream[event] < 0, 0, 1 + events.named_in(comm)[event])

@@ -13,7 +13,7 @@ from chopper_interop.analyses.methods.peers.hta_path_events import named
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.peers.hta_path_events import Events
+    from chopper_interop.analyses.methods.peers.hta_path_events import HtaEvents
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -57,7 +57,7 @@ class Graph:
     begins: Array
 
     @classmethod
-    def of_events(cls, events: Events, selected: Array) -> Graph:
+    def of_events(cls, events: HtaEvents, selected: Array) -> Graph:
         """Build the vertices of some events."""
         at = np.concatenate([events.start[selected], events.end[selected]])
         event = np.concatenate([selected, selected])
@@ -69,13 +69,13 @@ class Graph:
         return cls(vertices[0].copy(), vertices[1].copy(), event, at, begins)
 
 
-def lock_edges(trace: Trace, events: Events, graph: Graph) -> Array:
+def lock_edges(trace: Trace, events: HtaEvents, graph: Graph) -> Array:
     """Return edges between calls that hold the lock of the runtime."""
     lock_vertices = np.flatnonzero(events.named_in(named(trace, *_LOCKING))[graph.event])
     return loops.lock_edges(graph.event[lock_vertices], graph.begins[lock_vertices], lock_vertices)
 
 
-def thread_edges(trace: Trace, events: Events, graph: Graph, selected: Array) -> Array:
+def thread_edges(trace: Trace, events: HtaEvents, graph: Graph, selected: Array) -> Array:
     """Return edges along threads; a single backward thread is joined to a single forward thread."""
     thread = events.thread[selected].copy()
     forward, backward = (
@@ -97,7 +97,7 @@ def thread_edges(trace: Trace, events: Events, graph: Graph, selected: Array) ->
     )  # fmt: skip
 
 
-def _thread_of(trace: Trace, events: Events, selected: Array, part: str) -> int:
+def _thread_of(trace: Trace, events: HtaEvents, selected: Array, part: str) -> int:
     """Return the only thread with this in names of operators or annotations; 0 if not exactly one."""
     is_part = np.array([*(part in text for text in trace.names()), False])
     matching = selected[events.named_in(is_part)[selected]]
@@ -106,13 +106,13 @@ def _thread_of(trace: Trace, events: Events, selected: Array, part: str) -> int:
     return int(threads[0]) if len(threads) == 1 else 0
 
 
-def _launches(trace: Trace, events: Events) -> Array:
+def _launches(trace: Trace, events: HtaEvents) -> Array:
     return np.flatnonzero(
         events.examined & events.named_in(named(trace, *LAUNCHES)) & (events.link >= 0)
     )
 
 
-def queued_work(trace: Trace, events: Events) -> Array | None:
+def queued_work(trace: Trace, events: HtaEvents) -> Array | None:
     """Return the work outstanding on its stream at each launch and start; None if the tool fails."""
     calls = _launches(trace, events)
     gpu = np.flatnonzero(events.examined & (events.stream != -1))
@@ -145,7 +145,7 @@ def queued_work(trace: Trace, events: Events) -> Array | None:
 
 
 def work_edges(
-    trace: Trace, events: Events, graph: Graph, selected: Array, queued_work: Array
+    trace: Trace, events: HtaEvents, graph: Graph, selected: Array, queued_work: Array
 ) -> tuple[Array, bool]:
     """Return edges into, through and out of GPU work, and False if the tool fails."""
     wait_types = np.array([*(_WAITS.get(text, -1) for text in trace.names()), -1], np.int64)
@@ -167,7 +167,9 @@ def work_edges(
     return edges, bool(ok)
 
 
-def _waits(trace: Trace, events: Events, selected: Array, event_type: Array) -> tuple[Array, Array]:
+def _waits(
+    trace: Trace, events: HtaEvents, selected: Array, event_type: Array
+) -> tuple[Array, Array]:
     """Return for each wait for an event the work before the record, and the work after the wait."""
     source, target = (np.full(len(selected), -1, np.int64) for _ in range(2))
     at = np.flatnonzero(np.isin(event_type, [loops.STREAM_WAIT, loops.EVENT_SYNC]))
@@ -203,7 +205,7 @@ def _waits(trace: Trace, events: Events, selected: Array, event_type: Array) -> 
     return source, target
 
 
-def _records(trace: Trace, events: Events) -> tuple[Array, Array]:
+def _records(trace: Trace, events: HtaEvents) -> tuple[Array, Array]:
     """Return calls that record an awaited event, and the device and stream of each record."""
     waits = np.flatnonzero(events.examined & (events.kind == Kind.GPU_SYNC))
     record, has_record = arguments.integers(

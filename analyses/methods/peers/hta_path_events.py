@@ -24,7 +24,7 @@ _DROPPED_KINDS = (Kind.INSTANT, Kind.SPAN)
 
 
 @dataclass(frozen=True)
-class Events:
+class HtaEvents:
     """Events of a rank in the order of the file; times in whole microseconds."""
 
     node: Array
@@ -54,7 +54,7 @@ def named(trace: Trace, *texts: str) -> Array:
     return np.array([*(name in texts for name in trace.names()), False])
 
 
-def read_events(trace: Trace, rank: int) -> Events:
+def read_events(trace: Trace, rank: int) -> HtaEvents:
     """Read the events of a rank."""
     rows = trace.rank_rows[rank]
     node = np.arange(rows.start, rows.stop)
@@ -74,7 +74,7 @@ def read_events(trace: Trace, rank: int) -> Events:
     on_host = lane_kind == LaneKind.THREAD
     examined = temporal.before_last_step(trace, name, start, correlation, stream >= 0)
     gpu = ((stream >= 0) & (correlation >= 0)) | named(trace, *OF_DEVICE)[name]
-    return Events(
+    return HtaEvents(
         node, kind, name, start.astype(np.int64), end.astype(np.int64), stream,
         np.where(on_host, number, -1), on_host, device, correlation,
         _links(correlation, gpu), examined,
@@ -104,7 +104,7 @@ def _links(correlation: Array, gpu: Array) -> Array:
     return link
 
 
-def window(trace: Trace, events: Events) -> tuple[int, int]:
+def window(trace: Trace, events: HtaEvents) -> tuple[int, int]:
     """Return the interval in which calls and operators must start to be in the window."""
     examined = events.examined
     texts = trace.names()

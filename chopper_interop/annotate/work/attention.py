@@ -34,7 +34,7 @@ _PACKED, _BATCHED = 3, 4
 """Dimensions of operands: all sequences concatenated, or a batch of equally long ones."""
 
 
-class Layout(NamedTuple):
+class Operands(NamedTuple):
     """Indexes of the arguments of an attention operator; -1 for those that it does not have."""
 
     q: int
@@ -79,7 +79,7 @@ def _clamped_sum(count: int, upper: int, shift: int) -> int:
     return between + upper * max(shift + count - max(shift, upper), 0)
 
 
-def attention(call: Call, layout: Layout) -> Work:
+def attention(call: Call, layout: Operands) -> Work:
     """Work of a forward pass or, if the layout has a forward result, a backward pass."""
     q, k, v = (call.tensor(layout.q + i) for i in range(3))
     if q is None or k is None or v is None or not is_floating(q):
@@ -101,7 +101,7 @@ def attention(call: Call, layout: Layout) -> Work:
     )
 
 
-def _sizes(call: Call, layout: Layout, q: Tensor, k: Tensor) -> tuple[int, int, int, int] | None:
+def _sizes(call: Call, layout: Operands, q: Tensor, k: Tensor) -> tuple[int, int, int, int] | None:
     """Batch, heads, queries and keys of each sequence; None if they are unknown."""
     lengths = call.tensor(layout.lengths) if layout.lengths >= 0 else None
     if len(q.shape) != len(k.shape):
@@ -118,7 +118,7 @@ def _sizes(call: Call, layout: Layout, q: Tensor, k: Tensor) -> tuple[int, int, 
     return q.shape[0], q.shape[heads], q.shape[length], k.shape[length]
 
 
-def _mask(call: Call, layout: Layout) -> int | None:
+def _mask(call: Call, layout: Operands) -> int | None:
     """Mask of a call; None if its flag is unknown."""
     if layout.causal < 0:
         return 0
@@ -128,47 +128,50 @@ def _mask(call: Call, layout: Layout) -> int | None:
     return (layout.corner if flag else 0) if isinstance(flag, bool) else None
 
 
-def _window(call: Call, layout: Layout, side: int) -> int:
+def _window(call: Call, layout: Operands, side: int) -> int:
     """Keys that a query attends to on one side; -1, unlimited, where unknown."""
     size = call.value(layout.windows + side) if layout.windows >= 0 else None
     return size if isinstance(size, int) else -1
 
 
-_LAYOUTS: tuple[tuple[str, Layout], ...] = (
-    (r"aten::scaled_dot_product_attention", Layout(0, True, 5, TOP_LEFT, bias=3)),
-    (r"aten::_scaled_dot_product_flash_attention(_for_cpu)?", Layout(0, True, 4)),
-    (r"aten::_scaled_dot_product_efficient_attention", Layout(0, True, 6, TOP_LEFT, bias=3)),
-    (r"aten::_scaled_dot_product_cudnn_attention", Layout(0, True, 6, TOP_LEFT, bias=3)),
+_LAYOUTS: tuple[tuple[str, Operands], ...] = (
+    (r"aten::scaled_dot_product_attention", Operands(0, True, 5, TOP_LEFT, bias=3)),
+    (r"aten::_scaled_dot_product_flash_attention(_for_cpu)?", Operands(0, True, 4)),
+    (r"aten::_scaled_dot_product_efficient_attention", Operands(0, True, 6, TOP_LEFT, bias=3)),
+    (r"aten::_scaled_dot_product_cudnn_attention", Operands(0, True, 6, TOP_LEFT, bias=3)),
     (
         r"aten::_scaled_dot_product_fused_attention_overrideable",
-        Layout(0, True, 5, TOP_LEFT, bias=3),
+        Operands(0, True, 5, TOP_LEFT, bias=3),
     ),
-    (r"aten::_flash_attention_forward", Layout(0, False, 8, lengths=3, windows=11)),
-    (r"aten::_efficient_attention_forward", Layout(0, False, 9, corner=0, lengths=4, bias=3)),
-    (r"aten::_scaled_dot_product_flash_attention_backward", Layout(1, True, 11, out=4, lengths=6)),
+    (r"aten::_flash_attention_forward", Operands(0, False, 8, lengths=3, windows=11)),
+    (r"aten::_efficient_attention_forward", Operands(0, False, 9, corner=0, lengths=4, bias=3)),
+    (
+        r"aten::_scaled_dot_product_flash_attention_backward",
+        Operands(1, True, 11, out=4, lengths=6),
+    ),
     (
         r"aten::_scaled_dot_product_efficient_attention_backward",
-        Layout(1, True, 11, TOP_LEFT, bias=4, out=5),
+        Operands(1, True, 11, TOP_LEFT, bias=4, out=5),
     ),
     (
         r"aten::_scaled_dot_product_cudnn_attention_backward",
-        Layout(1, True, 14, TOP_LEFT, bias=8, out=4, lengths=9),
+        Operands(1, True, 14, TOP_LEFT, bias=8, out=4, lengths=9),
     ),
-    (r"aten::_flash_attention_backward", Layout(1, False, 11, out=4, lengths=6)),
+    (r"aten::_flash_attention_backward", Operands(1, False, 11, out=4, lengths=6)),
     (
         r"aten::_efficient_attention_backward",
-        Layout(1, False, 14, corner=0, lengths=6, bias=4, out=5),
+        Operands(1, False, 14, corner=0, lengths=6, bias=4, out=5),
     ),
-    (r"flash_attn::_flash_attn_forward", Layout(0, False, 5, windows=6)),
-    (r"flash_attn::_flash_attn_varlen_forward", Layout(0, False, 9, windows=10, lengths=3)),
-    (r"flash_attn::_flash_attn_backward", Layout(1, False, 11, windows=12, out=4)),
+    (r"flash_attn::_flash_attn_forward", Operands(0, False, 5, windows=6)),
+    (r"flash_attn::_flash_attn_varlen_forward", Operands(0, False, 9, windows=10, lengths=3)),
+    (r"flash_attn::_flash_attn_backward", Operands(1, False, 11, windows=12, out=4)),
     (
         r"flash_attn::_flash_attn_varlen_backward",
-        Layout(1, False, 15, windows=16, out=4, lengths=9),
+        Operands(1, False, 15, windows=16, out=4, lengths=9),
     ),
-    (r"aiter::(mha_fwd|fmha_v3_fwd|_flash_attn_forward)", Layout(0, False, 5, windows=6)),
-    (r"aiter::(mha_bwd|fmha_v3_bwd)", Layout(1, False, 8, windows=9, out=4)),
-    (r"aiter::_flash_attn_backward", Layout(1, False, 12, windows=13, out=4)),
+    (r"aiter::(mha_fwd|fmha_v3_fwd|_flash_attn_forward)", Operands(0, False, 5, windows=6)),
+    (r"aiter::(mha_bwd|fmha_v3_bwd)", Operands(1, False, 8, windows=9, out=4)),
+    (r"aiter::_flash_attn_backward", Operands(1, False, 12, windows=13, out=4)),
 )
 
 RULES: tuple[tuple[str, Callable[[Call], Work]], ...] = tuple(

@@ -14,7 +14,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.converters.perfetto.read import json_text
 from chopper_interop.converters.perfetto.read.interned_decode import (
-    Texts,
+    InternedTexts,
     find_text,
 )
 from chopper_interop.io.wire import (
@@ -252,7 +252,7 @@ def _next_field(buffer: Bytes, i: int, stop: int, field: int) -> tuple[int, int,
 
 @jit
 def _write_value(
-    buffer: Bytes, start: int, stop: int, state: int, texts: Texts, out: Bytes, i: int,
+    buffer: Bytes, start: int, stop: int, state: int, texts: InternedTexts, out: Bytes, i: int,
     reals: Reals, count: Array, stack: Array,
 ) -> int:  # fmt: skip
     """Write the value of an annotation as JSON, with all that is in it.
@@ -371,7 +371,7 @@ def _add_entry(
 
 @jit
 def _add_member_entries(
-    buffer: Bytes, i: int, stop: int, state: int, texts: Texts, row: int, group: int,
+    buffer: Bytes, i: int, stop: int, state: int, texts: InternedTexts, row: int, group: int,
     entries: ColumnEntries, count: Array, keys: TextTable, words: TextTable,
 ) -> None:  # fmt: skip
     """Add the members of a dictionary that our writer wrote to the entries."""
@@ -402,7 +402,7 @@ def _add_member_entries(
 
 @jit
 def write_objects(
-    buffer: Bytes, bodies_at: Array, bodies_len: Array, state: Array, first_row: int, texts: Texts,
+    buffer: Bytes, bodies_at: Array, bodies_len: Array, state: Array, first_row: int, texts: InternedTexts,
     groups: TextSet, entry_source: int, columns: TextSet, agents: Array, values: Array,
     row_at: Array, row_len: Array, out: Bytes, reals: Reals, entries: ColumnEntries, count: Array,
     keys: TextTable, words: TextTable, stack: Array, seen: Array,

@@ -19,8 +19,8 @@ from chopper_interop.issues import Fault, IssueLog
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto.read.events_decode import Events
-    from chopper_interop.converters.perfetto.read.interned_decode import Texts
+    from chopper_interop.converters.perfetto.read.events_decode import TrackEvents
+    from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts
 
 UNREADABLE = Fault.loss(
     "annotation-unreadable",
@@ -69,8 +69,8 @@ class Arguments:
 
 def read_arguments(  # noqa: PLR0913 # columns of one table
     buffer: Array,
-    events: Events,
-    texts: Texts,
+    events: TrackEvents,
+    texts: InternedTexts,
     begin: Array,
     end: Array,
     *,
@@ -150,8 +150,8 @@ class _Chunk:
 
 def _chunk(  # noqa: PLR0913, PLR0917 # columns of one table
     buffer: Array,
-    events: Events,
-    texts: Texts,
+    events: TrackEvents,
+    texts: InternedTexts,
     begin: Array,
     end: Array,
     first: int,

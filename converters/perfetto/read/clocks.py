@@ -30,7 +30,7 @@ _REALTIMES = (REALTIME_ID, 2)
 """CLOCK_REALTIME, and its coarse relative."""
 
 
-class Clocks:
+class TraceClocks:
     """The clocks of a trace, and how they are related.
 
     Parameters

@@ -11,7 +11,7 @@ import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.interned_decode import (
-    Texts,
+    InternedTexts,
     find_text,
 )
 from chopper_interop.converters.perfetto.read.lists_decode import (
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
 OTHER, BEGIN, END, INSTANT, COUNTER, COMPLETE = range(6)
 """Types of events; `OTHER` is an old phase that is not known here."""
 ON_TRACK, ON_THREAD, ON_ID, ON_NO_TRACK = range(4)
-"""Meaning of `Events.track`: a track's uuid, a thread of an old trace (process and thread id), an
+"""Meaning of `TrackEvents.track`: a track's uuid, a thread of an old trace (process and thread id), an
 asynchronous id of an old trace, or none."""
 
 
-class Events(NamedTuple):
+class TrackEvents(NamedTuple):
     """Track events in the order of the file, one row each.
 
     `name_…`, `category_…` and `body_…` are byte ranges of the trace: name, first category (of
@@ -88,14 +88,14 @@ class Events(NamedTuple):
     dur: Array
 
 
-def empty_events(n: int) -> Events:
+def empty_events(n: int) -> TrackEvents:
     """Return columns for n events, all 0."""
     types: dict[str, Any] = {
         "type": np.uint8, "clock": np.int32, "track": np.uint64, "track_kind": np.uint8,
         "name_len": np.int32, "category_len": np.int32, "categories": np.int32,
         "body_len": np.int32, "state": np.int32, "real": np.bool_,
     }  # fmt: skip
-    return Events(*(np.zeros(n, types.get(name, np.int64)) for name in Events._fields))
+    return TrackEvents(*(np.zeros(n, types.get(name, np.int64)) for name in TrackEvents._fields))
 
 
 @jit
@@ -105,8 +105,8 @@ def decode_event(
     s: int,
     row: int,
     states: States,
-    texts: Texts,
-    events: Events,
+    texts: InternedTexts,
+    events: TrackEvents,
     lists: Lists,
 ) -> bool:
     """Write one event into the columns; return False if it has no time.
@@ -214,7 +214,7 @@ def _legacy(
     track: np.uint64,
     track_kind: int,
     thread: int,
-    events: Events,
+    events: TrackEvents,
 ) -> tuple[int, np.uint64, int, int]:
     """Return type and track of an event with one of the phases of Chrome's JSON.
 

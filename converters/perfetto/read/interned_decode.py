@@ -31,7 +31,7 @@ _DECODED = (
 )  # fmt: skip
 
 
-class Texts(NamedTuple):
+class InternedTexts(NamedTuple):
     """Interned texts: an open hash table by state, field and number.
 
     Entry k is ``buffer[at[k]:at[k] + length[k]]``; `known` [0] is the number of entries. A sequence
@@ -47,10 +47,10 @@ class Texts(NamedTuple):
     known: Array
 
 
-def empty_texts(capacity: int) -> Texts:
+def empty_texts(capacity: int) -> InternedTexts:
     """Return an empty table; at most half of its slots will be used, so that searches are short."""
     size = 1 << max(4, (2 * capacity + 1).bit_length())
-    return Texts(
+    return InternedTexts(
         slots=np.full(size, -1, np.int32),
         state=np.zeros(capacity, np.int64),
         field=np.zeros(capacity, np.int32),
@@ -62,7 +62,7 @@ def empty_texts(capacity: int) -> Texts:
 
 
 @jit
-def _find_slot(texts: Texts, state: int, field: int, iid: np.uint64) -> int:
+def _find_slot(texts: InternedTexts, state: int, field: int, iid: np.uint64) -> int:
     """Find the slot of an interned text, or the free one where it would go (linear probing).
 
     The hash is a multiplication by 2**64 / golden ratio and one round of SplitMix64's finalizer.
@@ -80,13 +80,13 @@ def _find_slot(texts: Texts, state: int, field: int, iid: np.uint64) -> int:
 
 
 @jit
-def find_text(texts: Texts, state: int, field: int, iid: np.uint64) -> int:
+def find_text(texts: InternedTexts, state: int, field: int, iid: np.uint64) -> int:
     """Find the entry of an interned text; -1 if there is none."""
     return texts.slots[_find_slot(texts, state, field, iid)]
 
 
 @jit
-def intern_texts(buffer: Bytes, i: int, stop: int, state: int, texts: Texts) -> None:
+def intern_texts(buffer: Bytes, i: int, stop: int, state: int, texts: InternedTexts) -> None:
     """Add the texts of an InternedData message, buffer[i:stop], to the table."""
     while i < stop:
         field, wire, _, begin, i = read_field(buffer, i, stop)

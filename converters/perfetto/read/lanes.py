@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.perfetto.chopper_metadata import ChopperMetadata
-    from chopper_interop.converters.perfetto.read.events_decode import Events
+    from chopper_interop.converters.perfetto.read.events_decode import TrackEvents
 
 _CHOPPER_GPU = re.compile(r"GPU(?: (?P<device>\d+))?(?: \(.*\))?$")
 _CHOPPER_WORK = re.compile(r" \((compute|communication|copies|fills)\)$")
@@ -81,7 +81,7 @@ class TrackLane:
 
 
 def track_lanes(
-    events: Events, tracks: TrackTable, metadata: ChopperMetadata, *, from_chopper: bool
+    events: TrackEvents, tracks: TrackTable, metadata: ChopperMetadata, *, from_chopper: bool
 ) -> tuple[Array, list[TrackLane]]:
     """Return for each event the index of its track, and the lane of each track.
 

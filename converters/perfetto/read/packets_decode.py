@@ -11,12 +11,12 @@ import numpy as np
 
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.events_decode import (
-    Events,
+    TrackEvents,
     decode_event,
     empty_events,
 )
 from chopper_interop.converters.perfetto.read.framing_decode import BROKEN_PACKET
-from chopper_interop.converters.perfetto.read.interned_decode import Texts, empty_texts
+from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts, empty_texts
 from chopper_interop.converters.perfetto.read.lists_decode import Lists
 from chopper_interop.converters.perfetto.read.snapshots_decode import Snapshots, decode_snapshot
 from chopper_interop.converters.perfetto.read.state_decode import (
@@ -39,7 +39,7 @@ NO_TIME, NO_STATE = 1, 2
 """Reasons why a packet with an event was left out."""
 
 
-def decode(packets: Packets) -> tuple[Events, Lists, Snapshots, Texts, Array]:
+def decode(packets: Packets) -> tuple[TrackEvents, Lists, Snapshots, InternedTexts, Array]:
     """Decode all events of a trace, its clock snapshots and interned texts.
 
     Returns
@@ -76,7 +76,7 @@ def decode(packets: Packets) -> tuple[Events, Lists, Snapshots, Texts, Array]:
         snapshots,
         lost,
     )
-    events = Events(*(column[: used[0]] for column in events))
+    events = TrackEvents(*(column[: used[0]] for column in events))
     flows, counters = lists.total.tolist()
     lists = Lists(
         flow_event=lists.flow_event[:flows],
@@ -97,8 +97,8 @@ def _decode(
     kind: Array,
     sequence: Array,
     states: States,
-    texts: Texts,
-    events: Events,
+    texts: InternedTexts,
+    events: TrackEvents,
     lists: Lists,
     snapshots: Snapshots,
     lost: Array,

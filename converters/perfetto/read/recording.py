@@ -11,7 +11,7 @@ from chopper_interop.converters.perfetto import chopper_metadata
 from chopper_interop.converters.perfetto.read import framing_decode as wire_packets
 from chopper_interop.converters.perfetto.read import kinds
 from chopper_interop.converters.perfetto.read.annotations_text import intern_ranges
-from chopper_interop.converters.perfetto.read.clocks import Clocks
+from chopper_interop.converters.perfetto.read.clocks import TraceClocks
 from chopper_interop.converters.perfetto.read.packets_decode import NO_STATE, NO_TIME, decode
 from chopper_interop.converters.perfetto.read.tracks import TrackTable, read_tracks
 from chopper_interop.errors import ReadError
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.perfetto.read.events_decode import Events
-    from chopper_interop.converters.perfetto.read.interned_decode import Texts
+    from chopper_interop.converters.perfetto.read.events_decode import TrackEvents
+    from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts
     from chopper_interop.converters.perfetto.read.lists_decode import Lists
 
 BROKEN_PACKETS = Fault.loss_of_events(
@@ -123,11 +123,11 @@ class Recording:
             raise ReadError("there is no complete packet in it", path=path, hint="record it again")
         self.tracks: TrackTable = read_tracks(self.packets, issues)
         events, lists, snapshots, texts, lost = decode(self.packets)
-        self.events: Events = events
+        self.events: TrackEvents = events
         self.lists: Lists = lists
-        self.texts: Texts = texts
+        self.texts: InternedTexts = texts
         used = [int(c) for c in np.unique(events.clock)]
-        self.clocks = Clocks(snapshots, _primary_clock(self.packets), used)
+        self.clocks = TraceClocks(snapshots, _primary_clock(self.packets), used)
         issues.add(UNRELATED_CLOCK, int(self.clocks.is_private))
         self.from_chopper = self._is_from_chopper()
         packets = self.packets.of_kind(chopper_metadata.PACKET) if self.from_chopper else []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.converters.perfetto.read.interned_decode import Texts, intern_texts
+from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts, intern_texts
 from chopper_interop.io.wire import LENGTH, VARINT, read_field
 from chopper_interop.schemas.perfetto import (
     DEFAULTS_TIMESTAMP_CLOCK_ID,
@@ -90,7 +90,7 @@ def initial_states(n: int) -> States:
 
 @jit
 def decode_packet(
-    buffer: Bytes, at: int, stop: int, s: int, states: States, texts: Texts
+    buffer: Bytes, at: int, stop: int, s: int, states: States, texts: InternedTexts
 ) -> Packet:
     """Decode a packet's header, and write what it sets for its sequence into the state.
 
