@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.pair_table import (
     empty_table,
@@ -161,6 +161,51 @@ class _Totals(NamedTuple):
     older: Array
 
 
+class _WaitFacts(NamedTuple):
+    """What is known of each wait: see `Side` and `streams_of`.
+
+    Parameters
+    ----------
+    served, event
+        For each of the streams on the waiting and the awaited side.
+    behind_record
+        True right behind a record.
+    has_records
+        True if records of events are known.
+    group
+        Number that a wait shares with its repetitions.
+    """
+
+    served: Array
+    event: Array
+    behind_record: Array
+    has_records: Array
+    group: Array
+
+
+class _Queues(NamedTuple):
+    """Queues, as compiled loops take them: their first slots, where they are, and the most used ones of devices."""
+
+    first: Array
+    lane: Array
+    device: Array
+    is_hub: Array
+
+
+class _Evidence(NamedTuple):
+    """Costs of times over all repetitions, by code of a pair: what times decide, and what else they say."""
+
+    decisive: Array
+    other: Array
+
+
+class _Collectives(NamedTuple):
+    """Of each slot the first communication from there on, in any queue, and how many there are before."""
+
+    following: Array
+    before: Array
+
+
 class _Work(NamedTuple):
     """GPU work by slot, as compiled loops take it: see `Queues` and `_freedom`."""
 
@@ -199,15 +244,15 @@ def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> 
     work = _Work(
         queues.start, queues.end, queues.communicates, *_freedom(queues), *queues.jumps
     )  # fmt: skip
-    pairs, totals = _pairs(
-        one, other, waiting.served, awaited.event, behind_record, has_records,
-        _repetitions(trace, sequence, queues, behind_record), work,
-        queues.first, queues.lane, queues.device, _hubs(queues),
+    waits = _WaitFacts(
+        waiting.served, awaited.event, behind_record, has_records,
+        _repetitions(trace, sequence, queues, behind_record),
     )  # fmt: skip
-    return Resolved(*_decide(
-        np.lexsort((ts[node], rank[node])), rank[node], pairs, one, other,
-        *_evidence(totals), queues.first, queues.communicates,
-    ))  # fmt: skip
+    columns = _Queues(queues.first, queues.lane, queues.device, _hubs(queues))
+    pairs, totals = _pairs(one, other, waits, work, columns)
+    order = np.lexsort((ts[node], rank[node]))
+    chosen = _decide(order, rank[node], pairs, one, other, _evidence(totals), work, columns)
+    return Resolved(*chosen)
 
 
 def _sides(
@@ -229,102 +274,139 @@ def _sides(
     return _Streams(one, target, waiting.cost), _Streams(awaited.queue, last, awaited.cost)
 
 
-# Compiled: up to 36 pairs for each wait, of which only what is needed later is kept.
+# Compiled: up to 36 pairs for each wait, of which only what is needed later is kept. Wait i, between
+# launches of a thread, with the columns of both sides:
+#
+#     launches   c   b   a | WAIT i | d   e
+#     awaited    2   1   0          |             column j: the stream that was used last is nearest
+#     waiting              |        | 0   1       column k: the stream that is used next is nearest
+#
+#     row of (k, j) for all k, and for each all j: first[i] <= row < first[i + 1]
 @jit
-def _pairs(  # noqa: C901, PLR0913, PLR0915, PLR0917 # columns
-    one: _Streams, other: _Streams, served: Array, event: Array, behind_record: Array,
-    has_records: Array, group: Array, work: _Work, first_slot: Array, lane: Array, device: Array,
-    is_hub: Array,
-) -> tuple[_Pairs, _Totals]:  # fmt: skip
-    """Pairs of streams of one device with work on both sides, and their times over all repetitions.
-
-    Where events are recorded, that of a wait is of the moment, or it was recorded before and not waited
-    for; else it may be any of which the work had ended when the waiting work started.
-    """
-    waits, width = one.queue.shape
-    first = np.zeros(waits + 1, np.int64)
-    for i in range(waits):
-        count = 0
-        for k in range(width):
-            for j in range(width):
-                w, a = one.queue[i, k], other.queue[i, j]
-                count += (
-                    one.slot[i, k] >= 0 and other.slot[i, j] >= 0
-                    and lane[w] != lane[a] and device[w] == device[a]
-                )  # fmt: skip
-        first[i + 1] = first[i] + count
-    waiting, awaited = np.zeros(first[-1], np.int8), np.zeros(first[-1], np.int8)
-    source, flags = np.zeros(first[-1], np.int32), np.zeros(first[-1], np.uint8)
-    code = np.zeros(first[-1], np.int32)
+def _pairs(
+    one: _Streams, other: _Streams, waits: _WaitFacts, work: _Work, queues: _Queues
+) -> tuple[_Pairs, _Totals]:
+    """Pairs of streams of one device with work on both sides, and their times over all repetitions."""
+    n, width = one.queue.shape
+    size = _count_possible(one, other, queues)
+    first = np.zeros(n + 1, np.int64)
+    waiting, awaited = np.zeros(size, np.int8), np.zeros(size, np.int8)
+    source, flags = np.zeros(size, np.int32), np.zeros(size, np.uint8)
+    code = np.zeros(size, np.int32)
     keys, codes = np.full(1024, -1, np.int64), np.zeros(1024, np.int64)
     totals = np.zeros((5, 256), np.int64)
     known, at = 0, 0
-    for i in range(waits):
+    for i in range(n):
         for k in range(width):
-            w, target = one.queue[i, k], one.slot[i, k]
             for j in range(width):
-                a, last = other.queue[i, j], other.slot[i, j]
-                if target < 0 or last < 0 or lane[w] == lane[a] or device[w] != device[a]:
+                if not _is_possible(one, other, queues, i, k, j):
                     continue
-                newest = last_ended(
-                    first_slot[a], work.end, work.ended_sooner, work.jump, last, NEVER_TOO_LATE
-                )
-                in_turn = work.communicates[newest] and not behind_record[i]
-                exact = has_records[i] and not in_turn
-                since = -1 if behind_record[i] else event[i, j]
-                slot = newest if since < 0 else since
-                if not exact:
-                    slot = last_ended(
-                        first_slot[a],
-                        work.end,
-                        work.ended_sooner,
-                        work.jump,
-                        last,
-                        work.start[target],
-                    )
+                slot, bits, is_older = _times_of_pair(one, other, waits, work, queues, i, k, j)
                 if slot < 0:
                     continue
-                gap = work.start[target] - work.end[slot]
-                at_once = work.held[target] and work.end[slot] > work.free[target]
-                at_once = at_once and not served[i, k] and 0 <= gap <= IMMEDIATE_START_NS
-                unexplained = work.held[target] and not at_once
-                # only an event older than the last work of the stream had happened
-                older = not exact and not in_turn and work.end[last] > work.start[target]
-                unrecorded = exact and not behind_record[i] and since < 0
-                side = not is_hub[w] and not is_hub[a]
-                side = side and not (work.communicates[newest] or work.communicates[target])
-                key = (group[i] * len(lane) + w) * len(lane) + a
-                place = place_of(keys, key)
-                if keys[place] < 0:
-                    if known == totals.shape[1]:
-                        keys, codes = enlarged_places(keys, codes)
-                        place = place_of(keys, key)
-                        larger = np.zeros((5, 2 * known), np.int64)
-                        larger[:, :known] = totals
-                        totals = larger
-                    keys[place], codes[place] = key, known
-                    known += 1
-                number = codes[place]
+                w, a = one.queue[i, k], other.queue[i, j]
+                key = (waits.group[i] * len(queues.lane) + w) * len(queues.lane) + a
+                keys, codes, totals, number = _numbered(keys, codes, totals, known, key)
+                known = max(known, number + 1)
                 totals[0, number] += 1
-                totals[1, number] += at_once
-                totals[2, number] += unexplained
-                totals[3, number] += gap < 0
-                totals[4, number] += older
+                totals[1, number] += (bits & _AT_ONCE_BIT) != 0
+                totals[2, number] += (bits & _UNEXPLAINED_BIT) != 0
+                totals[3, number] += (bits & _EARLY_BIT) != 0
+                totals[4, number] += is_older
                 waiting[at], awaited[at], source[at], code[at] = k, j, slot, number
-                flags[at] = (
-                    at_once * _AT_ONCE_BIT + unexplained * _UNEXPLAINED_BIT + (gap < 0) * _EARLY_BIT
-                    + in_turn * _IN_TURN_BIT + unrecorded * _UNRECORDED_BIT
-                    + side * _SIDE_BIT
-                )  # fmt: skip
+                flags[at] = bits
                 at += 1
-        first[i] = at  # the end; moved to the next wait below
-    for i in range(waits, 0, -1):
-        first[i] = first[i - 1]
-    first[0] = 0
+        first[i + 1] = at
     return (
         _Pairs(first, waiting, awaited, source, flags, code),
         _Totals(totals[0], totals[1], totals[2], totals[3], totals[4]),
     )
+
+
+# Compiled: called by the loop above.
+@jit
+def _count_possible(one: _Streams, other: _Streams, queues: _Queues) -> int:
+    """How many pairs of streams are possible for all waits together."""
+    n, width = one.queue.shape
+    count = 0
+    for i in range(n):
+        for k in range(width):
+            for j in range(width):
+                count += _is_possible(one, other, queues, i, k, j)
+    return count
+
+
+# Compiled: called by the loops above.
+@jit_in_place
+def _is_possible(one: _Streams, other: _Streams, queues: _Queues, i: int, k: int, j: int) -> bool:
+    """True if both are streams of one device with work on both sides of the wait."""
+    w, a = one.queue[i, k], other.queue[i, j]
+    if one.slot[i, k] < 0 or other.slot[i, j] < 0:
+        return False
+    return queues.lane[w] != queues.lane[a] and queues.device[w] == queues.device[a]
+
+
+# Compiled: called for each pair.
+#
+#   awaited stream   [ event ]  [ newest  ]
+#   waiting stream              |         [ target ]     at once: at the end of what was awaited, later than
+#                               free                     it was free to start
+@jit_in_place
+def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
+    one: _Streams, other: _Streams, waits: _WaitFacts, work: _Work, queues: _Queues, i: int, k: int, j: int,
+) -> tuple[int, int, bool]:  # fmt: skip
+    """Slot of the awaited work, or -1; bits of what times say; true if the event must be older than that stream's last work.
+
+    Where events are recorded, that of a wait is of the moment, or it was recorded before and not waited
+    for; else it may be any of which the work had ended when the waiting work started.
+    """
+    w, a = one.queue[i, k], other.queue[i, j]
+    target, last, event = one.slot[i, k], other.slot[i, j], waits.event[i, j]
+    low = queues.first[a]
+    newest = last_ended(low, work.end, work.ended_sooner, work.jump, last, NEVER_TOO_LATE)
+    in_turn = work.communicates[newest] and not waits.behind_record[i]
+    exact = waits.has_records[i] and not in_turn
+    slot = newest if waits.behind_record[i] or event < 0 else event
+    if not exact:
+        slot = last_ended(
+            low, work.end, work.ended_sooner, work.jump, last, work.start[target]
+        )  # fmt: skip
+    if slot < 0:
+        return -1, 0, False
+    gap = work.start[target] - work.end[slot]
+    at_once = work.held[target] and work.end[slot] > work.free[target]
+    at_once = at_once and not waits.served[i, k] and 0 <= gap <= IMMEDIATE_START_NS
+    side = not queues.is_hub[w] and not queues.is_hub[a]
+    side = side and not (work.communicates[newest] or work.communicates[target])
+    bits = (
+        at_once * _AT_ONCE_BIT
+        + (work.held[target] and not at_once) * _UNEXPLAINED_BIT
+        + (gap < 0) * _EARLY_BIT
+        + in_turn * _IN_TURN_BIT
+        + (exact and not waits.behind_record[i] and event < 0) * _UNRECORDED_BIT
+        + side * _SIDE_BIT
+    )
+    is_older = not exact and not in_turn and work.end[last] > work.start[target]
+    return slot, bits, is_older
+
+
+# Compiled: called for each pair.
+@jit
+def _numbered(
+    keys: Array, codes: Array, totals: Array, known: int, key: int
+) -> tuple[Array, Array, Array, int]:
+    """Number of a key, `known` if it is new; and the tables, enlarged if they were full."""
+    place = place_of(keys, key)
+    if keys[place] >= 0:
+        return keys, codes, totals, codes[place]
+    if known == totals.shape[1]:
+        keys, codes = enlarged_places(keys, codes)
+        place = place_of(keys, key)
+        larger = np.zeros((5, 2 * known), np.int64)
+        larger[:, :known] = totals
+        totals = larger
+    keys[place], codes[place] = key, known
+    return keys, codes, totals, known
 
 
 def _freedom(queues: Queues) -> tuple[Array, Array]:
@@ -388,34 +470,36 @@ def _repetitions(trace: Trace, sequence: Sequence, queues: Queues, behind_record
     return group
 
 
-def _evidence(totals: _Totals) -> tuple[Array, Array]:
-    """Costs of times of the pairs of each code: what times decide, and what else they say."""
+def _evidence(totals: _Totals) -> _Evidence:
+    """Costs of times of the pairs of each code."""
     decisive = _AT_ONCE * totals.at_once + _TOO_EARLY * totals.early
     decisive = np.clip(decisive, -_MAX_EVIDENCE, _MAX_EVIDENCE)
     older = np.minimum(_OLDER * totals.older, _MAX_OLDER)
-    return decisive, older + _UNEXPLAINED * totals.unexplained / np.maximum(totals.pairs, 1)
+    share = totals.unexplained / np.maximum(totals.pairs, 1)
+    return _Evidence(decisive, older + _UNEXPLAINED * share)
 
 
 # Compiled: what a stream has waited for already depends on what was decided for the waits before.
 #
 #   passed (w, a): first slot of queue a for which queue w has not waited, directly or through others
+#
+#   queue a   [ 0 ] [ 1 ] [ 2 ]                   WAIT by w for slot 1: passed (w, a) is 2 from then on
+#   queue w               WAIT  [ 7 ]
+#   queue v                     WAIT [ 9 ]        WAIT by v for slot 7 of w: passed (v, w) is 8, and
+#                                                 passed (v, a) is 2 as well
 @jit
-def _decide(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # columns
-    order: Array, rank: Array, pairs: _Pairs, one: _Streams, other: _Streams, decisive: Array,
-    indecisive: Array, first_slot: Array, communicates: Array,
+def _decide(  # noqa: PLR0913, PLR0917 # columns
+    order: Array, rank: Array, pairs: _Pairs, one: _Streams, other: _Streams, evidence: _Evidence,
+    work: _Work, queues: _Queues,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Sources and targets of the pairs that cost least, in the order of the waits; ambiguous ones."""
     n = len(order)
     sources, targets = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     ambiguous = np.zeros(n, np.bool_)
-    explained = np.zeros(len(communicates), np.bool_)
-    passed = empty_table(len(first_slot) - 1)
-    last_asked = _last_asked(order, other.queue, len(first_slot) - 1)
-    next_communication = np.full(len(communicates) + 1, len(communicates), np.int64)
-    for i in range(len(communicates) - 1, -1, -1):
-        next_communication[i] = i if communicates[i] else next_communication[i + 1]
-    communications = np.zeros(len(communicates) + 1, np.int64)
-    communications[1:] = np.cumsum(communicates)
+    explained = np.zeros(len(work.communicates), np.bool_)
+    passed = empty_table(len(queues.lane))
+    last_asked = _last_asked(order, other.queue, len(queues.lane))
+    collectives = _collectives(work.communicates)
     last, next_best = -1, -1
     for step in range(n):
         wait = order[step]
@@ -423,33 +507,9 @@ def _decide(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # columns
             next_best = -1
         best, slot, second, cheapest, next_cost = -1, -1, -1, np.inf, np.inf
         for i in range(pairs.first[wait], pairs.first[wait + 1]):
-            k, j, flags = pairs.waiting[i], pairs.awaited[i], pairs.flags[i]
-            w, a, s = one.queue[wait, k], other.queue[wait, j], np.int64(pairs.source[i])
-            entry = entry_of(passed, w, a)
-            behind = passed.slot[entry] if entry >= 0 else 0
-            cost = one.cost[wait, k] + other.cost[wait, j]
-            cost += _UNRECORDED * ((flags & _UNRECORDED_BIT) != 0)
-            cost += _SIDE_TO_SIDE * ((flags & _SIDE_BIT) != 0)
-            evidence = decisive[pairs.code[i]]
-            # what is impossible once may be possible another time, but not the reverse
-            if flags & _EARLY_BIT:
-                evidence = max(evidence, _TOO_EARLY)
-            evidence += indecisive[pairs.code[i]]
-            in_turn = (flags & _IN_TURN_BIT) != 0
-            if in_turn and not flags & _AT_ONCE_BIT:
-                s = max(behind, first_slot[a])
-                s = next_communication[s] if s < len(communicates) else s
-                more = (
-                    communications[pairs.source[i] + 1]
-                    - communications[min(s, pairs.source[i]) + 1]
-                )
-                cost += min(_PENDING * more, _MAX_PENDING)
-            total = cost + evidence
-            if behind > s or s > pairs.source[i]:  # another wait is the reason for its times
-                total = cost + max(evidence, 0) + _REDUNDANT
-                s = min(behind - 1, np.int64(pairs.source[i])) if in_turn else s
-            if explained[one.slot[wait, k]] and flags & _UNEXPLAINED_BIT:
-                total -= _UNEXPLAINED
+            total, s = _cost_of_pair(
+                i, wait, pairs, one, other, evidence, passed, explained, collectives, queues.first
+            )  # fmt: skip
             if total < cheapest:
                 best, slot, second, cheapest, next_cost = i, s, best, total, cheapest
             elif total < next_cost:
@@ -473,6 +533,60 @@ def _decide(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 # columns
         if last_asked[a] > step:
             passed = with_pair(passed, w, a, slot + 1, 0)
     return sources, targets, ambiguous
+
+
+# Compiled: called for each pair by the loop above.
+#
+#   awaited queue of collectives, in turn   [ 3 ] [ 4 ] [ 5 ]     passed 4: the wait is for 4, and 5 is pending
+@jit_in_place
+def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
+    i: int, wait: int, pairs: _Pairs, one: _Streams, other: _Streams, evidence: _Evidence,
+    passed: PairTable, explained: Array, collectives: _Collectives, first_slot: Array,
+) -> tuple[float, int]:  # fmt: skip
+    """Cost of pair i for a wait, and the slot of the awaited work."""
+    k, j, flags, newest = (
+        pairs.waiting[i],
+        pairs.awaited[i],
+        pairs.flags[i],
+        np.int64(pairs.source[i]),
+    )
+    w, a = one.queue[wait, k], other.queue[wait, j]
+    entry = entry_of(passed, w, a)
+    behind = passed.slot[entry] if entry >= 0 else 0
+    cost = one.cost[wait, k] + other.cost[wait, j]
+    cost += _UNRECORDED * ((flags & _UNRECORDED_BIT) != 0)
+    cost += _SIDE_TO_SIDE * ((flags & _SIDE_BIT) != 0)
+    times = evidence.decisive[pairs.code[i]]
+    # what is impossible once may be possible another time, but not the reverse
+    if flags & _EARLY_BIT:
+        times = max(times, _TOO_EARLY)
+    times += evidence.other[pairs.code[i]]
+    in_turn = (flags & _IN_TURN_BIT) != 0
+    slot = newest
+    if in_turn and not flags & _AT_ONCE_BIT:
+        slot = collectives.following[max(behind, first_slot[a])]
+        pending = collectives.before[newest + 1] - collectives.before[min(slot, newest) + 1]
+        cost += min(_PENDING * pending, _MAX_PENDING)
+    total = cost + times
+    if behind > slot or slot > newest:  # another wait is the reason for its times
+        total = cost + max(times, 0) + _REDUNDANT
+        slot = min(behind - 1, newest) if in_turn else slot
+    if explained[one.slot[wait, k]] and flags & _UNEXPLAINED_BIT:
+        total -= _UNEXPLAINED
+    return total, slot
+
+
+# Compiled: called by the loop above.
+@jit
+def _collectives(communicates: Array) -> _Collectives:
+    """Find the next communication from each slot on, and count those before; of the end as well."""
+    n = len(communicates)
+    following, before = np.full(n + 1, n, np.int64), np.zeros(n + 1, np.int64)
+    for i in range(n - 1, -1, -1):
+        following[i] = i if communicates[i] else following[i + 1]
+    for i in range(n):
+        before[i + 1] = before[i] + communicates[i]
+    return _Collectives(following, before)
 
 
 # Compiled: called by the loop above.
