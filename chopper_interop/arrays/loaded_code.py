@@ -58,7 +58,7 @@ def rebuilt(target: Any, data: tuple[Any, ...]) -> Any:
         The parts, unpickled.
     """
     library, function, environment, signature, objectmode, lifted, annotation, inits, more = data
-    for init in inits:
+    for init in inits or ():
         init()
     names = {function.llvm_func_name, function.llvm_cpython_wrapper_name}
     loaded = _Library(target, library, names)
