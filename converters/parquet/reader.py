@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.parquet import layout
 from chopper_interop.errors import ReadError
-from chopper_interop.io import inputs
+from chopper_interop.io import inputs, memory
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import Meta  # noqa: TC001 - msgspec looks it up
 from chopper_interop.trace import Text, Trace
@@ -137,10 +137,11 @@ def _rank_files(folder: Path) -> list[Path]:
 def _file(path: Path, table: str) -> pa.Table:
     try:
         inputs.require_file(path)
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        _refuse_bomb(path, file.metadata)
-        data = file.read()
-    except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
+        with memory.sufficing(f"reading {table}", path):
+            file = pq.ParquetFile(path, page_checksum_verification=True)
+            _refuse_bomb(path, file.metadata)
+            data = file.read()
+    except (OSError, pa.ArrowException, ValueError) as error:
         raise ReadError(f"it cannot be read: {_line(error)}", path=path, hint=_AGAIN) from error
     mark = (data.schema.metadata or {}).get(layout.KEY, b"").decode("utf-8", "replace")
     if mark != f"{table}/{layout.VERSION}":

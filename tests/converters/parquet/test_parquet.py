@@ -15,7 +15,7 @@ from read_once import read_once
 import chopper_interop as ci
 from chopper_interop import progress, sources
 from chopper_interop.converters.parquet import PARQUET, writer
-from chopper_interop.errors import ReadError, WriteError
+from chopper_interop.errors import ReadError, TooLittleMemoryError, WriteError
 from chopper_interop.testing import assert_trace_equal, check_converter, check_trace
 from chopper_interop.testing.strategies import traces
 
@@ -232,6 +232,16 @@ def test_damage_is_reported_in_a_line(folder, damage, message):
     with pytest.raises(ReadError, match=message) as raised:
         ci.read(folder)
     assert "\n" not in str(raised.value)
+
+
+def test_too_little_memory_is_no_unreadable_file(folder, monkeypatch: pytest.MonkeyPatch, run):
+    def fails(_file) -> None:
+        raise pa.ArrowMemoryError("malloc of size 600000000 failed")
+
+    monkeypatch.setattr(pq.ParquetFile, "read", fails)
+    status, _, text = run("convert", "-q", folder, "-o", folder.parent / "a.pftrace")
+    assert status == TooLittleMemoryError.exit_status
+    assert "memory" in text
 
 
 def test_table_alone_says_what_is_missing(folder):
