@@ -26,6 +26,8 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -60,6 +62,11 @@ ROOT_UNKNOWN = Fault.info(
     "collectives-root-unknown",
     "Members of collectives with a root (broadcast, reduce, gather, scatter) wait for the root "
     "alone, which is not known or not in the trace. They got no edge.",
+)
+KIND_UNKNOWN = Fault.info(
+    "collectives-kind-unknown",
+    "Members of collectives whose kind neither the source nor the name of the kernel states. They are "
+    "taken to wait for each other, as in most kinds.",
 )
 
 SYNCHRONIZING = (
@@ -133,6 +140,14 @@ class CommMembers:
         return f"{kind} of rank {self.rank[i]}{seq}"
 
 
+def waits_together(kind: Array, kinds: Sequence[str]) -> Array:
+    """Mark members, by number of their kind, of which none ends before the last has started.
+
+    They are those of kinds of which that is known, and those of unknown kind (-1): most do.
+    """
+    return np.append([name in SYNCHRONIZING for name in kinds], True).astype(bool)[kind]
+
+
 def name_collectives(trace: Trace) -> Trace:
     """Return the trace with kinds of communication by kernel name, where no source states them."""
     row = communication_rows(trace)
@@ -197,7 +212,8 @@ def _with_comm_edges(trace: Trace, issues: IssueLog) -> Trace:
     if has_edges or not trace.has("instance"):
         return trace
     src, dst, unknown = _awaited_pairs(trace)
-    issues.add(ROOT_UNKNOWN, unknown)
+    for fault, count in unknown.items():
+        issues.add(fault, count)
     possible = _possible(trace, src, dst)
     late = np.flatnonzero(~possible)
     ts, before, after = trace.array("ts"), src[late], dst[late]
@@ -219,19 +235,25 @@ def connected_members(trace: Trace) -> dict[int, int]:
     return dict(zip(ranks.tolist(), count.tolist(), strict=True))
 
 
-def _awaited_pairs(trace: Trace) -> tuple[Array, Array, int]:
-    """Awaited member and waiting member of each COMM edge, and how many members wait for an unknown root."""
+def _awaited_pairs(trace: Trace) -> tuple[Array, Array, dict[Fault, int]]:
+    """Awaited member and waiting member of each COMM edge, and numbers of members of which something is unknown."""
     row = member_rows(trace)
     # sources may number instances as they like
     first, instance = gather.distinct(trace.integers("instance", row))
     kind, kinds = trace.texts("collective", row)
-    together, sends, receives, outward, inward = (
+    together = waits_together(kind, kinds)
+    sends, receives, outward, inward = (
         np.isin(kind, [i for i, name in enumerate(kinds) if name in chosen])
-        for chosen in (SYNCHRONIZING, (Collective.SEND,), (Collective.RECV,), FROM_ROOT, TO_ROOT)
+        for chosen in ((Collective.SEND,), (Collective.RECV,), FROM_ROOT, TO_ROOT)
     )
     root = collective_roots(trace, row, instance)
+    rooted = outward | inward
     outward, inward = outward & (root >= 0), inward & (root >= 0)
-    unknown = int(np.count_nonzero(~(together | sends | receives | outward | inward)))
+    unknown = {
+        KIND_UNKNOWN: int(np.count_nonzero(kind < 0)),
+        ROOT_UNKNOWN: int(np.count_nonzero(rooted & (root < 0))),
+        UNPAIRED: int(np.count_nonzero(~(together | sends | receives | rooted))),
+    }
     ts = trace.array("ts")
     # the member of each instance for which the others wait: the last to start, or the send
     awaited = np.full(len(first), -1, np.int64)
@@ -394,8 +416,7 @@ def _assign_labels(
 
 def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: IssueLog) -> None:
     """Match members that do not state their sequence number, by order within their group."""
-    # members of unknown kind count as ending together: most do, and most are enough
-    together = members.is_kind(SYNCHRONIZING) | (members.kind < 0)
+    together = waits_together(members.kind, members.kinds)
     codes = _order_codes(members)
     starts, order = gather.group_values(
         members.group[chosen], chosen, int(members.group.max(initial=-1)) + 1

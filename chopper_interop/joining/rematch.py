@@ -38,6 +38,7 @@ _ISSUES_OF_MATCHING = {
         collectives.UNPAIRED,
         collectives.CONTRADICTED,
         collectives.ROOT_UNKNOWN,
+        collectives.KIND_UNKNOWN,
         rank_clocks.NOT_ALIGNED,
     )
 }

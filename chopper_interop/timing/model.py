@@ -74,7 +74,7 @@ from chopper_interop import graph
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
-from chopper_interop.edges.collectives import SYNCHRONIZING
+from chopper_interop.edges.collectives import waits_together
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import (
     GPU_LANES,
@@ -405,7 +405,10 @@ def _barrier_pairs(
     buffered[paired[waits_for_nobody]] = True
     receive_last = at_barrier & (at[2 * member] > at[2 * last])
     last, member = np.where(receive_last, member, last), np.where(receive_last, last, member)
-    joint = at_barrier | trace.is_text("collective", SYNCHRONIZING, last)
+    kind, kinds = trace.texts("collective", last)
+    # of unknown kind only what was matched: sources may connect anything
+    matched = (kind >= 0) | (trace.integers("instance", last) >= 0)
+    joint = at_barrier | (waits_together(kind, kinds) & matched)
     return last, member, joint, buffered & ~joint
 
 

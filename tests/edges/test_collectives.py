@@ -15,10 +15,18 @@ from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.arrays import arrow
+from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import ranks as rank_clocks
 from chopper_interop.edges import collectives
 from chopper_interop.issues import IssueLog
-from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, Collective, EdgeKind, Endpoint, Kind
+from chopper_interop.schemas.kinds import (
+    EDGE_ENDPOINTS,
+    Collective,
+    EdgeKind,
+    Endpoint,
+    Kind,
+    LaneKind,
+)
 from chopper_interop.schemas.meta import ClockFit
 from chopper_interop.trace import empty
 
@@ -281,6 +289,30 @@ def test_a_broadcast_waits_for_its_root_alone() -> None:
     issues = IssueLog()
     assert not collectives.add_collective_edges(trace, issues).edges.num_rows
     assert [(i.code, i.count) for i in issues] == [("collectives-root-unknown", 6)]
+
+
+@pytest.mark.parametrize("kind", [None, Collective.ALL_REDUCE])
+def test_collectives_of_unknown_kind_wait_as_most_do(kind: str | None) -> None:
+    """The path and the figures of `collectives` agree on who waits, whatever is known of the kind."""
+    builder = TraceBuilder()
+    for rank, dur in enumerate((100, 500)):
+        lane = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
+        for k in range(6):
+            of_all = {"name": "k", "rank": rank, "lane": lane}
+            builder.nodes(kind=int(Kind.KERNEL), ts=np.array([600 * k]), dur=dur, **of_all)
+            of_all |= {"collective": kind} if kind else {}
+            builder.nodes(
+                kind=int(Kind.COMM), ts=np.array([600 * k + dur]), dur=600 - dur, **of_all
+            )
+    trace, counts = matched(builder.finish())
+    issues = IssueLog()
+    trace = collectives.add_collective_edges(trace, issues)
+    expected = {} if kind else {"collectives-kind-unknown": 12}
+    assert {i.code: i.count for i in issues} == expected
+    assert counts == {"collectives-by-order": 12}
+    assert ci.analyze(trace, "collectives").summary["wait_ns"] == 6 * 400
+    path = ci.analyze(trace, "critical_path").summary
+    assert (path["compute_ns"], path["comm_ns"]) == (6 * 500, 6 * 100)
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "scatter", "reduce", "gather"])

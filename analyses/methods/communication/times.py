@@ -138,7 +138,7 @@ def _awaited(members: Members, instances: Instances) -> tuple[Array, Array]:
     def of_kinds(*names: str) -> Array:
         return np.isin(kind, [kind_code(members.kinds, name) for name in names])
 
-    together = of_kinds(*collectives.SYNCHRONIZING) | (kind < 0)
+    together = collectives.waits_together(kind, members.kinds)
     awaited[order[together]] = last[together]
     for waiting, opposite, seen in ((Collective.RECV, Collective.SEND, False),
                               (Collective.SEND, Collective.RECV, True)):  # fmt: skip
