@@ -87,8 +87,8 @@ def small_launches(job: Job) -> Iterator[Finding]:
     count = int(np.count_nonzero(kernels)) // (job.steps * max(len(job.ranks), 1))
     times, code, certainty = job.times().take_no_time(launching), "small-launches", MODELLED
     text = (
-        f"The host launches kernels more slowly than they run: {count:,} a step and rank, half of them "
-        f"shorter than {median / 1e3:,.1f} µs."
+        f"The host launches kernels more slowly than they run: {count:,} {job.each}, half of "
+        f"them shorter than {median / 1e3:,.1f} µs."
     )
     if each_ns >= _LONG_NS:
         times = job.times().take_no_time(launching, factor=_USUAL_NS / each_ns)
@@ -101,7 +101,7 @@ def small_launches(job: Job) -> Iterator[Finding]:
         code,
         job.saved(times),
         job.idlest(kernels, ("host_late", "launch"), _LONG_NS),
-        f"{count:,} kernels a step and rank",
+        f"{count:,} kernels {job.each}",
         certainty,
         text,
         "chopper-analyze RUN/ launch --by operation",

@@ -176,6 +176,11 @@ class Job:
         return max(len(self._chosen), 1)
 
     @property
+    def each(self) -> str:
+        """Text for what counts are given of: a step of a rank, or a rank where there are no steps."""
+        return "a step and rank" if self.has_steps else "a rank"
+
+    @property
     def first_work_ns(self) -> int:
         """Start of the first GPU work, on the axis of `ts`."""
         ts = self.trace.array("ts")[self.on_gpu]

@@ -123,7 +123,7 @@ def unfused_elementwise(job: Job) -> Iterator[Finding]:
         place,
         where,
         LIKELY,
-        f"{each:,.0f} elementwise kernels a step and rank follow one of the same size and could be part of "
+        f"{each:,.0f} elementwise kernels {job.each} follow one of the same size and could be part of "
         "it.",
         "chopper-analyze RUN/ memory_round_trips",
     )
