@@ -37,9 +37,12 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.response import Observed
     from chopper_interop.arrays.types import Array
 
-_WIDTHS_NS = tuple(1e6 * w for w in (0.3, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
-"""Widths of responses that are tried first. Chosen: factors of 2 up to NVML's average of 1 s; the fit then
-moves them."""
+_WIDTHS_NS = {
+    FILTER: 1e6 * np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]),
+    WINDOW: 1e6 * np.append([0.3, 0.6], np.geomspace(1, 1024, 81)),
+}
+"""Widths of responses that are tried first, which the fit then moves. Chosen: factors of 2 up to NVML's average of 1 s; of
+windows the eighth root of that, as short idle times show their ends sharply and the fit finds none from afar."""
 _ROUNDING = 1 / 12
 """Variance of values that are rounded to whole watts: that of a uniform distribution."""
 _MIN_SAMPLES = 20
@@ -178,8 +181,8 @@ def _best_responses(few: Problem, prior: Prior) -> list[Response]:
     responses = []
     for kind in (FILTER, WINDOW):
         min_error, best = np.inf, Response(FILTER, USUAL_WIDTH_NS, 0.0)
-        for width in _WIDTHS_NS:
-            response = Response(kind, width, 0.0)
+        for width in _WIDTHS_NS[kind]:
+            response = Response(kind, float(width), 0.0)
             tried = few.covered(response)
             if 2 * width < few.bins.width_ns or 2 * len(tried.observed) < max(
                 len(few.observed), 2 * _MIN_SAMPLES
