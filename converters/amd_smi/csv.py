@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import CSV_HEADER, LARGEST, ROW_KEYS, keys_of
 from chopper_interop.converters.amd_smi.processes import Processes
+from chopper_interop.converters.amd_smi.row_counts import RowCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
 from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
@@ -22,7 +23,7 @@ from chopper_interop.converters.sampling.text import (
 )
 
 if TYPE_CHECKING:
-    from chopper_interop.issues import Fault, IssueLog
+    from chopper_interop.issues import IssueLog
 
     _Key = tuple[int, int, str]
     """Number of a block, place of a column below its header, and its key."""
@@ -54,20 +55,18 @@ class _Block:
         return [(key, cell) for key, name, cell in named if name not in ROW_KEYS]
 
 
-class _CsvReader:
+class _CsvReader(RowCount):
     def __init__(self, text: str, issues: IssueLog) -> None:
-        self.issues = issues
+        super().__init__(issues)
         self.text = text
         self.has_processes = _PROCESS_COLUMN in text
         self.blocks: dict[tuple[str, ...], _Block] = {}
         self.order: list[_Block] = []
         self.state = 0
         """Number of the present block, from 1; 0 in front of the first header."""
-        self.rows = 0
         self.row_keys: dict[int, tuple[int, int, int]] = {}
         """Time, GPU and partition of the rows that had no layout."""
         self.processes = Processes(issues)
-        self.lost = 0
 
     @property
     def block(self) -> _Block | None:
@@ -81,9 +80,6 @@ class _CsvReader:
         values += self.processes.finish()
         stamp, gpu, part = keys_of_rows(laid, self.row_keys)
         return Rows(stamp, gpu, part, values, self.rows + self.lost)
-
-    def effects(self) -> int:
-        return self.rows + self.lost + self.issues.total()
 
     def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
         block, line = self.block, probe.strip()
@@ -116,11 +112,11 @@ class _CsvReader:
         elif _WATCHING.match(line):
             self.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif self.block and self.block.names == _ERROR_HEADER:
-            self._lose(own_faults.ERROR, line)
+            self.lose(own_faults.ERROR, line)
         elif not _DATA.match(line):
             self.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif self.block is None:
-            self._lose(faults.NO_HEADER, at)
+            self.lose(faults.NO_HEADER, at)
         elif self.block.of_processes:
             self._process(self.block, line, at)
         else:
@@ -133,12 +129,12 @@ class _CsvReader:
     def _row(self, block: _Block, line: str, at: str, *, complete: bool) -> None:
         cells, is_whole = _cells(block, line)
         if not is_whole:
-            self._lose(own_faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
+            self.lose(own_faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
             return
         by_name = dict(zip(block.names, cells, strict=True))
         stamp, gpu, xcp = (whole_number(by_name.get(name, ""), LARGEST[name]) for name in ROW_KEYS)
         if gpu == NO_NUMBER:
-            self._lose(faults.NO_GPU, at)
+            self.lose(faults.NO_GPU, at)
             return
         if not complete and stamp != NO_NUMBER:  # a stream that was cut, not a file that was edited
             self.issues.add(faults.CELL_CUT, 1, at)
@@ -154,10 +150,6 @@ class _CsvReader:
         stamp, gpu = (whole_number(values.get(name, ""), LARGEST[name]) for name in ROW_KEYS[:2])
         self.lost += 1
         self.processes.add(stamp, gpu, values, at)
-
-    def _lose(self, fault: Fault, example: str) -> None:
-        self.lost += 1
-        self.issues.add(fault, 1, example[:80])
 
 
 def _cells(block: _Block, line: str) -> tuple[list[str], bool]:

@@ -12,6 +12,7 @@ from chopper_interop.converters.amd_smi import descriptions_text
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.descriptions_text import NO_GPU, Entry, index_of
 from chopper_interop.converters.amd_smi.layout import LARGEST
+from chopper_interop.converters.amd_smi.row_counts import LossCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import is_quantity
 from chopper_interop.converters.sampling.text import csv_cells, whole_number
@@ -33,14 +34,8 @@ _BOARD = "model_number"
 
 
 @dataclass
-class _DescriptionReader:
-    issues: IssueLog
+class _DescriptionReader(LossCount):
     entries: list[Entry] = field(default_factory=list)
-    lost: int = 0
-
-    def lose(self, fault: Any, example: str) -> None:
-        self.lost += 1
-        self.issues.add(fault, 1, example[:80])
 
     def add(self, tree: dict[str, Any], kind: str, at: str) -> None:
         """Add one GPU's tree, whose keys may be of any case."""

@@ -19,6 +19,7 @@ import numpy as np
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import layout
 from chopper_interop.converters.amd_smi.processes import Processes
+from chopper_interop.converters.amd_smi.row_counts import RowCount
 from chopper_interop.converters.sampling import faults, laid_columns, layouts, pieces, templates
 from chopper_interop.converters.sampling.cells import (
     ColumnBuilder,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.issues import Fault
 
 _START = re.compile(r"\[(?=\s*(?:[\[\]{]|\Z))|\{(?=\s*(?:[\"}]|\Z))")
 _LIST_OF = re.compile(r'\{\s*"gpu_data"\s*:\s*(?=\[)')
@@ -65,15 +65,12 @@ class _IrregularError(Exception):
 
 
 @dataclass
-class _JsonReader:
+class _JsonReader(RowCount):
     text: str
-    issues: IssueLog
     row_keys: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Time, GPU and partition of the rows that had no layout."""
     columns: dict[str, ColumnBuilder] = field(default_factory=dict)
     seen_values: Counter[str] = field(default_factory=Counter)
-    rows: int = 0
-    lost: int = 0
     state: int = 0
     """1 from the first row on that a closing document may repeat."""
     places: Array | None = None
@@ -112,9 +109,6 @@ class _JsonReader:
         columns += self.processes.finish()
         stamp, gpu, part = laid_columns.keys_of_rows(laid, self.row_keys)
         return Rows(stamp, gpu, part, columns, self.rows + self.lost)
-
-    def effects(self) -> int:
-        return self.rows + self.lost + self.issues.total()
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
         """Read one piece."""
@@ -191,38 +185,38 @@ class _JsonReader:
                 except (json.JSONDecodeError, RecursionError):
                     break
                 self._row_if_shallow(row, combined=envelope is not None)
-        self._lose(own_faults.CUT, f"character {at}")
+        self.lose(own_faults.CUT, f"character {at}")
         following = _NEXT.search(self.text, max(at, start + 1))
         return following.end() if following else len(self.text)
 
     def _envelope(self, document: dict[str, Any]) -> None:
         if "error" in document:
-            self._lose(own_faults.ERROR, str(document["error"]))
+            self.lose(own_faults.ERROR, str(document["error"]))
         for row in _flat(document.get(layout.GPU_DATA, [])):
             self._row_if_shallow(row, combined=True)
         for part in layout.OTHER_PARTS:
             for _ in _flat(document.get(part, [])):
-                self._lose(own_faults.OTHER_PART, part)
+                self.lose(own_faults.OTHER_PART, part)
         if not {"error", *layout.DOCUMENT_PARTS} & set(document):
-            self._lose(faults.NO_GPU, ", ".join(document)[:80])
+            self.lose(faults.NO_GPU, ", ".join(document)[:80])
 
     def _row_if_shallow(self, row: Any, *, combined: bool) -> None:
         try:
             self._row(row, combined=combined)
         except RecursionError:
-            self._lose(own_faults.DEEP, "")
+            self.lose(own_faults.DEEP, "")
 
     def _row(self, row: Any, *, combined: bool) -> None:
         if isinstance(row, dict) and "gpu" not in row and "error" in row:
-            self._lose(own_faults.ERROR, str(row["error"]))
+            self.lose(own_faults.ERROR, str(row["error"]))
             return
         gpu = _integer(row, "gpu") if isinstance(row, dict) else NO_NUMBER
         if gpu == NO_NUMBER:
-            self._lose(faults.NO_GPU, str(row)[:80])
+            self.lose(faults.NO_GPU, str(row)[:80])
             return
         stamp = _integer(row, "timestamp")
         if self._repeated(row, stamp, combined=combined):
-            self._lose(own_faults.REPEATED, f"GPU {gpu}")
+            self.lose(own_faults.REPEATED, f"GPU {gpu}")
             return
         number = self.rows
         self.processes.rows[stamp, gpu] = number
@@ -256,10 +250,6 @@ class _JsonReader:
         self.seen_values[values] -= 1
         return True
 
-    def _lose(self, fault: Fault, example: str) -> None:
-        self.lost += 1
-        self.issues.add(fault, 1, example[:80])
-
 
 def read(text: str, issues: IssueLog) -> Rows:
     """Read the rows of a JSON file, or of several JSON documents one after the other.
@@ -274,10 +264,10 @@ def read(text: str, issues: IssueLog) -> Rows:
     if text.isascii():  # so that places of bytes are those of characters
         issues_here = IssueLog(issues.source)
         with suppress(_IrregularError):
-            rows = _JsonReader(text, issues_here).read_pieces()
+            rows = _JsonReader(issues_here, text).read_pieces()
             issues.extend(issues_here)
             return rows
-    return _JsonReader(text, issues).read()
+    return _JsonReader(issues, text).read()
 
 
 def _layout_of(row: Any) -> layouts.Layout | None:

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from chopper_interop.converters.amd_smi.row_counts import LossCount
 from chopper_interop.converters.sampling.text import LARGEST_INDEX, whole_number
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.timestamps import Timestamp
-    from chopper_interop.issues import Fault, IssueLog
 
 _CARD = re.compile(r"(?:card|GPU\[)(\d+)\]?", re.IGNORECASE)
 _CLOCK_LEVEL = re.compile(r"(\w+) clock level")
@@ -45,17 +45,15 @@ class Record:
 
 
 @dataclass
-class Records:
+class Records(LossCount):
     """Collects records; unless marked, an output begins where a card has the same key again."""
 
-    issues: IssueLog
     marked: bool = False
     """True if a line marks the begin of each output, so that no other sign of it is needed."""
     entries: list[Record] = field(default_factory=list)
     output: int = 0
     before: dict[int, Timestamp] = field(default_factory=dict)
     """Times by the output that they stand in front of."""
-    lost_events: int = 0
     _open: dict[int, Record] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -94,11 +92,6 @@ class Records:
         record = self.record(card, (key,), timestamp)
         record.values[key] = inner[1] if inner else value
         return record
-
-    def lose(self, fault: Fault, example: str) -> None:
-        """Count a record that cannot be read."""
-        self.lost_events += 1
-        self.issues.add(fault, 1, example[:80])
 
 
 def card_of(text: str) -> int | None:

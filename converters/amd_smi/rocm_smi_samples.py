@@ -106,9 +106,9 @@ def read(
     records = _READERS[form](decode(data), issues)
     valued = [r for r in records.entries if r.card != SYSTEM and _has_values(r)]
     issues.add(faults.DESCRIBED, len(records.entries) - len(valued))
-    issues.add(faults.EMPTY, int(not records.entries and not records.lost_events))
+    issues.add(faults.EMPTY, int(not records.entries and not records.lost))
     timed = _timed_rows(valued, records, path, options, issues)
-    events = len(records.entries) + records.lost_events
+    events = len(records.entries) + records.lost
     source = sampling_rows.source_of_file(path, "rocm-smi", SOURCE, events)
     devices, known = _devices(records.entries), facts.join_facts(_facts(records.entries))
     return sampling_rows.trace_of_rows(timed, source, devices, known, RULES, issues)

@@ -11,6 +11,7 @@ from chopper_interop.converters.amd_smi import blocks, json
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
 from chopper_interop.converters.amd_smi.processes import Processes
+from chopper_interop.converters.amd_smi.row_counts import RowCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
 from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.sampling.layouts import Layout
     from chopper_interop.converters.sampling.templates import LaidRows
-    from chopper_interop.issues import Fault
 
 HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)*\s*$")
 """Header of a table."""
@@ -58,16 +58,14 @@ _GARBLED = ("Â°", "\ufffd", "┬░", "ø", "?")
 """Signs of a degree that were decoded wrongly."""
 
 
-class _Table:
+class _Table(RowCount):
     """Rows of tables and blocks; it reads the lines of a table that have no layout."""
 
     def __init__(self, text: str, issues: IssueLog) -> None:
-        self.issues = issues
+        super().__init__(issues)
         self.row_keys: dict[int, tuple[int, ...]] = {}
         """Time, GPU and partition of the rows that had no layout."""
         self.columns: dict[str, ColumnBuilder] = {}
-        self.rows = 0
-        self.lost = 0
         self.headings: dict[tuple[str, ...], int] = {(): 0}
         self.state = 0
         self.processes = Processes(issues)
@@ -77,9 +75,6 @@ class _Table:
     @property
     def heads(self) -> tuple[str, ...]:
         return list(self.headings)[self.state]
-
-    def effects(self) -> int:
-        return self.rows + self.lost + self.issues.total()
 
     def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
         line, heads = probe.strip(" \r\0"), self.heads
@@ -108,10 +103,6 @@ class _Table:
         self.processes.rows[keys[0], keys[_GPU]] = self.rows
         self.row_keys[self.rows] = keys
         self.rows += 1
-
-    def lose(self, fault: Fault, example: str) -> None:
-        self.lost += 1
-        self.issues.add(fault, 1, example[:80])
 
     def finish(self, laid: LaidRows | None) -> Rows:
         columns = list(columns_of(laid, self.columns, lambda _, text: cell_of_text(text)).values())
