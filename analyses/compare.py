@@ -83,7 +83,7 @@ def compare(  # noqa: PLR0913
         `operation` is one of them, `kernel` replaces it.
     names
         How kernels are distinguished where `by` has them: "exact" by name, "stem" by name without
-        arguments of templates, parameters and tile sizes.
+        arguments of templates, parameters, tile sizes and trailing numbers.
     steps
         Training steps to include, "10", "10-12", "" or "each" for all. If one of the jobs has
         none, all of both jobs counts.
@@ -213,17 +213,8 @@ def _within(trace: Trace, rows: slice, start: Array, end: Array, *kinds: Kind) -
     """Return the time in which work of these kinds runs within some windows, by interval union."""
     selected = is_any(trace.array("kind")[rows], kinds)
     ts = trace.array("ts")[rows][selected]
-    begins, ends = intervals.union(ts, ts + trace.array("dur")[rows][selected])
-    busy_before = np.concatenate([[0], np.cumsum(ends - begins)])
-
-    def covered_until(time: Array) -> Array:
-        # whole intervals that begin before `time`, less what the last of them reaches beyond it
-        count = np.searchsorted(begins, time)
-        last = ends[count - 1] if len(ends) else np.zeros(len(time), np.int64)
-        beyond = np.where(count > 0, np.maximum(last - time, 0), 0)
-        return busy_before[count] - beyond
-
-    return int((covered_until(end) - covered_until(start)).sum())
+    covered = intervals.union(ts, ts + trace.array("dur")[rows][selected])
+    return int(intervals.covered_time(start, end, covered).sum())
 
 
 def _have_steps(trace: Trace, against: Trace, ranks: str) -> bool:

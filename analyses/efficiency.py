@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods import options
@@ -12,6 +11,7 @@ from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.efficiency import batches, model_flops, throughput
 from chopper_interop.analyses.methods.peers import charllm as peers_charllm
 from chopper_interop.annotate.telemetry.job import gpu_locations
+from chopper_interop.arrays import statistics
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.gpus import ratings as gpus_ratings
 from chopper_interop.result import Result
@@ -246,8 +246,8 @@ def _rows(
     rows = []
     for i, span in enumerate(spans):
         seconds = span.time_ns * 1e-9
-        asked, computed = flops.total(span.steps or None)
-        is_instantaneous = flops.matrix_known_share >= _MIN_SHARE
+        model, computed = flops.total(span.steps or None)
+        is_enough_known = flops.matrix_known_share >= _MIN_SHARE
         row: Row = {
             "iteration": span.iteration if span.iteration != windows.NO_STEP else None,
             "steps": len(span.steps),
@@ -257,15 +257,15 @@ def _rows(
             "gpus_without_power": power.unknown,
             "tokens": _sum_steps(counts.tokens, span),
             "samples": _sum_steps(counts.samples, span),
-            "model_flops": asked,
+            "model_flops": model,
             "computed_flops": computed,
-            "mfu_share": _ratio(_ratio(asked, seconds), peak) if is_instantaneous else None,
-            "hfu_share": _ratio(_ratio(computed, seconds), peak) if is_instantaneous else None,
-            "matrix_flops_known_share": flops.matrix_known_share if asked else None,
-            "tflop_per_s_per_gpu": _ratio(asked, seconds * power.gpus * 1e12),
-            "energy_j": _null_nan(joules[i]),
-            "power_w": _null_nan(watts[i]),
-            "power_known_share": _null_nan(share[i]),
+            "mfu_share": _ratio(_ratio(model, seconds), peak) if is_enough_known else None,
+            "hfu_share": _ratio(_ratio(computed, seconds), peak) if is_enough_known else None,
+            "matrix_flops_known_share": flops.matrix_known_share if model else None,
+            "tflop_per_s_per_gpu": _ratio(model, seconds * power.gpus * 1e12),
+            "energy_j": statistics.finite_or_none(joules[i]),
+            "power_w": statistics.finite_or_none(watts[i]),
+            "power_known_share": statistics.finite_or_none(share[i]),
         }
         rows.append(row | _derived_rates(row, seconds))
     return rows
@@ -295,10 +295,6 @@ def _sum_steps(of_step: dict[int, float | None], span: Interval) -> int | None:
 
 def _ratio(number: float | None, divisor: float | None) -> float | None:
     return number / divisor if number is not None and divisor else None
-
-
-def _null_nan(number: float) -> float | None:
-    return number if np.isfinite(number) else None
 
 
 def _left_out(spans: Sequence[Interval], flops: Flops, counts: Batches) -> str:

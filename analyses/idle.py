@@ -220,7 +220,7 @@ def _work_times(trace: Trace, rows: Array) -> _WorkTimes:
     thread = np.where(known, trace.array("lane")[np.maximum(call, 0)], -1)
     synced = host_waits.find_waits(trace)
     gpu, gpus = gaps.gpu_numbers(trace, rows)
-    before = gaps.latest_end_before(gpu, gpus, start, end)
+    before = gaps.latest_end_before(gpu, gpus, end)
     blame = host_waits.blamed_operations(trace, synced, thread, before, ask)
     bound = known & _bound_by_launch(trace, rows)
     return _WorkTimes(start, end, ask, bound, thread, *_events(trace, rows), synced, blame, before)
@@ -277,7 +277,7 @@ def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
 
 
 def _waited_until(trace: Trace) -> Array:
-    """Return the end of each node's wait for other ranks by `communication.times`, else `NEVER`."""
+    """Return the end of each node's wait for other ranks by `communication.times`, else `gaps.NO_TIME`."""
     times = collective_times.communication_times(trace)
     until = np.full(trace.nodes.num_rows, gaps.NO_TIME)
     waits = times.wait > 0
@@ -306,7 +306,7 @@ def _idle_intervals(
     resource, n = resources
     start = trace.array("ts")[rows]
     end = start + trace.array("dur")[rows]
-    before = gaps.latest_end_before(resource, n, start, end)
+    before = gaps.latest_end_before(resource, n, end)
     leads = before == gaps.NO_TIME
     last, reached = np.zeros(n, np.int64), np.full(n, gaps.NO_TIME)
     last[resource] = np.arange(len(rows))  # the last work of each resource is written last
@@ -383,7 +383,7 @@ def _comm_waits(
     until = _waited_until(trace)[rows]
     at = np.flatnonzero(until != gaps.NO_TIME)
     start, until = trace.array("ts")[rows[at]], until[at]
-    since = np.maximum(start, gaps.latest_end_before(resource[at], n, start, until))
+    since = np.maximum(start, gaps.latest_end_before(resource[at], n, until))
     nonempty = until > since
     at, since, until = at[nonempty], since[nonempty], until[nonempty]
     rank = trace.array("rank")[rows[at]]

@@ -252,10 +252,6 @@ def _positions(rows: Sequence[Row]) -> pa.Table:
     return _table(positions, types)
 
 
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
 def _mean(numbers: Array) -> float | None:
     known = numbers[np.isfinite(numbers)]
     return float(known.mean()) if known.size else None
@@ -277,8 +273,8 @@ def _correlations(rows: Sequence[Row]) -> list[Row]:
         pairs.append(
             {
                 "quantity": a, "with_quantity": b, "gpus": len(gpus),
-                "pearson_ratio": _finite(statistics.pearson(columns[a], columns[b])),
-                "spearman_ratio": _finite(statistics.spearman(columns[a], columns[b])),
+                "pearson_ratio": statistics.finite_or_none(statistics.pearson(columns[a], columns[b])),
+                "spearman_ratio": statistics.finite_or_none(statistics.spearman(columns[a], columns[b])),
             }
         )  # fmt: skip
     return pairs

@@ -220,7 +220,7 @@ def _regions(trace: Trace, all_rows: Array, depth: Array, rows: Array) -> Column
     start = trace.array("ts")[all_rows]
     end = start + trace.array("dur")[all_rows]
     gpu, gpus = gaps.gpu_numbers(trace, all_rows)
-    before = gaps.latest_end_before(gpu, gpus, start, end)
+    before = gaps.latest_end_before(gpu, gpus, end)
     launch_bound = (depth == 0) & gaps.is_first_of_call(trace, all_rows)
     # both are ascending; the stable sort puts the kernels of each GPU behind each other, by start
     at = np.searchsorted(all_rows, rows)

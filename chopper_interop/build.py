@@ -13,6 +13,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import NESTING
 from chopper_interop.schemas.meta import Meta
+from chopper_interop.tables import counters_by_node
 from chopper_interop.trace import Text, Trace, empty
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class TraceBuilder:
             lanes=lanes,
             series=self._series_table(),
             samples=_minus(_sorted_samples(samples), origin),
-            counters=_in_order(counters),
+            counters=counters_by_node(counters),
             groups=self.group_table(),
             meta=replace(self.meta, origin_ns=origin),
             text=Text(tuple(self._text)),
@@ -341,7 +342,7 @@ def _in_time_order(trace: Trace) -> Trace:
         trace,
         nodes=_renumbered(arrow.take(trace.nodes, order), ("parent",), new_row),
         edges=_renumbered(trace.edges, ("src", "dst"), new_row),
-        counters=_in_order(_renumbered(trace.counters, ("node",), new_row)),
+        counters=counters_by_node(_renumbered(trace.counters, ("node",), new_row)),
     )
 
 
@@ -396,13 +397,6 @@ def _sorted_samples(samples: pa.Table) -> pa.Table:
     if (later | (same & (ts[1:] >= ts[:-1]))).all():  # as most readers add them
         return samples
     return arrow.take(samples, np.lexsort((ts, series)))
-
-
-def _in_order(counters: pa.Table) -> pa.Table:
-    """Counters in the order of their nodes."""
-    if not counters.num_rows:
-        return counters
-    return arrow.take(counters, np.argsort(arrow.to_numpy(counters["node"]), kind="stable"))
 
 
 def _renumbered(table: pa.Table, references: Iterable[str], new_row: Array) -> pa.Table:

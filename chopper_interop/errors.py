@@ -166,6 +166,11 @@ class InternalError(ChopperError):
         )
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of the message of an error, or its class if it has none."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def raise_interrupt(error: BaseException | None) -> None:
     """Raise `KeyboardInterrupt` if an error is due to one.
 

@@ -146,7 +146,7 @@ class TraceTables:
         Parameters
         ----------
         name
-            Key of the cache; begins with the name of the module, so that no two collide.
+            Key of the cache, of which each module has its own.
         make
             Called the first time only.
         """
@@ -471,6 +471,13 @@ def _shift(table: pa.Table, by: dict[str, int]) -> pa.Table:
         values = arrow.to_numpy(table[column])
         table = arrow.replace_column(table, column, np.where(values >= 0, values + amount, -1))
     return table
+
+
+def counters_by_node(counters: pa.Table) -> pa.Table:
+    """Counters in the order of their nodes."""
+    if not counters.num_rows:
+        return counters
+    return arrow.take(counters, np.argsort(arrow.to_numpy(counters["node"]), kind="stable"))
 
 
 def renumbered(table: pa.Table, references: Iterable[str], new: Array) -> pa.Table:

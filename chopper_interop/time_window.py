@@ -14,12 +14,10 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import NESTING
-from chopper_interop.tables import renumbered
+from chopper_interop.tables import counters_by_node, renumbered
 
 if TYPE_CHECKING:
     from typing import TypeVar
-
-    import pyarrow as pa
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.tables import TraceTables
@@ -80,12 +78,8 @@ def _with_nodes(trace: Tables, rows: Array, ts: Array, dur: Array) -> Tables:
         trace,
         nodes=nodes,
         edges=renumbered(trace.edges, ("src", "dst"), new_row),
-        counters=_in_order(renumbered(trace.counters, ("node",), new_row)),
+        counters=counters_by_node(renumbered(trace.counters, ("node",), new_row)),
     )
-
-
-def _in_order(counters: pa.Table) -> pa.Table:
-    return arrow.take(counters, np.argsort(arrow.to_numpy(counters["node"]), kind="stable"))
 
 
 def _whole_ns(time: float) -> int:

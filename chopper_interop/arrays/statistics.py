@@ -65,6 +65,11 @@ def finite_median(values: Array) -> float:
     return float(np.median(finite)) if finite.size else np.nan
 
 
+def finite_or_none(value: float) -> float | None:
+    """A number, or None where it is not known."""
+    return float(value) if np.isfinite(value) else None
+
+
 def group_medians(values: Array, group: Array, n: int) -> Array:
     """Median of the values of each group, NaN left out; NaN for a group that has none.
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.errors import ChopperError, ReadError, UsageError, WriteError
+from chopper_interop.errors import ChopperError, ReadError, UsageError, WriteError, first_line
 from chopper_interop.io import temporary
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _errors(kind: type[ChopperError], what: str, url: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise kind(f"{what}: {_line(error)}", path=url) from error
+        raise kind(f"{what}: {first_line(error)}", path=url) from error
 
 
 def _opened(url: str) -> tuple[Any, str]:
@@ -94,7 +94,7 @@ def _opened(url: str) -> tuple[Any, str]:
     try:
         system, path = url_to_fs(url)
     except Exception as error:  # each protocol raises its own, of arguments that it lacks as well
-        raise UsageError(_line(error), path=url) from error
+        raise UsageError(first_line(error), path=url) from error
     if _is_local(system) and not url.partition("://")[2]:
         raise UsageError("it names no file and no folder", path=url)
     return system, path
@@ -124,8 +124,3 @@ def _emptied(place: Path) -> Path:
     place.unlink(missing_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     return place
-
-
-def _line(error: BaseException) -> str:
-    """The first line of what a library says."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

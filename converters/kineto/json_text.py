@@ -24,7 +24,7 @@ MAX_DEPTH = 256
 which Python's own parser gives up."""
 
 # Characters by their codes.
-_OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
+_OPEN, _CLOSE, _OPEN_LIST = 123, 125, 91
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
 _ZERO, _NINE, _MINUS, _PLUS, _DOT = 48, 57, 45, 43, 46
 _SPACE = 32

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.parquet import layout
-from chopper_interop.errors import ReadError
+from chopper_interop.errors import ReadError, first_line
 from chopper_interop.io import inputs, memory
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import Meta  # noqa: TC001 - msgspec looks it up
@@ -104,7 +104,9 @@ def _content(path: Path) -> _Content:
             raise ReadError("it is not as it was written", path=path, hint=_AGAIN)
         return msgspec.json.decode(raw, type=_Content)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ReadError(f"it cannot be read: {_line(error)}", path=path, hint=_AGAIN) from error
+        raise ReadError(
+            f"it cannot be read: {first_line(error)}", path=path, hint=_AGAIN
+        ) from error
 
 
 def _whole(folder: Path, table: str) -> pa.Table:
@@ -123,7 +125,7 @@ def _by_rank(folder: Path, table: str, text: list[Array]) -> pa.Table:
         data = pa.concat_tables(parts, promote_options="default").unify_dictionaries()
     except pa.ArrowException as error:
         raise ReadError(
-            f"its files of {table} differ: {_line(error)}", path=folder, hint=_AGAIN
+            f"its files of {table} differ: {first_line(error)}", path=folder, hint=_AGAIN
         ) from error
     return _hub_types(table, data, folder)
 
@@ -142,7 +144,9 @@ def _file(path: Path, table: str) -> pa.Table:
             _refuse_bomb(path, file.metadata)
             data = file.read()
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise ReadError(f"it cannot be read: {_line(error)}", path=path, hint=_AGAIN) from error
+        raise ReadError(
+            f"it cannot be read: {first_line(error)}", path=path, hint=_AGAIN
+        ) from error
     mark = (data.schema.metadata or {}).get(layout.KEY, b"").decode("utf-8", "replace")
     if mark != f"{table}/{layout.VERSION}":
         raise ReadError(f"it holds no {table} of a trace", path=path, hint=_AGAIN)
@@ -267,8 +271,3 @@ def _check_references(trace: Trace, folder: Path) -> None:
                 path=folder,
                 hint=_AGAIN,
             )
-
-
-def _line(error: BaseException) -> str:
-    """The first line of what a library says."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -64,7 +64,7 @@ _BATCH = 1 << 13
 """Nodes that are read at a time; chosen: a megabyte of rows, so that little is left unused."""
 _BOUNDS = np.cumsum([0, *(len(key) for key in _KEYS)])
 _TEXT = np.frombuffer("".join(_KEYS).encode(), np.uint8)
-_NUMBER_COUNT, _LIST_COUNT = len(NUMBERS), len(LISTS)
+_NUMBER_COUNT = len(NUMBERS)
 _FLAT_LISTS = len(NUMBERS) + 2
 """From this key on, lists of types that are members of the node itself."""
 _MAX_OFFSETS = 64

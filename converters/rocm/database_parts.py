@@ -9,6 +9,7 @@ Format: rocprofiler-sdk's ``share/rocprofiler-sdk-rocpd/rocpd_tables.sql``, sche
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from chopper_interop.arrays import arrow
 from chopper_interop.arrays.arrow import dictionary
-from chopper_interop.io.sqlite import INTEGER, TEXT, Database
+from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
 from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
 
 PREFIX = "rocpd_"
+_ARROW_TYPES = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}
 EVENTS = (
     "kernel_dispatch",
     "region",
@@ -143,8 +145,31 @@ class Columns:
         return arrow.single_chunk(self.table[name]).dictionary_encode()
 
 
+class DatabaseTables(ABC):
+    """Tables of a database by the names that they have here."""
+
+    @abstractmethod
+    def read(self, table: str, columns: Mapping[str, str]) -> Columns:
+        """Columns of a table by their types; empty if there is none, null if it lacks them."""
+
+    def numbers(self, table: str, *columns: str) -> Columns:
+        """Columns of whole numbers."""
+        return self.read(table, dict.fromkeys(columns, INTEGER))
+
+    def strings_of(self, table: str) -> Strings:
+        """A table of texts."""
+        rows = self.read(table, {"id": INTEGER, "string": TEXT})
+        return Strings(rows.number("id"), arrow.single_chunk(rows.table["string"]))
+
+
+def no_rows(columns: Mapping[str, str]) -> Columns:
+    """Columns of a table that a database lacks, by their types."""
+    nulls = [pa.nulls(0, _ARROW_TYPES[kind]) for kind in columns.values()]
+    return Columns(pa.table(nulls, names=list(columns)))
+
+
 @dataclass(frozen=True)
-class Part:
+class Part(DatabaseTables):
     """Data of one guid in a database.
 
     Parameters
@@ -180,8 +205,7 @@ class Part:
             SQL of a condition that rows must fulfil.
         """
         if table not in self.tables:
-            types = [pa.int64() if kind == INTEGER else _TYPES[kind] for kind in columns.values()]
-            return Columns(pa.table([pa.nulls(0, t) for t in types], names=list(columns)))
+            return no_rows(columns)
         conditions = " AND ".join(c for c in (self._condition(table), where) if c)
         return Columns(self.base.read(self.tables[table], columns, where=conditions))
 
@@ -191,10 +215,6 @@ class Part:
             if table in self.tables:
                 self.base.read_ahead(self.tables[table], columns, where=self._condition(table))
 
-    def numbers(self, table: str, *columns: str) -> Columns:
-        """Columns of whole numbers."""
-        return self.read(table, dict.fromkeys(columns, INTEGER))
-
     def count(self, table: str) -> int:
         """Number of rows of a table."""
         return self.numbers(table, "id").count
@@ -202,8 +222,7 @@ class Part:
     @cached_property
     def strings(self) -> Strings:
         """All texts."""
-        columns = self.read("string", {"id": INTEGER, "string": TEXT})
-        return Strings(columns.number("id"), arrow.single_chunk(columns.table["string"]))
+        return self.strings_of("string")
 
     @cached_property
     def threads(self) -> tuple[Lookup, Array]:
@@ -255,9 +274,6 @@ def named(
     if not (codes < 0).any():
         return column
     return first_of(column, dictionary(np.zeros(len(codes), np.int64), [instead]))
-
-
-_TYPES = {"real": pa.float64(), "text": pa.string()}
 
 
 def parts_of(base: Database, where: str) -> list[Part]:

@@ -65,9 +65,9 @@ class Reading:
     def __post_init__(self) -> None:
         self.builder = TraceBuilder()
         self.lanes = LaneAdder(self.builder, ())
-        self.strings = self.tables.strings("rocpd_string")
+        self.strings = self.tables.strings_of("rocpd_string")
         unique = self.tables.has("rocpd_ustring")
-        self.texts = self.tables.strings("rocpd_ustring") if unique else self.strings
+        self.texts = self.tables.strings_of("rocpd_ustring") if unique else self.strings
         self.calls = reader.calls(self.tables)
         self.operations = reader.operations(self.tables)
         first = self.calls[0] if self.calls else self.tables.numbers("rocpd_api", "id")

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.converters.rocm.database_parts import Columns, Lookup, Strings
+from chopper_interop.converters.rocm.database_parts import (
+    Columns,
+    DatabaseTables,
+    Lookup,
+    Strings,
+    no_rows,
+)
 from chopper_interop.converters.rpd.tables import CALLS
-from chopper_interop.io.sqlite import INTEGER, REAL, TEXT
+from chopper_interop.io.sqlite import INTEGER, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
 _SHAPE = [f"{what}{axis}" for what in ("grid", "workgroup") for axis in "XYZ"]
 
 
-class Tables:
+class Tables(DatabaseTables):
     """Tables of a database, in any case of their names.
 
     Parameters
@@ -38,23 +44,10 @@ class Tables:
 
     def read(self, table: str, columns: Mapping[str, str]) -> Columns:
         """Columns of a table; empty if there is none, null if it lacks them."""
-        import pyarrow as pa
-
-        kinds = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}
         name = self._names.get(table.lower())
         if name is None:
-            empty = [pa.nulls(0, kinds[kind]) for kind in columns.values()]
-            return Columns(pa.table(empty, names=list(columns)))
+            return no_rows(columns)
         return Columns(self.base.read(name, columns))
-
-    def numbers(self, table: str, *columns: str) -> Columns:
-        """Columns of whole numbers."""
-        return self.read(table, dict.fromkeys(columns, INTEGER))
-
-    def strings(self, table: str) -> Strings:
-        """A table of texts."""
-        rows = self.read(table, {"id": INTEGER, "string": TEXT})
-        return Strings(rows.number("id"), arrow.single_chunk(rows.table["string"]))
 
     def has(self, table: str) -> bool:
         """True if there is such a table."""

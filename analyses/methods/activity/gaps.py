@@ -57,38 +57,38 @@ def is_first_of_call(trace: Trace, rows: Array) -> Array:
     return (call >= 0) & (first[call] == position)
 
 
-@jit
-def latest_end_before(group: Array, groups: int, start: Array, end: Array) -> Array:
+def latest_end_before(group: Array, groups: int, end: Array) -> Array:
     """Latest end of the work of the same group that started before each piece; `NO_TIME` of none.
-
-    Compiled: a running maximum for each of many interleaved groups.
 
     Parameters
     ----------
     group
-        Number of the group of each piece.
+        Number of the group of each piece; pieces of a group come by their starts.
     groups
         Number of groups.
-    start, end
-        Times; starts ascend within a group.
+    end
+        Times.
     """
-    last = np.full(groups, NO_TIME, np.int64)
-    before = np.empty(len(start), np.int64)
-    for i in range(len(start)):
-        before[i] = last[group[i]]
-        last[group[i]] = max(last[group[i]], end[i])
-    return before
+    return _end_before(group, groups, end, True)
 
 
-@jit
-def previous_end(group: Array, groups: int, start: Array, end: Array) -> Array:  # noqa: ARG001 # as above
+def previous_end(group: Array, groups: int, end: Array) -> Array:
     """End of the piece of the same group that started last before each; `NO_TIME` for the first.
 
     Parameters as of `latest_end_before`, for which it stands in where a tool defines gaps so.
+    """
+    return _end_before(group, groups, end, False)
+
+
+@jit
+def _end_before(group: Array, groups: int, end: Array, is_latest: bool) -> Array:  # noqa: FBT001 # compiled functions take no keywords
+    """Latest or last end of each group before each piece.
+
+    Compiled: a running maximum for each of many interleaved groups.
     """
     last = np.full(groups, NO_TIME, np.int64)
     before = np.empty(len(end), np.int64)
     for i in range(len(end)):
         before[i] = last[group[i]]
-        last[group[i]] = end[i]
+        last[group[i]] = max(last[group[i]], end[i]) if is_latest else end[i]
     return before

@@ -58,7 +58,7 @@ def find_waits(trace: Trace) -> HostWaits:
     lane, n = trace.array("lane")[row], trace.lanes.num_rows
     start = trace.array("ts")[row]
     end = start + trace.array("dur")[row]
-    since = np.maximum(start, gaps.latest_end_before(lane, n, start, end))
+    since = np.maximum(start, gaps.latest_end_before(lane, n, end))
     end = np.maximum(since, end)
     first = np.zeros(n + 1, np.int64)
     np.cumsum(np.bincount(lane, minlength=n), out=first[1:])

@@ -36,7 +36,7 @@ def split_gaps(trace: Trace, rows: Array, compat: str = "") -> tuple[Columns, Ar
     start, dur = trace.array("ts")[rows], trace.array("dur")[rows]
     chain, chains = _chains(trace, rows)
     before = (gaps.previous_end if compat == "chopper" else gaps.latest_end_before)(
-        chain, chains, start, start + dur
+        chain, chains, start + dur
     )
     called = gaps.call_times(trace, rows)
     linked, first = called != gaps.NO_TIME, before == gaps.NO_TIME

@@ -9,6 +9,7 @@ import numpy as np
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.analyses.methods.findings.job import Place, ranks_text
+from chopper_interop.analyses.methods.fleet.compared_job import CAUSES
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.findings.job import Job
     from chopper_interop.result import Result
 
-_GAINS = {"gpu": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
-"""Cause of a rank's lateness as `stragglers` names it, and the column of the gain without it."""
 _LONGER_STAGE, _FAR_LONGER_STAGE = 1.03, 1.1
 """Ratio of kernel times from which on a stage is longer than others; and, of few kernels, from which on it is
 not by chance. Chosen: equal ones of a hundred kernels differ by 1 % or 2 %, and hardly ever by 5 %."""
@@ -74,7 +73,7 @@ def _rank(job: Job, row: dict[str, Any]) -> Finding:
     place = _waits_for(job, [rank])
     return Finding(
         _CODES[cause],
-        row[_GAINS[cause]] // job.steps,
+        row[CAUSES[cause]] // job.steps,
         str(rank),
         {"gpu": "kernels", "host": "launches"}.get(cause, "delays"),
         place.at_ns,

@@ -54,7 +54,10 @@ def rows(trace: Trace, places: Sequence[Place], steps: str = "", ranks: str = ""
         for rank in place.gpu.ranks or (-1,):
             times = work.kernel_times(place, rank)
             for i, window in enumerate(place.windows):
-                row: Row = {name: _known(values[i]) for name, values in means.values.items()}
+                row: Row = {
+                    name: statistics.finite_or_none(values[i])
+                    for name, values in means.values.items()
+                }
                 row |= _place(place, rank, window)
                 row |= {
                     "telemetry_ns": means.resolution_ns or None,
@@ -73,10 +76,6 @@ def _place(place: Place, rank: int, window: Window) -> Row:
     known = {name: number if number >= 0 else None for name, number in numbers.items()}
     name = f"rank {rank}" if rank >= 0 else place.name
     return known | {"host": place.host or None, "name": name}
-
-
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 class _Work:

@@ -13,7 +13,7 @@ from chopper_interop.analyses.methods.communication import times as collective_t
 from chopper_interop.analyses.methods.fleet import links as fleet_links
 from chopper_interop.analyses.methods.fleet.slowdowns import Slowdowns
 from chopper_interop.analyses.methods.timing.job_replay import JobReplay
-from chopper_interop.arrays import intervals
+from chopper_interop.arrays import intervals, statistics
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind
 
@@ -111,7 +111,7 @@ class ComparedJob:
                 "stage": int(self.slowdowns.places.stage[k]),
                 "kernel_time_ns": int(times[k].sum()),
                 "compute_ns": compute[k],
-                "slowdown_factor": _known(slowdown[k]),
+                "slowdown_factor": statistics.finite_or_none(slowdown[k]),
                 "excess_ns": int(excess[k]),
                 "slower_share": float(slower.mean()) if of_rank.any() else None,
                 "gain_ns": gain,
@@ -286,10 +286,6 @@ class ComparedJob:
             for k, (rank, operation) in enumerate(keys)
             if rank in selected
         ]  # fmt: skip
-
-
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def _largest(excess: Array) -> set[int]:

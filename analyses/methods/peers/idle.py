@@ -47,7 +47,7 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
     rank = trace.array("rank")[rows].astype(np.int64)
     first, code = gather.distinct(rank, stream)
     order = np.lexsort((stream[first], rank[first]))
-    before = gaps.previous_end(code, len(first), start, end)
+    before = gaps.previous_end(code, len(first), end)
     gap = np.where(before == gaps.NO_TIME, 0, start - before)
     is_host_wait = (call_start > before) & (before != gaps.NO_TIME)
     is_kernel_wait = ~is_host_wait & (gap < threshold_ns)

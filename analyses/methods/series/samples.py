@@ -14,7 +14,7 @@ from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.series.rules import How, Rule, rule
 from chopper_interop.annotate.telemetry import firmware_intervals as node_telemetry_ends
 from chopper_interop.annotate.telemetry import gpu_series
-from chopper_interop.annotate.telemetry.firmware_intervals import sampler_key
+from chopper_interop.annotate.telemetry.firmware_intervals import quantity_key, sampler_key
 from chopper_interop.annotate.telemetry.samples import (
     Samples,
     change_log_samples,
@@ -225,7 +225,7 @@ class _SampleReader:
             return window_samples(ts, value, uncertainty)
         if by.how is How.STEADY:
             return self._steady(about, ts, value)
-        period = self._steps.get(_sampling(about)) if len(ts) <= _FEW else None
+        period = self._steps.get(quantity_key(about)) if len(ts) <= _FEW else None
         straight = by.how in (How.STRAIGHT, How.COUNTER)
         ts, value = node_telemetry_ends.with_last_end(self._ticks, about, ts, value)
         return periodic_samples(ts, value, uncertainty, is_linear=straight, period_ns=period)
@@ -258,11 +258,11 @@ class _SampleReader:
     @cached_property
     def _steps(self) -> dict[tuple[Any, ...], int]:
         """The shortest usual step among series of the same quantity by the same tool."""
-        return self._shortest(_sampling, self.series)
+        return self._shortest(quantity_key, self.series)
 
     @cached_property
     def _place_steps(self) -> dict[tuple[Any, ...], int]:
-        """The same among all that a tool sampled of one place."""
+        """The shortest usual step among all series that a tool sampled of one place."""
         every = (s for s in self.series if self._rule(s).how is not How.STEADY)
         return self._shortest(sampler_key, every)
 
@@ -287,8 +287,3 @@ class _SampleReader:
             if ts.size:
                 ends[sampler_key(series)] = max(ends[sampler_key(series)], int(ts[-1]))
         return dict(ends)
-
-
-def _sampling(series: dict[str, Any]) -> tuple[Any, ...]:
-    """Key that series share if they were sampled together, on all GPUs."""
-    return series["name"], series["source"], series["uncertainty_ns"]

@@ -55,6 +55,11 @@ def with_last_end(
     return np.append(ts, counter[index]), np.append(value, value[-1])
 
 
+def quantity_key(series: dict[str, Any]) -> tuple[Any, ...]:
+    """Key that series of one quantity have in common if one tool sampled them together, on all GPUs."""
+    return series["name"], series["source"], series["uncertainty_ns"]
+
+
 def sampler_key(series: dict[str, Any]) -> tuple[Any, ...]:
     """Key that series have in common if one tool sampled them at one GPU or node."""
     return tuple(series[c] for c in ("rank", "device", "source", "uncertainty_ns"))

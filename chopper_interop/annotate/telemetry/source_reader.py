@@ -210,7 +210,11 @@ class SourceReader:
         if not ts.size:
             return None
         uncertainty = self.series[row]["uncertainty_ns"]
-        period = self._periods.get(_quantity_key(self.series[row])) if len(ts) <= _FEW else None
+        period = (
+            self._periods.get(firmware_intervals.quantity_key(self.series[row]))
+            if len(ts) <= _FEW
+            else None
+        )
         return periodic_samples(ts, value, uncertainty, is_linear=is_linear, period_ns=period)
 
     @cached_property
@@ -222,7 +226,7 @@ class SourceReader:
         """Shortest usual step among the series of the same quantity by the same tool."""
         periods: dict[tuple[Any, ...], int] = {}
         for row, series in enumerate(self.series):
-            key, step = _quantity_key(series), usual_step(self._finite(row)[0])
+            key, step = firmware_intervals.quantity_key(series), usual_step(self._finite(row)[0])
             if step:
                 periods[key] = min(step, periods.get(key, step))
         return periods
@@ -233,8 +237,3 @@ class SourceReader:
         ts, value = self._ts[bounds], self._value[bounds]
         finite = np.abs(value) <= _LARGEST
         return ts[finite], value[finite].copy()
-
-
-def _quantity_key(series: dict[str, Any]) -> tuple[Any, ...]:
-    """Key that series of one quantity have in common if one tool sampled them together."""
-    return series["name"], series["source"], series["uncertainty_ns"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Pairs = dict[tuple[int, int], list[tuple[int, int]]]
 
-REALTIME_ID, MONOTONIC_ID, BOOTTIME_ID = 1, 3, 6
+REALTIME_ID, BOOTTIME_ID = 1, 6
 """Clock ids of ``builtin_clock.proto``."""
 _FIRST_OWN = 64
 """Clock ids from here on are defined by a sequence or a writer."""

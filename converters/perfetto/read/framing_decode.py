@@ -234,7 +234,7 @@ def _scan_packets(
     The columns of all events are allocated by these bounds before the events are decoded.
     """
     n = len(at)
-    kind, sequence = np.zeros(n, np.int32), np.zeros(n, np.int64)
+    kind, sequence = np.full(n, NO_PAYLOAD, np.int32), np.zeros(n, np.int64)
     upper_bounds = np.zeros(3, np.int64)
     for row in range(n):
         i, stop = at[row], at[row] + length[row]
