@@ -368,7 +368,7 @@ def similar_option(
 def unknown_reading_options(
     functions: Iterable[Callable[..., Any]], names: Iterable[str]
 ) -> list[str]:
-    """As `unknown_options` where files are read: `READING_OPTIONS` are known."""
+    """Select the option names that none of the readers takes and that are no `READING_OPTIONS`."""
     return [name for name in unknown_options(functions, names) if name not in READING_OPTIONS]
 
 

@@ -181,12 +181,13 @@ def parse_output(text: str, to_format: str | None) -> WriteTarget:
     from chopper_interop.io import inputs
 
     name, colon, path = text.partition(":")
+    # a single letter is a drive
     if (
         not colon
         or inputs.is_url(text)
         or (not path and name not in registry.formats())
         or not re.fullmatch(r"[\w-]{2,}", name)
-    ):  # a single letter is a drive
+    ):
         return pipeline.write_target(text, to_format)
     if name not in registry.formats():
         raise UsageError(

@@ -49,7 +49,7 @@ def bf16(*dims: int) -> Argument:
 
 
 def swapped(tensor: Argument) -> Argument:
-    """The same with its second and third dimensions exchanged, as a view."""
+    """View of a tensor with its second and third dimensions exchanged."""
     dims, strides = ((a[0], a[2], a[1], *a[3:]) for a in (tensor.dims, tensor.strides))
     return replace(tensor, dims=dims, strides=strides)
 

@@ -132,7 +132,7 @@ def _joined(*edges: EdgeEnds) -> EdgeEnds:
 
 
 def _forward(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog) -> EdgeEnds:
-    """Those of the new edges that point forward in time."""
+    """New edges that point forward in time; the others are counted as issues."""
     forward = endpoints.forward(trace, src, dst, kind)
     backward = np.flatnonzero(~forward)
     example = _example(trace, src[backward], dst[backward], kind, issues)

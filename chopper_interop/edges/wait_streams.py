@@ -31,7 +31,7 @@ _MAX_CROSSED = 2
 _USED_NEXT, _USED_LAST = 0.1, 0.15
 """For each other stream that the thread uses between the wait and the work on either side."""
 _NOT_CURRENT = 2.0
-"""The same for what communication waits for: that is the current stream."""
+"""For each such stream if communication waits for it: it waits for the current stream."""
 _SERVED = 1.5
 """If another wait stands directly before the waiting work."""
 _OTHER_THREAD = 2.0

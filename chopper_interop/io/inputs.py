@@ -55,7 +55,7 @@ _ALWAYS_UNPACKED = 1 << 28
 BLOCK_BYTES = 1 << 16
 """Compressed bytes handed over at a time (chosen: the result then stays in the processor's cache)."""
 _DENSE_BLOCK_BYTES = 1 << 12
-"""The same of xz and bzip2, which pack up to 20,000 bytes in one: 80 MB at a time at most."""
+"""Bytes handed over at a time of xz and bzip2, which pack up to 20,000 bytes in one: 80 MB at a time at most."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 """The scheme of a URL has two letters or more: a single one is a drive."""

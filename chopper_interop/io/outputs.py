@@ -109,9 +109,8 @@ def require_writable(path: Path, *, is_folder: bool | None = None) -> None:
         if target.is_dir():
             if is_folder is False:
                 raise WriteError(_IS_FOLDER, path=path, hint=_NAME_A_FILE)
-            if target.is_mount() or not _may_write(
-                parent
-            ):  # it stays, and its entries are replaced
+            # it stays, and its entries are replaced
+            if target.is_mount() or not _may_write(parent):
                 parent = target
         else:
             _require(not (is_folder and target.exists()), errno.ENOTDIR)

@@ -94,9 +94,8 @@ def _columns(table: pa.Table, skip: set[str]) -> dict[str, pa.Array]:
         column = arrow.single_chunk(table[name])
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if (
-            table.schema.names == _LANES and name == "number"
-        ):  # numbers made up by readers count as equal
+        # numbers made up by readers count as equal
+        if table.schema.names == _LANES and name == "number":
             column = pc.max_element_wise(column, pa.scalar(NUMBERED_FROM - 1))
         if (
             name not in skip

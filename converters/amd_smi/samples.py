@@ -40,7 +40,7 @@ RULES = sampling_rows.LaneRules(sampling_rows.named_by(LANES), faults={"energy":
 READING_NS = 10_000_000
 """Time to read a row's values around its stamp: 6 ms a GPU on eight MI355X."""
 READING_VIOLATIONS_NS = 110_000_000
-"""The same with violations, for which the library waits 100 ms (103.6 to 105.9 ms measured)."""
+"""Time to read a row's values with violations, for which the library waits 100 ms (103.6 to 105.9 ms measured)."""
 VIOLATION_KEYS = re.compile(r".*_violation_(status|activity).*|.*_accumulated.*|.*viol")
 """Keys of values for which amd-smi waits 100 ms for each GPU."""
 _BEGIN = re.compile(f"{layout.JSON_BEGIN.pattern}|{layout.CSV_HEADER.pattern}", re.MULTILINE)

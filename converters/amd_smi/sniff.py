@@ -70,7 +70,7 @@ _ENVELOPES = frozenset({
 JSON_WORDS = tuple(f'"{key}"'.encode() for key in ("gpu", "error", *sorted(_ENVELOPES)))
 """Keys of which amd-smi's output as JSON has one: `Converter.json_words`."""
 ROCM_SMI_JSON_WORDS = (b'"card', b'"system"')
-"""The same of rocm-smi's."""
+"""Keys of which rocm-smi's output as JSON has one: `Converter.json_words`."""
 _BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?GPU: \d+\s+(?:TIMESTAMP: \d+\s+)?([A-Z][A-Z0-9_ ]*):")
 """Start of the human-readable form with a block for each GPU, up to the first section."""
 _OTHER_BLOCK = re.compile(r"(?:TIMESTAMP: \d+\s+)?(?:CPU|CORE|NIC|SWITCH): \d+\s+[A-Z]")

@@ -89,7 +89,7 @@ _UNLIKE_NCCL = "collective_comm"
 """Category of communication kernels that are not named like NCCL's."""
 _PROBES = 1000
 _MIN_STATED_SHARE = 0.9
-"""As when ranks are read, to predict what a reader finds."""
+"""Probed spans, and the share of them that must state their ranks, as when they are read: a reader takes them then."""
 _MALFORMED = "malformed args"
 _NODE_FILE = "node.json.gz"
 """File of the node's telemetry, in a folder without any rank."""

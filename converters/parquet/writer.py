@@ -153,7 +153,7 @@ def _kind_names(table: str, kind: pa.Array) -> pa.DictionaryArray:
 
 
 def _compact(column: pa.DictionaryArray) -> pa.DictionaryArray:
-    """The same values with a dictionary of those alone that occur."""
+    """Column of the same values with a dictionary of those alone that occur."""
     codes = arrow.to_numpy(column, -1)
     used = np.unique(codes)
     used = used[used >= 0]

@@ -91,7 +91,7 @@ class PartEvents:
 
     @cached_property
     def _extdata(self) -> tuple[Lookup, Array, list[str]]:
-        """Those that say anything: most say ``{}``."""
+        """Additional data of events, where there are any: most have ``{}``."""
         has = self.part.has("event", "extdata")
         columns = {"id": INTEGER, "extdata": TEXT}
         table = self.part.read(

@@ -22,7 +22,7 @@ OF_LAST_OUTPUT = OF_LAST_ROWS | {
     "period_ms": "Time between several outputs in a file without times, milliseconds; without it only "
     "the last is used."
 }
-"""The same of readers of files with outputs one after the other."""
+"""Texts of options of readers of files with outputs one after the other."""
 UNCERTAINTY_NS = SECOND
 """Uncertainty of such a time; chosen: whoever notes a time by hand, or takes that of a file, knows
 it to about a second."""

@@ -36,7 +36,7 @@ SENTINELS = frozenset({-1.0, 65535.0, 4294967295.0, 18446744073709551615.0})
 5.7.1, and gpu_metrics)."""
 
 WIDE_SENTINELS = SENTINELS - {65535.0}
-"""The same for values that may exceed 16 bits."""
+"""Numbers that mean "not available" of values that may exceed 16 bits."""
 
 COUNTING = frozenset({Kind.STEADY, Kind.RESIDENCY, Kind.TICKS})
 """Kinds that `WIDE_SENTINELS` apply to, in addition to values in joules and bytes."""

@@ -37,7 +37,7 @@ class SharedTime:
     time: Array
 
     def shifted(self, by: int) -> SharedTime:
-        """The same with this added to the numbers of intervals."""
+        """Shared times with this added to the numbers of intervals."""
         return SharedTime(self.interval + by, self.row, self.time)
 
 

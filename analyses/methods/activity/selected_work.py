@@ -75,7 +75,7 @@ def _is_in_steps(trace: Trace, rank_windows: list[windows.Window]) -> Array:
 
 
 def describe(steps: str) -> str:
-    """Description of a result's window, for its conventions."""
+    """Description of a result's window, for its notes."""
     if not steps:
         return "all of the GPU work of each rank"
     chosen = "every training step" if steps == "each" else f"training steps {steps}"

@@ -114,7 +114,7 @@ def step_windows(trace: Trace) -> list[Window]:
 
 
 def describe(steps: str, if_all: str) -> str:
-    """Description of a result's window, for its conventions.
+    """Description of a result's window, for its notes.
 
     Parameters
     ----------

@@ -26,8 +26,8 @@ MIN_SPREAD = 0.02
 """Standard deviation of the clock, as a share of it, below which its effect cannot be seen. Chosen: at 2 %
 noise, 20 repeats leave an error of the sensitivity of 0.22, no better than the prior's."""
 _SENSED_SPREAD = 0.003
-"""The same for clocks that a model of the sensor predicts, which are as smooth as the sensor's window is
-long: averaged noise leaves errors of laws that the jackknife shows. Chosen: several times rounding."""
+"""Standard deviation of a clock, as a share of it, below which its effect cannot be seen where a model of the sensor
+predicts the clock, which is as smooth as the sensor's window is long: averaged noise leaves errors of laws that the jackknife shows. Chosen: several times rounding."""
 MIN_RELIABLE = 0.5
 """Slope of the true clock over the measured clock below which there is no law: correcting for it would
 more than double the law's slope."""

@@ -116,7 +116,7 @@ def given(by_shape: Batches, tokens: int, samples: int, steps: Sequence[int]) ->
     tokens, samples
         Of a step of the job, over all its ranks; 0 to take them from shapes.
     steps
-        Numbers of the steps, as of `of`.
+        Numbers of the steps, as of `step_batches`.
     """
     numbers = [by_shape.tokens, by_shape.samples]
     texts = [by_shape.tokens_from, by_shape.samples_from]
@@ -294,7 +294,7 @@ def _image(dims: list[Any]) -> tuple[Any, Items] | None:
 
 
 def _innermost(trace: Trace, rows: Array) -> Array:
-    """Those that do not call another one of them: tensors in a wrapper call the same again."""
+    """Calls that do not call another one of these: tensors in a wrapper call the same operator again."""
     parent = trace.array("parent")
     calls = np.zeros(trace.nodes.num_rows, np.bool_)
     at = parent[rows]

@@ -57,7 +57,7 @@ class Flops:
     matrix_known_share: float = 1.0
 
     def total(self, steps: Collection[int] | None) -> tuple[float | None, float | None]:
-        """Those of the model, and all, of some steps or of the whole trace; None if none are known."""
+        """FLOPs of the model, and all, of some steps or of the whole trace; None if none are known."""
         keys = self.asked if steps is None else [step for step in steps if step in self.asked]
         asked = sum(self.asked[key] for key in keys)
         again = sum(self.again[key] for key in keys)

@@ -69,7 +69,7 @@ def each(trace: Trace, ranks: str = "") -> list[Interval]:
 
 
 def chosen(trace: Trace, steps: Sequence[Interval], wanted: str, ranks: str = "") -> list[Interval]:
-    """Those of all steps that are asked about, as of `windows.rank_windows`."""
+    """Steps that are asked about, of all steps, as of `windows.rank_windows`."""
     numbers = {window.iteration for window in windows.rank_windows(trace, wanted, ranks)}
     return [one for one in steps if one.iteration in numbers]
 

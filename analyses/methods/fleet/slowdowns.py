@@ -92,7 +92,7 @@ class Slowdowns:
 
     @cached_property
     def factor_with_delays(self) -> float | None:
-        """The same with unexplained delays kept."""
+        """S, with unexplained delays kept."""
         even = int(self.replay.lengths(self.ideal_ns, delays=True).sum())
         return _ratio(int(self.replay.measured_ns.sum()), even)
 

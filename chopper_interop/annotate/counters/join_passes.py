@@ -431,7 +431,7 @@ def _match_order(a: Array, b: Array) -> _Order:
 
 
 def _match_lanes(a: Array, b: Array, lane_a: Array, lane_b: Array) -> _Order:
-    """As `_match_order`, of each lane by itself."""
+    """For each of `b` its index in `a`, by order within each lane."""
     position, pairs, repeated, how = np.full(len(b), -1, np.int64), 0, False, ""
     alike = []
     for lane in np.unique(lane_a).tolist():

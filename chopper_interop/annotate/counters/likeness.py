@@ -40,7 +40,7 @@ class Likeness(NamedTuple):
     matched: int = 0
     """Steps that match in order, or, by counts, that occur equally often."""
     pairs: int = 0
-    """Those of them in the stretch that fits best."""
+    """Steps that match in the stretch that fits best."""
     steps: int = 0
     """Steps of both runs in it, and before and after it as many as both have."""
     bits: float = 0.0

@@ -105,7 +105,7 @@ def _common_within(
 
 
 def _match_in_pieces(a: Array, b: Array) -> Array:
-    """As `_edits`, piece by piece; the end of each piece is left to the next."""
+    """Matches as of `_edits`, piece by piece; the end of each piece is left to the next."""
     matched = np.full(len(a), -1, np.int64)
     i = j = 0
     while i < len(a) and j < len(b):

@@ -75,7 +75,7 @@ def power_sources(gpu: Gpu) -> list[tuple[Source, Samples]]:
 
 
 def instantaneous_sources(gpu: Gpu) -> list[tuple[Source, Samples]]:
-    """Same for the sources that sample power itself, as if there were no counters."""
+    """Sources that sample power itself, as of `power_sources` if there were no counters."""
     return _with_own_time([(s, part) for s, part in _sources(gpu) if s.pattern.is_instantaneous])
 
 
@@ -221,7 +221,7 @@ def counter_step(counters: Sequence[Samples], times: Array) -> float:
 
 
 def _step_across(counter: Samples, times: Array) -> Array:
-    """Same for one capture and each time; infinite at times that it does not cover."""
+    """Rise of one capture's counter across each time, joules; infinite at times that it does not cover."""
     new = np.append([True], np.diff(counter.value) > 0)  # it was updated
     ts, value = counter.ts[new], counter.value[new]
     last = max(len(ts) - 1, 0)

@@ -94,7 +94,7 @@ def _result_dtype(call: Call, read: Sequence[Tensor], operands: int) -> str | No
 
 
 def _elementwise_lists(call: Call, each: int | None, operands: int, *, in_place: bool) -> Work:
-    """Same for lists of tensors (``_foreach_add_``)."""
+    """Work of an elementwise operator on lists of tensors (``_foreach_add_``)."""
     lists = [tensors for tensors in map(call.tensors, range(operands)) if tensors]
     if () in call.inputs[:operands] or any(len(tensors) != len(lists[0]) for tensors in lists):
         return UNKNOWN

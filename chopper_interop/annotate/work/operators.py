@@ -59,7 +59,7 @@ _KEYS = ("Input Dims", "Input type", "Input Strides", "Output Dims", "Output typ
 _OLD_DIMS = "Input dims"
 """Name of the key in Kineto of early 2021."""
 _CONCRETE, _VALUES = "Concrete Inputs", "Input Values"
-"""Same values in two formats; the second includes numbers of tensors, which differ each time."""
+"""Keys of the values of arguments, in two formats; the second includes numbers of tensors, which differ each time."""
 
 _MOVES = re.compile(
     r"aten::(fill_|zero_|(_foreach_)?copy_|_foreach_zero_|cat|_cat|stack|index_select|embedding"
