@@ -76,6 +76,10 @@ _UNLIKELY = 7.0
 _CLOSE = 0.2
 """Pairs whose costs differ by less are not decided: they differ by how many streams are used between."""
 
+_CLEARLY = 3.0
+"""The same where only the order of calls speaks, but for communication, which it decides. Measured: of such pairs of random streams with smaller differences 60 % are
+wrong, with larger ones 30 %."""
+
 
 class Resolved(NamedTuple):
     """Slots of the awaited and the waiting work of each wait; -1 if unknown.
@@ -162,7 +166,7 @@ class _Totals(NamedTuple):
 
 
 class _WaitFacts(NamedTuple):
-    """What is known of each wait: see `Side` and `streams_of`.
+    """Facts about each wait: see `Side` and `streams_of`.
 
     Parameters
     ----------
@@ -193,10 +197,11 @@ class _Queues(NamedTuple):
 
 
 class _Evidence(NamedTuple):
-    """Costs of times over all repetitions, by code of a pair: what times decide, and what else they say."""
+    """Costs of times over all repetitions, by code of a pair: what times decide, what else they say; if there are any."""
 
     decisive: Array
     other: Array
+    is_repeated: Array
 
 
 class _Collectives(NamedTuple):
@@ -476,7 +481,7 @@ def _evidence(totals: _Totals) -> _Evidence:
     decisive = np.clip(decisive, -_MAX_EVIDENCE, _MAX_EVIDENCE)
     older = np.minimum(_OLDER * totals.older, _MAX_OLDER)
     share = totals.unexplained / np.maximum(totals.pairs, 1)
-    return _Evidence(decisive, older + _UNEXPLAINED * share)
+    return _Evidence(decisive, older + _UNEXPLAINED * share, totals.pairs > 1)
 
 
 # Compiled: what a stream has waited for already depends on what was decided for the waits before.
@@ -527,7 +532,11 @@ def _decide(  # noqa: PLR0913, PLR0917 # columns
             ambiguous[last] = False
         last, next_best = wait, second
         targets[wait], sources[wait] = target, slot
-        ambiguous[wait] = next_cost - cheapest < _CLOSE
+        # work that nothing held up says nothing of what it waited for, if it is not repeated either
+        held = (pairs.flags[best] & (_AT_ONCE_BIT | _UNEXPLAINED_BIT)) != 0
+        seen = held or work.communicates[target] or work.communicates[slot]
+        seen = seen or evidence.is_repeated[pairs.code[best]]
+        ambiguous[wait] = next_cost - cheapest < (_CLOSE if seen else _CLEARLY)
         explained[target] |= (pairs.flags[best] & _AT_ONCE_BIT) != 0
         passed = _pass_on(passed, w, a, last_asked, step)
         if last_asked[a] > step:
