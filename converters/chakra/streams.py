@@ -228,11 +228,11 @@ def _dependencies(at: _Places, follows: Array) -> tuple[Array, Array]:
     late, announced = at.is_late, at.is_announced
     work, receive = at.work[announced], at.receive[announced]
     behind = np.flatnonzero(follows[1:])
-    told = behind[announced[behind]]
+    behind_ends = behind[announced[behind]]
     pairs = [
         (at.ready, at.first), (at.first[late], at.work[late]), (at.work, at.done),
         (work, at.announce[announced]), (work, receive), (receive, at.done[announced]),
-        (at.work[behind], at.first[behind + 1]), (at.receive[told], at.first[told + 1]),
+        (at.work[behind], at.first[behind + 1]), (at.receive[behind_ends], at.first[behind_ends + 1]),
     ]  # fmt: skip
     src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
     return gather.group_values(dst, src, at.total)
