@@ -199,10 +199,10 @@ class Sensitivities:
             (one.settled for one in (low, high)),
             key=lambda v: 0.0 if v is None else float(v @ v),
         )
-        # Where durations do not show the sensor no assumption is more likely: the middle of the range, else the best.
-        best = together.log if self._is_estimated else np.where(np.isnan(log), together.log, log)
-        shift = np.nan_to_num(log - best)
-        ratio = Ratio(best, statistical, clock, form, sensor, together.direction, settled, shift)
+        shift = np.nan_to_num(log - together.log)
+        ratio = Ratio(
+            together.log, statistical, clock, form, sensor, together.direction, settled, shift
+        )
         return ratio, each, weight
 
     def _ends(self, ratios: list[Ratio]) -> tuple[Ratio, Ratio]:
