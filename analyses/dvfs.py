@@ -8,25 +8,20 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping, windows
-from chopper_interop.analyses.methods.dvfs import ideal, intervals, limits, sensitivity
+from chopper_interop.analyses.methods.dvfs import ideal, intervals, notes, sensitivity
 from chopper_interop.analyses.methods.dvfs import target_clocks as targets
+from chopper_interop.analyses.methods.dvfs.cases import Case
 from chopper_interop.analyses.methods.dvfs.sensitivity_combination import SOURCES
 from chopper_interop.analyses.methods.dvfs.sensitivity_laws import MISSING
 from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES
-from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.arrays import arrow, gather
-from chopper_interop.errors import MissingDataError
 from chopper_interop.result import Result
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.dvfs.ideal import Durations, Lengths
-    from chopper_interop.analyses.methods.dvfs.kernel_clocks import SensedClocks
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.sensitivity_sources import Estimate
-    from chopper_interop.analyses.methods.dvfs.target_clocks import Target
     from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -134,54 +129,23 @@ def dvfs(  # noqa: PLR0913 # options of a command
     """
     known = sensitivity.kernel_sensitivities(trace, gpus, sensor)
     if not memory_clock:
-        _check_has_clocks(known)
+        notes.check_has_clocks(known)
     questions = targets.target_clocks(
         known, targets.Question(clock, memory_clock, cap_w, on_ranks), gpus
     )
     highest = questions[PEAK].mhz
-    cases = {name: _Case(known, target, highest) for name, target in questions.items()}
+    cases = {name: Case(known, target, highest) for name, target in questions.items()}
     peak = cases[PEAK]
     beta = _Beta(*known.beta(peak.each, peak.mhz))
     lengths = _StepLengths(known, cases, steps, ranks)
     selected = _select_repeats(known, lengths, ranks)
     table = _table(known, cases, lengths, by, _SelectedRepeats(selected, beta))
-    notes = targets.descriptions(questions) | _unknown_notes(known, cases)
-    notes |= _sensor_notes(known)
-    notes["window"] = windows.describe(steps, "each training step, else of everything")
+    texts = targets.descriptions(questions) | notes.unknown_notes(known, cases)
+    texts |= notes.sensor_notes(known)
+    texts["window"] = windows.describe(steps, "each training step, else of everything")
     summary = _summary(known, cases, lengths, selected)
     annotations = _annotations(trace, known, peak, beta)
-    return Result("dvfs", table, summary, _CONVENTIONS, annotations, notes)
-
-
-_SENSOR_COLUMNS = (
-    "sensor_window_ns", "sensor_window_low_ns", "sensor_window_high_ns", "sensor_lag_ns",
-    "sensor_lag_low_ns", "sensor_lag_high_ns", "sensor_hold_ns", "sensor_origin",
-)  # fmt: skip
-
-
-def sensor_columns(sensors: Sequence[SensedClocks]) -> dict[str, Any]:
-    """Columns of the sensor of most GPUs; all None where no samples of clocks are at hand."""
-    if not sensors:
-        return dict.fromkeys(_SENSOR_COLUMNS)
-    main = max(sensors, key=lambda one: len(one.gpus))
-    values = main.accepted.described(max(gpu.hold_ns for gpu in main.gpus) or None)
-    return {n: round(v) if isinstance(v, float) else v for n, v in values.items()}
-
-
-def _sensor_notes(known: Sensitivities) -> dict[str, str]:
-    """Say what is assumed of each kind of sensor, and where from."""
-    texts = []
-    for one in known.sensors:
-        columns = sensor_columns([one])
-        window, lag = (
-            f"{columns[f'sensor_{n}_low_ns'] / 1e6:g} to {columns[f'sensor_{n}_high_ns'] / 1e6:g} ms"
-            for n in ("window", "lag")
-        )
-        texts.append(
-            f"of {len(one.gpus)} GPUs, {columns['sensor_origin']}: mean over {window}, late by {lag}; "
-            f"{one.field.source}"
-        )
-    return {"clock sensor": "; ".join(texts)} if texts else {}
+    return Result("dvfs", table, summary, _CONVENTIONS, annotations, texts)
 
 
 class _Beta(NamedTuple):
@@ -192,141 +156,17 @@ class _Beta(NamedTuple):
     weight: Array
 
 
-class _Case:
-    """Durations of kernels at the clocks of one target."""
-
-    def __init__(self, known: Sensitivities, target: Target, highest: Array) -> None:
-        self.mhz, self.clocks, change = target.mhz, target.clocks, target.is_change
-        ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
-        slope = known.chords(ratio, target.mhz, is_change=change)
-        error = target.error_share * slope
-        ratio = ratio._replace(clock=np.hypot(ratio.clock, error))
-        durations = ideal.measured(known)
-        if target.core:
-            durations = ideal.durations(known, ratio, target.mhz, is_change=change)
-        if target.memory is not None:
-            durations = durations.with_memory(
-                known, target.memory, known.longer(target.mhz, is_change=change)
-            )
-        if target.ranks is not None:
-            durations = durations.only(np.isin(known.repeats.trace.array("rank"), target.ranks))
-        self.durations = durations
-        self.limits = limits.duration_limits(known, target, durations, highest)
-
-    @property
-    def unknown(self) -> int:
-        """Number of kernels that keep their duration because a clock of theirs is not known."""
-        return int(np.count_nonzero(self.durations.unknown))
-
-    @property
-    def is_known(self) -> bool:
-        """True if the duration of any kernel is known."""
-        return bool((self.durations.key >= 0).any())
-
-
-def _unknown_notes(known: Sensitivities, cases: dict[str, _Case]) -> dict[str, str]:
-    """Say which clocks are not known, and of how many kernels."""
-    notes = {}
-    total = len(known.repeats.node)
-    for name, case in cases.items():
-        if case.unknown:
-            notes[f"unknown: {name}"] = (
-                f"of {case.unknown:,} of {total:,} kernels {case.clocks} is not known, measured or "
-                "as a target: they keep their durations"
-            )
-    notes |= _above_peak_note(known, cases[PEAK].mhz)
-    if ACHIEVABLE not in cases:
-        notes[f"clock: {ACHIEVABLE}"] = (
-            "not known: the maker states none for these GPUs, or the element type of the kernels is "
-            "not known"
-        )
-    else:
-        notes |= _above_achievable_note(known, cases[ACHIEVABLE].mhz)
-    missing = int(np.isnan(known.repeats.clocks.mhz).sum())
-    if missing and missing < total:
-        notes["clocks that are not known"] = (
-            f"those of {missing:,} of {total:,} kernels: they are assumed to have run at the mean clock "
-            "of their repeats, or at the clock of another run"
-        )
-    if not total:
-        notes["no rows"] = "the trace has no kernels"
-    elif not any(case.is_known for case in cases.values()):
-        notes["no rows"] = _no_clock_note(known, missing=missing == total)
-    return notes
-
-
-def _above_peak_note(known: Sensitivities, highest: Array) -> dict[str, str]:
-    """Say how many kernels ran above the highest clock of their GPU: at it they would take longer."""
-    share = known.repeats.clocks.mhz / highest - 1
-    above = share > 0
-    if not above.any():
-        return {}
-    note = (
-        f"{np.count_nonzero(above):,} of {len(above):,} kernels ran faster, by up to "
-        f"{share[above].max():.1%}, by samples or counters: they would take longer at it, and "
-        "the loss is less by that, or below 0; a file with GPUs can state a higher one (gpus=)"
-    )
-    return {"above the highest clock": note}
-
-
-def _above_achievable_note(known: Sensitivities, achievable: Array) -> dict[str, str]:
-    """Say how many kernels ran above the achievable clock, so that their loss of 0 means nothing."""
-    stay, total = int(np.count_nonzero(known.mhz >= achievable)), len(achievable)
-    if not stay:
-        return {}
-    kernels_text = f"all {total:,}" if stay == total else f"{stay:,} of {total:,}"
-    return {
-        "above the achievable clock": f"{kernels_text} kernels ran at it or above: they keep their durations"
-    }
-
-
-def _no_clock_note(known: Sensitivities, *, missing: bool) -> str:
-    """Say which clock is not known, and which option can state it."""
-    if not missing:
-        return (
-            "measured clocks are known, but no target is: state the highest clock of these GPUs in a "
-            "file (gpus=), or choose a clock (clock=)"
-        )
-    if _has_clock_series(known):
-        return (
-            "no clock of a kernel is known: the sampled ones are of GPUs on which no rank is "
-            "known to compute, or of another time; --map-device can assign them, as rpd:0=rank0"
-        )
-    return "no clock of the core is known: neither from telemetry nor from counters"
-
-
-def _has_clock_series(known: Sensitivities) -> bool:
-    """True if the clock of any GPU was sampled, also of one that is no GPU of the trace (gpu 0 sclk)."""
-    names = known.repeats.trace.series["name"].to_pylist()
-    return any(
-        name.endswith("sclk") or any(pattern.match(name) for pattern in GFXCLK.patterns)
-        for name in names
-    )
-
-
-def _check_has_clocks(known: Sensitivities) -> None:
-    """Raise `MissingDataError` if there are kernels, and no clock of any kind."""
-    r = known.repeats
-    if not len(r.node) or not np.isnan(r.clocks.mhz).all() or len(known.counted.position):
-        return
-    if not _has_clock_series(known):
-        raise MissingDataError(
-            "no clock is known, neither from telemetry nor from counters",
-            hint=targets.HOW_TO_RECORD,
-        )
-
-
 class _StepLengths:
     """Lengths of training steps, measured and at other clocks."""
 
     def __init__(
-        self, known: Sensitivities, cases: dict[str, _Case], steps: str, ranks: str
+        self, known: Sensitivities, cases: dict[str, Case], steps: str, ranks: str
     ) -> None:
         timing = timing_of(known.repeats.trace)
         self.spans: Spans = ideal.windows_of(timing, steps, ranks)
         retiming = ideal.Retiming(timing, self.spans)
         self.measured = retiming.measured()
-        self.sensor = sensor_columns(known.sensors)
+        self.sensor = notes.sensor_columns(known.sensors)
         self.lengths: dict[str, Lengths] = {
             name: retiming.lengths(case.durations, case.limits)
             for name, case in cases.items()
@@ -383,7 +223,7 @@ def _select_repeats(known: Sensitivities, lengths: _StepLengths, ranks: str) -> 
 
 def _table(
     known: Sensitivities,
-    cases: dict[str, _Case],
+    cases: dict[str, Case],
     lengths: _StepLengths,
     by: str,
     rows: _SelectedRepeats,
@@ -403,7 +243,7 @@ def _table(
     return pa.concat_tables(parts) if parts else empty
 
 
-def _group_rows(known: Sensitivities, name: str, case: _Case, by: str, selected: Array) -> pa.Table:
+def _group_rows(known: Sensitivities, name: str, case: Case, by: str, selected: Array) -> pa.Table:
     """Sum times over the kernels of each group."""
     r, durations = known.repeats, case.durations
     node, key, dur, mhz = r.node[selected], r.key[selected], r.dur[selected], r.clocks.mhz[selected]
@@ -450,7 +290,7 @@ def _sum_errors(durations: Durations, work: _KernelTimes, code: Array, n: int) -
     return deviation + by_sensor / intervals.TWO_SIDED
 
 
-def _sum_intervals(case: _Case, work: _KernelTimes, code: Array, n: int) -> tuple[Array, Array]:
+def _sum_intervals(case: Case, work: _KernelTimes, code: Array, n: int) -> tuple[Array, Array]:
     """Return the confidence intervals of groups' sums of times."""
     ns, error = np.bincount(code, work.changed_ns, n), _sum_errors(case.durations, work, code, n)
     log = case.durations.log[work.node]
@@ -471,7 +311,7 @@ def _time_columns(measured: Array, new: Array, interval: tuple[Array, Array]) ->
     return {key: arrow.array(np.rint(ns).astype(np.int64)) for key, ns in times.items()}
 
 
-def _repeat_rows(known: Sensitivities, name: str, case: _Case, rows: _SelectedRepeats) -> pa.Table:
+def _repeat_rows(known: Sensitivities, name: str, case: Case, rows: _SelectedRepeats) -> pa.Table:
     """Return a row for each kernel's sensitivity, combined and by each source."""
     r, durations, selected = known.repeats, case.durations, rows.selected
     n = len(r.count)
@@ -525,7 +365,7 @@ def _missing_for_law(known: Sensitivities) -> pa.Array:
 
 
 def _summary(
-    known: Sensitivities, cases: dict[str, _Case], lengths: _StepLengths, selected: Array
+    known: Sensitivities, cases: dict[str, Case], lengths: _StepLengths, selected: Array
 ) -> dict[str, Any]:
     """Return means over steps for the peak, and under their names for the other clocks."""
     r, trace = known.repeats, known.repeats.trace
@@ -550,7 +390,7 @@ class _KernelSums(NamedTuple):
     selected: Array
     units: int
 
-    def means(self, lengths: _StepLengths, name: str, case: _Case | None) -> dict[str, Any]:
+    def means(self, lengths: _StepLengths, name: str, case: Case | None) -> dict[str, Any]:
         """Return the figures of one target for the summary."""
         step_names = ("ideal_step_ns", "ideal_step_low_ns", "ideal_step_high_ns", "loss_share")
         summary: dict[str, Any] = {"measured_step_ns": None, **dict.fromkeys(step_names)}
@@ -572,7 +412,7 @@ class _KernelSums(NamedTuple):
         return summary
 
 
-def _annotations(trace: Trace, known: Sensitivities, case: _Case, beta: _Beta) -> dict[str, Any]:
+def _annotations(trace: Trace, known: Sensitivities, case: Case, beta: _Beta) -> dict[str, Any]:
     """Return columns of nodes for the highest clock."""
     r = known.repeats
     durations = case.durations

@@ -1,0 +1,46 @@
+"""Durations of kernels at the clocks of one target, with their bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.analyses.methods.dvfs import ideal, limits
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
+    from chopper_interop.analyses.methods.dvfs.target_clocks import Target
+    from chopper_interop.arrays.types import Array
+
+
+class Case:
+    """Durations of kernels at the clocks of one target."""
+
+    def __init__(self, known: Sensitivities, target: Target, highest: Array) -> None:
+        self.mhz, self.clocks, change = target.mhz, target.clocks, target.is_change
+        ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
+        slope = known.chords(ratio, target.mhz, is_change=change)
+        error = target.error_share * slope
+        ratio = ratio._replace(clock=np.hypot(ratio.clock, error))
+        durations = ideal.measured(known)
+        if target.core:
+            durations = ideal.durations(known, ratio, target.mhz, is_change=change)
+        if target.memory is not None:
+            durations = durations.with_memory(
+                known, target.memory, known.longer(target.mhz, is_change=change)
+            )
+        if target.ranks is not None:
+            durations = durations.only(np.isin(known.repeats.trace.array("rank"), target.ranks))
+        self.durations = durations
+        self.limits = limits.duration_limits(known, target, durations, highest)
+
+    @property
+    def unknown(self) -> int:
+        """Number of kernels that keep their duration because a clock of theirs is not known."""
+        return int(np.count_nonzero(self.durations.unknown))
+
+    @property
+    def is_known(self) -> bool:
+        """True if the duration of any kernel is known."""
+        return bool((self.durations.key >= 0).any())
