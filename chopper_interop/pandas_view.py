@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow, nest
-from chopper_interop.errors import OptionError, UsageError
+from chopper_interop.errors import OptionError, UsageError, raise_interrupt
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
@@ -27,8 +27,6 @@ _KINDS = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}
 SELF_NS = "self_ns"
 """Column of the view: time of a node without the nodes that it called, nanoseconds."""
 _BYTE_RANGES = ("args_at", "args_len")
-_QUERY_ERRORS = (NameError, SyntaxError, TypeError, ValueError, LookupError, AttributeError)
-"""Errors of pandas for a query that makes no sense; its UndefinedVariableError is a NameError."""
 _ASSIGNS = re.compile(r"(?<![=<>!])=(?!=)")
 
 
@@ -69,7 +67,8 @@ def query_mask(trace: TraceTables, query: str) -> npt.NDArray[np.bool_]:
     hint = "to compare, write ==" if _ASSIGNS.search(query) else None
     try:
         mask: Any = np.asarray(frame.eval(query))
-    except (*_QUERY_ERRORS, NotImplementedError) as error:
+    except Exception as error:  # of pandas, and of all that a query can call, such as a pattern's
+        raise_interrupt(error)
         reason = " ".join(str(error).split())
         raise UsageError(f"the query {query!r} cannot be answered: {reason}", hint=hint) from error
     if mask.dtype != np.bool_ or mask.shape != (len(frame),):

@@ -254,7 +254,7 @@ def _show(args: argparse.Namespace, outcome: Outcome, plan: AnalysisPlan) -> Non
             outcome.skipped |= empty
         console_results.show(
             shown,
-            max_rows=args.rows or None,
+            max_rows=min(args.rows, sys.maxsize) or None,
             definitions=args.definitions,
             compat=args.compat or "",
             source="RUN/" if common.anonymise(args) else shlex.join(args.sources),

@@ -35,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
 
     if not args.source:
         raise UsageError("name a trace or profiles", hint="see --help")
+    if args.port and not args.offline:
+        raise UsageError("--port: it is the port of --offline")
     paths = [sources.to_path(text) for text in args.source]
     inventory = sources.find(paths, args.from_format, pipeline.rank_numbers(args.ranks))
     with _trace_file(args, paths, inventory) as trace:

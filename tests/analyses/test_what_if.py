@@ -158,6 +158,7 @@ def test_each_alone_and_all_together(trace) -> None:
         ("gpu=H100", "another GPU are not predicted .*scale=0.6 where category == 'matmul'"),
         ("scale=0.5 where", "behind where"),
         ("scale=0.5 where nothing == 3", "no column"),
+        ("scale=0.5 where name.str.contains('(')", "cannot be answered: missing \\)"),
         ("scale=0.5 speed=3", "no option"),
         ("launch=fast", "no time"),
         ("launch=9e99", "no time"),

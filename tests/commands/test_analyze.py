@@ -214,6 +214,7 @@ def test_tables_are_human_readable(tmp_path: Path, run, install) -> None:
         assert text in out, text
     assert run("analyze", "-q", path, "--rows", "0")[1].count("[bold]k") == 50
     assert run("analyze", "-q", path, "--rows", "3")[1].count("[bold]k") == 3
+    assert run("analyze", "-q", path, "--rows", "9" * 30)[1].count("[bold]k") == 50
     assert run("analyze", "-q", path, "--rows", "-1")[0] == 2
     lines = out.splitlines()
     assert all(line == line.rstrip() for line in lines if "window" in line or "span" in line)

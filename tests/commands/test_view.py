@@ -244,6 +244,7 @@ def test_a_large_trace_is_left_to_a_trace_processor(
         (["kineto.json", "-o", "x.parquet"], 2, "name one Perfetto trace"),
         (["kineto.json", "-O", "nonsense=1"], 2, "nonsense"),
         (["job.pftrace", "--offline", "--port", "70000"], 2, "port 70000"),
+        (["job.pftrace", "--port", "7000"], 2, "--port: it is the port of --offline"),
     ],
 )
 def test_errors_are_one_line(
