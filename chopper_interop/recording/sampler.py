@@ -15,6 +15,7 @@ that come later have no place, and what a full disk does not take is lost; the r
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -55,6 +56,13 @@ def clock_offsets() -> dict[str, int]:
         before, value, after = min(reads, key=lambda r: r[2] - r[0])
         offsets[name] = (before + after) // 2 - value
     return offsets
+
+
+def without_waiting(name: str, flags: int) -> int:
+    """Open a file to write; `OSError` for a pipe that nobody reads, which would be waited for."""
+    descriptor = os.open(name, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 @dataclass
@@ -118,7 +126,9 @@ class Sampler:
         first = [self._first_values(k) for k in range(len(self._gpus))]
         self._columns: dict[str, Any] = {}
         self._too_late: set[str] = set()
-        self._file = self.path.open("w", buffering=1 << 20, encoding="utf-8", errors="replace")
+        self._file = open(  # noqa: SIM115 # until it is stopped
+            self.path, "w", 1 << 20, encoding="utf-8", errors="replace", opener=without_waiting
+        )
         if any(first):
             self._begin_file(*first)
             self._file.flush()

@@ -16,7 +16,7 @@ from chopper_interop.recording.amd import AmdGpus
 from chopper_interop.recording.gpus import SLOW_S
 from chopper_interop.recording.host import Host, HostAlone, name
 from chopper_interop.recording.nvidia import NvidiaGpus
-from chopper_interop.recording.sampler import Sampler, clock_offsets
+from chopper_interop.recording.sampler import Sampler, clock_offsets, without_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -130,6 +130,8 @@ def record(
         missing = [f"no GPU is recorded, only the host: {reasons}"]
         warn(f"{missing[0]} ({ways})")
         opened, rate_hz = [HostAlone(host)], min(rate_hz, 1 / SLOW_S)
+    if _described_in(folder).exists():
+        warn(f"{folder} has a recording of this host, which is replaced")
     samplers = _samplers(opened, folder, rate_hz, host, wake=wake)
     result = Recording()
     begin = clock_offsets()
@@ -199,11 +201,16 @@ def _tool() -> str:
     return "chopper-record"
 
 
+def _described_in(folder: Path) -> Path:
+    return folder / f"recording-{name()}.json"
+
+
 def _write(folder: Path, description: dict[str, Any]) -> None:
     """Write the description; a disk that takes none is a problem of the recording, not of the program."""
-    path = folder / f"recording-{description['host']}.json"
+    path = _described_in(folder)
     try:
         text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
-        path.write_bytes(text.encode("utf-8", "replace"))  # names of processes may hold any bytes
+        with open(path, "wb", opener=without_waiting) as file:
+            file.write(text.encode("utf-8", "replace"))  # names of processes may hold any bytes
     except OSError as error:
         description["problems"].append(f"{path}: {error.strerror}")

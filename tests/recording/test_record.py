@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -407,6 +408,24 @@ def test_a_library_without_gpus_is_no_vendor(tmp_path: Path) -> None:
     done = record(tmp_path / "out", GPUS=0)
     assert done.returncode == 0
     assert "no GPU is recorded, only the host: amd: the library lists none; " in done.stderr
+
+
+def test_an_earlier_recording_is_replaced_and_said_so(tmp_path: Path) -> None:
+    text = f"chopper-record: {tmp_path} has a recording of this host, which is replaced"
+    assert text not in record(tmp_path, script="pass").stderr
+    assert record(tmp_path, script="pass").stderr.splitlines()[0] == text
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("telemetry-{}-amd.csv", 6), ("recording-{}.json", 0)]
+)
+def test_a_pipe_of_the_name_of_a_file_is_not_waited_for(
+    tmp_path: Path, name: str, status: int
+) -> None:
+    os.mkfifo(tmp_path / name.format(socket.gethostname()))
+    done = record(tmp_path, script="pass")
+    assert done.returncode == status
+    assert "No such device or address" in done.stderr
 
 
 @pytest.mark.parametrize("program", [("sleep", "1"), ("python", "-c", "pass")])
