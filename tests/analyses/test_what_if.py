@@ -235,6 +235,41 @@ def test_times_of_any_trace_are_longest_paths_of_networkx(trace, chosen) -> None
     ci.analyze(trace, "what_if")
 
 
+SHORTER = (
+    "scale=0", "scale=0.5 where rank == 0", "scale=0 where kind == 'cpu_op'", "remove", "launch=0", "delays=0",
+)  # fmt: skip
+
+
+@given(strategies.traces(), st.sampled_from(SHORTER), st.sampled_from(["job", "rank"]))
+def test_no_change_gains_more_than_there_was(trace, change: str, by: str) -> None:
+    ts = trace.array("ts")
+    late = ts >= np.median(ts) if len(ts) else ts
+    trace = trace.with_columns(iteration=[1 if is_late else None for is_late in late])
+    where = change.partition("where ")[2]
+    if where and not pandas_view.query_mask(trace, where).any():
+        change = "scale=0"
+    result = ci.analyze(trace, "what_if", change=change, by=by).rows
+    assert all(ns >= 0 for ns in result["after_ns"].to_pylist())
+
+
+@pytest.mark.parametrize("steps", ["", "each"])
+def test_time_before_the_first_step_gains_nothing(steps: str) -> None:
+    builder = TraceBuilder()
+    lane = builder.lane(0, LaneKind.THREAD, 1, "main")
+    for name, ts, dur, more in (
+        ("before", 0, 8000, {}), ("step", 8000, 2000, {"iteration": 1}),
+    ):  # fmt: skip
+        builder.nodes(
+            kind=int(Kind.CPU_OP), name=name, rank=0, lane=lane, ts=np.array([ts]), dur=dur, **more
+        )
+    job = builder.finish()
+    assert gained(job, "scale=0 where name == 'before'", steps=steps) == [0]
+    (row,) = ci.analyze(
+        job, "what_if", change="scale=0 where kind == 'cpu_op'", steps=steps
+    ).rows.to_pylist()[1:]
+    assert (row["before_ns"], row["after_ns"], row["gain_ns"]) == (2000, 0, 2000)
+
+
 def test_host_time_within_a_node_counts_its_children_once(trace) -> None:
     timing = timing_of(trace)
     frame = trace.to_pandas(columns=["kind", "dur", "name"])
