@@ -92,8 +92,11 @@ def event_edges(
         _ordered_waits(trace, calls, queues, by_order, issues),
     )
     resolved = joined.source[joined.is_resolved], joined.target[joined.is_resolved]
-    by_time = wait_queued.slots_by_time(queues)
-    repeated = wait_queued.slots_by_repetition(trace, queues, *resolved)
+    none = np.empty(0, np.int64)
+    by_time = repeated = none, none
+    if queues.queued_before.any():
+        by_time = wait_queued.slots_by_time(queues)
+        repeated = wait_queued.slots_by_repetition(trace, queues, *resolved)
     _note_waits(UNRESOLVED, joined.call[~joined.is_resolved], issues)
     _note_waits(QUEUED_BEFORE, queues.node[by_time[1]], issues)
     _note_waits(REPEATED, queues.node[repeated[1]], issues)
