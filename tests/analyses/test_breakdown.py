@@ -410,7 +410,14 @@ def test_without_anything_there_are_no_rows_and_a_reason() -> None:
 @given(traces())
 def test_any_trace(trace: ci.Trace) -> None:
     for options in ({}, {"by": "rank,kernel"}, {"compat": "chopper"}):
-        json.dumps(breakdown(trace, **options).to_dict(), allow_nan=False)
+        result = breakdown(trace, **options)
+        json.dumps(result.to_dict(), allow_nan=False)
+        if "compat" not in options:
+            rows = result.rows.to_pylist()
+            assert sum(row["kernels"] for row in rows) == result.summary["kernels"]
+            assert sum(row["total_ns"] for row in rows) == result.summary.get("total_ns", 0)
+            assert all(row["known_kernels"] <= row["kernels"] for row in rows)
+            assert all((row["known_ns"] or 0) <= row["total_ns"] for row in rows)
 
 
 REAL = {

@@ -312,7 +312,10 @@ def test_without_power_there_are_no_rows(by, series) -> None:
 @given(traces())
 def test_any_trace(trace) -> None:
     for by in ("excursion", "rank", "node", "kernel"):
-        json.dumps(excursions(trace, by=by).to_dict(), allow_nan=False)
+        result = excursions(trace, by=by, limit_w=1.0)
+        json.dumps(result.to_dict(), allow_nan=False)
+        for column in {"above_share", "coincidence_share"} & set(result.rows.column_names):
+            assert all(0 <= share <= 1 for share in result.rows[column].drop_null().to_pylist())
 
 
 def test_a_window_without_length_has_none() -> None:

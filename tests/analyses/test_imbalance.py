@@ -286,7 +286,14 @@ def test_telemetry_alone() -> None:
 @given(traces())
 def test_any_trace(trace) -> None:
     for by in ("rank", "node", "position"):
-        json.dumps(imbalance(trace, by=by).to_dict(), allow_nan=False)
+        result = imbalance(trace, by=by)
+        json.dumps(result.to_dict(), allow_nan=False)
+        for column in result.rows.column_names:
+            known = result.rows[column].drop_null().to_pylist()
+            if column in ("late_share", "throttle_share"):
+                assert all(0 <= share <= 1 for share in known)
+            if "_spread_" in column:
+                assert all(spread >= 0 for spread in known)
 
 
 def test_a_single_look_at_each_gpu() -> None:

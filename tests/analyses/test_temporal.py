@@ -328,7 +328,15 @@ def test_any_trace(trace: ci.Trace) -> None:
     for name in ("temporal", "overlap"):
         for options in ({}, {"by": "rank,stream"}, {"by": "layer,class"}, {"compat": "hta"},
                         {"compat": "tracelens"}):  # fmt: skip
-            json.dumps(ci.analyze(trace, name, **options).to_dict(), allow_nan=False)
+            result = ci.analyze(trace, name, **options)
+            json.dumps(result.to_dict(), allow_nan=False)
+            if name == "temporal" and "compat" not in options:
+                for row in result.rows.to_pylist():
+                    parts = ("compute_only_ns", "comm_only_ns", "memcpy_only_ns", "overlapped_ns")
+                    if "by" in options:
+                        assert sum(row[part] for part in parts) == row["busy_ns"]
+                    if row["span_ns"] is not None:
+                        assert row["busy_ns"] + row["idle_ns"] == row["span_ns"]
 
 
 def test_without_gpu_work_there_are_no_rows_and_a_reason(demo: Path) -> None:

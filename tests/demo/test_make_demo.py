@@ -86,7 +86,9 @@ def test_files_of_the_users_within_an_earlier_demo_are_left_alone(tmp_path):
 
 def test_an_empty_folder_is_taken(tmp_path):
     (tmp_path / "job").mkdir()
-    make_demo(tmp_path / "job", **TINY)
+    path = make_demo(tmp_path / "job", **TINY)
+    assert path == tmp_path / "job"
+    assert (path / "truth.json").is_file()
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", "truth.json"])
