@@ -10,7 +10,7 @@ import pyarrow as pa
 from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.fleet.compared_job import (
-    CAUSES,
+    GAIN_COLUMNS,
     MAX_REPLAYS,
     MIN_GAIN_SHARE,
     PERSISTENT_SHARE,
@@ -163,7 +163,7 @@ def _why_no_rows(trace: Trace, steps: str) -> str | None:
 
 def _gain_of_cause(row: dict[str, Any]) -> int:
     """Gain without the cause of a rank's lateness; 0 if nothing is to be gained."""
-    return row[CAUSES[row["cause"]]] if row["cause"] else 0
+    return row[GAIN_COLUMNS[row["cause"]]] if row["cause"] else 0
 
 
 def _part_rows(name: str, parts: list[Part]) -> list[dict[str, Any]]:

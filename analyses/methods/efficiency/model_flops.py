@@ -38,7 +38,7 @@ class Flops:
 
     Parameters
     ----------
-    asked, again
+    model, recomputed
         By step (-1: outside of steps): of the model, and of what is recomputed.
     dtype
         Type of elements that most of them are of, as in `schemas.gpus`; empty if not known.
@@ -49,8 +49,8 @@ class Flops:
         where there are none.
     """
 
-    asked: dict[int, float]
-    again: dict[int, float]
+    model: dict[int, float]
+    recomputed: dict[int, float]
     dtype: str
     unknown: int
     unknown_share: float
@@ -58,10 +58,10 @@ class Flops:
 
     def total(self, steps: Collection[int] | None) -> tuple[float | None, float | None]:
         """FLOPs of the model, and all, of some steps or of the whole trace; None if none are known."""
-        keys = self.asked if steps is None else [step for step in steps if step in self.asked]
-        asked = sum(self.asked[key] for key in keys)
-        again = sum(self.again[key] for key in keys)
-        return (asked, asked + again) if asked + again else (None, None)
+        keys = self.model if steps is None else [step for step in steps if step in self.model]
+        model = sum(self.model[key] for key in keys)
+        recomputed = sum(self.recomputed[key] for key in keys)
+        return (model, model + recomputed) if model + recomputed else (None, None)
 
 
 def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
@@ -77,10 +77,10 @@ def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
     unknown = float(dur[~known].sum()) / max(float(dur.sum()), 1.0)
     step = trace.integers("iteration", kernels)
     steps, code = np.unique(step, return_inverse=True)
-    again = trace.is_text("phase", ("recompute",), kernels)
+    is_recomputed = trace.is_text("phase", ("recompute",), kernels)
     sums = [
         np.bincount(code, np.where(known & which, flops, 0).astype(np.float64), len(steps))
-        for which in (~again, again)
+        for which in (~is_recomputed, is_recomputed)
     ]
     by_step = [dict(zip(steps.tolist(), column.tolist(), strict=True)) for column in sums]
     return Flops(

@@ -9,7 +9,7 @@ import numpy as np
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.analyses.methods.findings.job import Place, ranks_text
-from chopper_interop.analyses.methods.fleet.compared_job import CAUSES
+from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _rank(job: Job, row: dict[str, Any]) -> Finding:
     place = _waits_for(job, [rank])
     return Finding(
         _CODES[cause],
-        row[CAUSES[cause]] // job.steps,
+        row[GAIN_COLUMNS[cause]] // job.steps,
         str(rank),
         {"gpu": "kernels", "host": "launches"}.get(cause, "delays"),
         place.at_ns,

@@ -35,7 +35,7 @@ MIN_GAIN_SHARE = 0.001
 _DELAYS_MATTER = 0.02
 """Difference of the slow-downs with and without delays that is a warning. Chosen: the slow-down of most
 jobs is a few percent, so that a difference of 2 % decides what it is said to be."""
-CAUSES = {"gpu": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
+GAIN_COLUMNS = {"gpu": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
 """Cause of a rank's lateness, and the column of the gain without it."""
 
 
@@ -146,7 +146,7 @@ class ComparedJob:
             "host": (row["host_late_ns"] or 0) > self.clock_error_ns,
             "delays": True,
         }
-        gains = {cause: row[column] or 0 for cause, column in CAUSES.items()}
+        gains = {cause: row[column] or 0 for cause, column in GAIN_COLUMNS.items()}
         possible = [cause for cause in gains if slow[cause] and gains[cause] >= self.min_gain_ns]
         return max(possible, key=lambda cause: (cause != "delays", gains[cause]), default=None)
 
