@@ -9,73 +9,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike, fspath
 from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import number_ranges, registry, sources
+from chopper_interop import job_reading, number_ranges, registry, sources
 from chopper_interop import run as runs
-from chopper_interop.annotate import stages
 from chopper_interop.arrays import spill
-from chopper_interop.build import TraceBuilder
-from chopper_interop.clocks import rules as clock_rules
-from chopper_interop.edges import communication, inference
-from chopper_interop.errors import (
-    AmbiguousRunError,
-    ChopperError,
-    LossError,
-    SchemaError,
-    UnknownFormatError,
-    UsageError,
-)
-from chopper_interop.gpus import devices
+from chopper_interop.errors import SchemaError, UsageError
 from chopper_interop.io import inputs, memory, outputs, remote
-from chopper_interop.issues import Fault, Issue, IssueLog, Severity
-from chopper_interop.joining import chosen_ranks, job, telemetry
-from chopper_interop.reading import every
+from chopper_interop.job_reading import Reading
 from chopper_interop.reading.workers import Workers, reading_by
+from chopper_interop.refusals import (
+    refuse_losses,
+    refuse_other_runs,
+    refuse_overwriting,
+    refuse_targets,
+)
 from chopper_interop.result import Result
 from chopper_interop.run import Run
-from chopper_interop.schemas.meta import Meta
 from chopper_interop.sharing.stage import Sharing
+from chopper_interop.write_targets import PathArg, WriteTarget, write_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.clocks.rules import ClockRule
-    from chopper_interop.gpus.devices import DeviceRule
-    from chopper_interop.registry import Converter
-    from chopper_interop.sources import Inventory, SourceFiles
+    from chopper_interop.issues import Issue
+    from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
-PathArg = str | PathLike[str]
 Ranks = str | Iterable[int] | None
 _LOSS_HANDLING = ("ignore", "warn", "error")
-UNREADABLE = Fault.loss(
-    "file-unreadable",
-    "Files and folders that are empty or damaged, or can't be opened, were skipped; what they hold is unknown.",
-)
-OUTPUTS_LEFT_OUT = Fault.info(
-    "outputs-left-out",
-    "Files that a conversion wrote were not read together with profiles; named "
-    "one by one, or as the folder that was written, they are read.",
-)
-_OTHER_TELEMETRY = "telemetry is of another run", "leave it out, or state --clock-offset"
-_OTHER_RANKS = (
-    "ranks are of another run, or their clocks differ",
-    "--run 1 takes those of the first alone; --clock-offset states by how much a clock differs",
-)
-_OTHER_RUN = (
-    (telemetry.TELEMETRY_APART, *_OTHER_TELEMETRY),
-    (telemetry.CONTRADICTS, *_OTHER_TELEMETRY),
-    (job.RANKS_APART, *_OTHER_RANKS),
-)
-"""Faults by which the inputs are no single run, though outputs can be made of them; what they mean, what to do."""
 
 
 def read(  # noqa: PLR0913 # options
@@ -167,7 +135,8 @@ def read(  # noqa: PLR0913 # options
         reading_by(workers),
     ):
         inventory = sources.find(files, from_format, rank_numbers(ranks))
-        return read_inventory(inventory, name, options, map_device, clock_offset, run, sharing)
+        reading = Reading(name, options, map_device, clock_offset, run, sharing)
+        return job_reading.read_inventory(inventory, reading)
 
 
 def rank_numbers(ranks: Ranks) -> list[int] | None:
@@ -178,80 +147,6 @@ def rank_numbers(ranks: Ranks) -> list[int] | None:
     if not numbers:
         raise UsageError("ranks: there are none to read")
     return numbers
-
-
-@memory.sufficing("reading the job")
-def read_inventory(  # noqa: PLR0913, PLR0917 # options
-    inventory: Inventory,
-    name: str,
-    options: dict[str, Any],
-    map_device: Sequence[str] = (),
-    clock_offset: Sequence[str] = (),
-    run: int | str | None = None,
-    sharing: Sharing = Sharing(),  # noqa: B008 # it is never changed
-) -> Trace:
-    """Read the sources of an inventory as one job; parameters as of `read`.
-
-    Raises
-    ------
-    UsageError
-        The name is none for files, or no reader has one of the options.
-    UnknownFormatError
-        The inventory has no sources.
-    """
-    device_rules = [devices.parse_device_rule(text) for text in map_device]
-    offset_rules = [clock_rules.parse_clock_rule(text) for text in clock_offset]
-    if Path(name).name != name or name in (".", ".."):
-        raise UsageError(f"{name!r} can't be the name of a job: files are named after it")
-    if not inventory.sources:
-        skipped = "; ".join(f"{path.name}: {why}" for path, why in inventory.skipped[:3])
-        raise UnknownFormatError(f"there is nothing to read here ({skipped or 'no files'})")
-    readers = [source.converter.reader for source in inventory.sources]
-    for option in registry.unknown_reading_options(readers, options):
-        raise UsageError(f"no reader of these sources takes an option {option!r}")
-    with spill.when(every.exceeds_memory(inventory.sources)):
-        return _read_job(inventory, name, options, device_rules, offset_rules, run, sharing)
-
-
-def _read_job(  # noqa: PLR0913, PLR0917 # options
-    inventory: Inventory,
-    name: str,
-    options: dict[str, Any],
-    device_rules: Sequence[DeviceRule],
-    offset_rules: Sequence[ClockRule],
-    run: int | str | None,
-    sharing: Sharing,
-) -> Trace:
-    names = communication.user_pattern(options.get("comm"))
-    fragments, failures = every.read_all(inventory.sources, options, names)
-    trace = job.assemble(fragments, name, device_rules, offset_rules, run)
-    del fragments  # of which the trace has copies
-    issues = IssueLog("job")
-    issues.extend(trace.meta.issues)
-    trace = _chosen_ranks(trace, inventory, issues)
-    communication.note_names(trace, issues)
-    trace = inference.infer_edges(trace, issues)
-    trace = stages.annotate(trace.with_meta(issues=tuple(issues)))
-    issues = IssueLog("job")
-    issues.extend(trace.meta.issues)
-    reasons = dict(inventory.skipped)
-    for path in inventory.unreadable:
-        issues.extend(_unreadable(path, reasons.get(path, "")))
-    for error in failures:
-        issues.extend(_unreadable(error.path, str(error)))
-    issues.add(OUTPUTS_LEFT_OUT, len(inventory.outputs), ", ".join(map(str, inventory.outputs[:1])))
-    trace = sharing.apply(trace.with_meta(issues=tuple(issues)), inventory.given)
-    files = (str(path) for source in inventory.sources for path in source.recorded)
-    return _printable(replace(trace, files=tuple(files)))
-
-
-def _chosen_ranks(trace: Trace, inventory: Inventory, issues: IssueLog) -> Trace:
-    """Leave out ranks that were not asked for and that only reading could tell."""
-    if inventory.ranks is None:
-        return trace
-    left_out = set(trace.ranks) - set(inventory.ranks)
-    issues.add(chosen_ranks.RANKS_LEFT_OUT, len(left_out) + inventory.other_ranks)
-    return chosen_ranks.of_ranks(trace, inventory.ranks)
 
 
 def write(
@@ -307,42 +202,6 @@ def write(
     return tuple(issues or ())
 
 
-@dataclass(frozen=True)
-class WriteTarget:
-    """An output: its path and the converter that writes it."""
-
-    path: PathArg
-    converter: Converter
-    url: str = ""
-    """Where it is put when it is written, if that is no local path."""
-
-    @property
-    def shown(self) -> str:
-        """Its path or URL, as the user gave it."""
-        return self.url or fspath(self.path)
-
-    @property
-    def places(self) -> list[PathArg]:
-        """Local files that it replaces, or of which it replaces what they are copies of."""
-        return [self.path, remote.copy_of(self.url)] if self.url else [self.path]
-
-
-def write_target(path: PathArg, to_format: str | None = None) -> WriteTarget:
-    """Resolve the converter that writes a path, by its ending or by the name of the format."""
-    if inputs.is_url(path):
-        url = fspath(path)
-        converter = registry.writer_for(url) if to_format is None else registry.converter(to_format)
-        _ = converter.writer  # raises before anything is read
-        return WriteTarget(remote.workplace(url), converter, url)
-    sources.to_path(path)
-    if to_format is None:
-        folder = "/" if Path(path).is_dir() else ""
-        return WriteTarget(path, registry.writer_for(fspath(path) + folder))
-    converter = registry.converter(to_format)
-    _ = converter.writer  # raises before anything is read
-    return WriteTarget(path, converter)
-
-
 def write_all(
     trace: Trace, targets: Iterable[WriteTarget], options: dict[str, Any]
 ) -> tuple[Issue, ...]:
@@ -371,28 +230,19 @@ class Conversion:
         Sources to read.
     targets
         Outputs to write.
-    name
-        Name of the job.
-    reading, writing
-        Options of readers and of writers.
-    map_device, clock_offset, chosen_run
-        As of `read`.
+    reading
+        How the sources are read.
+    writing
+        Options of writers.
     on_loss
         "error" to raise `LossError` if something was lost, "warn" and "ignore" to go on.
-    sharing
-        What the outputs hold of where the input was recorded.
     """
 
     inventory: Inventory
     targets: tuple[WriteTarget, ...]
-    name: str
-    reading: dict[str, Any] = field(default_factory=dict)
+    reading: Reading
     writing: dict[str, Any] = field(default_factory=dict)
-    map_device: Sequence[str] = ()
-    clock_offset: Sequence[str] = ()
-    chosen_run: int | str | None = None
     on_loss: str = "warn"
-    sharing: Sharing = field(default_factory=Sharing)
 
     def run(self) -> tuple[Trace, tuple[Issue, ...]]:
         """Read once and write every target.
@@ -408,8 +258,7 @@ class Conversion:
         LossError
             Something was lost in reading and `on_loss` is "error"; nothing was written.
         """
-        rules = (self.map_device, self.clock_offset, self.chosen_run, self.sharing)
-        trace = read_inventory(self.inventory, self.name, self.reading, *rules)
+        trace = job_reading.read_inventory(self.inventory, self.reading)
         refuse_losses(trace.meta.issues, self.on_loss)
         return trace, (*trace.meta.issues, *write_all(trace, self.targets, self.writing))
 
@@ -452,18 +301,10 @@ def plan_conversion(  # noqa: PLR0913 # options
     not_read = registry.unknown_reading_options(readers, options)
     refuse_targets(targets, inventory.sources)
     sharing = Sharing.of(keep_environment=keep_environment, anonymise=anonymise)
-    return Conversion(
-        inventory=inventory,
-        targets=targets,
-        name=name or sharing.job_name(job_name(*paths)),
-        reading={n: value for n, value in options.items() if n not in not_read},
-        writing=options,
-        map_device=map_device,
-        clock_offset=clock_offset,
-        chosen_run=run,
-        on_loss=on_loss,
-        sharing=sharing,
-    )
+    name = name or sharing.job_name(job_name(*paths))
+    chosen = {n: value for n, value in options.items() if n not in not_read}
+    reading = Reading(name, chosen, map_device, clock_offset, run, sharing)
+    return Conversion(inventory, targets, reading, options, on_loss)
 
 
 def convert(  # noqa: PLR0913 # options
@@ -597,13 +438,6 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
     return result
 
 
-def empty_trace(name: str, error: ChopperError) -> Trace:
-    """Trace without nodes for a job that could not be read, with the reason as an issue."""
-    issues = IssueLog("job")
-    issues.add(UNREADABLE, 1, str(error))
-    return _printable(TraceBuilder(Meta(job=name)).finish().with_meta(issues=tuple(issues)))
-
-
 def _runs(against: Any) -> tuple[Run, ...]:
     """Make runs of traces and of paths; a path is read when the analysis comes to it."""
     items = [against] if isinstance(against, str | PathLike) or against is None else against
@@ -624,93 +458,6 @@ def _runs_of_item(item: Any) -> tuple[Run, ...]:
 def input_files(trace: Trace) -> list[Path]:
     """Files that a trace was read from, and those that its sources name."""
     return [Path(path) for path in (*trace.files, *(s.path for s in trace.meta.sources))]
-
-
-def refuse_overwriting(read_: Iterable[Path], written: Iterable[PathArg]) -> None:
-    """Raise `UsageError` if a file to be written is one that is read."""
-    files = {outputs.real(path) for path in read_ if path.is_file()}
-    for path in map(Path, written):
-        if outputs.real(path) in files:
-            raise UsageError("it would be overwritten by what is made of it", path=path)
-
-
-def refuse_targets(targets: Iterable[WriteTarget], read_: Iterable[SourceFiles]) -> None:
-    """Raise an error for outputs that cannot or must not be written, before anything is read.
-
-    Raises
-    ------
-    UsageError
-        An output is an input, or a folder with inputs of the format of which it would be replaced.
-    WriteError
-        An output cannot be written where it is to be.
-    """
-    read_ = list(read_)
-    places_of_all = (place for target in targets for place in target.places)
-    refuse_overwriting((path for s in read_ for path in s.recorded), places_of_all)
-    places = [Path(target.path).absolute() for target in targets]
-    if len(set(places)) < len(places):
-        raise UsageError("it is named twice as an output", path=max(places, key=places.count))
-    for target in targets:
-        place = Path(target.path).absolute()
-        same_format = [s for s in read_ if s.converter.name == target.converter.name]
-        if any(place in outputs.real(path).parents for s in same_format for path in s.recorded):
-            raise UsageError("it would be overwritten by what is made of it", path=target.path)
-        outputs.require_writable(place)
-
-
-def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
-    """Raise `LossError` if `on_loss` is "error" and something was lost."""
-    losses = loss_summary(issues)
-    if on_loss == "error" and losses:
-        raise LossError(losses, hint="--on-loss warn writes all the same")
-
-
-def refuse_other_runs(issues: Iterable[Issue], on_loss: str) -> None:
-    """Raise `AmbiguousRunError` if telemetry or ranks are of another run, unless `on_loss` is "ignore"."""
-    by_code = {issue.code: issue for issue in issues}
-    present = [row for row in _OTHER_RUN if row[0].code in by_code]
-    if not present or on_loss == "ignore":
-        return
-    _, meaning, remedy = present[-1]  # telemetry is apart from ranks that are apart
-    of_it = [by_code[fault.code] for fault, text, _ in present if text == meaning]
-    summary = "; ".join(f"{issue.count} {issue.code}, {issue.example}" for issue in of_it)
-    hint = f"{remedy}; --on-loss ignore accepts it"
-    raise AmbiguousRunError(f"{meaning}: {summary}", hint=hint)
-
-
-def _unreadable(path: PathArg | None, reason: str) -> IssueLog:
-    """A row of the issues for a file that was not read."""
-    issues = IssueLog(str(path))
-    issues.add(UNREADABLE, 1, reason)
-    return issues
-
-
-def loss_summary(issues: Iterable[Issue]) -> str:
-    """Summarise losses in one line; empty if nothing was lost."""
-    counts: Counter[str] = Counter()
-    for issue in issues:
-        if issue.severity is not Severity.INFO:
-            counts[issue.code] += issue.count
-    summary = "; ".join(f"{count} {code}" for code, count in counts.items())
-    return f"something was lost: {summary}" if summary else ""
-
-
-def _printable(trace: Trace) -> Trace:
-    """Escape bytes in paths and names that are no UTF-8, so that every format can hold them."""
-    meta = trace.meta
-    return trace.with_meta(
-        job=_escaped(meta.job),
-        sources=tuple(replace(s, path=_escaped(s.path)) for s in meta.sources),
-        device_matches=tuple(replace(m, source=_escaped(m.source)) for m in meta.device_matches),
-        clocks=tuple(replace(c, of=_escaped(c.of), reason=_escaped(c.reason)) for c in meta.clocks),
-        issues=tuple(
-            replace(i, source=_escaped(i.source), example=_escaped(i.example)) for i in meta.issues
-        ),
-    )
-
-
-def _escaped(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def job_name(*paths: Path) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import pipeline, registry, sources
+from chopper_interop import job_reading, pipeline, refusals, registry, sources
 from chopper_interop.errors import AmbiguousRunError, ChopperError, UsageError
 from chopper_interop.io import outputs
 from chopper_interop.run import Run
@@ -63,9 +63,8 @@ class RunFiles:
         """Read a job that another is compared with; parameters as of `run`."""
         name, chosen = sharing.run_name(self.name), reader_options(self.inventory, options)
         try:
-            return pipeline.read_inventory(
-                self.inventory, name, chosen, run=number, sharing=sharing
-            )
+            reading = job_reading.Reading(name, chosen, run=number, sharing=sharing)
+            return job_reading.read_inventory(self.inventory, reading)
         except AmbiguousRunError as error:
             error.hint = (error.hint or "").replace("--run", "--against-run")
             raise
@@ -79,7 +78,7 @@ class RunFiles:
             trace = self.read_compared(options, sharing, number)
         except ChopperError as error:
             raise sharing.reason(error) from error
-        pipeline.refuse_losses(trace.meta.issues, on_loss)
+        refusals.refuse_losses(trace.meta.issues, on_loss)
         return trace
 
 

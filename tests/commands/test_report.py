@@ -69,10 +69,10 @@ def test_outputs_that_cannot_be_written_are_seen_before_anything_is_read(
     run: Run, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """They were seen after all analyses, half a minute later."""
-    from chopper_interop import pipeline
+    from chopper_interop import job_reading
 
     option, name, text = UNWRITABLE[what]
-    monkeypatch.setattr(pipeline, "read_inventory", None)
+    monkeypatch.setattr(job_reading, "read_inventory", None)
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     status, out, err = run("analyze", job, "temporal", option, tmp_path / name)

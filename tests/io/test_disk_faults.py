@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import chopper_interop as ci
-from chopper_interop import pipeline, sources
+from chopper_interop import job_reading, sources
 from chopper_interop.errors import ReadError, WriteError
 from chopper_interop.io import inputs, outputs
 from chopper_interop.testing.samples import tiny_trace
@@ -191,7 +191,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_one_of_both(
     (tmp_path / "b").write_bytes(b"no trace at all")
     (tmp_path / "b").replace(tmp_path / "a.pftrace")
     with pytest.raises(ReadError) as refused:
-        pipeline.read_inventory(inventory, "job", {})
+        job_reading.read_inventory(inventory, job_reading.Reading("job"))
     assert "\n" not in str(refused.value)
 
 

@@ -22,7 +22,7 @@ import pytest
 import rocpd
 
 import chopper_interop as ci
-from chopper_interop import pipeline, sources
+from chopper_interop import job_reading, sources
 from chopper_interop.errors import ChopperError, ReadError, UsageError, WriteError
 from chopper_interop.io import inputs, outputs
 from chopper_interop.testing.samples import tiny_trace
@@ -453,7 +453,7 @@ def test_a_file_that_goes_away_before_it_is_read_is_one_line(tmp_path: Path) -> 
     inventory = sources.find([tmp_path / "a.pftrace"])
     (tmp_path / "a.pftrace").unlink()
     with pytest.raises(ReadError, match="cannot be opened: No such file"):
-        pipeline.read_inventory(inventory, "job", {})
+        job_reading.read_inventory(inventory, job_reading.Reading("job"))
 
 
 @pytest.mark.parametrize("becomes", ["nothing", "a folder", "a link to itself", "a pipe"])

@@ -20,13 +20,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop import cli, pipeline, registry
+from chopper_interop import cli, job_reading, registry
 from chopper_interop.analyses.methods.findings import catalogue
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chopper_interop.job_reading import Reading
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
 
@@ -198,20 +199,20 @@ def run(words: tuple[str, ...]) -> tuple[int, str, str]:
 @contextlib.contextmanager
 def jobs_read_once() -> Iterator[None]:
     """Have commands of a block share the trace of a job, and what analyses derive of it: no command changes it."""
-    read, traces = pipeline.read_inventory, {}
+    read, traces = job_reading.read_inventory, {}
 
-    def read_once(inventory: Inventory, *arguments: object, **options: object) -> Trace:
+    def read_once(inventory: Inventory, reading: Reading) -> Trace:
         paths = [path for source in inventory.sources for path in source.paths]
-        key = repr(([(path, path.stat().st_mtime_ns) for path in paths], arguments, options))
+        key = repr(([(path, path.stat().st_mtime_ns) for path in paths], reading))
         if key not in traces:
-            traces[key] = read(inventory, *arguments, **options)
+            traces[key] = read(inventory, reading)
         return traces[key]
 
-    pipeline.read_inventory = read_once
+    job_reading.read_inventory = read_once
     try:
         yield
     finally:
-        pipeline.read_inventory = read
+        job_reading.read_inventory = read
 
 
 def differences(shown: str, printed: str) -> list[str]:
