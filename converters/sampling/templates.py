@@ -269,6 +269,7 @@ class _Walk:
         if template >= 0 and not has_numbers and reader.effects() == effects:
             self.action[state, template] = _NO_ROW
             self.following[state, template] = reader.state
+            self._make_room(reader.state)  # lines that are read next may lead on from it
 
 
 @jit_in_place

@@ -123,3 +123,22 @@ def test_seconds_that_are_split_off_mean_the_same():
         if head is not None and whole is not None:
             assert head.ns + texts.offset_ns[row] == whole.ns
             assert head[2:] == whole[2:]
+
+
+def test_no_state_that_a_line_leads_to_is_beyond_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line between had led on from the last state, for which there was no row: the loop read beyond the array."""
+    advance = templates._advance
+
+    def checked(*arguments: object) -> None:
+        action, following = arguments[3:5]
+        assert following.max() < len(action)
+        advance(*arguments)
+
+    monkeypatch.setattr(templates, "_advance", checked)
+    kept = (Path(__file__).parents[2] / "corpus" / "nvidia_smi-8").read_bytes()
+    seeds = mutations.seeds_of("nvidia_smi")
+    path = tmp_path / Path(seeds[kept[0] % len(seeds)].name).name
+    path.write_bytes(kept[1:])
+    ci.read(path)
