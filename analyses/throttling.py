@@ -60,7 +60,7 @@ class _CauseSeries:
     method: str
     source: str
     parts: tuple[Samples, ...]
-    is_ended: bool
+    are_ended: tuple[bool, ...]
 
     @property
     def resolution_ns(self) -> int:
@@ -137,16 +137,18 @@ def _is_clock(name: str, unit: str) -> bool:
 def _cause_series(selected: Sequence[Series]) -> tuple[list[_CauseSeries], int]:
     """Return the samples of each cause, location, method and source, and the number of impossible samples."""
     by_cause: dict[tuple[Any, ...], list[Share]] = {}
-    ended: dict[tuple[Any, ...], bool] = {}
+    ended: dict[tuple[Any, ...], list[bool]] = {}
     impossible = 0
     for series in selected:
         for share in throttle_causes.shares(series.name, series.unit, series.samples):
             key = (series.place, share.cause, share.method, series.source)
             by_cause.setdefault(key, []).append(share)
-            ended[key] = series.is_ended
+            ended.setdefault(key, []).append(series.is_ended)
             impossible += share.impossible
     all_causes = [
-        _CauseSeries(place, cause, method, source, tuple(s.samples for s in parts), ended[key])
+        _CauseSeries(
+            place, cause, method, source, tuple(s.samples for s in parts), tuple(ended[key])
+        )
         for key, parts in by_cause.items()
         for place, cause, method, source in [key]
     ]
@@ -175,8 +177,8 @@ def _any_cause(best: Sequence[_CauseSeries]) -> list[_CauseSeries]:
         samples = throttle_causes.combine_causes({one.cause: list(one.parts) for one in several})
         methods = ", ".join(m for m in METHODS if m in {one.method for one in several})
         source = ", ".join(sorted({one.source for one in several}))
-        is_ended = any(one.is_ended for one in several)
-        combined.append(_CauseSeries(place, ANY, methods, source, (samples,), is_ended))
+        is_ended = any(any(one.are_ended) for one in several)
+        combined.append(_CauseSeries(place, ANY, methods, source, (samples,), (is_ended,)))
     return combined
 
 
@@ -216,7 +218,7 @@ def _add_rows(
     for one in group:
         dies = len(one.parts)
         parts = [(one.place, part) for part in one.parts]
-        shares, length = _figures(plan, parts, is_ended=one.is_ended)
+        shares, length = _figures(plan, parts, one.are_ended)
         area += shares.area / dies
         window += length // dies
         covered += shares.covered // dies
@@ -248,12 +250,12 @@ def _add_rows(
 
 
 def _figures(
-    plan: Plan, parts: Sequence[tuple[Place, Samples]], *, is_ended: bool = False
+    plan: Plan, parts: Sequence[tuple[Place, Samples]], are_ended: Sequence[bool] = ()
 ) -> tuple[Figures, Array]:
     """Return the figures of samples at several locations together, and the length of their windows."""
     window = np.zeros(plan.cells, np.int64)
     pieces = []
-    for place, samples in parts:
+    for (place, samples), is_ended in zip(parts, are_ended or (False,) * len(parts), strict=True):
         spans = plan.averaging_windows(place, int(samples.ts[0]), int(samples.ts[-1]))
         window += spans.length(plan.cells)
         pieces.append(series_figures.pieces(samples, spans, is_ended=is_ended))

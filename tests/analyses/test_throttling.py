@@ -147,6 +147,16 @@ def test_a_status_without_cause_and_dies() -> None:
     assert rows["any"]["throttled_share"] == pytest.approx((0.5 + 1 + 1 + 0.5) / 4)
 
 
+@pytest.mark.parametrize("counts", [(5, 4), (4, 5)])
+def test_samples_of_dies_that_end_apart_are_counted_each(counts: tuple[int, int]) -> None:
+    """A share holds until the next reading of the firmware's counter, which is no sample of it."""
+    series = [(0, "accumulation counter", "", "amd-smi", range(5))]
+    series += [(0, f"throttle share PPT XCD {x}", "%", "amd-smi", [100] * n)
+               for x, n in enumerate(counts)]  # fmt: skip
+    (row,) = [r for c, r in by_cause(job(series, ONE_STEP)).items() if c != "any"]
+    assert (row["samples"], row["throttled_share"]) == (9, 1)
+
+
 def test_nodes_and_jobs() -> None:
     trace = job(
         [
