@@ -58,7 +58,7 @@ def view_main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _convert(args: argparse.Namespace) -> int:
-    from chopper_interop import pipeline, refusals
+    from chopper_interop import pipeline
     from chopper_interop.commands import console
 
     if args.formats:
@@ -91,8 +91,8 @@ def _convert(args: argparse.Namespace) -> int:
     console.show_reading(trace, log, on_loss=args.on_loss, quiet=args.quiet)
     if not args.quiet:
         console.show_written(trace, conversion.targets)
-    refusals.refuse_losses(log, args.on_loss)
-    refusals.refuse_other_runs(log, args.on_loss)
+    pipeline.refuse_losses(log, args.on_loss)
+    pipeline.refuse_other_runs(log, args.on_loss)
     return 0
 
 

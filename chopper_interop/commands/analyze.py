@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from chopper_interop.commands.analysis_plan import AnalysisPlan, Outcome
     from chopper_interop.commands.runs import RunFiles
+    from chopper_interop.pipeline import WriteTarget
     from chopper_interop.sharing.stage import Sharing
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
-    from chopper_interop.write_targets import WriteTarget
 
 ROWS = 20
 """Rows of a table that are shown by default. Chosen: a table and its notes fit a terminal."""
@@ -49,7 +49,7 @@ _COMMON_OPTIONS = {
 
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-analyze`` and return its exit status."""
-    from chopper_interop import refusals
+    from chopper_interop import pipeline
     from chopper_interop.commands import analysis_plan, console, console_results, report
 
     if args.list or args.schema:
@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
     args.sources = [str(path) for path in paths]
     jobs, runs = _find_jobs(args, paths, plan)
     inventories = [job.inventory for job in (*jobs, *runs)]
-    refusals.refuse_targets(targets, (s for job in inventories for s in job.sources))
-    refusals.refuse_overwriting(_input_files(inventories, []), pages)
+    pipeline.refuse_targets(targets, (s for job in inventories for s in job.sources))
+    pipeline.refuse_overwriting(_input_files(inventories, []), pages)
     console.announce_compilation()
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         outcome = analysis_plan.run_analyses(trace, plan, against, others)
         tables = console_results.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
-        refusals.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
+        pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
     _show(args, outcome, plan)
     _write(args, outcome.annotate(trace), targets)
     if pages:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         )
     for name, error in outcome.failed.items():
         common.show_error("chopper-analyze", error, subject=name, debug=args.debug)
-    refusals.refuse_other_runs(trace.meta.issues, args.on_loss)
+    pipeline.refuse_other_runs(trace.meta.issues, args.on_loss)
     return next((error.exit_status for error in outcome.failed.values()), 0)
 
 
@@ -204,7 +204,7 @@ def _read_jobs(
     args: argparse.Namespace, jobs: list[RunFiles], plan: AnalysisPlan, sharing: Sharing
 ) -> tuple[Trace, Trace | None]:
     """Read the job to analyse and, if there is one, the job that it is compared with."""
-    from chopper_interop import job_reading, refusals
+    from chopper_interop import job_reading, pipeline
     from chopper_interop.commands import console, runs
 
     options = common.parse_options(args.option)
@@ -227,7 +227,7 @@ def _read_jobs(
             reason = sharing.reason(error)  # its row of the result says why
             trace = job_reading.empty_trace(sharing.run_name(job.name), reason)
         traces.append(trace)
-        refusals.refuse_losses(trace.meta.issues, args.on_loss)
+        pipeline.refuse_losses(trace.meta.issues, args.on_loss)
         console.show_warnings(trace, on_loss=args.on_loss, quiet=quiet)
     return traces[0], traces[1] if len(traces) > 1 else None
 
@@ -265,7 +265,7 @@ def _show(args: argparse.Namespace, outcome: Outcome, plan: AnalysisPlan) -> Non
 
 
 def _write(args: argparse.Namespace, trace: Trace, targets: list[WriteTarget]) -> None:
-    from chopper_interop import pipeline, refusals
+    from chopper_interop import pipeline
     from chopper_interop.commands import console
     from chopper_interop.issues import IssueLog
 
@@ -279,7 +279,7 @@ def _write(args: argparse.Namespace, trace: Trace, targets: list[WriteTarget]) -
     else:
         console.show_issues(issues, on_loss=args.on_loss)
         console.show_written(trace, targets)
-    refusals.refuse_losses(issues, args.on_loss)
+    pipeline.refuse_losses(issues, args.on_loss)
 
 
 def build_parser() -> argparse.ArgumentParser:

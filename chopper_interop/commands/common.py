@@ -27,8 +27,8 @@ from chopper_interop.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from chopper_interop.pipeline import WriteTarget
     from chopper_interop.sharing.stage import Sharing
-    from chopper_interop.write_targets import WriteTarget
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to a stream whose disk takes no more; those of files name the file."""
@@ -177,7 +177,7 @@ def one_line(text: str) -> str:
 
 def parse_output(text: str, to_format: str | None) -> WriteTarget:
     """Resolve the argument of ``-o``, PATH or FORMAT:PATH, to a path and the converter for it."""
-    from chopper_interop import registry, write_targets
+    from chopper_interop import pipeline, registry
     from chopper_interop.io import inputs
 
     name, colon, path = text.partition(":")
@@ -188,13 +188,13 @@ def parse_output(text: str, to_format: str | None) -> WriteTarget:
         or (not path and name not in registry.formats())
         or not re.fullmatch(r"[\w-]{2,}", name)
     ):
-        return write_targets.write_target(text, to_format)
+        return pipeline.write_target(text, to_format)
     if name not in registry.formats():
         raise UsageError(
             f"-o {text}: there is no format {name!r}",
             hint=f"chopper-convert --formats lists them; write ./{text} if it is a path",
         )
-    return write_targets.write_target(path, name)
+    return pipeline.write_target(path, name)
 
 
 def parse_options(texts: list[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from chopper_interop import progress, refusals, registry
+from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import hosts, relations
 from chopper_interop.commands.common import one_line
 from chopper_interop.commands.console_tables import escape
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from chopper_interop.graph import Graph
     from chopper_interop.issues import Issue
+    from chopper_interop.pipeline import WriteTarget
     from chopper_interop.schemas.meta import ClockFit, DeviceMatch, Source
     from chopper_interop.sources import Inventory
     from chopper_interop.trace import Trace
-    from chopper_interop.write_targets import WriteTarget
 
 _MAX_SKIPPED = 20
 """Skipped files shown. Chosen: the table still fits a terminal."""
@@ -157,7 +157,7 @@ def _is_assumed(match: DeviceMatch) -> bool:
 
 def show_losses(issues: Iterable[Issue], *, on_loss: str) -> None:
     """Print one line on losses; none if losses are errors, as the error message has it."""
-    losses = refusals.loss_summary(_reported(issues, on_loss))
+    losses = pipeline.loss_summary(_reported(issues, on_loss))
     if losses and on_loss != "error":
         print(losses, file=sys.stderr)
 

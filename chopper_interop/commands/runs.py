@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import job_reading, pipeline, refusals, registry, sources
+from chopper_interop import job_reading, pipeline, registry, sources
 from chopper_interop.errors import AmbiguousRunError, ChopperError, UsageError
 from chopper_interop.io import outputs
 from chopper_interop.run import Run
@@ -78,7 +78,7 @@ class RunFiles:
             trace = self.read_compared(options, sharing, number)
         except ChopperError as error:
             raise sharing.reason(error) from error
-        refusals.refuse_losses(trace.meta.issues, on_loss)
+        pipeline.refuse_losses(trace.meta.issues, on_loss)
         return trace
 
 

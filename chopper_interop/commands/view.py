@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
+    from chopper_interop.pipeline import WriteTarget
     from chopper_interop.sources import Inventory
-    from chopper_interop.write_targets import WriteTarget
 
 UI = "https://ui.perfetto.dev"
 PORT = 9001
@@ -72,7 +72,7 @@ def _convert(
     args: argparse.Namespace, paths: list[Path], inventory: Inventory, targets: list[WriteTarget]
 ) -> None:
     """Read the profiles, analyse them, and write the trace with the results."""
-    from chopper_interop import job_reading, pipeline, refusals, registry
+    from chopper_interop import job_reading, pipeline, registry
     from chopper_interop.commands import analysis_plan, console
 
     options = common.parse_options(args.option)
@@ -81,7 +81,7 @@ def _convert(
     for option in registry.unknown_reading_options(functions, options):
         hint = registry.similar_option(option, functions, registry.READING_OPTIONS)
         raise UsageError(f"-O {option}: no input or output has such an option", hint=hint)
-    refusals.refuse_targets(targets, inventory.sources)
+    pipeline.refuse_targets(targets, inventory.sources)
     names = registry.unknown_options([t.converter.writer for t in targets], options)
     chosen = {name: options[name] for name in names}
     sharing = common.sharing(args)
@@ -92,7 +92,7 @@ def _convert(
         name = sharing.job_name(pipeline.job_name(*paths))
         reading = job_reading.Reading(name, chosen, *rules, sharing)
         trace = job_reading.read_inventory(inventory, reading)
-        refusals.refuse_losses(trace.meta.issues, args.on_loss)
+        pipeline.refuse_losses(trace.meta.issues, args.on_loss)
         present = [name for name in _ANALYSES if name in registry.working_analyses()]
         plan = analysis_plan.plan_analyses(present, {}, {}, against=False)
         outcome = analysis_plan.run_analyses(trace, plan)

@@ -1,4 +1,4 @@
-"""Reading of sources: the unit of work, where it is done, what memory it takes, and where its files lie.
+"""Reading of sources: the unit of work, where it is done, and where its files lie.
 
 ::
 

@@ -11,7 +11,7 @@ from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
-from chopper_interop import refusals
+from chopper_interop import pipeline
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import AmbiguousRunError
@@ -118,7 +118,7 @@ def test_hosts_with_equal_power_are_distinguished_by_counters_and_temperatures(
     both = ci.analyze(trace, "energy")
     assert both.rows.num_rows == 2 * alone.rows.num_rows
     assert both.summary["energy_j"] > 1.8 * alone.summary["energy_j"]
-    assert not refusals.loss_summary(trace.meta.issues)
+    assert not pipeline.loss_summary(trace.meta.issues)
 
 
 def test_indistinguishable_files_are_reported_as_a_loss(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow import slow_from
 
-from chopper_interop import pipeline, rank_batches
+from chopper_interop import job_reading, pipeline, rank_batches
 from chopper_interop.arrays import arrow, spill
 from chopper_interop.errors import WriteError
-from chopper_interop.reading import every
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def _check(sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert min(rows.stop - rows.start for rows in at_once.rank_rows.values()) > BLOCK / 2
     in_memory = _outputs(pipeline.read(*sources, name="job"), tmp_path / "memory")
     monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
-    monkeypatch.setattr(every, "exceeds_memory", lambda _: True)
+    monkeypatch.setattr(job_reading, "exceeds_memory", lambda _: True)
     by_rank = pipeline.read(*sources, name="job")
     _assert_equal(by_rank, at_once)
     in_files = _outputs(by_rank, tmp_path / "files")

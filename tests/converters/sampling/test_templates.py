@@ -10,7 +10,7 @@ from seeds import Seed
 from slow import slow_from
 
 import chopper_interop as ci
-from chopper_interop.converters.sampling import pieces, stamps
+from chopper_interop.converters.sampling import pieces, stamps, templates
 from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, Numbers
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import parse_timestamp
