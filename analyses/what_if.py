@@ -227,21 +227,29 @@ class _Replay:
         order = np.argsort(-total, kind="stable")[:_MAX_BINDING]
         whole = max(int(total.sum()), 1)
         shares = [f"{total[k] / whole:.0%} {paths.CLASSES[k]}" for k in order if total[k]]
-        ends = zip(self._spans.last(at).tolist(), self._spans.starts(at).tolist(), strict=True)
+        ends = zip(self._spans.last(at).tolist(), self._begins(job).tolist(), strict=True)
         delay = sum(binding.delay_ns(lag, at, last, start) for last, start in ends)
         unexplained = (
             f"; {delay / whole:.0%} of it are delays without a known reason" if delay else ""
         )
         return f"what binds then is {', '.join(shares)}{unexplained}"
 
+    def _begins(self, job: ChangedJob) -> Array:
+        """Begin of each window; of all steps of another pipeline, whose plan places ranks anew, as measured."""
+        begin = self._spans.starts(job.at_ns)
+        if job.has_paths:
+            return begin
+        is_all = self._spans.iteration == windows.NO_STEP
+        return np.where(is_all, self._spans.starts(self._timing.at_ns), begin)
+
     def _record(self, text: str, job: ChangedJob, binding: paths.BindingPaths | None) -> None:
         """Append the lengths of windows of a job, and their paths; -1 where none explains them."""
         at = job.at_ns
-        job_spans = self._spans
+        job_spans, begin = self._spans, self._begins(job)
         self._cases.append(text)
-        self._after.append(job_spans.lengths(at))
+        self._after.append(job_spans.ends(at) - begin)
         if binding:
-            ends = zip(job_spans.last(at).tolist(), job_spans.starts(at).tolist(), strict=True)
+            ends = zip(job_spans.last(at).tolist(), begin.tolist(), strict=True)
             table = [binding.by_class(job.lag_ns, at, last, start) for last, start in ends]
             self._on_path.append(np.array(table, np.int64))
         elif self._paths:

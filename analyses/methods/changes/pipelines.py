@@ -42,7 +42,7 @@ def pipeline(changer: Changer, now: ChangedTimes, change: Change, _chosen: Array
     lines = stages.complete_pipelines(trace, stages.first_kernel_starts(trace))
     if not lines:
         raise UsageError(
-            f"change={change.text}: no ranks that are all in the trace send to each other as a pipeline does"
+            f"change={change.text}: no ranks send to each other as a pipeline does that is all in the trace"
         )
     now.plans["pipeline"] = partial(_carried_out, now, change, lines)
 
