@@ -43,8 +43,8 @@ def fields(raw: bytes) -> Fields:
     return parsed
 
 
-def split_messages(buffer: Array) -> Iterator[bytes]:
-    """Messages of a file, each after its length, up to the first that is cut short."""
+def split_messages(buffer: Array) -> Iterator[tuple[bytes, int]]:
+    """Messages of a file, each after its length, up to the first that is cut short, and where each ends."""
     i, n = 0, len(buffer)
     while i < n:
         head = bytes(buffer[i : i + 10])
@@ -55,8 +55,8 @@ def split_messages(buffer: Array) -> Iterator[bytes]:
         i += width
         if size > n - i:
             return
-        yield bytes(buffer[i : i + size])
         i += size
+        yield bytes(buffer[i - size : i]), i
 
 
 def read_varint(raw: bytes, i: int) -> tuple[int, int]:

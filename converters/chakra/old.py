@@ -68,27 +68,32 @@ _TEXTS = {5: ("inputs", "values"), 6: ("inputs", "shapes"), 7: ("inputs", "types
 
 
 def to_present_schema(buffer: Array) -> Array:
-    """Return the bytes of an ET, rewritten if they are of the first or second schema."""
+    """Return the bytes of an ET, rewritten if they are of the first or second schema.
+
+    What cannot be decoded, and all after it, stays as it is, for the decoder to say where the file is broken.
+    """
     version = _version(buffer)
     if version is None:
         return buffer
-    out = bytearray()
-    for raw in split_messages(buffer):
+    out, end = bytearray(), 0
+    for raw, stop in split_messages(buffer):
         try:
             node = fields(raw)
         except ValueError:
             break
+        end = stop
         if not any(number == 1 and wire == VARINT for number, wire, _ in node):
             out += b"\x00" if not out else b""  # GlobalMetadata
             continue
         written = (_from_first if version == 1 else _from_second)(node).SerializeToString()
         out += length_prefix(len(written)) + written
+    out += buffer[end:].tobytes()
     return np.frombuffer(bytes(out), np.uint8)
 
 
 def _version(buffer: Array) -> int | None:
     """Return 1 or 2 for the old schemas, None for the present one; each has fields of its own."""
-    for _, raw in zip(range(_PROBED), split_messages(buffer), strict=False):
+    for _, (raw, _) in zip(range(_PROBED), split_messages(buffer), strict=False):
         try:
             numbers = {(number, wire) for number, wire, _ in fields(raw)}
         except ValueError:

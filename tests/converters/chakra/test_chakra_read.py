@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from read_once import read_once
 from schedule import attributes, messages
-from seeds.chakra import GPU, HOST, REDUCE, VERSION, framed, node
+from seeds.chakra import FIRST, GPU, HOST, REDUCE, SECOND, VERSION, framed, node
 from shared_data import real
 
 import chopper_interop as ci
@@ -239,3 +239,25 @@ def test_kinds_and_edges_of_a_workload_graph(tmp_path: Path) -> None:
     assert trace.array("kind", "edges").tolist() == [EdgeKind.DEPENDENCY]
     assert trace.nodes["collective"].to_pylist() == [None, "all_gather"]
     assert trace.nodes["bytes"].to_pylist() == [None, 64]
+
+
+@pytest.mark.parametrize(
+    ("content", "end"),
+    [(FIRST, b""), (SECOND, b""), (SECOND, b"\xff" * 40)],
+    ids=["first, cut", "second, cut", "second, overwritten"],
+)
+def test_damage_in_a_file_of_an_older_schema_is_counted(
+    tmp_path: Path, content: bytes, end: bytes
+) -> None:
+    """All behind it had been left out without a word."""
+    damaged = content[: content.rindex(b"coll")] + end
+    (tmp_path / "old.0.et").write_bytes(damaged)
+    trace = ci.read(tmp_path / "old.0.et")
+    assert 0 < trace.nodes.num_rows < nodes_of(content, tmp_path)
+    assert issues(trace)["et-cut-short"] == 1
+
+
+def nodes_of(content: bytes, folder: Path) -> int:
+    whole = folder / "whole.0.et"
+    whole.write_bytes(content)
+    return ci.read(whole).nodes.num_rows
