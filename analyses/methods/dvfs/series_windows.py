@@ -79,7 +79,8 @@ def possible_windows(gpus: list[Readings], windows: Array) -> Array:
     if len(windows) < 2 or not spectra:  # noqa: PLR2004
         return possible
     edges = np.sqrt(windows[1:] * windows[:-1])
-    edges = np.concatenate([windows[:1], edges, windows[-1:] ** 2 / edges[-1]])
+    longest = windows[-1:]  # as far above it as the edge below, which is 0 next to an instant
+    edges = np.concatenate([windows[:1], edges, longest**2 / max(edges[-1], longest[0] / 2)])
     for number, (window, low, high) in enumerate(zip(windows, edges, edges[1:], strict=False)):
         if not window:
             continue
@@ -95,7 +96,7 @@ def _spectrum(gpu: Readings) -> _Spectrum | None:
     if len(steps) < _FEWEST:
         return None
     period = float(np.median(steps))
-    if np.mean(np.abs(steps / period - 1) < _EVEN) < 1 - _EVEN:
+    if not period or np.mean(np.abs(steps / period - 1) < _EVEN) < 1 - _EVEN:
         return None
     even = np.arange(gpu.time[0], gpu.time[-1], period)
     mhz = np.interp(even, gpu.time, gpu.mhz)

@@ -58,3 +58,17 @@ def test_readings_too_far_apart_or_uneven_rule_out_nothing() -> None:
 def test_one_window_alone_is_taken_as_it_is() -> None:
     """A sensor that is given, and wrong."""
     assert possible_windows([readings(0)], WINDOWS_NS[5:6]).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_window_next_to_an_instant() -> None:
+    """The grid of a clock that steps within 3 to 5 ms; `dvfs` had ended with an internal error."""
+    assert possible_windows([readings(0)], np.array([0.0, 3 * MS]))[0]
+    assert possible_windows([readings(3)], np.array([0.0, 3 * MS])).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_readings_of_one_time_rule_out_nothing() -> None:
+    one = readings(0)
+    one.time[:] = one.time[0]
+    assert possible_windows([one], WINDOWS_NS).all()
