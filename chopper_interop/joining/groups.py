@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -86,7 +86,12 @@ class Group:
 
 
 def choose(
-    fragments: list[Fragment], timing: Sequence[Fragment], run: int | str | None, issues: IssueLog
+    fragments: list[Fragment],
+    timing: Sequence[Fragment],
+    run: int | str | None,
+    issues: IssueLog,
+    *,
+    apart: bool = False,
 ) -> list[Fragment]:
     """Choose the sources of one run.
 
@@ -101,6 +106,8 @@ def choose(
         there is only one.
     issues
         Gets the number of files that were left out.
+    apart
+        As of `split`.
 
     Raises
     ------
@@ -109,17 +116,16 @@ def choose(
     UsageError
         There is no such group.
     """
-    number = _parsed(run)
-    groups = split(timing, apart=number not in (None, ALL))
-    if number is None:
+    groups = split(timing, apart=apart)
+    if run is None:
         if len(groups) > 1:
             _refuse(groups)
         return fragments
-    if number == ALL:
+    if run == ALL:
         return _all_windows(fragments, groups, issues)
-    if not 1 <= int(number) <= len(groups):
-        raise UsageError(f"--run {number}: there {_count_text(len(groups))}")
-    chosen = groups[int(number) - 1]
+    if not 1 <= int(run) <= len(groups):
+        refuse_number(int(run), len(groups))
+    chosen = groups[int(run) - 1]
     kept = [f for f in fragments if _goes_with(f, chosen, groups)]
     left_out = [f for f in fragments if f not in kept]
     issues.add(LEFT_OUT, len(left_out), left_out[0].files.label if left_out else "")
@@ -148,7 +154,19 @@ def leave_out(
     issues.add(LEFT_OUT, 1, f"{fragment.files.label}: {reason}")
 
 
-def _parsed(run: int | str | None) -> int | str | None:
+def refuse_number(run: int, count: int) -> NoReturn:
+    """Raise `UsageError` for a number of a run that is not there."""
+    raise UsageError(f"--run {run}: there {_count_text(count)}")
+
+
+def parsed(run: int | str | None) -> int | str | None:
+    """Return which run was asked for: its number, `ALL`, or None.
+
+    Raises
+    ------
+    UsageError
+        It is neither.
+    """
     if run is None or run == ALL:
         return run
     try:
@@ -161,7 +179,7 @@ def split(timing: Sequence[Fragment], *, apart: bool = False) -> list[Group]:
     """Split profiles into groups in which each rank occurs once, in order of time.
 
     It is one group if no two of them contradict each other, whatever their times, unless those that nothing
-    ties are to be `apart`, as where one group is asked for.
+    ties are to be `apart`.
     """
     order = sorted(
         processes.children_last(timing), key=lambda f: (f.ranks_are_assumed, f.window_ns)

@@ -8,6 +8,7 @@ telemetry its series.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -95,11 +96,35 @@ def assemble(
     UsageError
         A rule applies to nothing.
     """
-    issues = IssueLog("job")
     if not (rules or clock_rules) and chosen is None and _is_one_timed_run(fragments):
-        return _job_of_one(fragments[0], name, issues)
+        return _job_of_one(fragments[0], name, IssueLog("job"))
+    run = groups.parsed(chosen)
     clocks, fragments = source_clocks.collect_clocks(fragments, clock_rules)
-    fragments = groups.choose(fragments, _timing_of(fragments), chosen, issues)
+    assembled = partial(_assemble_chosen, fragments, clocks, name, rules, clock_rules)
+    if not isinstance(run, int) or len(groups.split(_timing_of(fragments))) > 1:
+        return assembled(run)
+    # nothing contradicts that it is one run, which only shows when clocks are joined
+    trace = assembled(1)
+    if RANKS_APART.code in {issue.code for issue in trace.meta.issues}:
+        return assembled(run, apart=True)
+    if run != 1:
+        groups.refuse_number(run, 1)
+    return trace
+
+
+def _assemble_chosen(  # noqa: PLR0913 # as of `assemble`
+    fragments: list[Fragment],
+    clocks: source_clocks.SourceClocks,
+    name: str,
+    rules: Sequence[DeviceRule],
+    clock_rules: Sequence[ClockRule],
+    chosen: int | str | None,
+    *,
+    apart: bool = False,
+) -> Trace:
+    """Assemble the trace of a run, of profiles that nothing ties each alone if they are `apart`."""
+    issues = IssueLog("job")
+    fragments = groups.choose(fragments, _timing_of(fragments), chosen, issues, apart=apart)
     fragments = rematch.drop_partial_matches(fragments, issues)
     timed, telemetry = _split_telemetry(fragments)
     timed, programs = host_et.split_programs(timed, issues)

@@ -161,6 +161,40 @@ def test_ranks_in_folders_of_their_own_are_one_run(tmp_path: Path) -> None:
     assert ci.read(tmp_path, run=1).ranks == [0, 1]
 
 
+def test_hosts_whose_clocks_collectives_align_are_one_run(tmp_path: Path) -> None:
+    """--run 1 had left out rank 1, of which the clock is an hour ahead, with a note alone."""
+    for rank in range(2):
+        at = rank * 3600 * 1000 * MS
+        ends = [(at + 10 * MS * i + 7, i + 1) for i in range(30)]
+        reduce = {"Collective name": "allreduce", "Process Group Name": "0", "Group size": 2,
+                  "Process Group Ranks": "[0, 1]", "In msg nelems": 1024, "dtype": "Float"}  # fmt: skip
+        events = [
+            event
+            for start, n in ends
+            for event in (
+                call("cudaLaunchKernel", start - 5, 2, n),
+                kernel("ncclDevKernel_AllReduce_Sum", start, 300, n, **reduce, Seq=n),
+            )
+        ]
+        (tmp_path / f"node{rank}").mkdir()
+        info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+        write(
+            tmp_path / f"node{rank}" / "t.json",
+            events,
+            baseTimeNanoseconds=BASE,
+            distributedInfo=info,
+        )
+    together = content(ci.read(tmp_path))
+    assert content(ci.read(tmp_path, run=1)) == together
+    assert ci.read(tmp_path, run=1).ranks == [0, 1]
+    by = ["rank1:-3600"]
+    assert content(ci.read(tmp_path, run=1, clock_offset=by)) == content(
+        ci.read(tmp_path, clock_offset=by)
+    )
+    with pytest.raises(UsageError, match="--run 2: there is one run"):
+        ci.read(tmp_path, run=2)
+
+
 @pytest.mark.parametrize("make", [schedule, named_steps, warm_up])
 def test_all_windows_of_a_run_are_one_job(tmp_path: Path, make) -> None:
     groups = make(tmp_path)
