@@ -196,7 +196,7 @@ def build_queues(trace: Trace, handle: Array | None = None) -> Queues:
     if handle is not None:
         work_handle = np.where(call >= 0, handle[call], -1)
     first, queue = gather.distinct(lane[node].astype(np.int64), work_handle)
-    before, first_call = _queued_before(trace, node, call)
+    before, first_call = queued_before(trace, node, call)
     submit = np.where(call >= 0, ts[call], np.where(before, first_call - 1, ts[node]))
     submit = _bound_submission(lane[node].astype(np.int64), ts[node], submit, call)
     order = np.lexsort((ts[node], submit, queue))
@@ -217,8 +217,8 @@ def build_queues(trace: Trace, handle: Array | None = None) -> Queues:
     )
 
 
-def _queued_before(trace: Trace, node: Array, call: Array) -> tuple[Array, Array]:
-    """Mark work that was queued before the recording of its rank began; first recorded call, ns.
+def queued_before(trace: Trace, node: Array, call: Array) -> tuple[Array, Array]:
+    """Mark work that was queued before the recording of its rank began; also its rank's first recorded call, ns.
 
     A process numbers its calls, and work has the number of its call: what has a smaller one than all
     recorded calls was queued before these.

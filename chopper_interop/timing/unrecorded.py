@@ -1,8 +1,8 @@
 """Dependencies through ranks that do not record yet.
 
-Recordings of ranks begin when their hosts come to a step, each at its own time. Until then others know a
-rank by the messages that they exchange with it alone. It does what these are for in turn, so it takes some
-time from the last of what it answered and what it was sent until it answers again::
+Recordings of ranks begin when their hosts come to a step, each at its own time. Of what a rank did until
+then, others have recorded the messages that they exchanged with it. A rank works on messages in their order, so
+its next answer follows the later of two: its answer before, and the message that it answers::
 
     rank 0    [ send 0 ]        [ receive 0   ]
                        1                      3    [ receive 1        ]
@@ -28,7 +28,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
-from chopper_interop.edges.queues import group_pairs
+from chopper_interop.edges.queues import group_pairs, queued_before
 from chopper_interop.schemas.kinds import GPU_WORK, Collective, Kind
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ def _count_ended(m: _Messages, end: Array, way: Array, until: Array) -> Array:
     is_message = order < len(end)
     counted = np.cumsum(is_message)
     result = np.empty(len(way), np.int64)
-    asked = order[~is_message] - len(end)
-    result[asked] = counted[~is_message] - m.first[way[asked]]
+    question = order[~is_message] - len(end)
+    result[question] = counted[~is_message] - m.first[way[question]]
     return result
 
 
@@ -191,13 +191,14 @@ def _queued_work(
 ) -> tuple[Array, Array, Array]:
     """Edges to work that was queued before its rank recorded, from what that had to do with others."""
     work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK) & ~is_entered[::2])
+    work = work[queued_before(trace, work, trace.launch[work])[0]]
     row, pair = group_pairs(trace.array("rank")[work].astype(np.int64), m.peer)
     end = at[2 * m.row + 1]
     start = at[2 * work]
     # a rank that answered n times since does what is for the nth message
-    answers = 2 * pair + _RECEIVE
+    answers, sends = 2 * pair + _RECEIVE, 2 * pair + _SEND
     answered = _count_ended(m, end, answers, start[row])
-    causes = np.stack([m.at(answers, answered - 1), m.at(answers + _SEND, answered)])
+    causes = np.stack([m.at(answers, answered - 1), m.at(sends, answered)])
     since, causes = _last_before(end, causes, start[row])
     last = np.full(len(work), np.iinfo(np.int64).min)
     np.maximum.at(last, row, since)
