@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from chopper_interop.recording.session import Recording
 
-_OF_TELEMETRY = ("energy", "throttling", "imbalance")
-"""Analyses that need no profiles."""
+_OF_GPUS, _OF_HOST = ("energy", "throttling", "imbalance"), ("telemetry",)
+"""Analyses that need no profiles, nor, of the second, GPUs."""
 _DESCRIPTION = """Run a program and record every GPU of this node meanwhile.
 
 Start it once a node, in front of torchrun or the like. The folder is one that chopper-convert and
@@ -74,10 +74,10 @@ def _show(recording: Recording, folder: Path) -> None:
     share = 100 * recording.cpu_s / max(recording.elapsed_s, 1e-9)
     _say(f"took {share:.1f} % of a processor")
     place = shlex.quote(str(folder))
-    alone = f"chopper-analyze {place} {' '.join(_OF_TELEMETRY)}"
-    if not recording.has_gpus:
-        alone = "no analysis answers by the host alone"
-    _say(f"next: {alone}; with profiles of the program in it: chopper-analyze {place}")
+    analyses = " ".join(_OF_GPUS if recording.has_gpus else _OF_HOST)
+    _say(
+        f"next: chopper-analyze {place} {analyses}; with profiles of the program in it: chopper-analyze {place}"
+    )
 
 
 def _less_often(sampled: dict[str, Any]) -> str:

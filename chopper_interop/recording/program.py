@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from chopper_interop.errors import UsageError
@@ -19,17 +20,19 @@ _OF_TERMINAL = ("SIGINT", "SIGQUIT")
 """Signals that a terminal sends to the program as well."""
 _SIGNALLED = 128
 """Exit status of a program that a signal ended is this plus its number, as shells report it."""
-_AFTER = "name the program after --"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses of shells for a program that is not there, or cannot be run."""
 
 
 def require(name: str) -> None:
-    """Raise `UsageError` for a program that is not there, before anything is started."""
-    if shutil.which(name, mode=os.F_OK) is None:
-        failure = UsageError(f"{name}: the program was not found", hint=_AFTER)
-        failure.exit_status = NOT_FOUND
-        raise failure
+    """Raise `UsageError` for a program that is not there or cannot be run, before anything is started."""
+    if shutil.which(name):
+        return
+    if os.sep in name and Path(name).is_dir():
+        raise _failure(f"{name}: a folder is no program", NOT_EXECUTABLE)
+    if shutil.which(name, mode=os.F_OK):
+        raise _failure(f"{name}: the file is not executable", NOT_EXECUTABLE)
+    raise _failure(f"{name}: the program was not found", NOT_FOUND)
 
 
 def run(
@@ -85,8 +88,13 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 
 
 def _not_started(command: Sequence[str], error: OSError) -> UsageError:
-    failure = UsageError(f"{command[0]}: {error.strerror}", hint=_AFTER)
-    failure.exit_status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    return _failure(f"{command[0]}: {error.strerror}", status)
+
+
+def _failure(message: str, status: int) -> UsageError:
+    failure = UsageError(message)
+    failure.exit_status = status
     return failure
 
 

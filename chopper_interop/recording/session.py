@@ -44,6 +44,8 @@ class Recording:
     cpu_s: float = 0.0
     """Processor time of the recorder itself."""
     description: dict[str, Any] = field(default_factory=dict)
+    announced: list[str] = field(default_factory=list)
+    """Missing parts that were known before the program started."""
 
     @property
     def has_gpus(self) -> bool:
@@ -52,8 +54,8 @@ class Recording:
 
     @property
     def problems(self) -> list[str]:
-        """Missing parts of the recording, one line each."""
-        return list(self.description["problems"])
+        """Missing parts of the recording that were not known before the program started, one line each."""
+        return [p for p in self.description["problems"] if p not in self.announced]
 
 
 def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
@@ -123,17 +125,16 @@ def record(
     unavailable: dict[str, str] = {}
     opened = open_gpus(unavailable)
     host = Host()
-    missing = []
+    result = Recording()
     if not opened:
         reasons = "; ".join(f"{vendor}: {why}" for vendor, why in unavailable.items())
         ways = "; ".join(f"for {vendor} {way}" for vendor, (_, way) in VENDORS.items())
-        missing = [f"no GPU is recorded, only the host: {reasons}"]
-        warn(f"{missing[0]} ({ways})")
+        result.announced = [f"no GPU is recorded, only the host: {reasons}"]
+        warn(f"{result.announced[0]} ({ways})")
         opened, rate_hz = [HostAlone(host)], min(rate_hz, 1 / SLOW_S)
     if _described_in(folder).exists():
         warn(f"{folder} has a recording of this host, which is replaced")
     samplers = _samplers(opened, folder, rate_hz, host, wake=wake)
-    result = Recording()
     begin = clock_offsets()
     started_ns, cpu_s = time.time_ns(), time.process_time()
     try:
@@ -146,7 +147,7 @@ def record(
     result.elapsed_s = (time.time_ns() - started_ns) / 1e9
     result.cpu_s = time.process_time() - cpu_s
     result.description = _description(result, samplers, host, begin, started_ns)
-    result.description["problems"] += missing
+    result.description["problems"] += result.announced
     _write(folder, result.description)
     return result
 

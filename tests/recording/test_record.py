@@ -167,6 +167,21 @@ def test_an_interrupt_of_the_terminal_comes_once(tmp_path: Path) -> None:
         assert process.wait() == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("folder", "a folder is no program"), ("file", "the file is not executable")],
+)
+def test_what_cannot_be_run_has_the_status_of_shells(
+    tmp_path: Path, capsys, name: str, reason: str
+) -> None:
+    """`shutil.which` skips folders, so that one was "not found", with status 127."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("#!/bin/sh\n")
+    assert cli.record_main(["-o", str(tmp_path / "out"), "--", str(tmp_path / name)]) == 126
+    assert capsys.readouterr().err == f"chopper-record: error: {tmp_path / name}: {reason}\n"
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("local_rank", [0, 1])
 def test_a_missing_program_is_one_line(tmp_path: Path, local_rank: int) -> None:
     environment = os.environ | {"PYTHONPATH": str(AMDSMI), "LOCAL_RANK": str(local_rank)}
@@ -174,7 +189,7 @@ def test_a_missing_program_is_one_line(tmp_path: Path, local_rank: int) -> None:
     command = [sys.executable, "-c", entry, "-o", str(tmp_path), "--", "/no/such/program"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 127
-    text = "/no/such/program: the program was not found (name the program after --)"
+    text = "/no/such/program: the program was not found"
     assert done.stderr == f"chopper-record: error: {text}\n"
     assert not list(tmp_path.iterdir())
 
@@ -390,7 +405,11 @@ def test_without_a_gpu_the_host_is_recorded(tmp_path: Path, run) -> None:
     assert first.startswith("chopper-record: no GPU is recorded, only the host: amd: ")
     assert "pip install 'chopper-interop[amdsmi]'" in first
     assert "KeyError" not in first
-    assert any("no analysis answers by the host alone" in line for line in lines)
+    assert not any("no GPU is recorded" in line for line in lines), "once is enough"
+    following = lines[-1].partition("next: ")[2].partition(";")[0]
+    assert shlex.split(following) == ["chopper-analyze", str(tmp_path), "telemetry"]
+    status, stdout, _ = run("analyze", tmp_path, "telemetry")
+    assert (status, "host CPU activity" in stdout) == (0, True)
     trace = ci.read(tmp_path)
     series = {row["name"]: (row["device"], len(values)) for row, values in by_series(trace)}
     assert series.keys() == {
