@@ -138,7 +138,10 @@ def contains(container: Fragment, part: Fragment) -> bool:
 
 
 def _is_other_format(richer: Fragment, other: Fragment) -> bool:
-    """True if two files of the same ranks, which are known, have the same events in other formats."""
+    """True if two files of the same ranks, which are known, have the same events in other formats.
+
+    Each has events: sources without nodes are telemetry, and only ranks with nodes are compared.
+    """
     return richer.files.converter is not other.files.converter and all(
         same_events(richer, other, rank) for rank in other.trace.ranks
     )

@@ -129,7 +129,9 @@ def stream_latency(trace: Trace, before: Array) -> int:
 
     Taken from work whose launch had reached the GPU, as launches to idle streams usually do, before the
     work ahead of it had ended, as other work may have waited for its launch; from all work where no
-    launches are recorded, and 0 without any such work.
+    launches are recorded. Without any such work it is 0, and not the least time of the other work: that had
+    waited for its launch (4.9 µs on an MI300X; 3.4 instead of 1.3 µs of a simulated host-bound job, of which the
+    time with half the host's was then 7.5 % too long).
 
     Parameters
     ----------
