@@ -11,6 +11,7 @@ from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.changes import values, verbs
 from chopper_interop.analyses.methods.changes.changer import Change, ChangedJob, Changer
+from chopper_interop.analyses.methods.changes.overwriting import OverwritingError
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.analyses.methods.timing.steps import timing_of_steps
 from chopper_interop.arrays import arrow
@@ -49,7 +50,6 @@ _MIN_GAIN_SHARE = 0.001
 _MAX_BINDING = 3
 """Classes that a note names. Chosen: more say nothing about what binds."""
 _MEASURED, _TOGETHER = "as measured", "all together"
-_EXCLUDE = "give those of one thing in an order in which none does, or for other nodes by where"
 _BY = ("job", "rank", "class")
 
 _CONVENTIONS = {
@@ -204,8 +204,8 @@ class _Replay:
         """Re-time the job under these changes, and return the note about them."""
         try:
             changed = verbs.apply_changes(self._changer, parts)
-        except verbs.OverwritingError as error:
-            return {f"no row: {text}": f"{error} ({_EXCLUDE})"}
+        except OverwritingError as error:
+            return {f"no row: {text}": str(error)}
         job = verbs.changed_job(self._changer, changed)
         binding = self._paths
         if binding and job.timing is not self._timing:
@@ -235,7 +235,7 @@ class _Replay:
         return f"what binds then is {', '.join(shares)}{unexplained}"
 
     def _begins(self, job: ChangedJob) -> Array:
-        """Begin of each window; of all steps of another pipeline, whose plan places ranks anew, as measured."""
+        """Begin of each window; of all steps of another pipeline, whose plan moves the ranks, as measured."""
         begin = self._spans.starts(job.at_ns)
         if job.has_paths:
             return begin

@@ -398,23 +398,33 @@ def test_what_is_made_even_is_the_changed_time(trace, change: str) -> None:
     assert np.abs(both.lag_ns[edge] - alone.lag_ns[edge] / 2).max() <= 1
 
 
+_APART = "leave one of the two out, or choose different nodes by where"
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("earlier", "later", "hint"),
     [
-        "launch=5us; launch=7us",
-        "scale=0.5 where kind == 'comm'; bandwidth=50GB/s latency=5us",
-        "buckets=1MB latency=5us; buckets=25MB latency=5us",
-        "remove where kind == 'runtime'; calls=5us",
+        ("launch=5us", "launch=7us", _APART),
+        ("scale=0.5 where kind == 'comm'", "bandwidth=50GB/s latency=5us", ""),
+        ("buckets=1MB latency=5us", "buckets=25MB latency=5us", _APART),
+        ("remove where kind == 'runtime'", "calls=5us", ""),
+        ("clock=0.9x beta=1", "clock=0.5x beta=1", _APART),
     ],
 )
 def test_changes_that_would_overwrite_others_are_not_evaluated_together(
-    trace, changes: str
+    trace, earlier: str, later: str, hint: str
 ) -> None:
-    """The later one had replaced the earlier in silence."""
-    result = ci.analyze(trace, "what_if", change=changes)
+    """The later one had replaced the earlier in silence; the order that the hint names is evaluated."""
+    clocks = [1500.0 if k == Kind.KERNEL else None for k in trace.array("kind").tolist()]
+    trace = trace.with_columns(gfxclk_mhz=clocks)
+    result = ci.analyze(trace, "what_if", change=f"{earlier}; {later}")
     assert "all together" not in result.rows["change"].to_pylist()
-    later = changes.partition("; ")[2]
-    assert result.notes["no row: all together"].startswith(f"change={later}: it would overwrite")
+    hint = hint or f"write {later!r} in front of {earlier!r}, which then applies to it"
+    text = f"change={later}: it would overwrite {earlier!r} ({hint})"
+    assert result.notes["no row: all together"] == text
+    if hint != _APART:
+        together = ci.analyze(trace, "what_if", change=f"{later}; {earlier}")
+        assert "all together" in together.rows["change"].to_pylist()
 
 
 def test_each_kernel_has_one_other_clock(trace) -> None:

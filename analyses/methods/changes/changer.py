@@ -152,7 +152,7 @@ class Changer:
         return inside[:-1] | chosen
 
 
-def never(_value: Any) -> bool:
+def sets_no_times(_value: Any) -> bool:
     """Return False: every value of the change applies to what changes before it left."""
     return False
 
@@ -178,7 +178,7 @@ class Verb(NamedTuple):
     value: Callable[[str], Any]
     options: dict[str, Callable[[str], Any]]
     apply: Callable[[Changer, ChangedTimes, Change, Array], None]
-    sets: Callable[[Any], bool] = never
+    sets: Callable[[Any], bool] = sets_no_times
 
 
 def scaled(lag: Array, factor: float) -> Array:
@@ -188,4 +188,5 @@ def scaled(lag: Array, factor: float) -> Array:
 
 def total_ns(now: ChangedTimes) -> float:
     """Sum of all lags and delays: no endpoint is later than the first by more than this."""
-    return sum(float(np.maximum(ns, 0).sum(dtype=float)) for ns in now[:3])
+    all_ns = (now.lag_ns, now.delay_ns, now.inserted_ns)
+    return sum(float(np.maximum(ns, 0).sum(dtype=float)) for ns in all_ns)

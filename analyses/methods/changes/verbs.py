@@ -30,6 +30,7 @@ from chopper_interop.analyses.methods.changes.changer import (
     Verb,
     total_ns,
 )
+from chopper_interop.analyses.methods.changes.overwriting import LastChanges
 from chopper_interop.analyses.methods.dvfs import target_clocks
 from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.errors import OptionError, UsageError
@@ -117,10 +118,6 @@ of another (`changes.buckets`); ``latency``, of each step of a ring, is taken fr
 """
 
 
-class OverwritingError(UsageError):
-    """Of two changes of one thing the later would undo the earlier."""
-
-
 def parse_changes(text: str) -> list[Change]:
     """Parse changes such as ``"scale=0.5 where rank == 3; launch=0"``.
 
@@ -150,22 +147,14 @@ def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
     timing = changer.timing
     delay = timing.delay_ns.copy()
     now = ChangedTimes(timing.lag_ns.copy(), delay, np.zeros_like(delay), Counter(), {})
-    at_other_clocks = np.zeros(timing.trace.nodes.num_rows, bool)
+    last = LastChanges(changes, VERBS, timing.trace.nodes.num_rows, len(now.lag_ns))
     limit = max(total_ns(now), paths.MAX_TOTAL_NS)
-    for change in changes:
+    for number, change in enumerate(changes):
         chosen = changer.chosen(change)
         now.notes["nodes chosen"] += int(np.count_nonzero(chosen))
-        verb, before, plans = VERBS[change.verb], now.lag_ns.copy(), {**now.plans}
-        verb.apply(changer, now, change, chosen)
-        overwritten = (before != timing.lag_ns) & (now.lag_ns != before)
-        is_lost = verb.sets(change.value) and overwritten.any()
-        if change.verb == "clock":  # leads from the measured clock to another, not further on
-            is_lost = (at_other_clocks & chosen).any()
-            at_other_clocks |= chosen
-        if is_lost or any(now.plans[kind] is not plan for kind, plan in plans.items()):
-            raise OverwritingError(
-                f"change={change.text}: it would overwrite what others before it change"
-            )
+        before_ns = now.lag_ns.copy()
+        VERBS[change.verb].apply(changer, now, change, chosen)
+        last.add(number, before_ns, now, chosen)
         if total_ns(now) > limit:
             raise UsageError(
                 f"change={change.text}: all times together are too long to compute with",
