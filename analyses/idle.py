@@ -351,21 +351,21 @@ def _divide_by_cause(works: _WorkTimes, pieces: _Intervals, threshold_ns: int) -
     """Divide each interval by cause, in the order of time that `idle` describes."""
     at, since, until = pieces.at, pieces.start, pieces.end
     ask, event = works.ask[at], works.event_end[at]
-    asked = np.clip(ask, since, until)
+    called = np.clip(ask, since, until)
     lane = works.thread[at].astype(np.int64)
-    sync = np.subtract(*(host_waits.waited_ns(works.synced, lane, to) for to in (asked, since)))
-    ready = np.clip(event, asked, until)
-    peer = np.minimum(works.peer_end[at], ready) - np.maximum(works.peer_start[at], asked)
+    sync = np.subtract(*(host_waits.waited_ns(works.synced, lane, to) for to in (called, since)))
+    ready = np.clip(event, called, until)
+    peer = np.minimum(works.peer_end[at], ready) - np.maximum(works.peer_start[at], called)
     peer = np.where(works.peer_end[at] == gaps.NO_TIME, 0, np.maximum(peer, 0))
     rest = until - ready
     unlinked, launched = ask == gaps.NO_TIME, works.bound[at] | (ask > pieces.before)
     short = ~unlinked & ~launched & (rest < threshold_ns)
     parts = {
-        "host_late": asked - since - sync,
+        "host_late": called - since - sync,
         "sync": sync,
         "launch": np.where(launched, rest, 0),
         "kernel_to_kernel": np.where(short, rest, 0),
-        "event": ready - asked - peer,
+        "event": ready - called - peer,
         "peer": peer,
         "window": np.zeros_like(rest),
         "unknown": np.where(launched | short, 0, rest),

@@ -113,7 +113,7 @@ def imbalance(
     options.check_choice("by", by, _BY)
     options.check_at_least(0, gpus_per_node=gpus_per_node)
     all_gpus = gpu_places.find_places(
-        trace, gpu_means.asked(edge=True), steps=steps, ranks=ranks, window=window
+        trace, gpu_means.quantities(edge=True), steps=steps, ranks=ranks, window=window
     )
     compared_gpus = [p for p in all_gpus if p.gpu.ranks] or all_gpus
     rows = compared.rows(trace, compared_gpus, steps, ranks)

@@ -33,7 +33,7 @@ def with_comparisons(args: argparse.Namespace, names: list[str]) -> list[str]:
 
 
 def targets(args: argparse.Namespace) -> list[Path]:
-    """Check what will be written beside the trace, before anything is read; return the paths of the report.
+    """Check what will be written besides the trace, before anything is read; return the paths of the report.
 
     Raises
     ------

@@ -98,12 +98,12 @@ def sync_edges(
     """
     by_record = _ask_recorded(trace, recorded, calls, queues)
     done = np.isin(calls.node, by_record.call)
-    asked = [
+    questions = [
         by_record,
         _ask_devices(trace, calls, queues),
         *_ask_handles(trace, calls, queues, done),
     ]
-    slot, call = _answers(trace, queues, asked, issues)
+    slot, call = _answers(trace, queues, questions, issues)
     own = [_copied_within(trace, calls, queues), _launched_just_before(trace, calls, queues, ~done)]
     own_slot, own_call = (np.concatenate(side) for side in zip(*own, strict=True))
     unresolved = ~done & ~np.isin(calls.node, np.concatenate([call, own_call]))
@@ -228,11 +228,11 @@ def last_records(trace: Trace, calls: OrderingCalls, rows: Array) -> Array:
 
 
 def _answers(
-    trace: Trace, queues: Queues, asked: list[_Questions], issues: IssueLog
+    trace: Trace, queues: Queues, questions: list[_Questions], issues: IssueLog
 ) -> tuple[Array, Array]:
     """Slots of the last work that each call waited for, and the calls."""
     call, queue, submitted = (
-        np.concatenate([getattr(a, f) for a in asked]) for f in ("call", "queue", "submitted")
+        np.concatenate([getattr(q, f) for q in questions]) for f in ("call", "queue", "submitted")
     )
     end = trace.array("ts")[call] + trace.array("dur")[call]
     slot, later = queues.last_before(queue, submitted, end)

@@ -503,7 +503,7 @@ def _decide(  # noqa: PLR0913, PLR0917 # columns
     ambiguous = np.zeros(n, np.bool_)
     explained = np.zeros(len(work.communicates), np.bool_)
     passed = empty_table(len(queues.lane))
-    last_asked = _last_asked(order, other.queue, len(queues.lane))
+    last_wait = _last_waits(order, other.queue, len(queues.lane))
     collectives = _collectives(work.communicates)
     last, next_best = -1, -1
     for step in range(n):
@@ -538,8 +538,8 @@ def _decide(  # noqa: PLR0913, PLR0917 # columns
         seen = seen or evidence.is_repeated[pairs.code[best]]
         ambiguous[wait] = next_cost - cheapest < (_CLOSE if seen else _CLEARLY)
         explained[target] |= (pairs.flags[best] & _AT_ONCE_BIT) != 0
-        passed = _pass_on(passed, w, a, last_asked, step)
-        if last_asked[a] > step:
+        passed = _pass_on(passed, w, a, last_wait, step)
+        if last_wait[a] > step:
             passed = with_pair(passed, w, a, slot + 1, 0)
     return sources, targets, ambiguous
 
@@ -600,7 +600,7 @@ def _collectives(communicates: Array) -> _Collectives:
 
 # Compiled: called by the loop above.
 @jit
-def _last_asked(order: Array, awaited: Array, queues: int) -> Array:
+def _last_waits(order: Array, awaited: Array, queues: int) -> Array:
     """Position in `order` of the last wait for which each queue may be awaited; -1 if none."""
     result = np.full(queues, -1, np.int64)
     for step in range(len(order)):
@@ -612,12 +612,12 @@ def _last_asked(order: Array, awaited: Array, queues: int) -> Array:
 
 # Compiled: called by the loop above. Without the queues that no later wait asks for, rows stay short.
 @jit
-def _pass_on(passed: PairTable, w: int, a: int, last_asked: Array, step: int) -> PairTable:
+def _pass_on(passed: PairTable, w: int, a: int, last_wait: Array, step: int) -> PairTable:
     """Let queue w have waited for all that queue a has waited for; drop queues that are not asked for again."""
     before, entry = -1, passed.head[a]
     while entry >= 0:
         following = passed.following[entry]
-        if last_asked[passed.other[entry]] > step:
+        if last_wait[passed.other[entry]] > step:
             passed = with_pair(passed, w, passed.other[entry], passed.slot[entry], 0)
             before = entry
         elif before >= 0:

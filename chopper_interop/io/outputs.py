@@ -120,10 +120,10 @@ def require_writable(path: Path, *, is_folder: bool | None = None) -> None:
         raise WriteError(f"cannot be written: {error.strerror or error}", path=path) from error
 
 
-def _require(is_so: object, otherwise: int) -> None:
-    """Raise `OSError` of a number unless something is so."""
-    if not is_so:
-        raise OSError(otherwise, os.strerror(otherwise))
+def _require(condition: object, error_number: int) -> None:
+    """Raise `OSError` of a number unless a condition holds."""
+    if not condition:
+        raise OSError(error_number, os.strerror(error_number))
 
 
 def file_name(text: str) -> str:

@@ -56,12 +56,12 @@ def compiled(chart: Chart) -> Compiled:
 
 
 def _height(drawn: dict[str, Any]) -> int:
-    asked = drawn["height"]
-    if not isinstance(asked, dict):
-        return int(asked) + _AROUND
+    height = drawn["height"]
+    if not isinstance(height, dict):
+        return int(height) + _AROUND
     data = drawn.get("data") or drawn["layer"][0]["data"]
     rows = {value[forms.ROW] for value in drawn["datasets"][data["name"]]}
-    return round(asked["step"] * len(rows)) + _AROUND
+    return round(height["step"] * len(rows)) + _AROUND
 
 
 def pictures(chart: Chart, title: str) -> tuple[str, bytes]:

@@ -73,8 +73,8 @@ def _carried_out(
         now.notes["steps of pipelines that are not complete, moved only"] += one.keep(common)
     together = _meet_between_steps(job.timing.trace, measured)
     before = _times(measured, [m.shape() for m in measured], together=together)
-    asked = {change.verb: change.value, **change.options}
-    shapes = [m.shape(asked["microbatches"], asked["stages"]) for m in measured]
+    counts = {change.verb: change.value, **change.options}
+    shapes = [m.shape(counts["microbatches"], counts["stages"]) for m in measured]
     after = _times(measured, shapes, together=together)
     for one, was, will_be, shape in zip(measured, before, after, shapes, strict=True):
         now.notes["microbatches of a step, before"] += one.microbatches
@@ -219,9 +219,9 @@ class _Measured:
         return ready - since
 
 
-def _shares(measured: int, asked: int) -> Array:
+def _shares(measured: int, planned: int) -> Array:
     """Share of each measured stage's work that each of other stages has, in the order of the model."""
-    begin, end = (np.arange(k, asked + k)[:, None] / asked for k in (0, 1))
+    begin, end = (np.arange(k, planned + k)[:, None] / planned for k in (0, 1))
     first, last = (np.arange(k, measured + k)[None, :] / measured for k in (0, 1))
     return np.maximum(np.minimum(end, last) - np.maximum(begin, first), 0) * measured
 

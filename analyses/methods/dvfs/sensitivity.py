@@ -507,8 +507,8 @@ class Sensitivities:
         known = ~np.isnan(beta) & ~np.isnan(ratio.log)
         if not known.any():
             return ratio
-        asked = ~np.isnan(target)
-        ns = np.bincount(r.key[asked], r.dur[asked], len(r.count)) * known
+        has_target = ~np.isnan(target)
+        ns = np.bincount(r.key[has_target], r.dur[has_target], len(r.count)) * known
         change = np.nan_to_num((1 - self._longer(target)) * ns)
         beyond = self._beyond(target)
         flatter, unsure = sensitivity_laws.BEYOND_FAST

@@ -37,7 +37,7 @@ def rows(trace: Trace, places: Sequence[Place], steps: str = "", ranks: str = ""
     trace
         Any trace.
     places
-        Its GPUs, with `fleet.means.asked` of telemetry.
+        Its GPUs, with `fleet.means.quantities` of telemetry.
     steps, ranks
         As of `windows.rank_windows`, the same that the windows of the places are of.
 

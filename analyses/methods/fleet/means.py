@@ -67,7 +67,7 @@ class Means(NamedTuple):
     source: str
 
 
-def asked(*, edge: bool = False) -> tuple[Quantity, ...]:
+def quantities(*, edge: bool = False) -> tuple[Quantity, ...]:
     """Quantities to look for in telemetry; with the edge if it stands for the GPU's temperature."""
     return (*QUANTITIES.values(), *((EDGE,) if edge else ()))
 

@@ -107,8 +107,8 @@ def find_places(  # a trace, what to look for, and what all analyses have
         if (rank, device) not in owned
     ]
     chosen = [gpu for gpu in (*gpus, *bare) if set(gpu.ranks) & set(selected)]
-    asked = _Windows(trace, steps, ranks, window)
-    places = [_place(trace, gpu, asked) for gpu in (*chosen, *idle)]
+    requested = _Windows(trace, steps, ranks, window)
+    places = [_place(trace, gpu, requested) for gpu in (*chosen, *idle)]
     places = _counted(places)
     return sorted(places, key=lambda p: (p.rank < 0, p.rank, p.device, p.host))
 
@@ -144,7 +144,7 @@ class _Windows:
         return (Window(ALL_RANKS, NO_STEP, start, end),)
 
 
-def _place(trace: Trace, gpu: Gpu, asked: _Windows) -> Place:
+def _place(trace: Trace, gpu: Gpu, requested: _Windows) -> Place:
     hosts = {r.rank: r.host for r in trace.meta.ranks}
     device = min(_devices(trace, gpu, gpu.ranks[0])) if gpu.ranks else gpu.device
     same = [d for d in trace.meta.devices if d.device == device]
@@ -154,7 +154,12 @@ def _place(trace: Trace, gpu: Gpu, asked: _Windows) -> Place:
         devices_on_host(trace.meta.devices, host)
     )
     return Place(
-        gpu, device, host, _index(trace, gpu, device, product), product, asked.windows_of_gpu(gpu)
+        gpu,
+        device,
+        host,
+        _index(trace, gpu, device, product),
+        product,
+        requested.windows_of_gpu(gpu),
     )
 
 

@@ -51,7 +51,7 @@ _VOLUMES = (
 """Series, link, bytes of a count, counts of a unit, the unit's name."""
 
 
-def check(compat: str, asked: dict[str, bool]) -> None:
+def check(compat: str, options: dict[str, bool]) -> None:
     """Check that the definitions are known, and requested without other options.
 
     Raises
@@ -61,7 +61,7 @@ def check(compat: str, asked: dict[str, bool]) -> None:
     """
     if compat != NAME:
         raise NoSuchDefinitionsError(f"compat={compat}: there is {NAME}")
-    for option, given in asked.items():
+    for option, given in options.items():
         if given:
             raise UsageError(
                 f"compat={NAME} has rows of ranks over all samples", hint=f"leave {option} out"

@@ -124,7 +124,7 @@ def with_ends(
     control, nodes, src, dst
         As for `with_readiness`.
     joined
-        Collectives in their order. The next one begins when the end of the one before was told.
+        Collectives in their order. The next one begins when a message says that the one before has ended.
     """
     sent = np.flatnonzero((control.cause == Cause.ENDED) & control.is_sent)
     heard = np.flatnonzero((control.cause == Cause.ENDED) & ~control.is_sent)
