@@ -19,7 +19,7 @@ from chopper_interop.result import Result
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.analyses.methods.findings.job import ExaminedJob
     from chopper_interop.trace import Trace
 
 __all__ = ["summary"]
@@ -79,7 +79,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     return Result("summary", rows, figures | {"findings": findings}, _CONVENTIONS)
 
 
-def _read(trace: Trace, job: Job) -> dict[str, Any]:
+def _read(trace: Trace, job: ExaminedJob) -> dict[str, Any]:
     """Figures of what was read and how far it can be trusted."""
     losses: dict[str, int] = {}
     for issue in trace.meta.issues:
@@ -100,7 +100,7 @@ def _read(trace: Trace, job: Job) -> dict[str, Any]:
     }
 
 
-def _step(job: Job) -> dict[str, Any]:
+def _step(job: ExaminedJob) -> dict[str, Any]:
     """Length of steps, and what they consist of."""
     each = "each" if job.has_steps and not job.chosen_steps else job.chosen_steps
     ranks = ",".join(map(str, job.ranks))
@@ -131,7 +131,7 @@ def _step(job: Job) -> dict[str, Any]:
     return figures
 
 
-def _late(job: Job) -> dict[str, Any]:
+def _late(job: ExaminedJob) -> dict[str, Any]:
     """The rank or link that is late, with its cause."""
     compared = job.result("stragglers") if len(job.trace.ranks) > 1 else None
     known = compared.summary if compared else {}
@@ -149,7 +149,7 @@ def _late(job: Job) -> dict[str, Any]:
     }
 
 
-def _clock(job: Job) -> dict[str, Any]:
+def _clock(job: ExaminedJob) -> dict[str, Any]:
     """Cost of the clock, if it was recorded."""
     known = job.figures("dvfs") if job.trace.has("gfxclk_mhz") else {}
     if known.get("ideal_step_ns") is None:
@@ -162,7 +162,7 @@ def _clock(job: Job) -> dict[str, Any]:
     }
 
 
-def _lines(trace: Trace, job: Job, figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _lines(trace: Trace, job: ExaminedJob, figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Lines on the job as a whole."""
     yield "read", _read_text(trace, figures)
     yield "trust", _trust_text(figures)
@@ -218,7 +218,7 @@ def _why_no_times(trace: Trace) -> str:
     return "no times were recorded: give a profile of the same job too"
 
 
-def _length_text(job: Job, figures: dict[str, Any]) -> str:
+def _length_text(job: ExaminedJob, figures: dict[str, Any]) -> str:
     if not job.has_steps:
         return f"{_ms(figures['step_ns'])} in all, as no training steps were recorded"
     if job.steps == 1:

@@ -48,7 +48,7 @@ _CONVENTIONS = {
 
 
 @dataclass(frozen=True)
-class _Gpu:
+class _GpuIntervals:
     """Work on a GPU of a rank, as unions of intervals."""
 
     busy: intervals.Intervals
@@ -170,7 +170,7 @@ def _device_numbers(device: Array) -> list[int]:
     return sorted(device[first].tolist())
 
 
-def _gpus_of_ranks(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]:
+def _gpus_of_ranks(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _GpuIntervals]]:
     """Work on the GPUs of ranks, by rank and device."""
     times = collective_times.communication_times(trace)
     wait = np.full(trace.nodes.num_rows, -1, np.int64)
@@ -179,7 +179,7 @@ def _gpus_of_ranks(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]
     round_trip = np.where(trips.timed, trips.ns, -1)
     kind = trace.array("kind")
     device = trace.array("device", "lanes")[trace.array("lane")]
-    gpus: dict[int, dict[int, _Gpu]] = {}
+    gpus: dict[int, dict[int, _GpuIntervals]] = {}
     for rank in ranks:
         rank_rows = trace.rank_rows[rank]
         rows = np.flatnonzero(is_any(kind[rank_rows], GPU_WORK)) + rank_rows.start
@@ -190,14 +190,14 @@ def _gpus_of_ranks(trace: Trace, ranks: list[int]) -> dict[int, dict[int, _Gpu]]
     return gpus
 
 
-def _gpu(trace: Trace, rows: Array, wait: Array, round_trip: Array) -> _Gpu:
+def _gpu(trace: Trace, rows: Array, wait: Array, round_trip: Array) -> _GpuIntervals:
     kind, ts = trace.array("kind")[rows], trace.array("ts")[rows]
     end = ts + trace.array("dur")[rows]
 
     is_kernel, is_fill, waits = kind == Kind.KERNEL, kind == Kind.MEMSET, wait > 0
     kernels = intervals.union(ts[is_kernel], end[is_kernel])
     compute = is_kernel | is_fill
-    return _Gpu(
+    return _GpuIntervals(
         busy=intervals.union(ts, end),
         compute=intervals.union(ts[compute], end[compute]) if is_fill.any() else kernels,
         kernels=kernels,
@@ -210,7 +210,7 @@ def _gpu(trace: Trace, rows: Array, wait: Array, round_trip: Array) -> _Gpu:
 
 
 def _row(
-    window: Window, device: int, gpu: _Gpu, calls: intervals.Intervals | None
+    window: Window, device: int, gpu: _GpuIntervals, calls: intervals.Intervals | None
 ) -> dict[str, Any]:
     start, end = window.start_ns, window.end_ns
     busy, compute, kernels, wait = (
@@ -245,7 +245,7 @@ def _row(
     return row
 
 
-def _locality(gpu: _Gpu, start: int, end: int) -> int | None:
+def _locality(gpu: _GpuIntervals, start: int, end: int) -> int | None:
     if not len(gpu.round_trip_starts):
         return None
     first, last = np.searchsorted(gpu.round_trip_starts, (start, end))

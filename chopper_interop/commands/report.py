@@ -67,7 +67,7 @@ def write(
 
     common = {name: value for name, value in options.items() if name not in _OF_ROWS}
     known = outcome.results if len(common) == len(options) else []
-    job = gather.Job(trace, against, runs, common, {(r.analysis,): r for r in known})
+    job = gather.JobResults(trace, against, runs, common, {(r.analysis,): r for r in known})
     charts = gather.charts_of(job, for_page=not args.figures)
     if args.html:
         text = page.make_page(job, charts).encode()

@@ -20,7 +20,7 @@ from chopper_interop.demo.schedule import KERNEL_SPREAD
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.job import Job
+    from chopper_interop.demo.job import DemoJob
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
@@ -102,7 +102,7 @@ class CounterTimes:
 
 
 def counter_times(
-    job: Job, kernels: list[Dispatch], law: Array, where: tuple[int, int, int], begin_ns: int
+    job: DemoJob, kernels: list[Dispatch], law: Array, where: tuple[int, int, int], begin_ns: int
 ) -> CounterTimes:
     """Place the dispatches of one step of a rank in a pass in time.
 

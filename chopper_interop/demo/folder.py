@@ -11,7 +11,7 @@ import msgspec
 from chopper_interop.demo import schedule
 from chopper_interop.demo.fsdp_step import FsdpStep
 from chopper_interop.demo.groups import world
-from chopper_interop.demo.job import Job
+from chopper_interop.demo.job import DemoJob
 from chopper_interop.demo.kineto_files import write_kineto
 from chopper_interop.demo.pipeline_step import StageStep
 from chopper_interop.demo.rocprof_files import write_rocprof
@@ -40,13 +40,13 @@ truth.json says what is true of the job; `python -m pydoc chopper_interop.demo` 
 """
 
 
-def simulate_job(parameters: DemoParameters) -> Job:
+def simulate_job(parameters: DemoParameters) -> DemoJob:
     """Run the job, and once more at the highest clock."""
     programs = training_step(parameters)
     tables = make_tables(programs)
     timeline, clock = schedule.simulate(parameters, tables)
     ideal = schedule.simulate_ideal(parameters, tables, clock)
-    return Job(parameters, programs, tables, timeline, ideal, clock)
+    return DemoJob(parameters, programs, tables, timeline, ideal, clock)
 
 
 def write_folder(parameters: DemoParameters, directory: str | os.PathLike[str]) -> Path:
@@ -85,7 +85,7 @@ class _Contents(msgspec.Struct):
     files: set[str] = set()
 
 
-def _write(job: Job, folder: Path) -> None:
+def _write(job: DemoJob, folder: Path) -> None:
     p, workers = job.parameters, min(_MAX_WORKERS, os.cpu_count() or 1)
     write_kineto(job, folder / "kineto", workers=workers)
     if p.counter_steps:

@@ -30,7 +30,7 @@ class GpuWork:
 
 
 @dataclass(frozen=True)
-class Job:
+class DemoJob:
     """Everything known of one job."""
 
     parameters: DemoParameters

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.demo.identity import Identity
-    from chopper_interop.demo.job import Job
+    from chopper_interop.demo.job import DemoJob
     from chopper_interop.demo.render import Compiled
 
 _GPU_ROWS = 16
@@ -35,7 +35,7 @@ _SORT_GPU = 5_000_000
 _SORT_SPANS = 536_870_912
 
 
-def write_kineto(job: Job, folder: Path, *, workers: int) -> None:
+def write_kineto(job: DemoJob, folder: Path, *, workers: int) -> None:
     """Write ``rank<r>.<time>.pt.trace.json.gz`` for all ranks.
 
     Parameters
@@ -60,13 +60,13 @@ class _Plan:
         self.sections: list[Compiled] = [make(layout) for make in makers]
 
 
-def file_name(job: Job, rank: int) -> str:
+def file_name(job: DemoJob, rank: int) -> str:
     """Name of a rank's file, with the time at which the profiler would have written it."""
     stop_ns = int(job.timeline.mark_ns[rank, -1, -1]) + 412_000_017 + 7_013 * rank
     return f"rank{rank}.{stop_ns}.pt.trace.json.gz"
 
 
-def _write_rank(job: Job, folder: Path, plan: _Plan, rank: int) -> None:
+def _write_rank(job: DemoJob, folder: Path, plan: _Plan, rank: int) -> None:
     pools = [plan.layout.pool(job, rank, step) for step in range(job.parameters.steps)]
     name = file_name(job, rank)
     with _gzip(folder / name) as out:
@@ -88,7 +88,7 @@ def _gzip(path: Path) -> Iterator[Any]:
         yield out
 
 
-def _header(job: Job, rank: int) -> str:
+def _header(job: DemoJob, rank: int) -> str:
     p = job.parameters
     devices = ",".join(_device(i) for i in range(GPUS))
     groups = [
@@ -139,7 +139,7 @@ def _us(time_ns: int) -> str:
     return f"{time_ns // 1000}.{time_ns % 1000:03}"
 
 
-def _tail(job: Job, rank: int) -> Iterator[str]:
+def _tail(job: DemoJob, rank: int) -> Iterator[str]:
     """Yield the synchronisation at the end, names of rows, the profiler's own marks."""
     who = job.who(rank)
     end_ns = int(job.timeline.mark_ns[rank, -1, -1]) - BASE_TIME_NS
@@ -166,7 +166,7 @@ def _tail(job: Job, rank: int) -> Iterator[str]:
     )
 
 
-def _synchronize(who: Identity, job: Job, ts_ns: int) -> str:
+def _synchronize(who: Identity, job: DemoJob, ts_ns: int) -> str:
     calls = sum(event.category == "cuda_runtime" for event in job.programs[who.rank].events)
     correlation = who.correlation + calls * job.parameters.steps
     place = f'"pid": {who.pid}, "tid": {who.pid}'

@@ -12,7 +12,7 @@ from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.job import Job
+    from chopper_interop.demo.job import DemoJob
     from chopper_interop.demo.program import Program
 
 
@@ -61,7 +61,7 @@ class PoolLayout:
         """Place of a thread's number."""
         return 1 + thread
 
-    def pool(self, job: Job, rank: int, step: int) -> Array:
+    def pool(self, job: DemoJob, rank: int, step: int) -> Array:
         """Collect the numbers of a step (counted from 0) of a rank."""
         who, numbers, program = job.who(rank), self.numbers, self.program
         gpu = job.gpu(rank)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.demo.counter_runs import CounterTimes, Dispatch
     from chopper_interop.demo.identity import Identity
-    from chopper_interop.demo.job import Job
+    from chopper_interop.demo.job import DemoJob
     from chopper_interop.demo.parameters import DemoParameters
 
 KERNEL_TRACE = (
@@ -54,7 +54,7 @@ _CORES = 192
 """Hardware threads of a node's socket."""
 
 
-def write_rocprof(job: Job, folder: Path, *, workers: int) -> None:
+def write_rocprof(job: DemoJob, folder: Path, *, workers: int) -> None:
     """Write ``pmc_<n>/<node>/<pid>_*.csv`` of all passes and ranks.
 
     Parameters
@@ -151,7 +151,7 @@ def _header(columns: str) -> bytes:
     return f'"{quoted}"\n'.encode()
 
 
-def _write_process(job: Job, folder: Path, plans: list[_Plan], run: tuple[int, int]) -> None:
+def _write_process(job: DemoJob, folder: Path, plans: list[_Plan], run: tuple[int, int]) -> None:
     """Write the three files of one process: pass and rank are `run`."""
     number, rank = run
     who = identity(job.parameters.seed, rank, number)

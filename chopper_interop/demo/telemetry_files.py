@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.job import Job
+    from chopper_interop.demo.job import DemoJob
     from chopper_interop.demo.parameters import DemoParameters
 
 RECORDER = (
@@ -44,7 +44,7 @@ _WATT_TICKS_PER_COUNT = TICK_NS * 1e-9 / _JOULE_PER_COUNT
 class Sensors:
     """Values of the sensors of one GPU at requested times; a GPU without a rank idles."""
 
-    def __init__(self, job: Job, gpu: int) -> None:
+    def __init__(self, job: DemoJob, gpu: int) -> None:
         self.used = gpu < job.parameters.ranks
         self.gpu, self.job = gpu, job
         seed = job.parameters.seed
@@ -111,7 +111,7 @@ class Sensors:
         return 40_000 + self.throttled[self.tick(time_ns)].astype(np.int64)
 
 
-def write_telemetry(job: Job, folder: Path) -> None:
+def write_telemetry(job: DemoJob, folder: Path) -> None:
     """Write ``amd-smi-watch.csv``, and ``recorder.csv`` if the recorder runs."""
     folder.mkdir()
     sensors = [Sensors(job, gpu) for gpu in range(GPUS)]
@@ -120,7 +120,7 @@ def write_telemetry(job: Job, folder: Path) -> None:
         (folder / "recorder.csv").write_bytes(_recorder(job, sensors))
 
 
-def _recorder(job: Job, sensors: list[Sensors]) -> bytes:
+def _recorder(job: DemoJob, sensors: list[Sensors]) -> bytes:
     """Rows of the recorder: all GPUs once a tick, one after the other."""
     p, timeline = job.parameters, job.timeline
     begin = int(timeline.mark_ns[:, 0, 0].min()) - _RECORDER_LEAD_NS
@@ -158,7 +158,7 @@ def _jitter(p: DemoParameters, gpu: int, size: int, purpose: int) -> Array:
     return words.astype(np.int64)
 
 
-def _watch(job: Job, sensors: list[Sensors]) -> bytes:
+def _watch(job: DemoJob, sensors: list[Sensors]) -> bytes:
     """Print as ``amd-smi metric -p -c -t -u -E -w 1 --csv`` does."""
     timeline = job.timeline
     begin = int(timeline.mark_ns[:, 0, 0].min()) - _WATCH_LEAD_NS

@@ -22,7 +22,7 @@ from chopper_interop.demo.program import COLLECTIVE, HANDOVER_NS, KERNEL, MEMCPY
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.job import Job
+    from chopper_interop.demo.job import DemoJob
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
@@ -35,7 +35,7 @@ FORMAT = "chopper-interop demo"
 """Format that `truth.json` states."""
 
 
-def truth(job: Job) -> dict[str, Any]:
+def truth(job: DemoJob) -> dict[str, Any]:
     """Return the content of truth.json."""
     p, timeline = job.parameters, job.timeline
     measured, ideal = _job_steps_ns(timeline), _job_steps_ns(job.ideal)
@@ -91,7 +91,7 @@ def _job_steps_ns(timeline: Timeline) -> Array:
     return timeline.mark_ns[:, :, -1].max(axis=0) - timeline.mark_ns[:, :, 0].min(axis=0)
 
 
-def _straggler(job: Job) -> dict[str, Any]:
+def _straggler(job: DemoJob) -> dict[str, Any]:
     p = job.parameters
     times = np.zeros(p.ranks, dtype=np.int64)
     for rank in range(p.ranks):
@@ -107,7 +107,7 @@ def _straggler(job: Job) -> dict[str, Any]:
     }
 
 
-def _steps(job: Job) -> Columns:
+def _steps(job: DemoJob) -> Columns:
     p, timeline, ideal = job.parameters, job.timeline, job.ideal
     rows = []
     for rank in range(p.ranks):
@@ -122,7 +122,7 @@ def _steps(job: Job) -> Columns:
     return {key: [row[key] for row in rows] for key in rows[0]}
 
 
-def _occupation(job: Job, rank: int, step: int, duration_ns: int) -> dict[str, int]:
+def _occupation(job: DemoJob, rank: int, step: int, duration_ns: int) -> dict[str, int]:
     """Measure what the GPU did in a step."""
     gpu = job.gpu(rank)
     start, end = gpu.start_ns[step], gpu.end_ns[step]
@@ -141,7 +141,7 @@ def _occupation(job: Job, rank: int, step: int, duration_ns: int) -> dict[str, i
     }
 
 
-def _kernels(job: Job) -> Columns:
+def _kernels(job: DemoJob) -> Columns:
     """Table of all kernels, rank by rank and in each in the order of the launches."""
     columns: Columns = {}
     for rank in range(job.parameters.ranks):
@@ -150,7 +150,7 @@ def _kernels(job: Job) -> Columns:
     return columns
 
 
-def _rank_kernels(job: Job, rank: int) -> Columns:
+def _rank_kernels(job: DemoJob, rank: int) -> Columns:
     p, gpu, program = job.parameters, job.gpu(rank), job.programs[rank]
     chosen = np.flatnonzero(gpu.kernel >= 0)
     comm = gpu.kind[chosen] == COLLECTIVE
@@ -177,14 +177,14 @@ def _rank_kernels(job: Job, rank: int) -> Columns:
     return {key: column.ravel().tolist() for key, column in columns.items()}
 
 
-def _launch_ids(job: Job, rank: int) -> Array:
+def _launch_ids(job: DemoJob, rank: int) -> Array:
     """Correlations of the GPU operations of a rank, array (step, operation)."""
     program = job.programs[rank]
     steps = np.arange(job.parameters.steps)[:, np.newaxis]
     return correlations(job.who(rank), numbering(program), steps, launches(program.events))
 
 
-def _launch_split(job: Job, rank: int, chosen: Array) -> dict[str, Array]:
+def _launch_split(job: DemoJob, rank: int, chosen: Array) -> dict[str, Array]:
     """Launch gaps of compute kernels: all of it, what the host was late, what the call took."""
     program, gpu = job.programs[rank], job.gpu(rank)
     begins = np.array([program.events[op.call].begin for op in program.gpu])
@@ -203,7 +203,7 @@ def _launch_split(job: Job, rank: int, chosen: Array) -> dict[str, Array]:
     return {f"{name}_ns": full[i][:, chosen] for i, name in enumerate(("prep", "call", "launch"))}
 
 
-def _collectives(job: Job) -> Columns:
+def _collectives(job: DemoJob) -> Columns:
     """Table of all that is communicated, in the order in which every rank starts it."""
     p, first, member = job.parameters, job.tables.first, job.tables.member
     ids = [_launch_ids(job, rank) for rank in range(p.ranks)]
@@ -237,7 +237,7 @@ def _message(program: Program, op: int) -> dict[str, Any]:
     }
 
 
-def _critical_paths(job: Job) -> dict[str, Any]:
+def _critical_paths(job: DemoJob) -> dict[str, Any]:
     spans, steps = paths.host_spans(job.programs, job.tables), job.parameters.steps
     windows = [range(steps), *(range(i, i + 1) for i in range(steps))]
     window_paths = [
@@ -248,7 +248,7 @@ def _critical_paths(job: Job) -> dict[str, Any]:
     return {"window": window_paths[0], "steps": path_of_step}
 
 
-def _path_columns(job: Job, path: paths.CriticalPath) -> dict[str, Any]:
+def _path_columns(job: DemoJob, path: paths.CriticalPath) -> dict[str, Any]:
     """Give the pieces of a path the names that they have in the files."""
     start_ns, end_ns = int(path.ts_ns[0]), int(path.ts_ns[-1] + path.dur_ns[-1])
     if start_ns + int(path.dur_ns.sum()) != end_ns or int(path.dur_ns.min()) <= 0:
@@ -280,7 +280,7 @@ def _path_columns(job: Job, path: paths.CriticalPath) -> dict[str, Any]:
     }
 
 
-def pipeline(job: Job) -> dict[str, Any]:
+def pipeline(job: DemoJob) -> dict[str, Any]:
     """Return the entry `pipeline` of truth.json."""
     p = job.parameters
     rows = [_row(job, rank, step) for rank in range(p.ranks) for step in range(p.steps)]
@@ -293,7 +293,7 @@ def pipeline(job: Job) -> dict[str, Any]:
     }
 
 
-def _row(job: Job, rank: int, step: int) -> dict[str, int]:
+def _row(job: DemoJob, rank: int, step: int) -> dict[str, int]:
     copies = job.parameters.ranks // job.parameters.pipeline
     along = range(rank % copies, job.parameters.ranks, copies)
     extents = {r: _extent(job, r, step) for r in along}
@@ -324,14 +324,14 @@ def _row(job: Job, rank: int, step: int) -> dict[str, int]:
     }
 
 
-def _extent(job: Job, rank: int, step: int) -> tuple[int, int]:
+def _extent(job: DemoJob, rank: int, step: int) -> tuple[int, int]:
     """Start of the first kernel of a forward or backward pass of a step, and end of the last."""
     gpu, passes = job.gpu(rank), job.programs[rank].passes
     start = min(int(gpu.start_ns[step, first]) for first, _ in passes)
     return start, max(int(gpu.end_ns[step, last]) for _, last in passes)
 
 
-def _work(job: Job, rank: int) -> tuple[Spans, Spans, Spans, Spans, Spans]:
+def _work(job: DemoJob, rank: int) -> tuple[Spans, Spans, Spans, Spans, Spans]:
     """Times of computing, collectives, sends and receives, receives, and waits in receives."""
     gpu, program, met = job.gpu(rank), job.programs[rank], job.last_start_ns()[rank]
     compute = np.isin(gpu.kind, (KERNEL, MEMSET))

@@ -66,7 +66,7 @@ def without_waiting(name: str, flags: int) -> int:
 
 
 @dataclass
-class _Gpu:
+class _GpuState:
     """A GPU, and how reading it goes."""
 
     facts: GpuFacts
@@ -121,7 +121,7 @@ class Sampler:
         OSError
             The file cannot be written.
         """
-        self._gpus = [_Gpu(f, gpu_state.may_sleep(f.pci)) for f in self.facts]
+        self._gpus = [_GpuState(f, gpu_state.may_sleep(f.pci)) for f in self.facts]
         self._schedule = Schedule(self.gpus.calls, len(self._gpus), 1 / self.rate_hz)
         first = [self._first_values(k) for k in range(len(self._gpus))]
         self._columns: dict[str, Any] = {}

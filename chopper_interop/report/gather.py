@@ -29,7 +29,7 @@ _ANNOTATING = (("critical_path", {"by": "piece"}), ("overlap", {"by": "instance"
 
 
 @dataclass
-class Job:
+class JobResults:
     """A job with the results of its analyses.
 
     Parameters
@@ -99,7 +99,7 @@ class Charts:
     failed: dict[str, ChopperError] = field(default_factory=dict)
 
 
-def charts_of(job: Job, *, for_page: bool = False) -> Charts:
+def charts_of(job: JobResults, *, for_page: bool = False) -> Charts:
     """Draw every chart that the job has data for; one that fails does not stop the others.
 
     `for_page` leaves out those that a page has something better for.
@@ -128,7 +128,7 @@ def charts_of(job: Job, *, for_page: bool = False) -> Charts:
     return charts
 
 
-def annotated_trace(job: Job) -> Trace:
+def annotated_trace(job: JobResults) -> Trace:
     """The trace with the columns that charts draw."""
     trace = job.trace
     for analysis, options in _ANNOTATING:
@@ -137,7 +137,7 @@ def annotated_trace(job: Job) -> Trace:
     return trace
 
 
-def _chart(plot: Plot, job: Job, trace: Trace) -> Chart:
+def _chart(plot: Plot, job: JobResults, trace: Trace) -> Chart:
     if not plot.analysis:
         return plot.function(trace)
     result = job.result(plot.analysis, **plot.options)

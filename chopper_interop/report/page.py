@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.plots.catalogue import Plot
     from chopper_interop.plots.timeline import Timeline
-    from chopper_interop.report.gather import Charts, Job
+    from chopper_interop.report.gather import Charts, JobResults
     from chopper_interop.report.specifications import Compiled
 
 _VEGA = "window.vegaEmbed = vegaEmbed;"
@@ -42,7 +42,7 @@ _HELP = (
 )
 
 
-def make_page(job: Job, charts: Charts) -> str:
+def make_page(job: JobResults, charts: Charts) -> str:
     """Make the report of a job with these charts, as HTML."""
     step = _timeline(job)
     shown = {view.title: table for view in (tables.FINDINGS, *tables.VIEWS)
@@ -97,7 +97,7 @@ def _vega() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-def _head(job: Job) -> str:
+def _head(job: JobResults) -> str:
     meta = job.trace.meta
     ranks = len(job.trace.rank_rows)
     files = len(meta.sources)
@@ -114,7 +114,7 @@ def _head(job: Job) -> str:
 
 
 def _sections(
-    job: Job,
+    job: JobResults,
     charts: Charts,
     drawn: dict[str, Compiled],
     shown: dict[str, Any],
@@ -141,7 +141,7 @@ def _sections(
     yield "</main>"
 
 
-def _summary(job: Job, shown: dict[str, Any]) -> str:
+def _summary(job: JobResults, shown: dict[str, Any]) -> str:
     tiles = "".join(
         f"<div><dt>{html.escape(t.name)}</dt><dd>{html.escape(t.value)}"
         f"<small>{html.escape(t.more)}</small></dd></div>"
@@ -191,7 +191,7 @@ def _id(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
-def _timeline(job: Job) -> Timeline | None:
+def _timeline(job: JobResults) -> Timeline | None:
     try:
         path = job.result("critical_path", by="piece")
     except MissingDataError:

@@ -11,7 +11,7 @@ from chopper_interop.plots import style
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chopper_interop.report.gather import Job
+    from chopper_interop.report.gather import JobResults
 
 _IN_THE_TABLE = ("finding", "more")
 """Topics of the summary that the table of findings has in full."""
@@ -65,7 +65,7 @@ _TILES: tuple[tuple[str, str, str, Callable[[Any], str], str], ...] = (
 """Analysis and figure of its summary, name, format, and what it is of."""
 
 
-def tiles(job: Job) -> list[Tile]:
+def tiles(job: JobResults) -> list[Tile]:
     """Figures of the job that are known; of two with one name the first."""
     tiles: dict[str, Tile] = {}
     for analysis, figure, name, shown, more in _TILES:
@@ -77,13 +77,13 @@ def tiles(job: Job) -> list[Tile]:
     return list(tiles.values())
 
 
-def lines(job: Job) -> list[tuple[str, str]]:
+def lines(job: JobResults) -> list[tuple[str, str]]:
     """Lines of the summary: topic and text, without those that the table of findings has."""
     rows = job.result("summary").rows.to_pylist()
     return [(row["topic"], row["text"]) for row in rows if row["topic"] not in _IN_THE_TABLE]
 
 
-def _figures(job: Job, analysis: str) -> dict[str, Any]:
+def _figures(job: JobResults, analysis: str) -> dict[str, Any]:
     try:
         return job.result(analysis).summary
     except MissingDataError:

@@ -9,7 +9,7 @@ from chopper_interop.errors import MissingDataError
 from chopper_interop.plots import style
 
 if TYPE_CHECKING:
-    from chopper_interop.report.gather import Job
+    from chopper_interop.report.gather import JobResults
 
 MAX_ROWS = 2000
 """Rows of a table; of more, the first, which are those with most time."""
@@ -59,7 +59,7 @@ VIEWS = (
 )  # fmt: skip
 
 
-def table(job: Job, view: View) -> dict[str, Any] | None:
+def table(job: JobResults, view: View) -> dict[str, Any] | None:
     """Columns and rows of a view; None where there is nothing to show."""
     try:
         rows = job.result(view.analysis, **({"by": view.by} if view.by else {})).rows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of, rows_from_keys
 from chopper_interop.converters.sampling.facts import amount
-from chopper_interop.converters.sampling.lane_names import Lane
+from chopper_interop.converters.sampling.lane_names import SeriesRule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from chopper_interop.converters.amd_smi.descriptions_text import Entry
 
 LANES = (
-    Lane(r"xgmi_read_(?P<what>\d+)", "XGMI read GPU {what}", "B", bare="KB"),
-    Lane(r"xgmi_write_(?P<what>\d+)", "XGMI written GPU {what}", "B", bare="KB"),
-    Lane(r"process_(?P<what>\d+)_vram_mem", "process {what} VRAM", "B"),
-    Lane(r"process_(?P<what>\d+)_gtt_mem", "process {what} GTT", "B"),
-    Lane(r"process_(?P<what>\d+)_cpu_mem", "process {what} host memory", "B"),
-    Lane(r"process_(?P<what>\d+)_mem_usage", "process {what} memory", "B"),
-    Lane(r"process_(?P<what>\d+)_gfx", "process {what} GFX time", "ns"),
-    Lane(r"process_(?P<what>\d+)_enc", "process {what} encoder time", "ns"),
-    Lane(r"process_(?P<what>\d+)_cu_occupancy", "process {what} CU occupancy", None),
-    Lane(r"process_(?P<what>\d+)_sdma_usage", "process {what} SDMA time", None),
-    Lane(r"process_(?P<what>\d+)_evicted_time", "process {what} evicted time", None),
+    SeriesRule(r"xgmi_read_(?P<what>\d+)", "XGMI read GPU {what}", "B", bare="KB"),
+    SeriesRule(r"xgmi_write_(?P<what>\d+)", "XGMI written GPU {what}", "B", bare="KB"),
+    SeriesRule(r"process_(?P<what>\d+)_vram_mem", "process {what} VRAM", "B"),
+    SeriesRule(r"process_(?P<what>\d+)_gtt_mem", "process {what} GTT", "B"),
+    SeriesRule(r"process_(?P<what>\d+)_cpu_mem", "process {what} host memory", "B"),
+    SeriesRule(r"process_(?P<what>\d+)_mem_usage", "process {what} memory", "B"),
+    SeriesRule(r"process_(?P<what>\d+)_gfx", "process {what} GFX time", "ns"),
+    SeriesRule(r"process_(?P<what>\d+)_enc", "process {what} encoder time", "ns"),
+    SeriesRule(r"process_(?P<what>\d+)_cu_occupancy", "process {what} CU occupancy", None),
+    SeriesRule(r"process_(?P<what>\d+)_sdma_usage", "process {what} SDMA time", None),
+    SeriesRule(r"process_(?P<what>\d+)_evicted_time", "process {what} evicted time", None),
 )
 """Traffic is accumulated KB; lanes of a process hold its number."""
 _LINK = re.compile(r"(?:link_metrics\.)?links\.(\d+)\.(gpu|read|write)")

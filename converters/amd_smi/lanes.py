@@ -8,7 +8,14 @@ and ``monitor.mem``, ``pcie.speed`` and ``fan.speed``. The first entry that matc
 from __future__ import annotations
 
 from chopper_interop.converters.sampling import lane_names
-from chopper_interop.converters.sampling.lane_names import ACTIVITY, SHARE, STATUS, Kind, Lane, Name
+from chopper_interop.converters.sampling.lane_names import (
+    ACTIVITY,
+    SHARE,
+    STATUS,
+    Kind,
+    Name,
+    SeriesRule,
+)
 
 CAUSES = {
     "prochot": "PROCHOT",
@@ -41,40 +48,40 @@ MONITOR_CAUSES = {
 _XCP = r"(?:_xcp_(?P<xcp>\d+))?"
 
 
-def _throttle() -> list[Lane]:
-    lanes = [Lane("accumulation_counter", "accumulation counter", kind=Kind.TICKS)]
+def _throttle() -> list[SeriesRule]:
+    lanes = [SeriesRule("accumulation_counter", "accumulation counter", kind=Kind.TICKS)]
     for key, cause in CAUSES.items():
         residency = f"{key}_accumulated{_XCP}"
         lanes += [
-            Lane(residency, SHARE + cause, "%", Kind.RESIDENCY, each="XCD"),
-            Lane(f"{key}_violation_activity{_XCP}", ACTIVITY + cause, "%", each="XCD"),
-            Lane(f"{key}_violation_status{_XCP}", STATUS + cause, "", Kind.STATE, each="XCD"),
+            SeriesRule(residency, SHARE + cause, "%", Kind.RESIDENCY, each="XCD"),
+            SeriesRule(f"{key}_violation_activity{_XCP}", ACTIVITY + cause, "%", each="XCD"),
+            SeriesRule(f"{key}_violation_status{_XCP}", STATUS + cause, "", Kind.STATE, each="XCD"),
         ]
     for column, key in MONITOR_CAUSES.items():
-        lanes.append(Lane(column, ACTIVITY + CAUSES[key], "%", each="XCD"))
-    lanes.append(Lane("tviol_active", STATUS + CAUSES["socket_thermal"], "", Kind.STATE))
-    lanes.append(Lane("throttle_status", "throttle status", "", Kind.STATE))
+        lanes.append(SeriesRule(column, ACTIVITY + CAUSES[key], "%", each="XCD"))
+    lanes.append(SeriesRule("tviol_active", STATUS + CAUSES["socket_thermal"], "", Kind.STATE))
+    lanes.append(SeriesRule("throttle_status", "throttle status", "", Kind.STATE))
     return lanes
 
 
-def _clock(key: str, name: str, part: str = "") -> list[Lane]:
+def _clock(key: str, name: str, part: str = "") -> list[SeriesRule]:
     """Lanes of a clock whose keys are ``<key>_clk``, ``<key>_min_clk``, ``<key>_max_clk``."""
     return [
-        Lane(f"{key}_(?:cur_)?clk", name, "MHz", part=part),
-        Lane(f"{key}_(?P<what>min|max)_clk", name + " {what}", "MHz", Kind.STEADY, part),
-        Lane(f"{key}_sleep_clk", name + " in sleep", "MHz", Kind.STEADY, part),
+        SeriesRule(f"{key}_(?:cur_)?clk", name, "MHz", part=part),
+        SeriesRule(f"{key}_(?P<what>min|max)_clk", name + " {what}", "MHz", Kind.STEADY, part),
+        SeriesRule(f"{key}_sleep_clk", name + " in sleep", "MHz", Kind.STEADY, part),
     ]
 
 
 _CLOCKS = [
-    Lane(r"(?:gfx_)?cur_clk|gfx_clock|gfx_clk", "gfx clock", "MHz"),
-    Lane(r"(?P<what>min|max)_clk", "gfx clock {what}", "MHz", Kind.STEADY),
-    Lane(r"sleep_clk", "gfx clock in sleep", "MHz", Kind.STEADY),
-    Lane(r"mem_clock", "memory clock", "MHz"),
-    Lane(r"vclock|encoder_clock", "vclk", "MHz"),
-    Lane(r"dclock|decoder_clock", "dclk", "MHz"),
-    Lane(r"uclk_aid_aid_(?P<n>\d+)", "memory clock", "MHz", part="AID"),
-    Lane(r"socclks_mid_mid_(?P<n>\d+)", "soc clock", "MHz", part="MID"),
+    SeriesRule(r"(?:gfx_)?cur_clk|gfx_clock|gfx_clk", "gfx clock", "MHz"),
+    SeriesRule(r"(?P<what>min|max)_clk", "gfx clock {what}", "MHz", Kind.STEADY),
+    SeriesRule(r"sleep_clk", "gfx clock in sleep", "MHz", Kind.STEADY),
+    SeriesRule(r"mem_clock", "memory clock", "MHz"),
+    SeriesRule(r"vclock|encoder_clock", "vclk", "MHz"),
+    SeriesRule(r"dclock|decoder_clock", "dclk", "MHz"),
+    SeriesRule(r"uclk_aid_aid_(?P<n>\d+)", "memory clock", "MHz", part="AID"),
+    SeriesRule(r"socclks_mid_mid_(?P<n>\d+)", "soc clock", "MHz", part="MID"),
     *_clock(r"gfx_(?P<n>\d+)", "gfx clock", "XCD"),
     *_clock(r"gfx", "gfx clock"),
     *_clock(r"(?:mem|MEM)(?:_(?P<n>\d+))?", "memory clock"),
@@ -85,74 +92,78 @@ _CLOCKS = [
 ]
 
 _POWER = [
-    Lane(r"(?:current_|average_)?socket_power|current_power|power_usage", "socket power", "W"),
-    Lane(r"power_limit|max_power", "power limit", "W", Kind.STEADY),
-    Lane(r"ubb_power", "UBB power", "W"),
-    Lane(r"(?:current_)?(?P<what>gfx|soc|mem)_voltage", "voltage {what}", "mV"),
-    Lane(r"vddboard", "voltage board", "mV"),
-    Lane(r"total_energy_consumption", "energy", "J"),
+    SeriesRule(
+        r"(?:current_|average_)?socket_power|current_power|power_usage", "socket power", "W"
+    ),
+    SeriesRule(r"power_limit|max_power", "power limit", "W", Kind.STEADY),
+    SeriesRule(r"ubb_power", "UBB power", "W"),
+    SeriesRule(r"(?:current_)?(?P<what>gfx|soc|mem)_voltage", "voltage {what}", "mV"),
+    SeriesRule(r"vddboard", "voltage board", "mV"),
+    SeriesRule(r"total_energy_consumption", "energy", "J"),
 ]
 
 _USAGE = [
-    Lane(r"gfx_activity|gfx_usage|gfx", "GFX activity", "%"),
-    Lane(r"umc_activity|usage\.mem_usage|monitor\.mem", "memory activity", "%"),
-    Lane(r"mm_activity|mm_ip_usage|mm_usage_list", "multimedia activity", "%"),
-    Lane(r"vcn_activity", "VCN activity", "%"),
-    Lane(r"jpeg_activity", "JPEG activity", "%"),
-    Lane(rf"gfx_busy_inst{_XCP}", "GFX busy", "%", each="XCD"),
-    Lane(rf"gfx_busy_acc{_XCP}", "GFX busy accumulated", "%", each="XCD"),
-    Lane(rf"jpeg_busy{_XCP}", "JPEG busy", "%", each="engine"),
-    Lane(rf"vcn_busy{_XCP}", "VCN busy", "%", each="engine"),
-    Lane(r"encoder", "encoder activity", "%"),
-    Lane(r"decoder", "decoder activity", "%"),
+    SeriesRule(r"gfx_activity|gfx_usage|gfx", "GFX activity", "%"),
+    SeriesRule(r"umc_activity|usage\.mem_usage|monitor\.mem", "memory activity", "%"),
+    SeriesRule(r"mm_activity|mm_ip_usage|mm_usage_list", "multimedia activity", "%"),
+    SeriesRule(r"vcn_activity", "VCN activity", "%"),
+    SeriesRule(r"jpeg_activity", "JPEG activity", "%"),
+    SeriesRule(rf"gfx_busy_inst{_XCP}", "GFX busy", "%", each="XCD"),
+    SeriesRule(rf"gfx_busy_acc{_XCP}", "GFX busy accumulated", "%", each="XCD"),
+    SeriesRule(rf"jpeg_busy{_XCP}", "JPEG busy", "%", each="engine"),
+    SeriesRule(rf"vcn_busy{_XCP}", "VCN busy", "%", each="engine"),
+    SeriesRule(r"encoder", "encoder activity", "%"),
+    SeriesRule(r"decoder", "decoder activity", "%"),
 ]
 
 _TEMPERATURE = [
-    Lane(r"edge", "temperature edge", "°C"),
-    Lane(r"hotspot|hotspot_temperature", "temperature hotspot", "°C"),
-    Lane(r"temperature\.mem|memory_temperature", "temperature memory", "°C"),
-    Lane(r"hbm_stacks", "temperature HBM stack", "°C"),
-    Lane(r"(?P<what>mid|aid)", "temperature {what}", "°C"),
-    Lane(rf"xcd{_XCP}", "temperature", "°C", each="XCD"),
-    Lane(r"(?P<what>(?:NODE|UBB|OAM|RETIMER|IBC|VDD)[A-Z0-9_]*)", "temperature {what}", "°C"),
+    SeriesRule(r"edge", "temperature edge", "°C"),
+    SeriesRule(r"hotspot|hotspot_temperature", "temperature hotspot", "°C"),
+    SeriesRule(r"temperature\.mem|memory_temperature", "temperature memory", "°C"),
+    SeriesRule(r"hbm_stacks", "temperature HBM stack", "°C"),
+    SeriesRule(r"(?P<what>mid|aid)", "temperature {what}", "°C"),
+    SeriesRule(rf"xcd{_XCP}", "temperature", "°C", each="XCD"),
+    SeriesRule(r"(?P<what>(?:NODE|UBB|OAM|RETIMER|IBC|VDD)[A-Z0-9_]*)", "temperature {what}", "°C"),
 ]
 
 _PCIE = r"l0_to_recovery|replay_roll_over|nak_sent|nak_received|lc_perf_other_end_recovery"
 _ERRORS = r"correctable|uncorrectable|deferred"
 _OTHERS = [
-    Lane(r"width|current_lanes", "PCIe width"),
-    Lane(r"pcie\.speed|current_speed", "PCIe speed", "GT/s"),
-    Lane(r"bandwidth|pcie_bw", "PCIe bandwidth", "Mb/s"),
-    Lane(r"current_bandwidth_(?P<what>sent|received)", "PCIe bandwidth {what}", "Mb/s"),
-    Lane(r"max_packet_size", "PCIe packet size max", "B", Kind.STEADY),
-    Lane(r"replay_count|pcie_replay", "PCIe replay count", "", Kind.STEADY),
-    Lane(rf"(?P<what>{_PCIE})(?:_count)?", "PCIe {what} count", "", Kind.STEADY),
-    Lane(r"single_bit_ecc", "ECC total correctable", "", Kind.STEADY),
-    Lane(r"double_bit_ecc", "ECC total uncorrectable", "", Kind.STEADY),
-    Lane(rf"(?P<what>(?:\w+_)?(?:{_ERRORS}))(?:_count)?", "ECC {what}", "", Kind.STEADY),
-    Lane(r"fan\.speed", "fan speed"),
-    Lane(r"fan\.max", "fan speed max", "", Kind.STEADY),
-    Lane(r"fan\.usage", "fan usage", "%"),
-    Lane(r"rpm", "fan rotation", "RPM"),
-    Lane(r"point_(?P<n>\d+)_frequency", "voltage curve frequency", "MHz", Kind.STEADY, "point"),
-    Lane(r"point_(?P<n>\d+)_voltage", "voltage curve voltage", "mV", Kind.STEADY, "point"),
-    Lane(r"(?P<what>overdrive|mem_overdrive)", "{what}", "%", Kind.STEADY),
+    SeriesRule(r"width|current_lanes", "PCIe width"),
+    SeriesRule(r"pcie\.speed|current_speed", "PCIe speed", "GT/s"),
+    SeriesRule(r"bandwidth|pcie_bw", "PCIe bandwidth", "Mb/s"),
+    SeriesRule(r"current_bandwidth_(?P<what>sent|received)", "PCIe bandwidth {what}", "Mb/s"),
+    SeriesRule(r"max_packet_size", "PCIe packet size max", "B", Kind.STEADY),
+    SeriesRule(r"replay_count|pcie_replay", "PCIe replay count", "", Kind.STEADY),
+    SeriesRule(rf"(?P<what>{_PCIE})(?:_count)?", "PCIe {what} count", "", Kind.STEADY),
+    SeriesRule(r"single_bit_ecc", "ECC total correctable", "", Kind.STEADY),
+    SeriesRule(r"double_bit_ecc", "ECC total uncorrectable", "", Kind.STEADY),
+    SeriesRule(rf"(?P<what>(?:\w+_)?(?:{_ERRORS}))(?:_count)?", "ECC {what}", "", Kind.STEADY),
+    SeriesRule(r"fan\.speed", "fan speed"),
+    SeriesRule(r"fan\.max", "fan speed max", "", Kind.STEADY),
+    SeriesRule(r"fan\.usage", "fan usage", "%"),
+    SeriesRule(r"rpm", "fan rotation", "RPM"),
+    SeriesRule(
+        r"point_(?P<n>\d+)_frequency", "voltage curve frequency", "MHz", Kind.STEADY, "point"
+    ),
+    SeriesRule(r"point_(?P<n>\d+)_voltage", "voltage curve voltage", "mV", Kind.STEADY, "point"),
+    SeriesRule(r"(?P<what>overdrive|mem_overdrive)", "{what}", "%", Kind.STEADY),
 ]
 
 _MEMORY = [
-    Lane(r"vram_used", "VRAM used", "B", bare="MB", decimal="GB"),
-    Lane(r"vram_free", "VRAM free", "B", bare="MB", decimal="GB"),
-    Lane(r"vram_total", "VRAM total", "B", Kind.STEADY, bare="MB", decimal="GB"),
-    Lane(r"vram_percent", "VRAM used share", "%"),
-    Lane(r"(?P<what>used|free)_vram", "VRAM {what}", "B", bare="MB"),
-    Lane(r"total_vram", "VRAM total", "B", Kind.STEADY, bare="MB"),
-    Lane(r"(?P<what>used|free)_visible_vram", "visible VRAM {what}", "B", bare="MB"),
-    Lane(r"total_visible_vram", "visible VRAM total", "B", Kind.STEADY, bare="MB"),
-    Lane(r"(?P<what>used|free)_gtt", "GTT {what}", "B", bare="MB"),
-    Lane(r"total_gtt", "GTT total", "B", Kind.STEADY, bare="MB"),
+    SeriesRule(r"vram_used", "VRAM used", "B", bare="MB", decimal="GB"),
+    SeriesRule(r"vram_free", "VRAM free", "B", bare="MB", decimal="GB"),
+    SeriesRule(r"vram_total", "VRAM total", "B", Kind.STEADY, bare="MB", decimal="GB"),
+    SeriesRule(r"vram_percent", "VRAM used share", "%"),
+    SeriesRule(r"(?P<what>used|free)_vram", "VRAM {what}", "B", bare="MB"),
+    SeriesRule(r"total_vram", "VRAM total", "B", Kind.STEADY, bare="MB"),
+    SeriesRule(r"(?P<what>used|free)_visible_vram", "visible VRAM {what}", "B", bare="MB"),
+    SeriesRule(r"total_visible_vram", "visible VRAM total", "B", Kind.STEADY, bare="MB"),
+    SeriesRule(r"(?P<what>used|free)_gtt", "GTT {what}", "B", bare="MB"),
+    SeriesRule(r"total_gtt", "GTT total", "B", Kind.STEADY, bare="MB"),
 ]
 
-LANES: tuple[Lane, ...] = (
+LANES: tuple[SeriesRule, ...] = (
     *_POWER,
     *_USAGE,
     *_CLOCKS,

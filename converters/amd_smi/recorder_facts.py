@@ -23,7 +23,7 @@ INCOMPLETE = Fault.loss(
 )
 
 
-class _Gpu(msgspec.Struct):
+class _RecordedGpu(msgspec.Struct):
     gpu: int
     index: int = -1
     name: str = ""
@@ -52,7 +52,7 @@ class _Recording(msgspec.Struct):
     chopper_recording: int
     tool: str = ""
     host: str = ""
-    gpus: list[_Gpu] = []
+    gpus: list[_RecordedGpu] = []
     samplers: list[_Sampler] = []
     problems: list[str] = []
 
@@ -95,7 +95,7 @@ def read(paths: list[Path]) -> Trace:
     return TraceBuilder(meta).finish().with_meta(issues=tuple(issues))
 
 
-def _device(gpu: _Gpu) -> Device:
+def _device(gpu: _RecordedGpu) -> Device:
     return Device(
         "", gpu.gpu, gpu.name, SOURCE,
         index=gpu.index, pci=gpu.pci, uuid=gpu.uuid, arch=gpu.arch, cus=gpu.cus, max_mhz=gpu.max_mhz,

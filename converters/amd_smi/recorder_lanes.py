@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 
 from chopper_interop.converters.amd_smi.lanes import CAUSES
-from chopper_interop.converters.sampling.lane_names import SHARE, Kind, Lane
+from chopper_interop.converters.sampling.lane_names import SHARE, Kind, SeriesRule
 
 REALTIME, MONOTONIC, BOOTTIME = "realtime_ns", "monotonic_ns", "boottime_ns"
 """Clocks that the recorder reads for each row."""
@@ -36,62 +36,62 @@ _CLOCKS = {
 }  # fmt: skip
 
 
-def _clocks() -> list[Lane]:
+def _clocks() -> list[SeriesRule]:
     lanes = []
     for key, (name, part) in _CLOCKS.items():
         lanes += [
-            Lane(rf"current_{key}s?{_N}", name, "MHz", part=part, each=part),
-            Lane(rf"average_{key}_frequency", f"{name} average", "MHz"),
+            SeriesRule(rf"current_{key}s?{_N}", name, "MHz", part=part, each=part),
+            SeriesRule(rf"average_{key}_frequency", f"{name} average", "MHz"),
         ]
     return lanes
 
 
 _NVML = [
-    Lane(r"nvml_power", "socket power", "W"),
-    Lane(r"nvml_power_draw", "socket power draw", "W"),
-    Lane(r"nvml_power_average", "socket power average", "W"),
-    Lane(r"nvml_energy", "energy", "J", bare="mJ"),
-    Lane(r"nvml_sm_clock", "gfx clock", "MHz"),
-    Lane(r"nvml_memory_clock", "memory clock", "MHz"),
-    Lane(r"nvml_temperature", "temperature GPU", "°C"),
-    Lane(r"nvml_temperature_memory", "temperature memory", "°C"),
-    Lane(r"nvml_throttle_reasons", "throttle reasons active", "", Kind.STEADY),
-    Lane(r"nvml_utilization_gpu", "GFX activity", "%"),
-    Lane(r"nvml_utilization_memory", "memory activity", "%"),
+    SeriesRule(r"nvml_power", "socket power", "W"),
+    SeriesRule(r"nvml_power_draw", "socket power draw", "W"),
+    SeriesRule(r"nvml_power_average", "socket power average", "W"),
+    SeriesRule(r"nvml_energy", "energy", "J", bare="mJ"),
+    SeriesRule(r"nvml_sm_clock", "gfx clock", "MHz"),
+    SeriesRule(r"nvml_memory_clock", "memory clock", "MHz"),
+    SeriesRule(r"nvml_temperature", "temperature GPU", "°C"),
+    SeriesRule(r"nvml_temperature_memory", "temperature memory", "°C"),
+    SeriesRule(r"nvml_throttle_reasons", "throttle reasons active", "", Kind.STEADY),
+    SeriesRule(r"nvml_utilization_gpu", "GFX activity", "%"),
+    SeriesRule(r"nvml_utilization_memory", "memory activity", "%"),
 ]
 """Columns of GPUs of NVIDIA, with the lanes that the other readers of NVML's values use."""
 _HOST = [
-    Lane(r"host_cpu_percent", "host CPU activity", "%"),
-    Lane(r"host_memory_(?P<what>used|free)", "host memory {what}", "B"),
+    SeriesRule(r"host_cpu_percent", "host CPU activity", "%"),
+    SeriesRule(r"host_memory_(?P<what>used|free)", "host memory {what}", "B"),
 ]
 """Columns of the node, in the rows of its first GPU."""
 
-LANES: tuple[Lane, ...] = (
+LANES: tuple[SeriesRule, ...] = (
     *_NVML,
     *_HOST,
-    Lane(r"(?:current_|average_)?socket_power", "socket power", "W"),
-    Lane(r"energy_accumulator", "energy", "J", bare="2^-16 J"),
-    Lane(r"(?:average_)?gfx_activity", "GFX activity", "%"),
-    Lane(r"(?:average_)?umc_activity", "memory activity", "%"),
-    Lane(r"(?:average_)?mm_activity", "multimedia activity", "%"),
-    Lane(rf"vcn_activity{_N}", "VCN activity", "%"),
-    Lane(rf"jpeg_activity{_N}", "JPEG activity", "%"),
-    Lane(r"temperature_mem", "temperature memory", "°C"),
-    Lane(rf"temperature_hbm{_N}", "temperature HBM stack", "°C"),
-    Lane(r"temperature_(?P<what>edge|hotspot|vrgfx|vrsoc|vrmem)", "temperature {what}", "°C"),
-    Lane(r"voltage_(?P<what>gfx|soc|mem)", "voltage {what}", "mV"),
+    SeriesRule(r"(?:current_|average_)?socket_power", "socket power", "W"),
+    SeriesRule(r"energy_accumulator", "energy", "J", bare="2^-16 J"),
+    SeriesRule(r"(?:average_)?gfx_activity", "GFX activity", "%"),
+    SeriesRule(r"(?:average_)?umc_activity", "memory activity", "%"),
+    SeriesRule(r"(?:average_)?mm_activity", "multimedia activity", "%"),
+    SeriesRule(rf"vcn_activity{_N}", "VCN activity", "%"),
+    SeriesRule(rf"jpeg_activity{_N}", "JPEG activity", "%"),
+    SeriesRule(r"temperature_mem", "temperature memory", "°C"),
+    SeriesRule(rf"temperature_hbm{_N}", "temperature HBM stack", "°C"),
+    SeriesRule(r"temperature_(?P<what>edge|hotspot|vrgfx|vrsoc|vrmem)", "temperature {what}", "°C"),
+    SeriesRule(r"voltage_(?P<what>gfx|soc|mem)", "voltage {what}", "mV"),
     *_clocks(),
-    Lane(r"accumulation_counter", "accumulation counter", kind=Kind.TICKS),
+    SeriesRule(r"accumulation_counter", "accumulation counter", kind=Kind.TICKS),
     *(
-        Lane(f"{key}_residency_acc", SHARE + CAUSES[cause], "%", Kind.RESIDENCY)
+        SeriesRule(f"{key}_residency_acc", SHARE + CAUSES[cause], "%", Kind.RESIDENCY)
         for key, cause in _RESIDENCIES.items()
     ),
-    Lane(r"pcie_link_width", "PCIe width"),
-    Lane(r"pcie_link_speed", "PCIe speed", "GT/s", bare="0.1 GT/s"),
-    Lane(r"current_fan_speed", "fan rotation", "RPM"),
-    Lane(r"vram_(?P<what>used|free)(?:_bytes)?", "VRAM {what}", "B"),
-    Lane(r"vram_total(?:_bytes)?", "VRAM total", "B", Kind.STEADY),
-    Lane(
+    SeriesRule(r"pcie_link_width", "PCIe width"),
+    SeriesRule(r"pcie_link_speed", "PCIe speed", "GT/s", bare="0.1 GT/s"),
+    SeriesRule(r"current_fan_speed", "fan rotation", "RPM"),
+    SeriesRule(r"vram_(?P<what>used|free)(?:_bytes)?", "VRAM {what}", "B"),
+    SeriesRule(r"vram_total(?:_bytes)?", "VRAM total", "B", Kind.STEADY),
+    SeriesRule(
         r"(?:common_header[._])?(?P<what>structure_size|format_revision|content_revision)",
         "gpu_metrics {what}",
         "",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from chopper_interop.converters.sampling.lane_names import Kind, Lane
+from chopper_interop.converters.sampling.lane_names import Kind, SeriesRule
 
 CLOCKS = {
     "sclk": "gfx clock", "mclk": "memory clock", "fclk": "fabric clock", "socclk": "soc clock",
@@ -18,47 +18,53 @@ CLOCKS = {
 }  # fmt: skip
 
 _LANES = (
-    Lane(
+    SeriesRule(
         r"(?:Average|Current Socket|Socket)? ?(?:Graphics Package|Socket) Power \(W\)|power_watts",
         "socket power",
         "W",
     ),
-    Lane(r"Max Graphics Package Power \(W\)|power_cap_watts", "power limit", "W", Kind.STEADY),
-    Lane(
+    SeriesRule(
+        r"Max Graphics Package Power \(W\)|power_cap_watts", "power limit", "W", Kind.STEADY
+    ),
+    SeriesRule(
         r"Temperature \(Sensor junction\) \(C\)|temp_junction_celsius", "temperature hotspot", "°C"
     ),
-    Lane(r"Temperature \(Sensor edge\) \(C\)|temp_edge_celsius", "temperature edge", "°C"),
-    Lane(
+    SeriesRule(r"Temperature \(Sensor edge\) \(C\)|temp_edge_celsius", "temperature edge", "°C"),
+    SeriesRule(
         r"Temperature \(Sensor mem(?:ory)?\) \(C\)|temp_memory_celsius", "temperature memory", "°C"
     ),
-    Lane(r"Temperature \(Sensor HBM (?P<n>\d+)\) \(C\)", "temperature HBM stack", "°C", part=""),
-    Lane(r"Temperature \((?:Sensor )?(?P<what>[\w ]+)\) ?\(C\)", "temperature {what}", "°C"),
-    Lane(r"GPU use \(%\)|gpu_use_percent", "GFX activity", "%"),
-    Lane(r"GPU memory use \(%\)|GPU Memory Read/Write Activity \(%\)", "memory activity", "%"),
-    Lane(r"GPU Memory Allocated \(VRAM%\)", "VRAM used share", "%"),
-    Lane(r"GFX[ _]Activity", "GFX activity counter"),
-    Lane(r"Memory[ _]Activity", "memory activity counter"),
-    Lane(r"Avg\.? Memory Bandwidth", "memory bandwidth"),
-    Lane(r"Accumulated Energy \(uJ\)", "energy", "J", bare="uJ"),
-    Lane(r"Energy counter", "energy counter"),
-    Lane(r"VRAM Total Memory \(B\)|vram_total_bytes", "VRAM total", "B", Kind.STEADY),
-    Lane(r"VRAM Total Used Memory \(B\)|vram_used_bytes", "VRAM used", "B"),
-    Lane(r"VIS_VRAM Total Memory \(B\)", "visible VRAM total", "B", Kind.STEADY),
-    Lane(r"VIS_VRAM Total Used Memory \(B\)", "visible VRAM used", "B"),
-    Lane(r"GTT Total Memory \(B\)", "GTT total", "B", Kind.STEADY),
-    Lane(r"GTT Total Used Memory \(B\)", "GTT used", "B"),
-    *(Lane(rf"{key} clock speed", name, "MHz") for key, name in CLOCKS.items()),
-    Lane(r"(?P<what>\w+) clock speed", "{what}", "MHz"),
-    Lane(r"Voltage \(mV\)", "voltage gfx", "mV"),
-    Lane(r"PCIe Replay Count", "PCIe replay count", "", Kind.STEADY),
-    Lane(r"Fan Speed \(%\)|Fan Level \(%\)", "fan usage", "%"),
-    Lane(r"Fan Speed \(level\)|Fan Level", "fan speed"),
-    Lane(r"Fan RPM", "fan rotation", "RPM"),
-    Lane(r"GPU OverDrive value \(%\)", "overdrive", "%", Kind.STEADY),
-    Lane(r"GPU Memory OverDrive value \(%\)", "memory overdrive", "%", Kind.STEADY),
+    SeriesRule(
+        r"Temperature \(Sensor HBM (?P<n>\d+)\) \(C\)", "temperature HBM stack", "°C", part=""
+    ),
+    SeriesRule(r"Temperature \((?:Sensor )?(?P<what>[\w ]+)\) ?\(C\)", "temperature {what}", "°C"),
+    SeriesRule(r"GPU use \(%\)|gpu_use_percent", "GFX activity", "%"),
+    SeriesRule(
+        r"GPU memory use \(%\)|GPU Memory Read/Write Activity \(%\)", "memory activity", "%"
+    ),
+    SeriesRule(r"GPU Memory Allocated \(VRAM%\)", "VRAM used share", "%"),
+    SeriesRule(r"GFX[ _]Activity", "GFX activity counter"),
+    SeriesRule(r"Memory[ _]Activity", "memory activity counter"),
+    SeriesRule(r"Avg\.? Memory Bandwidth", "memory bandwidth"),
+    SeriesRule(r"Accumulated Energy \(uJ\)", "energy", "J", bare="uJ"),
+    SeriesRule(r"Energy counter", "energy counter"),
+    SeriesRule(r"VRAM Total Memory \(B\)|vram_total_bytes", "VRAM total", "B", Kind.STEADY),
+    SeriesRule(r"VRAM Total Used Memory \(B\)|vram_used_bytes", "VRAM used", "B"),
+    SeriesRule(r"VIS_VRAM Total Memory \(B\)", "visible VRAM total", "B", Kind.STEADY),
+    SeriesRule(r"VIS_VRAM Total Used Memory \(B\)", "visible VRAM used", "B"),
+    SeriesRule(r"GTT Total Memory \(B\)", "GTT total", "B", Kind.STEADY),
+    SeriesRule(r"GTT Total Used Memory \(B\)", "GTT used", "B"),
+    *(SeriesRule(rf"{key} clock speed", name, "MHz") for key, name in CLOCKS.items()),
+    SeriesRule(r"(?P<what>\w+) clock speed", "{what}", "MHz"),
+    SeriesRule(r"Voltage \(mV\)", "voltage gfx", "mV"),
+    SeriesRule(r"PCIe Replay Count", "PCIe replay count", "", Kind.STEADY),
+    SeriesRule(r"Fan Speed \(%\)|Fan Level \(%\)", "fan usage", "%"),
+    SeriesRule(r"Fan Speed \(level\)|Fan Level", "fan speed"),
+    SeriesRule(r"Fan RPM", "fan rotation", "RPM"),
+    SeriesRule(r"GPU OverDrive value \(%\)", "overdrive", "%", Kind.STEADY),
+    SeriesRule(r"GPU Memory OverDrive value \(%\)", "memory overdrive", "%", Kind.STEADY),
 )
 LANES = tuple(
-    Lane(f"(?i){lane.key}", lane.name, lane.unit, lane.kind, lane.part, lane.each, lane.bare)
+    SeriesRule(f"(?i){lane.key}", lane.name, lane.unit, lane.kind, lane.part, lane.each, lane.bare)
     for lane in _LANES
 )
 """All keys that are known, in whatever case."""

@@ -111,7 +111,7 @@ def _model_end_ns(timing: Timing, factor: Array, planned: Array) -> int:
     return int(timing.retimed(lag_ns, delay_ns)[2 * planned + 1].max())
 
 
-def _job(plan: Plan, npu: Array) -> tuple[run.Job, Array]:
+def _job(plan: Plan, npu: Array) -> tuple[run.JobNodes, Array]:
     """Nodes of a plan for a run by a simulator's rules, and the time that each takes without delays."""
     n = len(plan.row)
     first, after = gather.group_values(
@@ -125,4 +125,4 @@ def _job(plan: Plan, npu: Array) -> tuple[run.Job, Array]:
         "order": np.arange(n), "slot": slot, "partner": np.full(n, -1), "waits": np.diff(plan.dep_first),
     }  # fmt: skip
     columns = {name: column.astype(run.TYPES[name]) for name, column in columns.items()}
-    return run.Job(**columns, members=np.ones(1, np.int64), first=first, after=after), lasts_ns
+    return run.JobNodes(**columns, members=np.ones(1, np.int64), first=first, after=after), lasts_ns

@@ -1,9 +1,10 @@
 """Run ETs by a simulator's rules for when nodes may start, without its network.
 
-Rules are those of ASTRA-sim: for each rank a slot for host operations, one for compute and one
-for communication; of the nodes that are ready, the lowest id starts. Collectives of a group are
-joined in order of issue, and never end if they differ in kind or size. Broadcasts are only timed; a
-receive ends when its send has, and a send whose receive has begun takes the shorter of both times. Nodes that end at the same moment are seen in order of their start.
+Rules are those of ASTRA-sim: for each rank a slot for host operations, one for compute and one for
+communication; of the nodes that are ready, the lowest id starts. Collectives of a group are joined in order
+of issue, and never end if they differ in kind or size. Broadcasts are only timed; a receive ends when its
+send has, and a send whose receive has begun takes the shorter of both times. Nodes that end at the same
+moment are seen in order of their start.
 
 Compiled, as which node starts next depends on all that ended before.
 """
@@ -27,7 +28,7 @@ ROUNDING_NS = 20_000
 """Deviation of a rank's end that is none whatever its span: nodes last whole microseconds."""
 
 
-class Job(NamedTuple):
+class JobNodes(NamedTuple):
     """Nodes of all ranks one after the other.
 
     Parameters
@@ -98,13 +99,13 @@ class Outcome:
         return (int(self.end_ns.max(initial=0)) + 500) // 1000
 
 
-def run(job: Job, ranks: int) -> Outcome:
+def run(job: JobNodes, ranks: int) -> Outcome:
     """Run all nodes that can be run."""
     return Outcome(*_simulate(job, ranks))
 
 
 @jit
-def _find_mismatch(job: Job, waiting: Array) -> tuple[int, int]:
+def _find_mismatch(job: JobNodes, waiting: Array) -> tuple[int, int]:
     """First of the nodes that wait, and one that differs from it in kind or size, -1 if none."""
     first = -1
     for node in waiting:
@@ -116,7 +117,7 @@ def _find_mismatch(job: Job, waiting: Array) -> tuple[int, int]:
 
 
 @jit
-def _simulate(job: Job, ranks: int) -> tuple[Array, Array, Array]:
+def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array]:
     """Return the fields of `Outcome`: a discrete-event simulation."""
     # One event at a time: start all that is ready on the ranks whose state has changed, then go on
     # to the next end, which frees its slot and may make other nodes ready. `ready` is a heap by id

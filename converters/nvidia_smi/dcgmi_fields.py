@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from chopper_interop.converters.nvidia_smi.nvml_lanes import DRAW, INSTANT
-from chopper_interop.converters.sampling.lane_names import Kind, Lane, Name
+from chopper_interop.converters.sampling.lane_names import Kind, Name, SeriesRule
 
 _GAUGE, _STEADY = Kind.GAUGE, Kind.STEADY
 
@@ -127,7 +127,7 @@ def meaning(key: str) -> Name | None:
     field = FIELDS.get(key)
     if field is None:
         return None
-    lane = Lane(key, field.lane, field.unit, field.kind)
+    lane = SeriesRule(key, field.lane, field.unit, field.kind)
     return Name(lane, field.lane, field.lane)
 
 

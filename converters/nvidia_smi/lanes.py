@@ -12,108 +12,108 @@ import re
 
 from chopper_interop.converters.nvidia_smi import nvml_lanes
 from chopper_interop.converters.sampling import lane_names
-from chopper_interop.converters.sampling.lane_names import Kind, Lane, Name
+from chopper_interop.converters.sampling.lane_names import Kind, Name, SeriesRule
 
 _POWER_OF = r"(?:gpu_|module_)?power_readings_"
 _POWER = [
-    Lane(r"power_draw_instant|(?:gpu_)?power_readings_instant(?:aneous)?_power_draw",
+    SeriesRule(r"power_draw_instant|(?:gpu_)?power_readings_instant(?:aneous)?_power_draw",
         nvml_lanes.INSTANT, "W"),
-    Lane(r"power_draw_average|(?:gpu_)?power_readings_average_power_draw", nvml_lanes.AVERAGE, "W"),
-    Lane(r"power_draw(?:_w|_watts)?|(?:gpu_)?power_readings_power_draw|dmon_pwr"
+    SeriesRule(r"power_draw_average|(?:gpu_)?power_readings_average_power_draw", nvml_lanes.AVERAGE, "W"),
+    SeriesRule(r"power_draw(?:_w|_watts)?|(?:gpu_)?power_readings_power_draw|dmon_pwr"
         r"|(?:gpu_)?power(?:_w|_watts?|_usage)?(?:_w|_watts?)?", nvml_lanes.DRAW, "W"),
-    Lane(r"module_power_draw_average|module_power_readings_average_power_draw",
+    SeriesRule(r"module_power_draw_average|module_power_readings_average_power_draw",
         "module power average", "W"),
-    Lane(r"module_power_draw_instant|module_power_readings_instant(?:aneous)?_power_draw",
+    SeriesRule(r"module_power_draw_instant|module_power_readings_instant(?:aneous)?_power_draw",
         "module power", "W"),
-    Lane(r"module_power_readings_power_draw", "module power", "W"),
-    Lane(rf"enforced_power_limit|{_POWER_OF}enforced_power_limit", "power limit enforced", "W",
+    SeriesRule(r"module_power_readings_power_draw", "module power", "W"),
+    SeriesRule(rf"enforced_power_limit|{_POWER_OF}enforced_power_limit", "power limit enforced", "W",
         Kind.STEADY),
-    Lane(rf"power_limit|{_POWER_OF}(?:current_)?power_limit", "power limit", "W", Kind.STEADY),
-    Lane(r"power_(?P<what>default|min|max)_limit", "power limit {what}", "W", Kind.STEADY),
-    Lane(rf"{_POWER_OF}(?P<what>default|min|max)_power_limit", "power limit {what}", "W",
+    SeriesRule(rf"power_limit|{_POWER_OF}(?:current_)?power_limit", "power limit", "W", Kind.STEADY),
+    SeriesRule(r"power_(?P<what>default|min|max)_limit", "power limit {what}", "W", Kind.STEADY),
+    SeriesRule(rf"{_POWER_OF}(?P<what>default|min|max)_power_limit", "power limit {what}", "W",
         Kind.STEADY),
 ]  # fmt: skip
 
 _USAGE = [
-    Lane(r"(?:utilization_gpu|gpu_utilization|gpu_util|util_gpu|utilization_gpu_util|dmon_sm)"
+    SeriesRule(r"(?:utilization_gpu|gpu_utilization|gpu_util|util_gpu|utilization_gpu_util|dmon_sm)"
         r"(?:_percent|_pct)?", "GFX activity", "%"),
-    Lane(r"(?:utilization_memory|memory_utilization|mem_util|utilization_memory_util|dmon_mem"
+    SeriesRule(r"(?:utilization_memory|memory_utilization|mem_util|utilization_memory_util|dmon_mem"
         r"|utilization_mem)(?:_percent|_pct)?", "memory activity", "%"),
-    Lane(r"utilization_encoder(?:_util)?|dmon_enc", "encoder activity", "%"),
-    Lane(r"utilization_decoder(?:_util)?|dmon_dec", "decoder activity", "%"),
-    Lane(r"utilization_jpeg(?:_util)?|dmon_jpg", "JPEG activity", "%"),
-    Lane(r"utilization_ofa(?:_util)?|dmon_ofa", "OFA activity", "%"),
+    SeriesRule(r"utilization_encoder(?:_util)?|dmon_enc", "encoder activity", "%"),
+    SeriesRule(r"utilization_decoder(?:_util)?|dmon_dec", "decoder activity", "%"),
+    SeriesRule(r"utilization_jpeg(?:_util)?|dmon_jpg", "JPEG activity", "%"),
+    SeriesRule(r"utilization_ofa(?:_util)?|dmon_ofa", "OFA activity", "%"),
 ]  # fmt: skip
 
 _CLOCKS = [
-    Lane(r"clocks(?:_current)?_sm(?:_clock)?|sm_clock(?:_mhz)?|clock_sm(?:_mhz)?", nvml_lanes.SM,
+    SeriesRule(r"clocks(?:_current)?_sm(?:_clock)?|sm_clock(?:_mhz)?|clock_sm(?:_mhz)?", nvml_lanes.SM,
         "MHz"),
-    Lane(r"clocks(?:_current)?_(?:gr|graphics)(?:_clock)?|graphics_clock(?:_mhz)?"
+    SeriesRule(r"clocks(?:_current)?_(?:gr|graphics)(?:_clock)?|graphics_clock(?:_mhz)?"
         r"|clock_graphics(?:_mhz)?|dmon_pclk", nvml_lanes.GRAPHICS, "MHz"),
-    Lane(r"clocks(?:_current)?_(?:mem|memory)(?:_clock)?|mem(?:ory)?_clock(?:_mhz)?"
+    SeriesRule(r"clocks(?:_current)?_(?:mem|memory)(?:_clock)?|mem(?:ory)?_clock(?:_mhz)?"
         r"|clock_mem(?:ory)?(?:_mhz)?|dmon_mclk", "memory clock", "MHz"),
-    Lane(r"clocks(?:_current)?_video(?:_clock)?", "video clock", "MHz"),
-    Lane(r"clocks_max_sm|max_clocks_sm(?:_clock)?", "gfx clock max", "MHz", Kind.STEADY),
-    Lane(r"clocks_max_(?:gr|graphics)|max_clocks_graphics(?:_clock)?", "graphics clock max", "MHz",
+    SeriesRule(r"clocks(?:_current)?_video(?:_clock)?", "video clock", "MHz"),
+    SeriesRule(r"clocks_max_sm|max_clocks_sm(?:_clock)?", "gfx clock max", "MHz", Kind.STEADY),
+    SeriesRule(r"clocks_max_(?:gr|graphics)|max_clocks_graphics(?:_clock)?", "graphics clock max", "MHz",
         Kind.STEADY),
-    Lane(r"clocks_max_(?:mem|memory)|max_clocks_mem(?:ory)?(?:_clock)?", "memory clock max", "MHz",
+    SeriesRule(r"clocks_max_(?:mem|memory)|max_clocks_mem(?:ory)?(?:_clock)?", "memory clock max", "MHz",
         Kind.STEADY),
 ]  # fmt: skip
 
 _TEMPERATURE = [
-    Lane(r"temperature_gpu(?:_current_temp|_temp)?|(?:gpu_)?temp(?:erature)?(?:_c|_celsius)?"
+    SeriesRule(r"temperature_gpu(?:_current_temp|_temp)?|(?:gpu_)?temp(?:erature)?(?:_c|_celsius)?"
         r"|temperature_gpu_(?:c|celsius)|dmon_g?temp", "temperature GPU", "°C"),
-    Lane(r"temperature_mem(?:ory)?(?:_current_temp|_temp|_c)?|dmon_mtemp", "temperature memory",
+    SeriesRule(r"temperature_mem(?:ory)?(?:_current_temp|_temp|_c)?|dmon_mtemp", "temperature memory",
         "°C"),
-    Lane(r"temperature_gpu_t_?limit(?:_temp)?", "temperature GPU below limit", "°C"),
+    SeriesRule(r"temperature_gpu_t_?limit(?:_temp)?", "temperature GPU below limit", "°C"),
 ]  # fmt: skip
 
 _FB = r"mem_|memory_|fb_memory_usage_|gpu_memory_|gpu_mem_"
 _MEMORY = [
-    Lane(rf"(?:{_FB})(?P<what>used|free|reserved)(?:_mi?b)?", "VRAM {what}", "B", bare="MiB"),
-    Lane(r"dmon_fb", "VRAM used", "B", bare="MiB"),
-    Lane(r"dmon_bar1", "BAR1 used", "B", bare="MiB"),
-    Lane(rf"(?:{_FB})total(?:_mi?b)?", "VRAM total", "B", Kind.STEADY, bare="MiB"),
-    Lane(r"bar1_memory_usage_(?P<what>used|free)", "BAR1 {what}", "B", bare="MiB"),
-    Lane(r"bar1_memory_usage_total", "BAR1 total", "B", Kind.STEADY, bare="MiB"),
-    Lane(r"dmon_ccpm", "protected memory used", "B", bare="MiB"),
+    SeriesRule(rf"(?:{_FB})(?P<what>used|free|reserved)(?:_mi?b)?", "VRAM {what}", "B", bare="MiB"),
+    SeriesRule(r"dmon_fb", "VRAM used", "B", bare="MiB"),
+    SeriesRule(r"dmon_bar1", "BAR1 used", "B", bare="MiB"),
+    SeriesRule(rf"(?:{_FB})total(?:_mi?b)?", "VRAM total", "B", Kind.STEADY, bare="MiB"),
+    SeriesRule(r"bar1_memory_usage_(?P<what>used|free)", "BAR1 {what}", "B", bare="MiB"),
+    SeriesRule(r"bar1_memory_usage_total", "BAR1 total", "B", Kind.STEADY, bare="MiB"),
+    SeriesRule(r"dmon_ccpm", "protected memory used", "B", bare="MiB"),
 ]
 
 _LINK = r"(?:pci_)?(?:gpu_link_info_)?(?:pci_gpu_link_info_)?"
 _PCIE = [
-    Lane(rf"pcie_link_gen_(?:gpu)?current|{_LINK}pcie_gen(?:eration)?_(?:current|current_link_gen)",
+    SeriesRule(rf"pcie_link_gen_(?:gpu)?current|{_LINK}pcie_gen(?:eration)?_(?:current|current_link_gen)",
         "PCIe generation", "", Kind.STEADY),
-    Lane(rf"pcie_link_gen_max|{_LINK}pcie_gen(?:eration)?_(?:max|max_link_gen)",
+    SeriesRule(rf"pcie_link_gen_max|{_LINK}pcie_gen(?:eration)?_(?:max|max_link_gen)",
         "PCIe generation max", "", Kind.STEADY),
-    Lane(rf"pcie_link_width_current|{_LINK}link_widths?_(?:current|current_link_width)",
+    SeriesRule(rf"pcie_link_width_current|{_LINK}link_widths?_(?:current|current_link_width)",
         "PCIe width"),
-    Lane(rf"pcie_link_width_max|{_LINK}link_widths?_(?:max|max_link_width)", "PCIe width max", "",
+    SeriesRule(rf"pcie_link_width_max|{_LINK}link_widths?_(?:max|max_link_width)", "PCIe width max", "",
         Kind.STEADY),
-    Lane(r"pci_tx_(?:util|throughput)|dmon_txpci", "PCIe bandwidth sent", "Mb/s"),
-    Lane(r"pci_rx_(?:util|throughput)|dmon_rxpci", "PCIe bandwidth received", "Mb/s"),
-    Lane(r"pcie_replay_counter|pci_replay(?:s_since_reset|_counter)|dmon_pci", "PCIe replay count",
+    SeriesRule(r"pci_tx_(?:util|throughput)|dmon_txpci", "PCIe bandwidth sent", "Mb/s"),
+    SeriesRule(r"pci_rx_(?:util|throughput)|dmon_rxpci", "PCIe bandwidth received", "Mb/s"),
+    SeriesRule(r"pcie_replay_counter|pci_replay(?:s_since_reset|_counter)|dmon_pci", "PCIe replay count",
         "", Kind.STEADY),
 ]  # fmt: skip
 
 _DMON = [
-    Lane(r"dmon_sbecc", "ECC total correctable", "", Kind.STEADY),
-    Lane(r"dmon_dbecc", "ECC total uncorrectable", "", Kind.STEADY),
-    Lane(r"dmon_pviol", "throttle activity power", "%"),
-    Lane(r"dmon_tviol", "throttle status thermal", "", Kind.STATE),
-    Lane(r"dmon_gract", "GFX active", "%"),
-    Lane(r"dmon_smutil", "SM active", "%"),
-    Lane(r"dmon_smocc", "SM occupancy", "%"),
-    Lane(r"dmon_tensor|dmon_anytsr", "tensor active", "%"),
-    Lane(r"dmon_dramut?|dmon_dram", "DRAM active", "%"),
-    Lane(r"dmon_(?P<what>fp64|fp32|fp16|int)", "{what} active", "%"),
+    SeriesRule(r"dmon_sbecc", "ECC total correctable", "", Kind.STEADY),
+    SeriesRule(r"dmon_dbecc", "ECC total uncorrectable", "", Kind.STEADY),
+    SeriesRule(r"dmon_pviol", "throttle activity power", "%"),
+    SeriesRule(r"dmon_tviol", "throttle status thermal", "", Kind.STATE),
+    SeriesRule(r"dmon_gract", "GFX active", "%"),
+    SeriesRule(r"dmon_smutil", "SM active", "%"),
+    SeriesRule(r"dmon_smocc", "SM occupancy", "%"),
+    SeriesRule(r"dmon_tensor|dmon_anytsr", "tensor active", "%"),
+    SeriesRule(r"dmon_dramut?|dmon_dram", "DRAM active", "%"),
+    SeriesRule(r"dmon_(?P<what>fp64|fp32|fp16|int)", "{what} active", "%"),
 ]
 
 _REASONS_OF = r"clocks_(?:throttle|event)_reasons_"
 
 
-def _reasons() -> list[Lane]:
+def _reasons() -> list[SeriesRule]:
     lanes = [
-        Lane(
+        SeriesRule(
             rf"{_REASONS_OF}(?P<what>active|supported)", "throttle reasons {what}", "", Kind.STEADY
         )
     ]
@@ -122,21 +122,21 @@ def _reasons() -> list[Lane]:
         pattern = (
             rf"{_REASONS_OF}(?:hw_slowdown_)?(?:clocks_(?:throttle|event)_reason_)?(?:gpu_)?{alone}"
         )
-        lanes.append(Lane(pattern, f"throttle status {name}", "", Kind.STATE))
+        lanes.append(SeriesRule(pattern, f"throttle status {name}", "", Kind.STATE))
     return lanes
 
 
-def _ecc() -> list[Lane]:
+def _ecc() -> list[SeriesRule]:
     """Volatile counts are those since the driver was loaded, as other tools give them."""
     lanes = []
     for kind, called in (("corrected", "correctable"), ("uncorrected", "uncorrectable")):
         for span, suffix in (("volatile", ""), ("aggregate", " aggregate")):
             key = rf"ecc_errors_{kind}_{span}_(?P<what>\w+)"
-            lanes.append(Lane(key, f"ECC {{what}} {called}{suffix}", "", Kind.STEADY))
+            lanes.append(SeriesRule(key, f"ECC {{what}} {called}{suffix}", "", Kind.STEADY))
     return lanes
 
 
-LANES: tuple[Lane, ...] = (
+LANES: tuple[SeriesRule, ...] = (
     *_POWER,
     *_USAGE,
     *_CLOCKS,
@@ -146,8 +146,8 @@ LANES: tuple[Lane, ...] = (
     *_DMON,
     *_reasons(),
     *_ecc(),
-    Lane(r"fan_speed|dmon_fan", "fan usage", "%"),
-    Lane(r"pstate|performance_state", "performance state", "", Kind.STEADY),
+    SeriesRule(r"fan_speed|dmon_fan", "fan usage", "%"),
+    SeriesRule(r"pstate|performance_state", "performance state", "", Kind.STEADY),
 )
 """All names that are known."""
 

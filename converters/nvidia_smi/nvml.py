@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.converters.nvidia_smi.nvml_lanes import ACTIVE, REASONS
 from chopper_interop.converters.sampling.cells import Cell, Column, Item, Slot
-from chopper_interop.converters.sampling.lane_names import STATUS, Kind, Lane, Name, name_by_key
+from chopper_interop.converters.sampling.lane_names import (
+    STATUS,
+    Kind,
+    Name,
+    SeriesRule,
+    name_by_key,
+)
 from chopper_interop.converters.sampling.values import extremes
 
 if TYPE_CHECKING:
@@ -115,7 +121,7 @@ def _columns_of_bits(mask: Column) -> Iterator[tuple[Column, Name]]:
         if any(v is not None and v & bit for v in values):
             cells = [Cell((Item("N/A" if v is None else int(bool(v & bit))),)) for v in values]
             full = STATUS + reason
-            name = Name(Lane("", full, "", Kind.STATE), full, full)
+            name = Name(SeriesRule("", full, "", Kind.STATE), full, full)
             yield replace(mask, key=f"{mask.key}: {full}", distinct=cells), name
 
 

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.sampling.cells import Item, cell_of
-from chopper_interop.converters.sampling.lane_names import Kind, Lane
+from chopper_interop.converters.sampling.lane_names import Kind, SeriesRule
 from chopper_interop.converters.sampling.text import LARGEST_INDEX, whole_number
 from chopper_interop.converters.sampling.units import ABSENT
 from chopper_interop.converters.sampling.values import number
@@ -75,7 +75,7 @@ def amount(value: Any, unit: str | None, bare: str = "") -> float | None:
     """Convert a value to a number in a unit; None if it is no number."""
     cell = cell_of(value)
     item = cell.items[0] if len(cell.items) == 1 else Item(None)
-    result = number(item, Lane("", "", unit, Kind.STEADY, bare=bare))
+    result = number(item, SeriesRule("", "", unit, Kind.STEADY, bare=bare))
     return result if isinstance(result, float) else None
 
 

@@ -1,6 +1,7 @@
-"""Meaning of a tool's columns: tables that give the lane of a key.
+"""Meaning of a tool's columns: tables that give the series of a key.
 
-Every tool has its own table of `Lane`; lanes of the same quantity have the same name in all.
+Every tool has its own table of `SeriesRule`; series of the same quantity have the same name in all. In the
+packages of telemetry a lane is a series of the hub, not a row of its `lanes`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One entry of the table.
+class SeriesRule:
+    """Series of the keys that match an expression: one row of a tool's table.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ class Name:
         Name with it.
     """
 
-    lane: Lane
+    lane: SeriesRule
     base: str
     full: str
 
@@ -92,7 +93,7 @@ WORDS = {
 """Parts of keys → words in names; in others underscores become spaces."""
 
 
-def meaning(key: str, lanes: tuple[Lane, ...]) -> Name | None:
+def meaning(key: str, lanes: tuple[SeriesRule, ...]) -> Name | None:
     """Look a key up; None if the table does not have it.
 
     Parameters
@@ -111,10 +112,10 @@ def meaning(key: str, lanes: tuple[Lane, ...]) -> Name | None:
 
 def name_by_key(key: str, unit: str | None = None) -> Name:
     """Return a lane under the key's own name, by default in the unit that is written next to its values."""
-    return Name(Lane(re.escape(key), key, unit), key, key)
+    return Name(SeriesRule(re.escape(key), key, unit), key, key)
 
 
-def _named(lane: Lane, groups: dict[str, str | None]) -> Name:
+def _named(lane: SeriesRule, groups: dict[str, str | None]) -> Name:
     what = groups.get("what") or ""
     base = lane.name.format(
         what=WORDS.get(what, what if what.isupper() else what.replace("_", " "))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.sampling.cells import Column, Rows
-    from chopper_interop.converters.sampling.lane_names import Lane, Name
+    from chopper_interop.converters.sampling.lane_names import Name, SeriesRule
     from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.issues import Fault, IssueLog
     from chopper_interop.trace import Trace
@@ -145,7 +145,7 @@ def positions_in_tick(rows: Rows) -> Array:
     return gather.distinct(rows.gpu, rows.part)[1]
 
 
-def named_by(lanes: tuple[Lane, ...]) -> NameColumns:
+def named_by(lanes: tuple[SeriesRule, ...]) -> NameColumns:
     """Return a function that names columns by a table, and others by their own key."""
 
     def named(columns: Sequence[Column]) -> Iterable[tuple[Column, Name]]:

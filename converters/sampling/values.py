@@ -11,7 +11,7 @@ import numpy as np
 
 from chopper_interop.converters.sampling import faults, units
 from chopper_interop.converters.sampling.cells import DECIMAL, Item, Slot
-from chopper_interop.converters.sampling.lane_names import Kind, Lane, Name
+from chopper_interop.converters.sampling.lane_names import Kind, Name, SeriesRule
 from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Re
     ]
 
 
-def _values_of_slots(column: Column, lane: Lane) -> dict[tuple[int, int], Array] | None:
+def _values_of_slots(column: Column, lane: SeriesRule) -> dict[tuple[int, int], Array] | None:
     """Numbers of slots in the lane's unit, by code of the cell and index of the item.
 
     None if their unit is none of the lane, one means "not available" or words stand among them: then
@@ -114,7 +114,7 @@ def _values_of_slots(column: Column, lane: Lane) -> dict[tuple[int, int], Array]
     return values
 
 
-def extremes(column: Column, lane: Lane) -> list[float]:
+def extremes(column: Column, lane: SeriesRule) -> list[float]:
     """Numbers of a column in the lane's unit that may be the largest: of slots the largest alone."""
     column = column.whole[0] if column.whole else column
     of_slots = _values_of_slots(column, lane)
@@ -126,7 +126,7 @@ def extremes(column: Column, lane: Lane) -> list[float]:
     return [*(value for value in values if isinstance(value, float)), *largest]
 
 
-def _scaled(column: Column, code: int, slot: Slot, unit: str, lane: Lane) -> Array | None:
+def _scaled(column: Column, code: int, slot: Slot, unit: str, lane: SeriesRule) -> Array | None:
     """Numbers of one slot in the lane's unit, rows of `code`; None as `_values_of_slots`."""
     numbers, base = column.numbers, column.base
     if numbers is None or base is None:
@@ -147,7 +147,7 @@ def _scaled(column: Column, code: int, slot: Slot, unit: str, lane: Lane) -> Arr
     return value if whole == 1.0 else value * whole
 
 
-def number(item: Item, lane: Lane) -> float | Fault | None:
+def number(item: Item, lane: SeriesRule) -> float | Fault | None:
     """Convert an item to a number in the lane's unit; None if it is absent.
 
     A word, a number that means "not available" or a unit of another quantity gives its fault.
@@ -166,7 +166,7 @@ def number(item: Item, lane: Lane) -> float | Fault | None:
     return value * scale if math.isfinite(value * scale) else faults.GARBLED
 
 
-def _is_numeric(column: Column, lane: Lane) -> bool:
+def _is_numeric(column: Column, lane: SeriesRule) -> bool:
     """True if a column should hold numbers only: its lane has a unit, or most of its cells do.
 
     A column of identifiers may hold some of digits alone, so one number is not enough.
@@ -188,13 +188,13 @@ def _is_garbled(item: Item, *, of_numbers: bool) -> bool:
     return units.NUMBER_LIKE.fullmatch(text) is not None
 
 
-def sentinels(lane: Lane) -> frozenset[float]:
+def sentinels(lane: SeriesRule) -> frozenset[float]:
     """Return the numbers that mean "not available" in a lane."""
     wide = lane.kind in units.COUNTING or lane.unit in ("J", "B")
     return units.WIDE_SENTINELS if wide else units.SENTINELS
 
 
-def _plain(item: Item, lane: Lane) -> float | Fault | None:
+def _plain(item: Item, lane: SeriesRule) -> float | Fault | None:
     value = item.value
     if value is None or isinstance(value, Slot):
         return None

@@ -70,7 +70,7 @@ def hostile_trace() -> ci.Trace:
 
 
 def report_of(trace: ci.Trace) -> str:
-    job = gather.Job(trace)
+    job = gather.JobResults(trace)
     charts = gather.charts_of(job)
     assert charts.failed == {}
     return page.make_page(job, charts)
@@ -149,14 +149,14 @@ def test_tables_sort_by_keyboard(shown: browser.Page) -> None:
 
 
 def test_charts_without_data_are_named_with_what_to_record() -> None:
-    charts = gather.charts_of(gather.Job(hostile_trace()))
+    charts = gather.charts_of(gather.JobResults(hostile_trace()))
     (needs,) = [n for n, titles in charts.missing.items() if "Power over time" in titles]
     assert "amd-smi" in needs
 
 
 def test_a_job_without_steps_has_no_length_of_a_step() -> None:
     work = [gpu_work.Work(Kind.KERNEL, 0, 1000)]
-    assert [tile.name for tile in summary.tiles(gather.Job(gpu_work.trace(work)))][:2] == [
+    assert [tile.name for tile in summary.tiles(gather.JobResults(gpu_work.trace(work)))][:2] == [
         "time",
         "compute",
     ]

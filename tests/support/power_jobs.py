@@ -17,17 +17,17 @@ from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
     import chopper_interop as ci
-    from chopper_interop.demo.job import Job
+    from chopper_interop.demo.job import DemoJob
 
 LEAD_NS = 200_000_000
 
 
 @cache
-def job(**parameters: Any) -> Job:
+def job(**parameters: Any) -> DemoJob:
     return simulate_job(DemoParameters(layers=4, **parameters))
 
 
-def work(job: Job, rank: int) -> tuple[Any, Any, Any, Any]:
+def work(job: DemoJob, rank: int) -> tuple[Any, Any, Any, Any]:
     """Start, end, name and activity of each operation of a rank's GPU; no activity of no kernel."""
     tables = job.tables
     program = tables.program[rank]
@@ -44,7 +44,7 @@ def work(job: Job, rank: int) -> tuple[Any, Any, Any, Any]:
 
 
 def trace(
-    job: Job, hz: float, *, uncertainty_ns: int = 0, counter: bool = False, power: bool = True
+    job: DemoJob, hz: float, *, uncertainty_ns: int = 0, counter: bool = False, power: bool = True
 ) -> ci.Trace:
     """The job with samples of power and clock, so many a second."""
     builder = TraceBuilder()
@@ -66,7 +66,12 @@ def trace(
 
 
 def _sampled(
-    builder: TraceBuilder, job: Job, rank: int, hz: float, how: tuple[int, bool, bool], origin: int
+    builder: TraceBuilder,
+    job: DemoJob,
+    rank: int,
+    hz: float,
+    how: tuple[int, bool, bool],
+    origin: int,
 ) -> None:
     uncertainty, counter, power = how
     marks, sensors = job.timeline.mark_ns[rank], Sensors(job, rank)
@@ -92,7 +97,7 @@ def idle_w(mhz: float) -> float:
     return IDLE_W + DYNAMIC_W * IDLE_ACTIVITY * (mhz / PEAK_MHZ) ** POWER_EXPONENT
 
 
-def means(job: Job, rank: int) -> tuple[float, float]:
+def means(job: DemoJob, rank: int) -> tuple[float, float]:
     """True mean clock and mean power from the first start to the last end."""
     start, end, *_ = work(job, rank)
     clock = job.clock

@@ -21,7 +21,7 @@ _UNSTICK = "document.querySelector('nav').style.position = 'static'"
 
 def make_report(sources: list[Path], path: Path) -> None:
     """Write the report of a job."""
-    collected = gather.Job(ci.read(*sources))
+    collected = gather.JobResults(ci.read(*sources))
     path.write_text(page.make_page(collected, gather.charts_of(collected, for_page=True)), "utf-8")
 
 

@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.findings import (
     ranks,
     steps,
 )
-from chopper_interop.analyses.methods.findings.job import Job
+from chopper_interop.analyses.methods.findings.job import ExaminedJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,7 +157,7 @@ CATALOGUE = {
 }
 """All codes. They never change their meaning."""
 
-FINDERS: tuple[Callable[[Job], Iterator[Finding]], ...] = (
+FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
     ranks.late_ranks,
     communication.exposed_collectives,
     hosts.small_launches,
@@ -175,7 +175,7 @@ FINDERS: tuple[Callable[[Job], Iterator[Finding]], ...] = (
 """Functions that find them."""
 
 
-def find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[Job, list[Finding]]:
+def find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[ExaminedJob, list[Finding]]:
     """Find all there is, of any size.
 
     Warm-up steps count in no other finding, unless steps were chosen.
@@ -199,11 +199,11 @@ def find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[Job, list[
     )
 
 
-def _find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[Job, list[Finding]]:
-    job = Job(trace, chosen_steps, chosen_ranks)
+def _find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[ExaminedJob, list[Finding]]:
+    job = ExaminedJob(trace, chosen_steps, chosen_ranks)
     if not job.has_times:
         return job, []
     warm_up = list(steps.warm_up_steps(job))
     if warm_up and not job.chosen_steps:
-        job = Job(trace, steps.without_warm_up(job), chosen_ranks)
+        job = ExaminedJob(trace, steps.without_warm_up(job), chosen_ranks)
     return job, [*warm_up, *(finding for finder in FINDERS for finding in finder(job))]

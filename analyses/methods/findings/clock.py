@@ -12,14 +12,14 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.analyses.methods.findings.job import ExaminedJob
 
 _MIN_SHARE = 0.01
 """Share of time from which on a cause counts. Chosen: less is a moment at the start or end."""
 _CAUSES = {"power_share": "power", "thermal_share": "temperature", "hardware_share": "hardware"}
 
 
-def throttled_gpus(job: Job) -> Iterator[Finding]:
+def throttled_gpus(job: ExaminedJob) -> Iterator[Finding]:
     """Find GPUs that ran below their highest clock, and what held them down."""
     if not job.trace.has("gfxclk_mhz"):
         return
@@ -51,7 +51,7 @@ def throttled_gpus(job: Job) -> Iterator[Finding]:
     )
 
 
-def _causes(job: Job) -> list[str]:
+def _causes(job: ExaminedJob) -> list[str]:
     """Causes of low clocks, by telemetry."""
     known = job.result("throttling")
     figures = known.summary if known else {}

@@ -12,7 +12,7 @@ from chopper_interop.schemas.kinds import Collective, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.analyses.methods.findings.job import ExaminedJob
 
 _SENDS = {Collective.SEND: "sends and receives", Collective.RECV: "sends and receives"}
 """Kinds that are two ends of one communication."""
@@ -20,7 +20,7 @@ _MAX_KINDS = 6
 """Kinds of communication that are re-timed. Chosen: those with most time, few enough to be quick."""
 
 
-def exposed_collectives(job: Job) -> Iterator[Finding]:
+def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
     """Find kinds of communication whose transfers make steps longer."""
     trace = job.trace
     row = np.flatnonzero((trace.array("kind") == Kind.COMM) & job.inside)

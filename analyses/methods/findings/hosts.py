@@ -18,7 +18,7 @@ from chopper_interop.schemas.names import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.analyses.methods.findings.job import Job, Times
+    from chopper_interop.analyses.methods.findings.job import ExaminedJob, Times
     from chopper_interop.arrays.types import Array
 
 _ALLOCATES = re.compile(
@@ -61,19 +61,19 @@ _MAX_NAMES = 4
 """Host operations that are re-timed each. Chosen: those that GPUs waited for most."""
 
 
-def named_nodes(job: Job, pattern: re.Pattern[str]) -> Array:
+def named_nodes(job: ExaminedJob, pattern: re.Pattern[str]) -> Array:
     """Mark the nodes of hosts in whose name the pattern occurs."""
     names = job.trace.names()
     matches = np.array([pattern.search(name) is not None for name in names], bool)
     return matches[job.trace.array("name")] & job.on_host if len(names) else job.on_host
 
 
-def _under(job: Job, nodes: Array) -> Array:
+def _under(job: ExaminedJob, nodes: Array) -> Array:
     """Mark these nodes and all that they call."""
     return job.changer.within(nodes)
 
 
-def small_launches(job: Job) -> Iterator[Finding]:
+def small_launches(job: ExaminedJob) -> Iterator[Finding]:
     """Find hosts that cannot launch small kernels as fast as the GPU runs them."""
     trace = job.trace
     kernels = (trace.array("kind") == Kind.KERNEL) & job.inside & (trace.launch >= 0)
@@ -108,7 +108,7 @@ def small_launches(job: Job) -> Iterator[Finding]:
     )
 
 
-def loading_calls(job: Job) -> Array:
+def loading_calls(job: ExaminedJob) -> Array:
     """Mark calls that load code, or set up a library, rather than what they are named for."""
     calls = is_any(job.trace.array("kind"), CALLS)
     own = np.where(calls, job.trace.array("dur"), 0)
@@ -118,7 +118,7 @@ def loading_calls(job: Job) -> Array:
     return long | (named_nodes(job, _LOADS_CODE) & calls)
 
 
-def _first_launches(job: Job) -> Array:
+def _first_launches(job: ExaminedJob) -> Array:
     """Mark the first launch of each kernel that takes far longer than its later ones.
 
     Of a kernel that is launched once, far longer than that call takes on that rank.
@@ -143,7 +143,7 @@ def _codes(*keys: Array) -> Array:
     return np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
 
 
-def _behind_a_step(job: Job) -> Array:
+def _behind_a_step(job: ExaminedJob) -> Array:
     """Mark what follows a training step of the program, in which its libraries were set up already."""
     iteration = job.trace.integers("iteration")
     # PyTorch's profiler numbers steps from 0, other programs from 0 or 1
@@ -151,7 +151,7 @@ def _behind_a_step(job: Job) -> Array:
     return iteration > int(from_one)
 
 
-def code_loading(job: Job) -> Iterator[Finding]:
+def code_loading(job: ExaminedJob) -> Iterator[Finding]:
     """Find launches and other calls that take long once, as code is loaded when it is first used."""
     calls = loading_calls(job) & job.inside & ~serialised_calls(job)
     if not job.has_steps:  # a program begins by loading code
@@ -167,7 +167,7 @@ def code_loading(job: Job) -> Iterator[Finding]:
         yield _of_nodes(job, "code-loading", calls, names, text, times, LIKELY)
 
 
-def _launching(job: Job) -> Array:
+def _launching(job: ExaminedJob) -> Array:
     """Mark calls that launch kernels, and the operators around them."""
     trace = job.trace
     kernels = (trace.array("kind") == Kind.KERNEL) & (trace.launch >= 0)
@@ -176,7 +176,7 @@ def _launching(job: Job) -> Array:
     return calls | (operators & _encloses(job, calls))
 
 
-def _encloses(job: Job, inner: Array) -> Array:
+def _encloses(job: ExaminedJob, inner: Array) -> Array:
     """Mark the nodes that call one of these, at any depth."""
     parent = job.trace.array("parent")
     outer = np.zeros(len(parent), bool)
@@ -188,7 +188,7 @@ def _encloses(job: Job, inner: Array) -> Array:
     return outer
 
 
-def serialised_launches(job: Job) -> Iterator[Finding]:
+def serialised_launches(job: ExaminedJob) -> Iterator[Finding]:
     """Find launches that return only when their kernel has ended."""
     calls = serialised_calls(job) & job.inside
     if not calls.any():
@@ -211,7 +211,7 @@ def serialised_launches(job: Job) -> Iterator[Finding]:
     )
 
 
-def serialised_calls(job: Job) -> Array:
+def serialised_calls(job: ExaminedJob) -> Array:
     """Mark launches of ranks on which nearly all launches return behind the end of their kernel."""
     trace = job.trace
     ts, dur = trace.array("ts"), trace.array("dur")
@@ -229,7 +229,7 @@ def serialised_calls(job: Job) -> Array:
     return marked
 
 
-def waits(job: Job) -> Iterator[Finding]:
+def waits(job: ExaminedJob) -> Iterator[Finding]:
     """Find waits of hosts for GPUs: values that are fetched, blocking copies, synchronisation, full queues."""
     trace = job.trace
     waiting = job.mask(host_waits.calls_that_waited(trace)) & job.inside & ~serialised_calls(job)
@@ -258,7 +258,7 @@ def waits(job: Job) -> Iterator[Finding]:
             yield _wait(job, code, calls, text)
 
 
-def _wait(job: Job, code: str, calls: Array, text: str) -> Finding:
+def _wait(job: ExaminedJob, code: str, calls: Array, text: str) -> Finding:
     trace = job.trace
     waiting = host_waits.waiting_for_the_same(trace, calls)
     saved, place = job.saved(job.times().return_without_waiting(waiting)), job.place(calls)
@@ -277,7 +277,7 @@ def _wait(job: Job, code: str, calls: Array, text: str) -> Finding:
     )
 
 
-def allocator(job: Job) -> Iterator[Finding]:
+def allocator(job: ExaminedJob) -> Iterator[Finding]:
     """Find memory that is allocated or freed by the runtime within steps."""
     calls = allocating_calls(job) & job.inside
     if not job.has_steps:  # a program begins by setting up memory
@@ -290,7 +290,7 @@ def allocator(job: Job) -> Iterator[Finding]:
         yield _of_nodes(job, "allocator", calls, names, text, times)
 
 
-def data_loader(job: Job) -> Iterator[Finding]:
+def data_loader(job: ExaminedJob) -> Iterator[Finding]:
     """Find steps that wait for their data."""
     loading = named_nodes(job, _LOADS) & job.inside
     if loading.any():
@@ -300,13 +300,13 @@ def data_loader(job: Job) -> Iterator[Finding]:
         yield _of_nodes(job, "data-loader", loading, name, text, times)
 
 
-def allocating_calls(job: Job) -> Array:
+def allocating_calls(job: ExaminedJob) -> Array:
     """Mark calls that allocate or free memory of GPUs, or pinned memory."""
     calls = named_nodes(job, _ALLOCATES) & is_any(job.trace.array("kind"), CALLS)
     return calls & ~loading_calls(job)
 
 
-def host_work(job: Job) -> Iterator[Finding]:
+def host_work(job: ExaminedJob) -> Iterator[Finding]:
     """Find other code of hosts for which GPUs wait long at a time, unlike for launches."""
     trace = job.trace
     of_others = allocating_calls(job) | loading_calls(job)
@@ -331,7 +331,7 @@ def host_work(job: Job) -> Iterator[Finding]:
             yield _of_nodes(job, "host-work", same, stem, text, times)
 
 
-def _blamed_stems(job: Job) -> dict[str, tuple[int, int]]:
+def _blamed_stems(job: ExaminedJob) -> dict[str, tuple[int, int]]:
     """Time that GPUs waited for operations of hosts, and how often, by names without numbers."""
     idle = job.result("idle", by="blame")
     blamed: dict[str, tuple[int, int]] = {}
@@ -344,7 +344,7 @@ def _blamed_stems(job: Job) -> dict[str, tuple[int, int]]:
 
 
 def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
-    job: Job,
+    job: ExaminedJob,
     code: str,
     nodes: Array,
     where: str,

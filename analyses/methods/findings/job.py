@@ -91,7 +91,7 @@ class Times:
         return self.take_no_time(calls)
 
 
-class Job:
+class ExaminedJob:
     """A job, its steps and its timing model.
 
     Parameters

@@ -17,7 +17,7 @@ from chopper_interop.schemas.kinds import GPU_LANES, Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.analyses.methods.findings.job import ExaminedJob
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -42,7 +42,7 @@ _ELEMENTWISE = ("elementwise_kernel", "OpTensor", "SubTensorOp", "OpTensorLeadin
 _ALREADY_FUSED = ("multi_tensor", "foreach", "triton")
 
 
-def below_roofline(job: Job) -> Iterator[Finding]:
+def below_roofline(job: ExaminedJob) -> Iterator[Finding]:
     """Find kernels that take many times what their operations and bytes need."""
     trace = job.trace
     if not (trace.has("flops") or trace.has("mem_bytes")):
@@ -67,7 +67,7 @@ def below_roofline(job: Job) -> Iterator[Finding]:
             yield _below(job, row[groups.code == k], share, (names[k], operations[k]))
 
 
-def _below(job: Job, row: Array, share: float, names: tuple[str, str | None]) -> Finding:
+def _below(job: ExaminedJob, row: Array, share: float, names: tuple[str, str | None]) -> Finding:
     kernels = job.mask(row)
     saved = job.saved(job.times().take_no_time(kernels, factor=share / _REACHABLE))
     place = job.place(kernels)
@@ -94,7 +94,7 @@ def _texts(name: str) -> pa.Array:
     return pa.array([name])
 
 
-def unfused_elementwise(job: Job) -> Iterator[Finding]:
+def unfused_elementwise(job: ExaminedJob) -> Iterator[Finding]:
     """Find chains of elementwise kernels on one stream that could be one kernel."""
     trace = job.trace
     plain = _is_elementwise(trace.names())[trace.array("name")] if len(trace.names()) else None
@@ -151,7 +151,7 @@ def _on_other_tensors(trace: Trace) -> Array:
     return other
 
 
-def _similar(job: Job, before: Array) -> Array:
+def _similar(job: ExaminedJob, before: Array) -> Array:
     """Mark work of about the size of that before it: by bytes, else by duration."""
     trace = job.trace
     size = trace.integers("mem_bytes")
@@ -162,7 +162,7 @@ def _similar(job: Job, before: Array) -> Array:
     return (ratio <= _SIMILAR) & (ratio >= 1 / _SIMILAR)
 
 
-def recompute(job: Job) -> Iterator[Finding]:
+def recompute(job: ExaminedJob) -> Iterator[Finding]:
     """Find work that computes again what the forward pass computed."""
     trace = job.trace
     again = job.mask(np.flatnonzero(trace.is_text("phase", ("recompute",)))) & job.inside

@@ -15,7 +15,7 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.analyses.methods.findings.job import ExaminedJob
     from chopper_interop.result import Result
 
 _LONGER_STAGE, _FAR_LONGER_STAGE = 1.03, 1.1
@@ -33,7 +33,7 @@ _TEXTS = {
 }
 
 
-def late_ranks(job: Job) -> Iterator[Finding]:
+def late_ranks(job: ExaminedJob) -> Iterator[Finding]:
     """Find late ranks, slow links and slow stages of pipelines."""
     compared = job.result("stragglers") if len(job.trace.ranks) > 1 else None
     if compared is None or not compared.rows.num_rows:
@@ -54,12 +54,12 @@ def late_ranks(job: Job) -> Iterator[Finding]:
     yield from _link(job, compared)
 
 
-def _is_sure(job: Job, row: dict[str, Any]) -> bool:
+def _is_sure(job: ExaminedJob, row: dict[str, Any]) -> bool:
     """True unless a rank could be late by chance."""
     return row["cause"] != "gpu" or _is_slower(job, row)
 
 
-def _is_slower(job: Job, row: dict[str, Any]) -> bool:
+def _is_slower(job: ExaminedJob, row: dict[str, Any]) -> bool:
     """True if more of a rank's kernels are slower than their counterparts than could be by chance."""
     of_rank = job.trace.array("rank") == row["rank"]
     kernels = (job.trace.array("kind") == Kind.KERNEL) & job.inside & of_rank
@@ -67,7 +67,7 @@ def _is_slower(job: Job, row: dict[str, Any]) -> bool:
     return bool(deviations * np.sqrt(kernels.sum()) > _SIGMAS)
 
 
-def _rank(job: Job, row: dict[str, Any]) -> Finding:
+def _rank(job: ExaminedJob, row: dict[str, Any]) -> Finding:
     rank, cause = row["rank"], row["cause"]
     late_ms = f"{(row['host_late_ns'] or 0) / 1e6:,.3f}"
     place = _waits_for(job, [rank])
@@ -85,7 +85,7 @@ def _rank(job: Job, row: dict[str, Any]) -> Finding:
     )
 
 
-def _link(job: Job, compared: Result) -> Iterator[Finding]:
+def _link(job: ExaminedJob, compared: Result) -> Iterator[Finding]:
     link, gain = compared.summary["slow_link"], compared.summary["link_gain_ns"]
     if link is None:
         return
@@ -110,7 +110,7 @@ def _link(job: Job, compared: Result) -> Iterator[Finding]:
     )
 
 
-def _is_longer(job: Job, rows: list[dict[str, Any]], own: list[dict[str, Any]]) -> bool:
+def _is_longer(job: ExaminedJob, rows: list[dict[str, Any]], own: list[dict[str, Any]]) -> bool:
     """True if a stage's kernels take so much longer than those of others that it is not by chance."""
     others = [row["kernel_time_ns"] for row in rows if row not in own]
     ratio = np.mean([row["kernel_time_ns"] for row in own]) / max(np.median(others or [0]), 1)
@@ -118,7 +118,7 @@ def _is_longer(job: Job, rows: list[dict[str, Any]], own: list[dict[str, Any]]) 
     return bool(ratio >= (_FAR_LONGER_STAGE if by_chance else _LONGER_STAGE))
 
 
-def _stage(job: Job, rows: list[dict[str, Any]], stage: int) -> Finding:
+def _stage(job: ExaminedJob, rows: list[dict[str, Any]], stage: int) -> Finding:
     parts = job.result("stragglers", by="stage")
     gain = {row["stage"]: row["gain_ns"] for row in parts.rows.to_pylist()} if parts else {}
     members = [row["rank"] for row in rows if row["stage"] == stage]
@@ -137,7 +137,7 @@ def _stage(job: Job, rows: list[dict[str, Any]], stage: int) -> Finding:
     )
 
 
-def _waits_for(job: Job, members: list[int]) -> Place:
+def _waits_for(job: ExaminedJob, members: list[int]) -> Place:
     """The longest wait of communication for one of these ranks."""
     times = collective_times.communication_times(job.trace)
     awaited = np.where(times.waited_for >= 0, times.rank[times.waited_for], -1)

@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.findings.job import ranks_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.analyses.methods.findings.job import Job
+    from chopper_interop.analyses.methods.findings.job import ExaminedJob
     from chopper_interop.arrays.types import Array
 
 _LONGER = 1.2
@@ -29,12 +29,12 @@ def _count(length: Array) -> int:
     return first
 
 
-def without_warm_up(job: Job) -> str:
+def without_warm_up(job: ExaminedJob) -> str:
     """Steps that are none, as text for an option."""
     return ranks_text(job.iterations[_count(job.of_steps_ns) :].tolist())
 
 
-def warm_up_steps(job: Job) -> Iterator[Finding]:
+def warm_up_steps(job: ExaminedJob) -> Iterator[Finding]:
     """Find first steps that take longer than all others, and so are part of every mean."""
     length, number = job.of_steps_ns, job.iterations
     first = _count(length)

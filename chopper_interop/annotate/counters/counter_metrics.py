@@ -308,7 +308,7 @@ _NEEDED = _operands()
 
 
 @dataclass(frozen=True)
-class _Gpu:
+class _CountedGpu:
     """A GPU of the trace: the facts that formulas need, its architecture, and a label."""
 
     facts: dict[str, float]
@@ -316,13 +316,13 @@ class _Gpu:
     label: str
 
 
-def _gpus_of_nodes(trace: Trace, node: Array, issues: IssueLog) -> tuple[Array, list[_Gpu]]:
+def _gpus_of_nodes(trace: Trace, node: Array, issues: IssueLog) -> tuple[Array, list[_CountedGpu]]:
     """Index of the GPU of each node, and the GPUs."""
     ratings, index = gpus_ratings.rate_gpus_of_nodes(trace, node)
     return index, [_gpu(device, rating, issues) for (_, device), rating in ratings.items()]
 
 
-def _gpu(device: int, rating: GpuRating, issues: IssueLog) -> _Gpu:
+def _gpu(device: int, rating: GpuRating, issues: IssueLog) -> _CountedGpu:
     """Facts of a GPU that formulas need; those that were taken from its name are noted."""
     known = {fact: getattr(rating, name) for fact, name in _FACTS.items()}
     facts = {fact: np.nan if value is None else float(value) for fact, value in known.items()}
@@ -331,7 +331,7 @@ def _gpu(device: int, rating: GpuRating, issues: IssueLog) -> _Gpu:
     by_name = [f for f in countable if _is_by_name(rating, _FACTS[f])]
     values = ", ".join(f"{fact} {facts[fact]:g}" for fact in by_name)
     issues.add(ASSUMED, len(by_name), f"device {device}, {rating.name or rating.arch!r}: {values}")
-    return _Gpu(facts, rating.arch, f"device {device} {rating.name!r} {rating.arch}".strip())
+    return _CountedGpu(facts, rating.arch, f"device {device} {rating.name!r} {rating.arch}".strip())
 
 
 def _is_by_name(rating: GpuRating, fact: str) -> bool:

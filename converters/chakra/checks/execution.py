@@ -50,14 +50,16 @@ def run_job(
             findings.add(f"rank {rank}", what, rows.size, example)
 
 
-def _ends(job: run.Job, outcome: run.Outcome, ranks: int) -> Array:
+def _ends(job: run.JobNodes, outcome: run.Outcome, ranks: int) -> Array:
     """End of each rank's last node."""
     last = np.zeros(ranks, np.int64)
     np.maximum.at(last, job.rank, outcome.end_ns)
     return last
 
 
-def _check_spans(job: run.Job, replay: run.Outcome, findings: Findings, tolerance: float) -> None:
+def _check_spans(
+    job: run.JobNodes, replay: run.Outcome, findings: Findings, tolerance: float
+) -> None:
     """Compare the end of each rank by durations alone with the measured one."""
     last = _ends(job, replay, findings.ranks)
     for rank, span_ns in findings.span_ns.items():
@@ -71,7 +73,7 @@ def _check_spans(job: run.Job, replay: run.Outcome, findings: Findings, toleranc
 
 
 def _check_last_messages(
-    ets: list[EtFile], job: run.Job, outcome: run.Outcome, findings: Findings
+    ets: list[EtFile], job: run.JobNodes, outcome: run.Outcome, findings: Findings
 ) -> None:
     """Find ranks with host nodes that end with a send or receive, at which ASTRA-sim aborts."""
     last = _ends(job, outcome, len(ets))

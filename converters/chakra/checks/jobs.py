@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chopper_interop.converters.chakra.decode import EtFile
 
 
-def job_of(ets: list[EtFile], groups: dict[str, list[int]]) -> run.Job:
+def job_of(ets: list[EtFile], groups: dict[str, list[int]]) -> run.JobNodes:
     """Nodes of all ranks for a run; those of rank r have the numbers from ``bounds[r]`` on."""
     numbers = {name: k for k, name in enumerate(groups)}
     bounds = np.cumsum([0, *(len(et.id) for et in ets)])
@@ -43,7 +43,7 @@ def job_of(ets: list[EtFile], groups: dict[str, list[int]]) -> run.Job:
         for name, column in _behaviour(et, numbers).items():
             columns[name][of_rank] = column
     columns["partner"] = _with_senders(ets, bounds, columns["partner"])
-    return run.Job(
+    return run.JobNodes(
         **columns,
         members=np.array([len(m) for m in groups.values()]),
         first=first,
