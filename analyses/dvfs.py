@@ -328,16 +328,18 @@ def _repeat_rows(known: Sensitivities, name: str, case: Case, rows: _SelectedRep
         "kernel": pa.array([names[i] for i in r.trace.array("name")[first].tolist()], pa.string()),
         "sensitivity_class": pa.array([CLASSES[i] for i in known.classes.tolist()], pa.string()),
         "kernels": arrow.array(np.bincount(key, minlength=n).astype(np.int64)),
-        "mean_mhz": _null_unknown(1000.0 / known.x),
-        "beta": _null_unknown(beta.value),
-        "beta_low": _null_unknown(np.clip(beta.value - intervals.TWO_SIDED * beta.error, 0, 1)),
-        "beta_high": _null_unknown(np.clip(beta.value + intervals.TWO_SIDED * beta.error, 0, 1)),
+        "mean_mhz": arrow.nan_to_null(1000.0 / known.x),
+        "beta": arrow.nan_to_null(beta.value),
+        "beta_low": arrow.nan_to_null(np.clip(beta.value - intervals.TWO_SIDED * beta.error, 0, 1)),
+        "beta_high": arrow.nan_to_null(
+            np.clip(beta.value + intervals.TWO_SIDED * beta.error, 0, 1)
+        ),
         "beta_source": _main_sources(rows.beta.weight),
         "ideal_source": _main_sources(case.weight),
     }
     for source, estimate in zip(SOURCES, rows.beta.each, strict=True):
-        columns[f"beta_{source}"] = _null_unknown(estimate.value)
-        columns[f"beta_{source}_error"] = _null_unknown(estimate.error)
+        columns[f"beta_{source}"] = arrow.nan_to_null(estimate.value)
+        columns[f"beta_{source}_error"] = arrow.nan_to_null(estimate.error)
     columns["no_regression"] = _missing_for_law(known)
     floors = np.bincount(key, np.minimum(known.floors(case.mhz), r.dur)[selected], n)
     columns["floor_ns"] = arrow.array(np.rint(floors).astype(np.int64), mask=floors <= 0)
@@ -345,10 +347,6 @@ def _repeat_rows(known: Sensitivities, name: str, case: Case, rows: _SelectedRep
     return arrow.take(
         pa.table(columns | _time_columns(measured, new, interval)), order[first[order] >= 0]
     )
-
-
-def _null_unknown(values: Array) -> Any:
-    return arrow.array(values, mask=np.isnan(values))
 
 
 def _main_sources(weight: Array) -> pa.Array:

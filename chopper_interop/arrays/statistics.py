@@ -98,6 +98,12 @@ def group_medians(values: Array, group: Array, n: int) -> Array:
     return median
 
 
+def lower_median(values: Array) -> int:
+    """The lower of the two middle values: exact, as float64 cannot hold nanoseconds since 1970."""
+    middle = (len(values) - 1) // 2
+    return int(np.partition(values, middle)[middle])
+
+
 def lower_medians(group: Array, values: Array, n: int) -> Array:
     """Lower median of the values of each of n groups; `NO_VALUE` of none."""
     order = np.lexsort((values, group))

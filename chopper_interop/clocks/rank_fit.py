@@ -93,8 +93,8 @@ def fit_clock(t: Array, reference: Array) -> Fit:
         Times of the same events by both clocks, nanoseconds; at least `MIN_PAIRS`.
     """
     difference = reference - t
-    offset = _lower_median(difference)
-    pivot = _lower_median(t)
+    offset = statistics.lower_median(difference)
+    pivot = statistics.lower_median(t)
     residual = (difference - offset).astype(np.float64)
     time = (t - pivot).astype(np.float64)
     slope, start = _certain_line(time, residual)
@@ -113,12 +113,6 @@ def fit_clock(t: Array, reference: Array) -> Fit:
         typical_ns=round(float(np.abs(offset + drift / _S * time).mean())),
         pairs=len(t),
     )
-
-
-def _lower_median(values: Array) -> int:
-    """The lower of the two middle values: exact, as float64 cannot hold nanoseconds since 1970."""
-    middle = (len(values) - 1) // 2
-    return int(np.partition(values, middle)[middle])
 
 
 def _certain_line(time: Array, residual: Array) -> tuple[float, float]:

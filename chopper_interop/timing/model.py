@@ -95,7 +95,6 @@ _BY_PRIORITY = (
     EdgeKind.DURATION, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.LAUNCH,
     EdgeKind.SYNC, EdgeKind.HANDOVER, EdgeKind.CALL, EdgeKind.ORDER,
 )  # fmt: skip
-_NO_LIMIT = np.iinfo(np.int64).max
 EDGE_PRIORITY = np.full(256, len(_BY_PRIORITY), np.uint8)
 """Priority of each kind of edge: of several that are reached at once the lowest number binds.
 
@@ -446,7 +445,7 @@ def _shorten_waiting_members(
     start as behind the start of what it waits for.
     """
     dur = at[1::2] - at[::2]
-    rest = np.full(len(dur), _NO_LIMIT)
+    rest = np.full(len(dur), NO_VALUE)
     np.minimum.at(rest, waiting, np.minimum(edges.lag[comm], dur[waiting]))
     edges.lag[comm] = rest[waiting]
     _limit_durations(edges, durations, waiting, rest[waiting], len(dur))
@@ -479,7 +478,7 @@ def _follow_sends(
 
 def _limit_durations(edges: _Edges, durations: Array, node: Array, limit_ns: Array, n: int) -> None:
     """Let DURATION edges of some nodes, out of n, take at most that long."""
-    limit = np.full(n, _NO_LIMIT)
+    limit = np.full(n, NO_VALUE)
     np.minimum.at(limit, node, limit_ns)
     edges.lag[durations] = np.minimum(edges.lag[durations], limit[edges.src[durations] // 2])
 

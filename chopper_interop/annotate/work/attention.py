@@ -79,21 +79,21 @@ def _clamped_sum(count: int, upper: int, shift: int) -> int:
     return between + upper * max(shift + count - max(shift, upper), 0)
 
 
-def attention(call: Call, layout: Operands) -> Work:
-    """Work of a forward pass or, if the layout has a forward result, a backward pass."""
-    q, k, v = (call.tensor(layout.q + i) for i in range(3))
+def attention(call: Call, operands: Operands) -> Work:
+    """Work of a forward pass or, if it has the result of the forward one, a backward pass."""
+    q, k, v = (call.tensor(operands.q + i) for i in range(3))
     if q is None or k is None or v is None or not is_floating(q):
         return UNKNOWN
-    sizes, mask = _sizes(call, layout, q, k), _mask(call, layout)
+    sizes, mask = _sizes(call, operands, q, k), _mask(call, operands)
     if sizes is None or mask is None:
         return UNKNOWN
     batch, heads, queries, keys = sizes
-    left, right = (_window(call, layout, side) for side in range(2))
+    left, right = (_window(call, operands, side) for side in range(2))
     attended = batch * heads * pairs(queries, keys, mask, left, right)
     width, width_v = q.shape[-1], v.shape[-1]
-    bias = call.tensor(layout.bias) if layout.bias >= 0 else None
+    bias = call.tensor(operands.bias) if operands.bias >= 0 else None
     out = dense((*q.shape[:-1], width_v), q.dtype)
-    if layout.out < 0:
+    if operands.out < 0:
         return Work(2 * attended * (width + width_v), moved_bytes((q, k, v, bias), (out,)))
     read = (out, out, q, k, v, bias)
     return Work(
@@ -101,9 +101,11 @@ def attention(call: Call, layout: Operands) -> Work:
     )
 
 
-def _sizes(call: Call, layout: Operands, q: Tensor, k: Tensor) -> tuple[int, int, int, int] | None:
+def _sizes(
+    call: Call, operands: Operands, q: Tensor, k: Tensor
+) -> tuple[int, int, int, int] | None:
     """Batch, heads, queries and keys of each sequence; None if they are unknown."""
-    lengths = call.tensor(layout.lengths) if layout.lengths >= 0 else None
+    lengths = call.tensor(operands.lengths) if operands.lengths >= 0 else None
     if len(q.shape) != len(k.shape):
         return None
     if lengths is not None and lengths.size:
@@ -114,27 +116,27 @@ def _sizes(call: Call, layout: Operands, q: Tensor, k: Tensor) -> tuple[int, int
         return 1, q.shape[-2], q.size // max(q.shape[-1] * q.shape[-2], 1), k.shape[-3]
     if len(q.shape) != _BATCHED:
         return None
-    heads, length = (1, 2) if layout.heads_first else (2, 1)
+    heads, length = (1, 2) if operands.heads_first else (2, 1)
     return q.shape[0], q.shape[heads], q.shape[length], k.shape[length]
 
 
-def _mask(call: Call, layout: Operands) -> int | None:
+def _mask(call: Call, operands: Operands) -> int | None:
     """Mask of a call; None if its flag is unknown."""
-    if layout.causal < 0:
+    if operands.causal < 0:
         return 0
-    flag: Any = call.value(layout.causal)
-    if layout.corner == 0:
+    flag: Any = call.value(operands.causal)
+    if operands.corner == 0:
         return flag if type(flag) is int and flag in (0, TOP_LEFT, BOTTOM_RIGHT) else None
-    return (layout.corner if flag else 0) if isinstance(flag, bool) else None
+    return (operands.corner if flag else 0) if isinstance(flag, bool) else None
 
 
-def _window(call: Call, layout: Operands, side: int) -> int:
+def _window(call: Call, operands: Operands, side: int) -> int:
     """Keys that a query attends to on one side; -1, unlimited, where unknown."""
-    size = call.value(layout.windows + side) if layout.windows >= 0 else None
+    size = call.value(operands.windows + side) if operands.windows >= 0 else None
     return size if isinstance(size, int) else -1
 
 
-_LAYOUTS: tuple[tuple[str, Operands], ...] = (
+_OPERANDS: tuple[tuple[str, Operands], ...] = (
     (r"aten::scaled_dot_product_attention", Operands(0, True, 5, TOP_LEFT, bias=3)),
     (r"aten::_scaled_dot_product_flash_attention(_for_cpu)?", Operands(0, True, 4)),
     (r"aten::_scaled_dot_product_efficient_attention", Operands(0, True, 6, TOP_LEFT, bias=3)),
@@ -175,6 +177,6 @@ _LAYOUTS: tuple[tuple[str, Operands], ...] = (
 )
 
 RULES: tuple[tuple[str, Callable[[Call], Work]], ...] = tuple(
-    (names, partial(attention, layout=layout)) for names, layout in _LAYOUTS
+    (names, partial(attention, operands=operands)) for names, operands in _OPERANDS
 )
 """Pattern of an operator's full name → rule that gives its work."""
