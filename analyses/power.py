@@ -106,21 +106,22 @@ def power(
     Returns
     -------
     Result
-        By rank: `fixed_w`, the constant power; `idle_w` while nothing runs, null where no sample shows that; `matrix_w` that matrix
-        products draw above that, all at `f_ref_mhz`, the mean clock; `exponent_ratio`, the exponent of
-        the clock, and standard errors; `mean_power_w` by the model; `error_w`, the root mean square of
-        the residuals; `explained_share` (R²) and `cross_share`, the error in time left out of the
-        fit by the mean power; `sensor`, the fitted model of the sensor. With `caps`, `cap_w`,
-        `capped_mhz`, and its 95 % interval; none where the lowest clock considered, a fifth of the
-        highest, draws more. By class: `dynamic_w` above idle while it runs, its error, `busy_share`,
-        and its part of the mean power, `mean_power_w`, and of the energy. Unknown values are null.
+        By rank: `fixed_w`, the constant power; `idle_w` while nothing runs, null where no sample shows
+        that; `matrix_w` that matrix products draw above that, all at `f_ref_mhz`, the mean clock;
+        `exponent_ratio`, the exponent of the clock, and standard errors; `mean_power_w` by the model;
+        `error_w`, the root mean square of the residuals; `explained_share` (R²) and `cross_share`, the
+        error in time left out of the fit by the mean power; `sensor`, the fitted model of the sensor. With
+        `caps`, `cap_w`, `capped_mhz`, and its 95 % interval; none where the lowest clock considered, a
+        fifth of the highest, draws more. By class: `dynamic_w` above idle while it runs, its error,
+        `busy_share`, and its part of the mean power, `mean_power_w`, and of the energy. Unknown values are
+        null.
 
     Notes
     -----
-    The power of a GPU is the sum of idle power and that of the running work, scaled by the clock, as
-    in Lit Silicon (2511.09861) and Kernel-level DVFS (2601.08539); published errors of such models are
-    1 % (Lit Silicon) and 4.62 % (Ascend, ASPLOS 2025). `chopper_interop.analyses.methods.power.model` has the formula, the
-    sensor and the errors.
+    The power of a GPU is the sum of idle power and that of the running work, scaled by the clock, as in Lit
+    Silicon (2511.09861) and Kernel-level DVFS (2601.08539); published errors of such models are 1 % (Lit
+    Silicon) and 4.62 % (Ascend, ASPLOS 2025). `chopper_interop.analyses.methods.power.model` has the
+    formula, the sensor and the errors.
     """
     options.check_choice("by", by, _BY)
     caps_w = _parse_caps(caps)

@@ -65,16 +65,16 @@ def stragglers(
     Returns
     -------
     Result
-        Rows by rank, the largest gain first: its place in the job (`dp_rank`, `stage`); `kernel_time_ns` (sum over its
-        kernels), `compute_ns` (time in which a kernel or fill runs), `slowdown_factor`
+        Rows by rank, the largest gain first: its place in the job (`dp_rank`, `stage`); `kernel_time_ns`
+        (sum over its kernels), `compute_ns` (time in which a kernel or fill runs), `slowdown_factor`
         (`kernel_time_ns` by the median of the other ranks'), `excess_ns` (time by which its operations
-        exceeded their counterparts), `slower_share` (share of its operations that took longer),
-        `gain_ns` (gain of the job if they took the time of their counterparts), `gain_share` (of the
-        gain if all were ideal), `alone_slowdown_factor` (S_w), `steps_slow` of `steps`, and
-        `persistent`: slow in most steps; null for a single step. `host_late_ns` is how much later
-        its host launched work than other ranks' (medians), `host_gain_ns` the gain if it was as early as
-        these, `delay_gain_ns` the gain without its unexplained delays. `caused_delay_ns` and `unexplained_delay_ns` sum how much later its work
-        started than other work allowed, by the host and without a known reason. `times_last` and
+        exceeded their counterparts), `slower_share` (share of its operations that took longer), `gain_ns`
+        (gain of the job if they took the time of their counterparts), `gain_share` (of the gain if all were
+        ideal), `alone_slowdown_factor` (S_w), `steps_slow` of `steps`, and `persistent`: slow in most
+        steps; null for a single step. `host_late_ns` is how much later its host launched work than other
+        ranks' (medians), `host_gain_ns` the gain if it was as early as these, `delay_gain_ns` the gain
+        without its unexplained delays. `caused_delay_ns` and `unexplained_delay_ns` sum how much later its
+        work started than other work allowed, by the host and without a known reason. `times_last` and
         `caused_wait_ns` are those of `collectives`. `cause`: ``gpu``, ``host`` or ``delays``, with the
         largest gain; null where nothing is to be gained.
 

@@ -66,8 +66,8 @@ _RUN_COLUMNS = (
     "step_ratio", "window_ns", "tokens", "samples", "tokens_per_s", "samples_per_s",
     "samples_per_s_per_gpu", "tokens_from", "samples_from", "busy_share", "exposed_comm_share", "busy_ns", "idle_ns",
     "compute_ns", "comm_ns", "exposed_comm_ns", "memcpy_ns", *run_figures.CATEGORY_COLUMNS,
-    *run_figures.OF_SAMPLES, *run_figures.OF_LINKS, "temperature_delta_c", "power_w", "energy_j", "energy_per_step_j", "j_per_sample",
-     "tokens_per_s_per_w", "samples_per_s_per_mj", "efficiency_share",
+    *run_figures.OF_SAMPLES, *run_figures.OF_LINKS, "temperature_delta_c", "power_w", "energy_j",
+    "energy_per_step_j", "j_per_sample", "tokens_per_s_per_w", "samples_per_s_per_mj", "efficiency_share",
     "power_known_share", "power_gpus", *(name for name in _RATIOS if name != "step_ratio"), "losses",
 )  # fmt: skip
 _ALWAYS_SHOWN = (

@@ -35,7 +35,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def exit_now(status: int) -> NoReturn:
-    """End the process without finalizers but those of temporary files: those of LLVM and Arrow take a fifth of a second."""
+    """End the process; of all finalizers only those of temporary files run.
+
+    Those of LLVM and Arrow take a fifth of a second.
+    """
     interrupts.end()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the reader is gone, or it is closed

@@ -42,8 +42,9 @@ BY_ORDER = Fault.info(
 AMBIGUOUS = Fault.info(
     "event-ambiguous",
     "Stream waits whose streams are not recorded could be between other streams as well: the "
-    "order of calls does not decide, or it alone speaks for them, as nothing held up the work behind them. CUPTI's sync events record them (enable_cuda_sync_events=True of "
-    "torch.profiler's _ExperimentalConfig).",
+    "order of calls does not decide, or it alone speaks for them, as nothing held up the work behind "
+    "them. CUPTI's sync events record them (enable_cuda_sync_events=True of torch.profiler's "
+    "_ExperimentalConfig).",
 )
 UNRESOLVED = Fault.info(
     "event-unresolved",

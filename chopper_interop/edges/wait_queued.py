@@ -59,16 +59,10 @@ def slots_by_time(queues: Queues) -> tuple[Array, Array]:
 def slots_by_repetition(
     trace: Trace, queues: Queues, source: Array, target: Array
 ) -> tuple[Array, Array]:
-    """Slots of the last work launched on a stream, and of queued communication that waits for it as later one does.
+    """Slots of the last work launched on a stream, and of queued communication that waits for it.
 
-    Parameters
-    ----------
-    trace
-        The trace.
-    queues
-        GPU work in its queues.
-    source, target
-        Slots of waits that are known.
+    It waits as the communication recorded on its stream does, whose waits are known: `source` and `target`
+    are their slots.
     """
     number = trace.integers("correlation", queues.node)
     lane = queues.lane[queues.queue]

@@ -521,7 +521,10 @@ def _continued(data: Bytes, page_bytes: int, usable: int, header: int) -> int:
 
 
 class _Pages:
-    """Pages of an open database, and how many pages are visited below each; with those that long cells are continued on."""
+    """Pages of an open database, and how many pages are visited below each.
+
+    With `with_long_cells` these include the pages on which long cells are continued.
+    """
 
     def __init__(self, file: IO[bytes], *, with_long_cells: bool = False) -> None:
         self._file = file

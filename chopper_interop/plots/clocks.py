@@ -102,7 +102,10 @@ def clock_and_duration(trace: Trace) -> Chart:
     value = "duration by median"
     frame = frame.assign(**{value: frame["dur"] / usual, "core clock (MHz)": frame["gfxclk_mhz"]})
     frame = frame.assign(kernel=[style.shorten(str(name), 30) for name in frame["name"]])
-    text = f"Duration of the {forms.FEW} kernels with most time against the core clock meanwhile, by the median of the same work."
+    text = (
+        f"Duration of the {forms.FEW} kernels with most time against the core clock meanwhile, by the "
+        "median of the same work."
+    )
     return forms.points(
         frame[["kernel", "rank", "core clock (MHz)", value]], ("core clock (MHz)", value), "kernel",
         text, tips=("rank",),

@@ -1,4 +1,7 @@
-"""Settings with which other tools write profiles that join well: PyTorch's profiler by a hook, rocprofv3 by its options."""
+"""Settings with which other tools write profiles that join well.
+
+PyTorch's profiler gets them from a hook, rocprofv3 by its options.
+"""
 
 from __future__ import annotations
 

@@ -38,8 +38,9 @@ _STEADIER, _MIN_CALLS = 3, 12
 """By how many times durations vary more than returns, of calls that end with their wait, and calls from which
 that is known. Chosen: of pairs of twelve normal draws 1.6 % differ so by chance."""
 _RETURN_NS = 20_000
-"""A call that copies and waits returns within this time, where few calls show how soon. Measured: 6 to 15 µs (90 copies on an A100 and a
-V100). Longer, and it copies on itself, as from a buffer of the runtime to memory that is not pinned."""
+"""A call that copies and waits returns within this time, where few calls show how soon. Measured: 6 to 15
+µs (90 copies on an A100 and a V100). Longer, and it copies on itself, as from a buffer of the runtime to
+memory that is not pinned."""
 _MAX_LATENCY_NS = 50_000
 """By how much the least latency of a launch may exceed that of all launches to streams that were surely
 idle. Chosen: well above the time in which a launch reaches an idle GPU; longer ones wait for something that was

@@ -1,12 +1,17 @@
 """Errors of predictions of changes, on random programs whose changed times are simulated.
 
 A table by family of programs and change: of how many programs, median and largest error, in percent of
-the time without the change, predicted later than simulated with a plus. Usage:
-``python tests/benchmarks/changes.py [--seeds N] [--first N] [--family NAME …] [--changes usual|wide] [--programs] [--ets MODE …] [--astra-sim PATH] [--mode MODE …] [--streams HOW] [--network]``.
-With ``--ets`` ETs of these modes are also run by `converters.chakra.run` with durations scaled; a second table has how far
-they are from `what_if`. With the path of ASTRA-sim (an analytical network) those of ``--mode`` run there as well, with their communication simulated if
-``--network`` is given, on networks of 25 and 50 GB/s too, else replayed: then ranks do not wait for each other, so that only the
-unchanged program can be right. Where they are further than 2 % of the step from `what_if` is listed.
+the time without the change, predicted later than simulated with a plus. Usage::
+
+    python tests/benchmarks/changes.py [--seeds N] [--first N] [--family NAME …]
+        [--changes usual|wide] [--programs] [--ets MODE …] [--astra-sim PATH] [--mode MODE …]
+        [--streams HOW] [--network]
+
+With ``--ets`` ETs of these modes are also run by `converters.chakra.run` with durations scaled; a second
+table has how far they are from `what_if`. With the path of ASTRA-sim (an analytical network) those of
+``--mode`` run there as well, with their communication simulated if ``--network`` is given, on networks of 25
+and 50 GB/s too, else replayed: then ranks do not wait for each other, so that only the unchanged program can
+be right. Where they are further than 2 % of the step from `what_if` is listed.
 """
 
 from __future__ import annotations

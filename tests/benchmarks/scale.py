@@ -1,8 +1,9 @@
 """What grows with the number of ranks, lanes, streams and rows of telemetry: seconds and memory of each.
 
-Usage: ``python tests/benchmarks/scale.py [ranks | lanes | streams | telemetry] [SIZE …]``, by default all, with
-sizes that take a few minutes. Streams are written as ETs in which each is an NPU of its own, the rest as Perfetto traces. Each size is a process of its own; seconds are of processors, less those of
-the smallest size, which hold what the first use of the package costs.
+Usage: ``python tests/benchmarks/scale.py [ranks | lanes | streams | telemetry] [SIZE …]``, by default all,
+with sizes that take a few minutes. Streams are written as ETs in which each is an NPU of its own, the rest
+as Perfetto traces. Each size is a process of its own; seconds are of processors, less those of the smallest
+size, which hold what the first use of the package costs.
 """
 
 import itertools

@@ -71,9 +71,10 @@ def complete_pipelines(trace: Trace, first_starts: Mapping[int, int]) -> list[Pi
 
 
 def find_pipelines(trace: Trace, first_starts: Mapping[int, int]) -> list[Pipeline]:
-    """Pipelines of a trace, with the neighbours that it lacks, by the peers that sends state, else by ranges that name stages.
+    """Pipelines of a trace, with the neighbours that it lacks.
 
-    Without either it is by the receives that sends are matched with.
+    They follow from the peers that sends state, else from ranges that name stages, else from the receives
+    that sends are matched with.
 
     Parameters
     ----------

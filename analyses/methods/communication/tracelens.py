@@ -30,8 +30,8 @@ _FACTORS = {
 _CONVENTIONS = {
     "definitions": "TraceLens' NcclAnalyser (171dd747): latency is the least duration of a member, "
     "waiting is from a member's start to the last start, even if it ended before; GB/s of 2**30 "
-    "byte, sizes put in (of an all-gather, got). Those of `collectives` without compat differ: transfer from the last start to the "
-    "last end, 1e9 byte",
+    "byte, sizes put in (of an all-gather, got). Those of `collectives` without compat differ: transfer "
+    "from the last start to the last end, 1e9 byte",
     "left out by definition": "what does not synchronise (broadcast, reduce, send, receive, barrier)",
     "matching": "as without compat, not by the order in a group; TraceLens stops where ranks state different "
     "sizes",

@@ -41,8 +41,9 @@ _WIDTHS_NS = {
     FILTER: 1e6 * np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]),
     WINDOW: 1e6 * np.append([0.3, 0.6], np.geomspace(1, 1024, 81)),
 }
-"""Widths of responses that are tried first, which the fit then moves. Chosen: factors of 2 up to NVML's average of 1 s; of
-windows the eighth root of that, as short idle times show their ends sharply and the fit finds none from afar."""
+"""Widths of responses that are tried first, which the fit then moves. Chosen: factors of 2 up to NVML's
+average of 1 s; of windows the eighth root of that, as short idle times show their ends sharply and the fit
+finds none from afar."""
 _ROUNDING = 1 / 12
 """Variance of values that are rounded to whole watts: that of a uniform distribution."""
 _MIN_SAMPLES = 20

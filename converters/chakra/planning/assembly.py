@@ -184,7 +184,8 @@ def _identities(
             gpu[control.owner - len(is_row)], [-1, -1],
         ]),
         "cause": np.concatenate([
-            cause, np.full(len(gpu), Cause.WORK), np.where(unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY), control.cause,
+            cause, np.full(len(gpu), Cause.WORK),
+            np.where(unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY), control.cause,
             [Cause.BEGIN, Cause.END],
         ]),
     }  # fmt: skip
