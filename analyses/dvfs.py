@@ -11,9 +11,9 @@ from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.dvfs import ideal, intervals, notes, sensitivity
 from chopper_interop.analyses.methods.dvfs import target_clocks as targets
 from chopper_interop.analyses.methods.dvfs.cases import Case
-from chopper_interop.analyses.methods.dvfs.sensitivity_combination import SOURCES
-from chopper_interop.analyses.methods.dvfs.sensitivity_laws import MISSING
-from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES
+from chopper_interop.analyses.methods.dvfs.sources.combination import SOURCES
+from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import CLASSES
+from chopper_interop.analyses.methods.dvfs.sources.laws import MISSING
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.result import Result
 from chopper_interop.timing.model import timing_of
@@ -21,7 +21,7 @@ from chopper_interop.timing.model import timing_of
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.ideal import Durations, Lengths
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
-    from chopper_interop.analyses.methods.dvfs.sensitivity_sources import Estimate
+    from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate
     from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace

@@ -28,7 +28,9 @@ class Case:
             durations = ideal.durations(known, ratio, target.mhz, is_change=change)
         if target.memory is not None:
             durations = durations.with_memory(
-                known, target.memory, known.longer(target.mhz, is_change=change)
+                known,
+                target.memory,
+                known.longer(known.target_periods(target.mhz, is_change=change)),
             )
         if target.ranks is not None:
             durations = durations.only(np.isin(known.repeats.trace.array("rank"), target.ranks))

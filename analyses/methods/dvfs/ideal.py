@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.dvfs import intervals, kernel_clocks, memory_clock
+from chopper_interop.analyses.methods.dvfs import intervals, memory_clock
+from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.intervals import Limits
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
-    from chopper_interop.analyses.methods.dvfs.sensitivity_combination import Ratio
+    from chopper_interop.analyses.methods.dvfs.sources.combination import Ratio
     from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
@@ -38,7 +39,7 @@ class Durations:
     log
         Logarithm of the new duration over the measured one, of each node.
     statistical, clock, form
-        Errors of `log`, as of `sensitivity_combination.Ratio`.
+        Errors of `log`, as of `combination.Ratio`.
     key
         Kernels of one number share the statistical error; -1 of other nodes.
     unknown
@@ -51,11 +52,11 @@ class Durations:
         Half of the range of `log` over the assumptions on the sensor, negative where it gets less as
         that of others gets more.
     direction
-        Which statistical errors are alike, (key, block), as of `sensitivity_combination.Ratio`.
+        Which statistical errors are alike, (key, block), as of `combination.Ratio`.
     shift
         Middle of the range by the sensor less `log`.
     settled
-        What of the statistical errors a known mean takes away, as of `sensitivity_combination.Ratio`.
+        What of the statistical errors a known mean takes away, as of `combination.Ratio`.
     free
         `log` that is not held within what is possible for each kernel, for sums over many; None if it is `log`.
     """

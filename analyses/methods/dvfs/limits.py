@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import PRIOR_SHARE
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, Limits
-from chopper_interop.analyses.methods.dvfs.kernel_clocks import PRIOR_SHARE
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.ideal import Durations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
 
-_RUN_ERROR = 3e-4
+_STEP_RUN_ERROR = 3e-4
 """Share by which the time of a step differs from run to run at one clock, at the least. Chosen: below the
 0.1 % by which steps of real jobs differ from each other."""
 
@@ -69,7 +69,7 @@ def _kernel_limits(known: Sensitivities, target: Target, highest: Array) -> tupl
     high = np.maximum(np.fmin(all_core + TWO_SIDED * error, fastest), 0.0)
     floor = np.log(np.maximum(known.floors(target.mhz), 1.0) / r.dur)
     if not target.is_change:
-        low, high = low - _RUN_ERROR, high + _RUN_ERROR
+        low, high = low - _STEP_RUN_ERROR, high + _STEP_RUN_ERROR
     if target.memory is None:
         return np.maximum(low, np.minimum(floor, 0.0)), high
     # Each nanosecond follows one clock or the other, so the clock that changes more bounds both.

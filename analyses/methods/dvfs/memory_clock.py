@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
 CLOCK = "memclk_mhz"
-BOUND = 0.7
+MIN_BOUND_SHARE = 0.7
 """Share of a kernel's time that its bytes take at peak bandwidth, from which on they bound it. Chosen:
 the lower end of 0.7 to 0.8; the patent has such a threshold without a value."""
-_ERROR = 0.15
+_SHARE_ERROR = 0.15
 """Error of the part of the time that follows the memory's clock. Chosen: about half of the
-share that `BOUND` leaves open."""
+share that `MIN_BOUND_SHARE` leaves open."""
 
 
 def measured_mhz(known: Sensitivities) -> Array:
@@ -54,10 +54,10 @@ def change(known: Sensitivities, ratio: Array, core: Array, periods: Array) -> t
     more = ratio - 1
     furthest = np.where(more > 0, np.fmax(ratio, periods), np.fmin(ratio, periods))
     remaining = np.divide(furthest - core, more, out=np.ones(len(more)), where=more != 0)
-    bound = np.where(part >= BOUND, np.clip(np.minimum(part, remaining), 0.0, 1.0), 0.0)
+    bound = np.where(part >= MIN_BOUND_SHARE, np.clip(np.minimum(part, remaining), 0.0, 1.0), 0.0)
     new = core + bound * more
     # Of an unbounded kernel anything from nothing to `part` may follow: a uniform distribution's error.
-    error = np.where(part >= BOUND, _ERROR, part / 3**0.5)
+    error = np.where(part >= MIN_BOUND_SHARE, _SHARE_ERROR, part / 3**0.5)
     return new / core, np.abs(more) * error / new
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.dvfs.cases import Case
-    from chopper_interop.analyses.methods.dvfs.kernel_clocks import SensedClocks
+    from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import SensedClocks
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.arrays.types import Array
 

@@ -14,23 +14,23 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.activity import comm_overlap, pieces, windows
-from chopper_interop.analyses.methods.dvfs import kernel_clocks
+from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
 from chopper_interop.arrays import gather
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.kernel_clocks import Clocks
+    from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import Clocks
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _LAUNCH_ARGUMENTS = ("grid", "grid_size", "block", "workgroup", "workgroup_size")
 """Arguments of kernels, or of the calls that launch them."""
 _SHAPE_ARGUMENTS = ("Input Dims", "Input dims")
-_LEVELS = 4
+_MAX_LEVELS = 4
 """Levels above a launching call that are searched for an operator with shapes. Chosen:
 enough for operators within operators; shapes further up are of something else than the kernel."""
-_SOLO = 0.05
+_MAX_SOLO_OVERLAP = 0.05
 """Share of a kernel's time overlapped by communication up to which it counts as alone. Chosen: at the
 18.9 % that overlap costs on average (Lit Silicon, arXiv 2511.09861), this is below 1 % of its time."""
 
@@ -83,11 +83,11 @@ def kernel_repeats(trace: Trace) -> Repeats:
     covered = np.zeros(trace.nodes.num_rows, np.int64)
     np.add.at(covered, work.row, comm_overlap.measure_overlap(trace, window, work).overlap_ns)
     dur = trace.array("dur")[node].astype(float)
-    solo = covered[node] <= _SOLO * dur
+    solo = covered[node] <= _MAX_SOLO_OVERLAP * dur
     return Repeats(trace, node, key, kernel_clocks.kernel_clocks(trace, node), dur, solo)
 
 
-_FEWEST_STEPS = 5
+_MIN_REPEATS_AT_PLACE = 5
 """Repeats of each place in the mean that show what is usual there."""
 
 
@@ -106,7 +106,7 @@ def places(r: Repeats) -> tuple[Array, Array]:
     step, rank = trace.integers("iteration", r.node, unknown=-1), trace.array("rank")[r.node]
     start = trace.array("ts")[r.node]
     first, place = gather.distinct(r.key, _count_before(start, r.key, step, rank))
-    if len(first) * _FEWEST_STEPS > len(place):
+    if len(first) * _MIN_REPEATS_AT_PLACE > len(place):
         return r.key, np.zeros(len(place))
     _, of_step = gather.distinct(rank, step)
     return place, _count_before(start, step, rank) / np.bincount(of_step)[of_step]
@@ -169,7 +169,7 @@ def _shapes(trace: Trace, node: Array) -> list[Array]:
     # Each distinct caller is looked up once; each round goes one level up where shapes are missing.
     caller, code_of = np.unique(around, return_inverse=True)
     shapes = np.full((len(_SHAPE_ARGUMENTS), len(caller)), -1, np.int64)
-    for _ in range(_LEVELS):
+    for _ in range(_MAX_LEVELS):
         missing = np.flatnonzero((caller >= 0) & (shapes < 0).all(axis=0))
         if not missing.size:
             break

@@ -34,9 +34,9 @@ _LOWEST, _ABOVE, _ABOVE_SEEN = 0.05, 1.5, 3.0
 """Range of clocks beyond which no measurement says anything of times: shares of a GPU's highest clock, or,
 where that is unknown, of the highest clock that was seen. GPUs go down to 0.06 (180 of 2842 MHz in arXiv
 2501.08219) to 0.3 of their highest clock. Chosen: a little beyond that."""
-_AT_BOOST = 1 - 1e-9
+_BOOST_SHARE = 1 - 1e-9
 """Share of the highest clock from which on a clock counts as it: above all rounding of doubles."""
-_ROUNDS = 3
+_CLOCK_ROUNDS = 3
 """Rounds of finding clocks under a power cap and the times at them. Chosen: times change the mix of work
 by little, so that the third round hardly moves the clock."""
 HOW_TO_RECORD = (
@@ -225,7 +225,7 @@ def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
         texts.append(question.clock + (", above the highest clock" if is_above else ""))
     elif question.cap_w:
         mhz, error = _capped(known, boost, question.cap_w, selected)
-        if (mhz[selected] >= _AT_BOOST * boost[selected]).all():  # the cap holds nothing
+        if (mhz[selected] >= _BOOST_SHARE * boost[selected]).all():  # the cap holds nothing
             mhz, is_change = boost, False
         texts.append(f"below {question.cap_w:g} W: {_mhz_text(mhz[selected])}")
     memory = None
@@ -315,7 +315,9 @@ def _capped(
     capped_gpus = gpu_caps.capped_gpus(trace, models)
     mhz, errors = np.where(selected, measured, np.nan), [0.0]
     factor, mixes = np.ones(trace.nodes.num_rows), []
-    for _ in range(_ROUNDS if capped_gpus else 0):  # longer work at this clock draws power longer
+    for _ in range(
+        _CLOCK_ROUNDS if capped_gpus else 0
+    ):  # longer work at this clock draws power longer
         mixes, errors = gpu_caps.class_shares(trace, capped_gpus, factor), [0.0]
         for gpu, busy, rows in zip(capped_gpus, mixes, rows_of_gpu, strict=True):
             mean, is_asked = gpu.mhz(cap_w, busy), selected[rows].any()

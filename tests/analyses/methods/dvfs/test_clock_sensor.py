@@ -8,8 +8,9 @@ import pytest
 from sensed_jobs import INSTANT, ClockSensor, Job, sensed
 
 import chopper_interop as ci
-from chopper_interop.analyses.methods.dvfs import clock_sensor, intervals
-from chopper_interop.analyses.methods.dvfs import sensitivity_combination as combined
+from chopper_interop.analyses.methods.dvfs import intervals
+from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor
+from chopper_interop.analyses.methods.dvfs.sources import combination as combined
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.clock_sensors import CLOCK_FIELDS, MEAN, UNKNOWN, field_of

@@ -7,7 +7,8 @@ from sensor_jobs.cells import matching
 from sensor_judge import judge
 
 import chopper_interop as ci
-from chopper_interop.analyses.methods.dvfs import clock_sensor, ideal
+from chopper_interop.analyses.methods.dvfs import ideal
+from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor
 
 MS = 1_000_000
 

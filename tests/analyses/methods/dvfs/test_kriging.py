@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chopper_interop.analyses.methods.dvfs.kriging import Kriged
+from chopper_interop.analyses.methods.dvfs.clocks.kriging import Kriged
 
 CENTRES = np.array([0.0, 10e6, 20e6, 35e6])
 VALUES = np.array([1.0, -1.0, 2.0, 0.5])

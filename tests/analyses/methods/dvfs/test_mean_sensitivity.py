@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from chopper_interop.analyses.methods.dvfs.clock_sensor import (
+from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     Assumption,
     Readings,
     Work,
     _quantum,
     phases_at,
 )
-from chopper_interop.analyses.methods.dvfs.kernel_clocks import _counted
-from chopper_interop.analyses.methods.dvfs.mean_sensitivity import (
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import _counted
+from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
     mean_sensitivity,
     mean_sensitivity_of_gpus,
     min_spread,
 )
-from chopper_interop.analyses.methods.dvfs.sensitivity_combination import Mean, Ratio, with_mean
+from chopper_interop.analyses.methods.dvfs.sources.combination import Mean, Ratio, with_mean
 
 MS = 1e6
 STEPS, PLACES, LENGTH_NS = 40, 20, 5 * MS

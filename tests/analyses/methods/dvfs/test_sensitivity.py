@@ -13,13 +13,13 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.dvfs import (
-    kernel_clocks,
     repeats,
     sensitivity,
-    sensitivity_laws,
     target_clocks,
 )
-from chopper_interop.analyses.methods.dvfs import sensitivity_fit as fit
+from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
+from chopper_interop.analyses.methods.dvfs.sources import law_fit as fit
+from chopper_interop.analyses.methods.dvfs.sources import laws
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
@@ -263,10 +263,7 @@ def test_requirements_of_a_law(count: int, spread: float, period_ns: int, missin
     rng = np.random.default_rng(5)
     mhz = 1800 + rng.uniform(-spread, spread, count)
     trace = job(mhz, 1e6 * 1800 / mhz, period_ns=period_ns, ranks=5)
-    assert (
-        sensitivity_laws.MISSING[sensitivity.kernel_sensitivities(trace).regression.why_not[0]]
-        == missing
-    )
+    assert laws.MISSING[sensitivity.kernel_sensitivities(trace).regression.why_not[0]] == missing
 
 
 def test_kernels_without_a_clock_count_like_the_others() -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from chopper_interop.analyses.methods.dvfs.clock_sensor import Readings
-from chopper_interop.analyses.methods.dvfs.sensor_fit import WINDOWS_NS
-from chopper_interop.analyses.methods.dvfs.series_windows import possible_windows
+from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Readings
+from chopper_interop.analyses.methods.dvfs.clocks.sensor_fit import WINDOWS_NS
+from chopper_interop.analyses.methods.dvfs.clocks.series_windows import possible_windows
 
 MS = 1_000_000
 

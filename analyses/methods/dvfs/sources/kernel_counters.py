@@ -1,8 +1,4 @@
-"""Sources of kernels' sensitivity to the core clock other than a law fitted to their repeats.
-
-All sensitivities b here hold between two clocks: ``t(f) = t_ref (b f_ref / f + 1 - b)`` from the clock
-that a kernel ran at to the clock that is asked about.
-"""
+"""Times and cycles of kernels by counters: of another run, one kernel after the other, or of busy units."""
 
 from __future__ import annotations
 
@@ -13,61 +9,11 @@ import numpy as np
 from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.counters.counter_metrics import CLOCK as COUNTED_CLOCK
 from chopper_interop.annotate.counters.join_passes import DURATION
-from chopper_interop.annotate.work import kernels as work_kernels
 from chopper_interop.arrays import arrow
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
-
-PRIORS = {
-    "matrix": 0.80,
-    "matrix-memory": 0.50,
-    "attention": 0.80,
-    "vector": 0.15,
-}
-"""Expected sensitivity by class: large products and attention 0.85 to 1, small
-ones 0.4 to 0.7, kernels that only move data 0 to 0.3 (maximum achievable FLOPS of MI300X, AMD 2025;
-decode of LLMs, arXiv 2501.08219). Our own reading of these: single kernels may have any from 0 to 1."""
-CLASSES = tuple(PRIORS)
-_MATRIX, _MEMORY, _ATTENTION, _VECTOR = range(len(CLASSES))
-_ATTENTION_NAMES = ("attn", "attention", "fmha", "flash", "_mha")
-_RIDGE = 150.0
-"""FLOP a byte below which memory may bound a product. Of MI300X, 1307 TFLOP/s at 5.3 TB/s meet at 247;
-somewhat more than half of that, as products do not reach the peak rate."""
-MODEL_ERROR = 0.2
-"""Error of a sensitivity by counters. Chosen: wide, as counters alone do not show how computing and
-moving data overlap in a kernel."""
-
-
-class Estimate(NamedTuple):
-    """Estimates of one source for each kernel.
-
-    Parameters
-    ----------
-    value
-        Sensitivity or ratio of each kernel; NaN where the source has none.
-    error
-        Standard deviation.
-    """
-
-    value: Array
-    error: Array
-
-
-def classes(trace: Trace, node: Array) -> Array:
-    """Class of each kernel, an index of `CLASSES`, by its name and, where known, its sizes."""
-    names = trace.names()
-    code = trace.array("name")[node]
-    role = work_kernels.roles(names, code)
-    number = np.where(role == work_kernels.WORKER, _MATRIX, _VECTOR)
-    lower = [name.lower() for name in names]
-    attends = np.array([any(w in name for w in _ATTENTION_NAMES) for name in lower] + [False])
-    number[attends[code] & (role == work_kernels.WORKER)] = _ATTENTION
-    flops, moved = (trace.reals(name, node) for name in ("flops", "mem_bytes"))
-    low = (flops > 0) & (moved > 0) & (flops < _RIDGE * moved)
-    number[low & (number == _MATRIX)] = _MEMORY
-    return number
 
 
 class Counted(NamedTuple):

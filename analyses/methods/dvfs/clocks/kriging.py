@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
-_STRAIGHT = 1e-3
+_MAX_STRAIGHT_TIME = 1e-3
 """Time between readings, in correlation times, below which the clock in between is on a straight line."""
 
 
@@ -72,10 +72,10 @@ class Kriged:
     def _bridge(self, since: Array, length: Array, first: Array, last: Array) -> Array:
         """Integral of the expected deviation over the time since the reading before."""
         a, v = length / self._time, since / self._time
-        scale = self._time / -np.expm1(-2 * np.maximum(a, _STRAIGHT))
+        scale = self._time / -np.expm1(-2 * np.maximum(a, _MAX_STRAIGHT_TIME))
         by_first = 1 + np.exp(-2 * a) - np.exp(-v) - np.exp(v - 2 * a)
         by_last = np.exp(v - a) + np.exp(-v - a) - 2 * np.exp(-a)
         exact = scale * (by_first * first + by_last * last)
         share = since / np.where(length > 0, length, 1.0)
         straight = since * (first + share / 2 * (last - first))
-        return np.where(a < _STRAIGHT, straight, exact)
+        return np.where(a < _MAX_STRAIGHT_TIME, straight, exact)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.clock_sensor import (
+from chopper_interop.analyses.methods.dvfs.clocks.best_mean import MIN_WINDOWS
+from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     ESTIMATED,
     GIVEN,
     KNOWN,
@@ -24,13 +25,13 @@ from chopper_interop.analyses.methods.dvfs.clock_sensor import (
     Sensor,
     phases_at,
 )
-from chopper_interop.analyses.methods.dvfs.expected_clocks import FEWEST_WINDOWS, saved_time
-from chopper_interop.analyses.methods.dvfs.series_windows import possible_windows
+from chopper_interop.analyses.methods.dvfs.clocks.expected_clocks import saved_time
+from chopper_interop.analyses.methods.dvfs.clocks.series_windows import possible_windows
 from chopper_interop.arrays.statistics import mad_sigma
 from chopper_interop.schemas import clock_sensors
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clock_sensor import Readings, SensedGpus, Work
+    from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Readings, SensedGpus, Work
     from chopper_interop.arrays.types import Array
 
 _MS = 1e6
@@ -46,30 +47,30 @@ _MAX_KERNELS = 30_000
 _BLOCKS = 24
 """Blocks of time of all GPUs whose scatter is the error of a misfit. Chosen: several times the longest
 window even in short runs, and enough for a standard deviation."""
-_ACCEPTED = 2.0
+_MAX_EXCESS_ERRORS = 2.0
 """Standard errors by which the misfit of an assumption may exceed that of the best: 95 %, two-sided."""
 _MAX_ESTIMATED = 16
 """Kept assumptions for which the answer is estimated. Chosen: the extremes of more are hardly wider."""
-_NOISE = 1e-3
+_MIN_REPEAT_DEVIATION = 1e-3
 """Smallest deviation of repeats. Chosen: far below all real ones; keeps weights finite."""
-_FEWEST = 5
+_MIN_READINGS = 5
 """Readings of a GPU, and blocks of time, below which they are not compared with durations."""
 _TINY = 1e-12
-_PARTS = 40, 100
+_STEP_PARTS = 40, 100
 """Fewest and most parts of training steps whose usual readings are means. Chosen: about one for each kernel."""
-_OF_HARMONIC = 8
+_READINGS_PER_HARMONIC = 8
 """Readings for each harmonic of the step. Chosen: a quarter of what changes from step to step is lost."""
-_SHOWN = 3.0
+_MIN_SIGNIFICANCE = 3.0
 """Standard errors by which durations must explain readings, else they show nothing of the sensor and all
 assumptions are kept. Chosen: above the two by which the best of several independent ones does by chance."""
 _MIN_WEIGHT = 0.05
 """Smallest sensitivity as a weight of kernels, as estimates of it have errors."""
-_TESTED = 0.6
+_MIN_TESTED_SHARE = 0.6
 """Share of the blocks of time in which an assumption must be comparable, where one that is fits."""
-_LARGEST = 0.98
+_CHANGE_QUANTILE = 0.98
 """Quantile of changes from reading to reading that limits the window. Chosen: below the largest, as samples
 may have been missed."""
-_COVERED = 0.3
+_MIN_COVERED_SHARE = 0.3
 """Share of a window in which kernels ran that a reading needs, of what is usual."""
 
 
@@ -160,7 +161,7 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
             np.linspace(0, len(kept) - 1, _MAX_ESTIMATED // 2).astype(int),
         )
         chosen = np.union1d(some, _corners(kept))
-    reach = np.sqrt(np.maximum(_ACCEPTED**2 - apart[chosen] ** 2, 0.0))
+    reach = np.sqrt(np.maximum(_MAX_EXCESS_ERRORS**2 - apart[chosen] ** 2, 0.0))
     assumed = [Assumption(*row) for row in kept[chosen]]
     saved = np.array(
         [saved_time(sensed.gpus, work, *one) for one in zip(assumed, reach, strict=True)]
@@ -169,7 +170,7 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
     is_given = given is not None and given.window_ns is not None
     return Accepted(
         Assumption(*best), assumed[low], assumed[high], kept, origin, sensor, is_given,
-        *(float(reach[end]) / _ACCEPTED for end in (low, high)),
+        *(float(reach[end]) / _MAX_EXCESS_ERRORS for end in (low, high)),
     )  # fmt: skip
 
 
@@ -280,22 +281,28 @@ class _Fit:
 
         Also by how many standard errors the misfit of each exceeds that of the best.
         """
-        weight = 1 / np.maximum(self._variances(), _NOISE**2)
+        weight = 1 / np.maximum(self._variances(), _MIN_REPEAT_DEVIATION**2)
         for _ in range(2):  # by all kernels, then by those that follow the clock
             losses = self._losses(grid, weight)
             blocks = (~np.isnan(losses)).sum(axis=1)
-            testable = blocks >= _TESTED * blocks.max(initial=1)
+            testable = blocks >= _MIN_TESTED_SHARE * blocks.max(initial=1)
             total = np.where(testable, np.nansum(losses, axis=1) / np.maximum(blocks, 1), np.inf)
             best = int(np.argmin(total))
             order = np.argsort(total, kind="stable")
             gain, error = _mean_and_error(-losses[[best]])
-            is_short = grid[best, 0] * FEWEST_WINDOWS > self._longest_work
-            if is_short or blocks[best] < _FEWEST or not gain[0] > _SHOWN * error[0]:
+            is_short = grid[best, 0] * MIN_WINDOWS > self._longest_work
+            if (
+                is_short
+                or blocks[best] < _MIN_READINGS
+                or not gain[0] > _MIN_SIGNIFICANCE * error[0]
+            ):
                 return grid[order], np.zeros(len(grid)), False
             beta, variance = self.slopes(Assumption(*grid[best]))
-            weight = np.clip(beta, _MIN_WEIGHT, 1.0) / np.maximum(variance, _NOISE**2)
+            weight = np.clip(beta, _MIN_WEIGHT, 1.0) / np.maximum(
+                variance, _MIN_REPEAT_DEVIATION**2
+            )
         excess, error = _mean_and_error(losses - losses[best])
-        keep = testable & (excess <= _ACCEPTED * error)
+        keep = testable & (excess <= _MAX_EXCESS_ERRORS * error)
         keep[best] = True
         kept = order[keep[order]]
         apart = np.maximum(excess, 0.0) / np.maximum(error, _TINY)
@@ -305,7 +312,7 @@ class _Fit:
     def _losses(self, grid: Array, weight: Array) -> Array:
         """Misfit of each assumption in each block of time, with these weights of kernels."""
         parts = [self._part(gpu, weight) for gpu in self.gpus]
-        fewest = min(len(part.time) for part in parts) // _FEWEST
+        fewest = min(len(part.time) for part in parts) // _MIN_READINGS
         each = max(min(_BLOCKS // len(parts), fewest), 3)
         for number, part in enumerate(parts):
             low, high = part.time.min(initial=0.0), part.time.max(initial=1.0)
@@ -357,8 +364,8 @@ def _unusual(gpu: Readings, phase: Array) -> Readings:
 
 def _usual(values: Array, phase: Array, of_step: int) -> Array:
     """Mean of values at their phase of the step; `of_step` are read in each."""
-    if of_step >= _PARTS[0]:
-        parts = min(of_step, _PARTS[1])
+    if of_step >= _STEP_PARTS[0]:
+        parts = min(of_step, _STEP_PARTS[1])
         part = np.minimum(phase * parts, parts - 1).astype(np.int64)
         count = np.maximum(np.bincount(part, minlength=parts), 1)
         mean: Array = (np.bincount(part, values, parts) / count)[part]
@@ -367,7 +374,9 @@ def _usual(values: Array, phase: Array, of_step: int) -> Array:
     turn = (
         2
         * np.pi
-        * np.outer(phase, np.arange(1, min(len(values) // _OF_HARMONIC, _PARTS[0] // 2) + 1))
+        * np.outer(
+            phase, np.arange(1, min(len(values) // _READINGS_PER_HARMONIC, _STEP_PARTS[0] // 2) + 1)
+        )
     )
     waves = np.hstack([np.ones((len(values), 1)), np.cos(turn), np.sin(turn)])
     fitted: Array = waves @ np.linalg.lstsq(waves, values, rcond=None)[0]
@@ -383,7 +392,7 @@ def _longest_ns(gpus: list[Readings]) -> float:
     for gpu in gpus:
         step = np.abs(np.diff(gpu.mhz))
         if step.size and step.max() > 0:
-            largest = float(np.quantile(step, _LARGEST))
+            largest = float(np.quantile(step, _CHANGE_QUANTILE))
             longest = min(longest, gpu.period_ns * float(gpu.mhz.max()) / max(largest, _TINY))
     return longest
 
@@ -422,8 +431,8 @@ def _loss(parts: list[_Part], window: float, delay: float, count: int) -> Array:
         stop = part.time - delay + (width - window) / 2
         weight = part.weight.between(stop - width, stop)
         usual = float(np.median(weight[weight > 0])) if (weight > 0).any() else np.inf
-        good = weight > _COVERED * usual
-        if good.sum() < _FEWEST:
+        good = weight > _MIN_COVERED_SHARE * usual
+        if good.sum() < _MIN_READINGS:
             continue
         clock = part.clock.between(stop - width, stop)[good] / weight[good]
         of_gpu = clock - clock.mean(), part.log[good] - part.log[good].mean(), part.block[good]

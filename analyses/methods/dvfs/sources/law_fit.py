@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 BENDS = 11
 """Positions of bends that are tried, evenly within the range of x of a kernel. Chosen: 8 % of the range
 apart, closer than repeats can distinguish; more cost time in proportion."""
-_MARGIN = 0.1
+_BEND_MARGIN = 0.1
 """Share of the range on either side within which no bend is tried: too few repeats lie beyond it."""
-_ROUNDS = 5
+_WEIGHT_ROUNDS = 5
 """Rounds of reweighting. Chosen: weights of these few parameters settle in as many."""
-_HUBER = 1.345
+_HUBER_TUNING = 1.345
 """Huber's constant: 95 % efficiency for normal errors."""
-_FAR = 4.0
+_OUTLIER_DEVIATIONS = 4.0
 """Root mean squares beyond which a repeat counts less if only means of its clock are known. Chosen: a clock
 that is 2 % of the time a third lower stays within them."""
-_SIZE = 3
+_PARAMETERS = 3
 """Parameters of a law with a bend."""
-_SINGULAR = 1e-14
+_MIN_DETERMINANT = 1e-14
 """Relative determinant below which two equations are one: 50 times the resolution of doubles."""
 _MIN_SHARE = 1e-3
 """Smallest time of a law as a share of its parts. Chosen: keeps times positive where a steep line, asked
@@ -141,9 +141,9 @@ def fit_laws(
     models = BENDS + 1
     base, slope, bend, knee, weight = (np.zeros((n_keys, models)) for _ in range(5))
     best = np.zeros(n_keys, np.int64)
-    covariance, spread = np.zeros((n_keys, _SIZE, _SIZE)), np.zeros(n_keys)
+    covariance, spread = np.zeros((n_keys, _PARAMETERS, _PARAMETERS)), np.zeros(n_keys)
     cluster, block = (np.ascontiguousarray(column[order], np.int64) for column in groups)
-    parts = np.zeros((n_keys, int(block.max(initial=0)) + 1, _SIZE))
+    parts = np.zeros((n_keys, int(block.max(initial=0)) + 1, _PARAMETERS))
     _fit_all(
         np.ascontiguousarray(x[order], float), np.ascontiguousarray(t[order], float),
         cluster, block, first, bends, base, slope, bend, knee, weight, best, covariance, spread, parts,
@@ -174,7 +174,7 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
     for k in range(len(first) - 1):
         low, high = first[k], first[k + 1]
         n = high - low
-        if n <= _SIZE:
+        if n <= _PARAMETERS:
             continue
         own_x, own_t = x[low:high], t[low:high]
         scale = np.median(own_t)
@@ -186,7 +186,7 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
         sums = np.full(models, np.inf)
         for m in range(models):
             bent = m > 0 and bends[k]
-            part = _MARGIN + (1.0 - 2.0 * _MARGIN) * (m - 1) / max(models - 2, 1)
+            part = _BEND_MARGIN + (1.0 - 2.0 * _BEND_MARGIN) * (m - 1) / max(models - 2, 1)
             at = min_x + part * (max_x - min_x) if bent else max_x
             theta, sums[m] = _fit_law(own_x, y, w, at, bent)
             base[k, m], slope[k, m], bend[k, m] = (
@@ -235,7 +235,7 @@ def _huber_weights(x: Array, y: Array, bent: bool) -> tuple[Array, float]:  # no
     w = np.ones(len(x))
     sigma = 0.0
     middle = 0.5 * (x.min() + x.max())
-    for _ in range(_ROUNDS):
+    for _ in range(_WEIGHT_ROUNDS):
         theta, _ = _fit_law(x, y, w, middle, bent)  # numba
         fit = theta[0] + theta[1] * x + theta[2] * np.maximum(0.0, x - middle)
         rest = y / fit - 1.0
@@ -245,7 +245,7 @@ def _huber_weights(x: Array, y: Array, bent: bool) -> tuple[Array, float]:  # no
             sigma = np.sqrt(np.mean(rest**2))
         if sigma <= 0:
             break
-        limit = (_HUBER if bent else _FAR) * sigma
+        limit = (_HUBER_TUNING if bent else _OUTLIER_DEVIATIONS) * sigma
         for i in range(len(x)):
             w[i] = min(1.0, limit / max(abs(rest[i]), 1e-300)) / (fit[i] * fit[i])
     return w, sigma
@@ -254,7 +254,7 @@ def _huber_weights(x: Array, y: Array, bent: bool) -> tuple[Array, float]:  # no
 @jit
 def _fit_law(x: Array, y: Array, w: Array, knee: float, bent: bool) -> tuple[Array, float]:  # noqa: FBT001
     """Parameters of a law with a bend at `knee` or none, and the weighted sum of squared residuals."""
-    h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+    h, r = np.zeros((_PARAMETERS, _PARAMETERS)), np.zeros(_PARAMETERS)
     _normal_equations(x, y, w, knee, h, r)
     theta = _convex(h, r, knee) if bent else _line(h, r)
     total = 0.0
@@ -302,9 +302,9 @@ def _line(h: Array, r: Array, k: int = 1) -> Array:
 
     With 1 it is the straight line, whatever its slope; with 2 it does not rise before its bend.
     """
-    theta = np.zeros(_SIZE)
+    theta = np.zeros(_PARAMETERS)
     d = h[0, 0] * h[k, k] - h[0, k] * h[0, k]
-    if d > _SINGULAR * h[0, 0] * h[k, k]:
+    if d > _MIN_DETERMINANT * h[0, 0] * h[k, k]:
         theta[k] = (h[0, 0] * r[k] - h[0, k] * r[0]) / d
     theta[0] = (r[0] - h[0, k] * theta[k]) / h[0, 0]
     return theta
@@ -313,19 +313,19 @@ def _line(h: Array, r: Array, k: int = 1) -> Array:
 @jit
 def _solve_3(h: Array, r: Array) -> Array:
     """Solution of three equations, by cofactors of a scaled matrix; NaN if there is none."""
-    s = np.empty(_SIZE)
-    for i in range(_SIZE):
+    s = np.empty(_PARAMETERS)
+    for i in range(_PARAMETERS):
         s[i] = np.sqrt(h[i, i]) if h[i, i] > 0 else 1.0
-    m = np.empty((_SIZE, _SIZE))
-    for i in range(_SIZE):
-        for j in range(_SIZE):
+    m = np.empty((_PARAMETERS, _PARAMETERS))
+    for i in range(_PARAMETERS):
+        for j in range(_PARAMETERS):
             m[i, j] = h[i, j] / (s[i] * s[j])
     inverse, d = _cofactors(m)
-    theta = np.full(_SIZE, np.nan)
+    theta = np.full(_PARAMETERS, np.nan)
     if d > 1e-12:  # noqa: PLR2004 # below that, rounding of doubles decides
-        for i in range(_SIZE):
+        for i in range(_PARAMETERS):
             total = 0.0
-            for j in range(_SIZE):
+            for j in range(_PARAMETERS):
                 total += inverse[i, j] * r[j] / s[j]
             theta[i] = total / d / s[i]
     return theta
@@ -334,7 +334,7 @@ def _solve_3(h: Array, r: Array) -> Array:
 @jit
 def _cofactors(m: Array) -> tuple[Array, float]:
     """Adjugate and determinant of a symmetric matrix of three rows."""
-    c = np.empty((_SIZE, _SIZE))
+    c = np.empty((_PARAMETERS, _PARAMETERS))
     c[0, 0] = m[1, 1] * m[2, 2] - m[1, 2] * m[1, 2]
     c[0, 1] = m[0, 2] * m[1, 2] - m[0, 1] * m[2, 2]
     c[0, 2] = m[0, 1] * m[1, 2] - m[0, 2] * m[1, 1]
@@ -362,17 +362,17 @@ def _jackknife(  # noqa: PLR0913, PLR0917 # compiled
     `parts` receives the deviations by block.
     """
     cluster, block = groups
-    h, r = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+    h, r = np.zeros((_PARAMETERS, _PARAMETERS)), np.zeros(_PARAMETERS)
     _normal_equations(x, y, w, knee, h, r)
     order = np.argsort(cluster)
-    thetas, blocks = np.zeros((len(x), _SIZE)), np.zeros(len(x), np.int64)
+    thetas, blocks = np.zeros((len(x), _PARAMETERS)), np.zeros(len(x), np.int64)
     count, start = 0, 0
     while start < len(order):
         stop = start
         while stop < len(order) and cluster[order[stop]] == cluster[order[start]]:
             stop += 1
         rows = order[start:stop]
-        h_out, r_out = np.zeros((_SIZE, _SIZE)), np.zeros(_SIZE)
+        h_out, r_out = np.zeros((_PARAMETERS, _PARAMETERS)), np.zeros(_PARAMETERS)
         _normal_equations(x[rows], y[rows], w[rows], knee, h_out, r_out)
         if h[0, 0] - h_out[0, 0] > 1e-9 * h[0, 0]:
             theta = _solve_3(h - h_out, r - r_out) if bent else _line(h - h_out, r - r_out)
@@ -380,17 +380,17 @@ def _jackknife(  # noqa: PLR0913, PLR0917 # compiled
                 thetas[count], blocks[count] = theta, block[rows[0]]
                 count += 1
         start = stop
-    matrix = np.zeros((_SIZE, _SIZE))
-    if count <= _SIZE:
-        return np.full((_SIZE, _SIZE), np.inf)
-    mean = np.zeros(_SIZE)
+    matrix = np.zeros((_PARAMETERS, _PARAMETERS))
+    if count <= _PARAMETERS:
+        return np.full((_PARAMETERS, _PARAMETERS), np.inf)
+    mean = np.zeros(_PARAMETERS)
     for c in range(count):
         mean += thetas[c] / count
     for c in range(count):
         parts[blocks[c]] += thetas[c] - mean
-        for i in range(_SIZE):
-            for j in range(_SIZE):
+        for i in range(_PARAMETERS):
+            for j in range(_PARAMETERS):
                 matrix[i, j] += (thetas[c, i] - mean[i]) * (thetas[c, j] - mean[j])
     # Few clusters do not show errors well: the variance of Student's distribution.
-    wider = (count - 1.0) / (count - _SIZE)
+    wider = (count - 1.0) / (count - _PARAMETERS)
     return matrix * ((count - 1.0) / count * wider)

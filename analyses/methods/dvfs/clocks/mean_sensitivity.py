@@ -24,35 +24,35 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.clock_sensor import Cumulative, phases_at
+from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Cumulative, phases_at
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clock_sensor import Assumption, Readings, Work
+    from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Readings, Work
     from chopper_interop.arrays.types import Array
 
-_FAR = 6.0
+_OUTLIER_DEVIATIONS = 6.0
 """Standard deviations beyond which the speed of a kernel has other reasons than the clock."""
-_KERNELS = 4
+_MIN_KERNELS_IN_WINDOW = 4
 """Kernels in a window from which on their means are compared with it. Chosen: those at its ends, of which a part
 is outside, are less than half of it."""
-_DENSE = 2
+_MIN_READINGS_IN_KERNEL = 2
 """Readings in a kernel from which on their mean is its clock; each half of them shows the rounding of the other."""
-_COVERED = 0.3
+_MIN_COVERED_SHARE = 0.3
 """Share of a window in which kernels ran that a reading needs."""
-_OF_HARMONIC = 8
+_READINGS_PER_HARMONIC = 8
 """Readings for each harmonic of the step that is taken off as usual. Chosen: a quarter of the changes is lost."""
 _MAX_HARMONICS = 20
 """Chosen: half of the kernels of a step, as fewer readings hardly show more."""
-_SAME = 1e-10
+_MIN_COMBINATION = 1e-10
 """Square of a combination of harmonics over the largest below which it is none. Chosen: above what rounding leaves."""
-_FEWEST_REPEATS = 5
+_MIN_REPEATS_AT_PLACE = 5
 """Repeats of a place that show what is usual there. Chosen: of fewer, more than a fifth of changes is lost."""
 _BLOCKS = 24
 """Blocks of time of all GPUs. Chosen: enough for a standard deviation, several readings in each."""
 _MIN_READINGS = 4
 """Readings of a GPU, and blocks, below which they are not compared with kernels."""
-_ROUNDS = 3
+_LOADING_ROUNDS = 3
 """Rounds of finding how much each kernel follows the others. Chosen: weights hardly change after two."""
 _MIN_LOADING = 0.1
 """Smallest share by which a kernel is taken to follow the others, as estimates of it have errors."""
@@ -61,25 +61,25 @@ _LOADING_REPEATS = 10
 _FORWARD_ERROR = 0.04
 """Error of what follows from readings as means, as a share. Chosen: deviations of generated jobs, as what is usual at
 a place is not taken off whole."""
-_USUAL_LEFT = 0.04
+_USUAL_SHARE_LEFT = 0.04
 """Share of the square of what is usual at places of the step that is left. Chosen: deviations of generated jobs."""
-_USUALLY_SHOWN = 0.6
+_EXPECTED_SHOWN_SHARE = 0.6
 """The same share as it is expected. Chosen: that of jobs whose clock does not follow the step is 1."""
-_REPEATS = 8
+_MIN_REPEATS = 8
 """Repeats at each place from which on readings show the sensitivity. Chosen: with fewer, what is
 usual at a place is most of what they show."""
-_MIN_SHARE = 0.02
+_MIN_RELATIVE_ERROR = 0.02
 """Smallest error as a share. Chosen: speeds of kernels that follow the clock in part are no straight line over it;
 deviations of generated jobs whose clock changes by a third."""
-GPUS_APART = 0.002
+GPU_TIME_SPREAD = 0.002
 """Standard deviation of the time of kernels between GPUs of one product at one clock, as a share. Chosen: twice the
 0.1 % by which times of a real job differ; a kernel takes the same cycles on each."""
-_OF_GPUS = 0.05
+_GPU_SLOPE_ERROR = 0.05
 """Error of the mean sensitivity by differences between GPUs, as a share. Chosen: as kernels that follow the clock in
 part are no straight line over it, and GPUs have clocks of their own in between."""
 _MIN_ERROR = 1e-3
 """Smallest standard error, so that none has infinite weight. Chosen: far below all errors that matter."""
-_MIN_SHOWN = 0.2
+_MIN_SHOWN_SHARE = 0.2
 """Smallest share of readings' changes that is of the clock of the kernels that they are compared with, where readings
 are not its mean. Chosen: the least of generated jobs under a power limit."""
 _TINY = 1e-300
@@ -138,7 +138,7 @@ def mean_sensitivity(gpus: list[Readings], work: Work, assumed: Assumption) -> t
     products = [_products(one, max(_BLOCKS // len(compared), 1)) for one in compared]
     is_mean = all(one.is_mean for one in compared)
     repeats = work.usable.sum() / max(len(np.unique(work.place[work.usable])), 1)
-    if repeats < _REPEATS:
+    if repeats < _MIN_REPEATS:
         return np.nan, np.inf
     return _solved(np.concatenate(products), is_mean=is_mean)
 
@@ -159,8 +159,8 @@ def mean_sensitivity_of_gpus(gpus: list[Readings], work: Work) -> tuple[float, f
     left, degrees = speed - beta * clock, len(clock) - 2
     scatter = float(left @ left) / degrees if degrees else 0.0
     # Whatever they seem to follow, speeds may follow the clock in full, and what is wrong of it with that.
-    variance = max(scatter, GPUS_APART**2) + max(beta**2, 1.0) * of_level
-    return beta, float(np.hypot(np.sqrt(variance / size), _OF_GPUS * beta))
+    variance = max(scatter, GPU_TIME_SPREAD**2) + max(beta**2, 1.0) * of_level
+    return beta, float(np.hypot(np.sqrt(variance / size), _GPU_SLOPE_ERROR * beta))
 
 
 def _mean_clocks(gpus: list[Readings], work: Work) -> tuple[Array, Array]:
@@ -223,7 +223,9 @@ def _speeds(work: Work) -> Array:
     count = np.bincount(place[usable], minlength=int(place.max(initial=-1)) + 1)
     mean = np.bincount(place[usable], work.dur[usable], len(count)) / np.maximum(count, 1)
     speed = np.where(usable, mean[place] / work.dur - 1.0, 0.0)
-    limit = _FAR * float(np.sqrt(np.mean(speed[usable] ** 2))) if usable.any() else 0.0
+    limit = (
+        _OUTLIER_DEVIATIONS * float(np.sqrt(np.mean(speed[usable] ** 2))) if usable.any() else 0.0
+    )
     return np.clip(speed, -limit, limit)
 
 
@@ -236,9 +238,9 @@ def _compared(gpu: Readings, work: Work, speeds: Array, assumed: Assumption) -> 
     k, start, end = gpu.kernel[order], gpu.start[order], gpu.end[order]
     length = float(np.average(end - start, weights=end - start))
     kernels = _Kernels(start, end, speeds[k], work.key[k], work.place[k], work.phase[k])
-    if assumed.window_ns >= _KERNELS * length:
+    if assumed.window_ns >= _MIN_KERNELS_IN_WINDOW * length:
         compared = _by_windows(gpu, kernels, assumed)
-    elif max(assumed.window_ns, gpu.period_ns) <= length / (2 * _DENSE):
+    elif max(assumed.window_ns, gpu.period_ns) <= length / (2 * _MIN_READINGS_IN_KERNEL):
         compared = _by_kernels(gpu, kernels, assumed)
     else:
         compared = _by_neighbours(gpu, kernels, assumed)
@@ -267,7 +269,7 @@ class _Kernels(NamedTuple):
         _, key = np.unique(self.key, return_inverse=True)
         loading = np.ones(int(key.max()) + 1)
         near = np.zeros(len(key))
-        for _ in range(_ROUNDS):
+        for _ in range(_LOADING_ROUNDS):
             weight = loading[key]
             signal, square = weight * self.speed, weight**2
             near = _sum_of_neighbours(signal) / np.maximum(_sum_of_neighbours(square), _TINY)
@@ -296,7 +298,7 @@ def _by_windows(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
     for some in (odd == 0, odd == 1, odd >= 0):
         covered = Cumulative(kernels.start, kernels.end, some.astype(float)).between(begin, stop)
         speed = Cumulative(kernels.start, kernels.end, some * kernels.speed).between(begin, stop)
-        good &= covered > _COVERED / 4 * assumed.window_ns
+        good &= covered > _MIN_COVERED_SHARE / 4 * assumed.window_ns
         parts.append(speed / np.maximum(covered, 1.0))
     good &= (begin >= kernels.start[0] - assumed.window_ns / 10) & (stop <= kernels.end.max())
     first, second, mean = (part[good] for part in parts)
@@ -348,7 +350,7 @@ def _by_kernels(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
     weight = (kernels.end - kernels.start)[good]
     both = _deviations(means[0][good], weight), _deviations(means[1][good], weight)
     weight = weight / weight.mean() if weight.size else weight
-    few = len(place) < _FEWEST_REPEATS * (int(place.max(initial=0)) + 1)
+    few = len(place) < _MIN_REPEATS_AT_PLACE * (int(place.max(initial=0)) + 1)
     place_or_none = None if few else place
     return _Compared(
         time, place_or_none, phase, weight, speed, (speed, speed), (near, near), both, True, 0.0
@@ -401,14 +403,14 @@ class _Usual:
             self._count = np.bincount(one.place)
             self.lost = len(self._count)
             return
-        harmonics = min(n // _OF_HARMONIC, _MAX_HARMONICS) * bool(one.phase.any())
+        harmonics = min(n // _READINGS_PER_HARMONIC, _MAX_HARMONICS) * bool(one.phase.any())
         # Powers of the first: many times as fast as the sine of each.
         first = np.exp(2j * np.pi * one.phase)[:, np.newaxis]
         turned = np.cumprod(np.broadcast_to(first, (n, harmonics)), axis=1)
         waves = np.hstack([np.ones((n, 1)), turned.real, turned.imag])
         # By its few columns' products, as an SVD of all rows takes many times as long.
         square, vectors = np.linalg.eigh(waves.T @ waves)
-        some = square > _SAME * square[-1]
+        some = square > _MIN_COMBINATION * square[-1]
         self._waves = waves @ (vectors[:, some] / np.sqrt(square[some]))
         self.lost = self._waves.shape[1]
 
@@ -428,7 +430,7 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
     value, error = _condition(products[:, 2], products[:, 3])
     if is_mean:
         usual = abs(products[:, 4].sum() / max(products[:, 3].sum(), _TINY))
-        share = np.hypot(_FORWARD_ERROR, min(_USUAL_LEFT * usual, 1.0))
+        share = np.hypot(_FORWARD_ERROR, min(_USUAL_SHARE_LEFT * usual, 1.0))
         forward = value, float(np.hypot(error, share * abs(value)))
         aligned = _by_variances(products)
         if aligned[0] - value > TWO_SIDED * np.hypot(aligned[1], forward[1]):
@@ -438,8 +440,8 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
         reverse = float(np.clip(value, reverse[0], max(highest, reverse[0]))), reverse[1]
     else:
         # Readings show the clocks of kernels to an unknown share.
-        highest = (value + TWO_SIDED * error) / _MIN_SHOWN
-        value /= _USUALLY_SHOWN
+        highest = (value + TWO_SIDED * error) / _MIN_SHOWN_SHARE
+        value /= _EXPECTED_SHOWN_SHARE
         forward = value, max(abs(highest - value), abs(value) + TWO_SIDED * error) / TWO_SIDED
     values, errors = np.array([reverse, forward]).T
     errors = np.maximum(errors, _MIN_ERROR)
@@ -449,7 +451,7 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
     value = float(weight @ np.where(weight > 0, values, 0.0) / weight.sum())
     apart = float(weight @ np.where(weight > 0, (values - value) ** 2, 0.0))
     error = float(np.sqrt(max(apart, 1.0) / weight.sum()))  # Birge's ratio
-    return value, float(np.hypot(error, _MIN_SHARE * abs(value)))
+    return value, float(np.hypot(error, _MIN_RELATIVE_ERROR * abs(value)))
 
 
 def _by_variances(products: Array) -> tuple[float, float]:

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.sensitivity_sources import Estimate
-
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
@@ -18,10 +16,28 @@ _MIN_ERROR = 1e-3
 _PRIOR_FREEDOM = 3
 """Number of values that the expected spread counts as. Chosen: few, so that six kernels outweigh it."""
 _TINY = 1e-12
-_MAX_WRONG = 1.0
+_MAX_SLOPE_ERROR = 1.0
 """Largest error that all slopes have in common, as a share of them. Chosen: all that they say."""
-_ROUNDS = 20
+_SPREAD_ROUNDS = 20
 """Rounds of the fixed-point iteration for the spread. Chosen: more than it takes to converge."""
+
+
+class Estimate(NamedTuple):
+    """Estimates of one source for each kernel.
+
+    A sensitivity b holds between two clocks: ``t(f) = t_ref (b f_ref / f + 1 - b)`` from the clock that a kernel ran
+    at to the clock that is asked about.
+
+    Parameters
+    ----------
+    value
+        Sensitivity or ratio of each kernel; NaN where the source has none.
+    error
+        Standard deviation.
+    """
+
+    value: Array
+    error: Array
 
 
 class Ratio(NamedTuple):
@@ -57,6 +73,18 @@ class Ratio(NamedTuple):
         """Variance of `log` by all errors."""
         return self.statistical**2 + self.clock**2 + self.form**2
 
+    @property
+    def common(self) -> Array:
+        """Errors that ratios of kernels have in common."""
+        blocks = 0.0 if self.direction is None else np.sum(self.direction**2, axis=1)
+        error: Array = np.sqrt(self.clock**2 + self.form**2 + blocks * self.statistical**2)
+        return error
+
+    def with_part_of_errors(self, share: float) -> Ratio:
+        """Return the ratio with this part of its errors."""
+        statistical, clock, form = (share * error for error in self[1:4])
+        return self._replace(statistical=statistical, clock=clock, form=form)
+
 
 def combine_estimates(sources: list[Estimate]) -> tuple[Estimate, Array]:
     """Combine estimates by the inverses of their variances; wider where they contradict each other.
@@ -89,7 +117,7 @@ def random_effects(value: Array, error: Array, expected: float) -> tuple[float, 
         Expected standard deviation of the true values; counts as `_PRIOR_FREEDOM` values.
     """
     between, degrees = expected**2, len(value) - 1
-    for _ in range(_ROUNDS):
+    for _ in range(_SPREAD_ROUNDS):
         weight = 1 / (error**2 + between)
         mean = float(np.sum(weight * value) / np.sum(weight))
         rest = float(np.sum(weight * ((value - mean) ** 2 - error**2)) / np.sum(weight))
@@ -187,7 +215,7 @@ def with_mean(ratio: Ratio, mean: Mean) -> Ratio:
     # Where single ratios contradict the sum by more than both errors, slopes over clocks have an error in common.
     unexplained = max(missing**2 - mean.error_ns**2 - variance, 0.0)
     by_slope = np.nan_to_num(mean.by_slope)
-    wrong = min(np.sqrt(unexplained) / max(float(time @ by_slope), _TINY), _MAX_WRONG)
+    wrong = min(np.sqrt(unexplained) / max(float(time @ by_slope), _TINY), _MAX_SLOPE_ERROR)
     size = np.hypot(size, by_slope * wrong)
     of_sum = of_sum[0], time @ size, of_sum[2]
     parts[2] = of_sum[1] ** 2

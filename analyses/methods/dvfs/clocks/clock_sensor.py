@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.clocks.kriging import Kriged
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
-from chopper_interop.analyses.methods.dvfs.kriging import Kriged
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.errors import UsageError
@@ -40,28 +40,28 @@ GIVEN, KNOWN, ESTIMATED, UNKNOWN = "given", "known", "estimated", "unknown"
 _PART = re.compile(r"(mean|hold|lag)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|ms|s)")
 _INSTANT = "instant"
 HINT = 'write "instant" or "mean:100ms", with ",hold:50ms" and ",lag:30ms" where known'
-_CANDIDATES = (0.75, 0.5, 0.25, 0.1, 0.05, 0.02)
+_HOLD_QUANTILES = (0.75, 0.5, 0.25, 0.1, 0.05, 0.02)
 """Quantiles of the steps between changes of value that may be one update, the longest first."""
-_SEEN = 1.75
+_MIN_HOLD_PERIODS = 1.75
 """Updates that are this many sampling periods apart or more are seen as repeated values. Chosen: changes at
 chance, with what is regular about them, are mistaken for shorter holds."""
 _MIN_UPDATES = 8
 """Changes of value that show the usual time between updates. Chosen: the median of fewer is no period."""
-_IRREGULAR = 0.33
+_MAX_HOLD_MISFIT = 0.33
 """Mean square, in sampling periods, by which changes of value may differ from multiples of a hold; each counts
 as 1 at most. Chosen: above the 1/4 that a hold of any length has by the sampling, below the 1/2 of chance."""
-_STILL = 0.3
+_MIN_CORRELATION = 0.3
 """Correlation of each reading with the next below which readings show nothing of the clock between them.
 Chosen: half of that is what 40 independent readings show by chance."""
-_NEAR_NS = 1e6
+_MAX_DISTANCE_NS = 1e6
 """Distance of a kernel to the window of a reading up to which the reading shows its clock. Chosen: clocks take
 1 ms (Ascend) to 15 ms (NVIDIA) to switch (ASPLOS 2025)."""
-_FEWEST = 1
+_MIN_READINGS = 1
 """Readings while a GPU worked, below which they show no mean clock."""
 _MAX_QUANTUM = 15.0
 """Largest step of clocks, MHz, that few values are taken to show. Chosen: that of NVIDIA's GPUs."""
 _TINY = 1e-9
-_RATIO = (0.3, 3.0)
+_RATIO_LIMITS = (0.3, 3.0)
 """Range of the factor from readings to clocks. Chosen: beyond it, windows and readings contradict."""
 
 
@@ -136,7 +136,7 @@ class Readings:
 
     def is_sparse(self, assumed: Assumption) -> bool:
         """Return True if readings show nothing of the clock in between."""
-        return assumed.window_ns < self.period_ns and self.correlation < _STILL
+        return assumed.window_ns < self.period_ns and self.correlation < _MIN_CORRELATION
 
     def centres(self, assumed: Assumption) -> Array:
         """Return the middles of the windows of updates."""
@@ -179,7 +179,7 @@ class Readings:
         own = of_windows(self.mhz)
         variance = float(self.mhz[inside].var()) if self.mhz[inside].size else 0.0
         ratio = max(variance - self.quantum_mhz**2 / 12, 0.0) / max(float(own.var()), _TINY)
-        return mean + float(np.clip(ratio, *_RATIO)) * (of_windows(values) - mean)
+        return mean + float(np.clip(ratio, *_RATIO_LIMITS)) * (of_windows(values) - mean)
 
     def _between(self, centre: Array, middle: Array, values: Array, assumed: Assumption) -> Array:
         """Predict deviations between readings that are further apart than their windows.
@@ -188,7 +188,7 @@ class Readings:
         readings are not correlated, only by those whose windows are near.
         """
         alike = self.correlation
-        if alike < _STILL or len(centre) < 2:  # noqa: PLR2004
+        if alike < _MIN_CORRELATION or len(centre) < 2:  # noqa: PLR2004
             return self._of_near(centre, middle, values, assumed)
         time = -self.period_ns / np.log(min(alike, 1 - 1e-4))
         return Kriged(centre, assumed.window_ns, values, time).means(self.start, self.end)
@@ -202,7 +202,7 @@ class Readings:
             np.maximum(np.abs(middle - centre[i]) - assumed.window_ns / 2, 0.0)
             for i in (before, after)
         )
-        reach = np.maximum(_NEAR_NS, (self.end - self.start) / 2)
+        reach = np.maximum(_MAX_DISTANCE_NS, (self.end - self.start) / 2)
         weights = [(distance <= reach).astype(float) for distance in (near, far)]
         total = np.maximum(weights[0] + weights[1], 1.0)
         mean: Array = (weights[0] * values[before] + weights[1] * values[after]) / total
@@ -332,7 +332,10 @@ def sensed_gpus(trace: Trace, node: Array, sensor: Sensor | None) -> list[Sensed
         rows = rows[_is_sampled(start[rows], end[rows], (time, period), given)]
         if not rows.size:
             continue
-        if np.count_nonzero((time >= start[rows].min()) & (time <= end[rows].max())) < _FEWEST:
+        if (
+            np.count_nonzero((time >= start[rows].min()) & (time <= end[rows].max()))
+            < _MIN_READINGS
+        ):
             continue
         readings = _readings(rows, start[rows], end[rows], (time, mhz, period), given)
         groups.setdefault(field, []).append(replace(readings, counted=field.counted))
@@ -376,7 +379,7 @@ def _readings(
     if hold is None and len(changed) > _MIN_UPDATES:
         hold = _regular_step(time[changed], period)
     quantum = _quantum(mhz)
-    if not hold or hold < _SEEN * period or len(changed) < 2:  # noqa: PLR2004
+    if not hold or hold < _MIN_HOLD_PERIODS * period or len(changed) < 2:  # noqa: PLR2004
         return Readings(kernel, start, end, time, mhz, period, 0.0, quantum)
     # Values first seen after a change; more of the same where the clock stayed for several updates.
     first = np.append([0], changed)
@@ -396,10 +399,13 @@ def _regular_step(time: Array, period: float) -> float:
     chance come sooner as well, in multiples of the sampling period from one on.
     """
     steps = np.diff(time)
-    for candidate in np.quantile(steps, _CANDIDATES):
+    for candidate in np.quantile(steps, _HOLD_QUANTILES):
         number = np.append([0.0], np.cumsum(np.maximum(np.rint(steps / candidate), 1)))
         hold, first = np.polyfit(number, time, 1)
-        if np.minimum(((time - first - number * hold) / period) ** 2, 1.0).mean() <= _IRREGULAR:
+        if (
+            np.minimum(((time - first - number * hold) / period) ** 2, 1.0).mean()
+            <= _MAX_HOLD_MISFIT
+        ):
             return float(hold)
     return 0.0
 

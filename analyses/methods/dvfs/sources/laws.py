@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs import kernel_clocks
-from chopper_interop.analyses.methods.dvfs import sensitivity_fit as fit
+from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
 from chopper_interop.analyses.methods.dvfs.repeats import mean_of
-from chopper_interop.analyses.methods.dvfs.sensitivity_sources import CLASSES
+from chopper_interop.analyses.methods.dvfs.sources import law_fit as fit
+from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import CLASSES
 from chopper_interop.arrays import gather, statistics
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def fit_repeats(r: Repeats, classes: Array) -> Regression:
     return _fit(r, use) if (use & ~r.solo).any() else alone
 
 
-_SLOWED = 0.01
+_MAX_SLOWDOWN = 0.01
 """Mean slow-down by communication up to which kernels of a class count as if alone. Chosen: the spread of
 repeats at one clock, against 18.9 % where overlap does slow kernels (Lit Silicon, arXiv 2511.09861)."""
 
@@ -128,7 +128,7 @@ def _not_slowed(r: Repeats, alone: Regression, classes: Array) -> Array:
     row_class = classes[k[rows]]
     count = np.bincount(row_class, minlength=len(CLASSES))
     mean = np.bincount(row_class, residual, len(CLASSES)) / np.maximum(count, 1)
-    return (count >= MIN_REPEATS) & (np.abs(mean) <= _SLOWED)
+    return (count >= MIN_REPEATS) & (np.abs(mean) <= _MAX_SLOWDOWN)
 
 
 def _fit(r: Repeats, preferred: Array) -> Regression:
@@ -202,7 +202,7 @@ def _reliable(r: Repeats, used: Array, spread: Array) -> Array:
 _MIN_CLUSTERS = 5
 """Clusters that a kernel needs for its jackknife. Chosen: two more than a law has parameters, as no error
 is left with as many."""
-_PARTS = 8
+_TIME_PARTS = 8
 """Parts of the time on each GPU whose repeats have errors in common; of a single GPU, twice as many. Chosen:
 long enough for clocks that no sample shows to be independent, enough for an error."""
 
@@ -216,7 +216,7 @@ def _groups(r: Repeats, rows: Array) -> fit.Groups:
     rank = r.trace.array("rank")[r.node[rows]].astype(np.int64)
     start = r.trace.array("ts")[r.node[rows]]
     first, length = int(start.min(initial=0)), max(int(np.ptp(start)) if len(start) else 0, 1)
-    parts = max(_PARTS, -(-2 * _PARTS // len(np.unique(rank))) if len(rank) else 1)
+    parts = max(_TIME_PARTS, -(-2 * _TIME_PARTS // len(np.unique(rank))) if len(rank) else 1)
     part = np.minimum((start - first) * parts // length, parts - 1)
     coarser = [rank, rank * parts + part]
     block = np.unique(coarser[1], return_inverse=True)[1] % _MAX_BLOCKS

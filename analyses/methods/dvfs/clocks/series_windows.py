@@ -13,32 +13,32 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clock_sensor import Readings
+    from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Readings
     from chopper_interop.arrays.types import Array
 
-_NULLS = 8
+_MAX_NULLS = 8
 """Multiples of 1/w that are compared. Chosen: where steps from window to window are as below, higher ones are missed."""
-_STEP = 1.0075
+_WINDOW_STEP = 1.0075
 """Ratio of windows that are compared one after the other: the eighth null moves by less than its width."""
-_NEAR = 0.045
+_NULL_WIDTH = 0.045
 """Distance from a null that counts as it, as a share of that between nulls: a mean passes less than a hundredth there."""
-_BETWEEN = 0.3
+_MIN_NULL_DISTANCE = 0.3
 """Distance from a null from which on power shows what is to be expected of it, up to half of the way to the next."""
-_STANDS = 4.0
+_STANDING_POWER = 4.0
 """Power over that of a null from which on it is none: a mean exceeds it by chance in e^-4 of all cases."""
-_SHOWS = 0.5
+_MAX_NULL_POWER = 0.5
 """Part of the power between nulls that this may be. Chosen: six of ten powers without nulls are above half the median."""
-_FEWEST = 8
+_MIN_POWERS = 8
 """Powers at nulls below which they show nothing. Chosen: two or less of eight stand by chance without nulls in 2 %."""
-_KEPT = 0.25
+_MAX_STANDING_SHARE = 0.25
 """Share of powers at nulls that may stand all the same, as clocks that follow the step have lines in their spectrum."""
-_SHORTEST = 3.0
+_MIN_PERIODS = 3.0
 """Shortest window that is compared, in periods of readings: of shorter ones no null is below half their rate."""
-_ROUNDING = 3.0
+_ROUNDING_POWER = 3.0
 """Power of rounding, in steps squared over 12. Chosen: that of a still clock is not white."""
-_EVEN = 0.2
+_MAX_UNEVENNESS = 0.2
 """Largest deviation of intervals from their median, as a share, so that readings have a spectrum."""
-_ALIASES = 3
+_ALIAS_COUNT = 3
 """Multiples of the readings' rate from which powers are folded to lower ones; those of more are less than a percent."""
 
 
@@ -84,7 +84,7 @@ def possible_windows(gpus: list[Readings], windows: Array) -> Array:
     for number, (window, low, high) in enumerate(zip(windows, edges, edges[1:], strict=False)):
         if not window:
             continue
-        count = max(int(np.ceil(np.log(high / max(low, 1.0)) / np.log(_STEP))), 1)
+        count = max(int(np.ceil(np.log(high / max(low, 1.0)) / np.log(_WINDOW_STEP))), 1)
         tried = np.geomspace(max(low, window / 2), high, count + 1)
         possible[number] = any(_is_possible(spectra, one) for one in tried)
     return possible
@@ -93,45 +93,51 @@ def possible_windows(gpus: list[Readings], windows: Array) -> Array:
 def _spectrum(gpu: Readings) -> _Spectrum | None:
     """Return the spectrum of a GPU's readings; None if they are uneven."""
     steps = np.diff(gpu.time)
-    if len(steps) < _FEWEST:
+    if len(steps) < _MIN_POWERS:
         return None
     period = float(np.median(steps))
-    if not period or np.mean(np.abs(steps / period - 1) < _EVEN) < 1 - _EVEN:
+    if not period or np.mean(np.abs(steps / period - 1) < _MAX_UNEVENNESS) < 1 - _MAX_UNEVENNESS:
         return None
     even = np.arange(gpu.time[0], gpu.time[-1], period)
     mhz = np.interp(even, gpu.time, gpu.mhz)
     taper = np.hanning(len(mhz))
     power = np.abs(np.fft.rfft(taper * (mhz - mhz.mean()))) ** 2 / np.sum(taper**2)
     rate = 1e9 / period
-    return _Spectrum(power, rate / len(mhz), _ROUNDING * gpu.quantum_mhz**2 / 12, rate)
+    return _Spectrum(power, rate / len(mhz), _ROUNDING_POWER * gpu.quantum_mhz**2 / 12, rate)
 
 
 def _is_possible(spectra: list[_Spectrum], window_ns: float) -> bool:
     """Return True if too few powers stand where a mean over this window has none."""
     standing, compared = np.sum([_standing(one, window_ns / 1e9) for one in spectra], axis=0)
-    return compared < _FEWEST or standing <= _KEPT * compared
+    return compared < _MIN_POWERS or standing <= _MAX_STANDING_SHARE * compared
 
 
 def _standing(spectrum: _Spectrum, window: float) -> tuple[int, int]:
     """Count powers at nulls of a mean over a window, in seconds, that are no nulls, and those compared."""
     standing = compared = 0
     rate, leak = spectrum.rate_hz, spectrum.width_hz  # of the taper
-    highest = min(_NULLS, int(window * rate / 2 - 0.5)) if window * rate >= _SHORTEST else 0
+    highest = min(_MAX_NULLS, int(window * rate / 2 - 0.5)) if window * rate >= _MIN_PERIODS else 0
     for number in range(1, highest + 1):
         null = number / window
         at, below, above = (
             spectrum.within(null + low / window, null + high / window)
-            for low, high in ((-_NEAR, _NEAR), (-0.5, -_BETWEEN), (_BETWEEN, 0.5))
+            for low, high in (
+                (-_NULL_WIDTH, _NULL_WIDTH),
+                (-0.5, -_MIN_NULL_DISTANCE),
+                (_MIN_NULL_DISTANCE, 0.5),
+            )
         )
         around = np.concatenate([below, above])
-        if len(around) < _FEWEST // 2:
+        if len(around) < _MIN_POWERS // 2:
             continue
         usual = float(np.median(around))
-        passed = _gain(null + np.array([-1, 1]) * (_NEAR / window + leak), window, rate).max()
-        sides = _gain(null + np.array([-1, 1]) * (0.5 + _BETWEEN) / 2 / window, window, rate)
+        passed = _gain(null + np.array([-1, 1]) * (_NULL_WIDTH / window + leak), window, rate).max()
+        sides = _gain(
+            null + np.array([-1, 1]) * (0.5 + _MIN_NULL_DISTANCE) / 2 / window, window, rate
+        )
         between = np.sqrt(sides.prod())  # about the median of both
-        limit = _STANDS * (usual * float(passed / between) + spectrum.noise)
-        if limit < _SHOWS * usual:
+        limit = _STANDING_POWER * (usual * float(passed / between) + spectrum.noise)
+        if limit < _MAX_NULL_POWER * usual:
             compared += len(at)
             standing += int(np.count_nonzero(at > limit))
     return standing, compared
@@ -139,6 +145,6 @@ def _standing(spectrum: _Spectrum, window: float) -> tuple[int, int]:
 
 def _gain(hz: Array, window: float, rate_hz: float) -> Array:
     """Power of a mean over a window, of a clock with as much at each frequency, with what readings fold to it."""
-    folded = hz + rate_hz * np.arange(-_ALIASES, _ALIASES + 1)[:, np.newaxis]
+    folded = hz + rate_hz * np.arange(-_ALIAS_COUNT, _ALIAS_COUNT + 1)[:, np.newaxis]
     gain: Array = np.sum(np.sinc(folded * window) ** 2, axis=0)
     return gain

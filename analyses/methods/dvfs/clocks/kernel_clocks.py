@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs import clock_sensor, expected_clocks, sensor_fit
-from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
-from chopper_interop.analyses.methods.dvfs.mean_sensitivity import (
-    GPUS_APART,
+from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor, expected_clocks, sensor_fit
+from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
+    GPU_TIME_SPREAD,
     mean_sensitivity_of_gpus,
     min_spread,
 )
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
 from chopper_interop.annotate.counters import counter_metrics
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clock_sensor import (
+    from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
         Assumption,
         Readings,
         Sensor,
         Work,
     )
-    from chopper_interop.analyses.methods.dvfs.sensor_fit import Accepted
+    from chopper_interop.analyses.methods.dvfs.clocks.sensor_fit import Accepted
     from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.clock_sensors import ClockField
     from chopper_interop.trace import Trace
@@ -48,13 +48,13 @@ CHANGES_NS = 20e6
 """Correlation time of a clock: firmware filters power over tens of ms, and a switch itself takes 1 ms
 (Ascend) to 15 ms (NVIDIA; ASPLOS 2025). Steps between samples further apart may be small only because
 both are at the same place in training steps: they do not show that the clock is steady."""
-_BY_POWER = 0.05
+_POWER_SPREAD = 0.05
 """Standard deviation of the logarithm of the clock over that of a kernel's sensitivity, from 0 to 1: kernels
 that compute draw power and lower the clock. Chosen: the spread of clocks within a step, `PRIOR_SHARE`."""
-_BY_IDLE = 0.1
+_IDLE_SPREAD = 0.1
 """Standard deviation of the logarithm of the clock of an idle GPU over that of a busy one. Chosen: from the
 clock under a power limit to the highest, as both are observed."""
-_FEWEST = 8
+_MIN_SPREAD_READINGS = 8
 """Readings below which `PRIOR_SHARE` counts for their spread. Chosen: with as many it hardly would."""
 _PRIOR_FREEDOM = 3
 """Readings as which it counts. Chosen: few, so that clocks that throttle show it."""
@@ -251,7 +251,7 @@ def _spread_size_errors(clocks: Clocks, gpus: list[Readings], work: Work) -> Non
     )
     share = np.clip(within / np.maximum(of_all, _TINY), 0.0, 1.0)
     between = np.sqrt(np.maximum(of_all - within, _TINY**2))
-    apart = np.hypot(GPUS_APART, max(_counted(gpu.counted, 0.0)[1] for gpu in gpus))
+    apart = np.hypot(GPU_TIME_SPREAD, max(_counted(gpu.counted, 0.0)[1] for gpu in gpus))
     by_gpus = np.minimum(apart / between, 1.0) * (1 - share)
     clocks.size_error[k] = np.hypot(clocks.size_error[k] * share, by_gpus)
 
@@ -279,8 +279,8 @@ def _counted(counted: tuple[float, float], of_highest: float) -> tuple[float, fl
 def _common_error(gpu: Readings, assumed: Assumption, beta: Array, level: float) -> Array:
     """Error of each kernel's clock that its repeats have in common, as a share."""
     mixed = gpu.blurred(beta, assumed), gpu.blurred(np.ones(len(beta)), assumed)
-    by_power = _BY_POWER * np.abs(beta - mixed[0])
-    by_idle = _BY_IDLE * np.clip(1 - mixed[1], 0.0, 1.0)
+    by_power = _POWER_SPREAD * np.abs(beta - mixed[0])
+    by_idle = _IDLE_SPREAD * np.clip(1 - mixed[1], 0.0, 1.0)
     return np.sqrt(level**2 + _MIN_LEVEL**2 + by_power**2 + by_idle**2)
 
 
@@ -319,7 +319,7 @@ def _level_error(gpu: Readings, assumed: Assumption, min_spread_share: float) ->
     mhz = gpu.mhz[inside]
     spread = float(mhz.std(ddof=1) / mhz.mean()) if len(mhz) > 1 else 0.0
     freedom = count - 1
-    if count < _FEWEST:  # few readings do not show how far clocks are apart
+    if count < _MIN_SPREAD_READINGS:  # few readings do not show how far clocks are apart
         of_prior = _PRIOR_FREEDOM * PRIOR_SHARE**2
         spread = np.sqrt((of_prior + freedom * spread**2) / (_PRIOR_FREEDOM + freedom))
         freedom += _PRIOR_FREEDOM

@@ -1,0 +1,91 @@
+"""Clocks of kernels that readings of a sensor lead to expect, so that slopes over them are those over the clock.
+
+They follow the changes of readings from step to step (`step_changes`), by the share to which the clock follows them
+(`followed_share`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.analyses.methods.dvfs.clocks.best_mean import best_mean
+from chopper_interop.analyses.methods.dvfs.clocks.followed_share import followed_share, is_shown
+from chopper_interop.analyses.methods.dvfs.clocks.step_changes import Changes
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
+        Assumption,
+        Readings,
+        Work,
+    )
+    from chopper_interop.arrays.types import Array
+
+
+class Expected(NamedTuple):
+    """Clocks of a GPU's kernels by its readings.
+
+    Parameters
+    ----------
+    mhz
+        Expected clock of each kernel.
+    apart
+        Logarithm of how much longer each takes at its place in the step than in the mean.
+    size_error
+        Error of the size of the clock's changes, as a share of it.
+    is_resolved
+        True if readings show the clock within their windows too.
+    beta, beta_error
+        Mean sensitivity of all kernels by how they follow these changes, and its standard error.
+    unseen
+        Standard deviation of the clocks of kernels around the expected, by the readings' changes, as a share.
+    """
+
+    mhz: Array
+    apart: Array
+    size_error: float
+    is_resolved: bool
+    beta: float
+    beta_error: float
+    unseen: float
+
+
+def expected_clocks(gpus: list[Readings], work: Work, assumed: Assumption) -> list[Expected]:
+    """Return the expected clocks of the kernels of GPUs with one kind of sensor."""
+    changes = [Changes(gpu, work, assumed) for gpu in gpus]
+    beta = best_mean(gpus, work, assumed, changes)
+    share, error = followed_share(changes)
+    # Where durations do not show the share, slopes over changes within a GPU say nothing of single kernels.
+    used, error = (share, error / share) if is_shown(changes) else (0.0, 0.0)
+    apart = [one.unseen(used) for one in changes]
+    between = [one.between for one in changes]
+    if np.mean(np.square(between)) < np.mean(np.square(apart)):
+        return [
+            Expected(gpu.at_kernels(assumed), 0 * one.apart, one.size_error, True, *beta, unseen)
+            for gpu, one, unseen in zip(gpus, changes, between, strict=True)
+        ]
+    return [
+        Expected(one.clocks(used), one.apart, error, one.is_resolved, *beta, unseen)
+        for one, unseen in zip(changes, apart, strict=True)
+    ]
+
+
+def saved_time(
+    gpus: list[Readings], work: Work, assumed: Assumption, reach: float
+) -> tuple[float, float]:
+    """Return the least and the most time that kernels would save at the highest clock.
+
+    With one sensitivity of all kernels, which may be wrong by `reach` standard errors.
+    """
+    changes = [Changes(gpu, work, assumed) for gpu in gpus]
+    share, _ = followed_share(changes)
+    beta, wide = best_mean(gpus, work, assumed, changes)
+    in_full = 0.0
+    for gpu, one in zip(gpus, changes, strict=True):
+        k = gpu.kernel
+        in_full += float(np.nansum(work.dur[k] * (1 - one.clocks(share) / work.highest[k])))
+    if np.isnan(beta):
+        beta, wide = 0.5, 0.25
+    low, high = in_full * np.clip([beta - reach * wide, beta + reach * wide], 0.0, 1.0)
+    return min(low, high), max(low, high)

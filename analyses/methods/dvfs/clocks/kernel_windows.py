@@ -1,0 +1,105 @@
+"""Windows of a sensor's readings and the kernels within them: means over windows, and readings spread over kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Readings
+    from chopper_interop.arrays.types import Array
+
+_INSTANT_NS = 1e3
+"""Window of an instant, so that it has a length."""
+_MIN_WINDOW_SHARE = 1e-3
+"""Share of a window that work must take, so that a reading counts."""
+
+
+class _Overlaps:
+    """Time that intervals of one kind have in common with others, as an operator on values of these.
+
+    Parameters
+    ----------
+    start, end
+        Intervals with values, nanoseconds.
+    low, high
+        Spans over which values are integrated.
+    """
+
+    def __init__(self, start: Array, end: Array, low: Array, high: Array) -> None:
+        time = np.concatenate([start, end]).astype(float)
+        self._order = np.argsort(time, kind="stable")
+        self._time = time[self._order]
+        self._length = np.append(np.diff(self._time), 0.0)
+        self._ends = [
+            np.maximum(np.searchsorted(self._time, at, side="right") - 1, 0) for at in (low, high)
+        ]
+        self._after = [
+            np.maximum(at - self._time[i], 0.0)
+            for at, i in zip((low, high), self._ends, strict=True)
+        ]
+
+    def sums(self, values: Array) -> Array:
+        """Return the integral of the values over each span."""
+        rates = np.cumsum(np.concatenate([values, -values])[self._order])
+        rates[-1] = 0.0  # rounding
+        area = np.append([0.0], np.cumsum(rates * self._length))
+        low, high = (area[i] + rates[i] * t for i, t in zip(self._ends, self._after, strict=True))
+        total: Array = high - low
+        return total
+
+
+class Windows:
+    """Windows of readings and the intervals of work within them."""
+
+    def __init__(self, gpu: Readings, assumed: Assumption, start: Array, end: Array) -> None:
+        middle = gpu.centres(assumed)
+        window = max(assumed.window_ns, _INSTANT_NS)
+        reach = max(assumed.window_ns, gpu.period_ns)
+        low, high = middle - window / 2, middle + window / 2
+        self._read = _Overlaps(start, end, low, high)
+        self._spread = _Overlaps(middle - reach / 2, middle + reach / 2, start, end)
+        self._own = _Overlaps(low, high, start, end) if reach > window else self._spread
+        self._min_ns = _MIN_WINDOW_SHARE * window
+        inside = (low >= gpu.start.min()) & (high <= gpu.end.max())
+        self.weight = self._read.sums(np.ones(len(start))) * inside
+        self.weight[self.weight < self._min_ns] = 0.0
+        total = self._spread.sums(self.weight)
+        self._total = np.where(total > self._min_ns, total, np.inf)
+
+    def read(self, values: Array, counts: Array | None = None) -> Array:
+        """Return the mean of a quantity of the intervals in each window; 0 where there is none.
+
+        Parameters
+        ----------
+        values
+            Value of each interval.
+        counts
+            Mark intervals that have one; all if None.
+        """
+        weight = self.weight if counts is None else self._read.sums(counts.astype(float))
+        good = (weight >= self._min_ns) & (self.weight > 0)
+        mean: Array = self._read.sums(values) / np.where(good, weight, np.inf)
+        return mean
+
+    def holds(self, counts: Array) -> Array:
+        """Mark windows with marked intervals."""
+        some: Array = (self._read.sums(counts.astype(float)) >= self._min_ns) & (self.weight > 0)
+        return some
+
+    def at_places(self, readings: Array, place: Array) -> Array:
+        """Return the mean of the readings in whose windows intervals of each one's place are; 0 where in none."""
+        total, weight = (
+            np.bincount(place, self._own.sums(v * self.weight))
+            for v in (readings, readings * 0 + 1)
+        )
+        mean: Array = np.divide(
+            total, weight, out=np.zeros(len(total)), where=weight > self._min_ns
+        )
+        return mean[place]
+
+    def spread(self, readings: Array) -> Array:
+        """Return the mean of the readings that cover each interval; 0 where none does."""
+        mean: Array = self._spread.sums(readings * self.weight) / self._total
+        return mean
