@@ -135,7 +135,9 @@ class Response:
         covered &= observed.end - self.delay_ns + blur <= bins.end_ns
         return covered
 
-    def seen(self, signals: Array, bins: Bins, observed: Observed) -> Array:
+    def seen(
+        self, signals: Array, bins: Bins, observed: Observed, sums: Array | None = None
+    ) -> Array:
         """Return signals as the samples show them: ``[sample, signal]``.
 
         A mean over an interval is a difference of the signals' running sums; a mean over uncertain
@@ -149,6 +151,8 @@ class Response:
             Bins of time.
         observed
             Samples.
+        sums
+            Running sums of the signals (`bins.summed`), where several responses share them.
         """
         start, end = observed.start - self.delay_ns, observed.end - self.delay_ns
         blur = float(observed.uncertainty_ns)
@@ -159,10 +163,10 @@ class Response:
             if not blur:
                 return power_bins.interpolated(signals, bins, end)
             signals = (signals[:, 1:] + signals[:, :-1]) / 2
-            start, end, blur = end - blur, end + blur, 0.0
+            start, end, blur, sums = end - blur, end + blur, 0.0, None
         elif self.kind == WINDOW:
             start = end - max(self.width_ns, bins.width_ns)
-        sums = power_bins.summed(signals)
+        sums = power_bins.summed(signals) if sums is None else sums
         if not blur:
             return _mean(sums, bins, start, end)
         twice = power_bins.summed((sums[:, 1:] + sums[:, :-1]) / 2)
