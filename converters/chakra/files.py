@@ -113,7 +113,7 @@ def _fits(raw: bytes, wires: dict[int, tuple[int, ...]]) -> bool:
     """True if a message has these fields only."""
     try:
         return bool(raw) and all(w in wires.get(n, ()) for n, w, _ in fields(raw))
-    except ValueError:
+    except DecodeError:
         return False
 
 

@@ -7,14 +7,15 @@ node, one after the other, which is no JSON document.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from google.protobuf import proto
 
 from chopper_interop.converters.chakra.files import JSON_GRAPH
-from chopper_interop.converters.chakra.messages import length_prefix
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import NodeType, message_class
@@ -54,18 +55,17 @@ def messages(buffer: Array, issues: IssueLog) -> tuple[Array, int]:
     """Convert to the bytes of an equal ET; also count the nodes that could not be converted."""
     text = buffer.tobytes().decode("utf-8", "replace")
     is_graph = JSON_GRAPH.match(bytes(buffer[: inputs.HEAD_BYTES])) is not None
-    out, lost, unfitting_members = bytearray(), 0, 0
+    out, lost, unfitting_members = io.BytesIO(), 0, 0
     for converted in _graph_messages(text) if is_graph else _jsonizer_messages(text):
         if converted is None:
             lost += 1
             continue
         built, unfitting = converted
         unfitting_members += unfitting
-        raw = built.SerializeToString()
-        out += length_prefix(len(raw)) + raw
+        proto.serialize_length_prefixed(built, out)
     issues.add(MALFORMED, lost)
     issues.add(VALUE, unfitting_members)
-    return np.frombuffer(bytes(out), np.uint8), lost
+    return np.frombuffer(out.getvalue(), np.uint8), lost
 
 
 def _graph_messages(text: str) -> Iterator[tuple[Any, int] | None]:

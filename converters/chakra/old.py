@@ -1,30 +1,27 @@
 """ETs of schemas before October 2023, converted to the present one.
 
 Schemas: the first schema (2022 to mid-2023: attributes are fields of the node, no
-GlobalMetadata), the second (mid-2023: attributes of five types, `parent` dependencies), and the
+GlobalMetadata), the second (mid-2023: attributes of five types), and the
 third, the present one except that attributes of GlobalMetadata are in field 1 (until the end of
 2023, when ``version`` took that).
 """
 
 from __future__ import annotations
 
+import io
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from google.protobuf import proto
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
 
-from chopper_interop.converters.chakra.messages import (
-    FOUR_BYTES,
-    LENGTH,
-    VARINT,
-    fields,
-    length_prefix,
-    split_messages,
-)
+from chopper_interop.converters.chakra.messages import LENGTH, VARINT, fields, split_messages
 from chopper_interop.schemas.chakra import CommType, NodeType, message_class
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.messages import Fields
 
 _PROBED = 64
 """Messages by which a file's schema is determined. Chosen: the first node mostly suffices, but one
@@ -45,26 +42,8 @@ SECOND_COLLECTIVES = {
     3: CommType.REDUCE_SCATTER,
     4: CommType.BROADCAST,
 }
-FIRST_FIELDS = {
-    5: "tensor_loc",
-    6: "tensor_size",
-    8: "input_tensor_loc",
-    9: "input_tensor_size",
-    10: "output_tensor_loc",
-    11: "output_tensor_size",
-    12: "num_ops",
-    13: "comm_type",
-    15: "communicator_id",
-    16: "comm_src",
-    17: "comm_dst",
-    18: "comm_size",
-    19: "comm_tag",
-    20: "comm_priority",
-}
-"""Field of the first schema → attribute of the present one."""
-_TEXTS = {5: ("inputs", "values"), 6: ("inputs", "shapes"), 7: ("inputs", "types"),
-          8: ("outputs", "values"), 9: ("outputs", "shapes"), 10: ("outputs", "types")}  # fmt: skip
-"""Field of the second schema → present texts of inputs and outputs."""
+_ENUM_BITS = 0x7FFFFFFF
+"""Enums are 32 bits: what is larger is no type, and must not be an error."""
 
 
 def to_present_schema(buffer: Array) -> Array:
@@ -75,105 +54,86 @@ def to_present_schema(buffer: Array) -> Array:
     version = _version(buffer)
     if version is None:
         return buffer
-    out, end = bytearray(), 0
-    for raw, stop in split_messages(buffer):
-        try:
-            node = fields(raw)
-        except ValueError:
-            break
+    convert = {"FirstNode": _from_first, "SecondNode": _from_second}[version]
+    out, end = io.BytesIO(), 0
+    for node, stop in split_messages(buffer, message_class(version)):
         end = stop
-        if not any(number == 1 and wire == VARINT for number, wire, _ in node):
-            out += b"\x00" if not out else b""  # GlobalMetadata
-            continue
-        written = (_from_first if version == 1 else _from_second)(node).SerializeToString()
-        out += length_prefix(len(written)) + written
-    out += buffer[end:].tobytes()
-    return np.frombuffer(bytes(out), np.uint8)
+        if node.HasField("id"):
+            proto.serialize_length_prefixed(convert(node), out)
+        elif not out.tell():
+            out.write(b"\x00")  # GlobalMetadata
+    out.write(buffer[end:].data)
+    return np.frombuffer(out.getvalue(), np.uint8)
 
 
-def _version(buffer: Array) -> int | None:
-    """Return 1 or 2 for the old schemas, None for the present one; each has fields of its own."""
-    for _, (raw, _) in zip(range(_PROBED), split_messages(buffer), strict=False):
-        try:
-            numbers = {(number, wire) for number, wire, _ in fields(raw)}
-        except ValueError:
-            return None
+def _version(buffer: Array) -> str | None:
+    """Return the message of an old schema's nodes, None for the present one; each has fields of its own."""
+    first = message_class("FirstNode").DESCRIPTOR.fields
+    last = max(field.number for field in first)
+    for _, (message, _) in zip(range(_PROBED), split_messages(buffer, Empty), strict=False):
+        numbers = {(number, wire) for number, wire, _ in fields(message.SerializeToString())}
         if (1, VARINT) not in numbers:
             continue
-        if any(number > max(FIRST_FIELDS) + 2 for number, _ in numbers):
+        if any(number > last + 2 for number, _ in numbers):
             return None
         if (11, LENGTH) in numbers:
-            return 2
-        if numbers & {(number, VARINT) for number in FIRST_FIELDS if number > 7}:  # noqa: PLR2004
-            return 1
+            return "SecondNode"
+        if numbers & {(field.number, VARINT) for field in first if field.number > 7}:  # noqa: PLR2004
+            return "FirstNode"
     return None
 
 
-def _from_first(node: Fields) -> Any:
+def _from_first(node: Any) -> Any:
     """Convert a node of the first schema."""
-    converted = message_class("Node")()
-    for number, wire, value in node:
-        if wire == LENGTH and number == 2:  # noqa: PLR2004
-            converted.name = bytes(value).decode("utf-8", "replace")
-        if wire != VARINT or not isinstance(value, int):
-            continue
-        if number == 1:
-            converted.id = value
-        elif number == 3:  # noqa: PLR2004
-            converted.type = int(FIRST_TYPES.get(value, value)) & 0x7FFFFFFF
-        elif number == 4:  # noqa: PLR2004
-            converted.data_deps.append(value)
-        elif number == 7:  # noqa: PLR2004
-            converted.duration_micros = value
-        elif number in FIRST_FIELDS:
-            name = FIRST_FIELDS[number]
-            stated = int(FIRST_COLLECTIVES.get(value, -1)) if name == "comm_type" else value
-            if stated >= 0:
-                converted.attr.add(name=name, uint64_val=stated)
+    converted = message_class("Node")(
+        id=node.id,
+        name=_text(node.name),
+        type=int(FIRST_TYPES.get(node.type, node.type)) & _ENUM_BITS,
+        data_deps=node.data_deps,
+        duration_micros=node.duration_micros,
+    )
+    for field, value in node.ListFields():
+        if field.name == "comm_type":
+            if value in FIRST_COLLECTIVES:
+                converted.attr.add(name=field.name, uint64_val=FIRST_COLLECTIVES[value])
+        elif field.has_presence and field.name != "id":
+            converted.attr.add(name=field.name, uint64_val=value)
     return converted
 
 
-def _from_second(node: Fields) -> Any:
+def _from_second(node: Any) -> Any:
     """Convert a node of the second schema."""
-    converted = message_class("Node")()
-    for number, wire, value in node:
-        if isinstance(value, bytes):
-            text = value.decode("utf-8", "replace")
-            if number == 2:  # noqa: PLR2004
-                converted.name = text
-            elif number in _TEXTS:
-                side, part = _TEXTS[number]
-                setattr(getattr(converted, side), part, text)
-            elif number == 11:  # noqa: PLR2004
-                _add_attribute(converted, value)
-        elif wire == VARINT and number == 1:
-            converted.id = value
-        elif wire == VARINT and number == 3:  # noqa: PLR2004
-            converted.type = value & 0x7FFFFFFF
-        elif wire == VARINT and number == 4:  # noqa: PLR2004
-            converted.data_deps.append(value)
+    converted = message_class("Node")(
+        id=node.id, name=_text(node.name), type=node.type & _ENUM_BITS, data_deps=node.data_deps
+    )
+    for field, value in node.ListFields():
+        side, _, part = field.name.partition("_")
+        if side in ("inputs", "outputs"):
+            setattr(getattr(converted, side), part, _text(value))
+    for raw in node.attr:
+        with suppress(DecodeError):
+            _add_attribute(converted, message_class("SecondAttribute").FromString(raw))
     return converted
 
 
-def _add_attribute(converted: Any, raw: bytes) -> None:
-    """Convert an attribute of the second schema: fields 4-8 are bool, float, uint, int, text."""
-    try:
-        parsed = fields(raw)
-    except ValueError:
-        return
-    name = next((v.decode("utf-8", "replace") for n, _, v in parsed
-                 if n == 1 and isinstance(v, bytes)), "")  # fmt: skip
-    for number, wire, value in parsed:
-        if isinstance(value, int):
-            if name == "runtime" and number in (6, 7):
+def _add_attribute(converted: Any, attribute: Any) -> None:
+    """Convert an attribute of the second schema."""
+    name = _text(attribute.name)
+    for field, value in attribute.ListFields():
+        if field.name in ("uint_val", "int_val"):
+            if name == "runtime":
                 converted.duration_micros = value
-            elif number == 4:  # noqa: PLR2004
-                converted.attr.add(name=name, bool_val=bool(value))
-            elif number in (6, 7):
-                stated = int(SECOND_COLLECTIVES.get(value, value)) if name == "comm_type" else value
-                signed = stated - (1 << 64) if stated >> 63 else stated
-                converted.attr.add(name=name, int64_val=signed)
-        elif number == 5 and wire == FOUR_BYTES:  # noqa: PLR2004
-            converted.attr.add(name=name, float_val=float(np.frombuffer(value, "<f4")[0]))
-        elif number == 8:  # noqa: PLR2004
-            converted.attr.add(name=name, string_val=value.decode("utf-8", "replace"))
+                continue
+            stated = int(SECOND_COLLECTIVES.get(value, value)) if name == "comm_type" else value
+            signed = stated - (1 << 64) if stated >> 63 else stated
+            converted.attr.add(name=name, int64_val=signed)
+        elif field.name == "bool_val":
+            converted.attr.add(name=name, bool_val=bool(value))
+        elif field.name == "float_val":
+            converted.attr.add(name=name, float_val=value)
+        elif field.name == "string_val":
+            converted.attr.add(name=name, string_val=_text(value))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

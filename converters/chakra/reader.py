@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import relations
@@ -222,7 +223,7 @@ def _with_version(metadata: bytes) -> bytes:
     """GlobalMetadata in the present form; until the end of 2023 its attributes were in field 1."""
     try:
         parsed = messages.fields(metadata)
-    except ValueError:
+    except DecodeError:
         return metadata
     first = [value for number, _, value in parsed if number == 1]
     if not all(isinstance(value, bytes) and value[:1] == b"\n" for value in first):

@@ -6,6 +6,7 @@ count); what is written here satisfies both. Plain files: the newer feeder reads
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Literal, get_args
 
 import msgspec
 import numpy as np
+from google.protobuf import proto
 
 from chopper_interop import progress
 from chopper_interop.arrays.gather import is_any
@@ -24,7 +26,6 @@ from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra import streams as chakra_streams
 from chopper_interop.converters.chakra.attributes import Attributes
 from chopper_interop.converters.chakra.checks.findings import shares_text
-from chopper_interop.converters.chakra.messages import length_prefix
 from chopper_interop.converters.chakra.planning.build import build_plan, first_start, is_plannable
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode
 from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
@@ -445,5 +446,6 @@ def _write_metadata(stream: IO[bytes], facts: dict[str, str | int]) -> None:
             attribute.string_val = value
         else:
             attribute.int64_val = value
-    raw = meta.SerializeToString()
-    stream.write(length_prefix(len(raw)) + raw)
+    message = io.BytesIO()
+    proto.serialize_length_prefixed(meta, message)
+    stream.write(message.getvalue())
