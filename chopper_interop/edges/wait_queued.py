@@ -12,7 +12,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.edges.queues import NEVER_TOO_LATE, group_pairs, preceding_rows
-from chopper_interop.edges.wait_order import IMMEDIATE_START_NS
+from chopper_interop.edges.wait_pairs import IMMEDIATE_START_NS
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array

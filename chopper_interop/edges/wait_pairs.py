@@ -1,0 +1,384 @@
+"""Pairs of streams that a wait can be between, and what the times of their work say about each.
+
+A pair is possible if both streams are of one device and have work on their side of the wait. Times speak
+for it if the waiting work started right when the awaited work ended, and could have started sooner; against
+it if it started before that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.edges.ordering_calls import NO_HANDLE
+from chopper_interop.edges.pair_table import enlarged_places, place_of
+from chopper_interop.edges.queues import NEVER_TOO_LATE, last_ended
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.edges.queues import Queues
+    from chopper_interop.edges.wait_streams import Sequence, Side
+    from chopper_interop.trace import Trace
+
+IMMEDIATE_START_NS = 20_000
+"""Work that could have started earlier, and started so soon after the end of work elsewhere, waited
+for that work. Chosen: an event reaches a waiting queue within some microseconds; a larger bound would
+take chance neighbours for dependencies."""
+_HELD_NS = 3_000
+"""Work that started so much later than it could have was held up. Chosen: starts vary by less."""
+_NEIGHBOURS = 3
+"""Launches before and behind a wait that are the same where it is repeated. Chosen: fewer are alike by chance."""
+
+AT_ONCE_BIT = 1
+"""The target was held up, and started right at the end of the source."""
+UNEXPLAINED_BIT = 2
+"""It was held up, and not by the source."""
+EARLY_BIT = 4
+"""It started before the source had ended."""
+IN_TURN_BIT = 8
+"""The source is the last of several collectives for which the wait can be."""
+UNRECORDED_BIT = 16
+"""Events are recorded, and none is known on the stream."""
+SIDE_BIT = 32
+"""Neither stream is the most used one of its device."""
+
+
+class Streams(NamedTuple):
+    """Streams on one side of each wait: a row for each wait, a column for each stream.
+
+    Parameters
+    ----------
+    queue
+        The queue; -1 for none.
+    slot
+        Of streams that may wait, the first work behind the wait; of awaited ones the last before it. -1
+        for none.
+    cost
+        What the order of calls says against the stream.
+    """
+
+    queue: Array
+    slot: Array
+    cost: Array
+
+
+class Pairs(NamedTuple):
+    """Pairs of streams that are possible for each wait: a row for each pair, ordered by wait.
+
+    Rows are many, up to 36 for each wait: so their columns are as narrow as can be.
+
+    Parameters
+    ----------
+    first
+        Wait i has the pairs ``first[i]:first[i + 1]``.
+    waiting, awaited
+        Columns of both streams on their sides.
+    source
+        Slot of the last work before the event.
+    flags
+        Sum of the bits above that hold.
+    code
+        Number of the pair's queues among those of the repetitions of its wait.
+    """
+
+    first: Array
+    waiting: Array
+    awaited: Array
+    source: Array
+    flags: Array
+    code: Array
+
+
+class Totals(NamedTuple):
+    """Over all repetitions of a wait, by code: how many pairs there are, and for how many each bit holds."""
+
+    pairs: Array
+    at_once: Array
+    unexplained: Array
+    early: Array
+    older: Array
+
+
+class WaitFacts(NamedTuple):
+    """Facts about each wait: see `Side` and `streams_of`.
+
+    Parameters
+    ----------
+    served, event
+        For each of the streams on the waiting and the awaited side.
+    behind_record
+        True right behind a record.
+    has_records
+        True if records of events are known.
+    group
+        Number that a wait shares with its repetitions.
+    """
+
+    served: Array
+    event: Array
+    behind_record: Array
+    has_records: Array
+    group: Array
+
+
+class QueueColumns(NamedTuple):
+    """Queues, as compiled loops take them: their first slots, where they are, and the most used ones of devices."""
+
+    first: Array
+    lane: Array
+    device: Array
+    is_hub: Array
+
+
+class WorkColumns(NamedTuple):
+    """GPU work by slot, as compiled loops take it: see `Queues` and `_freedom`."""
+
+    start: Array
+    end: Array
+    communicates: Array
+    free: Array
+    held: Array
+    ended_sooner: Array
+    jump: Array
+
+
+def work_of(queues: Queues) -> WorkColumns:
+    """Columns of GPU work that compiled loops take."""
+    return WorkColumns(
+        queues.start, queues.end, queues.communicates, *_freedom(queues), *queues.jumps
+    )
+
+
+def columns_of(queues: Queues) -> QueueColumns:
+    """Columns of queues that compiled loops take."""
+    return QueueColumns(queues.first, queues.lane, queues.device, _hubs(queues))
+
+
+def _freedom(queues: Queues) -> tuple[Array, Array]:
+    """Time at which each piece of work could have started, by its launch and its stream; if it was held.
+
+    A launch takes a while to reach the GPU, and work does not start right behind the work before it:
+    both as long as usual.
+    """
+    previous_end = np.concatenate([[0], queues.end[:-1]])
+    behind = np.ones(len(queues.end), bool)
+    behind[queues.first[:-1][np.diff(queues.first) > 0]] = False
+    alone = ~behind | (previous_end < queues.submit)
+    launched = queues.call >= 0
+    latency = _usual(queues.start - queues.submit, alone & launched, 0.1)
+    arrives = queues.submit + latency
+    gap = _usual(queues.start - previous_end, behind & (previous_end > arrives), 0.5)
+    free = np.where(behind, np.maximum(arrives, previous_end + gap), arrives)
+    return free, queues.start - free > _HELD_NS
+
+
+def _usual(ns: Array, chosen: Array, share: float) -> int:
+    """A quantile of times, from nothing to what counts as at once."""
+    if not chosen.any():
+        return 0
+    return int(np.clip(np.quantile(ns[chosen], share), 0, IMMEDIATE_START_NS))
+
+
+def _hubs(queues: Queues) -> Array:
+    """Mark the queue of each rank and device to which most work was submitted that is no communication."""
+    count = np.bincount(queues.queue, ~queues.communicates, len(queues.lane))
+    _, device = gather.distinct(queues.rank, queues.device)
+    order = np.lexsort((count, device))
+    last = np.ones(len(order), bool)
+    last[:-1] = np.diff(device[order]) != 0
+    result = np.zeros(len(order), bool)
+    result[order[last]] = True
+    return result
+
+
+def sides_of(
+    queues: Queues, waiting: Side, awaited: Side, handle: Array, ts: Array
+) -> tuple[Streams, Streams]:
+    """Streams with their work on either side of each wait.
+
+    A wait that names its stream by a `handle` is for no other.
+    """
+    named = queues.handle[waiting.queue]
+    unlike = (handle[:, None] != NO_HANDLE) & (named != NO_HANDLE) & (named != handle[:, None])
+    queue = np.where(unlike, -1, waiting.queue)
+    times = np.broadcast_to(ts[:, None], queue.shape)
+    target, last = np.full((2, *queue.shape), -1, np.int64)
+    used = queue >= 0
+    target[used] = queues.first_submitted_since(queue[used], times[used])
+    used = awaited.queue >= 0
+    last[used] = queues.last_submitted(awaited.queue[used], times[used])
+    return (
+        Streams(queue, target, waiting.cost),
+        Streams(awaited.queue, last, awaited.cost),
+    )
+
+
+def repetitions(trace: Trace, sequence: Sequence, queues: Queues, behind_record: Array) -> Array:
+    """For each wait a number that it shares with others between launches of the same kernels."""
+    launches = np.flatnonzero(sequence.queue >= 0)
+    slot = sequence.slot[launches]
+    _, work = gather.distinct(
+        trace.array("name")[queues.node[slot]], queues.lane[sequence.queue[launches]]
+    )
+    waits = np.flatnonzero(sequence.wait >= 0)
+    behind = np.searchsorted(launches, waits)  # launches before each wait
+    thread = sequence.thread[launches]
+    columns = []
+    for step in range(-_NEIGHBOURS, _NEIGHBOURS):
+        at = np.clip(behind + step, 0, len(launches) - 1)
+        same = (behind + step == at) & (thread[at] == sequence.thread[waits])
+        columns.append(np.where(same, work[at], -1))
+    # the first, second … wait since the last launch
+    nearest = np.where(behind > 0, launches[behind - 1], -1)
+    since = np.arange(len(waits)) - np.searchsorted(waits, nearest)
+    group = np.empty(len(waits), np.int64)
+    wait = sequence.wait[waits]
+    _, group[wait] = gather.distinct(*columns, since, behind_record[wait])
+    return group
+
+
+# Compiled: up to 36 pairs for each wait, of which only what is needed later is kept. Wait i, between
+# launches of a thread, with the columns of both sides:
+#
+#     launches   c   b   a | WAIT i | d   e
+#     awaited    2   1   0          |             column j: the stream that was used last is nearest
+#     waiting              |        | 0   1       column k: the stream that is used next is nearest
+#
+#     row of (k, j) for all k, and for each all j: first[i] <= row < first[i + 1]
+@jit
+def find_pairs(
+    waiting_side: Streams,
+    awaited_side: Streams,
+    waits: WaitFacts,
+    work: WorkColumns,
+    queues: QueueColumns,
+) -> tuple[Pairs, Totals]:
+    """Pairs of streams of one device with work on both sides, and their times over all repetitions."""
+    n, width = waiting_side.queue.shape
+    size = _count_possible(waiting_side, awaited_side, queues)
+    first = np.zeros(n + 1, np.int64)
+    waiting, awaited = np.zeros(size, np.int8), np.zeros(size, np.int8)
+    source, flags = np.zeros(size, np.int32), np.zeros(size, np.uint8)
+    code = np.zeros(size, np.int32)
+    keys, codes = np.full(1024, -1, np.int64), np.zeros(1024, np.int64)
+    totals = np.zeros((5, 256), np.int64)
+    known, at = 0, 0
+    for i in range(n):
+        for k in range(width):
+            for j in range(width):
+                if not _is_possible(waiting_side, awaited_side, queues, i, k, j):
+                    continue
+                slot, bits, is_older = _times_of_pair(
+                    waiting_side, awaited_side, waits, work, queues, i, k, j
+                )
+                if slot < 0:
+                    continue
+                w, a = waiting_side.queue[i, k], awaited_side.queue[i, j]
+                key = (waits.group[i] * len(queues.lane) + w) * len(queues.lane) + a
+                keys, codes, totals, number = _numbered(keys, codes, totals, known, key)
+                known = max(known, number + 1)
+                totals[0, number] += 1
+                totals[1, number] += (bits & AT_ONCE_BIT) != 0
+                totals[2, number] += (bits & UNEXPLAINED_BIT) != 0
+                totals[3, number] += (bits & EARLY_BIT) != 0
+                totals[4, number] += is_older
+                waiting[at], awaited[at], source[at], code[at] = k, j, slot, number
+                flags[at] = bits
+                at += 1
+        first[i + 1] = at
+    return (
+        Pairs(first, waiting, awaited, source, flags, code),
+        Totals(totals[0], totals[1], totals[2], totals[3], totals[4]),
+    )
+
+
+# Compiled: called by the loop above.
+@jit
+def _count_possible(waiting_side: Streams, awaited_side: Streams, queues: QueueColumns) -> int:
+    """How many pairs of streams are possible for all waits together."""
+    n, width = waiting_side.queue.shape
+    count = 0
+    for i in range(n):
+        for k in range(width):
+            for j in range(width):
+                count += _is_possible(waiting_side, awaited_side, queues, i, k, j)
+    return count
+
+
+# Compiled: called by the loops above.
+@jit_in_place
+def _is_possible(
+    waiting_side: Streams, awaited_side: Streams, queues: QueueColumns, i: int, k: int, j: int
+) -> bool:
+    """True if both are streams of one device with work on both sides of the wait."""
+    w, a = waiting_side.queue[i, k], awaited_side.queue[i, j]
+    if waiting_side.slot[i, k] < 0 or awaited_side.slot[i, j] < 0:
+        return False
+    return queues.lane[w] != queues.lane[a] and queues.device[w] == queues.device[a]
+
+
+# Compiled: called for each pair.
+#
+#   awaited stream   [ event ]  [ newest  ]
+#   waiting stream              |         [ target ]     at once: at the end of what was awaited, later than
+#                               free                     it was free to start
+@jit_in_place
+def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
+    waiting_side: Streams, awaited_side: Streams, waits: WaitFacts, work: WorkColumns,
+    queues: QueueColumns, i: int, k: int, j: int,
+) -> tuple[int, int, bool]:  # fmt: skip
+    """Slot of the awaited work, or -1; bits of what times say; whether the event must be older than the last work.
+
+    Where events are recorded, that of a wait is of the moment, or it was recorded before and not waited
+    for; else it may be any of which the work had ended when the waiting work started.
+    """
+    w, a = waiting_side.queue[i, k], awaited_side.queue[i, j]
+    target, last, event = waiting_side.slot[i, k], awaited_side.slot[i, j], waits.event[i, j]
+    low = queues.first[a]
+    newest = last_ended(low, work.end, work.ended_sooner, work.jump, last, NEVER_TOO_LATE)
+    in_turn = work.communicates[newest] and not waits.behind_record[i]
+    exact = waits.has_records[i] and not in_turn
+    slot = newest if waits.behind_record[i] or event < 0 else event
+    if not exact:
+        slot = last_ended(
+            low, work.end, work.ended_sooner, work.jump, last, work.start[target]
+        )  # fmt: skip
+    if slot < 0:
+        return -1, 0, False
+    gap = work.start[target] - work.end[slot]
+    at_once = work.held[target] and work.end[slot] > work.free[target]
+    at_once = at_once and not waits.served[i, k] and 0 <= gap <= IMMEDIATE_START_NS
+    side = not queues.is_hub[w] and not queues.is_hub[a]
+    side = side and not (work.communicates[newest] or work.communicates[target])
+    bits = (
+        at_once * AT_ONCE_BIT
+        + (work.held[target] and not at_once) * UNEXPLAINED_BIT
+        + (gap < 0) * EARLY_BIT
+        + in_turn * IN_TURN_BIT
+        + (exact and not waits.behind_record[i] and event < 0) * UNRECORDED_BIT
+        + side * SIDE_BIT
+    )
+    is_older = not exact and not in_turn and work.end[last] > work.start[target]
+    return slot, bits, is_older
+
+
+# Compiled: called for each pair.
+@jit
+def _numbered(
+    keys: Array, codes: Array, totals: Array, known: int, key: int
+) -> tuple[Array, Array, Array, int]:
+    """Number of a key, `known` if it is new; and the tables, enlarged if they were full."""
+    place = place_of(keys, key)
+    if keys[place] >= 0:
+        return keys, codes, totals, codes[place]
+    if known == totals.shape[1]:
+        keys, codes = enlarged_places(keys, codes)
+        place = place_of(keys, key)
+        larger = np.zeros((5, 2 * known), np.int64)
+        larger[:, :known] = totals
+        totals = larger
+    keys[place], codes[place] = key, known
+    return keys, codes, totals, known
