@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
-from chopper_interop.converters.chakra.messages import fields
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
@@ -34,6 +35,8 @@ _JSON_FIRST = re.compile(rb'\s*\{\s*(?:"version"\s*:|"attr"\s*:\s*\[|\}\s*\{)')
 _JSON_NODE = re.compile(
     rb'\}\s*\{[^{}\[\]]*"type"\s*:\s*"(?:INVALID|METADATA|MEM_LOAD|MEM_STORE|COMP|COMM_\w+)_NODE"'
 )
+VARINT, LENGTH = 0, 2
+"""Wire types of protobuf."""
 _VERSION = re.compile(rb"\d+\.\d+\.\d+[\w.-]*\Z")
 _METADATA: dict[int, tuple[int, ...]] = {1: (2,), 2: (2,)}
 _NODE: dict[int, tuple[int, ...]] = {
@@ -107,6 +110,12 @@ def _varint(raw: bytes) -> tuple[int, int]:
         if byte < 128:  # noqa: PLR2004
             return value, i + 1
     return 0, -1
+
+
+def fields(raw: bytes) -> list[tuple[int, int, Any]]:
+    """Number, wire type and value of a message's fields; raises `DecodeError` if it is none."""
+    unknown: Any = UnknownFieldSet(Empty.FromString(raw))
+    return [(field.field_number, field.wire_type, field.data) for field in unknown]
 
 
 def _fits(raw: bytes, wires: dict[int, tuple[int, ...]]) -> bool:

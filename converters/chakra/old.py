@@ -1,8 +1,8 @@
 """ETs of schemas before October 2023, converted to the present one.
 
 Schemas: the first schema (2022 to mid-2023: attributes are fields of the node, no
-GlobalMetadata), the second (mid-2023: attributes of five types), and the
-third, the present one except that attributes of GlobalMetadata are in field 1 (until the end of
+GlobalMetadata), the second (mid-2023: attributes of five types), and the third,
+the present one except that attributes of GlobalMetadata are in field 1 (until the end of
 2023, when ``version`` took that).
 """
 
@@ -17,10 +17,12 @@ from google.protobuf import proto
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 
-from chopper_interop.converters.chakra.messages import LENGTH, VARINT, fields, split_messages
+from chopper_interop.converters.chakra.files import LENGTH, VARINT, fields
 from chopper_interop.schemas.chakra import CommType, NodeType, message_class
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chopper_interop.arrays.types import Array
 
 _PROBED = 64
@@ -42,6 +44,8 @@ SECOND_COLLECTIVES = {
     3: CommType.REDUCE_SCATTER,
     4: CommType.BROADCAST,
 }
+_BROKEN = (DecodeError, ValueError, OverflowError)
+"""Errors of a message that is damaged or cut short, or of a size above 64 bits."""
 _ENUM_BITS = 0x7FFFFFFF
 """Enums are 32 bits: what is larger is no type, and must not be an error."""
 
@@ -56,7 +60,7 @@ def to_present_schema(buffer: Array) -> Array:
         return buffer
     convert = {"FirstNode": _from_first, "SecondNode": _from_second}[version]
     out, end = io.BytesIO(), 0
-    for node, stop in split_messages(buffer, message_class(version)):
+    for node, stop in _split_messages(buffer, message_class(version)):
         end = stop
         if node.HasField("id"):
             proto.serialize_length_prefixed(convert(node), out)
@@ -66,11 +70,24 @@ def to_present_schema(buffer: Array) -> Array:
     return np.frombuffer(out.getvalue(), np.uint8)
 
 
+def _split_messages(buffer: Array, message_class: Any) -> Iterator[tuple[Any, int]]:
+    """Messages of a file, each after its length, up to the first broken one, and where each ends."""
+    stream = io.BytesIO(buffer.data)
+    while True:
+        try:
+            message = proto.parse_length_prefixed(message_class, stream)
+        except _BROKEN:
+            return
+        if message is None:
+            return
+        yield message, stream.tell()
+
+
 def _version(buffer: Array) -> str | None:
     """Return the message of an old schema's nodes, None for the present one; each has fields of its own."""
     first = message_class("FirstNode").DESCRIPTOR.fields
     last = max(field.number for field in first)
-    for _, (message, _) in zip(range(_PROBED), split_messages(buffer, Empty), strict=False):
+    for _, (message, _) in zip(range(_PROBED), _split_messages(buffer, Empty), strict=False):
         numbers = {(number, wire) for number, wire, _ in fields(message.SerializeToString())}
         if (1, VARINT) not in numbers:
             continue

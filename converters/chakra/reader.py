@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import relations
-from chopper_interop.converters.chakra import files, json, messages, old, times
+from chopper_interop.converters.chakra import files, json, old, times
 from chopper_interop.converters.chakra.columns import (
     annotation_columns,
     arguments,
@@ -222,7 +222,7 @@ CLOCKS = "clocks"
 def _with_version(metadata: bytes) -> bytes:
     """GlobalMetadata in the present form; until the end of 2023 its attributes were in field 1."""
     try:
-        parsed = messages.fields(metadata)
+        parsed = files.fields(metadata)
     except DecodeError:
         return metadata
     first = [value for number, _, value in parsed if number == 1]
