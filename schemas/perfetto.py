@@ -124,7 +124,17 @@ STAGE_CONTEXT = 5
 STAGE_GPU_ID = 11
 STAGE_HW_QUEUE_IID = 13
 STAGE_STAGE_IID = 14
+STAGE_LAUNCH = 21
 """Fields of ``GpuRenderStageEvent``."""
+
+LAUNCH_GRID_SIZE = 1
+LAUNCH_WORKGROUP_SIZE = 2
+"""Fields of ``GpuRenderStageEvent.ComputeKernelLaunch``."""
+
+EXTENT_X = 1
+EXTENT_Y = 2
+EXTENT_Z = 3
+"""Fields of ``GpuRenderStageEvent.Dim3``."""
 
 COUNTERS_COUNTERS = 2
 COUNTERS_GPU_ID = 3

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.write import events_encode as encode
+from chopper_interop.converters.perfetto.write.launch_shapes import launch_shapes
 from chopper_interop.io import wire
 from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag
 from chopper_interop.schemas import perfetto as fields
@@ -39,14 +40,21 @@ _CONTEXT = tag(fields.STAGE_CONTEXT, VARINT)
 _GPU = tag(fields.STAGE_GPU_ID, VARINT)
 _QUEUE = tag(fields.STAGE_HW_QUEUE_IID, VARINT)
 _STAGE = tag(fields.STAGE_STAGE_IID, VARINT)
+_LAUNCH = tag(fields.STAGE_LAUNCH, LENGTH)
+_GRID = tag(fields.LAUNCH_GRID_SIZE, LENGTH)
+_WORKGROUP = tag(fields.LAUNCH_WORKGROUP_SIZE, LENGTH)
+_X = tag(fields.EXTENT_X, VARINT)
+_Y = tag(fields.EXTENT_Y, VARINT)
+_Z = tag(fields.EXTENT_Z, VARINT)
 _COUNTER = tag(fields.COUNTERS_COUNTERS, LENGTH)
 _COUNTER_GPU = tag(fields.COUNTERS_GPU_ID, VARINT)
 _COUNTER_ID = tag(fields.COUNTER_COUNTER_ID, VARINT)
 _VALUE = tag(fields.COUNTER_DOUBLE_VALUE, FIXED64)
+_AXES = 3
 _VALUE_SIZE = 9
 """Bytes of a decimal with its tag."""
-PACKET_MAX = 128
-"""Bytes of one packet, at most: tags, lengths and eight 64-bit varints."""
+PACKET_MAX = 192
+"""Bytes of one packet, at most: tags, lengths, eight varints of 64 bits and six of 32."""
 _COMPUTE = proto.InternedGpuRenderStageSpecification.COMPUTE
 _OTHER = proto.InternedGpuRenderStageSpecification.OTHER
 _APIS = {"hip": proto.InternedGraphicsContext.HIP, "cuda": proto.InternedGraphicsContext.CUDA}
@@ -60,7 +68,10 @@ _UNITS = {
 
 
 class Stages(NamedTuple):
-    """Work of GPUs, one value of each a node: times (ns), and numbers of what they belong to."""
+    """Work of GPUs, one value of each a node.
+
+    Times (ns), numbers of what they belong to, and a row of `launch_shapes`.
+    """
 
     ts: Array
     dur: Array
@@ -69,6 +80,7 @@ class Stages(NamedTuple):
     stage: Array
     gpu: Array
     context: Array
+    shape: Array
 
 
 class GpuPackets:
@@ -151,6 +163,7 @@ class GpuPackets:
             stage=trace.array("name")[rows].astype(np.int64) + 1,
             gpu=gpu[self._lane],
             context=np.searchsorted(ranks, trace.array("rank")[rows]) + 1,
+            shape=launch_shapes(trace, rows),
         )
 
     def counter(
@@ -234,9 +247,39 @@ def encode_stages(out: Bytes, first: int, stages: Stages) -> tuple[int, int]:
             size = wire.write_number(event, size, _GPU, stages.gpu[k])
         size = wire.write_number(event, size, _QUEUE, stages.queue[k])
         size = wire.write_number(event, size, _STAGE, stages.stage[k])
+        if stages.shape[k, 0] > 0:
+            size = _write_launch(event, size, stages.shape[k])
         i = encode.encode_packet(out, i, stages.ts[k], _STAGE_EVENT, event, size)
         k += 1
     return i, k
+
+
+@jit_in_place
+def _write_launch(out: Bytes, i: int, shape: Array) -> int:
+    """Write a launch: the first three of its shape as grid, the others as workgroup."""
+    # an inner message is its tag, its length, which fits one byte, and its numbers
+    grid, workgroup = _extent_size(shape, 0), _extent_size(shape, _AXES)
+    i = wire.write_varint(out, wire.write_varint(out, i, _LAUNCH), 2 + grid + 2 + workgroup)
+    i = wire.write_varint(out, wire.write_varint(out, i, _GRID), grid)
+    i = _write_extent(out, i, shape, 0)
+    i = wire.write_varint(out, wire.write_varint(out, i, _WORKGROUP), workgroup)
+    return _write_extent(out, i, shape, _AXES)
+
+
+@jit_in_place
+def _extent_size(shape: Array, first: int) -> int:
+    """Bytes that `_write_extent` writes: three tags and numbers."""
+    size = _AXES
+    for axis in range(first, first + _AXES):
+        size += wire.varint_size(shape[axis])
+    return size
+
+
+@jit_in_place
+def _write_extent(out: Bytes, i: int, shape: Array, first: int) -> int:
+    i = wire.write_number(out, i, _X, shape[first])
+    i = wire.write_number(out, i, _Y, shape[first + 1])
+    return wire.write_number(out, i, _Z, shape[first + 2])
 
 
 @jit

@@ -1,9 +1,11 @@
 """Typed GPU packets: what tables of the trace processor hold, against the trace."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from read_once import read_once
 from trace_processor import TraceProcessor
@@ -11,7 +13,7 @@ from trace_processor import TraceProcessor
 import chopper_interop as ci
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
-from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Rank, Source
 
 EPOCH = 5_000_000_000
@@ -112,6 +114,91 @@ def test_what_is_read_again_is_the_same(tmp_path: Path) -> None:
     assert again[0].samples.equals(again[1].samples)
     plain, typed_issues = ({issue.code for issue in one.meta.issues} for one in again)
     assert typed_issues - plain == {"perfetto-other-data"}  # the typed packets, which are counted
+
+
+SHAPES = {
+    # arguments that a format states, and number of workgroups and threads of one
+    "kineto": ({"grid": [4, 2, 1], "block": [256, 1, 1]}, (4, 2, 1, 256, 1, 1)),
+    "rocprofv3-csv": ({"grid": [1000, 2, 1], "workgroup": [256, 1, 1]}, (4, 2, 1, 256, 1, 1)),
+    "rpd": ({"grid": [4, 2, 1], "workgroup": [256, 1, 1]}, (4, 2, 1, 256, 1, 1)),
+    "rocprof-v1": ({"grid_size": 2000, "workgroup_size": 256}, None),
+    "chrome-trace": ({"grid": ["4", 2, -1], "block": [256, 1, 1]}, None),
+    "pytorch-et": ({"grid": [2**32, 1, 1], "block": [256, 1]}, None),
+}
+
+
+def launched(
+    form: str, kernels: list[dict], calls: list[dict] | None = None, call: str = "hipLaunchKernel"
+) -> ci.Trace:
+    """Kernels with these arguments, and calls that launch them."""
+    builder = TraceBuilder(
+        Meta(clock=BOOTTIME, ranks=(Rank(0, pid=7),), sources=(Source("x", form),))
+    )
+    count = len(kernels)
+    thread = builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    stream = builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0)
+    for kind, name, place, args in (
+        (Kind.RUNTIME, call, thread, calls), (Kind.KERNEL, "k", stream, kernels),
+    ):  # fmt: skip
+        if args is None:
+            continue
+        texts = [json.dumps(one).encode() for one in args]
+        size = np.array([*map(len, texts)])
+        at = builder.text(np.frombuffer(b"".join(texts), np.uint8)) + np.cumsum(size) - size
+        builder.nodes(
+            kind=int(kind), name=name, rank=0, lane=place, ts=EPOCH + 1000 * np.arange(count),
+            dur=np.full(count, 800), args=(at, size),
+        )  # fmt: skip
+    if calls is not None:
+        builder.edges(np.arange(count), count + np.arange(count), EdgeKind.LAUNCH)
+    return builder.finish()
+
+
+def shapes(trace: ci.Trace, path: Path) -> list:
+    """Shape of each event in order of time, None for none."""
+    ci.write(trace, path, gpu_packets=True)
+    found = []
+    for event in packets(path, "gpu_render_stage_event"):
+        sizes = (event.launch.grid_size, event.launch.workgroup_size)
+        shape = tuple(getattr(size, axis) for size in sizes for axis in "xyz")
+        found.append(shape if event.HasField("launch") else None)
+    return found
+
+
+@pytest.mark.parametrize("form", SHAPES)
+def test_a_launch_is_workgroups_and_their_threads(form: str, tmp_path: Path) -> None:
+    args, expected = SHAPES[form]
+    trace = launched(form, [args, {}])
+    assert shapes(trace, tmp_path / "x.pftrace") == [expected, None]
+
+
+def test_swapped_shapes_of_a_rank_are_put_right(tmp_path: Path) -> None:
+    # builds of PyTorch on rocprofiler-sdk; that of the second kernel alone could be true
+    kernels = [
+        {"grid": [256, 1, 1], "block": [2048, 2, 1]},
+        {"grid": [64, 1, 1], "block": [64, 1, 1]},
+    ]
+    expected = [(8, 2, 1, 256, 1, 1), (1, 1, 1, 64, 1, 1)]
+    assert shapes(launched("kineto", kernels), tmp_path / "x.pftrace") == expected
+
+
+def test_the_shape_may_be_that_of_the_call(tmp_path: Path) -> None:
+    trace = launched("rpd", [{}, {}], [{"grid": [3, 1, 1], "workgroup": [64, 2, 1]}, {}])
+    assert shapes(trace, tmp_path / "x.pftrace") == [(3, 1, 1, 64, 2, 1), None]
+
+
+@pytest.mark.parametrize("form", ["kineto", "rpd"])
+def test_a_call_that_takes_threads_states_threads(form: str, tmp_path: Path) -> None:
+    threads = "block" if form == "kineto" else "workgroup"
+    args = [{"grid": [1024, 3, 1], threads: [256, 1, 1]}]
+    trace = launched(form, args, [{}], "hipExtModuleLaunchKernel")
+    assert shapes(trace, tmp_path / "x.pftrace") == [(4, 3, 1, 256, 1, 1)]
+
+
+@pytest.mark.parametrize("extent", [1, 127, 128, 2**32 - 1])
+def test_extents_of_any_size(extent: int, tmp_path: Path) -> None:
+    trace = launched("kineto", [{"grid": [extent] * 3, "block": [1, 1, 1]}] * 2000)
+    assert set(shapes(trace, tmp_path / "x.pftrace")) == {(extent,) * 3 + (1, 1, 1)}
 
 
 def test_without_the_option_there_are_none(tmp_path: Path) -> None:
