@@ -89,6 +89,7 @@ clean:
 	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code docs/_build man pictures build dist *.egg-info
 
 $(VENV)/pip.stamp:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "Python %d.%d is too old: make PYTHON=... names one of 3.10 or newer" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	touch $@

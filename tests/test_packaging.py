@@ -78,6 +78,22 @@ def test_the_compiled_schema_says_what_the_text_says() -> None:
         assert all(line in body for line in stated)
 
 
+@pytest.mark.parametrize(("version", "is_refused"), [((3, 9, 18), True), ((3, 10, 0), False)])
+def test_a_python_that_is_too_old_is_said_so(
+    tmp_path: Path, version: tuple[int, ...], *, is_refused: bool
+) -> None:
+    python = tmp_path / "python"
+    check = f"import sys; sys.version_info = {version}; exec(sys.argv[1])"
+    lines = ("#!/bin/sh", 'test "$1" = -c || exit 7', f"exec {sys.executable} -c '{check}' \"$2\"")
+    python.write_text("\n".join(lines))
+    python.chmod(0o755)
+    command = ["make", f"VENV={tmp_path}/venv", f"PYTHON={python}", f"{tmp_path}/venv/pip.stamp"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ("Python 3.9 is too old" in ended.stderr) == is_refused
+    assert ("Error 7" in ended.stderr) != is_refused  # it went on to make the environment
+
+
 def test_the_first_conversion_of_an_installed_wheel_compiles_nothing(tmp_path: Path) -> None:
     from chopper_interop.arrays import shipped_code
     from chopper_interop.demo import make_demo
