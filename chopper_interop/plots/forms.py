@@ -188,8 +188,9 @@ def spreads(  # noqa: PLR0913 # as of the other forms, and the kind of axis
 ) -> Chart:  # fmt: skip
     """Draw quantiles of each row: a line from 5 to 95 %, a box from 25 to 75 %, a tick at the median.
 
-    Columns are `stem` with p5, p25, median, p75 and p95 in place of ``{}``.
+    Columns are `stem` with p5, p25, median, p75 and p95 in place of ``{}``. The description says so.
     """
+    description += " Red: the median; box: a quarter to three quarters; line: 5 to 95 %."
     columns = [stem.format(q) for q in ("p5", "p25", "median", "p75", "p95")]
     low, box_low, middle, box_high, high = columns
     known = in_order(frame.dropna(subset=[middle]), key)

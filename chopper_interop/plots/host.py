@@ -55,7 +55,7 @@ def launch_overhead(result: Result) -> Chart:
     frame = frame[frame["launch_ns"] > 0]
     text = (
         "Gaps before kernels, summed over ranks and steps: until the host asked for them "
-        "(preparation), and from there (call)."
+        "(preparation), and from there (call), what they wait for on other streams included."
     )
     frame, text = forms.longest(named(frame, ["operation", "phase"]), "launch_ns", text)
     frame, unit = in_unit(frame, ["prep_ns", "call_ns"])

@@ -119,6 +119,6 @@ def device_timeline(trace: Trace) -> Chart:
     return chart.encode(
         x=alt.X("time (ms):Q", scale=alt.Scale(zero=False, nice=False)),
         y="matrix cores busy (%):Q",
-        color=alt.Color("rate of memory (GB/s):Q", scale=alt.Scale(scheme=style.CONTINUOUS)),
+        color=alt.Color("rate of memory (GB/s):Q", scale=alt.Scale(range=style.RAMP)),
         tooltip=[forms.tip(c) for c in kept],
     )

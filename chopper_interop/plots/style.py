@@ -39,7 +39,9 @@ COLOURS = {
 }  # fmt: skip
 """Colour of each class and category of work, the same in every chart; others take `PALETTE` in turn."""
 CONTINUOUS = "viridis"
-"""Colours of quantities; both ends stand out from a white and from a black page."""
+"""Colours of quantities in cells that fill an area."""
+RAMP = (BLUE, ORANGE)
+"""Lowest and highest colour of quantities of points: the dark end of others is lost on a black page."""
 DIVERGING = ("#3b82c4", "#9a9da3", "#d1495b")
 """Colours of what is below, at and above the usual."""
 

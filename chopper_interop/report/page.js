@@ -29,7 +29,7 @@ function colours() {
   const narrow = innerWidth < 600;
   const axis = {
     labelColor: of("muted"), titleColor: of("muted"), gridColor: of("line"), domainColor: of("line"),
-    tickColor: of("line"), labelLimit: narrow ? 140 : 250,
+    tickColor: of("line"), labelLimit: narrow ? Math.round(0.45 * innerWidth) : 250,
   };
   return { axis, legend: { labelColor: of("muted"), titleColor: of("muted") }, background: null };
 }
@@ -81,7 +81,7 @@ dark.addEventListener("change", () => places.filter((p) => p.dataset.drawn).forE
 addEventListener("beforeprint", () => places.filter((p) => !p.dataset.drawn).forEach(draw));
 
 // Tables: sorted by a click on a heading, filtered by what is typed, first rows first.
-const FIRST = 50, LONG = 30;
+const FIRST = 50, LONG = 30, OPTION = /(--[a-z-]+)/; // options of commands are not broken at their hyphens
 
 function text(value) {
   if (value === null) return "–";
@@ -102,7 +102,8 @@ function isLong(value) { return typeof value === "string" && value.length > LONG
 function cell(value, numeric) {
   const shown = text(value);
   if (numeric || !isLong(shown)) return element("td", { className: numeric ? "number" : "", textContent: shown });
-  const name = element("div", { textContent: shown, title: shown });
+  const name = element("div", { title: shown }, ...shown.split(OPTION).map((part, i) =>
+    i % 2 ? element("span", { className: "option", textContent: part }) : part));
   name.addEventListener("click", () => name.classList.toggle("whole"));
   return element("td", { className: "name" }, name);
 }

@@ -49,8 +49,19 @@ function timeline(canvas, data) {
     for (let at = Math.ceil(from / gap) * gap; at <= to; at += gap) {
       const x = Math.round(LABEL + (at - from) * scale()) + 0.5;
       context.beginPath(); context.moveTo(x, 4); context.lineTo(x, height); context.stroke();
-      context.fillText(`${Number((at / size).toPrecision(7))} ${name}`, x + 3, 12);
+      const label = `${Number((at / size).toPrecision(7))} ${name}`;
+      if (x + 3 + context.measureText(label).width <= width) context.fillText(label, x + 3, 12);
     }
+  }
+
+  function fitting(name, room) {
+    if (context.measureText(name).width <= room) return name;
+    let low = 0, high = name.length; // the longest beginning that fits with "…" after it
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (context.measureText(`${name.slice(0, middle)}…`).width <= room) low = middle; else high = middle;
+    }
+    return `${name.slice(0, low)}…`;
   }
 
   function drawRow(row, top, style) {
@@ -66,11 +77,8 @@ function timeline(canvas, data) {
       context.fillRect(left, top, size > 3 ? size - 0.5 : size, ROW);
       if (row.critical[i] && data.marks && row !== data.rows[0]) { context.fillStyle = style.text; context.fillRect(left, top + ROW - 2, size, 2); }
       if (size > 46 && !many) {
-        context.save();
-        context.beginPath(); context.rect(left, top, size - 3, ROW); context.clip();
         context.fillStyle = ink(colour); context.textAlign = "left";
-        context.fillText(data.names[row.name[i]], left + 3, top + ROW - 4);
-        context.restore();
+        context.fillText(fitting(data.names[row.name[i]], size - 6), left + 3, top + ROW - 4);
       }
     }
   }

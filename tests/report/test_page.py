@@ -137,6 +137,36 @@ def test_the_timeline_zooms_by_keyboard(shown: browser.Page) -> None:
         assert is_changed_by(shown, key)
 
 
+def test_texts_of_the_timeline_end_within_it(shown: browser.Page) -> None:
+    drawn = """async () => {
+      const canvas = document.querySelector("canvas.timeline"), drawn = [];
+      const draws = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, x, y, most) {
+        const isLeft = this.textAlign === "left";
+        drawn.push([text, isLeft ? x + this.measureText(text).width : x]);
+        draws.apply(this, most ? [text, x, y, most] : [text, x, y]);
+      };
+      canvas.dispatchEvent(new KeyboardEvent("keydown", { key: "0" }));
+      await new Promise((go) => setTimeout(go, 100));
+      CanvasRenderingContext2D.prototype.fillText = draws;
+      return { drawn, width: canvas.clientWidth };
+    }"""
+    result = shown.page.evaluate(drawn)
+    names = [text for text, _ in result["drawn"] if text.startswith(HOSTILE[:4])]
+    assert names
+    assert all(name.endswith("…") for name in names)
+    assert max(end for _, end in result["drawn"]) <= result["width"]
+
+
+def test_commands_are_not_broken_within_an_option(shown: browser.Page) -> None:
+    text = "chopper-analyze RUN/ stragglers --by operation --ranks 5"
+    made = shown.page.evaluate(f"""() => {{
+      const made = cell({text!r}, false);
+      return [made.textContent, [...made.querySelectorAll(".option")].map((o) => o.textContent)];
+    }}""")
+    assert made == [text, ["--by", "--ranks"]]
+
+
 def test_tables_sort_by_keyboard(shown: browser.Page) -> None:
     head = shown.page.locator("#kernels th", has_text="total (ms)").first
     head.get_by_role("button").press("Enter")

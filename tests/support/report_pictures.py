@@ -1,4 +1,4 @@
-"""Screenshots of reports: each section, light and dark, and the page on a phone.
+"""Screenshots of reports: each section, light, dark, and on a phone.
 
 Usage: report_pictures.py FOLDER. Takes the sample job and, where ../shared is, the 4-rank AMD job. Needs the
 extra report, playwright, and a Chromium.
@@ -15,6 +15,11 @@ from chopper_interop.demo import make_demo
 from chopper_interop.report import gather, page
 
 AMD = Path(__file__).resolve().parents[3] / "shared/data/pytorch/ddp_resnet_4rank_amd"
+SCREENS = {
+    "light": (browser.DESKTOP, "light"),
+    "dark": (browser.DESKTOP, "dark"),
+    "phone": (browser.PHONE, "light"),
+}
 _UNSTICK = "document.querySelector('nav').style.position = 'static'"
 """Keeps the bar of sections where it is, which would else lie over what is below it in the pictures."""
 
@@ -26,18 +31,14 @@ def make_report(sources: list[Path], path: Path) -> None:
 
 
 def take(path: Path, folder: Path, name: str) -> None:
-    """Take a picture of each section, and of the whole page on a phone."""
-    for scheme in ("light", "dark"):
-        with browser.opened(path, browser.DESKTOP, scheme) as shown:
+    """Take a picture of each section on each kind of screen."""
+    for screen, (size, scheme) in SCREENS.items():
+        with browser.opened(path, size, scheme) as shown:
             shown.undrawn()
             shown.page.evaluate(_UNSTICK)
             for section in shown.page.query_selector_all("main > section"):
                 title = section.get_attribute("id")
-                section.screenshot(path=folder / f"{name}-{title}-{scheme}.png")
-    with browser.opened(path, browser.PHONE) as shown:
-        shown.undrawn()
-        shown.page.evaluate(_UNSTICK)
-        shown.page.screenshot(path=folder / f"{name}-phone.png", full_page=True)
+                section.screenshot(path=folder / f"{name}-{title}-{screen}.png")
 
 
 def main(folder: str) -> None:
