@@ -76,14 +76,18 @@ class Ratio(NamedTuple):
     @property
     def common(self) -> Array:
         """Errors that ratios of kernels have in common."""
-        blocks = 0.0 if self.direction is None else np.sum(self.direction**2, axis=1)
-        error: Array = np.sqrt(self.clock**2 + self.form**2 + blocks * self.statistical**2)
-        return error
+        squares = self.clock**2 + self.form**2
+        if self.direction is not None:
+            blocks = np.sum(self.direction**2, axis=1)
+            alike = blocks > 0  # others have no error in common, even if their own is infinite
+            squares[alike] += blocks[alike] * self.statistical[alike] ** 2
+        return np.sqrt(squares)
 
     def with_part_of_errors(self, share: float) -> Ratio:
         """Return the ratio with this part of its errors."""
-        statistical, clock, form = (share * error for error in self[1:4])
-        return self._replace(statistical=statistical, clock=clock, form=form)
+        return self._replace(
+            statistical=share * self.statistical, clock=share * self.clock, form=share * self.form
+        )
 
 
 def combine_estimates(sources: list[Estimate]) -> tuple[Estimate, Array]:

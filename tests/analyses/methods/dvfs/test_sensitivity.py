@@ -18,8 +18,8 @@ from chopper_interop.analyses.methods.dvfs import (
     target_clocks,
 )
 from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
+from chopper_interop.analyses.methods.dvfs.sources import combination, laws
 from chopper_interop.analyses.methods.dvfs.sources import law_fit as fit
-from chopper_interop.analyses.methods.dvfs.sources import laws
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
@@ -468,3 +468,13 @@ def test_real_counters_show_a_clock() -> None:
     summary = ci.analyze(read_once(path), "dvfs").summary
     low, high = summary["ideal_step_low_ns"], summary["ideal_step_high_ns"]
     assert low < summary["measured_step_ns"] < high  # its kernels ran at the highest clock
+
+
+def test_an_infinite_error_of_one_kernel_is_not_in_common() -> None:
+    three = np.array([3.0, 3.0])
+    of_its_own, alike = np.zeros((2, 1)), np.ones((2, 1))
+    infinite = combination.Ratio(
+        three, np.array([np.inf, 4.0]), three, three * 0, direction=of_its_own
+    )
+    assert infinite.common.tolist() == [3, 3]
+    assert infinite._replace(direction=alike).common.tolist() == [np.inf, 5]
