@@ -35,7 +35,9 @@ def test_links_of_the_checkout_point_to_the_folders() -> None:
         assert (ROOT / "chopper_interop" / name).resolve() == ROOT / name
 
 
-@pytest.mark.parametrize("name", ["chakra_et.proto", "chakra_et_old.proto", "chakra_et.binpb"])
+@pytest.mark.parametrize(
+    "name", ["chakra_et.proto", "chakra_et_old.proto", "chakra_et.binpb", "vocabulary.ini"]
+)
 def test_resources_are_installed(name: str) -> None:
     assert files("chopper_interop.schemas").joinpath(name).is_file()
     assert files("chopper_interop").joinpath("py.typed").is_file()
