@@ -19,13 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "INTERRUPTED",
-    "analyze_main",
-    "check_main",
-    "convert_main",
-    "record_main",
-    "view_main",
-]
+    "INTERRUPTED", "analyze_main", "check_main", "convert_main", "record_main", "view_main",
+]  # fmt: skip
 
 
 def convert_main(arguments: Sequence[str] | None = None) -> int:

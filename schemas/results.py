@@ -742,34 +742,14 @@ _SUMMARY = {
 }
 
 FIGURES: dict[str, dict[str, str]] = {
-    "breakdown": _BREAKDOWN,
-    "bubbles": _BUBBLES,
-    "collectives": _COLLECTIVES,
-    "compare": _COMPARE,
-    "critical_path": _CRITICAL_PATH,
-    "dvfs": _DVFS,
-    "efficiency": _EFFICIENCY,
-    "energy": _ENERGY,
-    "excursions": _EXCURSIONS,
-    "findings": _FINDINGS,
-    "idle": _IDLE,
-    "imbalance": _IMBALANCE,
-    "kernels": _KERNELS,
-    "launch": _LAUNCH,
-    "memory_round_trips": _MEMORY_ROUND_TRIPS,
-    "overlap": _OVERLAP,
-    "power": _POWER,
-    "replay": _REPLAY,
-    "stragglers": _STRAGGLERS,
-    "summary": _SUMMARY,
-    "sweep": _SWEEP,
-    "taxes": _TAXES,
-    "telemetry": _TELEMETRY,
-    "temporal": _TEMPORAL,
-    "throttling": _THROTTLING,
-    "traffic": _TRAFFIC,
-    "what_if": _WHAT_IF,
-}
+    "breakdown": _BREAKDOWN, "bubbles": _BUBBLES, "collectives": _COLLECTIVES, "compare": _COMPARE,
+    "critical_path": _CRITICAL_PATH, "dvfs": _DVFS, "efficiency": _EFFICIENCY, "energy": _ENERGY,
+    "excursions": _EXCURSIONS, "findings": _FINDINGS, "idle": _IDLE, "imbalance": _IMBALANCE,
+    "kernels": _KERNELS, "launch": _LAUNCH, "memory_round_trips": _MEMORY_ROUND_TRIPS,
+    "overlap": _OVERLAP, "power": _POWER, "replay": _REPLAY, "stragglers": _STRAGGLERS,
+    "summary": _SUMMARY, "sweep": _SWEEP, "taxes": _TAXES, "telemetry": _TELEMETRY,
+    "temporal": _TEMPORAL, "throttling": _THROTTLING, "traffic": _TRAFFIC, "what_if": _WHAT_IF,
+}  # fmt: skip
 """Meaning of each analysis' figures, by column; some occur only in some of its modes."""
 
 

@@ -26,17 +26,9 @@ if TYPE_CHECKING:
     from chopper_interop.demo.tables import Tables
 
 KINDS: Final = (
-    "kernel",
-    "collective",
-    "memcpy",
-    "memset",
-    "host",
-    "runtime",
-    "handover",
-    "launch_latency",
-    "event_latency",
-    "sync_latency",
-)
+    "kernel", "collective", "memcpy", "memset", "host", "runtime", "handover", "launch_latency",
+    "event_latency", "sync_latency",
+)  # fmt: skip
 # Classes by their index in the list above.
 _HOST: Final = 4
 _RUNTIME: Final = 5

@@ -26,22 +26,10 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 VALUE_FIELDS: dict[int, str] = {
-    3: "double_val",
-    5: "float_val",
-    7: "int32_val",
-    9: "int64_val",
-    11: "uint32_val",
-    13: "uint64_val",
-    15: "sint32_val",
-    17: "sint64_val",
-    19: "fixed32_val",
-    21: "fixed64_val",
-    23: "sfixed32_val",
-    25: "sfixed64_val",
-    27: "bool_val",
-    29: "string_val",
-    31: "bytes_val",
-}
+    3: "double_val", 5: "float_val", 7: "int32_val", 9: "int64_val", 11: "uint32_val",
+    13: "uint64_val", 15: "sint32_val", 17: "sint64_val", 19: "fixed32_val", 21: "fixed64_val",
+    23: "sfixed32_val", 25: "sfixed64_val", 27: "bool_val", 29: "string_val", 31: "bytes_val",
+}  # fmt: skip
 """Field number of an attribute's value → its type; the even numbers are lists."""
 
 REAL_FIELDS = (3, 5)

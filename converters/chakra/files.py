@@ -40,17 +40,9 @@ VARINT, LENGTH = 0, 2
 _VERSION = re.compile(rb"\d+\.\d+\.\d+[\w.-]*\Z")
 _METADATA: dict[int, tuple[int, ...]] = {1: (2,), 2: (2,)}
 _NODE: dict[int, tuple[int, ...]] = {
-    1: (0,),
-    2: (2,),
-    3: (0,),
-    4: (0, 2),
-    5: (0, 2),
-    6: (0, 2),
-    7: (0, 2),
-    8: (2,),
-    9: (2,),
+    1: (0,), 2: (2,), 3: (0,), 4: (0, 2), 5: (0, 2), 6: (0, 2), 7: (0, 2), 8: (2,), 9: (2,),
     10: (2,),
-}
+}  # fmt: skip
 _OLD_NODE = _NODE | dict.fromkeys(range(5, 23), (0, 2))
 """Wire types that fields of a message have, in today's schema and in those before it."""
 _MAX_FIRST_BYTES = 1 << 24

@@ -35,17 +35,10 @@ VALUE = Fault.loss(
 _UINT64_MAX = (1 << 64) - 1
 
 MEMBERS: dict[str, str] = {
-    "id": "id",
-    "name": "name",
-    "nodetype": "type",
-    "type": "type",
-    "datadeps": "data_deps",
-    "ctrldeps": "ctrl_deps",
-    "runtime": "duration_micros",
-    "duration": "duration_micros",
-    "durationmicros": "duration_micros",
-    "starttimemicros": "start_time_micros",
-}
+    "id": "id", "name": "name", "nodetype": "type", "type": "type", "datadeps": "data_deps",
+    "ctrldeps": "ctrl_deps", "runtime": "duration_micros", "duration": "duration_micros",
+    "durationmicros": "duration_micros", "starttimemicros": "start_time_micros",
+}  # fmt: skip
 """Member of a node in ``workload_graph``, in lower case and without underscores → field."""
 FLAGS = ("is_cpu_op",)
 """Members that are truth values, however they are written."""

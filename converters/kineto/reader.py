@@ -87,15 +87,9 @@ _TOOL_KEYS = {
     "cupti_version": "CUPTI",
 }
 _NOT_FACTS = (
-    "traceName",
-    "displayTimeUnit",
-    "baseTimeNanoseconds",
-    "schemaVersion",
-    "username",
-    "written_by",
-    kineto_header.CLOCK,
-    kineto_header.FITS,
-)
+    "traceName", "displayTimeUnit", "baseTimeNanoseconds", "schemaVersion", "username",
+    "written_by", kineto_header.CLOCK, kineto_header.FITS,
+)  # fmt: skip
 """Members of the header that are held elsewhere, or are private, as the name of the user is."""
 _WORKER = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]*)_(?P<pid>\d+)(\.\d+)?\.pt\.trace\.json")
 """File name as PyTorch's ``tensorboard_trace_handler`` makes it: host, process, time."""

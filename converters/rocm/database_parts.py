@@ -31,15 +31,9 @@ if TYPE_CHECKING:
 PREFIX = "rocpd_"
 _ARROW_TYPES = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}
 EVENTS = (
-    "kernel_dispatch",
-    "region",
-    "sample",
-    "memory_copy",
-    "memory_allocate",
-    "graph_launch",
-    "hip_event",
-    "event_operation",
-)
+    "kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate", "graph_launch",
+    "hip_event", "event_operation",
+)  # fmt: skip
 """Tables whose rows are events."""
 PC_SAMPLES = ("gpu_pc_sample", "pc_sampling")
 """Tables of samples of program counters: what they are called depends on the version."""

@@ -158,20 +158,10 @@ CATALOGUE = {
 """All codes. They never change their meaning."""
 
 FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
-    ranks.late_ranks,
-    communication.exposed_collectives,
-    hosts.small_launches,
-    hosts.code_loading,
-    hosts.serialised_launches,
-    hosts.waits,
-    hosts.allocator,
-    hosts.data_loader,
-    hosts.host_work,
-    clock.throttled_gpus,
-    kernels.below_roofline,
-    kernels.unfused_elementwise,
-    kernels.recompute,
-)
+    ranks.late_ranks, communication.exposed_collectives, hosts.small_launches, hosts.code_loading,
+    hosts.serialised_launches, hosts.waits, hosts.allocator, hosts.data_loader, hosts.host_work,
+    clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
+)  # fmt: skip
 """Functions that find them."""
 
 

@@ -21,17 +21,9 @@ if TYPE_CHECKING:
 
 _LAST_TICK_NS = 2**63 - 1
 FEEDER_TYPES: dict[str, int] = {
-    "is_cpu_op": 27,
-    "comm_type": 9,
-    "comm_size": 9,
-    "comm_priority": 7,
-    "comm_src": 7,
-    "comm_dst": 7,
-    "comm_tag": 7,
-    "pg_name": 29,
-    "num_ops": 9,
-    "tensor_size": 13,
-}
+    "is_cpu_op": 27, "comm_type": 9, "comm_size": 9, "comm_priority": 7, "comm_src": 7,
+    "comm_dst": 7, "comm_tag": 7, "pg_name": 29, "num_ops": 9, "tensor_size": 13,
+}  # fmt: skip
 """Attribute → field number of the value that MLCommons' feeder reads; anything else reads as 0."""
 _NUMBERS = tuple(name for name in FEEDER_TYPES if name != "pg_name")
 

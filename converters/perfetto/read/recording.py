@@ -61,39 +61,14 @@ UNRELATED_CLOCK = Fault.info(
 
 _PACKET_NAMES = {1: "ftrace", 2: "process tree", 9: "process stats", 66: "perf samples"}
 _METADATA_PACKETS = (
-    0,
-    6,
-    33,
-    34,
-    35,
-    36,
-    43,
-    44,
-    45,
-    46,
-    60,
-    61,
-    64,
-    69,
-    72,
-    84,
-    89,
-    124,
-    126,
-    128,
-)
+    0, 6, 33, 34, 35, 36, 43, 44, 45, 46, 60, 61, 64, 69, 72, 84, 89, 124, 126, 128,
+)  # fmt: skip
 """Packets that describe the trace, the system or tracks, and are no events."""
 _MAX_TIME = 1 << 62
 """Latest time, ns: 146 years. Sums and differences of such times do not overflow."""
 _TEXT_COLUMNS = (
-    "name_at",
-    "name_len",
-    "category_at",
-    "category_len",
-    "body_at",
-    "body_len",
-    "state",
-)
+    "name_at", "name_len", "category_at", "category_len", "body_at", "body_len", "state",
+)  # fmt: skip
 """Columns of events that are not needed once all texts are copied."""
 _TRACE_STATS = 35
 _FIRST_ANNOTATION_NAME = 1

@@ -91,14 +91,8 @@ LARGE_FILE = Fault.info(
 )
 
 _SPLITS = {
-    "no": "no",
-    "false": "no",
-    "0": "no",
-    "yes": "yes",
-    "true": "yes",
-    "1": "yes",
-    "auto": "auto",
-}
+    "no": "no", "false": "no", "0": "no", "yes": "yes", "true": "yes", "1": "yes", "auto": "auto",
+}  # fmt: skip
 _NODES = 1 << 20
 """Nodes that are looked at together (chosen: some megabytes)."""
 _CHUNK = 8 << 20
