@@ -213,6 +213,7 @@ def _number_columns(
         "continues_ns": (
             INT64_VAL, lambda part: (trace.array("ts")[plan.owner[part]], continues[part]),
         ),
+        "own_ns": (INT64_VAL, _ready(plan.own_ns, plan.own_ns >= 0)),
     }  # fmt: skip
     for name, (values, known) in (_annotated_numbers(trace) | _counters(trace)).items():
         tag = DOUBLE_VAL if values.dtype.kind == "f" else INT64_VAL

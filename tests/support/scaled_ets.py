@@ -42,8 +42,18 @@ def write(prefix: Path, target: Path, change: Change, *, replay: bool) -> None:
             encodeMessage(file, metadata)
             for node in nodes:
                 if _changes(node, rank, change, replay=replay):
-                    node.duration_micros = round(node.duration_micros * change.factor)
+                    node.duration_micros = _changed_us(node, change.factor)
                 encodeMessage(file, node)
+
+
+def _changed_us(node: Any, factor: float) -> int:
+    """Duration of a node; a return from a wait takes its latency whatever the host itself takes."""
+    facts = schedule.attributes(node)
+    if facts.get("cause") != "return":
+        return round(node.duration_micros * factor)
+    own_us = facts["own_ns"] / 1000
+    latency_us = node.duration_micros if node.duration_micros > own_us + 0.5 else 0
+    return max(latency_us, round(own_us * factor))
 
 
 def _changes(node: Any, rank: int, change: Change, *, replay: bool) -> bool:

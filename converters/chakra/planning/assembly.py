@@ -66,6 +66,8 @@ def assembled(
     begins, leaves = _borders(control, gpu, used, len(gapped), comm, src, dst, last=end_us > 0)
     columns = _identities(host, gpu, times.unexplained_us[gapped], control)
     columns |= _times(nodes, times, gapped, control, start, dur, end_ns, end_us)
+    own_ns = np.where(host.is_return, np.minimum(host.call_ns, 1000 * times.slot_us[:h]), -1)
+    columns["own_ns"] = np.append(own_ns, np.full(len(columns["row"]) - h, -1, np.int64))
     columns["slot"] = np.concatenate([
         nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
         np.repeat(HOST if used[:h].any() else COMPUTE, 2),
@@ -287,7 +289,7 @@ def _with_latencies(
         name: column[returns] for name, column in columns.items()
     } | {
         "owner": np.full(len(returns), -1), "duration_ns": 1000 * us, "slot_us": us,
-        "slot": np.full(len(returns), COMM),
+        "own_ns": np.full(len(returns), -1), "slot": np.full(len(returns), COMM),
     }  # fmt: skip
     columns["slot_us"][returns] = own_us[returns]
     columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}

@@ -63,6 +63,8 @@ class Plan:
         As measured, from the job's start.
     slot_us
         Microseconds for which the node holds its slot.
+    own_ns
+        Of returns the time that the host itself takes, which they last at least; -1 of other nodes.
     slot
         HOST, COMPUTE, COMM or NO_SLOT of `schedule`.
     late_us
@@ -81,6 +83,7 @@ class Plan:
     start_ns: Array
     duration_ns: Array
     slot_us: Array
+    own_ns: Array
     slot: Array
     late_us: Array
     late_cause: Array

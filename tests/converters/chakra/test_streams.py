@@ -6,33 +6,19 @@ from pathlib import Path
 import predictions
 import pytest
 import scaled_ets
+from et_runs import end_ns
 from kineto_files import BASE, call, kernel, write
 from programs import families
 from programs.simulation import simulate
 from schedule import attributes, messages
 
 import chopper_interop as ci
-from chopper_interop.converters.chakra import check
-from chopper_interop.converters.chakra import run as simulator
-from chopper_interop.converters.chakra.checks.findings import Findings
-from chopper_interop.converters.chakra.checks.jobs import job_of
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.schemas.chakra import NodeType
 
 pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
 
 SEND, RECV, COLL, COMP = NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL, NodeType.COMP
-
-
-def end_ns(prefix: Path) -> int:
-    """End of the last node by a simulator's rules, where NPUs wait for each other."""
-    findings = Findings()
-    ets = [et for _, et in check.read_files(prefix, findings)]
-    return int(
-        simulator.run(
-            job_of(ets, check.read_groups(prefix, len(ets), findings)), len(ets)
-        ).end_ns.max()
-    )
 
 
 def two_streams(folder: Path) -> ci.Trace:
