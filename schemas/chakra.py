@@ -66,9 +66,13 @@ class Cause(IntEnum):
     """A message of a few bytes by which the NPU of a stream says that work has ended."""
     LATENCY = 9
     """Time from when GPU work could begin until it began, as usual for launches and streams."""
+    RELAYED = 10
+    """A message of a few bytes by which what waits for a message is told of its end, or its receive."""
+    UNRECORDED = 11
+    """Time until another rank answered, which did not record yet."""
 
 
-CONTROL = (Cause.READY, Cause.ENDED)
+CONTROL = (Cause.READY, Cause.ENDED, Cause.RELAYED)
 """Causes of nodes that are messages of a few bytes, of which no data are sent."""
 
 CAUSE_NAMES: dict[Cause, str] = {
@@ -79,6 +83,8 @@ CAUSE_NAMES: dict[Cause, str] = {
     Cause.ENDED: "collective has ended",
     Cause.DONE: "work has ended",
     Cause.LATENCY: "latency of work",
+    Cause.RELAYED: "message has ended",
+    Cause.UNRECORDED: "unrecorded work",
     Cause.BEGIN: "begin",
     Cause.END: "end",
 }

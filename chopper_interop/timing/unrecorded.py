@@ -104,6 +104,11 @@ def links(trace: Trace, at: Array, own_ns: Array, is_entered: Array) -> tuple[Ar
     return src, dst, lag
 
 
+def are_links(trace: Trace) -> bool:
+    """True if there are messages of which the other end is not recorded: without any there are no edges."""
+    return _unpaired(trace).row.size > 0
+
+
 def _unpaired(trace: Trace) -> _Messages:
     """Sends and receives without their other end, before the first that has it."""
     row = np.flatnonzero(trace.array("kind") == Kind.COMM)

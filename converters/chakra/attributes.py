@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.planning.plan import Plan
+    from chopper_interop.converters.chakra.relays import Relays
     from chopper_interop.trace import Trace
 
     Values = tuple[Array, Array]
@@ -65,15 +66,19 @@ class Attributes:
         One rank and its schedule.
     comms
         Columns of its communication (fields of `Comms`), a value for each node of the trace.
+    relays
+        Its dependencies through ranks that do not record yet.
     number
         The rank's number in the ETs.
     """
 
-    def __init__(self, trace: Trace, plan: Plan, comms: dict[str, Array], number: int) -> None:
+    def __init__(
+        self, trace: Trace, plan: Plan, comms: dict[str, Array], relays: Relays, number: int
+    ) -> None:
         strings = _StringTable()
         self.name = _names(trace, plan, strings)
         """Number of each node's name in `texts`."""
-        self._numbers = _number_columns(trace, plan, comms, number)
+        self._numbers = _number_columns(trace, plan, comms, relays, number)
         self._number_names = strings.number_all(list(self._numbers))
         self._words = _text_columns(trace, plan, comms, strings)
         self._word_names = strings.number_all(list(self._words))
@@ -136,7 +141,7 @@ def _ready(values: Array, known: Array) -> Column:
 
 
 def _or_control(
-    plan: Plan, of_ready: Array, of_ends: tuple[Array, Array], of_nodes: Column
+    plan: Plan, of_ready: Array, of_ends: tuple[Array, Array], of_relays: Array, of_nodes: Column
 ) -> Column:
     """Values of nodes, and of messages of a few bytes.
 
@@ -146,6 +151,8 @@ def _or_control(
         Values of messages by which receivers say that they are there, by the send or receive that they are for.
     of_ends
         Values of messages by which collectives say that they have ended, sent and received, by the collective.
+    of_relays
+        Values of the rank's relays.
     of_nodes
         Values of all other nodes.
     """
@@ -155,6 +162,8 @@ def _or_control(
         owner, cause, is_sent = plan.owner[part], plan.cause[part], plan.slot[part] == COMM
         of_end = np.where(is_sent, of_ends[0][owner], of_ends[1][owner])
         values = np.where(cause == Cause.READY, of_ready[owner], values)
+        relayed = np.flatnonzero(cause == Cause.RELAYED)
+        values[relayed] = of_relays[plan.relay[part][relayed]]
         return np.where(cause == Cause.ENDED, of_end, values), known | is_any(cause, CONTROL)
 
     return of_part
@@ -171,7 +180,7 @@ def _or_delay(delays: Array, value: int, of_nodes: Column) -> Column:
 
 
 def _number_columns(
-    trace: Trace, plan: Plan, comms: dict[str, Array], number: int
+    trace: Trace, plan: Plan, comms: dict[str, Array], relays: Relays, number: int
 ) -> dict[str, tuple[int, Column]]:
     """Attributes that are numbers: name → tag of their type, and values of the plan's nodes."""
     always = np.ones(len(plan.row), np.bool_)
@@ -196,11 +205,11 @@ def _number_columns(
         "duration_ns": (INT64_VAL, _ready(plan.duration_ns, always)),
         "comm_type": (INT64_VAL, _or_delay(delays, int(CommType.BROADCAST), collective)),
         "comm_size": (INT64_VAL, _or_delay(delays | control, MIN_BYTES, size)),
-        "comm_src": (INT32_VAL, _or_control(plan, comms["dst"], (own, comms["src"]), src)),
-        "comm_dst": (INT32_VAL, _or_control(plan, comms["src"], (comms["dst"], own), dst)),
+        "comm_src": (INT32_VAL, _or_control(plan, comms["dst"], (own, comms["src"]), relays.sender, src)),
+        "comm_dst": (INT32_VAL, _or_control(plan, comms["src"], (comms["dst"], own), relays.receiver, dst)),
         "comm_tag": (
             INT32_VAL,
-            _or_control(plan, comms["control_tag"], (comms["tag"], comms["control_tag"]), pair),
+            _or_control(plan, comms["control_tag"], (comms["tag"], comms["control_tag"]), relays.tag, pair),
         ),
         "num_ops": (INT64_VAL, _ready(work.num_ops, work.is_computed)),
         "tensor_size": (UINT64_VAL, _ready(work.tensor_size, work.is_computed)),

@@ -379,7 +379,7 @@ def _set_messages(
     collective, following = collective[early], following[early]
     src = number[np.concatenate([sent, received[waits], collective])]
     dst = number[np.concatenate([received, sent[waits], following])]
-    tag, ready_tag, end_tag = np.split(_tags(src, dst), np.cumsum([len(sent), waits.sum()]))
+    tag, ready_tag, end_tag = np.split(tags(src, dst), np.cumsum([len(sent), waits.sum()]))
     for ends in (sent, received):
         comms.src[ends], comms.dst[ends], comms.tag[ends] = number[sent], number[received], tag
         comms.control_tag[ends[waits]] = ready_tag
@@ -387,7 +387,7 @@ def _set_messages(
     comms.src[following], comms.control_tag[following] = number[collective], end_tag
 
 
-def _tags(src: Array, dst: Array) -> Array:
+def tags(src: Array, dst: Array) -> Array:
     """Number messages from 0 on among those of the same source and destination."""
     distinct, pair = gather.distinct(src, dst)
     first, by_pair = gather.group_rows(pair, len(distinct))
@@ -407,13 +407,20 @@ def _waits_for_receive(trace: Trace, comms: Comms, sent: Array, received: Array)
     waits = ~is_buffered(
         ts[sent], ts[sent] + dur[sent], ts[received], trace.integers("bytes", sent)
     )
+    return waits & ~during_collectives(trace, comms, rank[received], ts[received])
+
+
+def during_collectives(trace: Trace, comms: Comms, rank: Array, at_ns: Array) -> Array:
+    """Mask of the times at which a joined collective of a rank waits for others, and holds its slot."""
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
     joined = collectives.communication_rows(trace)
     joined = joined[comms.turn[joined] >= 0]
-    for of_rank in np.unique(rank[received]).tolist():
-        held = joined[rank[joined] == of_rank]
+    mask = np.zeros(len(at_ns), bool)
+    for of_rank in np.unique(rank).tolist():
+        held = joined[trace.array("rank")[joined] == of_rank]
         held = held[np.argsort(ts[held], kind="stable")]
-        until = np.maximum.accumulate(ts[held] + dur[held])
-        of_pair = np.flatnonzero(rank[received] == of_rank)
-        before = np.searchsorted(ts[held], ts[received[of_pair]], side="right") - 1
-        waits[of_pair] &= (before < 0) | (np.append(until, 0)[before] <= ts[received[of_pair]])
-    return waits
+        until = np.append(np.maximum.accumulate(end[held]), 0)
+        times = np.flatnonzero(rank == of_rank)
+        before = np.searchsorted(ts[held], at_ns[times], side="right") - 1
+        mask[times] = (before >= 0) & (until[before] > at_ns[times])
+    return mask

@@ -23,6 +23,7 @@ from chopper_interop.arrays import gather, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import encode
 from chopper_interop.converters.chakra.comms import MIN_BYTES
+from chopper_interop.converters.chakra.relays import Relays, no_relays
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -53,6 +54,8 @@ class Streams:
         NPUs of each rank, its own counted.
     on_ranks, on_streams
         Communication on the NPUs of ranks, where the work of streams is a message, and on those of streams.
+    relays
+        Dependencies through ranks that do not record yet.
     """
 
     npu: Array
@@ -60,6 +63,7 @@ class Streams:
     per_rank: int
     on_ranks: Comms
     on_streams: Comms
+    relays: Relays
 
 
 def assigned(trace: Trace, comms: Comms, numbering: dict[int, int]) -> Streams:
@@ -87,7 +91,7 @@ def assigned(trace: Trace, comms: Comms, numbering: dict[int, int]) -> Streams:
     messages = replace(
         _messages(comms, rows, npu[rows], number, place[rows], ranks), groups=moved.groups
     )
-    return Streams(npu, place, int(level.max(initial=0)) + 1, messages, moved)
+    return Streams(npu, place, int(level.max(initial=0)) + 1, messages, moved, no_relays())
 
 
 def _busiest(trace: Trace) -> Array:
@@ -180,32 +184,42 @@ class _Places(NamedTuple):
 
     ::
 
-        ready ──> (delay) ──> work ──> (announce that it ended here ─> receive that it ended elsewhere) ──> done
+        ready ──> (delay) ────────────> work ──> (announce that it ended here ─> receive that it ended elsewhere) ──> done
+        (heard of messages ──> answer) ─┘
 
     Parameters
     ----------
-    ready, first, work, announce, receive, done
+    ready, first, answer, work, announce, receive, done
         For each piece of work; `first` is the delay, or the work if there is none.
+    heard
+        For each message that tells what an answer waits for.
     is_late, is_announced
         Masks of the work that has a delay, and of collectives of which members tell each other when they end.
+    answers
+        Answers of ranks that do not record yet.
     total
         Number of nodes.
     """
 
     ready: Array
     first: Array
+    answer: Array
     work: Array
     announce: Array
     receive: Array
     done: Array
+    heard: Array
     is_late: Array
     is_announced: Array
+    answers: _Answers
     total: int
 
     def column(self, fill: int, **parts: Any) -> Array:
         """Values of the nodes: `fill`, or those of the work that nodes of these places are for."""
         values = np.full(self.total, fill, np.int64)
-        masks = {"announce": self.is_announced, "receive": self.is_announced, "delay": self.is_late}
+        masks = {
+            "announce": self.is_announced, "receive": self.is_announced, "delay": self.is_late, "answer": self.answers.is_answer,
+        }  # fmt: skip
         for name, of_work in parts.items():
             at = self.first if name == "delay" else getattr(self, name)
             chosen = masks.get(name, np.ones(len(at), bool))
@@ -213,29 +227,85 @@ class _Places(NamedTuple):
         return values
 
 
-def _places(is_late: Array, is_announced: Array) -> _Places:
-    count = 3 + is_late + 2 * is_announced
+def _places(is_late: Array, answers: _Answers, is_announced: Array) -> _Places:
+    of_work = np.bincount(answers.told, minlength=len(is_late))
+    count = 3 + is_late + of_work + answers.is_answer + 2 * is_announced
     ready = np.cumsum(count) - count
-    work = ready + 1 + is_late
+    heard = ready + 1 + is_late
+    answer = heard + of_work
+    work = answer + answers.is_answer
     done = ready + count - 1
+    nth = np.arange(len(answers.told)) - np.searchsorted(answers.told, answers.told)
     return _Places(
-        ready, ready + 1, work, work + 1, work + 2, done, is_late, is_announced, int(count.sum())
-    )
+        ready, np.where(is_late, ready + 1, work), answer, work, work + 1, work + 2, done, heard[answers.told] + nth,
+        is_late, is_announced, answers, int(count.sum()),
+    )  # fmt: skip
 
 
-def _dependencies(at: _Places, follows: Array) -> tuple[Array, Array]:
-    """Dependencies of nodes, in which work also follows the work before it on its NPU, if `follows`."""
+def _dependencies(at: _Places, follows: Array, npu: Array) -> tuple[Array, Array]:
+    """Dependencies of nodes, in which work also follows the work before it on its NPU, if `follows`.
+
+    So do answers, which come in their order, but not as late as the work.
+    """
     late, announced = at.is_late, at.is_announced
     work, receive = at.work[announced], at.receive[announced]
     behind = np.flatnonzero(follows[1:])
     behind_ends = behind[announced[behind]]
+    answers = np.flatnonzero(at.answers.is_answer)
+    later = 1 + np.flatnonzero(np.diff(npu[answers]) == 0)
     pairs = [
         (at.ready, at.first), (at.first[late], at.work[late]), (at.work, at.done),
         (work, at.announce[announced]), (work, receive), (receive, at.done[announced]),
         (at.work[behind], at.first[behind + 1]), (at.receive[behind_ends], at.first[behind_ends + 1]),
+        (at.heard, at.answer[at.answers.told]), (at.answer[answers], at.work[answers]),
+        (at.answer[answers[later - 1]], at.answer[answers[later]]),
     ]  # fmt: skip
     src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
     return gather.group_values(dst, src, at.total)
+
+
+class _Answers(NamedTuple):
+    """Answers of ranks that do not record yet, for which communication of streams waits.
+
+    Parameters
+    ----------
+    is_answer, until_us
+        For each piece of work, whether it waits for one, and when that comes.
+    lasts_us
+        How long each takes from when the last was told of which it follows, or the answer before it came.
+    told, told_us, sender, tag
+        Of the messages that tell of it: the work, when they come, and how they are sent.
+    """
+
+    is_answer: Array
+    until_us: Array
+    lasts_us: Array
+    told: Array
+    told_us: Array
+    sender: Array
+    tag: Array
+
+
+def _answers(relays: Relays, rows: Array, npu: Array, end_ns: Array) -> _Answers:
+    """Answers for which these rows of a rank wait, which end then."""
+    is_answer = np.isin(rows, relays.answer)
+    own_ns = np.zeros(int(rows.max()) + 1, np.int64)
+    waiting = relays.answer[relays.answer < len(own_ns)]
+    own_ns[waiting] = relays.own_ns[: len(waiting)]
+    until_us = np.where(is_answer, (end_ns - own_ns[rows] + 500) // 1000, 0)
+    of_row = np.full(len(own_ns), -1, np.int64)
+    of_row[rows] = np.arange(len(rows))
+    heard = np.flatnonzero(relays.to_stream & (relays.dst >= 0))
+    heard = heard[np.argsort(of_row[relays.dst[heard]], kind="stable")]
+    told, told_us = of_row[relays.dst[heard]], (relays.ended_ns[heard] + 500) // 1000
+    since_us = np.zeros(len(rows), np.int64)
+    np.maximum.at(since_us, told, told_us)
+    before = np.concatenate([[0], _latest(until_us, np.unique(npu, return_inverse=True)[1])[:-1]])
+    before[np.diff(npu, prepend=-1) != 0] = 0
+    lasts_us = np.maximum(until_us - np.maximum(since_us, before), 0)
+    return _Answers(
+        is_answer, until_us, lasts_us, told, told_us, relays.sender[heard], relays.tag[heard]
+    )
 
 
 class StreamNodes(NamedTuple):
@@ -287,7 +357,7 @@ def stream_nodes(
     trace: Trace,
     plan: Plan,
     npus: Streams,
-    of_rank: Array | slice,
+    of_rank: slice,
     comms: dict[str, Array],
     rank: int,
 ) -> StreamNodes:
@@ -325,8 +395,15 @@ def stream_nodes(
     free_us = np.where(begins, 0, np.roll(_latest(end_us, stream), 1))
     began_us = np.maximum(start_us, free_us)
     late_us = np.maximum(start_us - np.maximum(ready_us, free_us), 0)
-    at = _places(late_us > 0, comms["control_tag"][rows] >= 0)
-    slot_us = at.column(0, ready=ready_us, delay=late_us, work=np.maximum(end_us - began_us, 0))
+    answers = _answers(npus.relays.of_rank(of_rank), rows, npu, start_ns + dur_ns)
+    began_us = np.maximum(began_us, answers.until_us)
+    # what waits for an answer anyway needs no delay, which would wait for the slot that the answer holds
+    late_us[answers.is_answer] = 0
+    at = _places(late_us > 0, answers, comms["control_tag"][rows] >= 0)
+    slot_us = at.column(
+        0, ready=ready_us, delay=late_us, answer=answers.lasts_us, work=np.maximum(end_us - began_us, 0)
+    )  # fmt: skip
+    slot_us[at.heard] = answers.told_us
     is_comm = comms["node_type"][rows] > 0
     position = np.arange(len(rows)) - np.flatnonzero(begins)[stream]
     numbers = _numbers(rows, comms, rank, npu, position, at) | {
@@ -336,14 +413,15 @@ def stream_nodes(
     work = at.column(-1, work=np.where(is_comm, -1, rows))
     types = at.column(
         NodeType.COMP, ready=NodeType.COMM_RECV, announce=NodeType.COMM_SEND, receive=NodeType.COMM_RECV,
-        done=NodeType.COMM_SEND, work=np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP),
+        done=NodeType.COMM_SEND, heard=NodeType.COMM_RECV, work=np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP),
     )  # fmt: skip
     computed = types == NodeType.COMP
     figures = roofline(trace, work, computed, slot_us)
     numbers["num_ops"] = (encode.INT64_VAL, np.where(computed, figures.num_ops, -1))
     numbers["tensor_size"] = (encode.UINT64_VAL, np.where(computed, figures.tensor_size, -1))
     cause = at.column(
-        Cause.WORK, ready=Cause.READY, delay=late_cause, announce=Cause.ENDED, receive=Cause.ENDED, done=Cause.DONE
+        Cause.WORK, ready=Cause.READY, delay=late_cause, announce=Cause.ENDED, receive=Cause.ENDED, done=Cause.DONE,
+        heard=Cause.RELAYED, answer=Cause.UNRECORDED,
     )  # fmt: skip
     kind = at.column(Kind.HOST_GAP, work=trace.array("kind")[rows])
     group = np.where(comms["turn"][rows] >= 0, comms["group"][rows], 0)
@@ -359,7 +437,11 @@ def stream_nodes(
     name = np.where(cause == Cause.WORK, 0, len(trace.names()) + cause)
     name[at.work] = trace.array("name")[rows]
     nodes = encode.Nodes(
-        types, name, at.column(0, work=start_us), slot_us, *_dependencies(at, ~begins)
+        types,
+        name,
+        at.column(0, work=start_us),
+        slot_us,
+        *_dependencies(at, ~begins, npu),
     )
     first = np.append(at.ready[begins], at.total)
     return StreamNodes(npu[begins], first, nodes, *_attributes(names, numbers, words))
@@ -387,7 +469,12 @@ def _idle() -> StreamNodes:
 
 
 def _numbers(
-    rows: Array, comms: dict[str, Array], rank: int, own: Array, place: Array, at: _Places
+    rows: Array,
+    comms: dict[str, Array],
+    rank: int,
+    own: Array,
+    place: Array,
+    at: _Places,
 ) -> dict[str, tuple[int, Array]]:
     """Attributes of communication, and where nodes run: name → tag of their type, and values; -1 if unknown.
 
@@ -396,15 +483,17 @@ def _numbers(
     is_comm = comms["node_type"][rows] > 0
     of_work = {name: np.where(is_comm, comms[name][rows], -1) for name in ("comm_type", "size")}
     src, dst, tag, heard = (comms[n][rows] for n in ("src", "dst", "tag", "control_tag"))
-    few = dict.fromkeys(("ready", "announce", "receive", "done"), MIN_BYTES)
+    few = dict.fromkeys(("ready", "announce", "receive", "done", "heard"), MIN_BYTES)
+    answers, of_told = at.answers, own[at.answers.told]
     return {
         "is_cpu_op": (encode.BOOL_VAL, at.column(0)),
         "comm_type": (encode.INT64_VAL, at.column(-1, work=of_work["comm_type"])),
         "comm_size": (encode.INT64_VAL, at.column(-1, work=of_work["size"], **few)),
-        "comm_src": (encode.INT32_VAL, at.column(-1, ready=rank, announce=own, receive=src, done=own)),
-        "comm_dst": (encode.INT32_VAL, at.column(-1, ready=own, announce=dst, receive=own, done=rank)),
+        "comm_src": (encode.INT32_VAL, at.column(-1, ready=rank, announce=own, receive=src, done=own, heard=answers.sender)),
+        "comm_dst": (encode.INT32_VAL, at.column(-1, ready=own, announce=dst, receive=own, done=rank, heard=of_told)),
         "comm_tag": (
-            encode.INT32_VAL, at.column(-1, ready=place, announce=tag, receive=heard, done=place),
+            encode.INT32_VAL,
+            at.column(-1, ready=place, announce=tag, receive=heard, done=place, heard=answers.tag),
         ),
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Literal, get_args
 
 import msgspec
@@ -30,6 +31,7 @@ from chopper_interop.converters.chakra.planning.build import build_plan, first_s
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode
 from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
 from chopper_interop.converters.chakra.reader import CLOCKS
+from chopper_interop.converters.chakra.relays import Relays, find_relays, no_relays
 from chopper_interop.converters.chakra.roofline import bandwidth_gbs
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
@@ -77,6 +79,11 @@ REACTS_OTHERWISE = Fault.info(
     "Ranks whose ET ends by more than 2 % of its span sooner or later than the timing model (what_if) predicts, "
     "if kernels and copies take half or twice their time, or communication twice: a simulator has one slot for "
     "several streams or threads. With -O streams=npus each stream is an NPU of its own.",
+)
+ANSWERS_AS_TIME = Fault.info(
+    "et-answers-as-time",
+    "Receives and sends that waited for another rank before it recorded keep their measured time, whatever changes. "
+    "With -O streams=npus they follow what they waited for.",
 )
 CONCURRENT_COLLECTIVES = Fault.info(
     "et-collectives-concurrent",
@@ -159,6 +166,8 @@ def write(
     origin_ns = min(first_start(trace.rank(r), how) for r in plannable)
     concurrent = chakra_comms.concurrent_ns(trace, comms) if npus is None else {}
     comms = comms if npus is None else npus.on_ranks
+    relays = no_relays() if how is Mode.KERNELS else find_relays(trace, comms, numbering, origin_ns)
+    npus = None if npus is None else replace(npus, relays=relays)
     facts: dict[str, str | int] = {
         "job": trace.meta.job,
         "mode": mode,
@@ -176,14 +185,14 @@ def write(
         for rank in ranks:
             rank_trace = trace.rank(rank)
             of_rank = _rank_comms(trace, rank, comms)
-            plan = build_plan(
-                rank_trace, mode=how, origin_ns=origin_ns, comm=_communication(of_rank)
-            )
+            relays_of_rank = relays.of_rank(trace.rank_rows[rank])
+            communication = _communication(of_rank, relays_of_rank)
+            plan = build_plan(rank_trace, mode=how, origin_ns=origin_ns, comm=communication)
             reacts[rank] = reaction.deviations(timing_of(rank_trace), plan, of_rank["npu"])
             rank_facts = _rank_facts(rank_trace, rank, plan, reacts[rank], concurrent.get(rank, 0))
             with (target / f"{job}.{numbering[rank]}.et").open("wb") as stream:
                 _write_metadata(stream, facts | rank_facts)
-                _write_nodes(stream, rank_trace, plan, of_rank, numbering[rank])
+                _write_nodes(stream, rank_trace, plan, of_rank, relays_of_rank, numbering[rank])
             if npus is not None:
                 _write_streams(target / job, trace, rank, plan, npus, facts)
             left_out += _left_out(rank_trace, plan)
@@ -192,6 +201,7 @@ def write(
         groups = {str(k): v for k, v in comms.groups.items()}
         (target / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     issues.add(LEFT_OUT, left_out.total(), _counts_by_kind(left_out))
+    issues.add(ANSWERS_AS_TIME, relays.as_time)
     _note_figures(trace, figures, issues)
     _note_reactions(reacts, figures, issues)
     _note_concurrent(concurrent, figures, issues)
@@ -345,7 +355,7 @@ def _rank_comms(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str,
     return {n: v[rows] for n, v in vars(comms).items() if n != "groups"}
 
 
-def _communication(comms: dict[str, Array]) -> Communication:
+def _communication(comms: dict[str, Array], relays: Relays) -> Communication:
     """Communication of one rank as its plan needs it."""
     is_message = comms["node_type"] != NodeType.COMM_COLL
     has_control = comms["control_tag"] >= 0
@@ -356,6 +366,7 @@ def _communication(comms: dict[str, Array]) -> Communication:
         sends_end=has_control & ~is_message,
         turn=comms["turn"],
         npu=comms["npu"],
+        relays=relays,
     )
 
 
@@ -364,9 +375,10 @@ def _write_nodes(
     trace: Trace,
     plan: Plan,
     comms: dict[str, Array],
+    relays: Relays,
     number: int,
 ) -> None:
-    attributes = Attributes(trace, plan, comms, number)
+    attributes = Attributes(trace, plan, comms, relays, number)
     table = encode.text_table(attributes.texts)
     comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], int(NodeType.COMM_COLL))
     of_control = np.where(plan.slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))

@@ -14,6 +14,7 @@ from chopper_interop.converters.chakra.planning.control import (
     ready_before,
     with_ends,
     with_readiness,
+    with_relays,
 )
 from chopper_interop.converters.chakra.planning.plan import Figures, Mode
 from chopper_interop.converters.chakra.schedule import (
@@ -58,7 +59,7 @@ def assembled(
     gapped = np.flatnonzero(used & (times.gap_us > 0) & ~nodes.is_apart)
     control = control_messages(h, gpu, used, comm)
     src, dst = _all_dependencies(nodes, times, used, gapped)
-    src, dst = _with_messages(control, nodes, gpu, comm, n + len(gapped), src, dst)
+    src, dst = _with_messages(control, nodes, gpu, comm, gapped, src, dst)
     start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
     # latencies of the last launches, for which no return makes up
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
@@ -68,6 +69,8 @@ def assembled(
     columns |= _times(nodes, times, gapped, control, start, dur, end_ns, end_us)
     own_ns = np.where(host.is_return, np.minimum(host.call_ns, 1000 * times.slot_us[:h]), -1)
     columns["own_ns"] = np.append(own_ns, np.full(len(columns["row"]) - h, -1, np.int64))
+    relay = np.full((2, n), -1, np.int64)
+    columns["relay"] = np.concatenate([relay[0], relay[1][: len(gapped)], control.relay, [-1, -1]])
     columns["slot"] = np.concatenate([
         nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
         np.repeat(HOST if used[:h].any() else COMPUTE, 2),
@@ -96,17 +99,18 @@ def _with_messages(
     nodes: Nodes,
     gpu: Array,
     comm: Communication,
-    numbers: int,
+    gapped: Array,
     src: Array,
     dst: Array,
 ) -> tuple[Array, Array]:
-    """Dependencies with those of control messages, which are numbered behind `numbers` others."""
-    h = len(nodes.slot) - len(gpu)
+    """Dependencies with those of control messages, which are numbered behind nodes and their gaps."""
+    h, numbers = len(nodes.slot) - len(gpu), len(nodes.slot) + len(gapped)
     joined = h + joined_rows(gpu, comm.turn)
     npu = np.concatenate([np.full(h, -1, np.int64), comm.npu[gpu]])
     src, dst = with_readiness(control, npu, numbers, src, dst)
     early, behind = ready_before(control, nodes, numbers, joined)
     src, dst = np.append(src, early), np.append(dst, behind)
+    src, dst = with_relays(control, nodes, gapped, joined, src, dst)
     return with_ends(control, numbers, joined, src, dst)
 
 
@@ -156,14 +160,17 @@ def _times(
     gap_start = np.maximum(start[gapped] - 1000 * gap_us, 0)
     none = np.zeros(len(control.owner), np.int64)
     ended = np.where(control.cause == Cause.ENDED, dur[control.owner], 0)
+    begun = np.where(control.relay >= 0, control.ended_ns, start[control.owner] + ended)
+    # replayed, what another rank tells comes when that was measured
+    comes_us = np.where(control.is_sent | (control.relay < 0), 0, (control.ended_ns + 500) // 1000)
     others = len(gapped) + len(none) + 2
     late_cause = np.where(times.unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY)
     return {
         "start_ns": np.concatenate([
-            start, gap_start, start[control.owner] + ended, [0, max(end_ns - 1000 * end_us, 0)],
+            start, gap_start, begun, [0, max(end_ns - 1000 * end_us, 0)],
         ]),
         "duration_ns": np.concatenate([dur, 1000 * gap_us, none, [0, 1000 * end_us]]),
-        "slot_us": np.concatenate([times.slot_us, gap_us, none, [0, end_us]]),
+        "slot_us": np.concatenate([times.slot_us, gap_us, comes_us, [0, end_us]]),
         "late_us": np.concatenate([
             np.where(nodes.is_apart, times.gap_us, 0), np.zeros(others, np.int64),
         ]),

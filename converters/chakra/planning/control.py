@@ -23,25 +23,41 @@ class Control(NamedTuple):
     owner
         Node that each is for.
     cause
-        A `Cause`: READY or ENDED.
+        A `Cause`: READY, ENDED or RELAYED.
     is_sent
         Mask of those that the rank sends.
+    relay
+        Number among the rank's `Relays`; -1 of others.
+    ended_ns
+        When the message that a relay is about ended, from the job's start; -1 of others.
     """
 
     owner: Array
     cause: Array
     is_sent: Array
+    relay: Array
+    ended_ns: Array
 
 
 def control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> Control:
-    """Readiness of receives, and ends of collectives: one sent and one got."""
+    """Readiness of receives; ends of collectives: one sent and one got; ends of messages for others or of others."""
     waits = h + np.flatnonzero(comm.synchronous[gpu] & used[h:])
     ends = h + np.flatnonzero(comm.sends_end[gpu] & used[h:])
+    told = np.flatnonzero(comm.relays.src >= 0)
+    heard = np.flatnonzero((comm.relays.dst >= 0) & ~comm.relays.to_stream)
+    relay = np.concatenate([told, heard])
+    rows = np.concatenate([comm.relays.src[told], comm.relays.dst[heard]])
+    count = (len(waits), 2 * len(ends), len(rows))
     return Control(
-        owner=np.concatenate([waits, ends, ends]),
-        cause=np.repeat([Cause.READY, Cause.ENDED], [len(waits), 2 * len(ends)]),
+        owner=np.concatenate([waits, ends, ends, h + np.searchsorted(gpu, rows)]),
+        cause=np.repeat([Cause.READY, Cause.ENDED, Cause.RELAYED], count),
         is_sent=np.concatenate([
             comm.receives[gpu][waits - h], np.ones(len(ends), bool), np.zeros(len(ends), bool),
+            np.ones(len(told), bool), np.zeros(len(heard), bool),
+        ]),
+        relay=np.concatenate([np.full(count[0] + count[1], -1), relay]),
+        ended_ns=np.concatenate([
+            np.full(count[0] + count[1], -1), comm.relays.ended_ns[relay],
         ]),
     )  # fmt: skip
 
@@ -106,6 +122,43 @@ def ready_before(
     left = nodes.start_ns[last] + nodes.own_ns[last] - start
     short = start - nodes.start_ns[last] < left
     return numbers + ready[short], last[short]
+
+
+def with_relays(
+    control: Control, nodes: Nodes, gapped: Array, joined: Array, src: Array, dst: Array
+) -> tuple[Array, Array]:
+    """Dependencies with those of messages that tell of the ends of others, as in `relays`.
+
+    What is told waits for them, and so do its gap and its readiness. Collectives that come later do not hold
+    the slot of what is to be sent before: they might wait for who is to be told.
+
+    Parameters
+    ----------
+    control, nodes, joined, src, dst
+        As for `ready_before` and `with_readiness`.
+    gapped
+        Nodes with a gap, which are numbered behind all.
+    """
+    n = len(nodes.slot)
+    numbers = n + len(gapped)
+    is_relay = control.relay >= 0
+    sent, heard = (
+        np.flatnonzero(is_relay & control.is_sent),
+        np.flatnonzero(is_relay & ~control.is_sent),
+    )
+    if not (len(sent) or len(heard)):
+        return src, dst
+    gap, ready = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    gap[gapped] = n + np.arange(len(gapped))
+    is_ready = np.flatnonzero((control.cause == Cause.READY) & control.is_sent)
+    ready[control.owner[is_ready]] = numbers + is_ready
+    later = np.searchsorted(np.maximum.accumulate(nodes.start_ns[joined]), control.ended_ns[sent])
+    followed = np.append(joined, -1)[later]
+    to = control.owner[heard]
+    more_src = np.concatenate([control.owner[sent], numbers + sent, *(numbers + heard,) * 3])
+    more_dst = np.concatenate([numbers + sent, followed, to, gap[to], ready[to]])
+    real = more_dst >= 0
+    return np.append(src, more_src[real]), np.append(dst, more_dst[real])
 
 
 def with_ends(

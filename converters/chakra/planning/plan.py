@@ -10,6 +10,7 @@ from chopper_interop.converters.chakra.schedule import HOST
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
+    from chopper_interop.converters.chakra.relays import Relays
 
 
 class Mode(Enum):
@@ -71,6 +72,8 @@ class Plan:
         Microseconds from when work could begin until it began, of work that the NPU of a stream does.
     late_cause
         LATENCY, or UNEXPLAINED where that is longer than usual.
+    relay
+        Number of a message of the cause RELAYED among the rank's `Relays`; -1 of other nodes.
     dep_first, dep
         Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
     figures
@@ -87,6 +90,7 @@ class Plan:
     slot: Array
     late_us: Array
     late_cause: Array
+    relay: Array
     dep_first: Array
     dep: Array
     figures: Figures
@@ -112,6 +116,8 @@ class Communication(NamedTuple):
         Turn among the collectives that simulators join, the same on all ranks; -1 of other nodes.
     npu
         NPU of the stream that does it, which is a receive here; -1 of what the rank's NPU does.
+    relays
+        Dependencies of the rank through others that do not record yet.
     """
 
     sends: Array
@@ -120,3 +126,4 @@ class Communication(NamedTuple):
     sends_end: Array
     turn: Array
     npu: Array
+    relays: Relays
