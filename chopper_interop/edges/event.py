@@ -76,12 +76,12 @@ def event_edges(
     queues
         GPU work in its queues.
     recorded
-        Waits that the profiler recorded. If a rank has any, its calls are not searched.
+        Waits that the profiler recorded. If a rank has any with the awaited stream, its calls are not searched.
     issues
         Log for the assumptions that were made.
     """
     rank = trace.array("rank")[calls.node]
-    recorded_rows = recorded.rows(Role.STREAM_WAIT)
+    recorded_rows = _with_awaited_stream(recorded, recorded.rows(Role.STREAM_WAIT))
     waits = calls.has_role(Role.STREAM_WAIT) & ~np.isin(rank, recorded.rank[recorded_rows])
     named = waits & (calls.stream != NO_HANDLE) & (calls.event != NO_HANDLE)
     has_queue, _ = pairs_by_handle(rank.astype(np.int64), calls.stream, queues)
@@ -90,7 +90,7 @@ def event_edges(
     joined = _joined(
         _recorded_waits(trace, queues, recorded, recorded_rows),
         _named_waits(trace, calls, queues, by_name),
-        _ordered_waits(trace, calls, queues, by_order, issues),
+        _ordered_waits(trace, calls, queues, by_order, recorded, issues),
     )
     resolved = joined.source[joined.is_resolved], joined.target[joined.is_resolved]
     none = np.empty(0, np.int64)
@@ -155,6 +155,16 @@ def _recorded_waits(trace: Trace, queues: Queues, recorded: RecordedWaits, rows:
     return _Waits(recorded.call[rows], source, target, source_queue, target_queue, until, since)
 
 
+def _with_awaited_stream(recorded: RecordedWaits, rows: Array) -> Array:
+    """Recorded waits, without those of ranks of which no awaited stream or no call is known.
+
+    CUPTI of CUDA 13 records which stream waits, and neither the stream nor the call of the event's record.
+    """
+    rank, unknown = recorded.rank[rows], recorded.event_stream[rows] < 0
+    stated = np.isin(rank, rank[~unknown])
+    return rows[stated | (recorded.call[rows] < 0)]
+
+
 def _queue_of_stream(
     trace: Trace, queues: Queues, recorded: RecordedWaits, rows: Array, stream: Array
 ) -> Array:
@@ -203,15 +213,29 @@ def _min_of_groups(n: int, group: Array, slot: Array, value: Array) -> Array:
     return result
 
 
-def _ordered_waits(
-    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, issues: IssueLog
-) -> _Waits:
-    """Waits of which only the order of calls is known."""
-    resolved = wait_order.resolve(trace, calls, queues, rows)
+def _ordered_waits(  # columns
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, recorded: RecordedWaits,
+    issues: IssueLog,
+) -> _Waits:  # fmt: skip
+    """Waits of which only the order of calls is known, and of some the waiting stream."""
+    waiting = _waiting_queues(trace, calls, queues, rows, recorded)
+    resolved = wait_order.resolve(trace, calls, queues, rows, waiting)
     _note_waits(BY_ORDER, calls.node[rows[resolved.source >= 0]], issues)
     _note_waits(AMBIGUOUS, calls.node[rows[resolved.ambiguous]], issues)
     since = trace.array("ts")[calls.node[rows]]
     return _with_queues(queues, calls.node[rows], resolved.source, resolved.target, since, since)
+
+
+def _waiting_queues(
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, recorded: RecordedWaits
+) -> Array:
+    """Queue of the stream that waits by each call, where that was recorded; else -1."""
+    known = recorded.rows(Role.STREAM_WAIT)
+    known = known[recorded.call[known] >= 0]
+    queue = _queue_of_stream(trace, queues, recorded, known, recorded.stream[known])
+    of_node = np.full(len(trace.array("ts")), -1, np.int64)
+    of_node[recorded.call[known]] = queue
+    return of_node[calls.node[rows]]
 
 
 def _passed_on(queues: Queues, waits: _Waits) -> tuple[Array, Array]:

@@ -113,7 +113,9 @@ class _Collectives(NamedTuple):
     before: Array
 
 
-def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> Resolved:
+def resolve(
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, stated: Array
+) -> Resolved:
     """Find the awaited and the waiting work of waits of which only the order of calls is known.
 
     Parameters
@@ -126,6 +128,8 @@ def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> 
         GPU work in its queues.
     rows
         Those waits, as positions in `calls`.
+    stated
+        Queue of the stream that waits where that was recorded; else -1.
     """
     node = calls.node[rows]
     rank, ts = trace.array("rank").astype(np.int64), trace.array("ts")
@@ -135,7 +139,7 @@ def resolve(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> 
         return Resolved(none, none, none > 0)
     waiting, awaited, behind_record = streams_of(sequence, len(rows), rank[sequence.node])
     has_records = np.isin(rank[node], rank[calls.node[calls.has_role(Role.RECORD)]])
-    sides = wait_pairs.sides_of(queues, waiting, awaited, calls.stream[rows], ts[node])
+    sides = wait_pairs.sides_of(queues, waiting, awaited, calls.stream[rows], stated, ts[node])
     work, columns = wait_pairs.work_of(queues), wait_pairs.columns_of(queues)
     waits = wait_pairs.WaitFacts(
         waiting.served, awaited.event, behind_record, has_records,

@@ -195,14 +195,15 @@ def _hubs(queues: Queues) -> Array:
 
 
 def sides_of(
-    queues: Queues, waiting: Side, awaited: Side, handle: Array, ts: Array
+    queues: Queues, waiting: Side, awaited: Side, handle: Array, stated: Array, ts: Array
 ) -> tuple[Streams, Streams]:
     """Streams with their work on either side of each wait.
 
-    A wait that names its stream by a `handle` is for no other.
+    A wait that names its stream by a `handle`, or of which the `stated` queue was recorded, is for no other.
     """
     named = queues.handle[waiting.queue]
     unlike = (handle[:, None] != NO_HANDLE) & (named != NO_HANDLE) & (named != handle[:, None])
+    unlike |= (stated[:, None] >= 0) & (waiting.queue != stated[:, None])
     queue = np.where(unlike, -1, waiting.queue)
     times = np.broadcast_to(ts[:, None], queue.shape)
     target, last = np.full((2, *queue.shape), -1, np.int64)

@@ -260,6 +260,25 @@ def test_a_recorded_wait_for_an_unknown_stream_is_counted() -> None:
     assert [(i.code, i.count) for i in issues] == [("event-unresolved", 1)]
 
 
+def test_a_recorded_wait_without_the_awaited_stream_is_of_the_stream_that_waits() -> None:
+    """As CUPTI of CUDA 13 records it: neither the stream nor the call of the event's record."""
+    m = Program()
+    before = m.work(1_000, 5_000, 100, 7)
+    m.call("cudaEventRecord", 150, 20)
+    m.call("cudaStreamWaitEvent", 200, 12, correlation=11)
+    other = m.work(6_020, 500, 300, 9)  # used next, but it does not wait
+    behind = m.work(6_010, 3_000, 400, 8)
+    lane = m.builder.lane(0, LaneKind.GPU_SYNC, 8, "waits", 0)
+    m.add(
+        Kind.GPU_SYNC, "Stream Wait Event", lane, 201, 0, correlation=11, stream=8,
+        wait_on_stream=-1, wait_on_cuda_event_record_corr_id=-1,
+    )  # fmt: skip
+    trace, row, issues = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[before], row[behind])}
+    assert row[other] not in {dst for _, dst in edges(trace, EdgeKind.EVENT)}
+    assert [(i.code, i.count) for i in issues] == [("event-by-order", 1)]
+
+
 def test_communication_waits_for_what_its_thread_launched_before() -> None:
     m = Program()
     m.work(900, 5, 90, on=9)
