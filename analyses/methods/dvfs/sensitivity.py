@@ -41,7 +41,7 @@ from chopper_interop.analyses.methods.dvfs.sources import (
     laws,
 )
 from chopper_interop.analyses.methods.dvfs.sources.by_counters import by_counters
-from chopper_interop.analyses.methods.dvfs.sources.by_other_run import RUN_ERROR, OtherRun, Runs
+from chopper_interop.analyses.methods.dvfs.sources.by_other_run import RUN_ERROR, OtherRun
 from chopper_interop.analyses.methods.dvfs.sources.combination import (
     COUNTED,
     COUNTERS,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Sensor
     from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import Clocks, SensedClocks
     from chopper_interop.analyses.methods.dvfs.repeats import Repeats
+    from chopper_interop.analyses.methods.dvfs.sources.by_other_run import Runs
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -183,7 +184,7 @@ class Sensitivities(Evidence):
         own = self._other_run.compared(target, law)
         if runs is not None and not runs.contradict:
             law = law._replace(form=np.hypot(law.form, abs(own.mean - runs.mean)))
-            own = Runs(runs.mean, RUN_ERROR)
+            own = runs._replace(spread=RUN_ERROR)
         if is_change:
             counted = self.ratio_by(self._other_run.chord, target)
         else:

@@ -70,11 +70,13 @@ def _with_gpus(best: tuple[float, float], by_gpus: tuple[float, float]) -> tuple
     """
     if not np.isfinite(by_gpus[1]):
         return best
-    apart = abs(best[0] - by_gpus[0])
-    if np.isnan(best[0]) or apart > TWO_SIDED * np.hypot(best[1], by_gpus[1]):
-        return by_gpus if np.isnan(best[0]) or by_gpus[1] < _DECISIVE_GPU_ERROR else best
+    apart = abs(best[0] - by_gpus[0]) / np.hypot(best[1], by_gpus[1])
+    if np.isnan(best[0]) or (apart > TWO_SIDED and by_gpus[1] < _DECISIVE_GPU_ERROR):
+        return by_gpus
     weight = np.array([best[1], by_gpus[1]]) ** -2.0
-    return float(weight @ [best[0], by_gpus[0]] / weight.sum()), float(weight.sum() ** -0.5)
+    wider = max(float(apart) / TWO_SIDED, 1.0)  # Birge's ratio, from where it is no chance
+    value = float(weight @ [best[0], by_gpus[0]] / weight.sum())
+    return value, wider * float(weight.sum() ** -0.5)
 
 
 def _mean_beta(changes: list[Changes]) -> tuple[float, float]:

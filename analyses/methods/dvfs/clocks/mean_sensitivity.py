@@ -66,7 +66,7 @@ _USUAL_SHARE_LEFT = 0.04
 _EXPECTED_SHOWN_SHARE = 0.6
 """The same share as it is expected. Chosen: that of jobs whose clock does not follow the step is 1."""
 _MIN_REPEATS = 8
-"""Repeats at each place from which on readings show the sensitivity. Chosen: with fewer, what is
+"""Repeats at each place on each GPU from which on readings show the sensitivity. Chosen: with fewer, what is
 usual at a place is most of what they show."""
 _MIN_RELATIVE_ERROR = 0.02
 """Smallest error as a share. Chosen: speeds of kernels that follow the clock in part are no straight line over it;
@@ -138,7 +138,7 @@ def mean_sensitivity(gpus: list[Readings], work: Work, assumed: Assumption) -> t
     products = [_products(one, max(_BLOCKS // len(compared), 1)) for one in compared]
     is_mean = all(one.is_mean for one in compared)
     repeats = work.usable.sum() / max(len(np.unique(work.place[work.usable])), 1)
-    if repeats < _MIN_REPEATS:
+    if repeats < _MIN_REPEATS * len(compared):  # what is usual of readings is that of each GPU
         return np.nan, np.inf
     return _solved(np.concatenate(products), is_mean=is_mean)
 

@@ -36,25 +36,33 @@ class Runs(NamedTuple):
     ----------
     mean, spread
         Mean over kernels that have laws, and the standard deviation of one from it.
+    error
+        Standard error of that mean, by what all laws have in common.
     """
 
     mean: float
     spread: float
+    error: float = 0.0
 
     @property
     def contradict(self) -> bool:
-        """Return True if that is more than runs differ."""
-        return abs(self.mean) > _MAX_RUN_ERRORS * RUN_ERROR
+        """Return True if that is more than runs and laws differ."""
+        return abs(self.mean) > _MAX_RUN_ERRORS * float(np.hypot(RUN_ERROR, self.error))
 
     @property
     def offset(self) -> float:
-        """Mean difference, which is subtracted from times in the other run; 0 if they contradict each other."""
-        return 0.0 if self.contradict else self.mean
+        """Difference that is subtracted from times in the other run; 0 if both contradict each other.
+
+        The mean, as far as it is known better than by what runs usually differ.
+        """
+        trust = RUN_ERROR**2 / (RUN_ERROR**2 + self.error**2)
+        return 0.0 if self.contradict else self.mean * trust
 
     @property
-    def error(self) -> float:
+    def left(self) -> float:
         """Standard deviation of the differences that are left."""
-        return abs(self.mean) if self.contradict else self.spread
+        of_mean = self.error * RUN_ERROR / float(np.hypot(RUN_ERROR, self.error))
+        return abs(self.mean) if self.contradict else float(np.hypot(self.spread, of_mean))
 
 
 class OtherRun:
@@ -80,7 +88,7 @@ class OtherRun:
             How both runs differ.
         """
         ratio = self._times(target)
-        form = np.hypot(runs.error, self._slower_by_overlap[1])
+        form = np.hypot(runs.left, self._slower_by_overlap[1])
         return ratio._replace(log=ratio.log - runs.offset, form=form)
 
     def compared(self, target: Array, law: Ratio) -> Runs:
@@ -91,7 +99,9 @@ class OtherRun:
             return Runs(0.0, RUN_ERROR)
         independent = np.sqrt(law.variance + other.statistical**2)[both]
         apart = (other.log - law.log)[both]
-        return Runs(*combination.random_effects(apart, independent, RUN_ERROR))
+        mean, spread = combination.random_effects(apart, independent, RUN_ERROR)
+        weight = 1 / (independent**2 + RUN_ERROR**2)
+        return Runs(mean, spread, float(weight @ law.common[both] / weight.sum()))
 
     @cached_property
     def chord(self) -> Estimate:
