@@ -18,7 +18,7 @@ _COMMUNICATES = 5
 
 
 def write(prefix: Path, target: Path, change: Change, *, replay: bool) -> None:
-    """Write the ETs of a job again, with other durations.
+    """Write the ETs of a job again, with other durations, which add up though each is whole microseconds.
 
     Parameters
     ----------
@@ -40,20 +40,23 @@ def write(prefix: Path, target: Path, change: Change, *, replay: bool) -> None:
         rank = facts.get("stream_of", int(path.suffixes[-2][1:]))
         with copied.open("wb") as file:
             encodeMessage(file, metadata)
+            rounded_off = 0.0
             for node in nodes:
                 if _changes(node, rank, change, replay=replay):
-                    node.duration_micros = _changed_us(node, change.factor)
+                    exact_us = _changed_us(node, change.factor) + rounded_off
+                    node.duration_micros = max(round(exact_us), 0)
+                    rounded_off = exact_us - node.duration_micros
                 encodeMessage(file, node)
 
 
-def _changed_us(node: Any, factor: float) -> int:
+def _changed_us(node: Any, factor: float) -> float:
     """Duration of a node; a return from a wait takes its latency whatever the host itself takes."""
     facts = schedule.attributes(node)
     if facts.get("cause") != "return":
-        return round(node.duration_micros * factor)
+        return node.duration_micros * factor
     own_us = facts["own_ns"] / 1000
     latency_us = node.duration_micros if node.duration_micros > own_us + 0.5 else 0
-    return max(latency_us, round(own_us * factor))
+    return max(latency_us, own_us * factor)
 
 
 def _changes(node: Any, rank: int, change: Change, *, replay: bool) -> bool:
