@@ -256,12 +256,24 @@ def _show(args: argparse.Namespace, outcome: Outcome, plan: AnalysisPlan) -> Non
             max_rows=min(args.rows, sys.maxsize) or None,
             definitions=args.definitions,
             compat=args.compat or "",
-            source="RUN/" if common.anonymise(args) else shlex.join(args.sources),
+            source="RUN/" if common.anonymise(args) else _source_words(args),
         )
         if outcome.results and not (args.definitions or args.quiet):
             console_results.show_definitions_hint()
     if not args.quiet and not args.json:
         console_results.show_skipped(plan.skipped | outcome.skipped)
+
+
+def _source_words(args: argparse.Namespace) -> str:
+    """Words of a command that reads the same: sources, and the options without which they are another job."""
+    words = list(args.sources)
+    for option in ("from_format", "run", "map_device", "clock_offset"):
+        given = getattr(args, option)
+        name = "--" + option.removesuffix("_format").replace("_", "-")
+        words += [
+            f"{name}={value}" for value in ([given] if isinstance(given, str) else given or ())
+        ]
+    return shlex.join(words)
 
 
 def _write(args: argparse.Namespace, trace: Trace, targets: list[WriteTarget]) -> None:

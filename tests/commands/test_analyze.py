@@ -453,6 +453,14 @@ def test_without_a_name_the_summary_is_printed(demo: Path, run) -> None:
     assert list(json.loads(run("analyze", demo / "kineto", "--json")[1])) == ["summary"]
 
 
+def test_the_command_that_shows_more_reads_the_same(demo: Path, run) -> None:
+    source, offset = str(demo / "kineto"), "--clock-offset=rank0:0"
+    shown = run("analyze", "-q", source, "--run", "all", offset)[1]
+    command = f"chopper-analyze {source} --run=all {offset} findings"
+    assert f"{command}: all of them" in " ".join(shown.split())
+    assert run("analyze", "-q", *command.split()[1:])[0] == 0
+
+
 def test_all_names_all_analyses(demo: Path, run) -> None:
     status, out, stderr = run("analyze", demo / "kineto", "all", "--json")
     assert (status, "compare" in stderr) == (0, False)
