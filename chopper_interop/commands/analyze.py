@@ -135,11 +135,12 @@ def _show_analyses(args: argparse.Namespace) -> int:
     from chopper_interop import registry
     from chopper_interop.commands import console_results
 
+    for name in set(args.analysis) - registry.analyses().keys():
+        if not (args.schema and Path(name).exists()):
+            registry.analysis(name)  # raises, with similar names
     if args.schema:
         print(console_results.schema_json(ascii_only=_ascii_only()))
         return 0
-    for name in set(args.analysis) - registry.analyses().keys():
-        registry.analysis(name)  # raises, with similar names
     console_results.show_analyses(args.analysis)
     return 0
 

@@ -13,7 +13,7 @@ import traceback
 from typing import TYPE_CHECKING, NoReturn
 
 from chopper_interop import __version__
-from chopper_interop.commands import completion, interrupts
+from chopper_interop.commands import completion, flags, interrupts
 from chopper_interop.commands.interrupts import INTERRUPTED
 from chopper_interop.errors import (
     ChopperError,
@@ -90,6 +90,7 @@ def _run_or_show_error(
         raise
     except BaseException as error:  # noqa: BLE001 # the last resort: a defect is one line as well
         raise_interrupt(error)
+        flags.add_remedy(parser, sys.argv[1:] if arguments is None else arguments, error)
         return show_error(parser.prog, error, debug=debug)
 
 
@@ -226,7 +227,7 @@ def anonymise(args: argparse.Namespace) -> bool | str:
 
 def base_parser(name: str, description: str, epilog: str = "") -> argparse.ArgumentParser:
     """Make a parser with the options of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = flags.Parser(
         prog=name,
         description=description,
         epilog=epilog,

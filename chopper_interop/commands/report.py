@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop.commands.analysis_plan import COMPAT, DEFAULT
 from chopper_interop.commands.common import one_line
+from chopper_interop.errors import UsageError
 from chopper_interop.io import outputs
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _OF_ROWS = ("by", COMPAT)
 """Options that a report has values of its own for."""
 
+_FILES = (".csv", ".json", ".png", ".svg", ".html")
+"""Endings of files; a folder of such a name is more likely meant to be a file."""
 _NAMED = 2
 """Charts without data that a line names. Chosen: the line fits a terminal; the page lists them all."""
 
@@ -38,7 +41,7 @@ def targets(args: argparse.Namespace) -> list[Path]:
     Raises
     ------
     UsageError
-        The plotting library is not installed.
+        The plotting library is not installed, or a folder has the name of a file.
     WriteError
         An output cannot be written.
     """
@@ -49,6 +52,10 @@ def targets(args: argparse.Namespace) -> list[Path]:
         library.require()
     for text, is_folder in ((args.html, False), (args.figures, True), (args.csv, True)):
         if text:
+            if is_folder and text.lower().endswith(_FILES) and not Path(text).exists():
+                raise UsageError(
+                    f"{text}: name a folder, which gets a file for each table or chart"
+                )
             outputs.require_writable(Path(text).absolute(), is_folder=is_folder)
     return chosen
 

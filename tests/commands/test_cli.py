@@ -393,6 +393,46 @@ def test_a_defect_is_one_line_that_says_the_version_and_where_to_report(
 
 
 @pytest.mark.parametrize(
+    ("words", "status", "remedy"),
+    [
+        ("analyze FILE --json out.json", 4, "; to write that file: --json > out.json"),
+        ("analyze FILE --schema out.json", 3, "; to write that file: --schema > out.json"),
+        ("analyze FILE --definitions yes", 3, ""),
+        ("convert FILE -o x.pftrace --anonymise a", 4, "; a key is given by --anonymise-key a"),
+    ],
+)
+def test_a_value_of_an_option_without_one_is_said_so(
+    tmp_path: Path, run, words: str, status: int, remedy: str
+) -> None:
+    """It was an input that there is not."""
+    path = write(tmp_path / "rank0.json", [kernel("k", 0, 5, 1)])
+    actual, _, output = run(*words.replace("FILE", str(path)).split())
+    assert actual == status
+    assert f"{words.split()[-2]} takes no value{remedy}" in output.splitlines()[-1]
+
+
+def test_a_value_behind_an_equals_sign_is_said_so(run, capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run("analyze", "RUN", "--json=out.json")
+    remedy = "--json takes no value; to write that file: --json > out.json"
+    assert capsys.readouterr().err.splitlines()[-1] == f"chopper-analyze: error: {remedy}"
+
+
+def test_a_value_that_is_mistyped_names_what_is_similar(tmp_path: Path, run) -> None:
+    _, _, output = run("analyze", tmp_path, "--json", "overlep")
+    assert "did you mean 'overlap'?" in output
+
+
+@pytest.mark.parametrize("option", ["--csv=out.csv", "--figures=charts.png"])
+def test_the_name_of_a_file_makes_no_folder(tmp_path: Path, run, monkeypatch, option: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "rank0.json", [kernel("k", 0, 5, 1)])
+    status, _, output = run("analyze", path, option)
+    assert (status, "name a folder" in output) == (2, True)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"rank0.json"}
+
+
+@pytest.mark.parametrize(
     ("command", "option"),
     [
         *(
