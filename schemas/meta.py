@@ -17,6 +17,9 @@ ORDER = "order"
 COMPUTED = "computed"
 """No clock: ``ts`` are nanoseconds that follow from durations and dependencies alone."""
 
+WORLD_SIZE = "world_size"
+"""Fact: number of ranks of the job, in the trace or not, as a source states it."""
+
 ASSUMED = "assumed"
 """`Rank.known_by` of a rank whose number is not in the source."""
 

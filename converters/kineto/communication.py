@@ -19,6 +19,7 @@ import numpy as np
 
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.kineto.header import world_size
 from chopper_interop.converters.kineto.trace_file import MAX_RANK, rank_list, whole_number
 from chopper_interop.edges.communication import collective_of_kernel, collective_of_name
 from chopper_interop.issues import Fault, IssueLog
@@ -262,7 +263,7 @@ class _Groups:
         info = header.get("distributedInfo")
         info = info if isinstance(info, dict) else {}
         self.backend = str(info.get("backend", ""))
-        self.world = range(whole_number(info.get("world_size"), maximum=MAX_RANK) or 0)
+        self.world = range(world_size(header) or 0)
         listed = info.get("pg_config")
         for group in listed if isinstance(listed, list) else []:
             if isinstance(group, dict):

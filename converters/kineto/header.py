@@ -14,7 +14,7 @@ import msgspec
 
 from chopper_interop.clocks import relations
 from chopper_interop.converters.kineto.json_text import json_bytes
-from chopper_interop.converters.kineto.trace_file import MAX_ID, whole_number
+from chopper_interop.converters.kineto.trace_file import MAX_ID, MAX_RANK, whole_number
 from chopper_interop.gpus.devices import devices_with_work
 from chopper_interop.io.outputs import MARK
 from chopper_interop.issues import Fault
@@ -75,6 +75,14 @@ def head(trace: Trace, ranks: list[int], base_ns: int) -> bytes:
     distributed = json_bytes(_distributed(trace, ranks), separators=(", ", ": "))
     members = (b'"distributedInfo": ' + distributed, b'"traceEvents":[\n')
     return b",\n".join((json_bytes(content)[:-1], *members))
+
+
+def world_size(header: dict[str, Any]) -> int | None:
+    """Return the number of ranks of the job that a file is of, if it says so."""
+    info = header.get("distributedInfo")
+    return (
+        whole_number(info.get("world_size"), maximum=MAX_RANK) if isinstance(info, dict) else None
+    )
 
 
 def is_written_here(header: dict[str, Any]) -> bool:

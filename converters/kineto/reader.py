@@ -43,7 +43,7 @@ from chopper_interop.io import inputs
 from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
-from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
+from chopper_interop.schemas.meta import BOOTTIME, WORLD_SIZE, Meta, Source
 from chopper_interop.schemas.names import STEP_RANGE
 
 if TYPE_CHECKING:
@@ -285,6 +285,11 @@ def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
     host = str(header.get("host_name", "")) or _host_in_name(file.path, owners.ranks)
     tools = [f"{tool} {header[key]}" for key, tool in _TOOL_KEYS.items() if key in header]
     facts = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
+    world = kineto_header.world_size(header)
+    if world and not kineto_header.is_written_here(
+        header
+    ):  # there, what the ranks of the file show
+        facts[WORLD_SIZE] = str(world)
     return Meta(
         job=inputs.plain_name(file.path),
         ranks=tuple(replace(r, host=host) if host else r for r in owners.ranks),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.analyses.methods.communication import group_names, stages
+from chopper_interop.schemas.meta import WORLD_SIZE
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 SIZES = ("dp", "tp", "pp", "cp", "ep")
 _SIZED = {*SIZES, group_names.REPLICATE, group_names.SHARD}
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 _WORLD = ("default_pg", "default_group")
 
 
@@ -52,7 +55,8 @@ def world_size(trace: Trace) -> int | None:
         for group in trace.groups.to_pylist()
         if group["description"] in _WORLD
     ]
-    return max(sizes_of_groups, default=0) or None
+    stated = _WHOLE_NUMBER.fullmatch(trace.meta.facts.get(WORLD_SIZE, ""))
+    return max([*sizes_of_groups, int(stated[0]) if stated else 0]) or None
 
 
 def completed(degrees: dict[str, Any], world: int | None) -> dict[str, Any]:

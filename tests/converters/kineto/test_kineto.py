@@ -542,3 +542,16 @@ def test_arguments_are_kept_as_they_were(tmp_path: Path) -> None:
     args = {"Input Dims": [[1, 2]], "note": 'a "b" é', "External id": 7}
     trace = read(tmp_path, [span("cpu_op", "a", 1, 1, args=args)])
     assert trace.args(0) == args
+
+
+@pytest.mark.parametrize("ending", ["parquet", "json.gz"])
+def test_the_number_of_ranks_of_the_job_is_kept(tmp_path: Path, run, ending: str) -> None:
+    """It is stated, but no process group is, so that the summary said "1 rank"."""
+    header = {"distributedInfo": {"rank": 3, "world_size": 64}}
+    path = write(tmp_path / "a.json", [kernel("k", 0, 5, 1)], baseTimeNanoseconds=BASE, **header)
+    first = ci.read(path)
+    ci.write(first, tmp_path / f"b.{ending}")
+    second = ci.read(tmp_path / f"b.{ending}")
+    assert second.meta.facts["world_size"] == first.meta.facts["world_size"] == "64"
+    for trace in (path, tmp_path / f"b.{ending}"):
+        assert "1 of 64 ranks" in run("analyze", trace)[1]
