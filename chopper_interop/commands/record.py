@@ -57,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
     return recording.status
 
 
+_STATED_S = 1.0
+"""Length of a recording from which its share of a processor is stated. Chosen: setting up takes 10 ms, 100 % of a shorter one."""
+
+
 def _say(text: str) -> None:
     print(f"chopper-record: {common.one_line(text)}", file=sys.stderr)
 
@@ -65,14 +69,16 @@ def _show(recording: Recording, folder: Path) -> None:
     for sampled in recording.description["samplers"]:
         period = sampled["period_ns"]
         rate = sampled["achieved_hz"]
-        jitter = f", 95 % of periods up to {period['p95'] / 1e6:.1f} ms" if rate else ""
+        reached = "too few to state a rate"
+        if rate:
+            reached = (
+                f"{rate:g} of {sampled['rate_hz']:g} Hz reached, "
+                f"95 % of periods up to {period['p95'] / 1e6:.1f} ms{_less_often(sampled)}"
+            )
         of = f"{sampled['vendor']} GPUs" if recording.has_gpus else "the host"
-        _say(
-            f"{sampled['rows']} rows of {of}, {rate or 0:g} of {sampled['rate_hz']:g} Hz "
-            f"reached{jitter}{_less_often(sampled)}"
-        )
-    share = 100 * recording.cpu_s / max(recording.elapsed_s, 1e-9)
-    _say(f"took {share:.1f} % of a processor")
+        _say(f"{sampled['rows']} rows of {of}, {reached}")
+    if recording.elapsed_s >= _STATED_S:
+        _say(f"took {100 * recording.cpu_s / recording.elapsed_s:.1f} % of a processor")
     place = shlex.quote(str(folder))
     analyses = " ".join(_OF_GPUS if recording.has_gpus else _OF_HOST)
     _say(

@@ -2,7 +2,8 @@
 
 There are four sources, the best first. Some profilers record which event a stream waited for. Some
 write the stream and event handles that calls name. Otherwise only the order of the calls is known
-(`wait_order`). Of work that was queued before the recording began, no calls are known (`wait_queued`).
+(`wait_order`). Of work that was queued before the recording began, no calls are known (`wait_queued`),
+nor of that of graphs (`wait_graphs`).
 
 A stream that waits for another also waits for all that the other one waits for.
 """
@@ -15,7 +16,7 @@ import numpy as np
 
 from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.edges import wait_order, wait_queued
+from chopper_interop.edges import wait_graphs, wait_order, wait_queued
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.pair_table import empty_table, with_pair
 from chopper_interop.edges.queues import NEVER_TOO_LATE, group_pairs
@@ -101,7 +102,8 @@ def event_edges(
     _note_waits(UNRESOLVED, joined.call[~joined.is_resolved], issues)
     _note_waits(QUEUED_BEFORE, queues.node[by_time[1]], issues)
     _note_waits(REPEATED, queues.node[repeated[1]], issues)
-    edges = resolved, _passed_on(queues, joined), by_time, repeated
+    of_graphs = wait_graphs.slots_of_graphs(queues)
+    edges = resolved, _passed_on(queues, joined), by_time, repeated, of_graphs
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)
 

@@ -39,6 +39,8 @@ _PASSED_ON = "autograd::engine::evaluate_function"
 """Operations that a thread finds in its queue: if it was idle, another has put them there, even one that
 goes on with its own work at once (PyTorch, torch/csrc/autograd/engine.cpp)."""
 
+_LOADS = "enumerate(DataLoader)#"
+"""Ranges of PyTorch's data loader (torch/utils/data/dataloader.py), in which it waits for its threads if it has any."""
 _OPERATIONS = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 _WAITS = (
     Role.DEVICE_SYNC,
@@ -69,7 +71,7 @@ def handover_edges(
     node = np.flatnonzero(chosen & (operation | range_start))
     lane, ts = trace.array("lane")[node], trace.array("ts")[node]
     range_start = range_start[node]
-    end = ts + np.where(range_start, 0, trace.array("dur")[node])
+    end = ts + np.where(range_start & ~_is_work(trace)[node], 0, trace.array("dur")[node])
     # threads are numbered by rank, so that those of one rank are the numbers from `first` to `stop`,
     # and the loop goes through these alone
     lane_rank = trace.array("rank", "lanes")
@@ -101,6 +103,18 @@ def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
     operation = on_thread & is_any(kind, _OPERATIONS) & (role != Role.POLL)
     within = nest.descendants(operation, trace.array("parent"))
     return operation & ~within, on_thread & (kind == Kind.ANNOTATION) & ~within
+
+
+def _is_work(trace: Trace) -> Array:
+    """Mask of nodes within which nothing else is: a range of that kind is work of its thread, not time in which it rests.
+
+    Ranges of data loaders are waits for other threads as often as not.
+    """
+    parent = trace.array("parent")
+    leaf = np.ones(len(parent), bool)
+    leaf[parent[parent >= 0]] = False
+    loads = np.array([name.startswith(_LOADS) for name in trace.names()] or [False])
+    return leaf & ~loads[trace.array("name")]
 
 
 def _starts_with(trace: Trace, node: Array, prefix: str) -> Array:

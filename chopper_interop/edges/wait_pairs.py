@@ -27,7 +27,7 @@ IMMEDIATE_START_NS = 20_000
 """Work that could have started earlier, and started so soon after the end of work elsewhere, waited
 for that work. Chosen: an event reaches a waiting queue within some microseconds; a larger bound would
 take chance neighbours for dependencies."""
-_HELD_NS = 3_000
+HELD_NS = 3_000
 """Work that started so much later than it could have was held up. Chosen: starts vary by less."""
 _NEIGHBOURS = 3
 """Launches before and behind a wait that are the same where it is repeated. Chosen: fewer are alike by chance."""
@@ -172,7 +172,7 @@ def _freedom(queues: Queues) -> tuple[Array, Array]:
     arrives = queues.submit + latency
     gap = _usual(queues.start - previous_end, behind & (previous_end > arrives), 0.5)
     free = np.where(behind, np.maximum(arrives, previous_end + gap), arrives)
-    return free, queues.start - free > _HELD_NS
+    return free, queues.start - free > HELD_NS
 
 
 def _usual(ns: Array, chosen: Array, share: float) -> int:

@@ -279,6 +279,59 @@ def test_a_recorded_wait_without_the_awaited_stream_is_of_the_stream_that_waits(
     assert [(i.code, i.count) for i in issues] == [("event-by-order", 1)]
 
 
+def graph_launch(m: Program, call: int, *work: tuple[int, int, int]) -> list[int]:
+    """Work of one call: start, duration and stream of each piece."""
+    nodes = []
+    for ts, dur, on in work:
+        lane = m.builder.lane(0, LaneKind.STREAM, on, f"stream {on}", 0)
+        nodes.append(m.add(Kind.KERNEL, "work", lane, ts, dur))
+        m.launched.append((call, nodes[-1]))
+    return nodes
+
+
+def test_a_graph_waits_for_its_stream_and_is_waited_for_whatever_streams_its_branches_run_on() -> (
+    None
+):
+    m = Program()
+    before = m.work(1_000, 50_000, 100)
+    call = m.call("cudaGraphLaunch", 200, 20)
+    times = (51_300, 30_000, 7), (52_000, 20_000, 174), (81_600, 9_000, 7)
+    _, branch, _ = graph_launch(m, call, *times)
+    behind = m.work(91_900, 5_000, 400)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {
+        (row[before], row[branch]),
+        (row[branch], row[behind]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("branch_ns", "joined_at"),
+    [
+        (60_000, 113_400),  # the branch ends last, and holds up what joins it
+        (
+            20_000,
+            83_000,
+        ),  # it ends sooner: what joins it starts later behind its own stream than others
+    ],
+)
+def test_work_of_a_graph_that_joins_a_branch_depends_on_it(branch_ns: int, joined_at: int) -> None:
+    m = Program()
+    before = m.work(1_000, 50_000, 100)
+    call = m.call("cudaGraphLaunch", 200, 20)
+    _, branch, _, joins, _, _ = graph_launch(
+        m, call, (51_300, 10_000, 7), (52_000, branch_ns, 174), (61_600, 20_000, 7),
+        (joined_at, 9_000, 7), (joined_at + 9_300, 9_100, 7), (joined_at + 18_700, 9_200, 7),
+    )  # fmt: skip
+    behind = m.work(joined_at + 28_800, 5_000, 400)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {
+        (row[before], row[branch]),
+        (row[branch], row[joins]),
+        (row[branch], row[behind]),
+    }
+
+
 def test_communication_waits_for_what_its_thread_launched_before() -> None:
     m = Program()
     m.work(900, 5, 90, on=9)
@@ -459,6 +512,24 @@ def test_idle_threads_take_over_from_each_other() -> None:
     handed = {(row[asks], row[begins]), (row[ends], row[goes_on])}
     assert edges(trace, EdgeKind.HANDOVER) == handed
     assert [(i.code, i.count) for i in issues] == [("handover-by-time", 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "waits"), [("collate", False), ("enumerate(DataLoader)#_Iter.__next__", True)]
+)
+def test_a_range_within_which_nothing_is_recorded_is_work_unless_a_loader_waits_in_it(
+    name: str, *, waits: bool
+) -> None:
+    """Threads of a H200 program that launched by turns seemed to wait for each other in ranges that computed."""
+    m = Program()
+    m.call("cudaLaunchKernel", 1_000, 8_000)
+    lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    m.add(Kind.ANNOTATION, name, lane, 10_000, 140_000)
+    other = m.call("cudaLaunchKernel", 90_000, 7_000, thread=2)
+    m.call("cudaLaunchKernel", 154_000, 8_100)
+    m.call("cudaLaunchKernel", 300_000, 7_100, thread=2)
+    trace, row, _ = m.trace()
+    assert (row[other] in {src for src, _ in edges(trace, EdgeKind.HANDOVER)}) == waits
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,12 @@ def test_the_program_ends_as_without_a_recorder(tmp_path: Path) -> None:
     assert record(tmp_path / "c", script="print('out')").stdout == "out\n"
 
 
+def test_of_a_program_that_ends_at_once_no_rate_and_no_share_is_stated(tmp_path: Path) -> None:
+    done = record(tmp_path, "--rate", 1, script="pass")
+    assert "too few to state a rate" in done.stderr
+    assert "of a processor" not in done.stderr
+
+
 def test_signals_reach_the_program_and_the_samples_stay(tmp_path: Path) -> None:
     script = (
         "import signal, sys, time\n"
