@@ -85,6 +85,41 @@ class _MemberColumns:
         return numbers, rendered
 
 
+class _Chunk:
+    """Nodes of a trace from row `start` to `stop`, with their columns."""
+
+    def __init__(self, trace: Trace, start: int, stop: int) -> None:
+        self.trace = trace
+        self.rows = slice(start, stop)
+        self.count = stop - start
+
+    def array(self, name: str) -> Array:
+        """Return a core column."""
+        return self.trace.array(name)[self.rows]
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column as one Arrow array."""
+        return arrow.single_chunk(self.trace.nodes[name].slice(self.rows.start, self.count))
+
+    def integers(self, name: str) -> tuple[Array, Array]:
+        """Return an integer column's values, and where they are known."""
+        if not self.trace.has(name):
+            return np.zeros(self.count, np.int64), np.zeros(self.count, bool)
+        data = self.column(name)
+        return arrow.to_numpy(data).astype(np.int64), arrow.is_valid(data)
+
+    def texts(self, name: str) -> tuple[Array, list[str]]:
+        """Return a text column as indices of the texts that occur (-1: none), and these."""
+        if not self.trace.has(name):
+            return np.full(self.count, -1, np.int64), []
+        data = self.column(name).dictionary_encode()
+        code = arrow.to_numpy(data, -1).astype(np.int64)
+        used = np.unique(code)
+        used = used[used >= 0]
+        texts = arrow.take(data.dictionary, used).to_pylist()
+        return np.where(code >= 0, np.searchsorted(used, code), -1), texts
+
+
 class AddedMembers:
     """Members that the arguments of a trace's nodes gain, made chunk by chunk.
 
@@ -135,29 +170,29 @@ class AddedMembers:
         instants
             Mask of these nodes that are written without a duration.
         """
-        top, inner = _MemberColumns(stop - start), _MemberColumns(stop - start)
-        kind = self.trace.array("kind")[start:stop]
-        self._identity(top, start, stop, arguments, instants)
-        self._correlation(top, kind, start, stop, arguments)
-        bytes_written, out_bytes_written = self._communication(top, start, stop)
-        size, known = self._integers("bytes", start, stop)
+        chunk = _Chunk(self.trace, start, stop)
+        top, inner = _MemberColumns(chunk.count), _MemberColumns(chunk.count)
+        kind = chunk.array("kind")
+        self._identity(top, chunk, arguments, instants)
+        self._correlation(top, kind, chunk, arguments)
+        bytes_written, out_bytes_written = self._communication(top, chunk)
+        size, known = chunk.integers("bytes")
         copies = self.is_copy[kind]
         top.number(self._key("bytes"), size, known & copies, overriding=True)
-        self._unnamed(inner, kind, start, stop)
+        self._unnamed(inner, kind, chunk)
         for name, written in (("bytes", bytes_written | copies), ("out_bytes", out_bytes_written)):
-            value, known = self._integers(name, start, stop)
+            value, known = chunk.integers(name)
             inner.number(self._key(name), value, known & ~written)
         numbers, rendered = top.finish()
         inner_numbers, inner_rendered = inner.finish()
-        counters = self._counters(start, stop)
+        counters = self._counters(chunk)
         keys = encode.join_texts(json_bytes(key)[1:-1] for key in self._keys)
         return encode.Members(keys, numbers, rendered, inner_numbers, inner_rendered, counters)
 
     def _identity(
         self,
         top: _MemberColumns,
-        start: int,
-        stop: int,
+        chunk: _Chunk,
         arguments: encode.Arguments,
         instants: Array,
     ) -> None:
@@ -166,12 +201,12 @@ class AddedMembers:
         Events of a device that are not its work get neither device nor stream where `pid` and
         `tid` state them: tools take events with a ``stream`` for work of the GPU.
         """
-        track = self.tracks.of_node[start:stop]
+        track = self.tracks.of_node[chunk.rows]
         is_work, raw_pid = self.tracks.is_work[track], self.tracks.raw_pid[track]
         idle = self.tracks.on_device[track] & ~is_work
         device_unclear = self.tracks.has_other_pid[track] & idle
         if self.rank_in_args:
-            all_events, rank = np.ones(stop - start, bool), self.trace.array("rank")[start:stop]
+            all_events, rank = np.ones(chunk.count, bool), chunk.array("rank")
             top.number(self._key("rank"), rank, all_events, overriding=True)
             top.number(self._key("pid_raw"), raw_pid, ~idle & ~instants)
             top.number(self._key("pid_raw"), raw_pid, idle, overriding=True)
@@ -186,13 +221,13 @@ class AddedMembers:
         top.number(self._key("stream"), self.tracks.stream[track], known, overriding=True)
 
     def _correlation(
-        self, top: _MemberColumns, kind: Array, start: int, stop: int, arguments: encode.Arguments
+        self, top: _MemberColumns, kind: Array, chunk: _Chunk, arguments: encode.Arguments
     ) -> None:
         """Add correlation ids, under the name under which a reader will look for them.
 
         In files that state ranks that is ``correlation_raw``, if the source has it.
         """
-        ids, correlated = self.correlation[start:stop], self.is_correlated[kind]
+        ids, correlated = self.correlation[chunk.rows], self.is_correlated[kind]
         keys = ("correlation", "correlation_raw")
         values, present = np.zeros((2, len(kind)), np.int64), np.zeros((2, len(kind)), bool)
         needed = (ids == -1) | self.rank_in_args
@@ -203,45 +238,45 @@ class AddedMembers:
         top.number(self._key(keys[0]), ids, known, overriding=True)
         top.number(self._key(keys[1]), ids, raw & (values[1] != ids), overriding=True)
 
-    def _communication(self, top: _MemberColumns, start: int, stop: int) -> tuple[Array, Array]:
+    def _communication(self, top: _MemberColumns, chunk: _Chunk) -> tuple[Array, Array]:
         """Add the facts of collectives; return masks of events with the bytes in, and out."""
-        collective, names = self._texts("collective", start, stop)
+        collective, names = chunk.texts("collective")
         is_known_name = np.array([name in COLLECTIVE_NAMES for name in names] or [False])
         known = (collective >= 0) & is_known_name[collective]
         if not known.any():
-            no_event = np.zeros(stop - start, bool)
+            no_event = np.zeros(chunk.count, bool)
             return no_event, no_event
         written = [json_bytes(COLLECTIVE_NAMES.get(name, name)) for name in names]
         top.text(self._key("Collective name"), np.where(known, collective, -1), written)
-        dtype, dtypes = self._texts("dtype", start, stop)
+        dtype, dtypes = chunk.texts("dtype")
         top.text(
             self._key("dtype"), np.where(known, dtype, -1), [json_bytes(name) for name in dtypes]
         )
-        self._group(top, known, start, stop)
-        value, has_value = self._integers("seq", start, stop)
+        self._group(top, known, chunk)
+        value, has_value = chunk.integers("seq")
         top.number(self._key("Seq"), value, has_value & known)
-        value, has_value = self._integers("peer", start, stop)
+        value, has_value = chunk.integers("peer")
         for kind, key in ((Collective.SEND, "Dst Rank"), (Collective.RECV, "Src Rank")):
             of_kind = known & np.array([name == kind for name in names])[collective]
             top.number(self._key(key), value, has_value & of_kind)
         sizes = np.array([element_bytes(name) or 0 for name in dtypes] or [0], np.int64)
         size = np.where(known & (dtype >= 0), sizes[dtype], 0)
         return (
-            self._elements(top, "bytes", "In msg nelems", size, start, stop),
-            self._elements(top, "out_bytes", "Out msg nelems", size, start, stop),
+            self._elements(top, "bytes", "In msg nelems", size, chunk),
+            self._elements(top, "out_bytes", "Out msg nelems", size, chunk),
         )
 
     def _elements(
-        self, top: _MemberColumns, column: str, key: str, size: Array, start: int, stop: int
+        self, top: _MemberColumns, column: str, key: str, size: Array, chunk: _Chunk
     ) -> Array:
         """Add bytes as a number of elements, and return where they are a whole number of them."""
-        value, known = self._integers(column, start, stop)
+        value, known = chunk.integers(column)
         is_whole = known & (size > 0) & (value % np.maximum(size, 1) == 0)
         top.number(self._key(key), value // np.maximum(size, 1), is_whole)
         return is_whole
 
-    def _group(self, top: _MemberColumns, known: Array, start: int, stop: int) -> None:
-        value, has_value = self._integers("group", start, stop)
+    def _group(self, top: _MemberColumns, known: Array, chunk: _Chunk) -> None:
+        value, has_value = chunk.integers("group")
         code = np.where(known & has_value, value, -1)
         for key, of_group in (
             ("Process Group Name", lambda g: g["name"]),
@@ -252,56 +287,35 @@ class AddedMembers:
         sizes = np.array([len(g["ranks"]) for g in self.groups] or [0], np.int64)
         top.number(self._key("Group size"), sizes[code], code >= 0)
 
-    def _unnamed(self, inner: _MemberColumns, kind: Array, start: int, stop: int) -> None:
+    def _unnamed(self, inner: _MemberColumns, kind: Array, chunk: _Chunk) -> None:
         """Add everything for which Kineto has no name."""
         if self.kind_needed is not None:
-            code = np.where(self.kind_needed[start:stop], kind.astype(np.int64), -1)
+            code = np.where(self.kind_needed[chunk.rows], kind.astype(np.int64), -1)
             names = {int(k): json_bytes(k.name.lower()) for k in Kind}
             inner.text(self._key("kind"), code, [names.get(k, b"") for k in range(256)])
         correlated = self.is_correlated[kind]
-        correlation = self.trace.array("correlation")[start:stop]
+        correlation = chunk.array("correlation")
         inner.number(self._key("correlation"), correlation, ~correlated & (correlation != -1))
         for name in self.unnamed_columns:
-            self._column(inner, name, start, stop)
+            self._column(inner, name, chunk)
 
-    def _column(self, inner: _MemberColumns, name: str, start: int, stop: int) -> None:
-        column = self.trace.nodes[name].slice(start, stop - start)
-        if pa.types.is_integer(column.type):
-            value, known = self._integers(name, start, stop)
+    def _column(self, inner: _MemberColumns, name: str, chunk: _Chunk) -> None:
+        data = chunk.column(name)
+        if pa.types.is_integer(data.type):
+            value, known = chunk.integers(name)
             inner.number(self._key(name), value, known)
-        elif pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
-            code, texts = self._texts(name, start, stop)
+        elif pa.types.is_dictionary(data.type) or pa.types.is_string(data.type):
+            code, texts = chunk.texts(name)
             inner.text(self._key(name), code, [json_bytes(text) for text in texts])
         else:
-            data = arrow.single_chunk(column)
             known = arrow.is_valid(data)
             code = np.where(known, np.cumsum(known) - 1, -1)
             inner.text(self._key(name), code, _json_values(data.drop_null()))
 
-    def _integers(self, name: str, start: int, stop: int) -> tuple[Array, Array]:
-        """Return an integer column's values, and where they are known."""
-        if not self.trace.has(name):
-            return np.zeros(stop - start, np.int64), np.zeros(stop - start, bool)
-        data = arrow.single_chunk(self.trace.nodes[name].slice(start, stop - start))
-        return arrow.to_numpy(data).astype(np.int64), arrow.is_valid(data)
-
-    def _texts(self, name: str, start: int, stop: int) -> tuple[Array, list[str]]:
-        """Return a text column as indices of the texts that occur (-1: none), and these."""
-        if not self.trace.has(name):
-            return np.full(stop - start, -1, np.int64), []
-        data = arrow.single_chunk(
-            self.trace.nodes[name].slice(start, stop - start)
-        ).dictionary_encode()
-        code = arrow.to_numpy(data, -1).astype(np.int64)
-        used = np.unique(code)
-        used = used[used >= 0]
-        texts = arrow.take(data.dictionary, used).to_pylist()
-        return np.where(code >= 0, np.searchsorted(used, code), -1), texts
-
-    def _counters(self, start: int, stop: int) -> encode.Lists:
-        """Hardware counters of the nodes from `start` to `stop`."""
+    def _counters(self, chunk: _Chunk) -> encode.Lists:
+        """Hardware counters of the nodes."""
         owner = self.trace.array("node", "counters")
-        bounds = np.searchsorted(owner, np.arange(start, stop + 1))
+        bounds = np.searchsorted(owner, np.arange(chunk.rows.start, chunk.rows.stop + 1))
         first, last = int(bounds[0]), int(bounds[-1])
         key, values = _EMPTY, encode.join_texts([])
         if last > first:
