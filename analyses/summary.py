@@ -65,8 +65,8 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         ``clock``, ``finding``, ``more``, ``record``) and `text`. The summary has the figures of these
         lines, and under `findings` the rows of `findings`.
     """
-    job, all_of_them = catalogue.find(trace, steps, ranks)
-    findings = finding.to_table(all_of_them, job.step_ns).to_pylist()
+    job, ranked = catalogue.find(trace, steps, ranks)
+    findings = finding.to_table(ranked, job.step_ns).to_pylist()
     figures = _read(trace, job) | _step(job) | _late(job) | _clock(job)
     absent = missing(trace)
     figures["not_recorded"] = [need.what for need in absent]
@@ -260,11 +260,11 @@ def _finding_lines(findings: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         sure = ", likely" if row["certainty"] == finding.LIKELY else ""
         saves = f"{number}. {_ms(row['saves_ns'])} ({row['share']:.1%}{sure})"
         yield "finding", f"{saves}: {row['finding']}"
-    if not findings:
-        share = f"{finding.MIN_SHARE:.1%}"
-        yield "finding", f"nothing was found that would save {share} of the step or more"
     if findings:
         yield "more", "chopper-analyze RUN/ findings: all of them"
+    else:
+        share = f"{finding.MIN_SHARE:.1%}"
+        yield "finding", f"nothing was found that would save {share} of the step or more"
 
 
 def _shares(names: dict[str, str], figures: dict[str, Any]) -> str:
@@ -279,6 +279,6 @@ def _count(number: int, noun: str) -> str:
 
 
 def _ms(ns: float) -> str:
-    """A time in milliseconds with four digits that count."""
+    """A time in milliseconds with four significant digits, at most three of them decimals."""
     digits = max(0, 3 - int(np.floor(np.log10(max(abs(ns) / 1e6, 1e-3)))))
     return f"{ns / 1e6:,.{min(digits, 3)}f} ms"

@@ -104,10 +104,6 @@ def _gzip_error() -> type[Exception]:
     return error
 
 
-def _xz() -> _Decompressor:
-    return lzma.LZMADecompressor()
-
-
 def _bzip2() -> _Decompressor:
     import bz2
 
@@ -116,7 +112,7 @@ def _bzip2() -> _Decompressor:
 
 DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor] | None] = {
     _GZIP: _gzip,
-    b"\xfd7zXZ\x00": _xz,
+    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
     b"BZh": _bzip2,
     b"\x28\xb5\x2f\xfd": None,  # zstd, which pyarrow unpacks as a stream
 }

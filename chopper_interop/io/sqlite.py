@@ -394,12 +394,12 @@ class Database:
         except (sqlite3.Error, UnicodeDecodeError):  # names of columns may be damaged as well
             return
 
-    def _read_error(self, error: Exception, where: str | None = None) -> ReadError:
+    def _read_error(self, error: Exception) -> ReadError:
         """The error that users see for one of SQLite's or ADBC's."""
         reason = " ".join(str(error).split())
         if isinstance(error, sqlite3.DatabaseError) and "not a database" in reason:
             return sqlite_files.not_a_database(self.path)
-        return ReadError(f"it cannot be read: {reason}", path=self.path, at=where, hint=_HINT)
+        return ReadError(f"it cannot be read: {reason}", path=self.path, hint=_HINT)
 
 
 def _arrow_type(kind: str) -> pa.DataType:

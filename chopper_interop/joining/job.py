@@ -365,7 +365,7 @@ def _number_ranks(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
         return timing
     used = {r for f in _without(timing, unnumbered) for r in f.trace.ranks}
     free = (n for n in count() if n not in used)
-    order = sorted(unnumbered, key=lambda f: (_min_device(f), _min_pid(f)))
+    order = sorted(unnumbered, key=_device_and_pid)
     numbers = {id(f): [next(free) for _ in f.trace.meta.ranks] for f in order}
     issues.add(RANKS_BY_ORDER, len(unnumbered))
     return [
@@ -395,12 +395,10 @@ def _note_ranks_apart(timing: list[Fragment], trace: Trace, issues: IssueLog) ->
         latest_end = max(latest_end, stop)
 
 
-def _min_device(fragment: Fragment) -> int:
-    return min((r.device for r in fragment.trace.meta.ranks), default=-1)
-
-
-def _min_pid(fragment: Fragment) -> int:
-    return min((r.pid for r in fragment.trace.meta.ranks), default=-1)
+def _device_and_pid(fragment: Fragment) -> tuple[int, int]:
+    """Lowest device and lowest process id of a fragment's ranks; -1 of none."""
+    ranks = fragment.trace.meta.ranks
+    return min((r.device for r in ranks), default=-1), min((r.pid for r in ranks), default=-1)
 
 
 def _renumbered(trace: Trace, numbers: list[int]) -> Trace:

@@ -155,8 +155,8 @@ def host_chain(
         **_nodes(timing, cuts, planned),
         call_ns=_of_returns(cuts, vertex, behind, len(timing.at_ns)),
         in_operation=_in_operation(timing.trace, cuts, is_open),
-        ends_at=_ends_at(cuts, len(timing.at_ns)),
-        begins_at=_begins_at(cuts, len(timing.at_ns)),
+        ends_at=_at_endpoints(cuts, cuts.piece - 1, len(timing.at_ns)),
+        begins_at=_at_endpoints(cuts, cuts.first, len(timing.at_ns)),
     )
 
 
@@ -272,16 +272,6 @@ def _in_operation(trace: Trace, cuts: _Cuts, is_operation: Array) -> Array:
     begins = is_open[node] & (cuts.vertex % 2 == 0)
     within = begins | (_innermost(trace.array("parent"), is_open)[node] >= 0)
     return cuts.placed(within, np.zeros_like(within))
-
-
-def _ends_at(cuts: _Cuts, endpoints: int) -> Array:
-    """For each endpoint the last node of its thread that ends there; -1 if there is none."""
-    return _at_endpoints(cuts, cuts.piece - 1, endpoints)
-
-
-def _begins_at(cuts: _Cuts, endpoints: int) -> Array:
-    """For each endpoint the first node of its thread that begins there; -1 if there is none."""
-    return _at_endpoints(cuts, cuts.first, endpoints)
 
 
 def _at_endpoints(cuts: _Cuts, number: Array, endpoints: int) -> Array:

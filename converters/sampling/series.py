@@ -242,11 +242,12 @@ def with_preferred(
         if lane not in names
         for best in [name for name in order if name in names][:1]
     }
-    return [_renamed(r, renamed[r.full]) if r.full in renamed else r for r in readings]
-
-
-def _renamed(reading: Reading, name: str) -> Reading:
-    return replace(reading, full=name, name=replace(reading.name, base=name, full=name))
+    return [
+        replace(r, full=name, name=replace(r.name, base=name, full=name))
+        if (name := renamed.get(r.full))
+        else r
+        for r in readings
+    ]
 
 
 def ordered(readings: list[Reading]) -> list[Reading]:

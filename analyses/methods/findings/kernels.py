@@ -72,7 +72,7 @@ def _below(job: ExaminedJob, row: Array, share: float, names: tuple[str, str | N
     saved = job.saved(job.times().take_no_time(kernels, factor=share / _REACHABLE))
     place = job.place(kernels)
     where = f"{names[0]}, {names[1]}" if names[1] else names[0]
-    stem = name_stems.kernel_stems(_texts(names[0]))[0].as_py()
+    stem = name_stems.kernel_stems(pa.array([names[0]]))[0].as_py()
     stem = stem if len(stem) <= _MAX_NAME else f"{stem[:_MAX_NAME]}…"
     return Finding.of(
         "below-roofline",
@@ -88,10 +88,6 @@ def _below(job: ExaminedJob, row: Array, share: float, names: tuple[str, str | N
 
 def _share_text(share: float) -> str:
     return f"{share:.0%}" if share >= _SMALLEST_SHOWN else f"less than {_SMALLEST_SHOWN:.0%}"
-
-
-def _texts(name: str) -> pa.Array:
-    return pa.array([name])
 
 
 def unfused_elementwise(job: ExaminedJob) -> Iterator[Finding]:

@@ -18,7 +18,15 @@ _SLOW = 1.01
 
 
 class _Sign(NamedTuple):
-    """A possible companion of slowness: column, minimum difference, and its words."""
+    """A possible companion of slowness: a column, and by how much a slow GPU must differ in it.
+
+    Parameters
+    ----------
+    direction
+        1 if it must be higher than the others, -1 if lower.
+    words
+        How it is said that it goes with it, and that it does not.
+    """
 
     column: str
     min_difference: float
@@ -54,8 +62,9 @@ def summary(rows: Sequence[Row]) -> Row:
     slow = [row for row in rows if row.get("slowdown_factor")]
     if not slow:
         return dict.fromkeys(_NAMES) | {"in_words": "it is not known which rank is slowest"}
-    row = max(slow, key=lambda one: one["slowdown_factor"])
-    others = [o for o in rows if o is not row and o.get("iteration") == row.get("iteration")]
+    row = max(slow, key=lambda row: row["slowdown_factor"])
+    step = row.get("iteration")
+    others = [other for other in rows if other is not row and other.get("iteration") == step]
     clock, heat = _own_and_others(row, others, _CLOCK), _own_and_others(row, others, _HEAT)
     share = None if clock is None else clock[0] / clock[1]
     hotter = None if heat is None else heat[0] - heat[1]
@@ -74,24 +83,30 @@ _NAMES = (
 
 
 def _own_and_others(
-    row: Row, others: Sequence[Row], of: _Sign
+    row: Row, others: Sequence[Row], sign: _Sign
 ) -> tuple[float, float, float] | None:
     """The row's value, the others' median, and the other value furthest in its direction."""
-    other_values = values(others, of.column)
+    other_values = values(others, sign.column)
     other_values = other_values[np.isfinite(other_values)]
-    own = row.get(of.column)
+    own = row.get(sign.column)
     middle = float(np.median(other_values)) if other_values.size else 0.0
-    if own is None or not other_values.size or (of is _CLOCK and middle <= 0):
+    if own is None or not other_values.size or (sign is _CLOCK and middle <= 0):
         return None
-    return float(own), middle, float(other_values.max() if of.direction > 0 else other_values.min())
+    return (
+        float(own),
+        middle,
+        float(other_values.max() if sign.direction > 0 else other_values.min()),
+    )
 
 
 def _is_extreme(
-    of: tuple[float, float, float] | None, sign: _Sign, by: float | None
+    compared: tuple[float, float, float] | None, sign: _Sign, difference: float | None
 ) -> bool | None:
-    if of is None or by is None:
+    """True if a value, as of `_own_and_others`, is beyond all others and far from their median."""
+    if compared is None or difference is None:
         return None
-    return bool((of[0] - of[2]) * sign.direction > 0 and by >= sign.min_difference)
+    own, _, extreme = compared
+    return bool((own - extreme) * sign.direction > 0 and difference >= sign.min_difference)
 
 
 def _words(
@@ -108,8 +123,10 @@ def _words(
         if hotter is None
         else f"it is {abs(hotter):.1f} °C {'hotter' if hotter >= 0 else 'cooler'}",
     ]
-    pairs = [(s, of) for s, of in zip(signs, (_CLOCK, _HEAT), strict=True) if s is not None]
-    has = " and ".join(of.words[0] for s, of in pairs if s)
-    has_not = " and ".join(of.words[1] for s, of in pairs if not s)
+    pairs = [
+        (goes, sign) for goes, sign in zip(signs, (_CLOCK, _HEAT), strict=True) if goes is not None
+    ]
+    has = " and ".join(sign.words[0] for goes, sign in pairs if goes)
+    has_not = " and ".join(sign.words[1] for goes, sign in pairs if not goes)
     end = "; ".join(filter(None, (has and f"it also has {has}", has_not and f"it has {has_not}")))
     return f"slowest is {whose}; {', '.join(known)}" + (f": {end}" if end else "")
