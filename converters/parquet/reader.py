@@ -90,6 +90,11 @@ def read(paths: list[Path]) -> Trace:
     return trace
 
 
+def _damaged(reason: str, path: Path) -> ReadError:
+    """Return the error for a file or folder that is not as it was written."""
+    return ReadError(reason, path=path, hint=_AGAIN)
+
+
 def _content(path: Path) -> _Content:
     try:
         head = msgspec.json.decode(path.read_bytes(), type=_Head)
@@ -101,12 +106,10 @@ def _content(path: Path) -> _Content:
             )
         raw = bytes(head.content)
         if zlib.crc32(raw) != head.crc32:
-            raise ReadError("it is not as it was written", path=path, hint=_AGAIN)
+            raise _damaged("it is not as it was written", path)
         return msgspec.json.decode(raw, type=_Content)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ReadError(
-            f"it cannot be read: {first_line(error)}", path=path, hint=_AGAIN
-        ) from error
+        raise _damaged(f"it cannot be read: {first_line(error)}", path) from error
 
 
 def _whole(folder: Path, table: str) -> pa.Table:
@@ -120,13 +123,11 @@ def _by_rank(folder: Path, table: str, text: list[Array]) -> pa.Table:
         part = _file(path, table)
         parts.append(_with_places(part, text) if table == "nodes" else part)
     if not parts:
-        raise ReadError(f"it has no files of {table}", path=folder, hint=_AGAIN)
+        raise _damaged(f"it has no files of {table}", folder)
     try:
         data = pa.concat_tables(parts, promote_options="default").unify_dictionaries()
     except pa.ArrowException as error:
-        raise ReadError(
-            f"its files of {table} differ: {first_line(error)}", path=folder, hint=_AGAIN
-        ) from error
+        raise _damaged(f"its files of {table} differ: {first_line(error)}", folder) from error
     return _hub_types(table, data, folder)
 
 
@@ -144,17 +145,15 @@ def _file(path: Path, table: str) -> pa.Table:
             _refuse_bomb(path, file.metadata)
             data = file.read()
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise ReadError(
-            f"it cannot be read: {first_line(error)}", path=path, hint=_AGAIN
-        ) from error
+        raise _damaged(f"it cannot be read: {first_line(error)}", path) from error
     mark = (data.schema.metadata or {}).get(layout.KEY, b"").decode("utf-8", "replace")
     if mark != f"{table}/{layout.VERSION}":
-        raise ReadError(f"it holds no {table} of a trace", path=path, hint=_AGAIN)
+        raise _damaged(f"it holds no {table} of a trace", path)
     for name, kind in layout.stored_core(table).items():
         at = data.schema.get_field_index(name)
         present = data.schema.field(at).type if at >= 0 else None
         if present is None or (present != kind and not _texts(present, kind)):
-            raise ReadError(f"its column {name!r} is {present}, not {kind}", path=path, hint=_AGAIN)
+            raise _damaged(f"its column {name!r} is {present}, not {kind}", path)
     return data.replace_schema_metadata(None)
 
 
@@ -184,7 +183,7 @@ def _hub_types(table: str, data: pa.Table, folder: Path) -> pa.Table:
         if name == "kind" and table in layout.KINDS:
             array = _kind_numbers(table, array, folder)
         elif name in core and array.null_count:
-            raise ReadError(f"{table}.{name} has rows without a value", path=folder, hint=_AGAIN)
+            raise _damaged(f"{table}.{name} has rows without a value", folder)
         declared = core.get(name) or hub.ANNOTATION_TYPES.get(name) if table == "nodes" else None
         columns[name] = array.cast(declared) if declared not in (None, array.type) else array
     schema = pa.schema([pa.field(n, a.type, nullable=n not in core) for n, a in columns.items()])
@@ -266,8 +265,4 @@ def _check_references(trace: Trace, folder: Path) -> None:
         if values.size and (
             values.min() < minimum or values.max() >= getattr(trace, target).num_rows
         ):
-            raise ReadError(
-                f"{table}.{column} names rows of {target} that are not there",
-                path=folder,
-                hint=_AGAIN,
-            )
+            raise _damaged(f"{table}.{column} names rows of {target} that are not there", folder)

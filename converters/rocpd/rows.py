@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _REGISTERS = ("arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
 _SCRATCH = "SCRATCH"
+_HANDLES = ("hip_event_handle", "event_handle", "hip_event", "event_obj", "handle")
+"""Columns that name the event that was recorded or waited for, by version of the table."""
+_DIGITS = 19
+"""Digits from which on a number may exceed int64."""
 
 
 class Tables:
@@ -152,12 +156,6 @@ class Tables:
         numbers_of_flags = [int(f) if f.isdecimal() and len(f) < _DIGITS else -1 for f in flags]
         values = np.array([*numbers_of_flags, -1], np.int64)[codes]
         numbers["flags"], known["flags"] = np.maximum(values, 0), values >= 0
-
-
-_HANDLES = ("hip_event_handle", "event_handle", "hip_event", "event_obj", "handle")
-"""Columns that name the event that was recorded or waited for, by version of the table."""
-_DIGITS = 19
-"""Digits from which on a number may exceed int64."""
 
 
 def _some(made: Made, which: Array, form: tables.TableFormat) -> Made:
