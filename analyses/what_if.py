@@ -235,7 +235,7 @@ class _Replay:
         return f"what binds then is {', '.join(shares)}{unexplained}"
 
     def _begins(self, job: ChangedJob) -> Array:
-        """Begin of each window; of all steps of another pipeline, whose plan moves the ranks, as measured."""
+        """Begin of each window; as measured for all steps of another pipeline, as its plan moves ranks."""
         begin = self._spans.starts(job.at_ns)
         if job.has_paths:
             return begin

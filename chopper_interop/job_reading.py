@@ -3,7 +3,7 @@
 What is read is held at once, with the columns that are made of it: a multiple of the unpacked files. Where that is
 more than there is, sources are read a few at a time, and what was read of them is kept in files (`arrays.spill`). The
 multiple is `Converter.memory_ratio`. It was measured as the peak of ``chopper-convert`` less the 270 MB of
-a process that reads next to nothing, over the bytes of the unpacked files:
+a process that reads a few bytes, over the bytes of the unpacked files:
 
 ===================================================  =======  =============
 input, and what was written                          MB       ratio

@@ -396,7 +396,7 @@ class TraceTables:
     def rows_to(self, table: str, column: str, start: int, stop: int) -> Array:
         """Rows of a table whose reference to nodes lies in [start, stop).
 
-        Blocks of the table whose least and largest reference leave no such row are not looked at, so that of
+        Blocks of the table whose lowest and highest reference exclude such rows are skipped, so that of
         tables that are more or less in order of ranks each row is looked at for one rank.
         """
         values = self.array(column, table)

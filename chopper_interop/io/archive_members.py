@@ -60,7 +60,7 @@ class Member:
     name
         Its name, which may say anything.
     size
-        Bytes that it is said to have.
+        Bytes that it has, as the archive states.
     open
         Opens its content; it is read before the next member is asked for.
     changed_s

@@ -187,7 +187,7 @@ def _job_of_one(fragment: Fragment, name: str, issues: IssueLog) -> Trace:
 
 
 def _timing_of(fragments: list[Fragment]) -> list[Fragment]:
-    """Fragments whose times become those of the trace; programs only if there is nothing else."""
+    """Fragments whose times become those of the trace; execution traces without times only if no other has any."""
     nodes = [f for f in fragments if f.trace.nodes.num_rows]
     timed = [f for f in nodes if f.has_counters or f.trace.meta.clock != ORDER]
     return _split_passes(timed or nodes)[0]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 _UNORDERED = ("edges", "samples", "counters")
-"""Tables whose rows nothing refers to: their order means nothing."""
+"""Tables whose rows no other table refers to, so that their order is arbitrary."""
 _BYTE_RANGES = ("args_at", "args_len")
 _LANES = [column.name for column in hub.LANES]
 _BLANK = b" \t\r\n"
@@ -32,8 +32,8 @@ _MAX_SHOWN = 200
 def assert_trace_equal(a: Trace, b: Trace, *, ignore: Iterable[str] = ()) -> None:
     """Raise `AssertionError`, with the first difference, unless two traces are equal.
 
-    Order within dictionaries, chunks, buffers, and the order of rows that nothing refers to
-    (edges, samples, counters) do not matter. Arguments are compared as parsed JSON. A column of
+    Order within dictionaries, chunks, buffers, and the order of rows that no other table
+    refers to (edges, samples, counters) do not matter. Arguments are compared as parsed JSON. A column of
     nulls equals an absent column.
 
     Parameters

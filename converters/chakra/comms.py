@@ -98,8 +98,8 @@ class Comms:
         1 where the size stands for the measured time.
     src, dst, tag
         Ranks of sends and receives, and the number that pairs a send with its receive. Of a collective whose
-        members tell each other when it ends: the rank that tells this one, the rank that this one tells, and
-        the number of that message.
+        members send each other a message when it ends: the rank that sends to this one, the rank that this
+        one sends to, and the number of that message.
     control_tag
         Of a send that waits for its receive, and of this receive, the number of the message by which the
         receiver says that it is there; of a collective whose members tell each other when it ends, the number
@@ -370,7 +370,7 @@ def _set_messages(
     """
     sent, received, waits = p2p
     comms.node_type[sent], comms.node_type[received] = NodeType.COMM_SEND, NodeType.COMM_RECV
-    # each member tells the next one, in a ring: that is the last to get what this one puts in
+    # each member sends to the next one, in a ring: that is the last to get what this one puts in
     collective, following = (
         np.concatenate([np.empty(0, np.int64), *(members.ravel() for members in of_groups)])
         for of_groups in (joined, [np.roll(members, -1, axis=0) for members in joined])

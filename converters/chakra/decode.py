@@ -277,7 +277,7 @@ def _part(buffer: Bytes, at: Array, length: Array, chosen: _Names) -> _Part:
     nodes = _Nodes(
         *(np.zeros(n, np.uint64 if i == 0 else np.int64) for i in range(len(_Nodes._fields)))
     )
-    # memory that nothing is written to is none
+    # pages of memory that are never written to take none
     lists = _Lists(
         np.empty(counts[0], np.uint64),
         np.empty(counts[1], np.uint64),

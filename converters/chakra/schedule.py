@@ -40,8 +40,8 @@ class Nodes(NamedTuple):
     is_return
         Mask of returns of waits: nodes that end when measured, with `known_ns` of their own.
     is_watch
-        Mask of operations that only ask whether work has ended: they keep their time only where nothing
-        runs.
+        Mask of operations that only ask whether work has ended: they keep their time only while no GPU
+        work runs.
     is_apart
         Mask of work that the NPU of a stream does, which is a receive here.
     start_ns

@@ -105,7 +105,7 @@ def _add(
 
 
 def _devices(monitored: set[int], gpus: set[int]) -> dict[int, int]:
-    """Monitored number → GPU of the operations, where all of the node are used; else nothing."""
+    """Monitored number → GPU of the operations, where all GPUs of the node are used; else empty."""
     if len(monitored) != len(gpus):
         return {}
     return dict(zip(sorted(monitored), sorted(gpus), strict=True))

@@ -199,7 +199,7 @@ def _matched(keys: list[list[Array]], common: list[Array], rank: Array, step: Ar
     keys
         Sets of columns that counterparts have in common, the strictest first.
     common
-        Columns that counterparts must have in common always: the rank, the step, or nothing.
+        Columns that counterparts must have in common always: the rank, the step, or none.
     rank, step
         Of each row.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
 NO_TIME = int(np.iinfo(np.int64).min)
-"""In place of a time: nothing came before, or no call is known."""
+"""In place of a time: there was no work before, or no call is known."""
 
 
 def work_rows(trace: Trace, kinds: Iterable[Kind] = GPU_WORK) -> Array:

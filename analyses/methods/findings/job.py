@@ -33,7 +33,7 @@ _NO_WAIT_NS = -(2**60)
 
 
 class Saved(NamedTuple):
-    """By how much the mean step would be shorter; what the least and the most of single steps would be."""
+    """By how much the mean step would be shorter; the lowest and the highest that single steps would be."""
 
     ns: int
     low_ns: int | None = None
@@ -130,7 +130,7 @@ class ExaminedJob:
         return np.flatnonzero(np.isin(self._every.iteration, list(chosen)))
 
     def _backlog(self) -> int:
-        """How long the first step waited for what was launched before the recording, on the rank where least.
+        """How long the first step waited for what was launched before the recording, on the rank that waited least.
 
         Its first work waited behind its launch, and its host in calls before that.
         """
@@ -188,7 +188,7 @@ class ExaminedJob:
 
     @property
     def has_times(self) -> bool:
-        """False if nothing has a length: of a program in its order, or of no operations."""
+        """True if operations have times; an execution trace alone has only their order."""
         return self.step_ns > 0 and self.trace.meta.clock != ORDER
 
     @property

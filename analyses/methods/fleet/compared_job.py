@@ -136,8 +136,8 @@ class ComparedJob:
     def _cause(self, row: dict[str, Any]) -> str | None:
         """The cause with the largest gain, of those by which the rank is slow; None if none counts.
 
-        Nor does it where others hardly waited for the rank in collectives. Delays that nothing explains
-        are the cause only where nothing that was recorded is.
+        None too where other ranks hardly waited for this one in collectives. Unexplained delays are the
+        cause only where no recorded one is.
         """
         if row["caused_wait_ns"] is not None and row["caused_wait_ns"] < self.min_gain_ns:
             return None

@@ -25,7 +25,7 @@ class _Sign(NamedTuple):
     direction
         1 if it must be higher than the others, -1 if lower.
     words
-        How it is said that it goes with it, and that it does not.
+        Text for a slow GPU with that difference, and for one without.
     """
 
     column: str

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
 FIXED, IDLING, FIRST = 0, 1, 2
-"""Indices of the parameters that enter linearly: power that nothing changes, power of a clock without
+"""Indices of the parameters that enter linearly: constant power, power of a clock without
 work, and the power of the first part of the work."""
 EXPONENT, WIDTH, DELAY, LAG = -4, -3, -2, -1
 """Indices of the parameters that do not enter linearly: exponent of the clock, ln of the sensor's width in

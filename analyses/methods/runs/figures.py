@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Interval = tuple[int, int]
 
 WHOLE, PARTIAL, INVALID = "whole", "partial", "invalid"
-"""All is there; something is missing, as `reason` says; there is nothing to compare."""
+"""Complete; something is missing, as `reason` says; nothing can be compared."""
 OF_SAMPLES = {
     "mean_power_w": (POWER, "mean"),
     "peak_power_w": (POWER, "peak"),

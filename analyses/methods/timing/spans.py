@@ -146,7 +146,7 @@ def _by_span(endpoint: Array, span: Array) -> tuple[Array, Array]:
 
 
 def _job_nodes(trace: Trace, ranks: list[int]) -> Array:
-    """Nodes that a job without steps consists of; profilers' own records only if nothing else."""
+    """Nodes that a job without steps consists of; profilers' own records only where there are no others."""
     metadata = (Kind.SPAN, Kind.INSTANT, Kind.OVERHEAD)
     timed = np.isin(trace.array("rank"), ranks) & takes_time(trace)
     work = timed & ~is_any(trace.array("kind"), metadata)

@@ -262,8 +262,8 @@ def _name_codes(
 class _Partners:
     """For each dispatch of a pass its row among the timed ones, -1 for none.
 
-    `skipped` marks those that were left out on purpose. `likeness` is None if nothing but helpers
-    was counted.
+    `skipped` marks those that were left out on purpose. `likeness` is None if only helper kernels
+    were counted.
     """
 
     partner: Array

@@ -112,10 +112,10 @@ def in_order(a: Array, b: Array, position: Array, sizes: tuple[int, int]) -> Lik
 
 
 def _best_stretch(missing: Array) -> tuple[int, int]:
-    """First and last pair of the stretch with the most pairs at the least cost of missing steps.
+    """First and last pair of the run of pairs that is best: of many pairs, and few missing steps between.
 
-    Each pair adds 1, and each step missing before it costs; the best stretch is the one with the
-    largest difference of two running totals, that at its end and the least one before.
+    Each pair adds 1, and each step missing before it subtracts `_GAP_COST`; the best run has the largest
+    difference of two running totals: that at its end, and the lowest one before.
     """
     cost = np.concatenate([[0.0], _GAP_COST * missing])
     total = np.cumsum(1.0 - cost)
