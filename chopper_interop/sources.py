@@ -152,15 +152,7 @@ def find(
             path, named=named, format_name=format_name, inventory=inventory
         ):
             by_format.setdefault(converter.name, []).append(file)
-    for name, files in sorted(by_format.items()):
-        files.sort(key=archives.shown)  # the order of arguments changes nothing
-        converter = registry.converter(name)
-        groups = converter.group(files) if converter.group else [[path] for path in files]
-        inventory.sources += [
-            SourceFiles(converter, tuple(group), named=not named_paths.isdisjoint(group))
-            for group in groups
-        ]
-    inventory.sources = _without_parts(inventory.sources)
+    inventory.sources = _without_parts([*_grouped(by_format, named_paths)])
     used = {path for source in inventory.sources for path in source.paths}
     inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in used]
     inventory.unreadable = [path for path in inventory.unreadable if path not in used]
@@ -174,6 +166,16 @@ def find(
     inventory.unreadable = sorted(map(archives.shown, inventory.unreadable))
     inventory.outputs = [archives.shown(path) for path in inventory.outputs]
     return inventory
+
+
+def _grouped(by_format: dict[str, list[Path]], named_paths: set[Path]) -> Iterator[SourceFiles]:
+    """Yield the sources that the files of each format are grouped into."""
+    for name, files in sorted(by_format.items()):
+        files.sort(key=archives.shown)  # so that the order of arguments does not matter
+        converter = registry.converter(name)
+        groups = converter.group(files) if converter.group else [[path] for path in files]
+        for group in groups:
+            yield SourceFiles(converter, tuple(group), named=not named_paths.isdisjoint(group))
 
 
 def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, bool]]:

@@ -142,19 +142,14 @@ def make_table(
     compat: str = "",
 ) -> tuple[Table, list[str]]:
     """Make a table of the first rows; also return the columns that a terminal has no room for."""
-    figures = [name for name in rows.column_names if not is_text(rows[name].type)]
-    figures = [name for name in figures if name not in results.KEYS][:_MUST_ADD_UP]
-    if total is not None and not set(figures) & total.keys():
+    if total is not None and not _adds_up(rows, total):
         total = None
-    columns = {}
-    for name in rows.column_names:
-        values = rows[name].slice(0, max_rows).to_pylist()
-        sums = [] if total is None else [total.get(name)]
-        shown = peer_cells(values) if compat else cells(name, values, sums)
-        columns[name] = shown
-        if is_text(rows[name].type):
-            known = [cell or NONE for cell in shown[: len(values)]]
-            columns[name] = [*(shortened(known) if width else known), *shown[len(values) :]]
+    columns = {
+        name: _column_cells(
+            rows[name].slice(0, max_rows), name, total, compat=compat, cut=bool(width)
+        )
+        for name in rows.column_names
+    }
     if total is not None:
         columns[rows.column_names[0]][-1] = _TOTAL
     headers = {
@@ -163,10 +158,9 @@ def make_table(
     hidden = _hidden(columns, headers, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in (shown := [name for name in columns if name not in hidden]):
-        is_number = not is_text(rows[name].type)
         table.add_column(
             headers[name],
-            justify="right" if is_number else "left",
+            justify="left" if is_text(rows[name].type) else "right",
             overflow="fold" if width is None else "ellipsis",
             no_wrap=width is not None,
         )
@@ -175,6 +169,29 @@ def make_table(
         style = "bold" if k == last else ""
         table.add_row(*(Text(one_line(cell)) for cell in row), style=style)
     return table, hidden
+
+
+def _adds_up(rows: pa.Table, total: dict[str, Any]) -> bool:
+    """True if a sum is known of one of the first figures."""
+    figures = [
+        name
+        for name in rows.column_names
+        if name not in results.KEYS and not is_text(rows[name].type)
+    ]
+    return not total.keys().isdisjoint(figures[:_MUST_ADD_UP])
+
+
+def _column_cells(
+    column: pa.ChunkedArray, name: str, total: dict[str, Any] | None, *, compat: str, cut: bool
+) -> list[str]:
+    """Cells of a column, and of its sum if there is a row of totals; texts are cut for a terminal."""
+    values = column.to_pylist()
+    sums = [] if total is None else [total.get(name)]
+    shown = peer_cells(values) if compat else cells(name, values, sums)
+    if not is_text(column.type):
+        return shown
+    known = [cell or NONE for cell in shown[: len(values)]]
+    return [*(shortened(known) if cut else known), *shown[len(values) :]]
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,11 @@ class Tables(NamedTuple):
     member: Array
 
 
+_MARK_COLUMNS = ("cost_ns", "action", "operand")
+_OP_COLUMNS = ("kind", "stream", "kernel", "mark", "previous", "waits_for", "fixed_ns")
+"""Columns that are fields of `Mark` and of `GpuOp`; those in nanoseconds are reals."""
+
+
 def make_tables(programs: Sequence[Program]) -> Tables:
     """Arrays of the programs of all ranks; ranks may share one."""
     distinct = list({id(p): p for p in programs}.values())
@@ -64,28 +69,22 @@ def make_tables(programs: Sequence[Program]) -> Tables:
     laws = [np.stack(law_tables(p.kernels), axis=1) for p in distinct]
     kinds = [[k.kind for k in p.kernels] for p in distinct]
     activity = [[LAWS[k].activity if k in LAWS else 0.0 for k in of] for of in kinds]
-    tail = [_tails(p) for p in distinct]
     law = np.zeros((len(laws), max(map(len, laws)), *laws[0].shape[1:]))
     for row, own in zip(law, laws, strict=True):
         row[: len(own)] = own
+    barrier, first, member = match_operations(programs)
     return Tables(
-        np.array([place[id(p)] for p in programs], dtype=np.int64),
-        np.array([len(of) for of in marks], dtype=np.int64),
-        np.array([len(of) for of in gpu], dtype=np.int64),
-        _filled([[m.cost_ns for m in of] for of in marks], np.float64),
-        _filled([[m.action for m in of] for of in marks], np.int64),
-        _filled([[m.operand for m in of] for of in marks], np.int64),
-        _filled([[op.kind for op in of] for of in gpu], np.int64),
-        _filled([[op.stream for op in of] for of in gpu], np.int64),
-        _filled([[op.kernel for op in of] for of in gpu], np.int64),
-        _filled([[op.mark for op in of] for of in gpu], np.int64),
-        _filled([[op.previous for op in of] for of in gpu], np.int64),
-        _filled([[op.waits_for for op in of] for of in gpu], np.int64),
-        _filled([[op.fixed_ns for op in of] for of in gpu], np.float64),
-        np.array(tail, dtype=np.int64),
-        law,
-        _filled(activity, np.float64),
-        *match_operations(programs),
+        program=np.array([place[id(p)] for p in programs], dtype=np.int64),
+        marks=np.array([len(rows) for rows in marks], dtype=np.int64),
+        ops=np.array([len(rows) for rows in gpu], dtype=np.int64),
+        **{name: _column(marks, name) for name in _MARK_COLUMNS},
+        **{name: _column(gpu, name) for name in _OP_COLUMNS},
+        tail=np.array([_tails(p) for p in distinct], dtype=np.int64),
+        law=law,
+        activity=_filled(activity, np.float64),
+        barrier=barrier,
+        first=first,
+        member=member,
     )
 
 
@@ -94,6 +93,12 @@ def _tails(program: Program) -> list[int]:
     for row, op in enumerate(program.gpu):
         last[op.stream] = row
     return [last[stream] for stream in STREAMS]
+
+
+def _column(programs: Sequence[Sequence[Any]], name: str) -> Array:
+    """One field of the marks, or of the GPU operations, of each program, as array (program, row)."""
+    dtype = np.float64 if name.endswith("_ns") else np.int64
+    return _filled([[getattr(row, name) for row in rows] for rows in programs], dtype)
 
 
 def _filled(rows: Sequence[Sequence[float]], dtype: type) -> Array:

@@ -101,7 +101,7 @@ def in_order(a: Array, b: Array, position: Array, sizes: tuple[int, int]) -> Lik
         return Likeness(steps=len(a) + len(b), sizes=sizes)
     j = position[i]
     missing = np.diff(i) + np.diff(j) - 2
-    first, last = _best_stretch(missing)
+    first, last = _best_run(missing)
     i, j, missing = i[first : last + 1], j[first : last + 1], missing[first:last]
     inner = int(i[-1] - i[0] + j[-1] - j[0]) + 2
     before = min(int(i[0]), int(j[0]))
@@ -111,7 +111,7 @@ def in_order(a: Array, b: Array, position: Array, sizes: tuple[int, int]) -> Lik
     return Likeness(matched, len(i), steps, bits, len(a) + len(b), sizes)
 
 
-def _best_stretch(missing: Array) -> tuple[int, int]:
+def _best_run(missing: Array) -> tuple[int, int]:
     """First and last pair of the run of pairs that is best: of many pairs, and few missing steps between.
 
     Each pair adds 1, and each step missing before it subtracts `_GAP_COST`; the best run has the largest
@@ -119,7 +119,7 @@ def _best_stretch(missing: Array) -> tuple[int, int]:
     """
     cost = np.concatenate([[0.0], _GAP_COST * missing])
     total = np.cumsum(1.0 - cost)
-    before = total - 1.0  # of a stretch that begins at this pair
+    before = total - 1.0  # of a run that begins at this pair
     lowest_before = np.minimum.accumulate(before)
     last = int(np.argmax(total - lowest_before))
     return int(np.argmin(before[: last + 1])), last
