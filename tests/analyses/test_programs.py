@@ -128,6 +128,20 @@ def test_a_rank_that_does_not_record_yet_answers_in_turn(buffered, until_ns, tmp
     assert max(map(abs, errors)) < 0.2
 
 
+@pytest.mark.parametrize("buffered", [False, True])
+def test_a_network_changes_messages_of_which_the_other_end_is_not_recorded(
+    buffered, tmp_path
+) -> None:
+    """Messages of 4,000 bytes took 40 us; those without their other end had stayed as they were."""
+    trace = read(simulate(answered(buffered=buffered, until_ns=850_000)), tmp_path)
+    change = "scale=2 where kind == 'comm'; bandwidth=0.05GB/s"
+    listed = ci.analyze(trace, "what_if", change=change).summary["changes"]
+    gains = {row["change"]: row["gain_ns"] for row in listed}
+    by_factor, by_bandwidth = (gains[text] for text in change.split("; "))
+    assert by_factor < -8 * 40_000
+    assert by_bandwidth == pytest.approx(by_factor, abs=2_000)
+
+
 def begin() -> p.Begin:
     return p.Begin("ProfilerStep#0", "user_annotation", 0)
 

@@ -181,7 +181,7 @@ class Verb(NamedTuple):
     sets: Callable[[Any], bool] = sets_no_times
 
 
-def scaled(lag: Array, factor: float) -> Array:
+def scaled(lag: Array, factor: float | Array) -> Array:
     """Multiply lags above 0; the others, where clocks contradict each other, stay."""
     return np.where(lag > 0, paths.rounded(lag * factor), lag)
 
