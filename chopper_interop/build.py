@@ -69,12 +69,7 @@ class TraceBuilder:
         self, name: str, ranks: Iterable[int], description: str = "", backend: str = ""
     ) -> int:
         """Return the row of a process group, which the first call creates."""
-        row = {
-            "name": name,
-            "description": description,
-            "backend": backend,
-            "ranks": _numbers(ranks),
-        }
+        row = group_row(name, ranks, description, backend)
         return self._groups.setdefault(name, (len(self._groups), row))[0]
 
     def series(
@@ -175,7 +170,7 @@ class TraceBuilder:
 
     def group_table(self) -> pa.Table:
         """Process groups as a table of the hub."""
-        return _group_table([row for _, row in self._groups.values()])
+        return group_table([row for _, row in self._groups.values()])
 
     def _lane_table(self) -> pa.Table:
         keys = list(self._lanes)
@@ -196,6 +191,18 @@ class TraceBuilder:
         return _table("series", columns, len(self._series))
 
 
+def group_row(
+    name: str, ranks: Iterable[int], description: str = "", backend: str = ""
+) -> dict[str, Any]:
+    """A process group as a row for `group_table`."""
+    return {
+        "name": name,
+        "description": description,
+        "backend": backend,
+        "ranks": _numbers(ranks),
+    }
+
+
 def _numbers(ranks: Iterable[int]) -> Array:
     """Ranks as an array: a group of all ranks is listed by each of them, so that their square counts."""
     if isinstance(ranks, range):
@@ -203,7 +210,8 @@ def _numbers(ranks: Iterable[int]) -> Array:
     return np.array(ranks if isinstance(ranks, tuple | list) else list(ranks), np.int64)
 
 
-def _group_table(groups: Sequence[dict[str, Any]]) -> pa.Table:
+def group_table(groups: Sequence[dict[str, Any]]) -> pa.Table:
+    """Process groups, of `group_row`, as a table of the hub."""
     if not groups:
         return empty("groups")
     columns = {c.name: [group[c.name] for group in groups] for c in hub.GROUPS}
@@ -433,7 +441,7 @@ def _joined_groups(traces: Sequence[Trace]) -> tuple[pa.Table, list[Array]]:
                 table.append(group)
             new_rows.append(rows[key])
         mapping.append(np.array(new_rows, np.int32))
-    return _group_table(table), mapping
+    return group_table(table), mapping
 
 
 def _groups_of(table: pa.Table) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ import math
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from chopper_interop.annotate import stages
 from chopper_interop.arrays import spill
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import rules as clock_rules
+from chopper_interop.combined import Combined
 from chopper_interop.edges import communication, inference
 from chopper_interop.errors import (
     ReadError,
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from chopper_interop.clocks.rules import ClockRule
     from chopper_interop.errors import ChopperError
     from chopper_interop.gpus.devices import DeviceRule
-    from chopper_interop.reading.workers import Pool
+    from chopper_interop.reading.workers import Batch, Outcome, Pool
     from chopper_interop.sources import Inventory, SourceFiles
     from chopper_interop.trace import Trace
 
@@ -176,27 +178,34 @@ def read_all(
         In the order of the sources; why files of a folder could not be read. The error of a file that was
         given by name is raised.
     """
-    progress.start(TASK, sum(map(_bytes, sources)), "bytes")
+    sizes = list(map(_bytes, sources))
+    progress.start(TASK, sum(sizes), "bytes")
     tasks = [SourceTask.of(source, options, names) for source in sources]
     fragments: list[Fragment] = []
     failures: list[ReadError] = []
+    batches = workers.batches(tasks)
+    bounds = list(pairwise(accumulate(map(len, batches), initial=0)))
     with workers.opened() as pool:
-        futures = [_first_attempt(pool, *pair) for pair in zip(tasks, sources, strict=True)]
-        for source, task, future in zip(sources, tasks, futures, strict=True):
-            result = _fragment(pool, source, task, future)
-            if isinstance(result, Fragment):
-                fragments.append(result)
-            else:
-                failures.append(result)
+        futures = [
+            _first_attempt(pool, batch, sum(sizes[first:behind]))
+            for batch, (first, behind) in zip(batches, bounds, strict=True)
+        ]
+        for batch, (first, behind), future in zip(batches, bounds, futures, strict=True):
+            outcomes = _outcomes(pool, batch, future)
+            for source, outcome in zip(sources[first:behind], outcomes, strict=True):
+                result = _fragment(source, outcome)
+                if isinstance(result, Fragment):
+                    fragments.append(result)
+                else:
+                    failures.append(result)
     if not fragments:
         raise failures[0]
     return fragments, failures
 
 
-def _first_attempt(pool: Pool, task: SourceTask, source: SourceFiles) -> Future[Trace]:
-    future = _submitted(pool, task)
+def _first_attempt(pool: Pool, batch: Batch, size: int) -> Future[list[Outcome]]:
+    future = _submitted(pool, batch)
     context = copy_context()  # the reporter of progress is set in it
-    size = _bytes(source)
     future.add_done_callback(lambda _: context.run(progress.advance, TASK, size))
     return future
 
@@ -209,50 +218,59 @@ def _bytes(source: SourceFiles) -> int:
         return 0
 
 
-def _submitted(pool: Pool, task: SourceTask) -> Future[Trace]:
+def _submitted(pool: Pool, batch: Batch) -> Future[list[Outcome]]:
     try:
-        return pool.submit(task)
+        return pool.submit(batch)
     except pool.deaths as error:  # of a pool that is broken as a whole
-        failed: Future[Trace] = Future()
+        failed: Future[list[Outcome]] = Future()
         failed.set_exception(error)
         return failed
 
 
-def _fragment(
-    pool: Pool, source: SourceFiles, task: SourceTask, future: Future[Trace]
-) -> Fragment | ReadError:
-    """The trace of a source, or why a file of a folder could not be read."""
-    try:
-        with archives.names_shown():
-            trace = _result(pool, task, future, attempt=1)
-    except ReadError as error:
-        if source.named:
-            raise
-        return error
+def _fragment(source: SourceFiles, outcome: Trace | ReadError) -> Fragment | ReadError:
+    """A source with its trace, or why a file of a folder could not be read."""
+    if isinstance(outcome, ReadError):
+        try:
+            with archives.names_shown():
+                raise outcome
+        except ReadError as error:
+            if source.named:
+                raise
+            return error
     if source.recorded != source.paths:
-        meta = texts.change_meta(trace.meta, lambda _, text: archives.shown_text(text))
-        trace = trace.with_meta(**vars(meta))
-    return Fragment(source, trace)
+        meta = texts.change_meta(outcome.meta, lambda _, text: archives.shown_text(text))
+        outcome = outcome.with_meta(**vars(meta))
+    return Fragment(source, outcome)
 
 
-def _result(pool: Pool, task: SourceTask, future: Future[Trace], attempt: int) -> Trace:
-    """The trace of a source; one whose worker dies is read again, a few times.
+def _outcomes(
+    pool: Pool, batch: Batch, future: Future[list[Outcome]], attempt: int = 1
+) -> list[Trace | ReadError]:
+    """The trace of each source of a batch, or why it cannot be read.
 
-    Raises
-    ------
-    ReadError
-        Its workers die each time.
+    A source whose worker dies is read again, a few times; those of a batch each alone, as any may be the reason.
     """
     try:
-        return future.result()
+        with archives.names_shown():
+            outcomes = future.result()
     except pool.deaths as error:
-        if attempt == _ATTEMPTS:
-            raise ReadError(
-                f"each process that read it ended before it was done, {attempt} times",
-                path=task.paths[0],
-                hint="too little memory is the most frequent reason",
-            ) from error
-    return _result(pool, task, _submitted(pool, task), attempt + 1)
+        if len(batch) > 1:
+            alone = [((task,), _submitted(pool, (task,))) for task in batch]
+            return [outcome for pair in alone for outcome in _outcomes(pool, *pair)]
+        if attempt < _ATTEMPTS:
+            return _outcomes(pool, batch, _submitted(pool, batch), attempt + 1)
+        died = ReadError(
+            f"each process that read it ended before it was done, {attempt} times",
+            path=batch[0].paths[0],
+            hint="too little memory is the most frequent reason",
+        )
+        died.__cause__ = error
+        return [died]
+    return [
+        each
+        for outcome in outcomes
+        for each in (outcome.split() if isinstance(outcome, Combined) else [outcome])
+    ]
 
 
 def needed_bytes(source: SourceFiles) -> float:

@@ -75,6 +75,9 @@ class Converter:
     read
         ``(paths, *, options) -> Trace``: reads one source; the function, or ``"module:function"``,
         which is imported when it is first used.
+    read_together
+        ``(paths, *, options) -> Combined``: reads several sources of one file each in one pass, with the options
+        of `read`; without it each is read alone. As `read`.
     write
         ``(trace, path, *, options) -> IssueLog | None``: writes, and returns what was lost; as `read`.
     rank_of
@@ -105,6 +108,7 @@ class Converter:
     confirms: Callable[[Path, bytes], bool] | None = None
     group: Callable[[list[Path]], list[list[Path]]] | None = None
     read: Callable[..., Any] | str | None = None
+    read_together: Callable[..., Any] | str | None = None
     write: Callable[..., Any] | str | None = None
     rank_of: Callable[[Path, bytes], int | None] | None = None
     memory_ratio: float = 2.0
@@ -120,6 +124,13 @@ class Converter:
         if self.read is None:
             raise UnknownFormatError(f"format {self.name!r} can be written but not read")
         return _function(self.read)
+
+    @property
+    def joint_reader(self) -> Callable[..., Any]:
+        """`read_together`; raises `UnknownFormatError` where there is none."""
+        if self.read_together is None:
+            raise UnknownFormatError(f"files of format {self.name!r} are read one by one")
+        return _function(self.read_together)
 
     @property
     def writer(self) -> Callable[..., Any]:

@@ -60,7 +60,19 @@ kernel of a training step, shorter than the wrong durations that were seen."""
 
 def check(trace: Trace, issues: IssueLog) -> None:
     """Report starts, durations, launches and repetitions of GPU work that cannot be true."""
-    _starts(trace, issues)
+    _starts(trace, 0, trace.nodes.num_rows, issues)
+    _check_work(trace, issues)
+
+
+def check_ranks(trace: Trace, issues: IssueLog) -> None:
+    """Report what `check` reports of any rank alone, whose clock may be apart from those of others."""
+    for rows in trace.rank_rows.values():
+        _starts(trace, rows.start, rows.stop, issues)
+    _check_work(trace, issues)
+
+
+def _check_work(trace: Trace, issues: IssueLog) -> None:
+    """Report durations, launches and repetitions of GPU work that cannot be true."""
     _durations(trace, issues)
     _launches(trace, issues)
     kind = trace.array("kind")
@@ -72,9 +84,9 @@ def check(trace: Trace, issues: IssueLog) -> None:
         _overflows(trace, work, issues)
 
 
-def _starts(trace: Trace, issues: IssueLog) -> None:
-    """Report starts that a gap of `FAR_NS` without any start separates from the largest group."""
-    ts = trace.array("ts")
+def _starts(trace: Trace, first_row: int, stop: int, issues: IssueLog) -> None:
+    """Report starts, of some rows, that a gap of `FAR_NS` without any separates from the largest group."""
+    ts = trace.array("ts")[first_row:stop]
     if not ts.size or int(ts.max()) - int(ts.min()) < FAR_NS:
         return
     order = np.argsort(ts, kind="stable")
@@ -83,7 +95,7 @@ def _starts(trace: Trace, issues: IssueLog) -> None:
     largest = int(np.diff(bounds).argmax())  # group k is order[bounds[k]:bounds[k + 1]]
     apart = np.concatenate([order[: bounds[largest]], order[bounds[largest + 1] :]])
     if apart.size:
-        issues.add(FAR_OFF, len(apart), _example(trace, int(apart[0])))
+        issues.add(FAR_OFF, len(apart), _example(trace, first_row + int(apart[0])))
 
 
 def _durations(trace: Trace, issues: IssueLog) -> None:

@@ -61,6 +61,7 @@ KINETO = Converter(
     json=True,
     rank_of=stated_rank,
     read="chopper_interop.converters.kineto.reader:read",
+    read_together="chopper_interop.converters.kineto.reader:read_together",
     write="chopper_interop.converters.kineto.writer:write",
     carries="operators, annotations, Python stacks, runtime and driver calls, kernels, copies, "
     "fills, waits, memory and other counters, collectives with sizes and groups, launches, "

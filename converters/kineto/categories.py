@@ -60,15 +60,15 @@ KIND_BY_NAME: tuple[tuple[Kind, str, Kind], ...] = (
 
 
 def fill_kinds(file: TraceFile, unknown: Array) -> None:
-    """Fill in the kinds of spans without a category, given by their rows, in place."""
+    """Fill in the kinds of spans of one file without a category, given by their rows, in place."""
     process_names, thread_names = _process_and_thread_names(file)
     pids, tids = file.columns["pid"][unknown], file.columns["tid"][unknown]
     first, code = gather.distinct(pids, tids, file.columns["name"][unknown])
     kinds = []
     for row in first.tolist():
         pid, tid = int(pids[row]), int(tids[row])
-        process = process_names.get(pid, file.labels.get(pid, ""))
-        thread = thread_names.get((pid, tid), file.labels.get(tid, ""))
+        process = process_names.get(pid, file.label(0, pid) or "")
+        thread = thread_names.get((pid, tid), file.label(0, tid) or "")
         kinds.append(int(_kind(process, thread, file.name(int(unknown[row])))))
     file.kind[unknown] = np.array(kinds, np.uint8)[code]
 

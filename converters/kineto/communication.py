@@ -1,4 +1,4 @@
-"""Communication kernels of a Kineto file: what they do, group, sizes, sequence number, peer, root.
+"""Communication kernels of Kineto files: what they do, group, sizes, sequence number, peer, root.
 
 All this stands in the arguments of the host operator ``record_param_comms`` around the launch, and
 on NVIDIA also of the kernel. Names by version of PyTorch: ``Collective name``, ``In msg nelems``,
@@ -18,18 +18,22 @@ import msgspec
 import numpy as np
 
 from chopper_interop.arrays import arrow
-from chopper_interop.build import TraceBuilder
+from chopper_interop.build import group_row, group_table
+from chopper_interop.converters.kineto.edges import member_of_nodes
 from chopper_interop.converters.kineto.header import world_size
 from chopper_interop.converters.kineto.trace_file import MAX_RANK, rank_list, whole_number
 from chopper_interop.edges.communication import collective_of_kernel, collective_of_name
-from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from chopper_interop.arrays.types import Array
+    from chopper_interop.combined import SourceIssues
     from chopper_interop.converters.kineto.trace_file import TraceFile
     from chopper_interop.trace import Trace
 
@@ -61,31 +65,45 @@ _CUT_LIST = "..."
 """PyTorch writes the first 30 ranks of a group and then this."""
 
 
-def add_communication(trace: Trace, file: TraceFile, issues: IssueLog) -> Trace:
-    """Add the columns collective, group, seq, peer, root, dtype, bytes, out_bytes, and groups."""
+def add_communication(trace: Trace, file: TraceFile, issues: SourceIssues) -> tuple[Trace, Array]:
+    """Add the columns collective, group, seq, peer, root, dtype, bytes, out_bytes, and groups.
+
+    Returns
+    -------
+    trace, groups
+        Groups of a file follow each other, and nodes refer to them by the number in their file; the first
+        group of each file, and behind the last one their number.
+    """
     kernels = np.flatnonzero(trace.array("kind") == Kind.COMM)
-    groups = _Groups(file.header)
+    groups = [_Groups(member.header) for member in file.members]
     if kernels.size:
-        trace = _with_columns(trace, kernels, groups, issues)
-    return replace(trace, groups=groups.table())
+        trace = _with_columns(trace, kernels, file, groups, issues)
+    rows = [row for of_file in groups for row in of_file.rows]
+    starts = np.cumsum([0, *(len(of_file.rows) for of_file in groups)])
+    return replace(trace, groups=group_table(rows)), starts
 
 
-def _with_columns(trace: Trace, kernels: Array, groups: _Groups, issues: IssueLog) -> Trace:
-    names = trace.names()
-    facts = [
-        _kernel_facts(trace, names, int(node), int(call))
-        for node, call in zip(kernels, trace.launch[kernels], strict=True)
-    ]
+def _with_columns(
+    trace: Trace, kernels: Array, file: TraceFile, groups: list[_Groups], issues: SourceIssues
+) -> Trace:
+    member = member_of_nodes(trace, file)
+    around = _Around(trace)
+    calls = trace.launch[kernels].tolist()
+    facts = [around.facts(*pair) for pair in zip(kernels.tolist(), calls, strict=True)]
+    groups_of = [groups[number] for number in member[kernels].tolist()]
     kinds = [f.get("collective") for f in facts]
     sizes = [f.get("bytes") for f in facts]
-    issues.add(UNKNOWN_COLLECTIVE, kinds.count(None))
-    issues.add(UNKNOWN_SIZE, sum(s is None for s, k in zip(sizes, kinds, strict=True) if k))
+    no_kind = np.array([kind is None for kind in kinds])
+    no_size = np.array([size is None for size in sizes])
+    issues.add_rows(UNKNOWN_COLLECTIVE, kernels[no_kind], member)
+    issues.add_rows(UNKNOWN_SIZE, kernels[no_size & ~no_kind], member)
+    with_groups = list(zip(facts, groups_of, strict=True))
     columns = {
         "collective": kinds,
-        "group": [None if f.get("collective") is None else groups.row(f) for f in facts],
+        "group": [None if f.get("collective") is None else g.row(f) for f, g in with_groups],
         "seq": [f.get("seq") for f in facts],
         "peer": [f.get("peer") for f in facts],
-        "root": [groups.root(f) for f in facts],
+        "root": [g.root(f) for f, g in with_groups],
         "dtype": [f.get("dtype") for f in facts],
         "out_bytes": [f.get("out_bytes") for f in facts],
     }
@@ -114,51 +132,58 @@ def _spread(n: int, rows: Array, values: list[Any]) -> pa.Array:
     return arrow.dictionary(numbers, distinct, mask=mask)
 
 
-def _kernel_facts(trace: Trace, names: list[str], kernel: int, call: int) -> Facts:
-    """Collect what is known of one kernel's communication, the best source first.
+class _Around:
+    """Operators around the calls that launch communication kernels."""
 
-    First come arguments with ``Collective name``, of the kernel or of the outermost operator; then
-    names and shapes of the operators around the call, outermost first; last the kernel's name.
-    """
-    code, parent = trace.array("name"), trace.array("parent")
-    around = []
-    node = int(parent[call]) if call >= 0 else -1
-    while node >= 0:
-        around.append(node)
-        if names[code[node]] == PARAMETERS:
-            break
-        node = int(parent[node])
-    outermost_first = around[::-1]
-    arguments = [trace.args(n) for n in (kernel, *outermost_first)]
-    stated = next((_stated_facts(args) for args in arguments if "Collective name" in args), {})
-    facts: Facts = {}
-    for node, args in zip(outermost_first, arguments[1:], strict=True):
-        name = names[code[node]]
-        if name.startswith(_ANNOTATIONS) or name == PARAMETERS:
-            facts = _merged(facts, _operator_facts(name, args))
-    facts = _merged(stated, facts)
-    facts = _merged(facts, {"collective": collective_of_kernel(names[code[kernel]])})
-    if facts["collective"] in _ROOTED:
-        facts["root"] = _root(trace, names, call, facts["collective"], arguments)
-    return facts
+    def __init__(self, trace: Trace) -> None:
+        self.names = trace.names()
+        self.code, self.parent = trace.array("name"), trace.array("parent")
+        self.args = trace.args
 
+    def name(self, node: int) -> str:
+        """Name of a node."""
+        return self.names[self.code[node]]
 
-def _root(
-    trace: Trace, names: list[str], call: int, kind: str, arguments: list[Arguments]
-) -> int | None:
-    """Return the root's number within the group: an input of the operator, else ``Rank``."""
-    code, parent = trace.array("name"), trace.array("parent")
-    candidates = [a.get("Rank") for a in arguments if "Collective name" in a]
-    node = call
-    while node >= 0:
-        of_kind, at = _ROOT_INPUT.get(names[code[node]], ("", 0))
-        inputs = trace.args(node).get("Concrete Inputs") if of_kind == kind else None
-        if isinstance(inputs, list) and len(inputs) > at:
-            candidates.insert(0, inputs[at])
-            break
-        node = int(parent[node])
-    ranks = (whole_number(value, maximum=MAX_RANK) for value in candidates)
-    return next((rank for rank in ranks if rank is not None), None)
+    def facts(self, kernel: int, call: int) -> Facts:
+        """Collect what is known of one kernel's communication, the best source first.
+
+        First come arguments with ``Collective name``, of the kernel or of the outermost operator; then
+        names and shapes of the operators around the call, outermost first; last the kernel's name.
+        """
+        around = []
+        node = int(self.parent[call]) if call >= 0 else -1
+        while node >= 0:
+            around.append(node)
+            if self.name(node) == PARAMETERS:
+                break
+            node = int(self.parent[node])
+        outermost_first = around[::-1]
+        arguments = [self.args(n) for n in (kernel, *outermost_first)]
+        stated = next((_stated_facts(args) for args in arguments if "Collective name" in args), {})
+        facts: Facts = {}
+        for node, args in zip(outermost_first, arguments[1:], strict=True):
+            name = self.name(node)
+            if name.startswith(_ANNOTATIONS) or name == PARAMETERS:
+                facts = _merged(facts, _operator_facts(name, args))
+        facts = _merged(stated, facts)
+        facts = _merged(facts, {"collective": collective_of_kernel(self.name(kernel))})
+        if facts["collective"] in _ROOTED:
+            facts["root"] = self._root(call, facts["collective"], arguments)
+        return facts
+
+    def _root(self, call: int, kind: str, arguments: list[Arguments]) -> int | None:
+        """Return the root's number within the group: an input of the operator, else ``Rank``."""
+        candidates = [a.get("Rank") for a in arguments if "Collective name" in a]
+        node = call
+        while node >= 0:
+            of_kind, at = _ROOT_INPUT.get(self.name(node), ("", 0))
+            inputs = self.args(node).get("Concrete Inputs") if of_kind == kind else None
+            if isinstance(inputs, list) and len(inputs) > at:
+                candidates.insert(0, inputs[at])
+                break
+            node = int(self.parent[node])
+        ranks = (whole_number(value, maximum=MAX_RANK) for value in candidates)
+        return next((rank for rank in ranks if rank is not None), None)
 
 
 def _merged(preferred: Facts, other: Facts) -> Facts:
@@ -256,10 +281,10 @@ def _operator_facts(name: str, args: Arguments) -> Facts:
 
 
 class _Groups:
-    """Process groups of the header and those that collectives name."""
+    """Process groups of a file: those of the header, and those that collectives name."""
 
     def __init__(self, header: Arguments) -> None:
-        self.builder = TraceBuilder()
+        self._rows: dict[str, tuple[int, dict[str, Any]]] = {}
         info = header.get("distributedInfo")
         info = info if isinstance(info, dict) else {}
         self.backend = str(info.get("backend", ""))
@@ -271,21 +296,28 @@ class _Groups:
 
     def _add_listed(self, group: Arguments) -> None:
         ranks = _group_ranks({"Process Group Ranks": group.get("ranks")})
-        self.builder.group(
+        self._add(
             str(group.get("pg_name", "")),
             ranks or self.world,
             str(group.get("pg_desc", "")),
             str(group.get("backend_config", self.backend)),
         )
 
+    def _add(self, name: str, ranks: Sequence[int], description: str, backend: str) -> int:
+        """Number of a group, which the first call with its name adds."""
+        if name not in self._rows:
+            row = group_row(name, ranks, description, backend)
+            self._rows[name] = len(self._rows), row
+        return self._rows[name][0]
+
     def row(self, facts: Facts) -> int:
-        """Row of a collective's group, which is added; the whole job if none is stated."""
+        """Number of a collective's group, which is added; the whole job if none is stated."""
         ranks = facts.get("group_ranks") or self.world
         name = facts.get("group_name")
         if name is None:
             name = "" if list(ranks) == list(self.world) else str(list(ranks))
         description = str(facts.get("group_description") or "")
-        return self.builder.group(str(name), ranks, description, self.backend)
+        return self._add(str(name), ranks, description, self.backend)
 
     def root(self, facts: Facts) -> int | None:
         """Global rank of the root, whose number within the group is known."""
@@ -295,6 +327,7 @@ class _Groups:
         within = facts.get("root")
         return ranks[within] if ranks and within is not None and within < len(ranks) else None
 
-    def table(self) -> pa.Table:
-        """All groups as a table of the hub."""
-        return self.builder.group_table()
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """All groups as rows of the hub's table."""
+        return [row for _, row in self._rows.values()]

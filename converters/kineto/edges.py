@@ -1,4 +1,4 @@
-"""Edges of a Kineto file: launches and forward → backward, by numbers or by arrows.
+"""Edges of Kineto files: launches and forward → backward, by numbers or by arrows.
 
 Launches have correlation ids, except in files of rocmProfileData, rocprof and torch_npu, which draw
 arrows. Those of torch_npu lead from CANN's call, often on a thread that does nothing but launch, and
@@ -23,11 +23,12 @@ from chopper_interop.converters.kineto.categories import LAUNCH_FLOWS, OPERATOR_
 from chopper_interop.converters.kineto.ranks import find_lanes
 from chopper_interop.io import json_events
 from chopper_interop.io.json_events import HAS_TS
-from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
+    from chopper_interop.combined import SourceIssues
     from chopper_interop.converters.kineto.ranks import Owners
     from chopper_interop.converters.kineto.trace_file import TraceFile
     from chopper_interop.trace import Trace
@@ -66,19 +67,32 @@ _ENGINE = "autograd::engine::"
 """The engine's own range around a backward operator carries the same numbers."""
 
 
-def add_edges(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Trace:
+def add_edges(trace: Trace, file: TraceFile, owners: Owners, issues: SourceIssues) -> Trace:
     """Return the trace with its launch and forward → backward edges."""
     has_arrows = not (LAUNCH_FLOWS | OPERATOR_FLOWS).isdisjoint(file.texts)
     calls = _calls_by_arrows(trace, file, owners, issues) if has_arrows else None
     launched = trace.with_edges(*launch_edges(trace, issues, calls), EdgeKind.LAUNCH)
-    pairs = _forward_backward(trace, file, owners, issues)
-    if not pairs[0].size:
-        pairs = pairs_by_number(trace, issues)
-    return launched.with_edges(*pairs, EdgeKind.FWDBWD)
+    src, dst = _forward_backward(trace, file, owners, issues)
+    member = member_of_nodes(trace, file)
+    drawn = np.unique(member[src])  # files that draw arrows
+    if len(drawn) < len(file.members):
+        numbered = pairs_by_number(trace)
+        silent = ~np.isin(member[numbered[0]], drawn)
+        numbered = numbered[0][silent], numbered[1][silent]
+        issues.add_rows(BY_NUMBER, numbered[0], member)
+        src, dst = np.append(src, numbered[0]), np.append(dst, numbered[1])
+    return launched.with_edges(src, dst, EdgeKind.FWDBWD)
+
+
+def member_of_nodes(trace: Trace, file: TraceFile) -> Array:
+    """Number of the file of each node."""
+    if len(file.members) > 1:
+        return trace.array("rank")
+    return np.broadcast_to(np.int32(0), trace.nodes.num_rows)
 
 
 def launch_edges(
-    trace: Trace, issues: IssueLog, call_by_arrow: Array | None = None
+    trace: Trace, issues: SourceIssues, call_by_arrow: Array | None = None
 ) -> tuple[Array, Array]:
     """Find the call that launched each piece of GPU work, by correlation id within each rank.
 
@@ -119,27 +133,21 @@ def launch_edges(
     if call_by_arrow is not None:
         src = np.where(src >= 0, src, call_by_arrow[work])
     known = src >= 0
-    issues.add(NO_LAUNCH, np.count_nonzero(~known))
+    issues.add_rows(NO_LAUNCH, work[~known], rank)
     return src[known].astype(np.int32), work[known].astype(np.int32)
 
 
 def _first_match(rank: Array, key: Array, wanted_rank: Array, wanted_key: Array) -> Array:
     """Position of the first row equal to each wanted (rank, key); -1 if there is none.
 
-    The rows are ascending by rank, then key, so that each rank is a range in which a binary search
-    by key alone finds the first.
+    Rows and what is wanted are numbered together: the first occurrence of a number is the row, if it has one.
     """
-    position = np.full(len(wanted_key), -1, np.int64)
-    for r in np.unique(rank):
-        first, stop = np.searchsorted(rank, [r, r + 1])
-        of_rank = wanted_rank == r
-        at = first + np.searchsorted(key[first:stop], wanted_key[of_rank])
-        hit = (at < stop) & (key[np.minimum(at, len(key) - 1)] == wanted_key[of_rank])
-        position[of_rank] = np.where(hit, at, -1)
-    return position
+    first, code = gather.distinct(np.append(rank, wanted_rank), np.append(key, wanted_key))
+    at = first[code[len(key) :]]
+    return np.where(at < len(key), at, -1)
 
 
-def _match_by_order(trace: Trace, src: Array, work: Array, issues: IssueLog) -> Array:
+def _match_by_order(trace: Trace, src: Array, work: Array, issues: SourceIssues) -> Array:
     """Link communication kernels without correlation id to RCCL launches that launched nothing.
 
     ROCm 6.1 gives all of them correlation 0. They run in the order of their launches, so if there
@@ -157,15 +165,15 @@ def _match_by_order(trace: Trace, src: Array, work: Array, issues: IssueLog) -> 
         calls = idle_calls[rank[idle_calls] == r]
         if len(kernels) == len(calls):
             src[kernels] = calls
-            issues.add(LAUNCH_BY_ORDER, len(kernels))
+            issues.add_rows(LAUNCH_BY_ORDER, work[kernels], rank)
     return src
 
 
-def _calls_by_arrows(trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog) -> Array:
+def _calls_by_arrows(trace: Trace, file: TraceFile, owners: Owners, issues: SourceIssues) -> Array:
     """Call or operator from which an arrow leads to each node; -1 where none does."""
     call_of_node, unbound = _by_arrows(trace, file, owners, LAUNCH_FLOWS)
     operator, of_operators = _by_arrows(trace, file, owners, OPERATOR_FLOWS)
-    issues.add(ARROW_UNBOUND, unbound + of_operators)
+    issues.add_rows(ARROW_UNBOUND, np.append(unbound, of_operators), file.member)
     is_operator = trace.array("kind") == Kind.CPU_OP
     within = gather.nearest_ancestor(call_of_node, trace.array("parent"), is_operator) >= 0
     return np.where((operator >= 0) & ~within, operator, call_of_node)
@@ -173,8 +181,8 @@ def _calls_by_arrows(trace: Trace, file: TraceFile, owners: Owners, issues: Issu
 
 def _by_arrows(
     trace: Trace, file: TraceFile, owners: Owners, categories: frozenset[str]
-) -> tuple[Array, int]:
-    """Host node from which an arrow leads to each node, and the number of arrows that bind none."""
+) -> tuple[Array, Array]:
+    """Host node from which an arrow leads to each node, and the rows of arrows that bind none."""
     call_of_node = np.full(trace.nodes.num_rows, -1, np.int64)
     codes = [i for i, text in enumerate(file.texts) if text in categories]
     launch_flow = np.isin(file.columns["cat"], codes) & ((file.columns["has"] & HAS_TS) != 0)
@@ -191,7 +199,7 @@ def _by_arrows(
     work = _work_at(trace, file, owners, ends)
     bound = (begin >= 0) & (call >= 0) & (work >= 0)
     call_of_node[work[bound][::-1]] = call[bound][::-1]  # of several, the first stays
-    return call_of_node, int(np.count_nonzero(~bound))
+    return call_of_node, ends[~bound]
 
 
 def _calls_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Array:
@@ -200,7 +208,7 @@ def _calls_around(trace: Trace, file: TraceFile, owners: Owners, rows: Array) ->
     lane = find_lanes(
         trace, LaneKind.THREAD, rank=owners.rank[rows], number=file.columns["tid"][rows]
     )
-    calls, node_key, row_key, ts = _keys_by_lane_and_time(trace, file, calls, lane, rows)
+    calls, node_key, row_key, ts = _keys_by_lane_and_time(trace, file, owners, calls, lane, rows)
     if not calls.size:
         return np.full(len(rows), -1, np.int64)
     at = np.searchsorted(node_key, row_key, side="right") - 1
@@ -220,7 +228,7 @@ def _work_at(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Arra
         device=owners.raw_pid[rows],
         number=file.columns["tid"][rows],
     )
-    work, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, work, lane, rows)
+    work, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, owners, work, lane, rows)
     if not work.size:
         return np.full(len(rows), -1, np.int64)
     low, high = (np.searchsorted(node_key, row_key, side=side) for side in ("left", "right"))
@@ -228,19 +236,20 @@ def _work_at(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Arra
     return np.where(single, work[np.minimum(low, len(work) - 1)], -1)
 
 
-def _keys_by_lane_and_time(
-    trace: Trace, file: TraceFile, nodes: Array, lane: Array, rows: Array
+def _keys_by_lane_and_time(  # nodes, and what is searched among them
+    trace: Trace, file: TraceFile, owners: Owners, nodes: Array, lane: Array, rows: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Make one number of lane and time, so that one binary search finds nodes by both.
 
-    The number is ``lane * span + time``, `span` being greater than all times. Times of events
+    The number is ``lane * span + time``, `span` being greater than all times, which count from the first
+    start of their rank: clocks of several files may be years apart. Times of events
     outside of those of the nodes are moved to just before or after them, so that they stay in
     their lane's range.
 
     Parameters
     ----------
-    trace, file
-        The trace, and the file that it was made of.
+    trace, file, owners
+        The trace, the file that it was made of, and the ranks of its events.
     nodes
         Nodes among which to search.
     lane, rows
@@ -254,16 +263,27 @@ def _keys_by_lane_and_time(
     ts = file.columns["ts"][rows] + file.base_ns - trace.meta.origin_ns
     if not nodes.size:
         return nodes, nodes, nodes, ts
-    starts, lanes = trace.array("ts")[nodes], trace.array("lane")[nodes].astype(np.int64)
-    last = int(starts.max())
+    starts = trace.array("ts")[nodes]
+    from_first = starts - _first_starts(trace, trace.array("rank")[nodes])
+    lanes = trace.array("lane")[nodes].astype(np.int64)
+    last = int(from_first.max())
     span = last + 3
     order = np.lexsort((starts, lanes))
-    inside = np.clip(ts, -1, last + 1)
-    return nodes[order], (lanes * span + starts)[order], lane * span + inside, ts
+    inside = np.clip(ts - _first_starts(trace, owners.rank[rows]), -1, last + 1)
+    return nodes[order], (lanes * span + from_first)[order], lane * span + inside, ts
+
+
+def _first_starts(trace: Trace, rank: Array) -> Array | int:
+    """First start of each of these ranks; 0 if there is only one, as times count from it."""
+    of_nodes = trace.array("rank")
+    if of_nodes[0] == of_nodes[-1]:
+        return 0
+    first = np.minimum(np.searchsorted(of_nodes, rank), len(of_nodes) - 1)
+    return np.asarray(trace.array("ts")[first])
 
 
 def _forward_backward(
-    trace: Trace, file: TraceFile, owners: Owners, issues: IssueLog
+    trace: Trace, file: TraceFile, owners: Owners, issues: SourceIssues
 ) -> tuple[Array, Array]:
     """Forward operator → backward operator, by the arrows of category ``fwdbwd``."""
     if "fwdbwd" not in file.texts:
@@ -273,12 +293,13 @@ def _forward_backward(
     ids = file.columns["id"]
     starts = starts[np.lexsort((ids[starts], owners.rank[starts]))]
     at = _first_match(owners.rank[starts], ids[starts], owners.rank[ends], ids[ends])
+    lost = ends[at < 0]
     ends, starts = ends[at >= 0], starts[at[at >= 0]]
     src = _operator_at(trace, file, owners, starts, innermost=True)
     dst = _operator_at(trace, file, owners, ends, innermost=False)
     timed = (file.columns["has"] & HAS_TS) != 0
     bound = (src >= 0) & (dst >= 0) & timed[starts] & timed[ends]
-    issues.add(FLOW_UNBOUND, np.count_nonzero(~bound) + np.count_nonzero(at < 0))
+    issues.add_rows(FLOW_UNBOUND, np.append(ends[~bound], lost), file.member)
     return src[bound].astype(np.int32), dst[bound].astype(np.int32)
 
 
@@ -299,14 +320,14 @@ def _operator_at(
     ops = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
     dur = trace.array("dur")[ops]
     ops = ops[np.argsort(dur if innermost else -dur, kind="stable")]
-    ops, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, ops, lane, rows)
+    ops, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, owners, ops, lane, rows)
     if not ops.size:
         return np.full(len(rows), -1)
     at = np.minimum(np.searchsorted(node_key, row_key), len(ops) - 1)
     return np.where(node_key[at] == row_key, ops[at], -1)
 
 
-def pairs_by_number(trace: Trace, issues: IssueLog) -> tuple[Array, Array]:
+def pairs_by_number(trace: Trace) -> tuple[Array, Array]:
     """Rows of forward operators, and of the backward operators that belong to them."""
     sequence, thread = _sequence_and_thread(trace)
     if not ((sequence >= 0) & (thread > 0)).any():  # no backward operator states its number
@@ -317,7 +338,6 @@ def pairs_by_number(trace: Trace, issues: IssueLog) -> tuple[Array, Array]:
     src = forward[dst]
     ts = trace.array("ts")
     in_order = ts[src] + trace.array("dur")[src] <= ts[dst]
-    issues.add(BY_NUMBER, np.count_nonzero(in_order))
     return src[in_order], dst[in_order].astype(np.int32)
 
 

@@ -15,7 +15,6 @@ import msgspec
 from chopper_interop.clocks import relations
 from chopper_interop.converters.kineto.json_text import json_bytes
 from chopper_interop.converters.kineto.trace_file import MAX_ID, MAX_RANK, whole_number
-from chopper_interop.gpus.devices import devices_with_work
 from chopper_interop.io.outputs import MARK
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.meta import REALTIME, Device
@@ -117,7 +116,9 @@ def listed_devices(header: dict[str, Any], host: str) -> tuple[Device, ...]:
     return tuple(_listed_device(host, i, d) for i, d in listed if isinstance(d, dict))
 
 
-def devices_of_events(trace: Trace, header: dict[str, Any], issues: IssueLog) -> tuple[Device, ...]:
+def devices_of_events(
+    listed: tuple[Device, ...], used: list[int], header: dict[str, Any], issues: IssueLog
+) -> tuple[Device, ...]:
     """GPUs that a file lists, by the numbers in its events.
 
     HSA agents with work are described by the list if that is certain: all listed GPUs are of one
@@ -125,15 +126,16 @@ def devices_of_events(trace: Trace, header: dict[str, Any], issues: IssueLog) ->
 
     Parameters
     ----------
-    trace
-        The trace, with `listed_devices` in its meta data.
+    listed
+        `listed_devices` of the file.
+    used
+        Numbers of the devices with work in its events, ascending; -1 for an unknown one.
     header
         The file's header.
     issues
         Receives `PRODUCT_UNKNOWN` if the GPUs cannot be matched.
     """
-    listed = trace.meta.devices
-    agents = [n for n in devices_with_work(trace) if n >= 0]
+    agents = [n for n in used if n >= 0]
     if not agents or not _counts_agents(header, listed, agents):
         return listed
     if len({replace(d, device=-1) for d in listed}) == 1:

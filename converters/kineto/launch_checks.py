@@ -57,6 +57,13 @@ def check_launches(trace: Trace, header: dict[str, Any], issues: IssueLog) -> No
     kernels = np.flatnonzero((kind == Kind.KERNEL) | (kind == Kind.COMM))
     if _WRITER not in header and not _any_swapped(trace, kernels[:: len(kernels) // _PROBES + 1]):
         return
+    check_all(trace, issues)
+
+
+def check_all(trace: Trace, issues: IssueLog) -> None:
+    """Count what `check_launches` counts where it cannot rule out that a writer is concerned."""
+    kind = trace.array("kind")
+    kernels = np.flatnonzero((kind == Kind.KERNEL) | (kind == Kind.COMM))
     threads = _list_products(trace, kernels, "block")
     swapped = np.flatnonzero(threads > _MAX_THREADS)
     if swapped.size:

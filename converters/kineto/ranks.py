@@ -1,20 +1,21 @@
-"""Rank and lane of each event of a Kineto file: streams of devices, threads of the host, rows of the profiler."""
+"""Rank and lane of each event of Kineto files: streams of devices, threads of the host, rows of the profiler."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.combined import NotTogetherError
 from chopper_interop.converters.kineto import ranks
 from chopper_interop.converters.kineto.categories import ON_DEVICE
 from chopper_interop.converters.kineto.stated_rank import IN_NAME
 from chopper_interop.converters.kineto.trace_file import MAX_RANK, is_id, whole_number
-from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
+from chopper_interop.issues import RANK_ASSUMED, Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.combined import SourceIssues
     from chopper_interop.converters.kineto.trace_file import TraceFile
     from chopper_interop.trace import Trace
 
@@ -48,63 +50,83 @@ _TEXT_ID = -(1 << 61)
 
 @dataclass(frozen=True)
 class Owners:
-    """Rank and process of each event of a file.
+    """Rank and process of each event.
 
     Parameters
     ----------
     rank
-        Rank of each event.
+        Rank of each event; of several files the number of its file.
     raw_pid
         Process id of each event as before ranks were fused.
     ranks
-        The ranks with their process and device.
+        The ranks of each file with their process and device.
     fused
         True if another tool put several ranks into the file.
     """
 
     rank: Array
     raw_pid: Array
-    ranks: tuple[Rank, ...]
+    ranks: tuple[tuple[Rank, ...], ...]
     fused: bool
 
+    def device_of(self, rank: int) -> int:
+        """Device of the rank of events."""
+        if len(self.ranks) > 1:
+            return self.ranks[rank][0].device
+        return next(r.device for r in self.ranks[0] if r.rank == rank)
 
-def assign_ranks(file: TraceFile, requested: int | None, issues: IssueLog) -> Owners:
+
+def assign_ranks(file: TraceFile, requested: int | None, issues: SourceIssues) -> Owners:
     """Assign a rank to each event, from the header, the events, or the file's name.
 
     Parameters
     ----------
     file
-        The file.
+        The file, or several.
     requested
         Rank of all events, if the user set it.
     issues
         Receives whether ranks were separated, or one was assumed.
+
+    Raises
+    ------
+    NotTogetherError
+        One of several files has events of several ranks.
     """
     raw_pid = file.columns["pid"].copy()
-    fused = None
-    if requested is None:
+    if requested is None and _may_be_fused(file):
+        if len(file.members) > 1:
+            raise NotTogetherError
         fused = _ranks_by_arguments(file) or _ranks_by_labels(file)
-    if fused is not None:
-        rank, pid = fused
-        raw_pid = np.where(pid >= 0, pid, raw_pid)
-        issues.add(FUSED, len(np.unique(rank)), f"ranks {sorted(set(rank.tolist()))}")
-        return Owners(rank, raw_pid, _describe_ranks(file, rank, raw_pid, "labels"), fused=True)
-    number, known_by = _single_rank(file.path, file.header, requested)
-    if known_by == ASSUMED:
-        issues.add(RANK_ASSUMED)
-    rank = np.full(len(raw_pid), number, np.int32)
-    return Owners(rank, raw_pid, _describe_ranks(file, rank, raw_pid, known_by), fused=False)
+        if fused is not None:
+            rank, pid = fused
+            raw_pid = np.where(pid >= 0, pid, raw_pid)
+            text = f"ranks {sorted(set(rank.tolist()))}"
+            issues.logs[0].add(FUSED, len(np.unique(rank)), text)
+            several = _describe_ranks(file, rank, raw_pid, np.unique(rank).tolist())
+            of_labels = tuple(replace(r, known_by="labels") for r in several)
+            return Owners(rank, raw_pid, (of_labels,), fused=True)
+    single = [_single_rank(member.path, member.header, requested) for member in file.members]
+    for log, (_, known_by) in zip(issues.logs, single, strict=True):
+        if known_by == ASSUMED:
+            log.add(RANK_ASSUMED)
+    described = _describe_ranks(file, file.member, raw_pid, list(range(len(single))))
+    of_files = tuple(
+        (replace(rank, rank=number, known_by=known_by),)
+        for rank, (number, known_by) in zip(described, single, strict=True)
+    )
+    if len(single) > 1:
+        return Owners(file.member, raw_pid, of_files, fused=False)
+    return Owners(np.full(len(raw_pid), single[0][0], np.int32), raw_pid, of_files, fused=False)
 
 
-def thread_names(file: TraceFile) -> dict[tuple[int, int], str]:
-    """Names of threads by pid and tid, from the metadata events."""
+def thread_names(file: TraceFile) -> dict[tuple[int, int, int], str]:
+    """Names of threads by file, pid and tid, from the metadata events."""
     names = {}
-    for row in np.flatnonzero(file.phase("M")).tolist():
-        if file.name(row) == "thread_name":
-            text = str(file.args(row).get("name", "")).strip()
-            inner = _THREAD.match(text)  # "thread 123 (python3)": the lane has the number already
-            pid, tid = int(file.columns["pid"][row]), int(file.columns["tid"][row])
-            names[pid, tid] = inner.group(1) if inner else text
+    for row in file.rows_named("M", "thread_name").tolist():
+        text = str(file.args(row).get("name", "")).strip()
+        inner = _THREAD.match(text)  # "thread 123 (python3)": the lane has the number already
+        names[file.thread_of(row)] = inner.group(1) if inner else text
     return names
 
 
@@ -119,6 +141,21 @@ def _single_rank(path: Path, header: dict[str, Any], requested: int | None) -> t
     in_name = IN_NAME.search(path.name)
     named = whole_number(in_name.group(1), maximum=MAX_RANK) if in_name else None
     return (0, ASSUMED) if named is None else (named, "name")
+
+
+def _may_be_fused(file: TraceFile) -> bool:
+    """True if of several files any, or the only one, may have events of several ranks."""
+    if len(file.members) == 1:
+        return True
+    spans = np.flatnonzero(file.phase("X"))
+    _, present = _stated_rank_and_pid(file, spans)
+    of_file = np.bincount(file.member[spans], minlength=len(file.members))
+    stated = np.bincount(file.member[spans[present.all(axis=0)]], minlength=len(file.members))
+    if (stated > 0).any() and (stated >= _MIN_STATED_SHARE * of_file)[of_file > 0].any():
+        return True
+    rank_of_pid = _ranks_of_labels(file)
+    ranks_of = {(member, rank) for (member, _), rank in rank_of_pid.items()}
+    return len(ranks_of) > len({member for member, _ in ranks_of})
 
 
 def _ranks_by_arguments(file: TraceFile) -> tuple[Array, Array] | None:
@@ -177,14 +214,7 @@ def _first_with_arguments(file: TraceFile, process: Array, processes: int) -> Ar
 
 def _ranks_by_labels(file: TraceFile) -> tuple[Array, Array] | None:
     """Rank of each event, where processes are named "rank 0", "rank 1", …; no original pids."""
-    rank_of_pid = {}
-    for row in np.flatnonzero(file.phase("M")).tolist():
-        if file.name(row) in ("process_name", "process_labels"):
-            args = file.args(row)
-            label = _IN_LABEL.search(str(args.get("name", args.get("labels", ""))))
-            number = whole_number(label.group(1), maximum=MAX_RANK) if label else None
-            if number is not None:
-                rank_of_pid[int(file.columns["pid"][row])] = number
+    rank_of_pid = {pid: rank for (_, pid), rank in _ranks_of_labels(file).items()}
     if len(set(rank_of_pid.values())) < 2:  # noqa: PLR2004 # one rank is no fused file
         return None
     first, code = gather.distinct(file.columns["pid"])
@@ -194,33 +224,44 @@ def _ranks_by_labels(file: TraceFile) -> tuple[Array, Array] | None:
     return rank, np.full(len(rank), -1, np.int64)
 
 
+def _ranks_of_labels(file: TraceFile) -> dict[tuple[int, int], int]:
+    """File and pid → rank, where processes are named or labelled by it."""
+    rank_of_pid = {}
+    for row in file.rows_named("M", "process_name", "process_labels").tolist():
+        args = file.args(row)
+        label = _IN_LABEL.search(str(args.get("name", args.get("labels", ""))))
+        number = whole_number(label.group(1), maximum=MAX_RANK) if label else None
+        if number is not None:
+            member, pid, _ = file.thread_of(row)
+            rank_of_pid[member, pid] = number
+    return rank_of_pid
+
+
 def _describe_ranks(
-    file: TraceFile, rank: Array, raw_pid: Array, known_by: str
-) -> tuple[Rank, ...]:
+    file: TraceFile, owner: Array, raw_pid: Array, numbers: list[int]
+) -> list[Rank]:
     """Describe each rank: the process of most of its host events, the device of most GPU events."""
     on_device = is_any(file.kind, ON_DEVICE)
-    ranks = []
-    for number in np.unique(rank).tolist():
-        of_rank = rank == number
-        host = of_rank & ~on_device & file.phase("X") & (raw_pid >= 0)
-        pid = _mode(raw_pid[host & is_id(raw_pid)])
-        device = _most_used_device(file, of_rank & on_device)
-        ranks.append(Rank(number, pid=pid, device=device, known_by=known_by))
-    return tuple(ranks)
+    host = np.flatnonzero(~on_device & file.phase("X") & (raw_pid >= 0) & is_id(raw_pid))
+    pids = _modes(owner[host], raw_pid[host])
+    work = np.flatnonzero(on_device)
+    values, present = file.numbers(work, "device")
+    states = np.isin(owner[work], owner[work[present[0]]])  # else processes stand for devices
+    work_device = np.where(states, values[0], file.columns["pid"][work])
+    used = (present[0] | ~states) & is_id(work_device)
+    devices = _modes(owner[work[used]], work_device[used])
+    return [
+        Rank(number, pid=pids.get(number, -1), device=devices.get(number, -1)) for number in numbers
+    ]
 
 
-def _most_used_device(file: TraceFile, mask: Array) -> int:
-    values, present = file.numbers(np.flatnonzero(mask), "device")
-    devices = values[0][present[0]] if present.any() else file.columns["pid"][mask]
-    return _mode(devices[is_id(devices)])
-
-
-def _mode(values: Array) -> int:
-    """Return the most frequent value, -1 of none."""
-    if not values.size:
-        return -1
-    distinct, counts = np.unique(values, return_counts=True)
-    return int(distinct[counts.argmax()])
+def _modes(owner: Array, values: Array) -> dict[int, int]:
+    """The most frequent value of each owner that has one; of several the least."""
+    first, code = gather.distinct(owner, values)
+    count = np.bincount(code)
+    order = first[np.lexsort((values[first], -count, owner[first]))[::-1]]
+    modes = zip(owner[order].tolist(), values[order].tolist(), strict=True)
+    return dict(modes)  # of an owner the first is assigned last, and stays
 
 
 def lane_of_events(
@@ -264,17 +305,17 @@ def lane_of_events(
 
 
 def _lane_name(
-    kind: LaneKind, number: int, names: dict[tuple[int, int], str], file: TraceFile, row: int
+    kind: LaneKind, number: int, names: dict[tuple[int, int, int], str], file: TraceFile, row: int
 ) -> str:
-    label = file.labels.get(number)
+    thread = file.thread_of(row)
+    label = file.label(thread[0], number)
     if kind is LaneKind.STREAM:
         return f"stream {label if label is not None else number}"
     if kind is LaneKind.GPU_ANNOTATION:
         return f"annotations of stream {number}"
     if kind is LaneKind.GPU_SYNC:
         return f"waits of stream {number}" if number >= 0 else "waits of the device"
-    name_in_file = names.get((int(file.columns["pid"][row]), int(file.columns["tid"][row])))
-    return label or name_in_file or ("profiler" if label == "" else f"thread {number}")
+    return label or names.get(thread) or ("profiler" if label == "" else f"thread {number}")
 
 
 def find_lanes(trace: Trace, kind: LaneKind, **columns: Array) -> Array:

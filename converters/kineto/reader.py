@@ -1,6 +1,7 @@
-"""Reading a Kineto trace: its events become nodes, edges, lanes, samples and process groups.
+"""Reading Kineto traces: their events become nodes, edges, lanes, samples and process groups.
 
-A file is read in passes over columns. First its text becomes a table of events, then these become
+Small files are read together, one behind the other, as a call takes more time than the rows of a small file.
+Files are read in passes over columns. First their texts become a table of events, then these become
 nodes on lanes. Later passes add the edges (launches, forward to backward), what communication
 kernels communicate, and the samples of counters; the last ones note what cannot be true.
 """
@@ -17,6 +18,7 @@ from chopper_interop import sanity_checks
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
+from chopper_interop.combined import NAME_ORDER, Combined, SourceIssues
 from chopper_interop.converters.kineto import (
     communication,
     edges,
@@ -79,8 +81,6 @@ OTHER_FLOW = Fault.loss_of_events(
 )
 
 _KNOWN_PHASES = "XiIRMstfCE"
-_EXAMPLE_LENGTH = 60
-"""Characters of a name in a message. Chosen: a line holds them."""
 _TOOL_KEYS = {
     "roctracer_version": "roctracer",
     "rocprofiler-sdk_version": "rocprofiler-sdk",
@@ -115,27 +115,85 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     ReadError
         The file cannot be read at all. All other losses are counted in ``meta.issues``.
     """
-    (path,) = paths
-    issues = IssueLog(str(path))
+    return read_together(paths, rank=rank).split()[0]
+
+
+def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
+    """Read several Kineto files in one pass; parameters as of `read`.
+
+    Raises
+    ------
+    ReadError
+        One of them cannot be read at all.
+    NotTogetherError
+        One of several has events of several ranks.
+    """
+    issues = SourceIssues([IssueLog(str(path)) for path in paths])
+    files = [_loaded(path, log) for path, log in zip(paths, issues.logs, strict=True)]
+    file = trace_file.together(files)
+    del files  # of which it has copies
+    owners = kineto_ranks.assign_ranks(file, rank, issues)
+    rows = _node_rows(file, issues)
+    builder = TraceBuilder()
+    _add_nodes(builder, file, owners, rows, issues)
+    samples.add_samples(builder, file, owners, issues)
+    trace = edges.add_edges(builder.finish(), file, owners, issues)
+    trace, groups = communication.add_communication(recognise(trace), file, issues)
+    metas = tuple(_meta(*of_file) for of_file in zip(file.members, owners.ranks, strict=True))
+    of_all = Combined(trace, metas, groups, file.text_at)
+    _check(of_all, file, issues)
+    return replace(of_all, metas=_with_findings(of_all, file, issues))
+
+
+def _loaded(path: Path, issues: IssueLog) -> TraceFile:
+    """Events of one file, with the kinds of all spans that can be known."""
     file = trace_file.load(path, issues)
     unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
     if unknown.size:
         fill_kinds(file, unknown)
     trace_file.note_bind_ids(file, issues)
-    owners = kineto_ranks.assign_ranks(file, rank, issues)
-    rows = _node_rows(file, issues)
-    builder = TraceBuilder(_meta(file, owners))
-    _add_nodes(builder, file, owners, rows, issues)
-    samples.add_samples(builder, file, owners, issues)
-    trace = edges.add_edges(builder.finish(), file, owners, issues)
-    trace = communication.add_communication(recognise(trace), file, issues)
-    sanity_checks.check(trace, issues)
-    launch_checks.check_launches(trace, file.header, issues)
-    devices = kineto_header.devices_of_events(trace, file.header, issues)
-    source = replace(trace.meta.sources[0], events=file.event_count, nodes=trace.nodes.num_rows)
-    clock = kineto_header.clock(file.header)
-    clock = clock or (BOOTTIME if file.since_boot else trace.meta.clock)
-    return trace.with_meta(clock=clock, issues=tuple(issues), sources=(source,), devices=devices)
+    return file
+
+
+def _check(of_all: Combined, file: TraceFile, issues: SourceIssues) -> None:
+    """Note what cannot be true; of several files each is checked if there is something in any."""
+    headers = [member.header for member in file.members]
+    if len(headers) > 1:
+        found = IssueLog()
+        sanity_checks.check_ranks(of_all.trace, found)
+        launch_checks.check_all(of_all.trace, found)
+        if not any(found):
+            return
+    for part, header, log in zip(of_all.split(), headers, issues.logs, strict=True):
+        sanity_checks.check(part, log)
+        launch_checks.check_launches(part, header, log)
+
+
+def _with_findings(of_all: Combined, file: TraceFile, issues: SourceIssues) -> tuple[Meta, ...]:
+    """Metadata of each file with its devices, its issues, and the number of its nodes."""
+    trace, member = of_all.trace, edges.member_of_nodes(of_all.trace, file)
+    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    device = trace.array("device", "lanes")[trace.array("lane")[work]]
+    first, _ = gather.distinct(member[work], device)
+    used: list[list[int]] = [[] for _ in file.members]
+    pairs = zip(device[first].tolist(), member[work][first].tolist(), strict=True)
+    for number, used_by in sorted(pairs):
+        used[used_by].append(number)
+    nodes = np.bincount(member, minlength=len(file.members)).tolist()
+    return tuple(
+        _with_results(*of_file)
+        for of_file in zip(of_all.metas, file.members, used, nodes, issues.logs, strict=True)
+    )
+
+
+def _with_results(
+    meta: Meta, member: trace_file.Member, used: list[int], nodes: int, issues: IssueLog
+) -> Meta:
+    devices = kineto_header.devices_of_events(meta.devices, used, member.header, issues)
+    source = replace(meta.sources[0], events=member.event_count, nodes=nodes)
+    clock = kineto_header.clock(member.header)
+    clock = clock or (BOOTTIME if member.since_boot else meta.clock)
+    return replace(meta, clock=clock, issues=tuple(issues), sources=(source,), devices=devices)
 
 
 def read_chrome_trace(paths: list[Path], *, rank: int | None = None) -> Trace:
@@ -146,38 +204,25 @@ def read_chrome_trace(paths: list[Path], *, rank: int | None = None) -> Trace:
     )
 
 
-def _node_rows(file: TraceFile, issues: IssueLog) -> Array:
+def _node_rows(file: TraceFile, issues: SourceIssues) -> Array:
     """Rows of the events that become nodes; all others but samples and ends are counted here."""
     timed = (file.columns["has"] & HAS_TS) != 0
     instant = file.phase("i", "I", "R") & ~samples.is_memory(file)
     candidates = file.phase("X") | instant
-    issues.add(METADATA, np.count_nonzero(file.phase("M")))
+    issues.add_where(METADATA, file.phase("M"), file.member)
     flow = file.phase("s", "t", "f")
     known_codes = [
         i for i, t in enumerate(file.texts) if t in FLOWS | LAUNCH_FLOWS | OPERATOR_FLOWS
     ]
     known_flow = np.isin(file.columns["cat"], known_codes)
-    issues.add(FLOW, np.count_nonzero(flow & known_flow))
-    issues.add(OTHER_FLOW, np.count_nonzero(flow & ~known_flow), _example(file, flow & ~known_flow))
+    issues.add_where(FLOW, flow & known_flow, file.member)
+    issues.add_where(OTHER_FLOW, flow & ~known_flow, file.member, file.example)
     other = np.flatnonzero(~file.phase(*_KNOWN_PHASES))
     empty = file.is_empty(other)
-    issues.add(EMPTY, np.count_nonzero(empty))
-    other = other[~empty]
-    issues.add(OTHER_PHASE, len(other), _example_of_rows(file, other))
-    lost = candidates & ~timed
-    issues.add(NO_TIME, np.count_nonzero(lost), _example(file, lost))
+    issues.add_rows(EMPTY, other[empty], file.member)
+    issues.add_rows(OTHER_PHASE, other[~empty], file.member, file.example)
+    issues.add_where(NO_TIME, candidates & ~timed, file.member, file.example)
     return np.flatnonzero(candidates & timed)
-
-
-def _example(file: TraceFile, mask: Array) -> str:
-    """Name and position of the first of the marked events; empty if there is none."""
-    return _example_of_rows(file, np.flatnonzero(mask))
-
-
-def _example_of_rows(file: TraceFile, rows: Array) -> str:
-    if not rows.size:
-        return ""
-    return f"{file.name(rows[0])[:_EXAMPLE_LENGTH]!r} at byte {file.columns['at'][rows[0]]}"
 
 
 def _add_nodes(
@@ -185,9 +230,10 @@ def _add_nodes(
     file: TraceFile,
     owners: kineto_ranks.Owners,
     rows: Array,
-    issues: IssueLog,
+    issues: SourceIssues,
 ) -> None:
     columns = file.columns
+    order = {NAME_ORDER: columns["name_number"][rows]} if len(file.members) > 1 else {}
     kind = _kinds(file, rows, issues)
     correlation = _correlations(file, rows, kind, fused=owners.fused)
     on_device = is_any(kind, ON_DEVICE)
@@ -201,13 +247,14 @@ def _add_nodes(
         correlation=correlation,
         bytes=_moved_bytes(file, rows, kind),
         args=(
-            columns["args_at"][rows] + builder.text(file.events.buffer),
+            columns["args_at"][rows] + builder.text(file.buffer),
             columns["args_len"][rows],
         ),
+        **order,
     )
 
 
-def _kinds(file: TraceFile, rows: Array, issues: IssueLog) -> Array:
+def _kinds(file: TraceFile, rows: Array, issues: SourceIssues) -> Array:
     """Kind of each node, by category, and for communication kernels by name."""
     kind = file.kind[rows].copy()
     names = file.columns["name"][rows]
@@ -220,7 +267,7 @@ def _kinds(file: TraceFile, rows: Array, issues: IssueLog) -> Array:
     instant = file.columns["ph"][rows] != ord("X")
     kind[instant] = Kind.INSTANT
     unknown = kind == 0
-    issues.add(OTHER_CATEGORY, np.count_nonzero(unknown), _example_of_rows(file, rows[unknown]))
+    issues.add_rows(OTHER_CATEGORY, rows[unknown], file.member, file.example)
     kind[unknown] = Kind.OTHER
     return kind
 
@@ -234,15 +281,13 @@ def _names(file: TraceFile, numbers: Array) -> pa.DictionaryArray:
     return arrow.dictionary(code[numbers], texts)
 
 
-def _durations(file: TraceFile, rows: Array, issues: IssueLog) -> Array:
+def _durations(file: TraceFile, rows: Array, issues: SourceIssues) -> Array:
     has = file.columns["has"][rows]
     dur = np.where(has & HAS_DUR, file.columns["dur"][rows], 0)
     span = file.columns["ph"][rows] == ord("X")
     bad = span & (has & (HAS_DUR | BAD_TIME) != HAS_DUR)
-    issues.add(BAD_DURATION, np.count_nonzero(bad), _example_of_rows(file, rows[bad]))
-    negative = dur < 0
-    negative_example = _example_of_rows(file, rows[negative])
-    issues.add(NEGATIVE_DURATION, np.count_nonzero(negative), negative_example)
+    issues.add_rows(BAD_DURATION, rows[bad], file.member, file.example)
+    issues.add_rows(NEGATIVE_DURATION, rows[dur < 0], file.member, file.example)
     return np.maximum(dur, 0)
 
 
@@ -280,9 +325,9 @@ def _host_in_name(path: Path, ranks: tuple[Rank, ...]) -> str:
     return match["host"]
 
 
-def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
-    header = file.header
-    host = str(header.get("host_name", "")) or _host_in_name(file.path, owners.ranks)
+def _meta(member: trace_file.Member, ranks: tuple[Rank, ...]) -> Meta:
+    header, path = member.header, member.path
+    host = str(header.get("host_name", "")) or _host_in_name(path, ranks)
     tools = [f"{tool} {header[key]}" for key, tool in _TOOL_KEYS.items() if key in header]
     facts = {k: str(v) for k, v in header.items() if isinstance(v, str | int | float)}
     world = kineto_header.world_size(header)
@@ -291,10 +336,10 @@ def _meta(file: TraceFile, owners: kineto_ranks.Owners) -> Meta:
     ):  # there, what the ranks of the file show
         facts[WORLD_SIZE] = str(world)
     return Meta(
-        job=inputs.plain_name(file.path),
-        ranks=tuple(replace(r, host=host) if host else r for r in owners.ranks),
+        job=inputs.plain_name(path),
+        ranks=tuple(replace(r, host=host) if host else r for r in ranks),
         devices=kineto_header.listed_devices(header, host),
-        sources=(Source(str(file.path), "kineto", " ".join(tools), size=file.path.stat().st_size),),
+        sources=(Source(str(path), "kineto", " ".join(tools), size=path.stat().st_size),),
         clocks=kineto_header.fits(header),
         facts={k: v for k, v in facts.items() if k not in _NOT_FACTS},
     )

@@ -1,4 +1,4 @@
-"""Series of a Kineto file: memory as the allocator counts it, and counter events."""
+"""Series of Kineto files: memory as the allocator counts it, and counter events."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from chopper_interop.issues import Fault, IssueLog
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
+    from chopper_interop.combined import SourceIssues
     from chopper_interop.converters.kineto.ranks import Owners
     from chopper_interop.converters.kineto.trace_file import TraceFile
 
@@ -46,12 +47,25 @@ def is_memory(file: TraceFile) -> Array:
     return (file.columns["name"] == number) & file.phase("i", "I", "R")
 
 
-def add_samples(builder: TraceBuilder, file: TraceFile, owners: Owners, issues: IssueLog) -> None:
-    """Add the samples of memory instants and counter events."""
+def add_samples(
+    builder: TraceBuilder, file: TraceFile, owners: Owners, issues: SourceIssues
+) -> None:
+    """Add the samples of memory instants and counter events, of each file in turn."""
     memory = np.flatnonzero(is_memory(file))
     counters = np.flatnonzero(file.phase("C"))
-    if not memory.size and not counters.size:
-        return
+    for member in np.unique(file.member[np.concatenate([memory, counters])]).tolist():
+        instants, events = (rows[file.member[rows] == member] for rows in (memory, counters))
+        _add_of_file(builder, file, owners, instants, events, issues.logs[member])
+
+
+def _add_of_file(  # what is read, and where it goes
+    builder: TraceBuilder,
+    file: TraceFile,
+    owners: Owners,
+    memory: Array,
+    counters: Array,
+    issues: IssueLog,
+) -> None:
     timed = (file.columns["has"][memory] & HAS_TS) != 0
     sampled = _add_memory(builder, file, owners, memory[timed])
     sampled += _add_counters(builder, file, owners, counters, issues)
@@ -70,8 +84,8 @@ def _add_memory(builder: TraceBuilder, file: TraceFile, owners: Owners, rows: Ar
     keys = ("Device Type", "Device Id", "Bytes", *(key for key, _ in _TOTALS))
     values, present = file.numbers(rows, *keys)
     ts = file.columns["ts"][rows] + file.base_ns
-    device_of_rank = {r.rank: r.device for r in owners.ranks}
-    used = np.array([device_of_rank[r] for r in owners.rank[rows].tolist()], np.int64)
+    ranks, code = np.unique(owners.rank[rows], return_inverse=True)
+    used = np.array([owners.device_of(rank) for rank in ranks.tolist()], np.int64)[code]
     # `Device Id` is HIP's ordinal, but kernels may have HSA agents: a rank's own device wins
     stated = np.where(is_id(values[1]), values[1], -1)
     device = np.where(values[0] == _CPU, -1, np.where(used >= 0, used, stated))
@@ -120,13 +134,14 @@ def _add_counters(
         sampled += 1
         not_numbers += len(args) - len(numbers)
         rank = int(owners.rank[row])
-        device, process = _device_and_process(file, int(event["pid"]))
+        member = int(file.member[row])
+        device, process = _device_and_process(file, member, int(event["pid"]))
         for key, value in numbers.items():
             parts = [file.name(row), key]
             if (rank, int(event["name"])) in ambiguous and device < 0:
                 parts.append(f"of {process}")
             if event["id"]:
-                parts.append(f"#{file.labels.get(int(event['id']), int(event['id']))}")
+                parts.append(f"#{_text_of_id(file, member, int(event['id']))}")
             name = " ".join(part for part in parts if part)
             series = builder.series(rank, name, "", SOURCE, device=device)
             times, values = samples.setdefault(series, ([], []))
@@ -148,8 +163,14 @@ def _names_of_several_processes(
     return {key for key, count in processes.items() if count > 1}
 
 
-def _device_and_process(file: TraceFile, pid: int) -> tuple[int, str]:
+def _text_of_id(file: TraceFile, member: int, number: int) -> str:
+    """The text that an id of a file stands for, or its number."""
+    label = file.label(member, number)
+    return str(number) if label is None else label
+
+
+def _device_and_process(file: TraceFile, member: int, pid: int) -> tuple[int, str]:
     """Return the device that a counter event's process is named after (-1: none), and that name."""
-    label = file.labels.get(pid, str(pid))
+    label = _text_of_id(file, member, pid)
     of_gpu = _GPU_COUNTERS.match(label)
     return (int(of_gpu.group(1)), label) if of_gpu else (-1, label)

@@ -1,4 +1,4 @@
-"""A Kineto file as columns: its events and header, pids and tids that are texts resolved.
+"""Kineto files as columns: their events and headers, pids and tids that are texts resolved.
 
 Numbers may be anything in a file; `whole_number` and the like take those that can be true. Spans from
 events of their begin and end (``B``, ``E``) are not PyTorch's way, but other tools': in Chrome's trace
@@ -90,11 +90,13 @@ END_ARGUMENTS = Fault.loss(
 _SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")
 PHASES = (_BEGIN, _END)
 _EMPTY = len("{}")
+_EXAMPLE_LENGTH = 60
+"""Characters of a name in a message. Chosen: a line holds them."""
 
 
 @dataclass(frozen=True)
-class TraceFile:
-    """One Kineto file.
+class Member:
+    """A file of those that are read together: what is not in the columns of its events.
 
     Parameters
     ----------
@@ -102,71 +104,72 @@ class TraceFile:
         Path of the file.
     header
         All members of the top-level object but ``traceEvents``.
-    events
-        The events as `json_events.scan` returns them; pids and tids that were texts are resolved.
-    kind
-        `Kind` of each event; 0 where its category is not known.
-    texts
-        The distinct strings of the events.
     labels
         Made-up id → text, for pids and tids that are texts without a number.
-    left_out
-        Number of events that are not among `events`.
+    base_ns
+        Time that the events' times count from, in nanoseconds since 1970.
+    since_boot
+        True if times count from the node's boot, as in the traces of rocmProfileData.
+    event_count
+        Number of events in the file, also of those that could not be read.
     """
 
     path: Path
     header: dict[str, Any]
-    events: json_events.Events
+    labels: dict[int, str]
+    base_ns: int
+    since_boot: bool
+    event_count: int
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """The events of a Kineto file, or of several, one behind the other.
+
+    Parameters
+    ----------
+    members
+        The files.
+    member
+        Number of the file of each event.
+    base_ns
+        Time that the events' times count from, in nanoseconds since 1970.
+    buffer
+        The texts of the files.
+    text_at
+        Offset of each file's text, and behind the last one the total length.
+    columns
+        Columns of the events, the fields of `json_events.EVENT`; pids and tids that were texts are resolved.
+        Of several files `name_number` is the number of the name among the strings of its file.
+    kind
+        `Kind` of each event; 0 where its category is not known.
+    texts
+        The distinct strings of the events.
+    """
+
+    members: tuple[Member, ...]
+    member: Array
+    base_ns: int
+    buffer: Array
+    text_at: Array
+    columns: dict[str, Array]
     kind: Array
     texts: list[str]
-    labels: dict[int, str]
-    left_out: int = 0
 
-    @property
-    def columns(self) -> dict[str, Array]:
-        """Columns of the events: the fields of `json_events.EVENT`."""
-        return self.events.columns
+    def label(self, member: int, number: int) -> str | None:
+        """Text that a pid or tid of a file stands for; None for a number."""
+        return self.members[member].labels.get(number)
 
-    @property
-    def event_count(self) -> int:
-        """Number of events in the file, also of those that could not be read."""
-        return self.events.count + self.events.malformed + self.left_out
-
-    @property
-    def base_ns(self) -> int:
-        """Time that the events' times count from, in nanoseconds since 1970.
-
-        Raises
-        ------
-        ReadError
-            The header has something else in its place.
-        """
-        stated = self.header.get("baseTimeNanoseconds") or 0
-        base = whole_number(stated)
-        if base is None:
-            raise ReadError(
-                f"baseTimeNanoseconds is {stated!r:.40}, from which no time can be counted",
-                path=self.path,
-            )
-        return base
-
-    @property
-    def since_boot(self) -> bool:
-        """True if times count from the node's boot, as in the traces of rocmProfileData.
-
-        These are lists that begin with an empty event (``rpd2tracing.py``).
-        """
-        start = bytes(self.events.buffer[:_PROBED_BYTES])
-        if re.match(rb"\s*\[\s*\{\s*\}\s*,", start) is None:
-            return False
-        timed = self.columns["ts"][self.columns["has"] & json_events.HAS_TS != 0]
-        return bool(timed.size) and bool(timed.max() < _SINCE_1970_NS)
+    def example(self, row: int) -> str:
+        """Name of an event and its position in its file."""
+        at = self.columns["at"][row] - self.text_at[self.member[row]]
+        return f"{self.name(row)[:_EXAMPLE_LENGTH]!r} at byte {at}"
 
     def is_empty(self, rows: Array) -> Array:
         """Mask of events at these rows that are ``{}``: a brace closes them right after the one that opens."""
-        last = max(len(self.events.buffer) - 1, 0)
+        last = max(len(self.buffer) - 1, 0)
         second_byte = np.minimum(self.columns["at"][rows] + 1, last)
-        return np.asarray(self.events.buffer[second_byte] == _END_OBJECT)
+        return np.asarray(self.buffer[second_byte] == _END_OBJECT)
 
     def phase(self, *letters: str) -> Array:
         """Mask of events of these phases (``ph``)."""
@@ -181,16 +184,31 @@ class TraceFile:
             A row a key, a column an event.
         """
         at, length = self.columns["args_at"][rows], self.columns["args_len"][rows]
-        return json_events.extract_integers(self.events.buffer, at, length, keys)
+        return json_events.extract_integers(self.buffer, at, length, keys)
 
     def args(self, row: int) -> dict[str, Any]:
         """All arguments of one event; empty where they are not proper JSON."""
         at = self.columns["args_at"][row]
-        raw = bytes(self.events.buffer[at : at + self.columns["args_len"][row]])
+        raw = bytes(self.buffer[at : at + self.columns["args_len"][row]])
         try:
             return dict(msgspec.json.decode(raw)) if raw else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return {}
+
+    def rows_named(self, phase: str, *names: str) -> Array:
+        """Events of a phase with one of these names."""
+        numbers = [i for i, text in enumerate(self.texts) if text in names]
+        marked = self.phase(phase)
+        return (
+            np.flatnonzero(marked & is_any(self.columns["name"], numbers))
+            if numbers
+            else np.empty(0, np.int64)
+        )
+
+    def thread_of(self, row: int) -> tuple[int, int, int]:
+        """File, pid and tid of one event."""
+        columns = self.columns
+        return int(self.member[row]), int(columns["pid"][row]), int(columns["tid"][row])
 
     def name(self, row: int) -> str:
         """Name of one event."""
@@ -220,8 +238,82 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
     if is_any(events.columns["ph"], PHASES).any():
         close_spans(events.columns, issues)
     kinds = np.array([PYTORCH.get(t.lower(), 0) for t in texts] + [0], np.uint8)
-    kind = kinds[events.columns["cat"]]
-    return TraceFile(path, document.header, events, kind, texts, labels, document.left_out)
+    member = Member(
+        path,
+        document.header,
+        labels,
+        _base_ns(path, document.header),
+        _counts_since_boot(events),
+        events.count + events.malformed + document.left_out,
+    )
+    return TraceFile(
+        members=(member,),
+        member=np.broadcast_to(np.int32(0), events.count),
+        base_ns=member.base_ns,
+        buffer=events.buffer,
+        text_at=np.array([0, len(events.buffer)]),
+        columns=events.columns,
+        kind=kinds[events.columns["cat"]],
+        texts=texts,
+    )
+
+
+def _base_ns(path: Path, header: dict[str, Any]) -> int:
+    """Time that the events' times count from; raise `ReadError` for something else in its place."""
+    stated = header.get("baseTimeNanoseconds") or 0
+    base = whole_number(stated)
+    if base is None:
+        raise ReadError(
+            f"baseTimeNanoseconds is {stated!r:.40}, from which no time can be counted", path=path
+        )
+    return base
+
+
+def _counts_since_boot(events: json_events.Events) -> bool:
+    """True for a list that begins with an empty event, with times since a boot (``rpd2tracing.py``)."""
+    start = bytes(events.buffer[:_PROBED_BYTES])
+    if re.match(rb"\s*\[\s*\{\s*\}\s*,", start) is None:
+        return False
+    timed = events.columns["ts"][events.columns["has"] & HAS_TS != 0]
+    return bool(timed.size) and bool(timed.max() < _SINCE_1970_NS)
+
+
+def together(files: list[TraceFile]) -> TraceFile:
+    """The events of several files, one behind the other; of one file as they are.
+
+    Strings get the numbers of their first occurrence in any file. Ids that stand for texts stay those of
+    their file (`TraceFile.label`), and times count from 1970.
+    """
+    if len(files) == 1:
+        return files[0]
+    events = [len(file.kind) for file in files]
+    member = np.repeat(np.arange(len(files), dtype=np.int32), events)
+    columns = {
+        name: np.concatenate([file.columns[name] for file in files])
+        for name in json_events.EVENT.names or ()
+    }
+    number: dict[str, int] = {}
+    # of each file in turn: -1 for no string, then the numbers of its strings
+    numbers = [[-1, *(number.setdefault(t, len(number)) for t in file.texts)] for file in files]
+    first = np.cumsum([0, *map(len, numbers)])[:-1] + 1
+    number_of = np.array([n for of_file in numbers for n in of_file], np.int32)
+    columns["name_number"] = columns["name"]
+    for name in ("cat", "name"):
+        columns[name] = number_of[columns[name] + first[member]]
+    text_at = np.cumsum([0, *(len(file.buffer) for file in files)])
+    for name in ("at", "args_at"):
+        columns[name] += text_at[member]
+    columns["ts"] += np.array([file.base_ns for file in files], np.int64)[member]
+    return TraceFile(
+        members=tuple(file.members[0] for file in files),
+        member=member,
+        base_ns=0,
+        buffer=np.concatenate([file.buffer for file in files]),
+        text_at=text_at,
+        columns=columns,
+        kind=np.concatenate([file.kind for file in files]),
+        texts=list(number),
+    )
 
 
 def note_bind_ids(file: TraceFile, issues: IssueLog) -> None:
@@ -230,7 +322,7 @@ def note_bind_ids(file: TraceFile, issues: IssueLog) -> None:
     That it is one of others shows by spans of unknown kind, of which PyTorch's files have none.
     """
     if (file.kind[file.phase("X")] == 0).any():
-        issues.add(BOUND_FLOW, len(_BIND_ID.findall(file.events.buffer.data)))
+        issues.add(BOUND_FLOW, len(_BIND_ID.findall(file.buffer.data)))
 
 
 @dataclass

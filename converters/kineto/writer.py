@@ -29,6 +29,7 @@ import numpy as np
 from chopper_interop import progress
 from chopper_interop.arrays import arrow
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.combined import SourceIssues
 from chopper_interop.converters.kineto import events_encode as encode
 from chopper_interop.converters.kineto.added_members import (
     CORRELATED,
@@ -407,7 +408,7 @@ def _calls_as_read(trace: Trace, correlation: Array) -> Array:
     nodes = trace.nodes
     for name, values in (("kind", kind), ("correlation", correlation)):
         nodes = arrow.replace_column(nodes, name, values)
-    src, dst = launch_edges(replace(trace, nodes=nodes), IssueLog())
+    src, dst = launch_edges(replace(trace, nodes=nodes), SourceIssues([IssueLog()]))
     call = np.full(trace.nodes.num_rows, -1, np.int64)
     call[dst] = src
     return call

@@ -12,7 +12,6 @@ from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.converters.kineto import edges
-from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def test_numbers_give_the_same_pairs_as_arrows(name: str) -> None:
     trace = read_once(real(f"pytorch/{name}"))
     by_arrows = pairs(trace)
     assert len(by_arrows) == DRAWN[name]
-    src, dst = edges.pairs_by_number(trace, IssueLog("test"))
+    src, dst = edges.pairs_by_number(trace)
     assert set(zip(src.tolist(), dst.tolist(), strict=True)) == by_arrows
 
 
