@@ -1,6 +1,9 @@
 """Contents of the pages of the docs: tables, commands, code and links."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +54,16 @@ def folder(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 @pytest.mark.parametrize("mark", pages.MARKS)
 def test_each_table_is_in_one_page(mark: str) -> None:
     assert sum(mark in text for text in _TEXTS.values()) == 1
+
+
+@pytest.mark.slow
+def test_the_command_for_a_container_runs_and_leaves_nothing(tmp_path: Path) -> None:
+    block = (ROOT / "docs" / "limits.md").read_text("utf-8").split("```dockerfile\nRUN ")[1]
+    command = block.split("```")[0].replace("\\\n", " ")
+    scripts = Path(sys.executable).parent
+    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [n for n, t in _TEXTS.items() if pages.END in t])
