@@ -293,6 +293,11 @@ def _scaled_text(value: float | None, unit: int, digits: int, symbol: str) -> st
     return f"{text if value else '0'} {symbol}"
 
 
+_WHOLE, _LONG = 1e4, 1e15
+"""Decimals from 1e4 on have no digits behind the point, and up to 1e15 no exponent. Chosen: four digits would
+be an exponent; a double has fifteen."""
+
+
 def value_text(value: Any) -> str:
     """Format a value without a unit."""
     if value is None:
@@ -301,4 +306,6 @@ def value_text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.4g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if _WHOLE <= abs(value) < _LONG else f"{value:,.4g}"

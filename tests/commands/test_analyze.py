@@ -20,7 +20,7 @@ from kineto_files import BASE, kernel, span, write
 import chopper_interop as ci
 from chopper_interop import cli, errors, registry
 from chopper_interop.analyses.methods.activity import grouping
-from chopper_interop.commands import analysis_plan
+from chopper_interop.commands import analysis_plan, console_tables
 from chopper_interop.demo import make_demo
 from chopper_interop.result import Result
 from chopper_interop.schemas import hub, results
@@ -538,3 +538,18 @@ def test_rows_that_look_alike_show_where_they_differ(tmp_path: Path, run, instal
     assert lines[2].startswith("(none) ")
     assert "half" in lines[5]
     assert all("float" in line for line in lines[3:5])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (591_335.4, "591,335"),
+        (12_345.6, "12,346"),
+        (9876.54, "9,877"),
+        (0.00743, "0.00743"),
+        (2e15, "2e+15"),
+        (math.inf, "inf"),
+    ],
+)
+def test_numbers_have_no_exponent_where_digits_are_shorter(value: float, text: str) -> None:
+    assert console_tables.cells("tokens_per_s", [value, None]) == [f"{text} 1/s", ""]
