@@ -28,20 +28,23 @@ from chopper_interop.io.inputs import read as read_bytes
 _GZIP = b"\x1f\x8b"
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
 _INT_MAX = 2**31 - 1
+_HOW = "give the folder of ETs that chopper-convert wrote, or their path without .RANK.et"
 
 
 def jobs_at(path: str) -> list[Path]:
-    """Prefixes of the jobs to check: the path itself, or those of each job in a folder.
+    """Prefixes of the jobs to check: the path itself, that of one of its ETs, or those of a folder.
 
     Raises
     ------
     ReadError
-        The folder can't be read, or has no ETs.
+        The folder can't be read, or has no ETs; or the path is that of another file.
     """
     prefix = Path(path)
     is_prefix = not path.endswith(_SEPARATORS) and _with_ending(prefix, ".0.et").exists()
-    if is_prefix or not prefix.is_dir():
+    if is_prefix or not prefix.exists():
         return [prefix]
+    if not prefix.is_dir():
+        return [_prefix_of(prefix)]
     outputs.require_finished(prefix)
     try:
         jobs = chakra_files.prefixes(prefix)
@@ -50,6 +53,14 @@ def jobs_at(path: str) -> list[Path]:
     if not jobs:
         raise ReadError("there is no such file in this folder", path=prefix / "JOB.0.et")
     return jobs
+
+
+def _prefix_of(file: Path) -> Path:
+    """Prefix of the job that a file belongs to; `ReadError` if it is no ET, by its name."""
+    match = chakra_files.RANK_FILE.fullmatch(file.name)
+    if match is None:
+        raise ReadError("it is no ET", path=file, hint=_HOW)
+    return file.with_name(match["job"])
 
 
 def check(prefix: Path, tolerance: float = 0.005) -> Findings:
@@ -161,7 +172,7 @@ def read_files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
         raise ReadError(
             "there is no such file",
             path=_with_ending(prefix, ".0.et"),
-            hint="give the path of the ETs without .RANK.et; ranks count from 0",
+            hint=f"{_HOW}; ranks count from 0",
         )
     rank_file = re.compile(rf"{re.escape(prefix.name)}\.[0-9]+\.et")
     if sum(bool(rank_file.fullmatch(p.name)) for p in prefix.parent.glob("*.et")) > len(files):

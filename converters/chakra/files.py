@@ -27,7 +27,7 @@ GROUPS_DIFFER = Fault.loss(
 STREAM_OF = "stream_of"
 """Attribute of metadata: rank of the stream that the file's NPU runs (`streams`)."""
 _NAMED = re.compile(r"(?P<job>.*)\.(?P<rank>\d{1,7})\.(?:et|json)(?:\.\w+)?", re.IGNORECASE)
-_RANK_FILE = re.compile(r"(?P<job>.+)\.\d+\.et")
+RANK_FILE = re.compile(r"(?P<job>.+)\.\d+\.et")
 _JOB_GROUPS = ".comm_groups.json"
 _GROUPS_JSON = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\[[\s\d,]*[\],]')
 JSON_GRAPH = re.compile(rb'\s*\{[^{}\[\]]*"workload_graph"\s*:\s*\[')
@@ -219,7 +219,7 @@ def group(paths: list[Path]) -> list[list[Path]]:
 
 def prefixes(folder: Path) -> list[Path]:
     """Paths of the jobs with ETs ``JOB.RANK.et`` in a folder, without that ending, in order of name."""
-    matches = (_RANK_FILE.fullmatch(path.name) for path in folder.iterdir() if path.is_file())
+    matches = (RANK_FILE.fullmatch(path.name) for path in folder.iterdir() if path.is_file())
     return [folder / job for job in sorted({match.group("job") for match in matches if match})]
 
 

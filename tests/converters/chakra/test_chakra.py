@@ -391,6 +391,23 @@ def test_each_job_of_a_folder_is_checked(tmp_path: Path, run) -> None:
         check.jobs_at(str(tmp_path.parent))
 
 
+def test_one_rank_stands_for_its_job(tmp_path: Path, run) -> None:
+    prefix = make_et(tmp_path, [[{}], [{"deps": [7]}]])
+    whole = run("check", prefix)
+    assert whole[0] == 1
+    assert run("check", f"{prefix}.0.et") == whole
+    assert run("check", f"{prefix}.1.et") == whole
+
+
+def test_what_is_no_et_is_said_so(tmp_path: Path, run) -> None:
+    """It was "job.pftrace.0.et: there is no such file"."""
+    path = tmp_path / "job.pftrace"
+    path.write_bytes(b"\n\x00")
+    status, _, output = run("check", path)
+    assert (status, output.count("\n")) == (4, 1)
+    assert f"{path}: it is no ET (give the folder of ETs that chopper-convert wrote, or" in output
+
+
 def test_a_prefix_that_is_a_folder_too(tmp_path: Path, run) -> None:
     prefix = make_et(tmp_path, [[{}], [{}]])
     prefix.mkdir()
