@@ -33,6 +33,10 @@ _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _SNAPSHOT_KEYS = (b"segments", b"device_traces")
 _MEMORY_PAGES = (b"GPU Memory Timeline HTML", b"pytorch/assets/viz/MemoryViz", b"MemoryViz.js")
 _LFS = b"version https://git-lfs.github.com/spec/"
+_LINK = re.compile(rb"(?P<out>(?:\.{1,2}/)+|/)?[^\x00-\x1f\x7f\"<>{}|]+")
+"""Target of a symbolic link, as it stands in a file where links cannot be made: nothing but a path."""
+_MAX_LINK = 1024
+"""Longest target, bytes; chosen: well above real ones, and within the first bytes of a file."""
 _NCU = b"NVR\x00"
 
 
@@ -71,6 +75,15 @@ def is_memory(head: bytes) -> bool:
 def is_lfs_pointer(head: bytes) -> bool:
     """True if a file that begins so stands for one that Git LFS keeps elsewhere."""
     return head.startswith(_LFS)
+
+
+def confirms_link(path: Path, head: bytes) -> bool:
+    """True if all of a file is a path that leads elsewhere, or to a file of the same ending."""
+    match = _LINK.fullmatch(head) if len(head) <= _MAX_LINK else None
+    if match is None or path.stat().st_size != len(head):
+        return False
+    ending = path.suffix.encode()
+    return match["out"] is not None or (ending != b"" and head.endswith(ending))
 
 
 def is_ncu_report(head: bytes) -> bool:
@@ -129,4 +142,11 @@ LFS_POINTER = Converter(
     sniff=is_lfs_pointer,
     json=False,
     not_read_because="the file itself was not fetched; run git lfs pull",
+)
+LINK = Converter(
+    name="link-as-text",
+    description="symbolic link that was copied or checked out as a text",
+    json=False,
+    confirms=confirms_link,
+    not_read_because="give the file that it names, or make the links: git config core.symlinks true, and check out again",
 )

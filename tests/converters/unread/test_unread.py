@@ -62,6 +62,9 @@ FILES = {
     "snapshot.pickle": ("pytorch-memory", pickle.dumps(SNAPSHOT)),
     "trace.json": ("git-lfs-pointer", LFS),
     "trace.pftrace": ("git-lfs-pointer", LFS),
+    "rank0.json.gz": ("link-as-text", b"../../store/9f/rank0.json.gz"),
+    "rank1.json.gz": ("link-as-text", b"run 2/rank1.json.gz"),
+    "out_results.db": ("link-as-text", b"/data/runs/7"),
 }  # fmt: skip
 
 
