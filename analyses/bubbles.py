@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.communication import stages
 from chopper_interop.analyses.methods.communication.stage_times import StageTimes
 from chopper_interop.errors import OptionError, similar
@@ -159,11 +160,8 @@ def _table(rows: list[Row], grains: set[str]) -> pa.Table:
 
 def _summed(rows: list[Row], keys: list[str]) -> list[Row]:
     """Sum rows with equal keys; a sum is null where one of its values is."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     sums = []
-    for key, members in groups.items():
+    for key, members in by_key(rows, lambda row: tuple(row[key] for key in keys)).items():
         total: Row = dict(zip(keys, key, strict=True))
         for name in _SUMS:
             values = [row[name] for row in members]

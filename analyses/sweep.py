@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import run as of_runs
 from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.runs import figures as run_figures
 from chopper_interop.analyses.methods.runs import names as run_names
 from chopper_interop.analyses.methods.runs import parallelism
@@ -297,10 +298,7 @@ def _gpu_rows(runs: list[_SweepRun]) -> list[Row]:
     if len(runs) == 1:
         return rows
     means: list[Row] = []
-    by_gpu: dict[int, list[Row]] = {}
-    for row in rows:
-        by_gpu.setdefault(row["gpu"], []).append(row)
-    for gpu, same in sorted(by_gpu.items()):
+    for gpu, same in sorted(by_key(rows, lambda row: row["gpu"]).items()):
         mean: Row = {"run": _MEAN, "gpu": gpu}
         for column in ("busy_share", *run_figures.OF_SAMPLES, *run_figures.OF_LINKS):
             values = [row[column] for row in same if row.get(column) is not None]

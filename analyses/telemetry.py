@@ -11,7 +11,7 @@ from chopper_interop.analyses.methods.series import charllm as series_charllm
 from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import known as series_known
 from chopper_interop.analyses.methods.series import samples as series_samples
-from chopper_interop.analyses.methods.series.averaging import NODE, RANK, Plan, by_of
+from chopper_interop.analyses.methods.series.averaging import RANK, Plan, by_of
 from chopper_interop.analyses.methods.series.result_notes import conventions, notes
 from chopper_interop.analyses.methods.series.rows import INTEGER, REAL, TEXT, Rows
 from chopper_interop.analyses.methods.series.rules import How
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from chopper_interop.analyses.methods.series.averaging import By
     from chopper_interop.analyses.methods.series.figures import Figures
     from chopper_interop.analyses.methods.series.samples import Series
     from chopper_interop.arrays.types import Array
@@ -135,7 +134,7 @@ def telemetry(  # noqa: PLR0913 # options
     plan = Plan(trace, owner, steps, window)
     columns = _COLUMNS if owner.kind == RANK else {**_COLUMNS, "series": INTEGER}
     builder = _RowBuilder(plan, Rows(plan, owner, trace.meta.job, columns))
-    for group in _grouped(selected, owner):
+    for group in owner.groups(selected, lambda s: s.place, lambda s: (s.name, s.unit, s.source)):
         builder.add(group)
     texts = conventions(plan) | _CONVENTIONS | series_known.CONVENTIONS
     texts["order"] = _ORDER
@@ -155,18 +154,6 @@ def _charllm_averages(
     table = series_charllm.averages(selected)
     summary = {"series": table.num_rows}
     return Result("telemetry", table, summary, dict(series_charllm.AVERAGES))
-
-
-def _grouped(selected: Sequence[Series], owner: By) -> list[list[Series]]:
-    """Group the series that share rows."""
-    if owner.kind == RANK:
-        return [[series] for series in selected]
-    groups: dict[tuple[str, ...], list[Series]] = {}
-    for series in selected:
-        host = series.place.host if owner.kind == NODE else ""
-        key = (host, series.name, series.unit, series.source)
-        groups.setdefault(key, []).append(series)
-    return list(groups.values())
 
 
 class _RowBuilder:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import samples as series_samples
-from chopper_interop.analyses.methods.series.averaging import NODE, RANK, Plan, by_of
+from chopper_interop.analyses.methods.series.averaging import RANK, Plan, by_of
 from chopper_interop.analyses.methods.series.result_notes import conventions, notes
 from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, TEXT, Rows
 from chopper_interop.annotate.telemetry import throttle_causes
@@ -157,23 +158,17 @@ def _cause_series(selected: Sequence[Series]) -> tuple[list[_CauseSeries], int]:
 
 def _best(all_causes: Sequence[_CauseSeries]) -> list[_CauseSeries]:
     """For each cause at a location the series with the best method."""
-    by_cause: dict[tuple[Any, ...], list[_CauseSeries]] = {}
-    for series in all_causes:
-        by_cause.setdefault((series.place, series.cause), []).append(series)
     return [
         min(several, key=lambda s: throttle_causes.precision_key(s.method, s.parts))
-        for several in by_cause.values()
+        for several in by_key(all_causes, lambda s: (s.place, s.cause)).values()
     ]
 
 
 def _any_cause(best: Sequence[_CauseSeries]) -> list[_CauseSeries]:
     """Combine all causes that hold a clock down, at each location."""
-    by_location: dict[Place, list[_CauseSeries]] = {}
-    for series in best:
-        if throttle_causes.class_of(series.cause) in HOLDING:
-            by_location.setdefault(series.place, []).append(series)
+    holding = [series for series in best if throttle_causes.class_of(series.cause) in HOLDING]
     combined = []
-    for place, several in by_location.items():
+    for place, several in by_key(holding, lambda s: s.place).items():
         samples = throttle_causes.combine_causes({one.cause: list(one.parts) for one in several})
         methods = ", ".join(m for m in METHODS if m in {one.method for one in several})
         source = ", ".join(sorted({one.source for one in several}))
@@ -185,13 +180,9 @@ def _any_cause(best: Sequence[_CauseSeries]) -> list[_CauseSeries]:
 def _grouped(all_causes: Sequence[_CauseSeries], owner: By) -> list[list[_CauseSeries]]:
     """Group the series that share rows; by rank, those of a location follow each other."""
     if owner.kind == RANK:
-        order = {place: k for k, place in enumerate(dict.fromkeys(s.place for s in all_causes))}
-        return [[one] for one in sorted(all_causes, key=lambda s: order[s.place])]
-    groups: dict[tuple[str, str], list[_CauseSeries]] = {}
-    for series in all_causes:
-        host = series.place.host if owner.kind == NODE else ""
-        groups.setdefault((host, series.cause), []).append(series)
-    return list(groups.values())
+        by_location = by_key(all_causes, lambda s: s.place)
+        all_causes = [series for several in by_location.values() for series in several]
+    return owner.groups(all_causes, lambda s: s.place, lambda s: s.cause)
 
 
 def _clocks(selected: Sequence[Series]) -> dict[Place, list[Samples]]:

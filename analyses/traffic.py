@@ -9,13 +9,13 @@ import numpy as np
 from chopper_interop.analyses.methods.series import charllm as series_charllm
 from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import link_traffic
-from chopper_interop.analyses.methods.series.averaging import JOB, NODE, RANK, Plan, by_of
+from chopper_interop.analyses.methods.series.averaging import JOB, RANK, Plan, by_of
 from chopper_interop.analyses.methods.series.result_notes import conventions, notes
 from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, TEXT, Rows
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.series.averaging import AveragingWindows, By
     from chopper_interop.analyses.methods.series.figures import Figures
@@ -99,7 +99,9 @@ def traffic(
     best = link_traffic.best(links)
     plan = Plan(trace, owner, steps, window)
     rows = Rows(plan, owner, trace.meta.job, _columns(owner))
-    for group in _grouped(best, owner):
+    for group in owner.groups(
+        best, lambda one: one.series.place, lambda one: (one.way.link.link, one.way.direction)
+    ):
         _add_rows(rows, plan, group)
     texts = notes(trace, plan, [link.series for link in best], steps, "of links")
     texts["left out"] += _left_out(links, best)
@@ -116,17 +118,6 @@ def _columns(owner: By) -> dict[str, str]:
     if owner.kind == RANK:
         return _COLUMNS
     return {c: kind for c, kind in _COLUMNS.items() if c != "port"} | {"series": INTEGER}
-
-
-def _grouped(best: Iterable[LinkTraffic], owner: By) -> list[list[LinkTraffic]]:
-    """Group the series that share rows."""
-    if owner.kind == RANK:
-        return [[link] for link in best]
-    groups: dict[tuple[str, ...], list[LinkTraffic]] = {}
-    for link in best:
-        host = link.series.place.host if owner.kind == NODE else ""
-        groups.setdefault((host, link.way.link.link, link.way.direction), []).append(link)
-    return list(groups.values())
 
 
 def _add_rows(rows: Rows, plan: Plan, group: Sequence[LinkTraffic]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import number_ranges, training_steps
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -99,9 +100,7 @@ def rank_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]
 
 def job_windows(of_ranks: Sequence[Window]) -> list[Window]:
     """Windows of the job, one for each step of these windows of ranks."""
-    by_step: dict[int, list[Window]] = {}
-    for window in of_ranks:
-        by_step.setdefault(window.iteration, []).append(window)
+    by_step = by_key(of_ranks, lambda window: window.iteration)
     return [
         Window(ALL_RANKS, step, min(w.start_ns for w in same), max(w.end_ns for w in same))
         for step, same in sorted(by_step.items())

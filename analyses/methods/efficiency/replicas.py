@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.communication import group_names, stages
 
 if TYPE_CHECKING:
@@ -116,7 +117,4 @@ def _connected_ranks(
         lowest = min((of[rank] for rank in group), default=-1)
         joined = {of[rank] for rank in group}
         of = {rank: lowest if part in joined else part for rank, part in of.items()}
-    parts: dict[int, list[int]] = {}
-    for rank in sorted(of):
-        parts.setdefault(of[rank], []).append(rank)
-    return [tuple(part) for part in parts.values()]
+    return [tuple(part) for part in by_key(sorted(of), of.__getitem__).values()]

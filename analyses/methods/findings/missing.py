@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.annotate.telemetry import throttle_causes
 
 if TYPE_CHECKING:
@@ -94,11 +95,8 @@ def missing(trace: Trace) -> list[Need]:
 
 def sentence(needs: list[Need]) -> str:
     """Advice on what to record for which analyses, in one line; nvidia-smi and others do as well."""
-    by_record: dict[str, list[Need]] = {}
-    for need in needs:
-        by_record.setdefault(need.record, []).append(need)
     parts = []
-    for record, same in by_record.items():
+    for record, same in by_key(needs, lambda need: need.record).items():
         names = dict.fromkeys(name for need in same for name in need.analyses)
         parts.append(f"{record} for {', '.join(names)}")
     return "; ".join(parts)

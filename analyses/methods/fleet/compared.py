@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import selected_work, windows
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.communication import summary as collective_summary
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.fleet import leads
@@ -15,7 +16,7 @@ from chopper_interop.arrays import gather, statistics
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.analyses.methods.fleet.places import Place
@@ -172,7 +173,7 @@ def _compare(rows: Sequence[Row], peers: dict[int, int]) -> None:
                 row[f"{stem}_difference_{unit}"] = value - middle
                 if unit != "share" and middle > 0:
                     row[f"{stem}_ratio"] = value / middle
-        for alike in _by(same, lambda row: peers.get(row["rank"], 0)):
+        for alike in by_key(same, lambda row: peers.get(row["rank"], 0)).values():
             times = values(alike, "kernel_time_ns")
             for row, others in zip(alike, statistics.medians_of_others(times), strict=True):
                 own = row.get("kernel_time_ns")
@@ -189,14 +190,7 @@ def values(rows: Sequence[Row], name: str) -> Array:
 
 def grouped(rows: Sequence[Row], *names: str) -> list[list[Row]]:
     """Rows with equal values together, in order of occurrence."""
-    return _by(rows, lambda row: tuple(row.get(name) for name in names))
-
-
-def _by(rows: Sequence[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
-    groups: dict[Any, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return list(groups.values())
+    return list(by_key(rows, lambda row: tuple(row.get(name) for name in names)).values())
 
 
 def parted(name: str) -> tuple[str, str]:

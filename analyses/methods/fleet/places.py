@@ -9,6 +9,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.activity.windows import ALL_RANKS, NO_STEP, Window
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.annotate.telemetry.gpu_series import work_by_location
 from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry, gpus_without_work
 from chopper_interop.arrays import gather
@@ -127,9 +128,7 @@ class _Windows:
     def __init__(self, trace: Trace, steps: str, ranks: str, window: str) -> None:
         of_ranks = windows.rank_windows(trace, steps, ranks)
         self._window, self._steps = window, steps
-        self._of_rank: dict[int, list[Window]] = {}
-        for one in of_ranks:
-            self._of_rank.setdefault(one.rank, []).append(one)
+        self._of_rank = by_key(of_ranks, lambda window: window.rank)
         self._of_job = windows.job_windows(of_ranks)
 
     def windows_of_gpu(self, gpu: Gpu) -> tuple[Window, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.power import limits as power_limits
 from chopper_interop.annotate.telemetry import energy, lines
 
@@ -166,9 +167,7 @@ def figures(
 
 def by_node(parts: Iterable[GpuWindow]) -> list[list[GpuWindow]]:
     """Group GPUs in windows by node and step."""
-    groups: dict[tuple[str, int], list[GpuWindow]] = {}
-    for part in parts:
-        groups.setdefault((part.place.host, part.window.iteration), []).append(part)
+    groups = by_key(parts, lambda part: (part.place.host, part.window.iteration))
     return [groups[key] for key in sorted(groups)]
 
 

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import grouping, windows
+from chopper_interop.analyses.methods.by_key import Item, by_key
 from chopper_interop.arrays import arrow, gather, intervals
 from chopper_interop.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
     import pyarrow as pa
 
     from chopper_interop.analyses.methods.series.samples import Place
@@ -39,6 +42,26 @@ class By:
 
     kind: str
     grains: tuple[str, ...]
+
+    def groups(
+        self, items: Iterable[Item], place: Callable[[Item], Place], key: Callable[[Item], Hashable]
+    ) -> list[list[Item]]:
+        """Items that share rows: each alone if owners are ranks, else those of an owner with equal keys.
+
+        Parameters
+        ----------
+        items
+            Series, or what was made of them.
+        place
+            Place of an item.
+        key
+            What an item is a series of.
+        """
+        if self.kind == RANK:
+            return [[item] for item in items]
+        of_node = self.kind == NODE
+        shared = by_key(items, lambda item: (place(item).host if of_node else "", key(item)))
+        return list(shared.values())
 
 
 def by_of(by: str) -> By:

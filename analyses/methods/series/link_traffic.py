@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.series import link_counters, samples
 from chopper_interop.analyses.methods.series.link_counters import BOTH, COUNTER
 from chopper_interop.annotate.telemetry import lines
@@ -50,18 +51,13 @@ def resolve(series: Series) -> LinkTraffic:
 
 def best(links: Sequence[LinkTraffic]) -> list[LinkTraffic]:
     """One series for each link, direction and port of a place: counters first, then the finest."""
-    by_link: dict[tuple[Any, ...], list[LinkTraffic]] = {}
-    for one in links:
-        key = (one.series.place, one.way.link.link, one.way.direction)
-        by_link.setdefault(key, []).append(one)
+    by_link = by_key(links, lambda one: (one.series.place, one.way.link.link, one.way.direction))
     kept = []
     for (place, link, direction), candidates in by_link.items():
         apart = {d for p, k, d in by_link if (p, k) == (place, link)} - {BOTH}
         if direction == BOTH and apart:
             continue
-        tools: dict[tuple[str, str], list[LinkTraffic]] = {}
-        for one in candidates:
-            tools.setdefault((one.way.link.method, one.series.source), []).append(one)
+        tools = by_key(candidates, lambda one: (one.way.link.method, one.series.source))
         kept += tools[min(tools, key=lambda tool: _rank(tools[tool]))]
     chosen = set(map(id, kept))
     return [one for one in links if id(one) in chosen]
