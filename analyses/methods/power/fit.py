@@ -167,13 +167,19 @@ def fit(problem: Problem, prior: Prior, rough: tuple[Problem, Prior]) -> Fit | N
     enough = not is_rate and len(few.observed) >= _MIN_SAMPLES
     responses = _best_responses(few, expected) if enough else [usual]
     lags = _LAGS_TRIED if problem.clock.is_followed else (0.0,)
-    tried = [_Search(few, expected, response, lag) for response in responses for lag in lags]
-    for search in tried:
+    every = problem.covered(usual)
+    searches = []
+    # Few parts leave more unexplained than a wrong kind of response does: all of them choose the kind.
+    for response in responses:
+        tried = [_Search(few, expected, response, lag) for lag in lags]
+        for search in tried:
+            search.iterate(correlated=False)
+        first = min(tried, key=_Search.mean_square)
+        search = _Search(every, prior, first.response, 0.0)
+        search.value[EXPONENT:] = first.value[EXPONENT:]
         search.iterate(correlated=False)
-    first = min(tried, key=_Search.mean_square)
-    search = _Search(problem.covered(usual), prior, first.response, 0.0)
-    search.value[EXPONENT:] = first.value[EXPONENT:]
-    search.iterate(correlated=False)
+        searches.append(search)
+    search = min(searches, key=_Search.mean_square)
     search.iterate(correlated=True)
     return search.result()
 
