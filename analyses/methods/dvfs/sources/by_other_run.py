@@ -24,6 +24,8 @@ _MAX_RUN_ERRORS = 3.0
 """Runs that differ by more than so many `RUN_ERROR` contradict each other: three standard deviations."""
 _REPEAT_ERROR = 0.01
 """Standard deviation of a kernel's time between repeats in one run at one clock. Chosen."""
+_CURVATURE_ERROR = 0.12
+"""Error of a sensitivity between the clocks of both runs where it is asked beyond the faster one; as of laws."""
 _MIN_ALONE = 3
 """Repeats alone, and as many overlapped, that show how these differ. Chosen: the fewest with which one
 outlier is not half of them."""
@@ -88,7 +90,7 @@ class OtherRun:
             How both runs differ.
         """
         ratio = self._times(target)
-        form = np.hypot(runs.left, self._slower_by_overlap[1])
+        form = np.hypot(ratio.form, np.hypot(runs.left, self._slower_by_overlap[1]))
         return ratio._replace(log=ratio.log - runs.offset, form=form)
 
     def compared(self, target: Array, law: Ratio) -> Runs:
@@ -97,7 +99,7 @@ class OtherRun:
         both = np.flatnonzero(~np.isnan(other.log) & ~np.isnan(law.log))
         if not both.size:
             return Runs(0.0, RUN_ERROR)
-        independent = np.sqrt(law.variance + other.statistical**2)[both]
+        independent = np.sqrt(law.variance + other.variance)[both]
         apart = (other.log - law.log)[both]
         mean, spread = combination.random_effects(apart, independent, RUN_ERROR)
         weight = 1 / (independent**2 + RUN_ERROR**2)
@@ -106,31 +108,59 @@ class OtherRun:
     @cached_property
     def chord(self) -> Estimate:
         """Sensitivities between the clocks that kernels ran at and those when they were counted."""
-        known = self._known
-        position, n = known.counted.position, len(known.repeats.count)
-        every = np.ones(len(position), bool)
-        period = mean_of(1000.0 / known.counted.mhz, known.repeats.key[position], every, n)
-        target = period[known.repeats.key]
-        share = 1 - known.longer(target)
-        share[np.abs(share) < MIN_SPREAD] = np.nan
+        known, target = self._known, self._counted_periods
+        share = self._share
         ratio = self.ratio(target, self.compared(target, by_law(known, target)))
         clock = known.clock_error * np.abs((1 - np.exp(ratio.log)) / share - 1)
         error = np.hypot(np.sqrt(ratio.variance), clock) / np.abs(share)
         return Estimate((1 - np.exp(ratio.log)) / share, error)
 
-    def _times(self, target: Array) -> Ratio:
-        """Times in the other run over those in this one, as if both were equally fast at one clock."""
+    @cached_property
+    def _counted_periods(self) -> Array:
+        """Mean clock period of each repeat's kernel when it was counted, nanoseconds."""
+        r, run = self._known.repeats, self._known.counted
+        every = np.ones(len(run.position), bool)
+        return mean_of(1000.0 / run.mhz, r.key[run.position], every, len(r.count))[r.key]
+
+    @cached_property
+    def _share(self) -> Array:
+        """Part by which the counted period of each kernel is shorter than the measured; NaN where both are alike."""
+        share = 1 - self._known.longer(self._counted_periods)
+        share[np.abs(share) < MIN_SPREAD] = np.nan
+        return share
+
+    @cached_property
+    def _beyond(self) -> Estimate:
+        """Sensitivity at clocks beyond the counted one, by the prior and by the times of both runs."""
         r, run, prior = self._known.repeats, self._known.counted, by_prior.estimate(self._known)
+        n, every = len(r.count), np.ones(len(r.key), bool)
+        counted = mean_of(run.dur, r.key[run.position], every[: len(run.position)], n)
+        longer = counted / mean_of(r.dur, r.key, every, n) * np.exp(self._slower_by_overlap[0])
+        chord, error = (
+            np.clip((1 - longer) / self._share, 0.0, 1.0),
+            RUN_ERROR / np.abs(self._share),
+        )
+        weight = prior.error**-2, np.nan_to_num(1 / (error**2 + _CURVATURE_ERROR**2))
+        total = weight[0] + weight[1]
+        value = (weight[0] * prior.value + weight[1] * np.nan_to_num(chord)) / total
+        return Estimate(value, total**-0.5)
+
+    def _times(self, target: Array) -> Ratio:
+        """Times in the other run over those in this one, as if both were equally fast at one clock.
+
+        Kernels may follow the clock less, or more, than expected all at once: that is an error of the form.
+        """
+        r, run, beyond = self._known.repeats, self._known.counted, self._beyond
         n = len(r.count)
         key, to = r.key[run.position], target[run.position]
         period, known, requested = 1000.0 / run.mhz, ~np.isnan(to), ~np.isnan(target)
         count, others = (np.bincount(k, minlength=n) for k in (key[known], r.key[requested]))
-        new = mean_of(run.dur * (1 - prior.value[key] * (1 - to / period)), key, known, n)
+        new = mean_of(run.dur * (1 - beyond.value[key] * (1 - to / period)), key, known, n)
         far = mean_of(np.abs(1 - to / period), key, known, n)
         log = np.log(new / mean_of(r.dur, r.key, requested, n)) + self._slower_by_overlap[0]
         repeats = 1 / np.where(count, count, np.nan) + 1 / np.maximum(others, 1)
-        statistical = np.hypot(_REPEAT_ERROR * np.sqrt(repeats), far * prior.error)
-        return Ratio(log, statistical, np.where(np.isnan(log), np.nan, 0.0), np.zeros(n))
+        statistical, none = _REPEAT_ERROR * np.sqrt(repeats), np.where(np.isnan(log), np.nan, 0.0)
+        return Ratio(log, statistical, none, far * beyond.error)
 
     @cached_property
     def _slower_by_overlap(self) -> tuple[Array, Array]:

@@ -28,7 +28,7 @@ only where a sensitivity near 1 meets a clock twenty times as fast."""
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a trace's kernels and their clocks.
+    """Evidence on the kernels of a trace: their repeats, laws, counters, classes and clocks.
 
     Parameters
     ----------
