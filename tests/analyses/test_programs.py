@@ -161,7 +161,7 @@ def test_kernels_of_a_stream_follow_each_other_and_the_host_waits_for_them() -> 
     run = simulate(p.Program("", "hip", [[listed]], []))
     assert times(run, on_gpu=True) == [("a", 5, 55), ("b", 56, 76)]
     assert times(run, on_gpu=False)[-1] == ("Sync", 6, 80)
-    shorter = simulate(run.program, p.Change("kernel", 0.1, name="a"), run.since_ns)
+    shorter = simulate(run.program, p.Change("kernel", 0.1, name="a"), run)
     assert times(shorter, on_gpu=True) == [("a", 5, 10), ("b", 11, 31)]
     assert (span_ns(run, run), span_ns(run, shorter), job_ns(run, shorter)) == (80, 35, 35)
 

@@ -117,7 +117,7 @@ def network_cases(run: Run, link_gbs: int, networks_gbs: Iterable[int]) -> list[
 
 
 def _case(run: Run, name: str, change: Change, text: str) -> Case:
-    changed = simulate(run.program, change, run.since_ns)
+    changed = simulate(run.program, change, run)
     after_ns, job_after_ns = span_ns(run, changed), job_ns(run, changed)
     return Case(name, change, text, span_ns(run, run), after_ns, job_after_ns)
 

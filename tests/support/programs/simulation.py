@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from programs import program as p
@@ -29,15 +30,27 @@ class Run:
         All that was done, in order of its start.
     since_ns
         When the recording of each rank begins: at the start of its first recorded step.
+    begun_ns
+        When each instruction of a host began.
     """
 
     program: p.Program
     slices: list[p.Slice]
     since_ns: list[int]
+    begun_ns: dict[p.Place, int]
 
     def recorded(self) -> list[p.Slice]:
         """Return the part that a profiler records that is switched on then."""
         return [s for s in self.slices if s.start_ns >= self.since_ns[s.place.rank]]
+
+    def is_recorded(self, place: p.Place, *, on_gpu: bool) -> bool:
+        """True for what began when its rank recorded: an instruction of a host, or the work that it launched."""
+        return (place, on_gpu) in self._recorded
+
+    @cached_property
+    def _recorded(self) -> set[tuple[p.Place, bool]]:
+        hosts = {(at, False) for at, ns in self.begun_ns.items() if ns >= self.since_ns[at.rank]}
+        return hosts | {(s.place, True) for s in self.recorded() if s.on_gpu}
 
 
 def span_ns(run: Run, changed: Run) -> int:
@@ -85,7 +98,7 @@ def job_ns(run: Run, changed: Run) -> int:
 
 
 def simulate(
-    program: p.Program, change: p.Change = p.NO_CHANGE, since_ns: list[int] | None = None
+    program: p.Program, change: p.Change = p.NO_CHANGE, recorded_in: Run | None = None
 ) -> Run:
     """Run a program.
 
@@ -93,10 +106,10 @@ def simulate(
     ----------
     change
         What takes another time.
-    since_ns
-        For each rank the time from which the change holds: for what begins then or later.
+    recorded_in
+        A run: the change holds for what was recorded in it, of messages by any of their members; for all if None.
     """
-    return _Simulation(program, change, since_ns or [0] * len(program.threads)).run()
+    return _Simulation(program, change, recorded_in).run()
 
 
 class _Signal:
@@ -131,17 +144,21 @@ class _Stream:
 
 @dataclass
 class _Meeting:
-    """The members of a message that have come; the last one decides whether it is changed."""
+    """The members of a message that have come."""
 
     come: int = 0
     complete: _Signal = field(default_factory=_Signal)
     sent: _Signal = field(default_factory=_Signal)
-    is_changed: bool = True
 
 
 class _Simulation:
-    def __init__(self, program: p.Program, change: p.Change, since_ns: list[int]) -> None:
-        self.program, self.change, self.since_ns = program, change, since_ns
+    def __init__(self, program: p.Program, change: p.Change, recorded_in: Run | None) -> None:
+        self.program, self.change, self.recorded_in = program, change, recorded_in
+        self.begun_ns: dict[p.Place, int] = {}
+        recorded = recorded_in.recorded() if recorded_in else []
+        self.recorded_messages = {
+            s.facts["message"] for s in recorded if s.on_gpu and "message" in s.facts
+        }
         self.now = 0
         self.queue: list[tuple[int, int, Process]] = []
         self.pushed = 0
@@ -174,7 +191,10 @@ class _Simulation:
         if self.finished < threads or stuck:
             raise RuntimeError(f"{self.program.name} never ends: streams {stuck} wait")
         self.slices.sort(key=lambda s: (s.start_ns, -s.end_ns))
-        return Run(self.program, self.slices, self.recorded_since)
+        return Run(self.program, self.slices, self.recorded_since, self.begun_ns)
+
+    def _changes(self, place: p.Place, *, on_gpu: bool) -> bool:
+        return self.recorded_in is None or self.recorded_in.is_recorded(place, on_gpu=on_gpu)
 
     def _resume_in(self, ns: int, process: Process) -> None:
         self.pushed += 1
@@ -205,9 +225,10 @@ class _Simulation:
         ranges: list[p.Slice] = []
         for position, what in enumerate(instructions):
             place = p.Place(rank, number, position)
+            self.begun_ns[place] = self.now
             match what:
                 case p.Work():
-                    yield self._host_ns(rank, what.ns) if ranges else what.ns
+                    yield self._host_ns(place, what.ns) if ranges else what.ns
                 case p.Begin():
                     ranges.append(self._begin(place, what))
                 case p.End():
@@ -238,8 +259,8 @@ class _Simulation:
         self.slices.append(begun)
         return begun
 
-    def _host_ns(self, rank: int, ns: int) -> int:
-        return self.change.host_ns(ns) if self.now >= self.since_ns[rank] else ns
+    def _host_ns(self, place: p.Place, ns: int) -> int:
+        return self.change.host_ns(ns) if self._changes(place, on_gpu=False) else ns
 
     def _call(self, place: p.Place, what: p.Instruction, external: int) -> Process:
         """A call of the runtime."""
@@ -248,7 +269,7 @@ class _Simulation:
         call = p.Slice(place, place.thread, False, "cuda_runtime", type(what).__name__, self.now)
         call.correlation, call.external = self.correlation[rank], external
         self.slices.append(call)
-        call_ns = self._host_ns(rank, what.call_ns)
+        call_ns = self._host_ns(place, what.call_ns)
         match what:
             case p.Launch() | p.Communicate():
                 stream = self._stream(rank, what.stream)
@@ -330,19 +351,18 @@ class _Simulation:
         stream.not_begun -= 1
         begun, stream.begun = stream.begun, _Signal()
         self._happens(begun)
-        changed = self.now >= self.since_ns[rank]
         if isinstance(what, p.Communicate):
             work.facts["message"] = what.message
-            yield from self._transfers(rank, what.message, changed=changed)
+            yield from self._transfers(rank, what.message)
         else:
+            changed = self._changes(work.place, on_gpu=True)
             yield self.change.kernel_ns(what, rank) if changed else what.ns
         work.end_ns = self.now
 
-    def _transfers(self, rank: int, number: int, *, changed: bool) -> Process:
+    def _transfers(self, rank: int, number: int) -> Process:
         """A message is transferred when its last member has come; a buffered send at once."""
         message, meeting = self.program.messages[number], self.meetings[number]
         meeting.come += 1
-        meeting.is_changed = changed
         sends = message.kind == "send" and rank == message.ranks[0]
         if meeting.come == len(message.ranks):
             self._happens(meeting.complete)
@@ -351,7 +371,7 @@ class _Simulation:
             return
         if not message.buffered:
             yield meeting.complete
-        is_changed = changed if message.buffered else meeting.is_changed
+        is_changed = self.recorded_in is None or number in self.recorded_messages
         yield self.change.transfer_ns(message) if is_changed else message.ns
         if sends:
             self._happens(meeting.sent)
