@@ -43,6 +43,25 @@ def on_edges(timing: Timing, lag_ns: Array, delay_ns: Array) -> tuple[Array, Arr
     return lag, delay
 
 
+def with_own_times(timing: Timing, lag_ns: Array) -> Array:
+    """Changed lags of a model, in which edges through unrecorded ranks to ends of messages (`timing.unrecorded`) hold the messages' changed own time.
+
+    When the other rank answers does not change, but from then on a message takes its own time, the lag of its
+    DURATION edge.
+    """
+    edges = timing.graph
+    to_end = (edges.kind == EdgeKind.DEPENDENCY) & (edges.after % 2 == 1)
+    to_end = np.flatnonzero(to_end & (edges.after < timing.barriers.start))
+    if not to_end.size:
+        return lag_ns
+    lasting = np.flatnonzero(edges.kind == EdgeKind.DURATION)
+    longer = np.zeros(timing.trace.nodes.num_rows, np.int64)
+    longer[edges.src[lasting] // 2] = (lag_ns - timing.lag_ns)[lasting]
+    lag = lag_ns.copy()
+    lag[to_end] = np.maximum(lag[to_end] + longer[edges.after[to_end] // 2], 0)
+    return lag
+
+
 def _variations(timing: Timing) -> Array:
     """Vertices whose delay is a usual one behind an edge of the kind that binds them.
 

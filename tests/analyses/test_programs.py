@@ -142,6 +142,16 @@ def test_a_network_changes_messages_of_which_the_other_end_is_not_recorded(
     assert by_bandwidth == pytest.approx(by_factor, abs=2_000)
 
 
+def test_an_answer_takes_as_much_longer_as_its_message(tmp_path) -> None:
+    """When a rank that does not record yet answers stays, but from then on the message takes its time."""
+    run = simulate(answered(buffered=False, until_ns=850_000))
+    factors = Factors(compute=(), kernel=(), rank=(), communication=(0.5, 2.0), host=())
+    cases = cases_of(run, factors)
+    gains = gains_ns(read(run, tmp_path), cases)
+    errors = [case.error_percent(gain) for case, gain in zip(cases, gains, strict=True)]
+    assert max(map(abs, errors)) < 0.2
+
+
 def begin() -> p.Begin:
     return p.Begin("ProfilerStep#0", "user_annotation", 0)
 

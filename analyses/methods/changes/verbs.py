@@ -166,7 +166,8 @@ def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
 def changed_job(changer: Changer, now: ChangedTimes) -> ChangedJob:
     """Re-time a job with these lags and delays, and with the plans that were made."""
     timing = changer.timing
-    lag, delay = variation.on_edges(timing, now.lag_ns, now.delay_ns + now.inserted_ns)
+    lag = variation.with_own_times(timing, now.lag_ns)
+    lag, delay = variation.on_edges(timing, lag, now.delay_ns + now.inserted_ns)
     job = ChangedJob(timing, lag, delay, timing.retimed(lag, delay))
     for kind in _PLANS:
         if kind in now.plans:
