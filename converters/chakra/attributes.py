@@ -162,9 +162,19 @@ def _or_control(
         owner, cause, is_sent = plan.owner[part], plan.cause[part], plan.slot[part] == COMM
         of_end = np.where(is_sent, of_ends[0][owner], of_ends[1][owner])
         values = np.where(cause == Cause.READY, of_ready[owner], values)
-        relayed = np.flatnonzero(cause == Cause.RELAYED)
-        values[relayed] = of_relays[plan.relay[part][relayed]]
         return np.where(cause == Cause.ENDED, of_end, values), known | is_any(cause, CONTROL)
+
+    return _or_relay(plan, of_relays, of_part)
+
+
+def _or_relay(plan: Plan, of_relays: Array, of_nodes: Column) -> Column:
+    """Values of nodes, and of the rank's relays."""
+
+    def of_part(part: slice) -> Values:
+        values, known = of_nodes(part)
+        relayed = np.flatnonzero(plan.relay[part] >= 0)
+        values[relayed] = of_relays[plan.relay[part][relayed]]
+        return values, known
 
     return of_part
 
@@ -204,7 +214,7 @@ def _number_columns(
         "start_ns": (INT64_VAL, _ready(plan.start_ns, always)),
         "duration_ns": (INT64_VAL, _ready(plan.duration_ns, always)),
         "comm_type": (INT64_VAL, _or_delay(delays, int(CommType.BROADCAST), collective)),
-        "comm_size": (INT64_VAL, _or_delay(delays | control, MIN_BYTES, size)),
+        "comm_size": (INT64_VAL, _or_relay(plan, relays.size, _or_delay(delays | control, MIN_BYTES, size))),
         "comm_src": (INT32_VAL, _or_control(plan, comms["dst"], (own, comms["src"]), relays.sender, src)),
         "comm_dst": (INT32_VAL, _or_control(plan, comms["src"], (comms["dst"], own), relays.receiver, dst)),
         "comm_tag": (

@@ -13,7 +13,9 @@ for that is a node of the NPU of the receive's stream, which can hold no slot th
     stream        ready ──────────────────────┼───────────────────────> [ receive ] ──> done
                                               └─> unrecorded work ──────┘
 
-Where all streams of a rank share its slots, receives keep their measured time instead.
+Messages of which the other end is not recorded are sent as well, to the NPU of the other rank, where nothing waits
+for them, so that they take the time that the network takes. Where all streams of a rank share its slots, receives
+keep their measured time instead, and so do messages without their other end.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.converters.chakra.comms import during_collectives, tags
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.converters.chakra.comms import MIN_BYTES, during_collectives, tags
+from chopper_interop.schemas.chakra import NodeType
+from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind
 from chopper_interop.timing import unrecorded
 from chopper_interop.timing.model import timing_of
 
@@ -33,22 +37,26 @@ if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
+TELLS_RANK, TELLS_STREAM, TRANSFERS = 0, 1, 2
+"""Uses of messages."""
+
 
 class Relays(NamedTuple):
-    """Messages that tell of the ends of others, and communication that waited for an answer.
+    """Messages in addition to those that were recorded with both ends, and communication that waited for an answer.
 
     Rows are those of a job, or of one rank (`of_rank`), where -1 is a row of another rank.
 
     Parameters
     ----------
+    use
+        TELLS_RANK or TELLS_STREAM, of messages to NPUs of ranks and of streams that another has ended; or TRANSFERS, of
+        those that move the data of one whose other end is not recorded.
     src, dst
-        Row that has ended, and row that is told.
-    sender, receiver, tag
-        NPUs that each message is between, and its number among those.
+        Row that has ended, and row that is told. Of TRANSFERS row whose data are moved, and some row of the other rank.
+    sender, receiver, tag, size
+        NPUs that each message is between, its number among those, and its bytes.
     ended_ns
         When `src` ended, from the job's start.
-    to_stream
-        Mask of the messages to NPUs of streams.
     answer
         Rows that waited for an answer.
     as_time
@@ -57,13 +65,14 @@ class Relays(NamedTuple):
         How long each of these lasts without waiting.
     """
 
+    use: Array
     src: Array
     dst: Array
     sender: Array
     receiver: Array
     tag: Array
+    size: Array
     ended_ns: Array
-    to_stream: Array
     answer: Array
     as_time: int
     own_ns: Array
@@ -76,15 +85,15 @@ class Relays(NamedTuple):
         )
         taken, waited = (src >= 0) | (dst >= 0), answer >= 0
         return Relays(
-            src[taken], dst[taken], self.sender[taken], self.receiver[taken], self.tag[taken], self.ended_ns[taken],
-            self.to_stream[taken], answer[waited], self.as_time, self.own_ns[waited],
+            self.use[taken], src[taken], dst[taken], self.sender[taken], self.receiver[taken], self.tag[taken],
+            self.size[taken], self.ended_ns[taken], answer[waited], self.as_time, self.own_ns[waited],
         )  # fmt: skip
 
 
 def no_relays() -> Relays:
     """Relays of jobs whose ranks began to record at once."""
     none = np.empty(0, np.int64)
-    return Relays(none, none, none, none, none, none, none.astype(bool), none, 0, none)
+    return Relays(none, none, none, none, none, none, none, none, none, 0, none)
 
 
 def find_relays(trace: Trace, comms: Comms, numbering: dict[int, int], origin_ns: int) -> Relays:
@@ -113,15 +122,50 @@ def find_relays(trace: Trace, comms: Comms, numbering: dict[int, int], origin_ns
     # a collective holds the slot of what is to be sent, and might wait for who is to be told
     told &= ~during_collectives(trace, comms, trace.array("rank")[src // 2], timing.at_ns[src])
     src, dst, waited = src[told] // 2, dst[told] // 2, waited[told]
+    moved, other = _transfers(trace, comms)
+    use = np.repeat([TELLS_RANK, TRANSFERS], [len(src), len(moved)])
+    use[: len(src)][waited] = TELLS_STREAM
+    src, dst = np.append(src, moved), np.append(dst, other)
     numbers = np.array([numbering[rank] for rank in trace.ranks], np.int64)
     of_node = numbers[np.searchsorted(trace.ranks, trace.array("rank"))]
-    sender, receiver = of_node[src], np.where(waited, comms.npu[dst], of_node[dst])
+    sender = np.where(use == TRANSFERS, comms.npu[src], of_node[src])
+    receiver = np.where(use == TELLS_STREAM, comms.npu[dst], of_node[dst])
     # numbered behind all other messages of the same ends
     tag = tags(sender, receiver) + 1 + max(comms.tag.max(), comms.control_tag.max())
+    size = np.where(
+        use == TRANSFERS, np.maximum(trace.integers("bytes", src), MIN_BYTES), MIN_BYTES
+    )
     return Relays(
-        src, dst, sender, receiver, tag, timing.at_ns[2 * src + 1] - origin_ns, waited, answer, as_time,
+        use, src, dst, sender, receiver, tag, size, timing.at_ns[2 * src + 1] - origin_ns, answer, as_time,
         _own_times(timing)[answer],
     )  # fmt: skip
+
+
+def _transfers(trace: Trace, comms: Comms) -> tuple[Array, Array]:
+    """Messages of streams' NPUs without their other end that transfer data while they last, and a row of the other rank.
+
+    These are sends, and receives if others of their size wait for their sends: else these transferred the data.
+    """
+    row = np.flatnonzero((trace.array("kind") == Kind.COMM) & (comms.npu >= 0))
+    sends, receives = (
+        trace.is_text("collective", (kind,), row) for kind in (Collective.SEND, Collective.RECV)
+    )
+    together = np.flatnonzero(
+        (comms.node_type == NodeType.COMM_RECV) & (comms.npu < 0) & (comms.control_tag >= 0)
+    )
+    size = trace.integers("bytes", row)
+    peer = trace.integers("peer", row)
+    moves = (
+        (sends | (receives & np.isin(size, comms.size[together])))
+        & (size > 0)
+        & np.isin(peer, trace.ranks)
+    )
+    row, peer = row[moves], peer[moves]
+    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    first = np.searchsorted(trace.array("rank")[work], peer)
+    there = first < len(work)
+    there[there] = trace.array("rank")[work[first[there]]] == peer[there]
+    return row[there], work[first[there]]
 
 
 def _edges(timing: Timing) -> tuple[Array, Array]:

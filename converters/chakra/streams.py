@@ -23,7 +23,7 @@ from chopper_interop.arrays import gather, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import encode
 from chopper_interop.converters.chakra.comms import MIN_BYTES
-from chopper_interop.converters.chakra.relays import Relays, no_relays
+from chopper_interop.converters.chakra.relays import TELLS_STREAM, TRANSFERS, Relays, no_relays
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -295,7 +295,7 @@ def _answers(relays: Relays, rows: Array, npu: Array, end_ns: Array) -> _Answers
     until_us = np.where(is_answer, (end_ns - own_ns[rows] + 500) // 1000, 0)
     of_row = np.full(len(own_ns), -1, np.int64)
     of_row[rows] = np.arange(len(rows))
-    heard = np.flatnonzero(relays.to_stream & (relays.dst >= 0))
+    heard = np.flatnonzero((relays.use == TELLS_STREAM) & (relays.dst >= 0))
     heard = heard[np.argsort(of_row[relays.dst[heard]], kind="stable")]
     told, told_us = of_row[relays.dst[heard]], (relays.ended_ns[heard] + 500) // 1000
     since_us = np.zeros(len(rows), np.int64)
@@ -306,6 +306,14 @@ def _answers(relays: Relays, rows: Array, npu: Array, end_ns: Array) -> _Answers
     return _Answers(
         is_answer, until_us, lasts_us, told, told_us, relays.sender[heard], relays.tag[heard]
     )
+
+
+def _sent(relays: Relays, rows: Array) -> Array:
+    """Number of the relay that moves the data of each of these rows; -1 if none does."""
+    sent = np.full(int(rows.max()) + 1, -1, np.int64)
+    moves = np.flatnonzero((relays.use == TRANSFERS) & (relays.src >= 0))
+    sent[relays.src[moves]] = moves
+    return sent[rows]
 
 
 class StreamNodes(NamedTuple):
@@ -395,7 +403,8 @@ def stream_nodes(
     free_us = np.where(begins, 0, np.roll(_latest(end_us, stream), 1))
     began_us = np.maximum(start_us, free_us)
     late_us = np.maximum(start_us - np.maximum(ready_us, free_us), 0)
-    answers = _answers(npus.relays.of_rank(of_rank), rows, npu, start_ns + dur_ns)
+    relays = npus.relays.of_rank(of_rank)
+    answers = _answers(relays, rows, npu, start_ns + dur_ns)
     began_us = np.maximum(began_us, answers.until_us)
     # what waits for an answer anyway needs no delay, which would wait for the slot that the answer holds
     late_us[answers.is_answer] = 0
@@ -405,15 +414,18 @@ def stream_nodes(
     )  # fmt: skip
     slot_us[at.heard] = answers.told_us
     is_comm = comms["node_type"][rows] > 0
+    sent = _sent(relays, rows)
     position = np.arange(len(rows)) - np.flatnonzero(begins)[stream]
-    numbers = _numbers(rows, comms, rank, npu, position, at) | {
+    numbers = _numbers(rows, comms, rank, npu, position, at)
+    _set_ends(numbers, at.work[sent >= 0], relays, sent[sent >= 0])
+    numbers |= {
         "start_ns": (encode.INT64_VAL, at.column(-1, work=start_ns)),
         "duration_ns": (encode.INT64_VAL, at.column(-1, work=dur_ns)),
     }
     work = at.column(-1, work=np.where(is_comm, -1, rows))
     types = at.column(
         NodeType.COMP, ready=NodeType.COMM_RECV, announce=NodeType.COMM_SEND, receive=NodeType.COMM_RECV,
-        done=NodeType.COMM_SEND, heard=NodeType.COMM_RECV, work=np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP),
+        done=NodeType.COMM_SEND, heard=NodeType.COMM_RECV, work=np.where(sent >= 0, NodeType.COMM_SEND, np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP)),
     )  # fmt: skip
     computed = types == NodeType.COMP
     figures = roofline(trace, work, computed, slot_us)
@@ -430,7 +442,7 @@ def stream_nodes(
         "kind": (kind, [_KIND_NAMES.get(k, "") for k in range(max(Kind) + 1)]),
         "cause": (np.where(cause == Cause.WORK, -1, cause), [c.name.lower() for c in Cause]),
         "pg_name": (
-            at.column(-1, work=np.where(is_comm, group, -1)),
+            at.column(-1, work=np.where(is_comm & (sent < 0), group, -1)),
             [str(g) if g else "" for g in range(int(group.max(initial=0)) + 1)],
         ),
     }
@@ -496,6 +508,21 @@ def _numbers(
             at.column(-1, ready=place, announce=tag, receive=heard, done=place, heard=answers.tag),
         ),
     }  # fmt: skip
+
+
+def _set_ends(
+    numbers: dict[str, tuple[int, Array]], nodes: Array, relays: Relays, sent: Array
+) -> None:
+    """Give nodes that move data, each by a relay, the ends of a message."""
+    ends = {
+        "comm_src": relays.sender,
+        "comm_dst": relays.receiver,
+        "comm_tag": relays.tag,
+        "comm_size": relays.size,
+    }
+    for name, of_relays in ends.items():
+        numbers[name][1][nodes] = of_relays[sent]
+    numbers["comm_type"][1][nodes] = -1
 
 
 def _attributes(

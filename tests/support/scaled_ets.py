@@ -27,8 +27,6 @@ def write(prefix: Path, target: Path, change: Change, *, replay: bool) -> None:
     replay
         Communication lasts as the ETs say, so that a change of it changes them.
     """
-    from chakra.src.third_party.utils.protolib import encodeMessage
-
     target.parent.mkdir(parents=True, exist_ok=True)
     for path in sorted(prefix.parent.glob(f"{prefix.name}.*")):
         copied = target.with_name(path.name.replace(prefix.name, target.name, 1))
@@ -38,15 +36,22 @@ def write(prefix: Path, target: Path, change: Change, *, replay: bool) -> None:
         metadata, nodes = schedule.messages(path)
         facts = {a.name: a.int64_val for a in metadata.attr}
         rank = facts.get("stream_of", int(path.suffixes[-2][1:]))
-        with copied.open("wb") as file:
-            encodeMessage(file, metadata)
-            rounded_off = 0.0
-            for node in nodes:
-                if _changes(node, rank, change, replay=replay):
-                    exact_us = _changed_us(node, change.factor) + rounded_off
-                    node.duration_micros = max(round(exact_us), 0)
-                    rounded_off = exact_us - node.duration_micros
-                encodeMessage(file, node)
+        rounded_off = 0.0
+        for node in nodes:
+            if _changes(node, rank, change, replay=replay):
+                exact_us = _changed_us(node, change.factor) + rounded_off
+                node.duration_micros = max(round(exact_us), 0)
+                rounded_off = exact_us - node.duration_micros
+        write_nodes(copied, metadata, nodes)
+
+
+def write_nodes(path: Path, metadata: Any, nodes: list[Any]) -> None:
+    """Write messages with their lengths before them."""
+    from chakra.src.third_party.utils.protolib import encodeMessage
+
+    with path.open("wb") as file:
+        for message in (metadata, *nodes):
+            encodeMessage(file, message)
 
 
 def _changed_us(node: Any, factor: float) -> float:

@@ -17,6 +17,7 @@ from chopper_interop.converters.chakra.planning.links import (
     links_of,
 )
 from chopper_interop.converters.chakra.planning.plan import Mode
+from chopper_interop.converters.chakra.relays import TELLS_RANK
 from chopper_interop.converters.chakra.schedule import (
     COMM,
     COMPUTE,
@@ -87,7 +88,7 @@ def connected_nodes(
 def _told_by_others(nodes: int, gpu: Array, comm: Communication) -> Array:
     """When the last other rank has told each node of what it waits for; -1 of most nodes."""
     told_ns = np.full(nodes, -1, np.int64)
-    heard = np.flatnonzero((comm.relays.dst >= 0) & ~comm.relays.to_stream)
+    heard = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use == TELLS_RANK))
     place = nodes - len(gpu) + np.searchsorted(gpu, comm.relays.dst[heard])
     np.maximum.at(told_ns, place, comm.relays.ended_ns[heard])
     return told_ns

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.converters.chakra.relays import TELLS_RANK, TELLS_STREAM, TRANSFERS
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.schemas.chakra import Cause
 
@@ -28,6 +29,8 @@ class Control(NamedTuple):
         Mask of those that the rank sends.
     relay
         Number among the rank's `Relays`; -1 of others.
+    tells
+        Mask of those that tell a rank of the end of another message.
     ended_ns
         When the message that a relay is about ended, from the job's start; -1 of others.
     """
@@ -36,6 +39,7 @@ class Control(NamedTuple):
     cause: Array
     is_sent: Array
     relay: Array
+    tells: Array
     ended_ns: Array
 
 
@@ -43,11 +47,12 @@ def control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> Co
     """Readiness of receives; ends of collectives: one sent and one got; ends of messages for others or of others."""
     waits = h + np.flatnonzero(comm.synchronous[gpu] & used[h:])
     ends = h + np.flatnonzero(comm.sends_end[gpu] & used[h:])
-    told = np.flatnonzero(comm.relays.src >= 0)
-    heard = np.flatnonzero((comm.relays.dst >= 0) & ~comm.relays.to_stream)
+    told = np.flatnonzero((comm.relays.src >= 0) & (comm.relays.use != TRANSFERS))
+    heard = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use != TELLS_STREAM))
     relay = np.concatenate([told, heard])
     rows = np.concatenate([comm.relays.src[told], comm.relays.dst[heard]])
     count = (len(waits), 2 * len(ends), len(rows))
+    others = np.full(count[0] + count[1], -1, np.int64)
     return Control(
         owner=np.concatenate([waits, ends, ends, h + np.searchsorted(gpu, rows)]),
         cause=np.repeat([Cause.READY, Cause.ENDED, Cause.RELAYED], count),
@@ -55,10 +60,9 @@ def control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> Co
             comm.receives[gpu][waits - h], np.ones(len(ends), bool), np.zeros(len(ends), bool),
             np.ones(len(told), bool), np.zeros(len(heard), bool),
         ]),
-        relay=np.concatenate([np.full(count[0] + count[1], -1), relay]),
-        ended_ns=np.concatenate([
-            np.full(count[0] + count[1], -1), comm.relays.ended_ns[relay],
-        ]),
+        relay=np.append(others, relay),
+        tells=np.append(others >= 0, comm.relays.use[relay] == TELLS_RANK),
+        ended_ns=np.append(others, comm.relays.ended_ns[relay]),
     )  # fmt: skip
 
 
@@ -129,8 +133,8 @@ def with_relays(
 ) -> tuple[Array, Array]:
     """Dependencies with those of messages that tell of the ends of others, as in `relays`.
 
-    What is told waits for them, and so do its gap and its readiness. Collectives that come later do not hold
-    the slot of what is to be sent before: they might wait for who is to be told.
+    What is told waits for them, and so do its gap and its readiness; nothing waits for data that are only moved.
+    Collectives that come later do not hold the slot of what is to be sent before: they might wait for who is to be told.
 
     Parameters
     ----------
@@ -141,11 +145,8 @@ def with_relays(
     """
     n = len(nodes.slot)
     numbers = n + len(gapped)
-    is_relay = control.relay >= 0
-    sent, heard = (
-        np.flatnonzero(is_relay & control.is_sent),
-        np.flatnonzero(is_relay & ~control.is_sent),
-    )
+    sent = np.flatnonzero((control.relay >= 0) & control.is_sent)
+    heard = np.flatnonzero(control.tells & ~control.is_sent)
     if not (len(sent) or len(heard)):
         return src, dst
     gap, ready = np.full(n, -1, np.int64), np.full(n, -1, np.int64)

@@ -128,20 +128,11 @@ def test_a_wrong_duration_fails_the_check(tmp_path: Path, run) -> None:
     metadata, nodes = messages(tmp_path / "job.0.et")
     work = next(n for n in nodes if attributes(n)["kind"] == "kernel")
     work.duration_micros += 3000
-    rewrite(tmp_path / "job.0.et", metadata, nodes)
+    scaled_ets.write_nodes(tmp_path / "job.0.et", metadata, nodes)
     status, output, _ = run("check", tmp_path / "job")
     assert status == 1
     assert "was measured to take" in output
     assert run("check", tmp_path / "job", "--tolerance", "5")[0] == 0
-
-
-def rewrite(path: Path, metadata, nodes) -> None:
-    """Write messages with their lengths before them."""
-    from chakra.src.third_party.utils.protolib import encodeMessage
-
-    with path.open("wb") as file:
-        for message in (metadata, *nodes):
-            encodeMessage(file, message)
 
 
 def pipeline_job(tmp_path: Path) -> Path:
@@ -178,7 +169,7 @@ def test_no_rank_ends_with_a_send_or_receive(tmp_path: Path, mode: str, run) -> 
     assert run("check", tmp_path / "job")[0] == 0
     for rank in range(2):
         metadata, nodes = messages(tmp_path / f"job.{rank}.et")
-        rewrite(
+        scaled_ets.write_nodes(
             tmp_path / f"job.{rank}.et",
             metadata,
             [n for n in nodes if attributes(n).get("cause") != "end"],
