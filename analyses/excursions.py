@@ -321,7 +321,9 @@ def _work_rows(trace: Trace, parts: Sequence[GpuWindow], by: str) -> pa.Table:
                 start[has_power], end[has_power], _merged_intervals(part.excursions)
             )
         )
-    rows, time, above = (np.concatenate(of) for of in (rows_of_parts, known_times, above_times))
+    rows, time, above = (
+        np.concatenate(parts_of) for parts_of in (rows_of_parts, known_times, above_times)
+    )
     groups = grouping.group_nodes(trace, rows, by)
     total, above_ns = groups.sums(time), groups.sums(above)
     share = above_ns / np.maximum(total, 1)

@@ -69,7 +69,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     findings = finding.to_table(ranked, job.step_ns).to_pylist()
     figures = _read(trace, job) | _step(job) | _late(job) | _clock(job)
     absent = missing(trace)
-    figures["not_recorded"] = [need.what for need in absent]
+    figures["not_recorded"] = [need.name for need in absent]
     lines = [*_lines(trace, job, figures)]
     if job.has_times:
         lines += _finding_lines(findings)

@@ -198,7 +198,9 @@ class _RowBuilder:
             "known_by": series_known.names(how, combined.sure, figures.samples),
             "rise": np.where(has_rise, rise, np.nan),
         }  # fmt: skip
-        self._add_rows(group, cell, figures, {name: of[cell] for name, of in columns.items()})
+        self._add_rows(
+            group, cell, figures, {name: figure[cell] for name, figure in columns.items()}
+        )
 
     def _add_rows(
         self, group: Sequence[Series], cell: Array, figures: Figures, known: dict[str, Array]
@@ -206,7 +208,7 @@ class _RowBuilder:
         first = group[0]
         values = (figures.mean, figures.median, figures.minimum, figures.maximum)
         columns: dict[str, Any] = {"name": first.name, "unit": first.unit, "source": first.source}
-        columns |= {name: of[cell] for name, of in zip(_FIGURES, values, strict=True)}
+        columns |= {name: figure[cell] for name, figure in zip(_FIGURES, values, strict=True)}
         columns |= {"samples": figures.samples[cell], "series": len(group)} | known
         columns["resolution_ns"] = max(s.samples.resolution_ns for s in group)
         self.rows.add(first.place, cell, columns)

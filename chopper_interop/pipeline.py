@@ -235,11 +235,11 @@ def write(
         hint = registry.similar_option(option, [function])
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}", hint=hint)
     is_spilled = spill.holds(trace.array("ts"))
-    what = f"writing {target.converter.name}"
+    action = f"writing {target.converter.name}"
     with (
         outputs.as_named(local, target.shown),
         spill.when(is_spilled),
-        registry.as_errors(what, local),
+        registry.as_errors(action, local),
     ):
         issues = function(trace, local, **registry.chosen_options(function, options))
     if target.url:

@@ -427,12 +427,12 @@ def _load(point: EntryPoint) -> Any:
         return Broken(point.name, f"{type(error).__name__}: {error}")
 
 
-def _named(name: str, known: dict[str, Any], what: str) -> Any:
+def _named(name: str, known: dict[str, Any], noun: str) -> Any:
     item = known.get(name)
     if isinstance(item, Broken):
-        raise UnknownFormatError(f"{what} {name!r} does not load: {item.reason}")
+        raise UnknownFormatError(f"{noun} {name!r} does not load: {item.reason}")
     if item is None:
-        raise UnknownFormatError(f"there is no {what} {name!r}", hint=similar(name, known))
+        raise UnknownFormatError(f"there is no {noun} {name!r}", hint=similar(name, known))
     return item
 
 

@@ -74,9 +74,11 @@ class Text:
         used = at[length > 0]
         if not used.size:
             return np.zeros(1, np.uint8), np.zeros(len(at), np.int64)
-        which = np.searchsorted(self.starts, [used.min(), used.max()], "right") - 1
-        if which[0] == which[1]:
-            return self.buffers[which[0]], np.where(length > 0, at - self.starts[which[0]], 0)
+        first_and_last = np.searchsorted(self.starts, [used.min(), used.max()], "right") - 1
+        if first_and_last[0] == first_and_last[1]:
+            return self.buffers[first_and_last[0]], np.where(
+                length > 0, at - self.starts[first_and_last[0]], 0
+            )
         copied = gather.concatenate_ranges(self.buffers, self.starts, at, length)
         return copied, np.cumsum(length) - length
 

@@ -41,10 +41,10 @@ class Column:
     unit: str = ""
 
 
-def _over_time(what: str, unit: str, meaning: str, symbol: str) -> tuple[Column, ...]:
+def _over_time(prefix: str, unit: str, meaning: str, symbol: str) -> tuple[Column, ...]:
     """Columns of the mean, minimum and maximum by telemetry of a quantity while a node ran."""
     return tuple(
-        Column(f"{what}_{short}{unit}", pa.float64(), f"{text} {meaning} while it ran.", symbol)
+        Column(f"{prefix}_{short}{unit}", pa.float64(), f"{text} {meaning} while it ran.", symbol)
         for short, text in (("", "Mean"), ("min_", "Minimum"), ("max_", "Maximum"))
     )
 

@@ -128,8 +128,10 @@ def plan_analyses(
             plan.skipped[name] = "it takes no --compat"
         elif not against and AGAINST in takes:
             if names:
-                what = "several runs" if registry.takes_runs(function) else "two jobs"
-                raise UsageError(f"{name} compares {what}", hint="name the other with --against")
+                compared = "several runs" if registry.takes_runs(function) else "two jobs"
+                raise UsageError(
+                    f"{name} compares {compared}", hint="name the other with --against"
+                )
             plan.skipped[name] = "it compares with another job: name one with --against"
         else:
             plan.options[name] = {n: v for n, v in (options | common).items() if n in takes}

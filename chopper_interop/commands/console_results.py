@@ -137,8 +137,8 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
         times = [row["saves_ns"], row["saves_low_ns"], row["saves_high_ns"]]
         saves, low, high = console_tables.cells("saves_ns", times)
         interval = f" ({low} to {high})" if low and high else ""
-        what = f"{number}. {row['code']}: saves {saves}{interval} a step, {row['share']:.1%}"
-        console.print(Text(one_line(what), style="bold"))
+        heading = f"{number}. {row['code']}: saves {saves}{interval} a step, {row['share']:.1%}"
+        console.print(Text(one_line(heading), style="bold"))
         noun = "rank" if row["ranks"].isdecimal() else "ranks"
         where = f"{noun} {row['ranks']}: {row['where']}" if row["ranks"] else row["where"]
         seen = ", ".join(console_tables.cells("at_ns", [row["at_ns"]]))
@@ -187,10 +187,11 @@ def _together(notes: Mapping[str, str]) -> dict[str, str]:
     """Notes of one kind with one text as one: "kind: a; b" for "kind: a" and "kind: b"."""
     names: dict[tuple[str, str], list[str]] = {}
     for name, text in notes.items():
-        kind, _, of = name.partition(": ")
-        names.setdefault((kind, text), []).append(of)
+        kind, _, subjects = name.partition(": ")
+        names.setdefault((kind, text), []).append(subjects)
     return {
-        f"{kind}: {'; '.join(of)}" if any(of) else kind: text for (kind, text), of in names.items()
+        f"{kind}: {'; '.join(subjects)}" if any(subjects) else kind: text
+        for (kind, text), subjects in names.items()
     }
 
 

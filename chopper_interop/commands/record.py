@@ -75,8 +75,8 @@ def _show(recording: Recording, folder: Path) -> None:
                 f"{rate:g} of {sampled['rate_hz']:g} Hz reached, "
                 f"95 % of periods up to {period['p95'] / 1e6:.1f} ms{_less_often(sampled)}"
             )
-        of = f"{sampled['vendor']} GPUs" if recording.has_gpus else "the host"
-        _say(f"{sampled['rows']} rows of {of}, {reached}")
+        sampled_from = f"{sampled['vendor']} GPUs" if recording.has_gpus else "the host"
+        _say(f"{sampled['rows']} rows of {sampled_from}, {reached}")
     if recording.elapsed_s >= _STATED_S:
         _say(f"took {100 * recording.cpu_s / recording.elapsed_s:.1f} % of a processor")
     place = shlex.quote(str(folder))

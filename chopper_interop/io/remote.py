@@ -76,12 +76,12 @@ def put(local: Path, url: str) -> None:
 
 
 @contextmanager
-def _errors(kind: type[ChopperError], what: str, url: str) -> Iterator[None]:
+def _errors(kind: type[ChopperError], action: str, url: str) -> Iterator[None]:
     """Raise an error of this kind for any of a file system's, each of which has its own."""
     try:
         yield
     except Exception as error:
-        raise kind(f"{what}: {first_line(error)}", path=url) from error
+        raise kind(f"{action}: {first_line(error)}", path=url) from error
 
 
 def _opened(url: str) -> tuple[Any, str]:

@@ -328,15 +328,15 @@ def _all_windows(
     return [first.get(id(f), f) for f in fragments if id(f) in first or id(f) not in grouped]
 
 
-def _refuse(groups: list[Group], what: str = "") -> None:
+def _refuse(groups: list[Group], prefix: str = "") -> None:
     folder = os.path.commonpath([f.path.absolute().parent for g in groups for f in g.fragments])
     shown = "; ".join(f"{k}: {g.text(folder)}" for k, g in enumerate(groups[:_SHOWN], 1))
     more = f"; and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
     raise AmbiguousRunError(
-        f"{what}there {_count_text(len(groups))}: {shown}{more}",
+        f"{prefix}there {_count_text(len(groups))}: {shown}{more}",
         path=folder,
         hint=f"choose one with --run 1 to --run {len(groups)}"
-        + ("" if what else f", or --run {ALL} for all windows of one run"),
+        + ("" if prefix else f", or --run {ALL} for all windows of one run"),
     )
 
 

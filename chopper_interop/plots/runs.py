@@ -70,7 +70,7 @@ def run_efficiency(result: Result) -> Chart:
 def run_throughput(result: Result) -> Chart:
     """Throughput of each run by GPU, of `sweep`; runs that are invalid are named."""
     frame = named(frame_of(result), ["run"])
-    for column, what in (
+    for column, unit in (
         ("tokens_per_s_per_gpu", "tokens/s of a GPU"),
         ("samples_per_s_per_gpu", "samples/s of a GPU"),
     ):
@@ -79,7 +79,7 @@ def run_throughput(result: Result) -> Chart:
             lost = f" Invalid, without a bar: {', '.join(broken)}." if len(broken) else ""
             frame = frame.drop(columns="run").rename(columns={"name": "run"})
             parts = {"throughput": column}
-            return forms.stacked_bars(frame, "run", parts, what, f"Throughput of each run.{lost}")
+            return forms.stacked_bars(frame, "run", parts, unit, f"Throughput of each run.{lost}")
     return None
 
 

@@ -50,11 +50,11 @@ def step_parts(result: Result) -> Chart:
 def step_throughput(result: Result) -> Chart:
     """Throughput of each step, of `efficiency` by iteration: tokens, or samples, per second."""
     frame = frame_of(result)
-    for column, what in (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s")):
+    for column, unit in (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s")):
         if frame[column].notna().any():
-            frame = frame.assign(step=frame["iteration"], of="job").rename(columns={column: what})
-            text = f"Throughput of each training step, {what}."
-            chart = forms.lines(frame, ("step", what), "of", text, stepped=False)
+            frame = frame.assign(step=frame["iteration"], of="job").rename(columns={column: unit})
+            text = f"Throughput of each training step, {unit}."
+            chart = forms.lines(frame, ("step", unit), "of", text, stepped=False)
             axis = alt.X("step:O", axis=alt.Axis(labelAngle=0, labelOverlap=True))
             return chart.mark_line(point=True).encode(x=axis) if chart else None
     return None

@@ -59,7 +59,8 @@ class NvidiaGpus:
             "energy": ("nvml_energy", n.nvmlDeviceGetTotalEnergyConsumption),
         }
         clock, *others = (
-            Call(name, self._of_column(*of), always=name == "clock") for name, of in columns.items()
+            Call(name, self._of_column(*column), always=name == "clock")
+            for name, column in columns.items()
         )
         return (
             clock,

@@ -45,27 +45,27 @@ ROCPROF = ("traces", "counters")
 _TRACES = ("--kernel-trace", "--hip-trace", "--memory-copy-trace", "--rccl-trace", "--marker-trace")
 
 
-def torch_environment(what: str, folder: Path) -> dict[str, str]:
+def torch_environment(recorded: str, folder: Path) -> dict[str, str]:
     """Return the variables that load the hook for PyTorch's profiler into the program's processes.
 
     Parameters
     ----------
-    what
+    recorded
         One of `TORCH`.
     folder
         Where host execution traces are written.
     """
     paths = [str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    wanted = {TORCH_FOLDER: str(folder.resolve())} if what == "host" else {}
-    return {"PYTHONPATH": os.pathsep.join(paths), TORCH_ON: what, **wanted}
+    wanted = {TORCH_FOLDER: str(folder.resolve())} if recorded == "host" else {}
+    return {"PYTHONPATH": os.pathsep.join(paths), TORCH_ON: recorded, **wanted}
 
 
-def rocprof_command(what: str, folder: Path, command: Sequence[str]) -> list[str]:
+def rocprof_command(recorded: str, folder: Path, command: Sequence[str]) -> list[str]:
     """Return the command that runs another under rocprofv3.
 
     Parameters
     ----------
-    what
+    recorded
         One of `ROCPROF`.
     folder
         Where rocprofv3 writes.
@@ -84,7 +84,7 @@ def rocprof_command(what: str, folder: Path, command: Sequence[str]) -> list[str
         raise UsageError("--rocprof: rocprofv3 is neither in PATH nor in /opt/rocm/bin")
     to = folder / "rocprof"
     options = ["-d", str(to), "--output-format", "csv"]
-    if what == "counters":
+    if recorded == "counters":
         passes = to / "counters.json"
         jobs = [{"pmc": list(counters), "kernel_trace": True} for counters in COUNTER_PASSES]
         try:

@@ -137,7 +137,7 @@ class _Places(NamedTuple):
     row: Array
     at: Array
     length: Array
-    what: Array
+    kind: Array
 
 
 class _LeftOut(NamedTuple):
@@ -246,32 +246,32 @@ def _list_texts(
             if end < 0:
                 damaged[row] = True
                 break
-            after, what = json_text.skip_blank(buffer, end, n), VALUE
+            after, kind = json_text.skip_blank(buffer, end, n), VALUE
             if after < n and buffer[after] == json_text.COLON:
-                what = KEY
+                kind = KEY
                 if wanted[KEY]:
                     count = _note(out, count, row, begin, end, KEY)
                 if _is_left_out(buffer, begin + 1, end - 1, keys):
                     begin, end = _value_behind(buffer, after, n)
-                    what = LEFT_OUT
+                    kind = LEFT_OUT
                     if end < 0:
                         damaged[row] = True
                         break
-            if what == LEFT_OUT or (
-                what == VALUE and (wanted[VALUE] or _has_slash(buffer, begin, end))
+            if kind == LEFT_OUT or (
+                kind == VALUE and (wanted[VALUE] or _has_slash(buffer, begin, end))
             ):
-                count = _note(out, count, row, begin, end, what)
+                count = _note(out, count, row, begin, end, kind)
             i = end
     return count, damaged
 
 
 @jit_in_place
-def _note(out: Array, count: int, row: int, begin: int, end: int, what: int) -> int:
+def _note(out: Array, count: int, row: int, begin: int, end: int, kind: int) -> int:
     """Add a range to the list, if there is room; nothing is done about empty strings."""
     if end - begin == len(_EMPTY):
         return count
     if count < out.shape[1]:
-        out[0, count], out[1, count], out[2, count], out[3, count] = row, begin, end - begin, what
+        out[0, count], out[1, count], out[2, count], out[3, count] = row, begin, end - begin, kind
     return count + 1
 
 
@@ -315,9 +315,9 @@ def _is_left_out(buffer: Bytes, begin: int, end: int, keys: _LeftOut) -> bool:
 def _edits(text: Text, places: _Places, changes: Changes) -> tuple[_Places, Array, list[bytes]]:
     """Keep what really changes; with the index of each one's new text, and the new texts."""
     new: list[bytes] = [_EMPTY]
-    code = np.where(places.what == LEFT_OUT, 0, -1)
-    for what, change in ((KEY, changes.key), (VALUE, changes.value)):
-        chosen = np.flatnonzero(places.what == what)
+    code = np.where(places.kind == LEFT_OUT, 0, -1)
+    for kind, change in ((KEY, changes.key), (VALUE, changes.value)):
+        chosen = np.flatnonzero(places.kind == kind)
         if change is None or not chosen.size:
             continue
         ranges = ArgumentRanges(places.at[chosen], places.length[chosen])

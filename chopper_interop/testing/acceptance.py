@@ -180,9 +180,9 @@ def _check_options(function: Callable[..., Any], positional: int) -> None:
     """Check that the commands can list the options and convert texts to their types."""
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters[positional:]:
-        what = f"{function.__name__}({parameter.name})"
-        _require(parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{what} must be keyword-only")
-        _require(parameter.default is not inspect.Parameter.empty, f"{what} must have a default")
+        option = f"{function.__name__}({parameter.name})"
+        _require(parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{option} must be keyword-only")
+        _require(parameter.default is not inspect.Parameter.empty, f"{option} must have a default")
         declared = _type_names(parameter.annotation)
         convertible = declared <= {*OPTION_TYPES, "None"} or declared in (
             {"Trace", "None"},
@@ -192,7 +192,7 @@ def _check_options(function: Callable[..., Any], positional: int) -> None:
             convertible = type(parameter.default).__name__ in OPTION_TYPES
         _require(
             bool(declared) and convertible,
-            f"{what} must be of {', '.join(OPTION_TYPES)}, or one of them or None, not {sorted(declared)}",
+            f"{option} must be of {', '.join(OPTION_TYPES)}, or one of them or None, not {sorted(declared)}",
         )
 
 
@@ -213,8 +213,8 @@ def _check_sniff(converter: Converter, sample: Path) -> None:
     for path in recognised:
         as_stated = converter.json in (None, registry.is_json(inputs.head(path)))
         _require(as_stated, f"json={converter.json} does not hold for {path}")
-    for what, head in samples.FOREIGN.items():
-        _require(not sniff(head), f"it takes {what} for its format")
+    for content, head in samples.FOREIGN.items():
+        _require(not sniff(head), f"it takes {content} for its format")
     head = inputs.head(recognised[0])
     size = 0
     try:
@@ -232,7 +232,7 @@ def _check_confirms(converter: Converter, sample: Path) -> None:
     head = inputs.head(confirmed[0])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sample"
-        for what, data in {
+        for content, data in {
             **samples.FOREIGN,
             "the half of its sample": head[: len(head) // 2],
         }.items():
@@ -240,31 +240,33 @@ def _check_confirms(converter: Converter, sample: Path) -> None:
             try:
                 is_confirmed = confirms(path, data)
             except Exception as error:
-                raise AssertionError(f"confirms raises {error!r} at {what}") from error
-            _require(not is_confirmed or what not in samples.FOREIGN, f"it confirms {what}")
-            _require(list(Path(folder).iterdir()) == [path], f"it leaves files next to {what}")
+                raise AssertionError(f"confirms raises {error!r} at {content}") from error
+            _require(not is_confirmed or content not in samples.FOREIGN, f"it confirms {content}")
+            _require(list(Path(folder).iterdir()) == [path], f"it leaves files next to {content}")
 
 
 def _check_damaged(converter: Converter, sample: Path, complete: Trace) -> None:
     """Check that damaged samples raise an error of one line, or are read with losses counted."""
-    for what, copy, is_cut in samples.damaged_copies(converter, sample):
+    for content, copy, is_cut in samples.damaged_copies(converter, sample):
         try:
             trace = samples.read(converter, copy)
         except ChopperError as error:
-            _require("\n" not in str(error), f"{what}: its message has several lines: {error}")
+            _require("\n" not in str(error), f"{content}: its message has several lines: {error}")
             continue
         except Exception as error:
             raise AssertionError(
-                f"{what}: it raises {error!r} instead of a ChopperError"
+                f"{content}: it raises {error!r} instead of a ChopperError"
             ) from error
         try:
             check_trace(trace)
         except AssertionError as error:
-            raise AssertionError(f"{what}: {error}") from error
+            raise AssertionError(f"{content}: {error}") from error
         if is_cut:
             lost = samples.row_count(complete) - samples.row_count(trace)
             reported = any(i.severity.value in ("loss", "error") for i in trace.meta.issues)
-            _require(not lost or reported, f"{what}: {lost} rows are lost and no issue reports it")
+            _require(
+                not lost or reported, f"{content}: {lost} rows are lost and no issue reports it"
+            )
 
 
 def _check_writes(converter: Converter, trace: Trace) -> None:

@@ -154,9 +154,9 @@ def damaged_copies(converter: Converter, sample: Path) -> Iterator[tuple[str, Pa
     others = [path for path in files(sample) if path not in recognised]
     for path in [*recognised, *others][:_MAX_FILES]:
         data = path.read_bytes()
-        for what, damaged, is_cut in _damage(data):
+        for damage, damaged, is_cut in _damage(data):
             with tempfile.TemporaryDirectory() as folder:
-                yield f"{path.name} {what}", _copy(sample, path, damaged, Path(folder)), is_cut
+                yield f"{path.name} {damage}", _copy(sample, path, damaged, Path(folder)), is_cut
 
 
 def _copy(sample: Path, path: Path, data: bytes, folder: Path) -> Path:

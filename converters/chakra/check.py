@@ -86,8 +86,8 @@ def check(prefix: Path, tolerance: float = 0.005) -> Findings:
         communication.check_communication(path.name, et, rank, len(files), findings)
     findings.nodes, findings.ranks = sum(len(et.id) for _, et in files), len(files)
     if len(files) == 1:
-        what = "ASTRA-sim needs at least two ranks: give it the file twice"
-        findings.add("all ranks", what, stops=False)
+        text = "ASTRA-sim needs at least two ranks: give it the file twice"
+        findings.add("all ranks", text, stops=False)
     ets = [et for _, et in files]
     communication.check_agreement(ets, groups, findings)
     read_spans(ets, findings)
@@ -117,8 +117,8 @@ def read_spans(ets: list[EtFile], findings: Findings) -> None:
         deviations[rank] = max(of_rank, key=lambda entry: abs(entry[0]))
         concurrent[rank] = chakra_files.integer(facts, CONCURRENT) / span_ns
     for text, count in hints.items():
-        what = f"what would explain more of the critical path: {text}"
-        findings.add("all ranks", what, count, stops=False)
+        hint = f"what would explain more of the critical path: {text}"
+        findings.add("all ranks", hint, count, stops=False)
     _note_deviations(deviations, findings)
     _note_concurrent(concurrent, findings)
 
@@ -133,13 +133,13 @@ def _note_deviations(deviations: dict[int, tuple[float, Tried]], findings: Findi
         return
     worst = max(far, key=lambda rank: abs(far[rank][0]))
     share, tried = far[worst]
-    what = (
+    text = (
         "its end differs from what the timing model predicts for kernels and copies of half or twice their time, "
         "or communication of twice its time, as one slot stands for several streams or threads"
     )
-    what += "" if findings.streams else _REMEDY
+    text += "" if findings.streams else _REMEDY
     example = f"{share:+.1%} of its span with {tried}"
-    findings.add(f"rank {worst}", what, len(far), example, stops=False)
+    findings.add(f"rank {worst}", text, len(far), example, stops=False)
 
 
 def _note_concurrent(concurrent: dict[int, float], findings: Findings) -> None:
@@ -148,12 +148,12 @@ def _note_concurrent(concurrent: dict[int, float], findings: Findings) -> None:
     if not shared:
         return
     worst = max(shared, key=lambda rank: shared[rank])
-    what = (
+    text = (
         "its collectives run at the same time, and one after the other in a simulated network: where "
         "communication limits it, it ends later by up to that, and by twice as much with half the bandwidth"
     )
     example = f"{shared[worst]:.1%} of its span"
-    findings.add(f"rank {worst}", what + _REMEDY, len(shared), example, stops=False)
+    findings.add(f"rank {worst}", text + _REMEDY, len(shared), example, stops=False)
 
 
 def _with_ending(prefix: Path, ending: str) -> Path:
@@ -208,8 +208,8 @@ def read_groups(prefix: Path, ranks: int, findings: Findings) -> dict[str, list[
         return groups
     invalid = [key for key in listed if not _is_group_number(key)]
     if invalid:
-        what = "names that are no numbers from 1 on, at which ASTRA-sim aborts"
-        findings.add(path.name, what, len(invalid), repr(invalid[0]))
+        text = "names that are no numbers from 1 on, at which ASTRA-sim aborts"
+        findings.add(path.name, text, len(invalid), repr(invalid[0]))
     return groups | listed
 
 

@@ -64,9 +64,9 @@ class _Layout:
 
     def _place(self, at: int, name: tuple[str, str]) -> None:
         key = name[0]
-        for what, known in _OWN:
+        for role, known in _OWN:
             if key in known:
-                self.own.setdefault(what, at)
+                self.own.setdefault(role, at)
                 return
         if key in tables.FACTS:
             self.facts.append((at, tables.FACTS[key]))
@@ -115,7 +115,7 @@ class _NvidiaCsvReader(TableReader):
         is_alone = len(cells) == 1 and len(columns.names) > 1
         if is_alone or len(cells) != len(columns.names) or line.count('"') % 2:
             return None
-        own = {what: cells[at] for what, at in columns.own.items()}
+        own = {role: cells[at] for role, at in columns.own.items()}
         day, clock = ["", "", *(cells[at] for at in columns.stamp)][-2:]
         return layout((day, clock), Identity(**own), columns.cells(cells))
 
@@ -144,7 +144,7 @@ class _NvidiaCsvReader(TableReader):
             self.table.issues.add(faults.NOT_A_ROW, 1, line[:80])
 
     def _row(self, columns: _Layout, cells: list[str], *, is_complete: bool) -> None:
-        own = {what: cells[at] for what, at in columns.own.items()}
+        own = {role: cells[at] for role, at in columns.own.items()}
         own["pci"] = pci_of(own.get("pci", ""))
         stamp = " ".join(cells[at] for at in columns.stamp)
         self.table.add(stamp, Identity(**own), columns.cells(cells))

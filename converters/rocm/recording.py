@@ -41,14 +41,14 @@ class SampledCounters:
     ----------
     series
         Process, device, name and unit of each series.
-    which
+    series_of_sample
         Series of each sample.
     ts, value
         Time (ns) and value of each sample.
     """
 
     series: list[tuple[int, int, str, str]]
-    which: Array
+    series_of_sample: Array
     ts: Array
     value: Array
 
@@ -172,7 +172,9 @@ def build_trace(recording: Recording, issues: IssueLog) -> Trace:
             builder.series(int(rank[process]), name, unit, recording.format, device=device)
             for process, device, name, unit in sampled.series
         ]
-        builder.samples(np.array(series, np.int32)[sampled.which], sampled.ts, sampled.value)
+        builder.samples(
+            np.array(series, np.int32)[sampled.series_of_sample], sampled.ts, sampled.value
+        )
     trace = builder.finish()
     sanity_checks.check(trace, issues)
     count_unlaunched_work(trace, issues)

@@ -80,7 +80,7 @@ def check_launch_shapes(rows: TableRows, issues: IssueLog, *, in_blocks: bool = 
     example = ""
     if indices.size:
         row = int(indices[0])
-        grid, workgroup = (_shape_text(rows, what, row) for what in ("grid", "workgroup"))
+        grid, workgroup = (_shape_text(rows, shape, row) for shape in ("grid", "workgroup"))
         example = f"{rows.where}: {_name(rows, row)}workgroup {workgroup}, grid {grid}"
     issues.add(BEYOND_GRID, indices.size, example)
 
@@ -96,8 +96,8 @@ def _threads(rows: TableRows) -> Array:
     return total
 
 
-def _shape_text(rows: TableRows, what: str, row: int) -> str:
-    columns = [c for c in (what, *(f"{what}_{a}" for a in "xyz")) if c in rows.numbers]
+def _shape_text(rows: TableRows, shape: str, row: int) -> str:
+    columns = [c for c in (shape, *(f"{shape}_{a}" for a in "xyz")) if c in rows.numbers]
     return "x".join(str(rows.number(c)[row]) for c in columns)
 
 

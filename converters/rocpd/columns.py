@@ -12,7 +12,7 @@ WHO = ("pid", "tid", "start", "end", "event_id")
 GRAPH = ("graph_exec_id", "graph_node_id")
 """Columns that schema 3.0.2 brought; 0 stands for none."""
 
-_AXES = tuple(f"{what}_size_{axis}" for what in ("grid", "workgroup") for axis in "xyz")
+_AXES = tuple(f"{shape}_size_{axis}" for shape in ("grid", "workgroup") for axis in "xyz")
 
 TAKEN: dict[str, tuple[str, ...]] = {
     "kernel_dispatch": (

@@ -176,15 +176,15 @@ def sampled_of(
     names, name = _names(owner, counted)
     units, agents = counted.info.texts("units"), counted.info.number("agent_id")
     agents = maker.agents(agents, counted.info.known("agent_id"))
-    whose = np.concatenate(process)[place]
+    process_of_row = np.concatenate(process)[place]
     start = np.concatenate([made.rows.number("start") for made in timed])[place]
-    first, which = gather.distinct(whose, owner)
+    first, which = gather.distinct(process_of_row, owner)
     series = []
     for i in first.tolist():
         row = int(owner[i])
         device = int(agents[row]) if row >= 0 and int(agents[row]) in gpus else -1
         unit = units[row] if row >= 0 else ""
-        series.append((int(whose[i]), device, names[name[i]], unit))
+        series.append((int(process_of_row[i]), device, names[name[i]], unit))
     return SampledCounters(series, which, start, value)
 
 

@@ -136,12 +136,14 @@ def _recording(
     path: Path, contents: list[_Contents], rank: int | None, issues: IssueLog
 ) -> Recording:
     made = [table for part in contents for table in part.tables]
-    every = [table.rows for table in made]
-    numbering = rocm_devices.device_numbering(every, [a for part in contents for a in part.agents])
-    devices = rocm_devices.row_devices(every, numbering)
+    rows_of_tables = [table.rows for table in made]
+    numbering = rocm_devices.device_numbering(
+        rows_of_tables, [a for part in contents for a in part.agents]
+    )
+    devices = rocm_devices.row_devices(rows_of_tables, numbering)
     info = path_info(path)
-    whose = [(table, part.processes) for part in contents for table in part.tables]
-    owners = processes.owners(whose, devices, info, rank, issues)
+    processes_of_tables = [(table, part.processes) for part in contents for table in part.tables]
+    owners = processes.owners(processes_of_tables, devices, info, rank, issues)
     gpus = {device.device for device in numbering.devices()}
     tables, counts, samples = [], [], []
     at = 0

@@ -76,19 +76,19 @@ def _add(
     gpus: set[int],
     issues: IssueLog,
 ) -> None:
-    kind, what = (columns.encoded(c) for c in ("deviceType", "monitorType"))
-    codes = [arrow.to_numpy(c, -1).astype(np.int64)[kept] for c in (kind, what)]
+    kind, quantity = (columns.encoded(c) for c in ("deviceType", "monitorType"))
+    codes = [arrow.to_numpy(c, -1).astype(np.int64)[kept] for c in (kind, quantity)]
     number = columns.number("deviceId")[kept]
     first, series = gather.distinct(*codes, number)
-    kinds, whats = ([*c.dictionary.to_pylist(), ""] for c in (kind, what))
+    kinds, quantities = ([*c.dictionary.to_pylist(), ""] for c in (kind, quantity))
     device = _devices({int(n) for n in number}, gpus)
     if not device:
         issues.add(DEVICE_UNKNOWN, len(np.unique(number)))
     rows = []
     for i in first.tolist():
-        whose, measured = kinds[codes[0][i]] or "", whats[codes[1][i]] or ""
+        device_kind, measured = kinds[codes[0][i]] or "", quantities[codes[1][i]] or ""
         place = device.get(int(number[i]), -1)
-        name = measured if place >= 0 else f"{whose} {int(number[i])} {measured}".strip()
+        name = measured if place >= 0 else f"{device_kind} {int(number[i])} {measured}".strip()
         rows.append(builder.series(-1, name, UNITS.get(measured.lower(), ""), "rpd", device=place))
     start, end = columns.number("start")[kept], columns.number("end", 0)[kept]
     order = np.lexsort((start, series))
@@ -96,9 +96,9 @@ def _add(
     lasts = np.append(series[order][1:] != series[order][:-1], True)
     stops = (lasts | (end[order] != following)) & (end[order] > start[order])
     stop = order[stops]
-    which = np.array(rows, np.int32)[np.concatenate([series, series[stop]])]
+    series_of_sample = np.array(rows, np.int32)[np.concatenate([series, series[stop]])]
     builder.samples(
-        which,
+        series_of_sample,
         np.concatenate([start, end[stop]]),
         value[kept][np.concatenate([np.arange(len(kept)), stop])],
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.io.sqlite import Database
 
-_SHAPE = [f"{what}{axis}" for what in ("grid", "workgroup") for axis in "XYZ"]
+_SHAPE = [f"{shape}{axis}" for shape in ("grid", "workgroup") for axis in "XYZ"]
 
 
 class Tables(DatabaseTables):

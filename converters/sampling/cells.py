@@ -157,7 +157,9 @@ class Column:
         slots = [
             [i.value for i in cell.items if isinstance(i.value, Slot)] for cell in self.distinct
         ]
-        width = np.array([max((s.number + 1 for s in of), default=0) for of in slots])[self.code]
+        width = np.array([max((s.number + 1 for s in of_cell), default=0) for of_cell in slots])[
+            self.code
+        ]
         place = np.arange(width.max(initial=0))[:, None] + self.base
         used = place < self.base + width
         place = np.where(used, place, 0)

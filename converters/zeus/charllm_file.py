@@ -48,16 +48,16 @@ class File:
     """Rows of one file that hold a time and a value, in its order."""
 
     path: Path
-    what: tables.Named
+    named: tables.Named
     time: Array
     value: Array
 
 
-def read_file(path: Path, what: tables.Named | None, issues: IssueLog) -> tuple[File | None, int]:
+def read_file(path: Path, named: tables.Named | None, issues: IssueLog) -> tuple[File | None, int]:
     """Read the content of a file and its number of rows."""
     text = decode_lines(inputs.read(path, issues)).lstrip("\ufeff")
     lines = [line for line in text.split("\n") if line.strip(" \t\0")]
-    if what is None:
+    if named is None:
         issues.add(OTHER_NAME, len(lines), path.name)
         return None, len(lines)
     issues.add(EMPTY, int(not lines))
@@ -72,7 +72,7 @@ def read_file(path: Path, what: tables.Named | None, issues: IssueLog) -> tuple[
     good = timed & ~absent & np.isfinite(value)
     wrong = len(lines) - len(last) - np.count_nonzero(good) - np.count_nonzero(timed & absent)
     issues.add(CUT, wrong, path.name)
-    return File(path, what, time[good], value[good]), len(lines)
+    return File(path, named, time[good], value[good]), len(lines)
 
 
 def _times(texts: Sequence[str]) -> Array:

@@ -47,13 +47,13 @@ def read(paths: list[Path]) -> Trace:
     sources = []
     for path in paths:
         issues = IssueLog(str(path))
-        what = tables.named(inputs.plain_name(path))
-        file, events = read_file(path, what, issues)
+        named = tables.named(inputs.plain_name(path))
+        file, events = read_file(path, named, issues)
         files += [file] if file else []
         about = Source(str(path), "charllm", "zeus", size=path.stat().st_size, events=events)
         sources.append(about)
         log.extend(issues)
-    amd = _is_amd([file.what for file in files])
+    amd = _is_amd([file.named for file in files])
     builder = TraceBuilder(_meta(paths, files, tuple(sources)))
     for file in files:
         issues = IssueLog(str(file.path))
@@ -63,13 +63,13 @@ def read(paths: list[Path]) -> Trace:
 
 
 def _is_amd(columns: list[tables.Named]) -> bool:
-    keys = {what.key for what in columns if what.gpu}
+    keys = {named.key for named in columns if named.gpu}
     return bool(keys & set(tables.AMD)) and not keys & tables.NVIDIA_ALONE and len(keys) > 1
 
 
 def _meta(paths: list[Path], files: list[File], sources: tuple[Source, ...]) -> Meta:
-    gpus = sorted({file.what.rank for file in files if file.what.gpu})
-    ranks = sorted({file.what.rank for file in files})
+    gpus = sorted({file.named.rank for file in files if file.named.gpu})
+    ranks = sorted({file.named.rank for file in files})
     return Meta(
         job=paths[0].resolve().parent.name or "job",
         ranks=tuple(Rank(rank, known_by="name") for rank in ranks),

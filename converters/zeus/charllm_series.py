@@ -55,23 +55,23 @@ SEVERAL_GPUS = Fault.info(
 
 def add(builder: TraceBuilder, file: File, issues: IssueLog, *, amd: bool) -> None:
     """Make the series of a file, and say what became of its rows."""
-    what, metric = file.what, file.what.metric
-    if amd and what.gpu and what.key in tables.AMD:
-        metric = tables.AMD[what.key]
-        issues.add(AMD_FILES, 1, what.key)
-    issues.add(MEM_TOTAL, int(what.key == "memory_used"))
+    named, metric = file.named, file.named.metric
+    if amd and named.gpu and named.key in tables.AMD:
+        metric = tables.AMD[named.key]
+        issues.add(AMD_FILES, 1, named.key)
+    issues.add(MEM_TOTAL, int(named.key == "memory_used"))
     note_clock_steps(file.time, np.zeros(len(file.time), np.int64), issues, file.path.name)
     order = np.argsort(file.time, kind="stable")
     time, value = file.time[order], file.value[order]
     if metric.how is How.SUM:
         time, value = _summed(time, value, issues)
-    places = _places(time) if what.gpu else np.zeros(len(time), np.int64)
+    places = _places(time) if named.gpu else np.zeros(len(time), np.int64)
     count = int(places.max(initial=0)) + 1
     issues.add(SEVERAL_GPUS, int(count > 1), f"{count} in {file.path.name}")
     for place in range(count):
         selected = places == place
         suffix = f" GPU {place}" if count > 1 else ""
-        _series(builder, what, metric, suffix, (time[selected], value[selected]), issues)
+        _series(builder, named, metric, suffix, (time[selected], value[selected]), issues)
 
 
 def _summed(time: Array, value: Array, issues: IssueLog) -> tuple[Array, Array]:
@@ -95,7 +95,7 @@ def _places(time: Array) -> Array:
 
 def _series(
     builder: TraceBuilder,
-    what: tables.Named,
+    named: tables.Named,
     metric: tables.Metric,
     suffix: str,
     points: tuple[Array, Array],
@@ -106,22 +106,22 @@ def _series(
         return
     if metric.how is How.WRAPPING:
         value, wraps = unwrapped(value)
-        issues.add(WRAPPED, wraps, f"{what.key}_{what.rank}")
+        issues.add(WRAPPED, wraps, f"{named.key}_{named.rank}")
     if metric.how is How.STEADY:
         changes = np.concatenate([[True], value[1:] != value[:-1]])
         issues.add(REPEATED, np.count_nonzero(~changes))
         time, value = time[changes], value[changes]
     issues.add(SAMPLED, len(time))
     series = builder.series(
-        what.rank,
-        metric.lane.format(id=what.id) + suffix,
+        named.rank,
+        metric.lane.format(id=named.id) + suffix,
         metric.unit,
         SOURCE,
-        device=what.rank if what.gpu else -1,
+        device=named.rank if named.gpu else -1,
         uncertainty_ns=READING_NS,
     )
     value = value * metric.factor
-    note_impossible_values(metric.lane.format(id=what.id) + suffix, metric.unit, value, issues)
+    note_impossible_values(metric.lane.format(id=named.id) + suffix, metric.unit, value, issues)
     builder.samples(series, time, value)
 
 

@@ -75,12 +75,12 @@ class Overlap:
         """
         exposed = {}
         for work_class, opposite in _OPPOSITE.items():
-            which = np.flatnonzero(work.work_class == work_class)
-            at, alone = gather.distinct(cells.code[which], self.gpu[which])
+            of_class = np.flatnonzero(work.work_class == work_class)
+            at, alone = gather.distinct(cells.code[of_class], self.gpu[of_class])
             number, start, end = intervals.group_unions(
-                alone, work.start[which], work.end[which], len(at)
+                alone, work.start[of_class], work.end[of_class], len(at)
             )
-            example = which[at][number]  # a piece of the same group and GPU as each interval
+            example = of_class[at][number]  # a piece of the same group and GPU as each interval
             rest = end - start - self.overlap_with(opposite, self.gpu[example], start, end)
             exposed[work_class] = cells.summed(
                 gather.group_sums(cells.code[example], rest, len(cells))

@@ -281,24 +281,24 @@ def _step(one: _Measured, shape: _Shape, step: int, ready: Array) -> Array:
         left = remaining
         for stage, order in enumerate(orders):
             while place[stage]["all"] < len(order):
-                what = order[place[stage]["all"]]
-                batch = place[stage][what]
-                source = stage - 1 if what == "F" else stage + 1
+                direction = order[place[stage]["all"]]
+                batch = place[stage][direction]
+                source = stage - 1 if direction == "F" else stage + 1
                 arrival = -np.inf
                 if 0 <= source < count:
-                    if (what, source, batch) not in ended:
+                    if (direction, source, batch) not in ended:
                         break
-                    arrival = _arrival(one.exchanges, ended[what, source, batch], free[stage])
-                elif what == "B" and ("F", stage, batch) not in ended:
+                    arrival = _arrival(one.exchanges, ended[direction, source, batch], free[stage])
+                elif direction == "B" and ("F", stage, batch) not in ended:
                     break
                 gap = one.gap_ns if place[stage]["all"] else 0
                 start = max(free[stage] + gap, arrival)
-                ns = (shape.forward if what == "F" else shape.backward)[step, stage, batch]
-                ended[what, stage, batch] = free[stage] = start + ns
+                ns = (shape.forward if direction == "F" else shape.backward)[step, stage, batch]
+                ended[direction, stage, batch] = free[stage] = start + ns
                 if not place[stage]["all"]:
                     bounds[stage, 0] = start
                 bounds[stage, 1] = start + ns
-                place[stage][what] += 1
+                place[stage][direction] += 1
                 place[stage]["all"] += 1
                 remaining -= 1
         if remaining == left:

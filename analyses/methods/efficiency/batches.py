@@ -95,9 +95,9 @@ def step_batches(trace: Trace, chosen: Collection[int], steps: Collection[int]) 
     all_sources = _sources(trace)
     by_step: list[dict[int, float | None]] = []
     texts = []
-    for which in (_TOKENS, _SAMPLES):
-        sources = [_source_of(all_sources, copy, which) for copy in layout.replicas]
-        numbers = {step: _of_step(layout, sources, which, chosen, step) for step in steps}
+    for unit in (_TOKENS, _SAMPLES):
+        sources = [_source_of(all_sources, copy, unit) for copy in layout.replicas]
+        numbers = {step: _of_step(layout, sources, unit, chosen, step) for step in steps}
         by_step.append(numbers)
         texts.append(
             _text(sources, layout) if any(numbers.values()) else "none: no shapes state them"
@@ -120,35 +120,35 @@ def given(by_shape: Batches, tokens: int, samples: int, steps: Sequence[int]) ->
     """
     numbers = [by_shape.tokens, by_shape.samples]
     texts = [by_shape.tokens_from, by_shape.samples_from]
-    for which, (name, value) in enumerate((("tokens", tokens), ("samples", samples))):
+    for unit, (name, value) in enumerate((("tokens", tokens), ("samples", samples))):
         if value:
-            numbers[which] = dict.fromkeys(steps, value * by_shape.share)
-            texts[which] = f"{name}={value} of a step of the job"
-        elif not any(numbers[which].values()):
-            texts[which] = f"{texts[which]}; -O {name}=… says how many a step of the job has"
+            numbers[unit] = dict.fromkeys(steps, value * by_shape.share)
+            texts[unit] = f"{name}={value} of a step of the job"
+        elif not any(numbers[unit].values()):
+            texts[unit] = f"{texts[unit]}; -O {name}=… says how many a step of the job has"
     return Batches(numbers[0], numbers[1], texts[0], texts[1], by_shape.layout, by_shape.share)
 
 
 _TOKENS, _SAMPLES = range(2)
 
 
-def _source_of(all_sources: list[Source], copy: Replica, which: int) -> Source | None:
+def _source_of(all_sources: list[Source], copy: Replica, unit: int) -> Source | None:
     """Return the first source that knows tokens or samples of a copy of the model."""
     members = set(copy.ranks)
     for text, counts in all_sources:
-        if any(rank in members and items[which] > 0 for (rank, _), items in counts.items()):
+        if any(rank in members and items[unit] > 0 for (rank, _), items in counts.items()):
             return text, {key: items for key, items in counts.items() if key[0] in members}
     return None
 
 
 def _of_step(
-    layout: JobLayout, sources: list[Source | None], which: int, chosen: Collection[int], step: int
+    layout: JobLayout, sources: list[Source | None], unit: int, chosen: Collection[int], step: int
 ) -> float | None:
     """Tokens or samples of a step; None unless they are known of all copies of the model."""
     total = 0.0
     for copy, source in zip(layout.replicas, sources, strict=True):
         share = len(set(copy.ranks) & set(chosen)) / len(copy.ranks)
-        number = _of_replica(source, copy, layout, which, step) if source else None
+        number = _of_replica(source, copy, layout, unit, step) if source else None
         if share and number is None:
             return None
         total += share * (number or 0.0)
@@ -156,17 +156,15 @@ def _of_step(
 
 
 def _of_replica(
-    source: Source, copy: Replica, layout: JobLayout, which: int, step: int
+    source: Source, copy: Replica, layout: JobLayout, unit: int, step: int
 ) -> float | None:
     """Tokens or samples of one copy of the model: of ranks that see the same, once."""
     total = 0.0
     for ranks in copy.same_data:
-        known = [
-            (rank, source[1][rank, step][which]) for rank in ranks if (rank, step) in source[1]
-        ]
+        known = [(rank, source[1][rank, step][unit]) for rank in ranks if (rank, step) in source[1]]
         if any(number < 0 for _, number in known):
             return None
-        parts = [n / (layout.context.get(r, 1) if which == _SAMPLES else 1) for r, n in known]
+        parts = [n / (layout.context.get(r, 1) if unit == _SAMPLES else 1) for r, n in known]
         total += max(parts, default=0.0)
     return total or None
 
@@ -238,11 +236,11 @@ def _counted(
     largest = _largest(rank, table, items.max(axis=1))
     rank, rows, items = rank[largest], rows[largest], items[largest]
     step = trace.integers("iteration", rows)
-    first, which = gather.distinct(rank, step)
+    first, code = gather.distinct(rank, step)
     totals = []
     for column in items.T:
-        total = gather.group_sums(which, column, len(first))
-        unknown = gather.group_sums(which, column < 0, len(first)) > 0
+        total = gather.group_sums(code, column, len(first))
+        unknown = gather.group_sums(code, column < 0, len(first)) > 0
         totals.append(np.where(unknown, UNKNOWN, total).tolist())
     keys = zip(rank[first].tolist(), step[first].tolist(), strict=True)
     return dict(zip(keys, zip(*totals, strict=True), strict=True))

@@ -166,8 +166,10 @@ def _coded(
     if name == NODE:
         hosts = _hosts(trace, parts)
         texts = sorted(set(hosts.values()))
-        of = np.array([texts.index(hosts[part.rank]) for part in parts], np.int64)
-        return of[number], lambda used: pa.array([texts[i] or None for i in used], pa.string())
+        host_of_part = np.array([texts.index(hosts[part.rank]) for part in parts], np.int64)
+        return host_of_part[number], lambda used: pa.array(
+            [texts[i] or None for i in used], pa.string()
+        )
     groups = grouping.group_nodes(trace, rows, name)
     return groups.code, lambda used: arrow.take(arrow.single_chunk(groups.keys[name]), used)
 

@@ -79,8 +79,8 @@ def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
     steps, code = np.unique(step, return_inverse=True)
     is_recomputed = trace.is_text("phase", ("recompute",), kernels)
     sums = [
-        np.bincount(code, np.where(known & which, flops, 0).astype(np.float64), len(steps))
-        for which in (~is_recomputed, is_recomputed)
+        np.bincount(code, np.where(known & selected, flops, 0).astype(np.float64), len(steps))
+        for selected in (~is_recomputed, is_recomputed)
     ]
     by_step = [dict(zip(steps.tolist(), column.tolist(), strict=True)) for column in sums]
     return Flops(

@@ -99,7 +99,7 @@ def job_layout(trace: Trace) -> JobLayout:
     context = {
         rank: len(part) for part in _connected_ranks(world, groups["context"]) for rank in part
     }
-    is_stated = any(len(ranks) > 1 for of in (*groups.values(), lines) for ranks in of)
+    is_stated = any(len(ranks) > 1 for axis in (*groups.values(), lines) for ranks in axis)
     return JobLayout(replicas, context, len(world), is_stated)
 
 
@@ -112,9 +112,9 @@ def _connected_ranks(
     world: Iterable[int], groups: Iterable[tuple[int, ...]]
 ) -> list[tuple[int, ...]]:
     """Ranks put together that any group has in common, each ascending."""
-    of = {rank: rank for rank in world}
+    part_of = {rank: rank for rank in world}
     for group in groups:
-        lowest = min((of[rank] for rank in group), default=-1)
-        joined = {of[rank] for rank in group}
-        of = {rank: lowest if part in joined else part for rank, part in of.items()}
-    return [tuple(part) for part in by_key(sorted(of), of.__getitem__).values()]
+        lowest = min((part_of[rank] for rank in group), default=-1)
+        joined = {part_of[rank] for rank in group}
+        part_of = {rank: lowest if part in joined else part for rank, part in part_of.items()}
+    return [tuple(part) for part in by_key(sorted(part_of), part_of.__getitem__).values()]

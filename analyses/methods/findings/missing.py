@@ -18,7 +18,7 @@ class Need(NamedTuple):
 
     Parameters
     ----------
-    what
+    name
         Its name.
     analyses
         The analyses that cannot answer without it.
@@ -28,7 +28,7 @@ class Need(NamedTuple):
         ``(trace) -> bool``: True if the trace has it.
     """
 
-    what: str
+    name: str
     analyses: tuple[str, ...]
     record: str
     is_there: Callable[[Trace], bool]

@@ -72,17 +72,17 @@ def rank_leads(
     rows, period = rows[kernel], period[kernel].astype(np.int64)
     step = trace.integers("iteration", rows) if trace.has("iteration") else period
     rank = trace.array("rank")[rows]
-    every = sorted(peer)
-    of_rank = np.array([peer[r] for r in every], np.int64)
-    place = np.searchsorted(every, rank)
+    ranks = sorted(peer)
+    of_rank = np.array([peer[r] for r in ranks], np.int64)
+    place = np.searchsorted(ranks, rank)
     result: dict[tuple[int, int], Lead] = {}
     for number in sorted(set(peer.values())):
-        members = [r for r in every if peer[r] == number]
-        which = np.flatnonzero(of_rank[place] == number)
-        if len(members) > 1 and which.size:
-            keys = (period[which], step[which], trace.array("name")[rows[which]])
-            start = trace.array("ts")[rows[which]]
-            result |= _of_peers(members, np.searchsorted(members, rank[which]), keys, start)
+        members = [r for r in ranks if peer[r] == number]
+        of_group = np.flatnonzero(of_rank[place] == number)
+        if len(members) > 1 and of_group.size:
+            keys = (period[of_group], step[of_group], trace.array("name")[rows[of_group]])
+            start = trace.array("ts")[rows[of_group]]
+            result |= _of_peers(members, np.searchsorted(members, rank[of_group]), keys, start)
     return result
 
 

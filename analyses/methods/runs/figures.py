@@ -342,7 +342,7 @@ def _add_gpus(
 
 
 def _sampled(seen: Sampled) -> Row:
-    return {column: seen.value(*what) for column, what in OF_SAMPLES.items()}
+    return {column: seen.value(*source) for column, source in OF_SAMPLES.items()}
 
 
 def _add_energy(

@@ -89,7 +89,7 @@ def best(rows: Sequence[Row]) -> dict[str, tuple[str, list[int]]]:
         Runs, with their `rates`.
     """
     result = {}
-    for what, measures in MEASURES.items():
+    for goal, measures in MEASURES.items():
         *by_work, by_step = measures
         known = {column: _known(rows, column) for column, _ in by_work}
         if max(map(len, known.values())) < _MIN_RUNS and _alike(rows, by_step[0]):
@@ -97,7 +97,7 @@ def best(rows: Sequence[Row]) -> dict[str, tuple[str, list[int]]]:
         column = max(known, key=lambda name: len(known[name]))
         if len(known[column]) >= _MIN_RUNS:
             best = dict(measures)[column](known[column].values())
-            result[what] = (column, [i for i, value in known[column].items() if value == best])
+            result[goal] = (column, [i for i, value in known[column].items() if value == best])
     return result
 
 

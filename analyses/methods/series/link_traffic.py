@@ -98,9 +98,9 @@ def of_gpus(
         seen.add(way)
         carried, known = lines.from_samples([one.flow.rates]).integrals(start, end)
         if known.any():
-            there = sums.setdefault(at, {})
-            there[column] = there.get(column, 0.0) + float(carried.sum()) * 1e-9
-    return {at: of for at, of in sums.items() if at not in repeated}
+            volumes = sums.setdefault(at, {})
+            volumes[column] = volumes.get(column, 0.0) + float(carried.sum()) * 1e-9
+    return {at: volumes for at, volumes in sums.items() if at not in repeated}
 
 
 def _gpu(trace: Trace, place: Place) -> tuple[int, int] | None:

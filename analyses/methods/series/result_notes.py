@@ -35,7 +35,7 @@ def conventions(plan: Plan) -> dict[str, str]:
 
 
 def notes(
-    trace: Trace, plan: Plan, series: Sequence[Series], steps: str, what: str = ""
+    trace: Trace, plan: Plan, series: Sequence[Series], steps: str, kind: str = ""
 ) -> dict[str, str]:
     """Notes that all of them share: the window, and the data left out."""
     whole = "all of the telemetry" if plan.is_all else _WORK
@@ -50,7 +50,7 @@ def notes(
         for s in series
         if s.place.device >= 0 and not s.place.is_owned
     }
-    others = 0 if what else trace.series.num_rows - len(series)
+    others = 0 if kind else trace.series.num_rows - len(series)
     if others:
         parts.append(f"{others} series that were not asked for or have no samples that count")
     result["left out"] = "; ".join(parts) or "nothing"
@@ -61,5 +61,5 @@ def notes(
     if plan.owner == NODE and any(not s.place.host for s in series):
         result["nodes"] = "series whose node is not known make rows together, host null"
     if not series:
-        result["no rows"] = f"there are no samples{f' {what}' if what else ''} in the trace"
+        result["no rows"] = f"there are no samples{f' {kind}' if kind else ''} in the trace"
     return result

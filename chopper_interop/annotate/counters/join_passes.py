@@ -229,10 +229,12 @@ def _kernel_keys(
         "names without templates and workgroups": (bases, group),
         "names without templates": (bases,),
     }
-    codes = {what: gather.distinct(*columns)[1] for what, columns in comparisons.items()}
-    common = {what: _count_common(c[:size], c[size:]) for what, c in codes.items()}
+    codes = {
+        comparison: gather.distinct(*columns)[1] for comparison, columns in comparisons.items()
+    }
+    common = {comparison: _count_common(c[:size], c[size:]) for comparison, c in codes.items()}
     enough = _NEARLY_ALL * max(common.values())
-    chosen = next(what for what, count in common.items() if count >= enough)
+    chosen = next(comparison for comparison, count in common.items() if count >= enough)
     is_strictest = chosen == next(iter(comparisons))
     issues.add(NOT_COMPARED, 0 if is_strictest else len(counted_rows), f"compared: {chosen}")
     counted_keys = np.full(len(counted.node), -1, np.int64)

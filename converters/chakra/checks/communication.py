@@ -56,12 +56,12 @@ def check_communication(name: str, et: EtFile, rank: int, ranks: int, findings: 
     )
     fault(np.flatnonzero(empty & (p2p | gathers)), "communication of 0 bytes, which never ends")
     small = gathers & (size > 0) & (size < MIN_BYTES)
-    what = (
+    text = (
         f"all-gathers of less than {MIN_BYTES} bytes, which never end where ASTRA-sim's "
         f"preferred-dataset-splits is {MIN_BYTES}, as in its examples (they need as many "
         "bytes as that)"
     )
-    fault(np.flatnonzero(small), what)
+    fault(np.flatnonzero(small), text)
     at_once = (np.diff(et.data_first) == 0) & (np.diff(et.ctrl_first) == 0)
     at_once &= (collective & is_any(kind, JOINED)) | (
         (et.type == NodeType.COMM_SEND) & (size < _INSTANT_BYTES)
@@ -100,18 +100,18 @@ def check_agreement(ets: list[EtFile], groups: dict[str, list[int]], findings: F
         label = group_label(name)
         members = groups.get(name)
         if not name.isdigit() and name:
-            what = f"{label}: pg_name is no decimal number, which ASTRA-sim cannot read"
+            text = f"{label}: pg_name is no decimal number, which ASTRA-sim cannot read"
         elif members is None:
-            what = f"{label}: it is not in the file of groups"
+            text = f"{label}: it is not in the file of groups"
         elif len(members) < 2:  # noqa: PLR2004
-            what = f"{label}: collectives of a group of one never end"
+            text = f"{label}: collectives of a group of one never end"
         elif not set(by_rank) <= set(members):
             outside = sorted(set(by_rank) - set(members))
-            what = f"{label}: ranks {outside} use it and are not in it"
+            text = f"{label}: ranks {outside} use it and are not in it"
         else:
-            what = _difference(label, members, by_rank)
-        if what:
-            findings.add("all ranks", what)
+            text = _difference(label, members, by_rank)
+        if text:
+            findings.add("all ranks", text)
     _check_p2p(ets, findings)
 
 
@@ -169,7 +169,7 @@ def p2p_counts(ets: list[EtFile]) -> tuple[Counter[Any], Counter[Any]]:
 def _check_p2p(ets: list[EtFile], findings: Findings) -> None:
     """Check that each receive has a send and each send a receive."""
     sends, receives = p2p_counts(ets)
-    for counter, what, stops in (
+    for counter, text, stops in (
         (receives - sends, "receives without a send, which never end", True),
         (sends - receives, "sends without a receive", False),
     ):
@@ -177,4 +177,4 @@ def _check_p2p(ets: list[EtFile], findings: Findings) -> None:
             tag, src, dst, size = next(iter(counter))
             example = f"tag {tag}, {src} → {dst}, {size:,} bytes"
             count = sum(counter.values())
-            findings.add("all ranks", what, count, example, stops=stops)
+            findings.add("all ranks", text, count, example, stops=stops)

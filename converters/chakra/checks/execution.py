@@ -45,9 +45,9 @@ def run_job(
         rows = stuck[(stuck >= bounds[rank]) & (stuck < bounds[rank + 1])] - bounds[rank]
         if rows.size:
             started = rows[outcome.started[rows + bounds[rank]]]
-            what = "nodes never end, as ranks wait for each other"
+            text = "nodes never end, as ranks wait for each other"
             example = examples(et, started if started.size else rows)
-            findings.add(f"rank {rank}", what, rows.size, example)
+            findings.add(f"rank {rank}", text, rows.size, example)
 
 
 def _ends(job: run.JobNodes, outcome: run.Outcome, ranks: int) -> Array:
@@ -65,11 +65,11 @@ def _check_spans(
     for rank, span_ns in findings.span_ns.items():
         deviation = last[rank] / span_ns - 1
         if abs(deviation) > tolerance and abs(last[rank] - span_ns) > run.ROUNDING_NS:
-            what = (
+            text = (
                 f"it ends after {last[rank] / 1e3:,.0f} µs by its durations, and was measured to take "
                 f"{span_ns / 1e3:,.0f} µs ({deviation:+.2%}, tolerance {tolerance:.2%})"
             )
-            findings.add(f"rank {rank}", what)
+            findings.add(f"rank {rank}", text)
 
 
 def _check_last_messages(

@@ -26,7 +26,7 @@ class Finding:
     ----------
     where
         The file, or "all ranks".
-    what
+    text
         The fault and its consequence.
     count
         Number of nodes that have it.
@@ -37,7 +37,7 @@ class Finding:
     """
 
     where: str
-    what: str
+    text: str
     count: int = 1
     example: str = ""
     stops: bool = True
@@ -46,7 +46,7 @@ class Finding:
         times = [f"{self.count:,} times"] if self.count > 1 else []
         example = [f"for example {self.example}"] if self.example else []
         details = ", ".join(times + example)
-        return f"{self.where}: {self.what}" + (f" ({details})" if details else "")
+        return f"{self.where}: {self.text}" + (f" ({details})" if details else "")
 
 
 @dataclass
@@ -99,21 +99,21 @@ class Findings:
         return "\n".join(lines)
 
     def add(
-        self, where: str, what: str, count: int = 1, example: str = "", *, stops: bool = True
+        self, where: str, text: str, count: int = 1, example: str = "", *, stops: bool = True
     ) -> None:
         """Add a finding; see `Finding` for the parameters."""
-        self.entries.append(Finding(where, what, count, example, stops))
+        self.entries.append(Finding(where, text, count, example, stops))
 
     def add_nodes(
-        self, where: str, et: EtFile, rows: Array, what: str, *, stops: bool = True
+        self, where: str, et: EtFile, rows: Array, text: str, *, stops: bool = True
     ) -> None:
         """Add a finding about these nodes, if there are any."""
         if len(rows):
-            self.add(where, what, len(rows), examples(et, rows), stops=stops)
+            self.add(where, text, len(rows), examples(et, rows), stops=stops)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number != 1 else ''}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def shares_text(shares: dict[int, float]) -> str:

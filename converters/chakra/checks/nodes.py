@@ -39,8 +39,8 @@ def check_nodes(name: str, et: EtFile, findings: Findings) -> None:
     if not et.has_metadata:
         findings.add(name, "it has no GlobalMetadata: feeders lose its first node")
     elif b"\n" not in et.metadata and b"\x12" not in et.metadata:
-        what = "its first message is no GlobalMetadata with a version: a node may be lost"
-        findings.add(name, what, stops=False)
+        text = "its first message is no GlobalMetadata with a version: a node may be lost"
+        findings.add(name, text, stops=False)
     fault(_repeated(et.id), "ids occur twice: the last one wins")
     for deps, first, kind in (
         (et.data, et.data_first, "data"),
@@ -81,12 +81,12 @@ def _check_attributes(name: str, et: EtFile, findings: Findings) -> None:
             refused &= et.type[nodes] == NodeType.COMM_COLL
         fault(nodes[refused], f"attribute {attribute} has a type that the feeder refuses")
         read_as_0 = nodes[(fields != expected) & usable]
-        what = f"attribute {attribute} has a type that MLCommons' feeder reads as 0"
-        fault(read_as_0, what, stops=False)
+        text = f"attribute {attribute} has a type that MLCommons' feeder reads as 0"
+        fault(read_as_0, text, stops=False)
     has_side = np.zeros(len(et.id), bool)
     has_side[et.attribute("is_cpu_op")[0]] = True
-    what = "nodes without is_cpu_op are taken as GPU work"
-    fault(np.flatnonzero(~has_side), what, stops=False)
+    text = "nodes without is_cpu_op are taken as GPU work"
+    fault(np.flatnonzero(~has_side), text, stops=False)
 
 
 def _repeated(ids: Array) -> Array:
