@@ -46,6 +46,9 @@ _CONVENTIONS = {
     "interval": "95 %, as if errors were normally distributed: errors of single kernels along the path "
     "of each step, and those that kernels have in common (their clocks, the form of the law, another "
     "run), each with all kernels re-timed",
+    "range": "where nothing shows how far kernels follow the clock, ideal_low and ideal_high are what is "
+    "possible, from none of their time to all of it, and no time of a step within is an estimate: ideal and loss "
+    "are null. Those of kernels and classes are what is expected of their class",
     "sum of kernels": "for comparison only: durations of all kernels of a rank and step, mean over these",
     "peak": "the highest clock of each GPU, as reported for it or its product",
     "floor": "no kernel gets shorter than its busy cycles at that clock, nor than its bytes "
@@ -108,10 +111,11 @@ def dvfs(  # noqa: PLR0913 # options of a command
     Result
         By step: `ceiling` (``"peak"``, ``"achievable"``, ``"asked"``), `measured_ns`, `ideal_ns`
         with `ideal_low_ns` and `ideal_high_ns`, `loss_ns` = measured - ideal, `loss_share` of
-        measured. The summary has means over steps under these names for the peak, and the same
-        under ``"achievable"`` and ``"asked"``. Nodes are annotated with `ideal_ns` and its bounds,
-        `beta`, `beta_error`, `beta_ref_mhz`, and the sources with the most weight for them:
-        `ideal_source`, `beta_source`.
+        measured; null but for the bounds where nothing shows how far kernels follow the clock. The
+        summary has means over steps under these names for the peak, and the same under
+        ``"achievable"`` and ``"asked"``. Nodes are annotated with `ideal_ns` and its bounds, `beta`,
+        `beta_error`, `beta_ref_mhz`, and the sources with the most weight for them: `ideal_source`,
+        `beta_source`.
 
     Raises
     ------
@@ -141,7 +145,7 @@ def dvfs(  # noqa: PLR0913 # options of a command
     selected = _select_repeats(known, lengths, ranks)
     table = _table(known, cases, lengths, by, _SelectedRepeats(selected, beta))
     texts = targets.descriptions(questions) | notes.unknown_notes(known, cases)
-    texts |= notes.sensor_notes(known)
+    texts |= notes.sensor_notes(known) | lengths.open_notes()
     texts["window"] = windows.describe(steps, "each training step, else of everything")
     summary = _summary(known, cases, lengths, selected)
     annotations = _annotations(trace, known, peak, beta)
@@ -167,11 +171,22 @@ class _StepLengths:
         retiming = ideal.Retiming(timing, self.spans)
         self.measured = retiming.measured()
         self.sensor = notes.sensor_columns(known.sensors)
+        self._is_of_core = {name: case.is_of_core for name, case in cases.items()}
         self.lengths: dict[str, Lengths] = {
             name: retiming.lengths(case.durations, case.limits)
             for name, case in cases.items()
             if case.is_known
         }
+
+    def is_open(self, name: str, lengths: Lengths) -> Array:
+        """Mark lengths of which is known only what is possible; bytes show what follows the memory's clock."""
+        return lengths.is_open() & self._is_of_core.get(name, True)
+
+    def open_notes(self) -> dict[str, str]:
+        """Say at which clocks no time within the range is an estimate."""
+        is_known = bool(len(self.measured))
+        every = self.lengths.items() if is_known else ()
+        return notes.open_notes([n for n, one in every if self.is_open(n, one.mean())[0]])
 
     def rows(self, *, as_mean: bool) -> pa.Table:
         """Return a row for each ceiling and step, or for the mean over steps if `as_mean`."""
@@ -189,6 +204,7 @@ class _StepLengths:
         elif as_mean:
             lengths, measured = lengths.mean(), measured.mean(keepdims=True)
         low, high = lengths.interval()
+        is_open = self.is_open(name, lengths)
         loss = measured - lengths.ns
         columns = {"ceiling": pa.array([name] * len(measured), pa.string())}
         columns |= {
@@ -197,10 +213,8 @@ class _StepLengths:
         }
         if not as_mean:
             columns["iteration"] = arrow.array(step, mask=step == windows.NO_STEP)
-        times = {"measured_ns": measured, "ideal_ns": lengths.ns, "ideal_low_ns": low}
-        times |= {"ideal_high_ns": high, "loss_ns": loss}
-        columns |= {key: arrow.array(np.rint(ns).astype(np.int64)) for key, ns in times.items()}
-        columns["loss_share"] = arrow.array(loss / np.maximum(measured, 1))
+        columns |= _time_columns(measured, lengths.ns, (low, high), is_open)
+        columns["loss_share"] = arrow.array(loss / np.maximum(measured, 1), mask=is_open)
         return pa.table(columns)
 
 
@@ -303,12 +317,19 @@ def _sum_intervals(case: Case, work: _KernelTimes, code: Array, n: int) -> tuple
     return intervals.confidence_interval(ns, error, min_ns, max_ns, shift_ns)
 
 
-def _time_columns(measured: Array, new: Array, interval: tuple[Array, Array]) -> dict[str, Any]:
+def _time_columns(
+    measured: Array, new: Array, interval: tuple[Array, Array], is_open: Array | None = None
+) -> dict[str, Any]:
+    """Return columns of times, without estimates where `is_open`."""
     times = {
         "measured_ns": measured, "ideal_ns": new, "ideal_low_ns": interval[0],
         "ideal_high_ns": interval[1], "loss_ns": measured - new,
     }  # fmt: skip
-    return {key: arrow.array(np.rint(ns).astype(np.int64)) for key, ns in times.items()}
+    no_estimate = {"ideal_ns": is_open, "loss_ns": is_open}
+    return {
+        key: arrow.array(np.rint(ns).astype(np.int64), mask=no_estimate.get(key))
+        for key, ns in times.items()
+    }
 
 
 def _repeat_rows(known: Sensitivities, name: str, case: Case, rows: _SelectedRepeats) -> pa.Table:
@@ -401,12 +422,14 @@ class _KernelSums(NamedTuple):
         mean = lengths.lengths[name].mean()
         low, high = mean.interval()
         step, measured = float(mean.ns[0]), float(lengths.measured.mean())
-        summary["ideal_step_ns"] = round(step)
         summary["ideal_step_low_ns"], summary["ideal_step_high_ns"] = round(low[0]), round(high[0])
+        summary["kernels_unknown"] = case.unknown
+        if lengths.is_open(name, mean)[0]:
+            return summary
+        summary["ideal_step_ns"] = round(step)
         summary["loss_share"] = 1 - step / measured if measured else None
         new = self.dur * np.exp(case.durations.log[self.node])
         summary["sum_of_kernels_ideal_ns"] = round(float(new[self.selected].sum()) / self.units)
-        summary["kernels_unknown"] = case.unknown
         return summary
 
 

@@ -152,11 +152,11 @@ def _late(job: ExaminedJob) -> dict[str, Any]:
 def _clock(job: ExaminedJob) -> dict[str, Any]:
     """Cost of the clock, if it was recorded."""
     known = job.figures("dvfs") if job.trace.has("gfxclk_mhz") else {}
-    if known.get("ideal_step_ns") is None:
+    if known.get("ideal_step_low_ns") is None:
         return {}
-    measured = known["measured_step_ns"]
+    measured, ideal = known["measured_step_ns"], known["ideal_step_ns"]
     return {
-        "clock_loss_ns": measured - known["ideal_step_ns"],
+        "clock_loss_ns": None if ideal is None else measured - ideal,
         "clock_loss_low_ns": measured - known["ideal_step_high_ns"],
         "clock_loss_high_ns": measured - known["ideal_step_low_ns"],
     }
@@ -185,7 +185,10 @@ def _lines(trace: Trace, job: ExaminedJob, figures: dict[str, Any]) -> Iterator[
         yield "late", _late_text(figures)
     if "clock_loss_ns" in figures:
         low, high = figures["clock_loss_low_ns"], figures["clock_loss_high_ns"]
-        cost = f"{_ms(figures['clock_loss_ns'])} a step ({_ms(low)} to {_ms(high)})"
+        loss = figures["clock_loss_ns"]
+        cost = f"{_ms(high)} a step at most; nothing shows how much of that"
+        if loss is not None:
+            cost = f"{_ms(loss)} a step ({_ms(low)} to {_ms(high)})"
         yield "clock", f"below its highest, it costs {cost}"
 
 

@@ -688,7 +688,7 @@ _DVFS = {
     "kernels": "Kernels that are summed.",
     "mean_mhz": "Mean core clock that they ran at, by time.",
     "measured_ns": "Duration of the step, or of all kernels.",
-    "ideal_ns": "Duration at that clock.",
+    "ideal_ns": "Duration at that clock; null where only its range is known.",
     "ideal_low_ns": "Lower end of its 95 % interval.",
     "ideal_high_ns": "Upper end of its 95 % interval.",
     "loss_ns": "measured_ns - ideal_ns.",

@@ -26,13 +26,13 @@ TWO_SIDED = 1.96
 
 
 def run(folder: Path, **job: object) -> tuple[float, float, bool, float]:
-    """Error of the step, half its interval, True if that holds the truth, mean error of kernels."""
+    """Error of the step (NaN of a range alone), half its interval, True if that holds the truth, mean error of kernels."""
     truth = json.loads((make_demo(folder, **job) / "truth.json").read_text())
     trace = ci.read(folder)
     result = ci.analyze(trace, "dvfs")
     true, summary = truth["mean_ideal_step_ns"], result.summary
     low, high = summary["ideal_step_low_ns"], summary["ideal_step_high_ns"]
-    error = summary["ideal_step_ns"] / true - 1
+    error = (summary["ideal_step_ns"] or np.nan) / true - 1
     return error, (high - low) / 2 / true, low <= true <= high, kernels(truth, trace, result)
 
 
@@ -50,6 +50,16 @@ def kernels(truth: dict, trace: ci.Trace, result: object) -> float:
     return float(np.mean(np.abs(ideal / right - 1)))
 
 
+def errors(error: np.ndarray, half: np.ndarray, inside: np.ndarray) -> str:
+    """Return the columns of the step; without errors where answers are ranges alone."""
+    known = ~np.isnan(error)
+    some, z = error[known], TWO_SIDED * error[known] / half[known]
+    size = f"{np.mean(np.abs(some)):.2%} ({np.max(np.abs(some)):.2%}) | {np.mean(some):+.2%}"
+    width = f"{np.mean(half):.2%} | {int(inside.sum())} of {len(inside)}"
+    claimed = f"{np.mean(z):+.2f} ± {np.std(z):.2f}"
+    return f"{size} | {width} | {claimed}" if known.any() else f"range | | {width} |"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -65,12 +75,9 @@ def main() -> None:
                     for s in range(seeds)
                 ]
             error, half, inside, each = (np.array(column) for column in zip(*jobs, strict=True))
-            z = TWO_SIDED * error / half
             name = rate if counters else f"{rate}, without counters"
             print(
-                f"| {name} | {np.mean(np.abs(error)):.2%} ({np.max(np.abs(error)):.2%}) "
-                f"| {np.mean(error):+.2%} | {np.mean(half):.2%} | {inside.sum()} of {seeds} "
-                f"| {np.mean(z):+.2f} ± {np.std(z):.2f} | {np.mean(each):.2%} |",
+                f"| {name} | {errors(error, half, inside)} | {np.mean(each):.2%} |",
                 flush=True,
             )
 

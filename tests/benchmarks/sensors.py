@@ -2,8 +2,8 @@
 
 The jobs are those of `tests/support/sensor_jobs`, which share no code with the package. For each cell (kind of
 job, rate, sensor, counters) a line states in how many jobs the 95 % interval holds the length of a step at the
-highest clock, the mean error and its range, and the mean half-width, in percent of that length. `none` counts jobs without
-an answer, and `wide` is the half-width divided by that of an analysis to which the sensor is given. With ``--power`` a line
+highest clock, the mean error and its range, and the mean half-width, in percent of that length. `range` counts jobs whose
+answer is a range without an estimate, `none` those without an answer, and `wide` is the half-width divided by that of an analysis to which the sensor is given. With ``--power`` a line
 states for how many GPUs the idle power is within two standard errors, its mean and range, the mean error, and how
 often the result says that idle power was not seen. ``--answers`` keeps the answers in a file and asks only for those
 that it lacks, so that a long table is made in parts (``--seconds``). Usage:
@@ -47,12 +47,15 @@ def line(cell: Cell, answers: list[Answer | None]) -> str:
     answered = [a for a in answers if a]
     if not answered:
         return f"{cell.name:32} {'no answer':>9}"
-    errors, halves = [a.error for a in answered], statistics.mean(a.half for a in answered)
+    errors, halves = [a.error for a in answered if a.error is not None], [a.half for a in answered]
+    signed = "".join(
+        f" {f(errors):+7.2f}" if errors else " " * 8 for f in (statistics.mean, min, max)
+    )
     known = [a.half / a.half_known for a in answered if a.half_known]
     return (
         f"{cell.name:32} {sum(a.inside for a in answered):4} of {len(answered):2}"
-        f" {statistics.mean(errors):+7.2f} {min(errors):+7.2f} {max(errors):+7.2f} {halves:7.2f}"
-        f" {statistics.mean(a.loss for a in answered):6.1f} {len(answers) - len(answered):5}"
+        f"{signed} {statistics.mean(halves):7.2f} {statistics.mean(a.loss for a in answered):6.1f}"
+        f" {len(answered) - len(errors):5} {len(answers) - len(answered):5}"
         + (f" {statistics.mean(known):6.2f}" if known else "")
     )
 
@@ -114,7 +117,7 @@ def dvfs_table(options: argparse.Namespace) -> None:
     ask(options, cells, answers)
     print(
         "% of the ideal step".rjust(32),
-        "  inside    mean     min     max    half   loss  none  wide",
+        "  inside    mean     min     max    half   loss range  none  wide",
     )
     of_cells = {cell: of for cell in cells if (of := answers.of(cell, seeds))}
     for cell, of in of_cells.items():

@@ -28,11 +28,14 @@ def _ms(ns: int) -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answer of `dvfs` for a job, in percent of the true length of a step at the highest clock."""
+    """Answer of `dvfs` for a job, in percent of the true length of a step at the highest clock.
+
+    The error is None where the answer is a range without an estimate.
+    """
 
     seed: int
     loss: float
-    error: float
+    error: float | None
     half: float
     inside: bool
     half_known: float | None = None
@@ -47,15 +50,16 @@ def _answer(
         logging.getLogger(__name__).warning("no answer for seed %d: %s", seed, error)
         return None
     row = next((r for r in rows if r["ceiling"] == "peak"), None)
-    if row is None or row["ideal_ns"] is None:
+    if row is None or row["ideal_low_ns"] is None:
         return None
     if abs(row["measured_ns"] / measured_ns - 1) > 0.001:
         raise AssertionError(
             f"steps are not those of the job: {row['measured_ns']} for {measured_ns} ns"
         )
     low, high = row["ideal_low_ns"], row["ideal_high_ns"]
+    error = None if row["ideal_ns"] is None else 100 * (row["ideal_ns"] / true_ns - 1)
     return Answer(
-        seed, 100 * (measured_ns / true_ns - 1), 100 * (row["ideal_ns"] / true_ns - 1),
+        seed, 100 * (measured_ns / true_ns - 1), error,
         50 * (high - low) / true_ns, low <= true_ns * (1 + ROUNDING) and true_ns * (1 - ROUNDING) <= high,
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ class Case:
 
     def __init__(self, known: Sensitivities, target: Target, highest: Array) -> None:
         self.mhz, self.clocks, change = target.mhz, target.clocks, target.is_change
+        self.is_of_core = target.memory is None
         ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
         slope = known.chords(ratio, target.mhz, is_change=change)
         error = target.error_share * slope

@@ -271,6 +271,10 @@ class Lengths:
             self.ns, self.error_ns, self.min_ns, self.max_ns, self.shift
         )
 
+    def is_open(self) -> Array:
+        """Mark durations of which is known only what is possible."""
+        return intervals.is_open(*self.interval(), self.min_ns, self.max_ns)
+
     @classmethod
     def none(cls) -> Lengths:
         """Return the durations of no windows."""

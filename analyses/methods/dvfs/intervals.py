@@ -15,6 +15,13 @@ _MAX_HALF_WIDTH = 50.0
 """Largest half width of the logarithm: its exponential is beyond all bounds, and finite."""
 
 
+_OPEN_SHARE = 0.95
+"""Share of what is possible from which on an interval says nothing but that. Chosen: both are of 95 %."""
+_MIN_RANGE = 0.01
+"""Width of what is possible, as a share of the time, from which on a time within must be known. Chosen: ten times what
+steps of real jobs differ by; a time within less is right whatever kernels follow."""
+
+
 class Limits(NamedTuple):
     """Bounds of the durations of GPU work, as logarithms of the time over the measured time.
 
@@ -63,3 +70,18 @@ def confidence_interval(
     low = np.maximum(middle * np.exp(-half), min_ns)
     high = np.minimum(middle * np.exp(half), max_ns)
     return np.minimum(low, ns), np.maximum(high, ns)
+
+
+def is_open(low: Array, high: Array, min_ns: Array, max_ns: Array) -> Array:
+    """Mark times of which is known only what is possible, so that none within is an estimate.
+
+    Parameters
+    ----------
+    low, high
+        Both ends of the intervals of times.
+    min_ns, max_ns
+        Bounds of what is possible.
+    """
+    possible = max_ns - min_ns
+    within = np.minimum(high, max_ns) - np.maximum(low, min_ns)
+    return (within >= _OPEN_SHARE * possible) & (possible > _MIN_RANGE * max_ns)

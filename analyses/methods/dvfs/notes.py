@@ -50,6 +50,16 @@ def sensor_notes(known: Sensitivities) -> dict[str, str]:
     return {"clock sensor": "; ".join(texts)} if texts else {}
 
 
+def open_notes(names: Sequence[str]) -> dict[str, str]:
+    """Say at which clocks only a range is known, and what would show more."""
+    text = (
+        "nothing shows how far kernels follow the clock, or what it was: the range is all that is possible, and no "
+        "value within is an estimate; of kernels it is what is expected of their class. Samples of the clock at 10 Hz or more over twenty steps, clocks that "
+        "differ from step to step or from GPU to GPU, or a run with counters show it"
+    )
+    return {f"range: {name}": text for name in names}
+
+
 def unknown_notes(known: Sensitivities, cases: dict[str, Case]) -> dict[str, str]:
     """Say which clocks are not known, and of how many kernels."""
     notes = {}
