@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.kinds import LaneKind
 
     Column: TypeAlias = Array | pa.Array | pa.ChunkedArray | int | float | str
+
+_SMALL_ROWS = 1 << 16
+"""Rows of small tables that are joined at once (chosen: a megabyte a column)."""
 
 
 @dataclass
@@ -206,8 +210,14 @@ def group_row(
 def _numbers(ranks: Iterable[int]) -> Array:
     """Ranks as an array: a group of all ranks is listed by each of them, so that their square counts."""
     if isinstance(ranks, range):
-        return np.arange(ranks.start, ranks.stop, ranks.step)
+        return _range(ranks.start, ranks.stop, ranks.step)
     return np.array(ranks if isinstance(ranks, tuple | list) else list(ranks), np.int64)
+
+
+@lru_cache(maxsize=8)
+def _range(start: int, stop: int, step: int) -> Array:
+    """Numbers of a range, one array for all ranks whose job it is."""
+    return np.arange(start, stop, step)
 
 
 def group_table(groups: Sequence[dict[str, Any]]) -> pa.Table:
@@ -239,13 +249,15 @@ def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
     text = traces[0].text if is_shared else Text(buffers)
     places = _places(traces, is_shared=is_shared)
     origin = _first_time(traces)
+    moved = [p | {"ts": t.meta.origin_ns - origin} for p, t in zip(places, traces, strict=True)]
     tables = {"groups": groups}
     for name in hub.TABLES:
         if name != "groups":
-            moved = [
-                p | {"ts": t.meta.origin_ns - origin} for p, t in zip(places, traces, strict=True)
+            parts = [
+                _Part(getattr(trace, name), by, rows)
+                for trace, by, rows in zip(traces, moved, group_rows, strict=True)
             ]
-            tables[name] = _joined(name, [getattr(t, name) for t in traces], moved, group_rows)
+            tables[name] = _joined(name, _with_small_together(parts))
     return _in_time_order(Trace(**tables, meta=replace(meta, origin_ns=origin), text=text))
 
 
@@ -277,36 +289,76 @@ def _first_time(traces: Sequence[Trace]) -> int:
     return 0
 
 
-def _joined(
-    name: str, tables: list[pa.Table], moved: list[dict[str, int]], group_rows: list[Array]
-) -> pa.Table:
-    """Join a table of several traces, column by column.
+class _Part(NamedTuple):
+    """A table of a trace, or of several small ones, that is joined to others.
 
     Parameters
     ----------
-    name
-        Name of the table.
-    tables
-        Table of each trace; columns that some lack are null there.
+    table
+        The table.
     moved
-        For each what is added to its references and times.
+        What is added to its references and times, by the name of the column: a number, or one a row.
     group_rows
-        For each the new rows of its process groups.
+        New rows of process groups.
+    first_group
+        Where those of the trace of each row begin in `group_rows`.
     """
-    schema = pa.unify_schemas([table.schema for table in tables], promote_options="default")
-    core, count = hub.schema(name), sum(table.num_rows for table in tables)
-    fields = [core.field(f.name) if f.name in core.names else f for f in schema]
-    columns_of = [dict(zip(t.schema.names, t.columns, strict=True)) for t in tables]
 
-    def part(k: int, field: pa.Field) -> pa.Array | int:
+    table: pa.Table
+    moved: dict[str, Any]
+    group_rows: Array
+    first_group: Any = 0
+
+
+def _with_small_together(parts: list[_Part]) -> list[_Part]:
+    """The parts, of which small ones that follow each other are one if their columns are the same.
+
+    Of thousands of traces, calls for each column of each would take most of the time.
+    """
+    runs: list[list[_Part]] = []
+    rows = 0
+    for part in parts:
+        count = part.table.num_rows
+        fits = rows + count <= _SMALL_ROWS
+        if runs and fits and part.table.schema.equals(runs[-1][0].table.schema):
+            runs[-1].append(part)
+            rows += count
+        else:
+            runs.append([part])
+            rows = count
+    return [run[0] if len(run) == 1 else _one_part(run) for run in runs]
+
+
+def _one_part(run: list[_Part]) -> _Part:
+    table = pa.concat_tables([part.table for part in run]).unify_dictionaries().combine_chunks()
+    count = [part.table.num_rows for part in run]
+    groups = np.cumsum([0, *(len(part.group_rows) for part in run)])[:-1]
+    return _Part(
+        table,
+        {name: np.repeat([part.moved[name] for part in run], count) for name in run[0].moved},
+        np.concatenate([part.group_rows for part in run]),
+        np.repeat(groups, count),
+    )
+
+
+def _joined(name: str, parts: list[_Part]) -> pa.Table:
+    """Join a table of several traces, column by column."""
+    schema = pa.unify_schemas([part.table.schema for part in parts], promote_options="default")
+    core, count = hub.schema(name), sum(part.table.num_rows for part in parts)
+    fields = [core.field(f.name) if f.name in core.names else f for f in schema]
+    columns_of = [dict(zip(p.table.schema.names, p.table.columns, strict=True)) for p in parts]
+
+    def piece(k: int, field: pa.Field) -> pa.Array | int:
         column = columns_of[k].get(field.name)
         if column is None or column.type != field.type:  # the type of null
-            return tables[k].num_rows
+            return parts[k].table.num_rows
         column = arrow.single_chunk(column)
-        if name == "nodes" and field.name == "group" and len(group_rows[k]):
-            return arrow.array(group_rows[k]).take(column)  # nulls stay null
-        by = moved[k].get(field.name, 0)
-        if not by:
+        if name == "nodes" and field.name == "group" and len(parts[k].group_rows):
+            known = arrow.is_valid(column)
+            old = np.where(known, arrow.to_numpy(column) + parts[k].first_group, 0)
+            return arrow.array(parts[k].group_rows[old], mask=~known)
+        by = parts[k].moved.get(field.name, 0)
+        if not np.any(by):
             return column
         values = arrow.to_numpy(column)
         if field.name != "ts":
@@ -314,7 +366,7 @@ def _joined(
         return arrow.array(values + by)
 
     columns = [
-        spill.joined_column((part(k, field) for k in range(len(tables))), count, field.type)
+        spill.joined_column((piece(k, field) for k in range(len(parts))), count, field.type)
         for field in fields
     ]
     return pa.table(columns, schema=pa.schema(fields))

@@ -134,16 +134,19 @@ def _positions(reference: RankSequence, sequence: RankSequence) -> Array:
     """
     if sequence is reference:
         return np.arange(len(sequence.code))
+    few = min(np.count_nonzero(r.together) for r in (reference, sequence)) < _MIN_SAMPLES
     shift = _find_shift(reference, sequence)
     shifted, known_shift = np.full(len(sequence.code), UNMATCHED), None
     if shift is not None:
         all_shifted = np.arange(len(shifted)) + shift
+        if few:  # no ends that could contradict
+            return all_shifted
         if _ends_agree(reference, sequence, all_shifted):
             matches = len(_end_differences(reference, sequence, all_shifted)[0])
             if _count_agreeing(reference, sequence, all_shifted) == matches:
                 return all_shifted
             shifted, known_shift = all_shifted, shift
-    if min(np.count_nonzero(r.together) for r in (reference, sequence)) >= _MIN_SAMPLES:
+    if not few:
         shifts = _candidate_shifts(len(reference.code), len(sequence.code), known_shift)
         pairs = _equal_pairs(reference, sequence, shifts)
         candidates = [
@@ -151,8 +154,6 @@ def _positions(reference: RankSequence, sequence: RankSequence) -> Array:
             *(_vote_by_block(reference, sequence, pairs, width) for width in _TOLERANCES_NS),
         ]
         return max(candidates, key=lambda c: _count_agreeing(reference, sequence, c))
-    if shift is not None:
-        return shifted
     position = sequences.align(sequence.code, reference.code)
     matched = position >= 0
     enough = np.count_nonzero(matched) >= _HALF * min(len(position), len(reference.code))

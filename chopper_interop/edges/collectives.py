@@ -429,7 +429,8 @@ def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: I
             if len(group_rows):
                 issues.add(ALONE, len(group_rows), members.describe(int(group_rows[0])))
             continue
-        parts = [group_rows[members.rank[group_rows] == r] for r in ranks]
+        by_rank = group_rows[np.argsort(members.rank[group_rows], kind="stable")]
+        parts = np.split(by_rank, np.searchsorted(members.rank[by_rank], ranks[1:]))
         unknown_kind = (members.kind[group_rows] < 0).any()
         if unknown_kind and min(map(len, parts)) < _MIN_OF_UNKNOWN_KIND:
             issues.add(NOT_MATCHED, len(group_rows), members.describe(int(group_rows[0])))
