@@ -31,7 +31,7 @@ def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Tra
     Its tables but nodes, edges and counters are whole. With `by_host` ranks of a host are in one batch, and
     all ranks are where series are of no rank, as ranks of a host may share GPUs and their telemetry.
     """
-    rows_of_batches = _rows(_of_hosts(trace) if by_host else trace.rank_rows.values())
+    rows_of_batches = merged(_of_hosts(trace) if by_host else trace.rank_rows.values())
     if len(rows_of_batches) < 2:  # noqa: PLR2004
         yield slice(0, trace.nodes.num_rows), trace
         return
@@ -42,7 +42,7 @@ def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Tra
 
 def spans(trace: Trace) -> list[slice]:
     """Rows of the nodes of each batch."""
-    return _rows(trace.rank_rows.values())
+    return merged(trace.rank_rows.values())
 
 
 def _of_hosts(trace: Trace) -> list[slice]:
@@ -58,15 +58,15 @@ def _of_hosts(trace: Trace) -> list[slice]:
     return list(rows.values())
 
 
-def _rows(of_ranks: Iterable[slice]) -> list[slice]:
-    """Merge rows that follow each other into batches."""
-    merged: list[slice] = []
+def merged(of_ranks: Iterable[slice], max_nodes: int = MAX_NODES) -> list[slice]:
+    """Merge rows that follow each other into batches of so many nodes, unless one rank has more."""
+    batches_: list[slice] = []
     for rows in of_ranks:
-        if merged and rows.stop - merged[-1].start <= MAX_NODES:
-            merged[-1] = slice(merged[-1].start, rows.stop)
+        if batches_ and rows.stop - batches_[-1].start <= max_nodes:
+            batches_[-1] = slice(batches_[-1].start, rows.stop)
         else:
-            merged.append(rows)
-    return merged
+            batches_.append(rows)
+    return batches_
 
 
 def with_columns(

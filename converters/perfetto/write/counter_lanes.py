@@ -13,7 +13,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.converters.perfetto.chopper_metadata import DISPATCH_SOURCE, RATES_SOURCE
-from chopper_interop.converters.perfetto.write.derived_tracks import gpu_work
+from chopper_interop.converters.perfetto.write.derived_tracks import work_of_gpus
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -211,26 +211,24 @@ _ENERGY = "energy_j"
 
 def rate_lanes(trace: Trace) -> Iterator[Samples]:
     """Yield the lanes of each GPU of which anything is known."""
-    has_any = any(trace.has(column) for column in (_ENERGY, *(r.column for r in _RATES)))
-    for rank, device, nodes in gpu_work(trace) if has_any else ():
-        kernels = nodes[trace.array("kind")[nodes] == Kind.KERNEL]
-        kernels = kernels[trace.array("dur")[kernels] > 0]
-        for rate in _RATES:
-            rows, value = _known(trace, rate.column, kernels)
-            if len(rows):
-                lane = CounterLane(rank, device, RATES_SOURCE, rate.name, rate.unit)
-                yield Samples(lane, *_rate(trace, rate, rows, value))
-        rows, value = _known(trace, _ENERGY, nodes)
-        if len(rows):
-            lane = CounterLane(rank, device, RATES_SOURCE, "energy of all work so far", "J")
-            yield Samples(lane, *_total(trace, rows, value))
-
-
-def _known(trace: Trace, column: str, nodes: Array) -> tuple[Array, Array]:
-    """Return the nodes with a value in a column, which may be absent, and their values."""
-    values = trace.reals(column, nodes)
-    known = np.isfinite(values)
-    return nodes[known], values[known]
+    rates = [rate for rate in _RATES if trace.has(rate.column)]
+    columns = {rate.column for rate in rates} | ({_ENERGY} if trace.has(_ENERGY) else set())
+    for nodes, gpus in work_of_gpus(trace) if columns else ():
+        values = {column: trace.reals(column, nodes) for column in columns}
+        is_kernel = (trace.array("kind")[nodes] == Kind.KERNEL) & (trace.array("dur")[nodes] > 0)
+        for rank, device, rows in gpus:
+            for rate in rates:
+                own = values[rate.column][rows]
+                known = is_kernel[rows] & np.isfinite(own)
+                if known.any():
+                    lane = CounterLane(rank, device, RATES_SOURCE, rate.name, rate.unit)
+                    yield Samples(lane, *_rate(trace, rate, nodes[rows][known], own[known]))
+            if _ENERGY in columns:
+                own = values[_ENERGY][rows]
+                known = np.isfinite(own)
+                if known.any():
+                    lane = CounterLane(rank, device, RATES_SOURCE, "energy of all work so far", "J")
+                    yield Samples(lane, *_total(trace, nodes[rows][known], own[known]))
 
 
 def _rate(trace: Trace, rate: _Rate, nodes: Array, value: Array) -> tuple[Array, Array]:

@@ -7,11 +7,13 @@ places of which analyses speak, a lane for each kind.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import rank_batches
 from chopper_interop.arrays import arrow, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.write import events_encode as encode
@@ -108,40 +110,62 @@ def derived_tracks(trace: Trace) -> Iterator[tuple[int, int, str, NamedSlices]]:
     Of a column consecutive kernels with the same value are one slice, from the first start to the
     last end, or to where the next slice begins, known or not.
     """
-    tracks = [(track, c) for track, c in SPAN_COLUMNS.items() if trace.has(c)]
-    labels = {track: _labels(trace, column) for track, column in tracks}
-    for rank, device, nodes in gpu_work(trace):
+    columns = {track: c for track, c in SPAN_COLUMNS.items() if trace.has(c)}
+    labels = {track: _labels(trace, column) for track, column in columns.items()}
+    texts = {track: list(of_track.values()) for track, of_track in labels.items()}
+    for nodes, gpus in work_of_gpus(trace):
         kind = trace.array("kind")[nodes]
-        kernels = nodes[kind == Kind.KERNEL]
-        for track, column in tracks:
-            code = _codes(trace, column, kernels, labels[track])
-            if (code >= 0).any():
-                texts = list(labels[track].values())
-                yield rank, device, track, _slices_of_runs(trace, kernels, code, texts)
-        if (kind == Kind.COMM).any():
-            yield rank, device, EXPOSED, _exposed(trace, nodes, kind)
+        codes = {t: _codes(trace, column, nodes, labels[t]) for t, column in columns.items()}
+        collective, collectives = trace.texts("collective", nodes)
         idle_ns, (cause, causes) = (
             trace.integers("idle_ns", nodes, unknown=0),
             trace.texts("idle_cause", nodes),
         )
-        is_idle = (idle_ns > 0) & (cause >= 0)
-        if is_idle.any():
-            texts = [text.replace("_", " ") for text in causes]
-            ts = trace.array("ts")[nodes[is_idle]] - idle_ns[is_idle]
-            yield rank, device, IDLE, NamedSlices(ts, idle_ns[is_idle], cause[is_idle], texts)
+        named_causes = [text.replace("_", " ") for text in causes]
+        for rank, device, rows in gpus:
+            own, own_kind = nodes[rows], kind[rows]
+            is_kernel = own_kind == Kind.KERNEL
+            for track, of_nodes in codes.items():
+                code = of_nodes[rows][is_kernel]
+                if (code >= 0).any():
+                    runs = _slices_of_runs(trace, own[is_kernel], code, texts[track])
+                    yield rank, device, track, runs
+            if (own_kind == Kind.COMM).any():
+                names = collective[rows], collectives
+                yield rank, device, EXPOSED, _exposed(trace, own, own_kind, *names)
+            is_idle = (idle_ns[rows] > 0) & (cause[rows] >= 0)
+            if is_idle.any():
+                idle = idle_ns[rows][is_idle]
+                ts = trace.array("ts")[own[is_idle]] - idle
+                slices = NamedSlices(ts, idle, cause[rows][is_idle], named_causes)
+                yield rank, device, IDLE, slices
 
 
-def gpu_work(trace: Trace) -> Iterator[tuple[int, int, Array]]:
-    """Yield rank, device, and the rows of its work by start, of each GPU that works."""
+def work_of_gpus(trace: Trace) -> Iterator[tuple[Array, list[tuple[int, int, slice]]]]:
+    """Yield the rows of the work of some ranks' GPUs, GPU by GPU and by start, and what each GPU has of them.
+
+    Returns
+    -------
+    rows, gpus
+        Of each GPU that works its rank, its device, and which of the rows are of its work.
+    """
     lane_device = trace.array("device", "lanes")
-    for rank, rows in trace.rank_rows.items():
-        nodes = np.flatnonzero(is_any(trace.array("kind")[rows], GPU_WORK)) + rows.start
-        device = lane_device[trace.array("lane")[nodes]]
-        for d in np.unique(device).tolist():
-            yield rank, d, nodes[device == d]
+    for of_ranks in rank_batches.spans(trace):
+        work = is_any(trace.array("kind")[of_ranks], GPU_WORK)
+        nodes = np.flatnonzero(work) + of_ranks.start
+        rank, device = trace.array("rank")[nodes], lane_device[trace.array("lane")[nodes]]
+        order = np.lexsort((device, rank))  # stable: work of a GPU stays by start
+        nodes, rank, device = nodes[order], rank[order], device[order]
+        changes = (np.diff(rank) != 0) | (np.diff(device) != 0)
+        first = np.flatnonzero(np.append(np.ones(min(len(nodes), 1), np.bool_), changes))
+        bounds = pairwise([*first.tolist(), len(nodes)])
+        owners = zip(rank[first].tolist(), device[first].tolist(), bounds, strict=True)
+        yield nodes, [(r, d, slice(*rows)) for r, d, rows in owners]
 
 
-def _exposed(trace: Trace, nodes: Array, kind: Array) -> NamedSlices:
+def _exposed(
+    trace: Trace, nodes: Array, kind: Array, name: Array, texts: Sequence[str]
+) -> NamedSlices:
     """Time in which communication runs and nothing computes, named by the collective."""
     ts = trace.array("ts")[nodes]
     end = ts + trace.array("dur")[nodes]
@@ -149,8 +173,7 @@ def _exposed(trace: Trace, nodes: Array, kind: Array) -> NamedSlices:
     hidden = intervals.union(ts[compute], end[compute])
     start, stop = intervals.difference(intervals.union(ts[comm], end[comm]), hidden)
     last = np.searchsorted(ts[comm], start, "right") - 1  # of those that run the last to start
-    name, texts = trace.texts("collective", nodes[comm])
-    code = np.where(name < 0, len(texts), name)[last]
+    code = np.where(name[comm] < 0, len(texts), name[comm])[last]
     return NamedSlices(start, stop - start, code, [*texts, "communication"])
 
 

@@ -116,6 +116,20 @@ class Columns(NamedTuple):
     texts: Array
     texts_iid: Array
 
+    def of_rows(self, rows: slice) -> Columns:
+        """Columns of some of the slices that follow each other."""
+        if rows == slice(0, self.ints.shape[1]):
+            return self
+        ints, ints_known, floats, floats_known, texts = (
+            np.ascontiguousarray(
+                values[:, rows]
+            )  # in one piece, as the encoder is compiled for such
+            for values in (self.ints, self.ints_known, self.floats, self.floats_known, self.texts)
+        )
+        return self._replace(
+            ints=ints, ints_known=ints_known, floats=floats, floats_known=floats_known, texts=texts
+        )
+
 
 class Lists(NamedTuple):
     """For each slice, its flow ids; and its counters, as interned names and values."""
@@ -126,6 +140,13 @@ class Lists(NamedTuple):
     counter_iid: Array
     counter_value: Array
     counters_iid: int
+
+    def of_rows(self, rows: slice) -> Lists:
+        """Lists of some of the slices that follow each other."""
+        bounds = slice(rows.start, rows.stop + 1)
+        return self._replace(
+            flow_first=self.flow_first[bounds], counter_first=self.counter_first[bounds]
+        )
 
 
 class OpenSlices(NamedTuple):

@@ -165,13 +165,30 @@ class NodeColumns:
         self._next = [base + _TEXTS_PER_BUFFER for base in self._next]
         return names, texts
 
-    def arguments(self, nodes: Array) -> encode.Arguments:
-        """Return the arguments of these nodes."""
-        length = self.trace.array("args_len")[nodes]
+    def arguments_of_parts(self, nodes: Array, parts: list[slice]) -> list[encode.Arguments]:
+        """Return the arguments of each part of these nodes, in one buffer of the trace if they lie in one."""
+        at, length = (self.trace.array(column)[nodes] for column in ("args_at", "args_len"))
         if not self.with_args:
             length = np.zeros_like(length)
-        buffer, at = self.trace.text.block(self.trace.array("args_at")[nodes], length)
-        return encode.Arguments(buffer, at, length)
+        text = self.trace.text
+        starts = np.array([part.start for part in parts])
+        # the buffers of the first and of the last byte range of each part; ranges without bytes count for none
+        has = length > 0
+        low = np.minimum.reduceat(np.where(has, at, np.iinfo(at.dtype).max), starts)
+        high = np.maximum.reduceat(np.where(has, at, -1), starts)
+        first, last = (np.searchsorted(text.starts, ends, "right") - 1 for ends in (low, high))
+        arguments = []
+        for part, one, other, top in zip(
+            parts, first.tolist(), last.tolist(), high.tolist(), strict=True
+        ):
+            if top >= 0 and one == other:
+                within = np.where(has[part], at[part] - text.starts[one], 0)
+                arguments.append(encode.Arguments(text.buffers[one], within, length[part]))
+            else:
+                arguments.append(
+                    encode.Arguments(*text.block(at[part], length[part]), length[part])
+                )
+        return arguments
 
     def columns(self, nodes: Array) -> encode.Columns:
         """Return the annotation columns of these nodes, without those that are null for all."""
