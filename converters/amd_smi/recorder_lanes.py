@@ -60,9 +60,10 @@ _NVML = [
     SeriesRule(r"nvml_utilization_memory", "memory activity", "%"),
 ]
 """Columns of GPUs of NVIDIA, with the lanes that the other readers of NVML's values use."""
+HOST = "host_"
 _HOST = [
-    SeriesRule(r"host_cpu_percent", "host CPU activity", "%"),
-    SeriesRule(r"host_memory_(?P<what>used|free)", "host memory {what}", "B"),
+    SeriesRule(rf"{HOST}cpu_percent", "host CPU activity", "%"),
+    SeriesRule(rf"{HOST}memory_(?P<what>used|free)", "host memory {what}", "B"),
 ]
 """Columns of the node, in the rows of its first GPU."""
 

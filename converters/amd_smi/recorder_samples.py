@@ -84,9 +84,12 @@ def read(paths: list[Path]) -> Trace:
     table, clocks = arrow.take(table, kept), clocks.where(kept)
     time, uncertainty_ns = recorder_clocks.times(clocks, issues)
     builder = TraceBuilder(_meta(path, clocks, events))
-    groups = series.groups_of(clocks.gpu, np.full(len(time), -1), time)
-    writer = series.LaneWriter(builder, groups, SOURCE, uncertainty_ns, issues)
-    writer.add(series.ordered(_readings(table, issues)))
+    none = np.full(len(time), -1)
+    readings = series.ordered(_readings(table, issues))
+    for device, is_of_host in ((clocks.gpu, False), (none, True)):
+        groups = series.groups_of(device, none, time)
+        writer = series.LaneWriter(builder, groups, SOURCE, uncertainty_ns, issues)
+        writer.add([r for r in readings if r.key.startswith(columns.HOST) == is_of_host])
     return builder.finish().with_meta(issues=tuple(issues))
 
 

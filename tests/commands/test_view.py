@@ -19,7 +19,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.commands import trace_server, view
 from chopper_interop.converters.perfetto import opening
 from chopper_interop.schemas.kinds import Kind, LaneKind
-from chopper_interop.schemas.meta import Meta, Rank
+from chopper_interop.schemas.meta import BOOTTIME, Meta, Rank
 
 EPOCH = 1_767_189_312_000_000_000
 UI = "https://ui.perfetto.dev"
@@ -277,3 +277,14 @@ def test_damaged_notes_of_what_is_in_view_are_ignored() -> None:
     for at in range(len(head)):
         opening.read_opening(head[:at])
         opening.read_opening(head[:at] + b"\xff" + head[at + 1 :])
+
+
+def test_telemetry_alone_is_in_view_and_unfolded(tmp_path: Path) -> None:
+    from chopper_interop.io import inputs
+
+    builder = TraceBuilder(Meta(clock=BOOTTIME))
+    row = builder.series(-1, "power", "W", "recorder", device=0)
+    builder.samples(row, np.array([7_000, 9_000]), np.array([1.0, 2.0]))
+    ci.write(builder.finish(), tmp_path / "job.pftrace")
+    shown = opening.read_opening(inputs.head(tmp_path / "job.pftrace"))
+    assert (shown.start_ns, shown.end_ns, shown.unfolded) == (7_000, 9_000, ("host", "recorder"))

@@ -73,7 +73,8 @@ def test_what_was_recorded_is_read(tmp_path: Path) -> None:
         "temperature hotspot",
         "VRAM used",
     } <= lanes
-    assert {"host CPU activity", "host memory used"} <= lanes
+    of_host = {s["name"] for s in trace.series.to_pylist() if s["device"] < 0}
+    assert of_host == {"host CPU activity", "host memory used", "host memory free"}
     assert trace.meta.facts["power limit"] == "750 W"
     first, second = devices(tmp_path)
     assert (first.name, first.pci, first.max_mhz) == ("Instinct MI300X", "0000:05:00.0", 2100)

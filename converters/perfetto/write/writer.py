@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.compute as pc
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress, rank_batches
@@ -314,15 +315,20 @@ class PerfettoWriter:
 
     def _opening_packets(self) -> list[proto.TracePacket]:
         """Return the packet that says what is in view when the trace is opened."""
-        steps, trace = training_steps(self.trace), self.trace
-        if steps is None:
+        trace = self.trace
+        shown = training_steps(trace) or sampled_time(trace)
+        if shown is None:
             return []
         ranks = [self.tracks.process_name(rank) for rank in trace.rank_rows]
         top = [CRITICAL_PATH] if trace.has(critical_path.START) else []
         top += [FINDINGS] if trace.meta.marks else []
         groups = (*top, *ranks, self.tracks.host_name())
-        origin = trace.meta.origin_ns
-        opening = Opening(steps[0] + origin, steps[1] + origin, groups, (*top, *ranks[:1]))
+        unfolded = (*top, *ranks[:1])
+        if not trace.nodes.num_rows:  # then telemetry is all that there is
+            sources = trace.series.column("source").unique().to_pylist()
+            unfolded = (self.tracks.host_name(), *sources)
+        start, end = (time + trace.meta.origin_ns for time in shown)
+        opening = Opening(start, end, groups, unfolded)
         packet = opening_packet(opening)
         packet.trusted_packet_sequence_id = encode.SEQUENCE
         return [packet]
@@ -611,6 +617,12 @@ def training_steps(trace: Trace) -> tuple[int, int] | None:
     """
     in_step = rank_batches.known_rows(trace, "iteration")
     return _span(trace, in_step if len(in_step) else np.flatnonzero(~_is_mark(trace)))
+
+
+def sampled_time(trace: Trace) -> tuple[int, int] | None:
+    """Return the time from the first sample to the last, as `ts`; None without samples."""
+    ts = trace.samples.column("ts")
+    return (pc.min(ts).as_py(), pc.max(ts).as_py()) if len(ts) else None
 
 
 def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:
