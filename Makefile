@@ -13,7 +13,7 @@ FUZZ   := .venv-fuzz
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
 	$(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
-	$(BIN)/chopper-convert $(DEMO)/profiles -o $(DEMO)/job.parquet -o $(DEMO)/et/ -O mode=gpu
+	$(BIN)/chopper-convert --quiet $(DEMO)/profiles -o $(DEMO)/job.parquet -o $(DEMO)/et/ -O mode=gpu
 	$(BIN)/chopper-check $(DEMO)/et/profiles
 	$(BIN)/chopper-analyze $(DEMO)/job.parquet --quiet temporal critical_path idle dvfs findings -o $(DEMO)/job.pftrace --html $(DEMO)/report.html
 	@echo

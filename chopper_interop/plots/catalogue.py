@@ -125,7 +125,7 @@ PLOTS = (
     Plot(HOST, "Launch overhead by operation", host.launch_overhead, _HOST,
          "launch", _of("phase,operation")),
     Plot(HOST, "Empty queues", host.empty_queues, _HOST, "launch", _of("phase,operation")),
-    Plot(HOST, "Processors over time", gpus.processors_over_time, "samples of processors (CharLLM-PPT, Zeus)"),
+    Plot(HOST, "Processors over time", gpus.processors_over_time, "samples of processors: chopper-record, CharLLM-PPT or Zeus"),
     Plot(CLOCK, "Ideal time of steps", clocks.ideal_times, _TELEMETRY, "dvfs", _of("iteration")),
     Plot(CLOCK, "What the clock costs by operation", clocks.clock_loss, _TELEMETRY,
          "dvfs", _of("operation,phase")),

@@ -1,6 +1,6 @@
 """Screenshots of reports: each section, light, dark, and on a phone.
 
-Usage: report_pictures.py FOLDER. Takes the sample job and, where ../shared is, the 4-rank AMD job. Needs the
+Usage: report_pictures.py FOLDER. Takes the sample job, next to another, and, where ../shared is, the 4-rank AMD job. Needs the
 extra report, playwright, and a Chromium.
 """
 
@@ -10,9 +10,8 @@ from pathlib import Path
 
 import browser
 
-import chopper_interop as ci
+from chopper_interop import cli
 from chopper_interop.demo import make_demo
-from chopper_interop.report import gather, page
 
 AMD = Path(__file__).resolve().parents[3] / "shared/data/pytorch/ddp_resnet_4rank_amd"
 SCREENS = {
@@ -24,10 +23,11 @@ _UNSTICK = "document.querySelector('nav').style.position = 'static'"
 """Keeps the bar of sections where it is, which would else lie over what is below it in the pictures."""
 
 
-def make_report(sources: list[Path], path: Path) -> None:
-    """Write the report of a job."""
-    collected = gather.JobResults(ci.read(*sources))
-    path.write_text(page.make_page(collected, gather.charts_of(collected, for_page=True)), "utf-8")
+def make_report(words: list[str], path: Path) -> None:
+    """Write the report of a job, as the command does."""
+    status = cli.analyze_main(["-q", *words, "--html", str(path)])
+    if status:
+        sys.exit(status)
 
 
 def take(path: Path, folder: Path, name: str) -> None:
@@ -45,12 +45,13 @@ def main(folder: str) -> None:
     """Make the reports and their pictures."""
     Path(folder).mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
-        jobs = {"report": [make_demo(Path(made) / "job")]}
+        job, other = make_demo(Path(made) / "job"), make_demo(Path(made) / "other", straggler=3)
+        jobs = {"report": [str(job), "--against", str(other)]}
         if AMD.is_dir():
-            jobs["report-amd-4-ranks"] = sorted(AMD.glob("rank*.json.gz"))
-        for name, sources in jobs.items():
+            jobs["report-amd-4-ranks"] = [*map(str, sorted(AMD.glob("rank*.json.gz")))]
+        for name, words in jobs.items():
             path = Path(made) / f"{name}.html"
-            make_report(sources, path)
+            make_report(words, path)
             take(path, Path(folder), name)
 
 
