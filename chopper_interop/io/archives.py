@@ -215,6 +215,8 @@ def _write(
     """Write a member's content; of one that is damaged, what came before the damage."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_dir():  # as unpacking programs do it
+            to.leave_out(member.name, "the archive holds it twice; the later one is read")
         file = target.open("wb")
     except (OSError, ValueError) as error:  # a file where a folder is needed, or a name too long
         to.leave_out(member.name, f"cannot be unpacked: {_reason(error)}", unreadable=True)

@@ -195,7 +195,7 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
         with workspace(path if is_fixed else path.parent, is_folder=True) as new:
             yield new
             _sync_below(new)
-            with _one_at_a_time(path.parent):
+            with _one_at_a_time(path):
                 _put_in_place(new, path, owns)
             _sync(path if is_fixed else path.parent)
     except OSError as error:
@@ -411,9 +411,14 @@ def _opened(path: Path, stack: ExitStack, *, packed: bool) -> Any:
     )
 
 
-def _one_at_a_time(folder: Path) -> AbstractContextManager[None]:
-    """Wait for other processes that put an output into a folder: what they replace looks like that of others."""
-    return _locked(folder) if os.access(folder, os.R_OK) else nullcontext()
+def _one_at_a_time(path: Path) -> AbstractContextManager[None]:
+    """Wait for other processes that put an output beside a path: what they replace looks like that of others.
+
+    The root is in itself; it is locked when its entries are replaced.
+    """
+    parent = path.parent
+    is_lockable = parent != path and os.access(parent, os.R_OK)
+    return _locked(parent) if is_lockable else nullcontext()
 
 
 def _may_write(folder: Path) -> bool:

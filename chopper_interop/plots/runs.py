@@ -20,6 +20,10 @@ _PARTS = {
     "exposed communication": "exposed_comm_ns",
     "idle": "idle_ns",
 }
+_RATES = {
+    "tokens_per_s_per_gpu": "tokens/s of a GPU",
+    "samples_per_s_per_gpu": "samples/s of a GPU",
+}
 _LINKS = ("pcie_bytes", "nvlink_bytes", "xgmi_bytes")
 _KINDS = (
     "matmul", "attention", "convolution", "normalization", "elementwise", "other", "copy", "fill",
@@ -29,7 +33,7 @@ _KINDS = (
 
 def run_steps(result: Result) -> Chart:
     """Parts of a step of each run, of `sweep`."""
-    frame, unit = in_unit(_valid(result), _PARTS.values())
+    frame, unit = in_unit(_valid(result, *_PARTS.values()), _PARTS.values())
     text = "Time of a rank in a step of each run."
     return forms.stacked_bars(frame, "run", _PARTS, f"time ({unit})", text)
 
@@ -61,7 +65,7 @@ def run_clock(result: Result) -> Chart:
 
 def run_efficiency(result: Result) -> Chart:
     """Efficiency of each run by the best one of its model, of `sweep`."""
-    frame = _valid(result).dropna(subset=["efficiency_share"])
+    frame = _valid(result, "efficiency_share").dropna(subset=["efficiency_share"])
     frame = frame.assign(percent=100 * frame["efficiency_share"])
     text = "Throughput by energy of each run, in % of the best run of the model."
     return forms.stacked_bars(frame, "run", {"efficiency": "percent"}, "% of the best", text)
@@ -69,11 +73,8 @@ def run_efficiency(result: Result) -> Chart:
 
 def run_throughput(result: Result) -> Chart:
     """Throughput of each run by GPU, of `sweep`; runs that are invalid are named."""
-    frame = named(frame_of(result), ["run"])
-    for column, unit in (
-        ("tokens_per_s_per_gpu", "tokens/s of a GPU"),
-        ("samples_per_s_per_gpu", "samples/s of a GPU"),
-    ):
+    frame = named(_rows(result, *_RATES), ["run"])
+    for column, unit in _RATES.items():
         if frame[column].notna().any():
             broken = frame.loc[frame["status"] == "invalid", "name"]
             lost = f" Invalid, without a bar: {', '.join(broken)}." if len(broken) else ""
@@ -92,22 +93,24 @@ def _gpu_map(frame: pd.DataFrame, value: str, label: str) -> Chart:
 
 def run_gpu_power(result: Result) -> Chart:
     """Mean power of each GPU in each run, of `sweep` by run,gpu."""
-    return _gpu_map(frame_of(result), "mean_power_w", "mean power (W)")
+    return _gpu_map(_rows(result, "mean_power_w"), "mean_power_w", "mean power (W)")
 
 
 def run_gpu_temperature(result: Result) -> Chart:
     """Mean temperature of each GPU in each run, of `sweep` by run,gpu."""
-    return _gpu_map(frame_of(result), "mean_temperature_c", "mean temperature (°C)")
+    return _gpu_map(
+        _rows(result, "mean_temperature_c"), "mean_temperature_c", "mean temperature (°C)"
+    )
 
 
 def run_gpu_clock(result: Result) -> Chart:
     """Mean core clock of each GPU in each run, of `sweep` by run,gpu."""
-    return _gpu_map(frame_of(result), "gfxclk_mhz", "mean core clock (MHz)")
+    return _gpu_map(_rows(result, "gfxclk_mhz"), "gfxclk_mhz", "mean core clock (MHz)")
 
 
 def run_gpu_busy(result: Result) -> Chart:
     """Share of the time in which each GPU of each run is busy, of `sweep` by run,gpu."""
-    return _gpu_map(frame_of(result), "busy_share", "busy share")
+    return _gpu_map(_rows(result, "busy_share"), "busy_share", "busy share")
 
 
 def run_gpu_bytes(result: Result) -> Chart:
@@ -131,7 +134,7 @@ def changed_kernels(result: Result) -> Chart:
 
 
 def _mean_and_peak(result: Result, title: str, mean: str, peak: str) -> Chart:
-    frame = _valid(result).dropna(subset=[mean])
+    frame = _valid(result, mean, peak).dropna(subset=[mean])
     if frame.empty:
         return None
     frame = frame.assign(above=(frame[peak] - frame[mean]).fillna(0))
@@ -140,7 +143,13 @@ def _mean_and_peak(result: Result, title: str, mean: str, peak: str) -> Chart:
     return forms.stacked_bars(frame, "run", parts, title, text)
 
 
-def _valid(result: Result) -> pd.DataFrame:
+def _rows(result: Result, *columns: str) -> pd.DataFrame:
+    """Rows of `sweep` with these columns, which it leaves out where no run has a value."""
     frame = frame_of(result)
+    return frame.reindex(columns=[*frame.columns, *(c for c in columns if c not in frame)])
+
+
+def _valid(result: Result, *columns: str) -> pd.DataFrame:
+    frame = _rows(result, *columns)
     frame = named(frame[frame["status"] != "invalid"], ["run"])
     return frame.drop(columns="run").rename(columns={"name": "run"})

@@ -370,3 +370,16 @@ def test_an_archive_of_outputs_is_read_when_it_is_named(tmp_path: Path) -> None:
     path = tmp_path / "job.zip"
     path.write_bytes(zip_of(tmp_path / "job.parquet"))
     assert ci.read(path).nodes.equals(ci.read(tmp_path / "job.parquet").nodes)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_file_that_an_archive_holds_twice_is_said_so(tmp_path: Path, run) -> None:
+    """The later one is read, as it is unpacked by others; the earlier one was left out in silence."""
+    path = tmp_path / "job.zip"
+    names = [write(tmp_path / f"{k}.json", [kernel(k, 4, 5, 0)]) for k in ("old", "new")]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr("rank0.json", name.read_bytes())
+    assert ci.read(path).names() == ["new"]
+    _, _, output = run("convert", path, "-o", tmp_path / "x.pftrace")
+    assert "the archive holds it twice; the later one is read" in output

@@ -1,6 +1,7 @@
 """Outputs are complete or absent, and files of others stay."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -257,3 +258,23 @@ def test_the_standard_output_can_be_a_file_to_write(run_folder: Path, tmp_path: 
     command = [sys.executable, "-c", code, "-q", str(run_folder), "-o", "perfetto:/dev/stdout"]
     done = subprocess.run(command, capture_output=True, check=True)
     assert done.stdout == (tmp_path / "x.pftrace").read_bytes()
+
+
+def test_a_folder_that_is_in_itself_is_locked_once(tmp_path: Path, monkeypatch) -> None:
+    """The root of the file system is: `-o /` waited for its own lock for ever."""
+
+    class Root(type(tmp_path)):
+        parent = property(lambda self: self)
+
+    root = Root(tmp_path)
+    (root / "theirs").touch()
+    monkeypatch.setattr(outputs, "real", lambda _: root)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(10)
+    try:
+        with outputs.folder(root, owns=lambda _: False) as new:
+            (new / "ours").touch()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert {path.name for path in tmp_path.iterdir()} == {"ours", "theirs"}

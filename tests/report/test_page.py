@@ -20,7 +20,9 @@ import pytest
 from read_once import read_once
 
 import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
 from chopper_interop.report import gather, page, summary
+from chopper_interop.run import Run
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
 
@@ -182,6 +184,22 @@ def test_charts_without_data_are_named_with_what_to_record() -> None:
     charts = gather.charts_of(gather.JobResults(hostile_trace()))
     (needs,) = [n for n, titles in charts.missing.items() if "Power over time" in titles]
     assert "amd-smi" in needs
+
+
+@pytest.mark.parametrize(
+    ("sampled", "unit"),
+    [("socket power", "W"), ("temperature hotspot", "°C"), ("gfx clock", "MHz"), ("", "")],
+)
+def test_charts_of_runs_lack_what_no_run_has(sampled: str, unit: str) -> None:
+    """`sweep` leaves out columns without values: these charts failed, with status 70, where one has power alone."""
+    builder = TraceBuilder()
+    if sampled:
+        number = builder.series(0, sampled, unit, "amd-smi", device=0)
+        builder.samples(number, np.arange(4) * 1000, np.full(4, 500.0))
+    runs = [Run("plain", lambda: gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 1000)]), "a")]
+    runs.append(Run("sampled", builder.finish, "b"))
+    job = gather.Job(gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 2000)]), runs=runs)
+    assert gather.charts_of(job).failed == {}
 
 
 def test_a_job_without_steps_has_no_length_of_a_step() -> None:
