@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+_MAX_TOLERANCE = 100
+"""Percent of a rank's span; more would find nothing."""
+
 __all__ = [
     "INTERRUPTED", "analyze_main", "check_main", "convert_main", "record_main", "view_main",
 ]  # fmt: skip
@@ -117,6 +120,8 @@ def _check(args: argparse.Namespace) -> int:
     from chopper_interop.converters.chakra import check
     from chopper_interop.io import outputs
 
+    if not 0 <= args.tolerance <= _MAX_TOLERANCE:
+        raise UsageError(f"--tolerance {args.tolerance:g}: give 0 to {_MAX_TOLERANCE} percent")
     sources.to_path(args.prefix)  # refuses what can't be a name
     sources.to_path(f"{args.prefix}.0.et")
     jobs = check.jobs_at(args.prefix)

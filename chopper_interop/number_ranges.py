@@ -51,12 +51,14 @@ def parse(option: str, text: str) -> list[int]:
 
 
 def describe(numbers: list[int]) -> str:
-    """Write ascending numbers as an option does.
+    """Write ascending numbers as an option does; "none" of none.
 
     Examples
     --------
     >>> describe([0, 1, 2, 3, 6])
     '0-3,6'
+    >>> describe([])
+    'none'
     """
     runs: list[list[int]] = []
     for number in numbers:
@@ -64,4 +66,4 @@ def describe(numbers: list[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"

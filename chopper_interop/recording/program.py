@@ -28,6 +28,8 @@ def require(name: str) -> None:
     """Raise `UsageError` for a program that is not there or cannot be run, before anything is started."""
     if shutil.which(name):
         return
+    if not name:
+        raise _failure("the name of the program is empty", NOT_FOUND)
     if os.sep in name and Path(name).is_dir():
         raise _failure(f"{name}: a folder is no program", NOT_EXECUTABLE)
     if shutil.which(name, mode=os.F_OK):

@@ -189,6 +189,11 @@ def test_what_cannot_be_run_has_the_status_of_shells(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_empty_name_is_that_of_no_program(tmp_path: Path, capsys) -> None:
+    assert cli.record_main(["-o", str(tmp_path / "out"), "--", ""]) == 127
+    assert "error: the name of the program is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("local_rank", [0, 1])
 def test_a_missing_program_is_one_line(tmp_path: Path, local_rank: int) -> None:
     environment = os.environ | {"PYTHONPATH": str(AMDSMI), "LOCAL_RANK": str(local_rank)}

@@ -70,7 +70,10 @@ def chosen_ranks(trace: Trace, ranks: str = "", also: Collection[int] = ()) -> l
     requested = number_ranges.parse("ranks", ranks)
     present = {*trace.ranks, *also}
     if missing := [r for r in requested if r not in present]:
-        raise UsageError(f"the trace has no rank {missing[0]}", hint=f"it has {sorted(present)}")
+        raise UsageError(
+            f"the trace has no rank {missing[0]}",
+            hint=f"it has {number_ranges.describe(sorted(present))}",
+        )
     return requested
 
 
@@ -153,7 +156,10 @@ def _steps(trace: Trace, steps: str) -> list[Window]:
         return marked
     present = sorted({w.iteration for w in marked})
     if missing := [n for n in requested if n not in present]:
-        raise UsageError(f"the trace has no training step {missing[0]}", hint=f"it has {present}")
+        raise UsageError(
+            f"the trace has no training step {missing[0]}",
+            hint=f"it has {number_ranges.describe(present)}",
+        )
     return [w for w in marked if w.iteration in requested]
 
 

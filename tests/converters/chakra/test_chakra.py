@@ -399,6 +399,14 @@ def test_one_rank_stands_for_its_job(tmp_path: Path, run) -> None:
     assert run("check", f"{prefix}.1.et") == whole
 
 
+@pytest.mark.parametrize("tolerance", ["nan", "-1", "inf"])
+def test_a_tolerance_is_a_share(tmp_path: Path, run, tolerance: str) -> None:
+    """Nothing is farther off than nan."""
+    prefix = make_et(tmp_path, [[{}], [{}]])
+    status, _, output = run("check", prefix, f"--tolerance={tolerance}")
+    assert (status, output.count("\n")) == (2, 1)
+
+
 def test_what_is_no_et_is_said_so(tmp_path: Path, run) -> None:
     """It was "job.pftrace.0.et: there is no such file"."""
     path = tmp_path / "job.pftrace"
