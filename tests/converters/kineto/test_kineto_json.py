@@ -88,9 +88,12 @@ def _kinds_as_read(trace):
 
 
 def _pairs(trace):
+    """Pairs of forward and backward operators; steps are read as annotations, and count as unbound."""
+    kinds = np.array(_kinds_as_read(trace))
+    src, dst = (trace.array(column, "edges") for column in ("src", "dst"))
     chosen = trace.array("kind", "edges") == EdgeKind.FWDBWD
-    columns = (trace.array(c, "edges")[chosen].tolist() for c in ("src", "dst"))
-    return Counter(zip(*columns, strict=True))
+    chosen &= (kinds[src] == Kind.CPU_OP) & (kinds[dst] == Kind.CPU_OP)
+    return Counter(zip(src[chosen].tolist(), dst[chosen].tolist(), strict=True))
 
 
 def _assert_same_lanes(before, after):
