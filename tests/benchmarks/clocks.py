@@ -53,11 +53,12 @@ def kernels(truth: dict, trace: ci.Trace, result: object) -> float:
 def errors(error: np.ndarray, half: np.ndarray, inside: np.ndarray) -> str:
     """Return the columns of the step; without errors where answers are ranges alone."""
     known = ~np.isnan(error)
+    width = f"{np.mean(half):.2%} | {int(inside.sum())} of {len(inside)}"
+    if not known.any():
+        return f"range | | {width} | "
     some, z = error[known], TWO_SIDED * error[known] / half[known]
     size = f"{np.mean(np.abs(some)):.2%} ({np.max(np.abs(some)):.2%}) | {np.mean(some):+.2%}"
-    width = f"{np.mean(half):.2%} | {int(inside.sum())} of {len(inside)}"
-    claimed = f"{np.mean(z):+.2f} ± {np.std(z):.2f}"
-    return f"{size} | {width} | {claimed}" if known.any() else f"range | | {width} |"
+    return f"{size} | {width} | {np.mean(z):+.2f} ± {np.std(z):.2f}"
 
 
 def main() -> None:
