@@ -107,9 +107,11 @@ def sync_edges(
     own = [_copied_within(trace, calls, queues), _launched_just_before(trace, calls, queues, ~done)]
     own_slot, own_call = (np.concatenate(side) for side in zip(*own, strict=True))
     unresolved = ~done & ~np.isin(calls.node, np.concatenate([call, own_call]))
+    ended_slot, ended_call = _ended_before(trace, calls, queues, unresolved)
+    unresolved &= ~np.isin(calls.node, ended_call)
     timed_slot, timed_call = _resolve_by_time(trace, calls, queues, unresolved, issues)
-    slot = np.concatenate([slot, own_slot, timed_slot])
-    call = np.concatenate([call, own_call, timed_call])
+    slot = np.concatenate([slot, own_slot, ended_slot, timed_slot])
+    call = np.concatenate([call, own_call, ended_call, timed_call])
     return _last_of_each_lane(queues, slot, call)
 
 
@@ -268,6 +270,36 @@ def _launched_just_before(
     end = trace.array("ts")[node] + trace.array("dur")[node]
     fits &= queues.end[slot] <= end
     return slot[fits], node[fits]
+
+
+def _ended_before(
+    trace: Trace, calls: OrderingCalls, queues: Queues, unresolved: Array
+) -> tuple[Array, Array]:
+    """Last work of the stream that was used last before an event's record, and short calls that wait for the event.
+
+    They did not wait, as the work had ended, and would have waited for longer work. Records of waits of streams,
+    which follow them at once, are not meant. If the work had not ended, the event was of another stream.
+    """
+    ts = trace.array("ts")
+    rows = np.flatnonzero(unresolved & calls.has_role(Role.EVENT_SYNC))
+    rows = rows[trace.array("dur")[calls.node[rows]] < MIN_WAIT_NS]
+    records = np.flatnonzero(calls.has_role(Role.RECORD))
+    if not rows.size or not records.size:
+        return rows[:0], rows[:0]
+    lane = trace.array("lane").astype(np.int64)
+    node, record = calls.node[rows], calls.node[records]
+    waits = calls.node[calls.has_role(Role.STREAM_WAIT)]
+    follows = np.append(record, waits)  # what a thread does next, of records and waits
+    order = np.lexsort((ts[follows], lane[follows]))
+    at_once = np.zeros(len(follows), bool)
+    same = lane[follows[order[1:]]] == lane[follows[order[:-1]]]
+    at_once[order[:-1]] = same & (order[1:] >= len(record))
+    record = record[~at_once[: len(record)]]
+    at = preceding_rows(lane[record], ts[record], lane[node], ts[node])
+    node, record = node[at >= 0], record[at[at >= 0]]
+    slot = last_launched(trace, record, queues)
+    ended = (slot >= 0) & (queues.end[slot] <= ts[node])
+    return slot[ended], node[ended]
 
 
 def _resolve_by_time(

@@ -332,6 +332,21 @@ def test_work_of_a_graph_that_joins_a_branch_depends_on_it(branch_ns: int, joine
     }
 
 
+@pytest.mark.parametrize(("work_ns", "known"), [(2_000, True), (20_000, False)])
+def test_a_wait_for_an_event_whose_work_had_ended_would_have_waited_for_it(
+    work_ns: int, *, known: bool
+) -> None:
+    """CUDA's calls name no event: it is of the stream used last before its record, unless that goes on."""
+    m = Program()
+    m.work(900, 1_000, 50)
+    work = m.work(1_000, work_ns, 100, 8)
+    m.call("cudaEventRecord", 150, 20)
+    wait = m.call("cudaEventSynchronize", 9_000, 2_500)
+    m.work(30_000, 500, 12_000)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.SYNC) == ({(row[work], row[wait])} if known else set())
+
+
 def test_communication_waits_for_what_its_thread_launched_before() -> None:
     m = Program()
     m.work(900, 5, 90, on=9)
