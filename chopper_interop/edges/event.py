@@ -102,7 +102,10 @@ def event_edges(
     _note_waits(UNRESOLVED, joined.call[~joined.is_resolved], issues)
     _note_waits(QUEUED_BEFORE, queues.node[by_time[1]], issues)
     _note_waits(REPEATED, queues.node[repeated[1]], issues)
-    of_graphs = wait_graphs.slots_of_graphs(queues)
+    of_graphs = none, none
+    launched = np.sort(queues.call[queues.call >= 0])
+    if (launched[1:] == launched[:-1]).any():
+        of_graphs = wait_graphs.slots_of_graphs(queues)
     edges = resolved, _passed_on(queues, joined), by_time, repeated, of_graphs
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)
