@@ -62,7 +62,7 @@ class Ets:
         How many NPUs they are for: of ranks, and of streams.
     """
 
-    job: simulator.Job
+    job: simulator.JobNodes
     kind: Array
     name: Array
     span_ns: dict[int, int]

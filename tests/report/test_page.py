@@ -198,7 +198,7 @@ def test_charts_of_runs_lack_what_no_run_has(sampled: str, unit: str) -> None:
         builder.samples(number, np.arange(4) * 1000, np.full(4, 500.0))
     runs = [Run("plain", lambda: gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 1000)]), "a")]
     runs.append(Run("sampled", builder.finish, "b"))
-    job = gather.Job(gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 2000)]), runs=runs)
+    job = gather.JobResults(gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 2000)]), runs=runs)
     assert gather.charts_of(job).failed == {}
 
 

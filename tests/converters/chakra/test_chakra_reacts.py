@@ -211,7 +211,7 @@ def test_a_send_waits_for_its_receiver(
         assert ran.makespan_us == pytest.approx(expected / 1000, abs=9)  # latencies of launches
 
 
-def job_at(folder: Path) -> simulator.Job:
+def job_at(folder: Path) -> simulator.JobNodes:
     """The job of a folder of ETs, as a simulator sees it."""
     ets = [decode(read(path).copy()) for path in sorted(folder.glob("job.*.et"))]
     return job_of(ets, check.read_groups(folder / "job", len(ets), Findings()))
