@@ -62,7 +62,7 @@ _MIN_LEVEL = 0.002
 """Smallest error of the mean clock of a GPU, as a share. Chosen: one step of 4 MHz of 2000."""
 _USUAL_LOSS_SHARE = 0.25
 """Usual part of the cycles that readings may count too many that they do. Chosen: between the half of all that counters of
-kernels showed, and none: probes between kernels of eleven throttled programs on an H100 counted 0.989 to 1.001 of NVML's
+kernels showed, and none: probes between kernels of eleven throttled programs on an H200 counted 0.989 to 1.001 of NVML's
 cycles, and products of zeros lost as much time as that clock says."""
 _TINY = 1e-12
 """Keeps quotients finite; far below all values."""
