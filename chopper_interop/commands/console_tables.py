@@ -293,9 +293,9 @@ def _scaled_text(value: float | None, unit: int, digits: int, symbol: str) -> st
     return f"{text if value else '0'} {symbol}"
 
 
-_WHOLE, _LONG = 1e4, 1e15
-"""Decimals from 1e4 on have no digits behind the point, and up to 1e15 no exponent. Chosen: four digits would
-be an exponent; a double has fifteen."""
+_WHOLE, _LONG = 9_999.5, 1e15
+"""Decimals that are 1e4 when rounded, and larger ones, have no digits behind the point, and up to 1e15 no exponent.
+Chosen: four digits would be an exponent; a double has fifteen."""
 
 
 def value_text(value: Any) -> str:

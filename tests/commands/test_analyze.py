@@ -545,6 +545,7 @@ def test_rows_that_look_alike_show_where_they_differ(tmp_path: Path, run, instal
     [
         (591_335.4, "591,335"),
         (12_345.6, "12,346"),
+        (9_999.7, "10,000"),
         (9876.54, "9,877"),
         (0.00743, "0.00743"),
         (2e15, "2e+15"),
