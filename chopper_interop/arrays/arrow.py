@@ -125,6 +125,17 @@ def take(table: Any, rows: Array) -> Any:
     return table.filter(array(rows)) if rows.dtype == np.bool_ else table.take(array(rows))
 
 
+def taken(column: Column, rows: Array) -> Any:
+    """Return values of a column by their numbers, as `take`; where none is null by numpy, which uses memory again."""
+    piece = single_chunk(column)
+    coded = pa.types.is_dictionary(piece.type)
+    kind = piece.indices.type if coded else piece.type
+    if piece.null_count or not pa.types.is_primitive(kind) or pa.types.is_boolean(kind):
+        return take(piece, rows)
+    values = array(to_numpy(piece)[rows], kind)
+    return pa.DictionaryArray.from_arrays(values, piece.dictionary) if coded else values
+
+
 def rows(table: pa.Table, numbers: Array) -> pa.Table:
     """Return rows of a table by their ascending numbers; no copy where they follow each other."""
     if numbers.size and numbers[-1] - numbers[0] + 1 == numbers.size:
@@ -215,6 +226,25 @@ def to_numpy(column: Column, null: float = 0) -> Array:
     )
 
 
+def values_at(column: Column, rows: Array) -> tuple[Array, Array]:
+    """Return what a column of numbers, truth values or codes has in some rows, and a mask of those not null.
+
+    No other row is looked at.
+    """
+    piece = single_chunk(column)
+    piece = piece.indices if pa.types.is_dictionary(piece.type) else piece
+    bits, data = piece.buffers()
+    at = rows + piece.offset if piece.offset else rows
+    known = np.ones(len(rows), np.bool_)
+    if bits is not None and piece.null_count:
+        known = _bits_at(bits, at)
+    if data is None:
+        return np.zeros(len(rows), piece.type.to_pandas_dtype()), known
+    if pa.types.is_boolean(piece.type):
+        return _bits_at(data, at), known
+    return np.frombuffer(data, piece.type.to_pandas_dtype())[at], known
+
+
 def to_objects(column: Column) -> Array:
     """Return a column as numpy's: texts as objects, None for null; numbers, NaN for null."""
     piece = single_chunk(column)
@@ -231,6 +261,13 @@ def to_objects(column: Column) -> Array:
 def _packed_bits(values: Array) -> pa.Buffer:
     """Truth values as Arrow stores them: a bit each, the first one lowest."""
     return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def _bits_at(bits: pa.Buffer, at: Array) -> Array:
+    """Truth values at some positions of a bitmap."""
+    # bit k of a byte is the value of place k: shifted to the lowest, the others are masked
+    bytes_at = np.frombuffer(bits, np.uint8)[at >> 3]
+    return ((bytes_at >> (at & 7).astype(np.uint8)) & 1).view(np.bool_)
 
 
 def _unpacked_bits(bits: pa.Buffer, offset: int, count: int) -> Array:

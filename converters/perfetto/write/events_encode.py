@@ -99,6 +99,10 @@ class Arguments(NamedTuple):
     at: Array
     length: Array
 
+    def part(self, rows: slice) -> Arguments:
+        """Return the arguments of some slices."""
+        return Arguments(self.buffer, self.at[rows], self.length[rows])
+
 
 class Columns(NamedTuple):
     """Annotation columns of the slices: integers, decimals and interned texts.
@@ -415,6 +419,7 @@ _LONG = 1 << 12
 @jit_in_place
 def encode_slices(
     out: Bytes,
+    i: int,
     k: int,
     slices: Slices,
     arguments: Arguments,
@@ -425,16 +430,16 @@ def encode_slices(
     opened: OpenSlices,
     scratch: Bytes,
 ) -> tuple[int, int]:
-    """Write slices from the k-th on, as BEGIN and END packets in nesting order.
+    """Write slices from the k-th on, as BEGIN and END packets in nesting order, behind the `i` bytes written before.
 
     `opened` is kept from call to call; what is open after the last slice is left to `close_slices`.
 
     Returns
     -------
     bytes, next
-        Number of bytes written, and the first slice for which there was no room.
+        Number of bytes in all, and the first slice for which there was no room.
     """
-    i, n = 0, len(slices.ts)
+    n = len(slices.ts)
     ends, depth = opened.ends, opened.depth
     third = len(scratch) // 3
     event, annotation, kept = scratch[:third], scratch[third : 2 * third], scratch[2 * third :]

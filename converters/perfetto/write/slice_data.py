@@ -7,7 +7,7 @@ carry would lead from each of them to the next.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.perfetto.write.critical_path import CriticalPath
@@ -37,6 +37,8 @@ Chosen: room for the names that recur, in tables of 1 MB.
 """
 _BYTES_PER_TEXT = 4
 """Bytes of JSON that each name of an argument takes at least, and so does each of its texts: ``"":0``."""
+PART = 1 << 15
+"""Slices whose columns are taken at a time (chosen: some megabytes, which stay in the processor's cache)."""
 _CORE_COLUMNS = {column.name for column in hub.NODES} - {"correlation"}
 ARROW_KINDS = (
     EdgeKind.LAUNCH,
@@ -48,6 +50,57 @@ ARROW_KINDS = (
     EdgeKind.HANDOVER,
 )
 """Edges that are drawn; calls and orders can be seen without."""
+
+
+class Column(NamedTuple):
+    """An annotation column: its interned name, and of texts the number of the first."""
+
+    iid: int
+    name: str
+    values: pa.Array
+    first_text: int
+
+    @property
+    def is_text(self) -> bool:
+        """True if its values are codes of texts."""
+        return bool(pa.types.is_dictionary(self.values.type))
+
+    @property
+    def is_real(self) -> bool:
+        """True if its values are floating-point numbers."""
+        return bool(pa.types.is_floating(self.values.type))
+
+    def at(self, nodes: Array) -> tuple[Array, Array]:
+        """Values of some nodes, and a mask of those that are known."""
+        values, known = arrow.values_at(self.values, nodes)
+        return values, known & (values >= 0) if self.name == "correlation" else known
+
+
+class NodeValues(NamedTuple):
+    """What the encoder takes of some nodes, by node."""
+
+    ts: Array
+    dur: Array
+    name: Array
+    category: Array
+    columns: encode.Columns
+    lists: encode.Lists
+
+    def of_rows(self, rows: slice) -> NodeValues:
+        """Return those of some of the nodes."""
+        return NodeValues(
+            self.ts[rows],
+            self.dur[rows],
+            self.name[rows],
+            self.category[rows],
+            self.columns.of_rows(rows),
+            self.lists.of_rows(rows),
+        )
+
+
+def parts_of(count: int) -> Iterator[slice]:
+    """Rows of so many slices, a part of them at a time."""
+    return (slice(k, min(k + PART, count)) for k in range(0, count, PART))
 
 
 class NodeColumns:
@@ -68,11 +121,8 @@ class NodeColumns:
         self.fixed_names: list[tuple[int, str]] = [(1, COLUMNS_GROUP), (2, COUNTERS_GROUP)]
         self.fixed_texts: list[tuple[int, str]] = []
         self._others: dict[str, int] = {}
-        self._ints: list[tuple[int, Array, Array]] = []
-        self._floats: list[tuple[int, Array, Array]] = []
-        self._texts: list[tuple[int, Array]] = []
-        self._loaded = slice(0, 0)  # nodes of which these hold the values
-        self._columns: list[tuple[int, str, int]] = []
+        self._columns: list[Column] = []
+        self._batch = slice(0, 0)  # nodes of the ranks that are written together
         self._tables: dict[int, tuple[TextTable, TextTable]] = {}
         self._recent: set[int] = set()
         self._buffers = {id(buffer) for buffer in trace.text.buffers}
@@ -84,9 +134,7 @@ class NodeColumns:
         first = len(self.fixed_texts) + 1
         self.fixed_texts += [(first + k, name) for k, name in enumerate(CLASS_NAMES)]
         self._first_class = first
-        owner = trace.array("node", "counters").astype(np.int64)
-        # counters are ordered by node: those of node i are the rows from [i] to [i + 1]
-        self._counters = np.searchsorted(owner, np.arange(trace.nodes.num_rows + 1))
+        self._counted = trace.array("node", "counters")  # in ascending order
         self._next = [len(self.fixed_names) + 1, len(self.fixed_texts) + 1]
 
     def _name(self, name: str) -> int:
@@ -99,37 +147,25 @@ class NodeColumns:
             first = len(self.fixed_texts) + 1
             texts = column.dictionary.to_pylist()
             self.fixed_texts += [(first + k, text) for k, text in enumerate(texts)]
-            self._columns.append((self._name(name), name, first))
+            self._columns.append(Column(self._name(name), name, column, first))
         elif pa.types.is_primitive(column.type):
-            self._columns.append((self._name(name), name, 0))
+            self._columns.append(Column(self._name(name), name, column, 0))
 
-    def _load(self, nodes: Array) -> None:
-        """Take the values of the batches of ranks that have these nodes, if not those that are loaded."""
+    def used_by(self, nodes: Array) -> list[Column]:
+        """Return the annotation columns with a value in any of these nodes, which are written next."""
+        if not len(nodes):
+            return []
         first, last = int(nodes.min()), int(nodes.max())
-        if self._loaded.start <= first and last < self._loaded.stop:
-            return
-        spans = [s for s in rank_batches.spans(self.trace) if s.stop > first and s.start <= last]
-        self._loaded = slice(spans[0].start, spans[-1].stop)
-        self._ints, self._floats, self._texts = [], [], []
-        for iid, name, first_text in self._columns:
-            column = arrow.single_chunk(self.trace.nodes[name])
-            self._load_column(iid, name, first_text, column[self._loaded])
-        # texts of sources that the batch before did not have either
-        self._tables = {key: self._tables[key] for key in self._tables if key in self._recent}
-        self._recent = set()
-
-    def _load_column(self, iid: int, name: str, first_text: int, column: pa.Array) -> None:
-        if pa.types.is_dictionary(column.type):
-            codes = arrow.to_numpy(column, -1).astype(np.int64)
-            self._texts.append((iid, np.where(codes >= 0, codes + first_text, -1)))
-            return
-        known, values = arrow.is_valid(column), arrow.to_numpy(column)
-        if name == "correlation":
-            known &= values >= 0
-        if pa.types.is_floating(column.type):
-            self._floats.append((iid, values.astype(np.float64), known))
-        else:
-            self._ints.append((iid, values.astype(np.int64), known))
+        if not (self._batch.start <= first and last < self._batch.stop):
+            spans = [
+                s for s in rank_batches.spans(self.trace) if s.stop > first and s.start <= last
+            ]
+            self._batch = slice(spans[0].start, spans[-1].stop)
+            # texts of sources that the batch before did not have either
+            self._tables = {key: self._tables[key] for key in self._tables if key in self._recent}
+            self._recent = set()
+        parts = [nodes[rows] for rows in parts_of(len(nodes))]
+        return [c for c in self._columns if any(c.at(part)[1].any() for part in parts)]
 
     def _add_counters(self) -> Array:
         column = self.trace.counters["name"]
@@ -190,30 +226,35 @@ class NodeColumns:
                 )
         return arguments
 
-    def columns(self, nodes: Array) -> encode.Columns:
-        """Return the annotation columns of these nodes, without those that are null for all."""
+    def columns(self, nodes: Array, used: Sequence[Column]) -> encode.Columns:
+        """Return some annotation columns of these nodes."""
         n = len(nodes)
-        if n:
-            self._load(nodes)
-        nodes = nodes - self._loaded.start
-        ints = [(i, v[nodes], k[nodes]) for i, v, k in self._ints if k[nodes].any()]
-        floats = [(i, v[nodes], k[nodes]) for i, v, k in self._floats if k[nodes].any()]
-        texts = [(i, v[nodes]) for i, v in self._texts if (v[nodes] >= 0).any()]
-        return encode.Columns(
+        texts = [c for c in used if c.is_text]
+        floats = [c for c in used if c.is_real]
+        ints = [c for c in used if not c.is_text and not c.is_real]
+        made = encode.Columns(
             iid=1,
-            ints=_stacked([v for _, v, _ in ints], n, np.int64),
-            ints_known=_stacked([k for _, _, k in ints], n, np.bool_),
-            ints_iid=np.array([i for i, _, _ in ints], np.int64),
-            floats=_stacked([v for _, v, _ in floats], n, np.float64),
-            floats_known=_stacked([k for _, _, k in floats], n, np.bool_),
-            floats_iid=np.array([i for i, _, _ in floats], np.int64),
-            texts=_stacked([v for _, v in texts], n, np.int64),
-            texts_iid=np.array([i for i, _ in texts], np.int64),
+            ints=np.empty((len(ints), n), np.int64),
+            ints_known=np.empty((len(ints), n), np.bool_),
+            ints_iid=np.array([c.iid for c in ints], np.int64),
+            floats=np.empty((len(floats), n), np.float64),
+            floats_known=np.empty((len(floats), n), np.bool_),
+            floats_iid=np.array([c.iid for c in floats], np.int64),
+            texts=np.empty((len(texts), n), np.int64),
+            texts_iid=np.array([c.iid for c in texts], np.int64),
         )
+        for k, column in enumerate(ints):
+            made.ints[k], made.ints_known[k] = column.at(nodes)
+        for k, column in enumerate(floats):
+            made.floats[k], made.floats_known[k] = column.at(nodes)
+        for k, column in enumerate(texts):
+            codes, known = column.at(nodes)
+            made.texts[k] = np.where(known, codes + np.int64(column.first_text), -1)
+        return made
 
     def path_columns(self, path: CriticalPath) -> encode.Columns:
         """Return the columns of the nodes on a path, with their class and share of the path."""
-        columns, n = self.columns(path.nodes), len(path.nodes)
+        columns, n = self.columns(path.nodes, self.used_by(path.nodes)), len(path.nodes)
         own = self.trace.integers("critical_ns", path.nodes, unknown=0)
         length = int((path.ts + path.dur).max() - path.ts.min())
         code = node_classes(self.trace, path.nodes) + self._first_class
@@ -235,8 +276,9 @@ class NodeColumns:
         flows
             For all nodes where their flow ids begin, and the ids.
         """
-        flow_first, flow = _ragged_rows(nodes, flows[0])
-        counter_first, counter = _ragged_rows(nodes, self._counters)
+        flow_first, flow = _ragged_rows(flows[0][nodes], flows[0][nodes + 1])
+        bounds = (np.searchsorted(self._counted, nodes, side) for side in ("left", "right"))
+        counter_first, counter = _ragged_rows(*bounds)
         return encode.Lists(
             flow_first=flow_first,
             flow=flows[1][flow],
@@ -279,19 +321,12 @@ def no_slice_data(
     return arguments, columns, lists
 
 
-def _stacked(columns: list[Array], n: int, dtype: Any) -> Array:
-    return np.stack(columns) if columns else np.empty((0, n), dtype)
-
-
-def _ragged_rows(nodes: Array, first: Array) -> tuple[Array, Array]:
-    """Select the lists of some nodes: where each begins in the result, and its rows.
-
-    The list of node i has the rows from ``first[i]`` to ``first[i + 1]``.
-    """
-    count = first[nodes + 1] - first[nodes]
+def _ragged_rows(first: Array, stop: Array) -> tuple[Array, Array]:
+    """Join lists, of rows from `first` to `stop` each: where each begins in the result, and its rows."""
+    count = stop - first
     bounds = np.concatenate([[0], np.cumsum(count)])
     # row = position within the list + where the list begins
-    rows = np.arange(bounds[-1]) - np.repeat(bounds[:-1], count) + np.repeat(first[nodes], count)
+    rows = np.arange(bounds[-1]) - np.repeat(bounds[:-1], count) + np.repeat(first, count)
     return bounds, rows
 
 
@@ -322,7 +357,8 @@ class Flows:
         # both ends of an edge carry its id: sorted by node, those of node i are first[i]:first[i + 1]
         node = np.concatenate([src[order], dst[order], *paths])
         by_node = np.argsort(node, kind="stable")
-        first = np.searchsorted(node[by_node], np.arange(trace.nodes.num_rows + 1))
+        first = np.zeros(trace.nodes.num_rows + 1, np.int32)
+        np.cumsum(np.bincount(node, minlength=trace.nodes.num_rows), out=first[1:])
         self.of_nodes = first, np.concatenate([ids, ids, *self.of_paths])[by_node]
         """For each node where its flow ids begin, and the ids."""
 

@@ -50,7 +50,7 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.perfetto.write.counter_lanes import Samples
@@ -352,70 +352,101 @@ class PerfettoWriter:
 
     def _write_ranks(self, rows: slice) -> None:
         """Write all slices of some ranks, rank by rank and lane after lane."""
-        drawn = np.flatnonzero(self.is_drawn[rows]) + rows.start
-        rank, lane = self.trace.array("rank")[drawn], self.trace.array("lane")[drawn]
-        # a stable sort by lane keeps the nodes of a lane in order of start, longest first
-        order = np.argsort(lane, kind="stable")
-        order = order[np.argsort(rank[order], kind="stable")]
-        ordered, nodes = lane[order], drawn[order]
-        bounds = np.flatnonzero(np.diff(ordered, prepend=-1, append=-1))
-        lanes = list(zip(ordered[bounds[:-1]].tolist(), pairwise(bounds.tolist()), strict=True))
+        nodes = _in_order_of_lanes(self.trace, rows)
+        nodes = nodes[self.is_drawn[nodes]]
+        lane = self.trace.array("lane")[nodes]
+        bounds = np.flatnonzero(np.diff(lane, prepend=-1, append=-1))
+        lanes = list(zip(lane[bounds[:-1]].tolist(), pairwise(bounds.tolist()), strict=True))
         for of_block in _lane_blocks(lanes):
             first, last = of_block[0][1][0], of_block[-1][1][1]
             self._write_lanes(of_block, nodes[first:last], first)
 
     def _write_lanes(self, lanes: list[_LaneRows], nodes: Array, first: int) -> None:
-        """Write the slices of lanes that follow each other; their rows count from `first`."""
-        ts = self.trace.array("ts")[nodes] + self.trace.meta.origin_ns
-        dur = self.trace.array("dur")[nodes]
-        name = self.trace.array("name")[nodes].astype(np.int64) + 1
-        category = self.trace.array("kind")[nodes].astype(np.int64)
-        columns, lists = self.columns.columns(nodes), self.columns.lists(nodes, self.flows.of_nodes)
+        """Write the slices of lanes that follow each other; their rows count from `first`.
+
+        Values of small lanes are gathered at once, those of a large one a part of it at a time.
+        """
         spans = [slice(start - first, stop - first) for _, (start, stop) in lanes]
+        used = self.columns.used_by(nodes)
         of_lanes = self.columns.arguments_of_parts(nodes, spans)
+        of_all = self._gathered(nodes, used) if len(lanes) > 1 else None
         for (lane, _), span, arguments in zip(lanes, spans, of_lanes, strict=True):
-            kind = LaneKind(self.tracks.lanes[lane]["kind"])
-            on_gpu = kind in (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
-            # kernels are not inside each other, even where their times are: no nesting on GPU lanes
-            depth = 1 if on_gpu else _MAX_DEPTH
-            row = encode.rows_without_overlap(ts[span], dur[span], depth)
+            row = self._rows_of_lane(lane, nodes[span])
             tracks = range(int(row.max()) + 1)
             uuids = np.array([self.tracks.lane(lane, part) for part in tracks], np.int64)
-            slices = encode.Slices(
-                ts=ts[span],
-                dur=dur[span],
-                uuid=uuids[row],
-                row=row,
-                name=name[span],
-                category=category[span],
-            )
-            data = columns.of_rows(span), lists.of_rows(span)
             tables = self.columns.interned(arguments.buffer)
-            self._write_slices(slices, uuids, (arguments, *data, *tables))
+            if of_all:
+                gathered = iter([of_all.of_rows(span)])
+            else:
+                gathered = (
+                    self._gathered(nodes[some], used) for some in slice_columns.parts_of(len(nodes))
+                )
+            parts = (
+                (
+                    encode.Slices(values.ts, values.dur, uuids[row[some]], row[some], values.name,
+                                  values.category),
+                    (arguments.part(some), values.columns, values.lists, *tables),
+                )
+                for some, values in zip(slice_columns.parts_of(len(row)), gathered, strict=True)
+            )  # fmt: skip
+            self._write_slices(parts, uuids)
         progress.advance(_TASK, len(nodes))
 
-    def _write_slices(self, slices: encode.Slices, uuids: Array, data: _SliceData) -> None:
-        """Write slices of some tracks with their data; `uuids` are the tracks by row."""
+    def _rows_of_lane(self, lane: int, nodes: Array) -> Array:
+        """Place nodes of a lane in rows in which they overlap at most by nesting."""
+        on_gpu = self.tracks.lanes[lane]["kind"] in (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
+        # kernels are not inside each other, even where their times are: no nesting on GPU lanes
+        ts, dur = self.trace.array("ts")[nodes], self.trace.array("dur")[nodes]
+        return encode.rows_without_overlap(ts, dur, 1 if on_gpu else _MAX_DEPTH)
+
+    def _gathered(
+        self, nodes: Array, used: Sequence[slice_columns.Column]
+    ) -> slice_columns.NodeValues:
+        """Gather what the encoder takes of some nodes."""
+        return slice_columns.NodeValues(
+            ts=self.trace.array("ts")[nodes] + self.trace.meta.origin_ns,
+            dur=self.trace.array("dur")[nodes],
+            name=self.trace.array("name")[nodes].astype(np.int64) + 1,
+            category=self.trace.array("kind")[nodes].astype(np.int64),
+            columns=self.columns.columns(nodes, used),
+            lists=self.columns.lists(nodes, self.flows.of_nodes),
+        )
+
+    def _write_slices(
+        self, parts: Iterable[tuple[encode.Slices, _SliceData]], uuids: Array
+    ) -> None:
+        """Write slices of some tracks with their data, of which each part has some; `uuids` are the tracks by row."""
         self._write_descriptors()
-        arguments, columns, lists, keys, texts = data
         opened = self._opened_rows(len(uuids))
-        done = 0
-        while done < len(slices.ts):
-            known = int(keys.used[0]), int(texts.used[0])
-            size, reached = encode.encode_slices(
-                self.out, done, slices, arguments, columns, lists, keys, texts, opened,
-                self.scratch,
-            )  # fmt: skip
-            if reached == done:
-                self._enlarge(encode.room_for(done, arguments, columns, lists))
-                continue
-            self._write_new_texts("debug_annotation_names", keys, arguments.buffer, known[0])
-            values = "debug_annotation_string_values"
-            self._write_new_texts(values, texts, arguments.buffer, known[1])
-            self._emit(self.out[:size].data)
-            done = reached
+        size = 0  # bytes that wait to be written
+        for slices, data in parts:
+            arguments, columns, lists, keys, texts = data
+            done = 0
+            while done < len(slices.ts):
+                if not size:
+                    known = int(keys.used[0]), int(texts.used[0])
+                size, done = encode.encode_slices(
+                    self.out, size, done, slices, arguments, columns, lists, keys, texts, opened,
+                    self.scratch,
+                )  # fmt: skip
+                if done == len(slices.ts):
+                    break
+                if size:
+                    self._emit_slices(size, data, known)
+                    size = 0
+                else:
+                    self._enlarge(encode.room_for(done, arguments, columns, lists))
+        if size:
+            self._emit_slices(size, data, known)
         while size := encode.close_slices(self.out, opened, uuids):
             self._emit(self.out[:size].data)
+
+    def _emit_slices(self, size: int, data: _SliceData, known: tuple[int, int]) -> None:
+        """Write slices that are encoded, behind the texts that occur in them for the first time."""
+        arguments, _, _, keys, texts = data
+        self._write_new_texts("debug_annotation_names", keys, arguments.buffer, known[0])
+        self._write_new_texts("debug_annotation_string_values", texts, arguments.buffer, known[1])
+        self._emit(self.out[:size].data)
 
     def _opened_rows(self, count: int) -> encode.OpenSlices:
         """Room for the open slices of so many rows; of one row the same each time, as all were closed."""
@@ -447,7 +478,7 @@ class PerfettoWriter:
         _, columns, lists = slice_columns.no_slice_data(n, flows)
         arguments = slices.encoded_arguments()
         tables = self.columns.interned(arguments.buffer)
-        self._write_slices(encoded, uuid, (arguments, columns, lists, *tables))
+        self._write_slices([(encoded, (arguments, columns, lists, *tables))], uuid)
 
     def _write_critical_path(self, path: CriticalPath, ids: Array) -> None:
         """Write the tracks of a critical path: merged spans, classes of work, and the nodes.
@@ -481,7 +512,8 @@ class PerfettoWriter:
         )
         arguments, _, lists = slice_columns.no_slice_data(n, (np.arange(n + 1), ids))
         columns = self.columns.path_columns(path)
-        self._write_slices(slices, uuids, (arguments, columns, lists, *2 * (empty_text_table(1),)))
+        tables = empty_text_table(1), empty_text_table(1)
+        self._write_slices([(slices, (arguments, columns, lists, *tables))], uuids)
 
     def _write_counter_lanes(self) -> None:
         for samples in sampled_lanes(self.trace, self.window):
@@ -565,6 +597,18 @@ class PerfettoWriter:
     def _write_messages(self, packets: Any) -> None:
         for packet in packets:
             self._emit(proto.Trace(packet=[packet]).SerializeToString())
+
+
+def _in_order_of_lanes(trace: Trace, rows: slice) -> Array:
+    """Return nodes of some ranks, rank by rank, lane by lane, and of a lane in order of start, longest first."""
+    rank, lane = trace.array("rank")[rows], trace.array("lane")[rows]
+    first = int(lane.min())
+    few = int(lane.max()) - first <= np.iinfo(np.uint16).max
+    # stable sorts keep the order of nodes; numbers of two bytes are sorted by counting
+    order = np.argsort((lane - first).astype(np.uint16 if few else np.int32), kind="stable")
+    if rank[0] != rank[-1]:
+        order = order[np.argsort(rank[order], kind="stable")]
+    return (order + rows.start).astype(np.int32)
 
 
 def _blocks(trace: Trace) -> list[slice]:

@@ -278,6 +278,16 @@ def test_arguments_longer_than_a_chunk(tmp_path: Path) -> None:
     assert perfetto.query("select count(*) from slice") == [(3,)]
 
 
+def test_slices_that_are_taken_in_parts_are_the_same_bytes(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = ci.read(demo)
+    ci.write(trace, tmp_path / "a.pftrace")
+    monkeypatch.setattr(slice_data, "PART", 3)
+    ci.write(trace, tmp_path / "b.pftrace")
+    assert (tmp_path / "a.pftrace").read_bytes() == (tmp_path / "b.pftrace").read_bytes()
+
+
 def test_more_texts_than_are_interned(tmp_path: Path) -> None:
     raws = [
         json.dumps({f"key {i}": f"a text that is interned once {i}"}).encode() for i in range(40000)
