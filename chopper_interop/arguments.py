@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _CAPACITY = 4096
 """First size of the table of distinct texts. Chosen: it fits a core's cache and doubles as needed."""
+_BLOCK = 1 << 18
+"""Nodes whose arguments are looked into at a time (chosen: some megabytes)."""
 _INVALID = object()
 """Stands for a text that is no JSON."""
 
@@ -52,18 +54,21 @@ def find(trace: Trace, nodes: Array, *keys: str) -> tuple[ArgumentRanges, ...]:
     tuple of ArgumentRanges
         One for each key, each as long as `nodes`.
     """
-    start = trace.array("args_at")[nodes]
-    size = trace.array("args_len")[nodes].astype(np.int64)
     key_bytes = np.frombuffer("".join(keys).encode(), np.uint8).copy()
     key_ends = np.cumsum([len(key.encode()) for key in keys])
     at = np.zeros((len(keys), len(nodes)), np.int64)
     length = np.zeros((len(keys), len(nodes)), np.int64)
-    for rows, buffer, begin in rows_by_buffer(trace.text, start, size):
-        offsets, lengths = _scan_objects(
-            buffer, start[rows] - begin, size[rows], key_bytes, key_ends
-        )
-        at[:, rows] = offsets + begin
-        length[:, rows] = lengths
+    for first in range(0, len(nodes), _BLOCK):
+        some = nodes[first : first + _BLOCK]
+        start = trace.array("args_at")[some]
+        size = trace.array("args_len")[some].astype(np.int64)
+        for rows, buffer, begin in rows_by_buffer(trace.text, start, size):
+            offsets, lengths = _scan_objects(
+                buffer, start[rows] - begin, size[rows], key_bytes, key_ends
+            )
+            for k in np.flatnonzero(lengths.any(axis=1)).tolist():  # of others no page is touched
+                at[k, first + rows] = offsets[k] + begin
+                length[k, first + rows] = lengths[k]
     return tuple(ArgumentRanges(at[k], length[k]) for k in range(len(keys)))
 
 
@@ -161,6 +166,8 @@ def rows_by_buffer(text: Text, at: Array, length: Array) -> list[tuple[Array, By
     Compiled loops take one contiguous buffer at a time; `text` has one for each source.
     """
     rows = np.flatnonzero(length > 0)
+    if len(text.buffers) == 1:
+        return [(rows, text.buffers[0], 0)] if rows.size else []
     number = np.searchsorted(text.starts, at[rows], "right") - 1  # of the buffer of each range
     order = np.argsort(number, kind="stable")
     rows, number = rows[order], number[order]

@@ -41,6 +41,8 @@ KEY, VALUE, LEFT_OUT = range(3)
 _SLASH, _BACKSLASH = ord("/"), ord("\\")
 _JOINS = tuple(b"_- ")
 """Between the words of a key."""
+_BLOCK = 1 << 18
+"""Objects that are looked into at a time (chosen: some megabytes)."""
 _EMPTY = b'""'
 _TO_LOWER = ord("a") - ord("A")
 
@@ -196,29 +198,31 @@ def change_arguments(trace: Trace, changes: Changes) -> tuple[Trace, int]:
 
 def _objects(trace: Trace) -> _Objects:
     """List each object once: many nodes of a database may share a text."""
-    at, length = trace.array("args_at"), trace.array("args_len").astype(np.int64)
-    if int(length.sum()) <= int(trace.text.starts[-1]):  # not worth the sorting
-        return _Objects(at.copy(), length, slice(None))
+    at, length = trace.array("args_at"), trace.array("args_len")
+    if int(length.sum(dtype=np.int64)) <= int(trace.text.starts[-1]):  # not worth the sorting
+        return _Objects(at, length, slice(None))
     first, code = gather.distinct(at, length)
     return _Objects(at[first], length[first], code)
 
 
 def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_Places, Array]:
     """List what may change, by object and offset, and mark objects that are no JSON."""
-    start, size = objects.at, objects.length
     keys = _LeftOut.of(changes.left_out)
     wanted = np.array([changes.key is not None, not changes.only_paths])
-    damaged = np.zeros(len(start), np.bool_)
+    damaged = np.zeros(len(objects.at), np.bool_)
     parts = [_Places(*(np.empty(0, np.int64) for _ in _Places._fields))]
-    for rows, buffer, begin in arguments.rows_by_buffer(text, start, size):
-        at, length = start[rows] - begin, size[rows]
-        none = np.empty((4, 0), np.int64)
-        count, bad = _list_texts(buffer, at, length, keys, wanted, none)
-        damaged[rows] = bad
-        if count:
-            out = np.zeros((4, count), np.int64)
-            _list_texts(buffer, at, np.where(bad, 0, length), keys, wanted, out)
-            parts.append(_Places(rows[out[0]], out[1] + begin, out[2], out[3]))
+    for first in range(0, len(damaged), _BLOCK):
+        start = objects.at[first : first + _BLOCK]
+        size = objects.length[first : first + _BLOCK].astype(np.int64)
+        for rows, buffer, begin in arguments.rows_by_buffer(text, start, size):
+            at, length = start[rows] - begin, size[rows]
+            none = np.empty((4, 0), np.int64)
+            count, bad = _list_texts(buffer, at, length, keys, wanted, none)
+            damaged[first + rows] = bad
+            if count:
+                out = np.zeros((4, count), np.int64)
+                _list_texts(buffer, at, np.where(bad, 0, length), keys, wanted, out)
+                parts.append(_Places(first + rows[out[0]], out[1] + begin, out[2], out[3]))
     places = _Places(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     known = places.length > 0  # room of damaged objects stays empty
     order = np.argsort(places.row[known], kind="stable")
@@ -347,7 +351,7 @@ def _rebuilt(
     out, at, length
         The buffer, to be put behind those of the text, and the offset and length of all objects in both.
     """
-    start, size = objects.at.copy(), objects.length.copy()
+    start, size = objects.at.copy(), objects.length.astype(np.int64)
     base = int(old.starts[-1])
     sizes = np.array([len(text) for text in new], np.int64)
     places = base + np.cumsum(sizes) - sizes

@@ -94,11 +94,13 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
     iteration_issues = issues if "iteration" in requested else quiet
     iteration = read_iterations(trace, names, iteration_issues)
     counted = _counted_iterations(trace, names, autograd.backward, iteration, iteration_issues)
-    iteration = np.where(iteration >= 0, iteration, counted)
+    np.copyto(iteration, counted, where=iteration < 0)
+    del counted
     passes = find_passes(trace, names, autograd, iteration)
     if requested & {"phase", "step_part"}:
         _note_assumed(trace, passes, issues)
     modules = read_modules(trace, names, located, issues if "layer" in requested else quiet)
+    del located
     modules = add_backward_modules(trace, names, autograd, modules)
     operation, operations = find_operations(trace, names, autograd, passes)
     of_host: dict[str, tuple[Array, Sequence[str] | None]] = {

@@ -199,7 +199,8 @@ def _attribute_work(trace: Trace, operators: _OperatorWork) -> tuple[Array, Arra
     launches[owner[owner >= 0]] = True
     highest, busy = _nested(operators.priority, launches, parent)
     none = (operators.priority == 0) | (highest >= operators.priority) | (~launches & busy)
-    flops, size = (np.where(none, -1, column) for column in (operators.flops, operators.bytes))
+    flops, size = operators.flops, operators.bytes
+    flops[none] = size[none] = -1
     kernels = np.flatnonzero((kind == Kind.KERNEL) & (owner >= 0) & ~none[owner])
     _share_with_kernels(trace, kernels, owner[kernels], operators, (flops, size))
     return flops, size
@@ -226,7 +227,7 @@ def _share_with_kernels(
 @jit  # follows chains of parents of any depth in one pass, as parents come before their children
 def _innermost(priority: Array, parent: Array) -> Array:
     """Each node itself, or the innermost node around it, that has a priority; -1 if none."""
-    around = np.full(len(priority), -1, np.int64)
+    around = np.full(len(priority), -1, np.int32)
     for i in range(len(priority)):
         if priority[i] > 0:
             around[i] = i
@@ -251,15 +252,14 @@ def _nested(priority: Array, launches: Array, parent: Array) -> tuple[Array, Arr
 def _fill_moves(trace: Trace, flops: Array, size: Array) -> None:
     """Fill in the bytes that copies, fills and collectives move."""
     kind = trace.array("kind")
-    input_bytes, output_bytes = trace.integers("bytes"), trace.integers("out_bytes")
     for moving_kind, times in ((Kind.MEMCPY, 2), (Kind.MEMSET, 1)):
         rows = np.flatnonzero(kind == moving_kind)
         flops[rows] = 0
-        moved = input_bytes[rows]
+        moved = trace.integers("bytes", rows)
         fits = moved <= np.iinfo(np.int64).max // times
         size[rows] = np.where((moved >= 0) & fits, moved * times, -1)
-    comm = kind == Kind.COMM
-    size[comm] = np.maximum(input_bytes, output_bytes)[comm]
+    comm = np.flatnonzero(kind == Kind.COMM)
+    size[comm] = np.maximum(trace.integers("bytes", comm), trace.integers("out_bytes", comm))
 
 
 def _note(trace: Trace, issues: IssueLog) -> None:
