@@ -151,13 +151,18 @@ class TraceBuilder:
             _table("counters", {"node": node, "name": name, "value": value}, len(node))
         )
 
-    def finish(self) -> Trace:
-        """Build the trace."""
+    def finish(self, *, keep: bool = True) -> Trace:
+        """Build the trace; without `keep` the builder has no nodes any more, which it would hold a second time."""
         nodes = _concat("nodes", self._nodes)
+        if not keep:
+            self._nodes.clear()
         samples = _concat("samples", self._samples)
         lanes = self._lane_table()
         origin = _origin(nodes, samples)
-        nodes, new_row = _sorted_nodes(nodes, lanes)
+        schema, columns = nodes.schema, dict(zip(nodes.schema.names, nodes.columns, strict=True))
+        del nodes
+        new_row = _sort_nodes(columns, lanes)
+        nodes = pa.table(list(columns.values()), schema=schema)
         edges = _renumbered(_concat("edges", self._edges), ("src", "dst"), new_row)
         counters = _renumbered(_concat("counters", self._counters), ("node",), new_row)
         return Trace(
@@ -439,16 +444,17 @@ def _origin(nodes: pa.Table, samples: pa.Table) -> int:
     return int(ts.min()) if ts.size else 0
 
 
-def _sorted_nodes(nodes: pa.Table, lanes: pa.Table) -> tuple[pa.Table, Array]:
-    """Sort nodes and find their parents; also return the new row of each old one."""
-    rank, ts, dur = (arrow.to_numpy(nodes[c]) for c in ("rank", "ts", "dur"))
-    order = nest.time_order(rank, ts, dur)
+def _sort_nodes(columns: dict[str, Any], lanes: pa.Table) -> Array:
+    """Sort nodes in place, column by column so that one is held twice, find their parents, and return new rows of old."""
+    order = nest.time_order(*(arrow.to_numpy(columns[name]) for name in ("rank", "ts", "dur")))
+    for name, column in columns.items():
+        columns[name] = arrow.taken(column, order)
     new_row = np.empty(len(order), np.int32)
     new_row[order] = np.arange(len(order), dtype=np.int32)
-    nodes = arrow.take(nodes, order)
+    lane, ts, dur = (arrow.to_numpy(columns[name]) for name in ("lane", "ts", "dur"))
     nests = is_any(arrow.to_numpy(lanes["kind"]), NESTING)
-    parent = nest.parents(arrow.to_numpy(nodes["lane"]), ts[order], dur[order], nests)
-    return arrow.replace_column(nodes, "parent", parent), new_row
+    columns["parent"] = arrow.array(nest.parents(lane, ts, dur, nests), pa.int32())
+    return new_row
 
 
 def _sorted_samples(samples: pa.Table) -> pa.Table:

@@ -12,6 +12,7 @@ from chopper_interop.annotate.telemetry import annotations as node_telemetry
 from chopper_interop.annotate.telemetry import gpu_series
 from chopper_interop.annotate.work import operators
 from chopper_interop.arrays import arrow
+from chopper_interop.io import memory
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas import hub
 
@@ -52,6 +53,7 @@ def annotate(trace: Trace) -> Trace:
     for stage in _STAGES:
         if stage.has_data(trace):
             trace = _with_stage(trace, stage, log)
+            memory.give_back(trace.nodes.nbytes)
     return trace.with_meta(issues=_merged(trace.meta.issues, log)) if tuple(log) else trace
 
 

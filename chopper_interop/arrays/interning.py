@@ -106,8 +106,8 @@ def _hash(buffer: Bytes, start: int, stop: int) -> np.uint64:
 
 
 @jit_in_place
-def _equal_bytes(buffer: Bytes, a: int, b: int, length: int) -> bool:
-    """True if two ranges are equal.
+def _equal_bytes(buffer: Bytes, a: int, other: Bytes, b: int, length: int) -> bool:
+    """True if ranges of two buffers are equal.
 
     Without a jump within a block, the compiler compares all of it in a few vector instructions.
     """
@@ -117,7 +117,7 @@ def _equal_bytes(buffer: Bytes, a: int, b: int, length: int) -> bool:
         stop = min(end, at + _BLOCK)
         differs = np.uint8(0)
         for k in range(at, stop):
-            differs |= buffer[k] ^ buffer[k + distance]
+            differs |= buffer[k] ^ other[k + distance]
         if differs:
             return False
         at = stop
@@ -145,7 +145,7 @@ def intern_hashed(buffer: Bytes, start: int, stop: int, value: np.uint64, table:
     while table.slots[slot] >= 0:
         i = table.slots[slot]
         is_likely = table.hash[i] == value and table.length[i] == length
-        if is_likely and _equal_bytes(buffer, table.start[i], start, length):
+        if is_likely and _equal_bytes(buffer, table.start[i], buffer, start, length):
             return table.base + i
         slot = _next_slot(slot, slots)
     i = table.used[0]
@@ -158,11 +158,36 @@ def intern_hashed(buffer: Bytes, start: int, stop: int, value: np.uint64, table:
 
 
 @jit_in_place
-def merge_texts(buffer: Bytes, other: TextTable, table: TextTable, number: Array) -> None:
-    """Enter the texts of another table of the same buffer; their numbers go to `number`.
+def merge_texts(
+    buffer: Bytes, other: TextTable, kept: Bytes, size: int, table: TextTable, number: Array
+) -> int:
+    """Enter the texts of another table, of `buffer`; their numbers go to `number`.
 
-    The table must have room for them.
+    The table has texts of `kept`, to the end of which at `size` those that are new are copied. Both must have room.
+
+    Returns
+    -------
+    int
+        Bytes of `kept` that are used then.
     """
+    slots = np.uint64(len(table.slots))
     for k in range(other.used[0]):
-        start = other.start[k]
-        number[k] = intern_text(buffer, start, start + other.length[k], table)
+        value, start, length = other.hash[k], other.start[k], other.length[k]
+        slot = _first_slot(value, slots)
+        i = table.slots[slot]
+        while i >= 0:
+            is_likely = table.hash[i] == value and table.length[i] == length
+            if is_likely and _equal_bytes(kept, table.start[i], buffer, start, length):
+                break
+            slot = _next_slot(slot, slots)
+            i = table.slots[slot]
+        if i < 0:
+            i = np.int32(table.used[0])
+            table.hash[i], table.start[i], table.length[i] = value, size, length
+            table.slots[slot] = i
+            table.used[0] = i + 1
+            for b in range(length):
+                kept[size + b] = buffer[start + b]
+            size += length
+        number[k] = table.base + i
+    return size

@@ -52,10 +52,15 @@ _STATED_RATIO = 100
 """Ratio of sizes beyond which the last bytes are no size: the file was cut short (chosen: see `_MAX_RATIO`)."""
 _ALWAYS_UNPACKED = 1 << 28
 """Bytes that are unpacked whatever the ratio (chosen: any machine has them)."""
+_READ_BYTES = 1 << 18
+"""Bytes of a file that are read at a time (chosen: they stay in the processor's cache until they are used)."""
 BLOCK_BYTES = 1 << 16
 """Compressed bytes handed over at a time (chosen: the result then stays in the processor's cache)."""
 _DENSE_BLOCK_BYTES = 1 << 12
 """Bytes handed over at a time of xz and bzip2, which pack up to 20,000 bytes in one: 80 MB at a time at most."""
+
+_KEPT_BUFFERS = 16
+"""Buffers that are kept to be used again (chosen: more than threads use at a time); new ones cost page faults."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 """The scheme of a URL has two letters or more: a single one is a drive."""
@@ -229,6 +234,110 @@ def read(path: Path, issues: IssueLog | None = None) -> Bytes:
         return _utf8(data, log)
 
 
+def blocks(path: Path, issues: IssueLog) -> Iterator[Bytes]:
+    """Yield the bytes of `read` from the first to the last; what is yielded is good until the next is asked for.
+
+    A text in UTF-16 is one block. Errors are those of `read`.
+    """
+    nothing = np.empty(0, np.uint8)
+    parts = _read_blocks(path)
+    start = next(parts, nothing)
+    magic = _packing(bytes(start[:8]))
+    if magic is not None:
+        parts = _bounded(path, _on_disk(path), magic, issues)
+        start = next(parts, nothing)
+    while len(start) < _UTF16_BYTES and (more := next(parts, None)) is not None:
+        start = np.concatenate([start, more])
+    if _utf16(bytes(start[:_UTF16_BYTES])) is not None:
+        start = np.concatenate([start.copy(), *(part.copy() for part in parts)])
+    yield _utf8(start, issues)
+    yield from parts
+
+
+class TextWindow:
+    """Bytes of a text, of which those from `base` on are in memory.
+
+    Parameters
+    ----------
+    blocks
+        The text in pieces; each is needed only until the next is asked for.
+    base
+        Offset at which they begin.
+    expected
+        Bytes that they have together, about, for those who make room for what is found in them.
+    """
+
+    def __init__(self, blocks: Iterable[Bytes], base: int = 0, expected: int = 0) -> None:
+        self._blocks = iter(blocks)
+        self.expected = expected
+        self._unused: list[Bytes] = []
+        self.base = base
+        """Offset of the window in the text."""
+        self.bytes: Bytes = next(self._blocks, np.empty(0, np.uint8)).copy()
+        """The window."""
+        self._block: Bytes = self.bytes[:0]
+        """Bytes behind the window that are read already."""
+        self.complete = False
+        """True if the window reaches to the end of the text."""
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Read the next block if all of the last one is in the window."""
+        while not self._block.size and not self.complete:
+            block = next(self._blocks, None)
+            self.complete = block is None
+            self._block = self._block if block is None else block
+
+    def extend(self) -> None:
+        """Make the window twice as large, or as large as it can be."""
+        self.move(0, max(len(self.bytes), len(self._block)))
+
+    def move(self, count: int, size: int) -> None:
+        """Let the window begin `count` bytes later, and end `size` bytes later or at the end of the text.
+
+        What was the window stays valid until it is given to `reuse`.
+        """
+        kept = self.bytes[count:]
+        buffer = self._buffer(len(kept) + size)
+        buffer[: len(kept)] = kept
+        used = len(kept)
+        while used < len(kept) + size and not self.complete:
+            taken = self._block[: len(kept) + size - used]
+            buffer[used : used + len(taken)] = taken
+            used += len(taken)
+            self._block = self._block[len(taken) :]
+            self._look_ahead()
+        self.bytes, self.base = buffer[:used], self.base + count
+
+    def put_back(self, parts: list[Bytes], start: int) -> None:
+        """Let the window begin at an earlier offset of the text, of which these are the parts right before it."""
+        before = self.base - sum(map(len, parts))
+        window = np.concatenate([*parts, self.bytes]) if parts else self.bytes
+        self.bytes, self.base = window[start - before :], start
+
+    def finish(self) -> None:
+        """Let the window reach to the end of the text."""
+        while not self.complete:
+            self.extend()
+
+    def reuse(self, window: Bytes) -> None:
+        """Take a window that is not used any more, for a later one; not the last one, of which the next has a part."""
+        buffer = window.base
+        if (
+            isinstance(buffer, np.ndarray)
+            and buffer is not self.bytes.base
+            and len(self._unused) < _KEPT_BUFFERS
+        ):
+            self._unused.append(buffer)
+
+    def _buffer(self, size: int) -> Bytes:
+        while self._unused:
+            buffer = self._unused.pop()
+            if len(buffer) >= size:
+                return buffer
+        return np.empty(size, np.uint8)
+
+
 def opened(path: Path, *, buffering: int = -1) -> Any:
     """Open a file to read; `OSError` for what is none: a pipe that took its place would be waited for."""
     return open(path, "rb", buffering, opener=_file_descriptor)
@@ -339,18 +448,44 @@ def _on_disk(path: Path, at_most: int | None = None) -> Bytes:
             expected = os.fstat(file.fileno()).st_size
             size = expected if at_most is None else min(expected, at_most)
             data = spill.empty(size, np.uint8)
-            view, used = data.data, 0
-            while used < len(data) and (count := file.readinto(view[used:])):
-                used += count
+            used = _fill(file, data)
     except (OSError, ValueError) as error:
         raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
     if used < len(data):
-        raise ReadError(
-            f"it was cut short while it was read: {used} of {expected} bytes",
-            path=path,
-            hint="wait until it is written, or copy it first",
-        )
+        raise _cut_short(path, used, expected)
     return data
+
+
+def _fill(file: Any, data: Bytes) -> int:
+    """Read into all of an array; fewer bytes only at the end of a file."""
+    view, used = data.data, 0
+    while used < len(data) and (count := file.readinto(view[used:])):
+        used += count
+    return used
+
+
+def _cut_short(path: Path, used: int, expected: int) -> ReadError:
+    return ReadError(
+        f"it was cut short while it was read: {used} of {expected} bytes",
+        path=path,
+        hint="wait until it is written, or copy it first",
+    )
+
+
+def _read_blocks(path: Path) -> Iterator[Bytes]:
+    """Yield a file as it is on disk, up to where it ended when it was opened, in one array again and again."""
+    try:
+        with opened(path, buffering=0) as file:
+            expected = os.fstat(file.fileno()).st_size
+            data = np.empty(min(expected, _READ_BYTES), np.uint8)
+            for at in range(0, expected, _READ_BYTES):
+                part = data[: expected - at]
+                used = _fill(file, part)
+                if used < len(part):
+                    raise _cut_short(path, at + used, expected)
+                yield part
+    except (OSError, ValueError) as error:
+        raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
 
 
 def _packing(first: bytes) -> bytes | None:
@@ -363,16 +498,24 @@ def _decompressed(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Byt
     limit = max_unpacked(len(raw), path)
     out = spill.empty(min(_expected_size(raw, magic), limit), np.uint8)
     used = 0
-    for block in _blocks(path, raw, magic, issues):
-        if used + len(block) > limit:
-            raise too_large_unpacked(limit, len(raw), path)
+    for block in _bounded(path, raw, magic, issues):
         if used + len(block) > len(out):
             grown = spill.empty(max(2 * len(out), used + len(block)), np.uint8)
             grown[:used] = out[:used]
             out = grown
-        out[used : used + len(block)] = np.frombuffer(block, np.uint8)
+        out[used : used + len(block)] = block
         used += len(block)
     return out[:used]
+
+
+def _bounded(path: Path, raw: Bytes, magic: bytes, issues: IssueLog) -> Iterator[Bytes]:
+    """Yield decompressed bytes, up to as many as are allowed."""
+    limit, used = max_unpacked(len(raw), path), 0
+    for block in _blocks(path, raw, magic, issues):
+        used += len(block)
+        if used > limit:
+            raise too_large_unpacked(limit, len(raw), path)
+        yield np.frombuffer(block, np.uint8)
 
 
 def _expected_size(raw: Bytes, magic: bytes) -> int:

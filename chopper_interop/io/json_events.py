@@ -5,9 +5,11 @@ objects it takes ten times its size and a second for each 60 MB. Here numba loop
 once and return columns of integers. They leave `args` as byte ranges, to be looked into later: by
 `extract_integers` for a few keys of many events, or by a JSON library for a few events.
 
-Threads walk pieces of a long text at the same time. A piece begins at what looks like the start of
+Threads walk pieces of a long text at the same time, which are all of it that is in memory: arguments
+and distinct strings are copied out of them. A piece begins at what looks like the start of
 an event; whether it is one shows when the piece before it has been walked to its end. If that is
-elsewhere, or an element is no proper event, the piece is walked again, from where it does begin:
+elsewhere, or an element is no proper event, the piece is walked again, from where it does begin,
+and with those behind it if what is in it leaves open how it goes on:
 events and numbers of strings are those of one walk, whatever the number of threads.
 
 The walk is tolerant: an event that is no proper JSON is counted and left out, and the walk goes
@@ -21,7 +23,7 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, pairwise
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -45,23 +47,27 @@ from chopper_interop.io.json_text import (
     skip_value,
     unclosed_brackets,
 )
+from chopper_interop.io.wire import copy_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
     from chopper_interop.arrays.types import Array, Bytes
+    from chopper_interop.io.inputs import TextWindow
 
 EVENT = np.dtype([
     *((name, np.int64) for name in ("at", "ts", "dur", "pid", "tid", "id", "args_at")),
     *((name, np.int32) for name in ("args_len", "cat", "name")),
     *((name, np.uint8) for name in ("ph", "has")),
 ], align=True)  # fmt: skip
-"""One event. `cat` and `name` number the strings (-1: absent); `ts` and `dur` are the text's
+"""One event. `at` is its offset in the text, `args_at` that of its arguments among all arguments.
+`cat` and `name` number the strings (-1: absent); `ts` and `dur` are the text's
 number times 1000, which makes nanoseconds of microseconds; `has` are the flags below."""
 
-HAS_TS, HAS_DUR, BAD_TIME = 1, 2, 4
-"""Flags of `has`: ``ts`` was a number, ``dur`` was one, one of them was something else."""
+HAS_TS, HAS_DUR, BAD_TIME, HAS_BIND_ID, IS_EMPTY = 1, 2, 4, 8, 16
+"""Flags of `has`: ``ts`` was a number, ``dur`` was one, one of them was something else, the event has a
+``bind_id``, it is ``{}``."""
 TEXT_ID = -(1 << 62)
 """A `pid`, `tid` or `id` that is a string is `TEXT_ID` + the string's number."""
 
@@ -71,9 +77,18 @@ _MAX_TIME_NS = 1 << 61
 _MIN_NUMBER = TEXT_ID // 2
 """Numbers below this stand for strings; an id of a file that is so low is taken for a string."""
 
-_PIECE = 1 << 23
-"""Bytes of a text that a thread walks at a time (chosen: they take some hundredths of a second, so
-that little is walked in vain, and threads end at about the same time)."""
+_PIECE = 1 << 22
+"""Bytes of a text that a thread walks at a time (chosen: they take a hundredth of a second, so
+that little is walked in vain, and stay in the processor's cache from reading to copying)."""
+_MAX_AHEAD = 8
+"""Pieces that are under way at most (chosen: reading a text takes a fifth of the time of walking it, so that
+more than five threads would wait)."""
+_MIN_GROWTH = 1.25
+"""Times as large as what it must hold that an array is made at least (chosen: a text in which events get shorter has
+it moved a few times)."""
+_MORE_THAN_EXPECTED = 1.1
+"""Times as many events, arguments and strings as in the text so far that the rest is given room for (chosen: pieces of
+real traces differ by less)."""
 _BATCH = 1 << 14
 """Events of a batch (chosen: 1 MiB of rows, which stay in the processor's cache)."""
 _STRINGS = 1 << 12
@@ -85,11 +100,11 @@ _DONE, _MORE, _CUT, _REACHED, _DAMAGED = range(5)
 """Ends of a walk: at the array's end, with more to come, where the text breaks off, behind its
 piece, at an element that is no proper event."""
 
-_MAX_KEY = 4
-"""Bytes of the longest key that is looked for."""
-_PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS = (
+_MAX_KEY = 7
+"""Bytes of the longest key that is looked for, and that a number can hold with a 1 before it."""
+_PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS, _BIND_ID = (
     int.from_bytes(b"\1" + key, "big")
-    for key in (b"ph", b"ts", b"dur", b"pid", b"tid", b"id", b"cat", b"name", b"args")
+    for key in (b"ph", b"ts", b"dur", b"pid", b"tid", b"id", b"cat", b"name", b"args", b"bind_id")
 )
 """Keys of an event, as `_key_number` makes numbers of them."""
 
@@ -100,12 +115,12 @@ class Events:
 
     Parameters
     ----------
-    buffer
-        The text.
+    args
+        The arguments of all events, one behind the other.
     columns
         Each field of `EVENT` as a column, events in the order of the text.
     strings
-        The distinct strings.
+        The distinct strings, between their quotes.
     end
         Offset at which the walk ended: behind the array, or the end of the text.
     closed
@@ -116,9 +131,9 @@ class Events:
         Byte offsets of the first 64 of them.
     """
 
-    buffer: Bytes
+    args: Bytes
     columns: dict[str, Array]
-    strings: TextTable
+    strings: list[bytes]
     end: int
     closed: bool
     malformed: int
@@ -131,7 +146,7 @@ class Events:
 
     def texts(self) -> list[str]:
         """Return the distinct strings, unescaped; bytes that are no UTF-8 become U+FFFD."""
-        return [unescape(raw) for raw in self.strings.texts(self.buffer)]
+        return [unescape(raw) for raw in self.strings]
 
 
 def unescape(raw: bytes) -> str:
@@ -146,47 +161,38 @@ def unescape(raw: bytes) -> str:
         return raw.decode("utf-8", "replace")
 
 
-def scan(buffer: Bytes, start: int) -> Events:
-    """Read the array of events that opens at `start`.
-
-    Parameters
-    ----------
-    buffer
-        The whole text.
-    start
-        Offset of the array's ``[``.
-    """
-    damage = _Damage.room(_POSITIONS, len(buffer))
-    strings = interning.empty_text_table(_STRINGS)
-    batches: list[dict[str, Array]] = []
-    end, status = start + 1, _REACHED
-    for piece in _walked_ahead(_guessed_pieces(buffer, end, damage)):
-        if piece.begin != end or piece.status == _DAMAGED:
-            piece = _walk_piece(buffer, end, piece.stop, damage)  # noqa: PLW2901 # the right one
-        strings = _renumber(buffer, piece, strings)
-        batches += piece.batches
-        end, status = piece.end, piece.status
+def scan(text: TextWindow, start: int) -> Events:
+    """Read the array of events that opens at an offset of the window; the window then begins behind it."""
+    events = _Collected(text.expected)
+    end, status = text.base + start + 1, _REACHED
+    open_pieces: deque[_Piece] = deque()  # those behind `end`, in their order
+    undecided, tried = 0, 0  # of these, how many are walked, and how many bytes did not do together
+    for walk in _walked_ahead(_guessed_pieces(text, start + 1, open_pieces)):
+        undecided += 1
+        if undecided > 1 or not _is_right(walk, end):
+            whole = _joined(list(islice(open_pieces, undecided)), end)
+            if len(whole.window) < 2 * tried and not whole.is_last:
+                continue
+            walk = _walk_piece(whole, _Damage.room(_POSITIONS, len(whole.window)))  # noqa: PLW2901 # the right one
+            if walk.status == _CUT and not whole.is_last:
+                tried = len(whole.window)
+                continue
+        events.add(walk)
+        end, status = walk.piece.base + walk.end, walk.status
         if status != _REACHED:
             break
-    malformed = int(damage.number[0])
-    return Events(
-        buffer=buffer,
-        columns={
-            name: np.concatenate([b.pop(name) for b in batches]) for name in EVENT.names or ()
-        },
-        strings=strings,
-        end=end,
-        closed=status == _DONE,
-        malformed=malformed,
-        malformed_at=tuple(damage.positions[: min(malformed, _POSITIONS)].tolist()),
-    )
+        for _ in range(undecided):
+            text.reuse(open_pieces.popleft().window)
+        undecided = tried = 0
+    text.put_back([piece.window[: piece.stop] for piece in open_pieces][:-1], end)
+    return events.finish(end, closed=status == _DONE)
 
 
 class _Damage(NamedTuple):
     """Elements that are no proper events: the first positions, their number, and brackets.
 
     A walk that has room for no position ends at the first of them. `hopeless` marks the brackets
-    that do not close (see `_give_up`).
+    that do not close (see `_give_up`), and `number` [1] is the offset behind the last of them.
     """
 
     positions: Array
@@ -196,39 +202,65 @@ class _Damage(NamedTuple):
     @classmethod
     def room(cls, positions: int, size: int) -> _Damage:
         """Make room for so many positions, of a text of a size; what is not used takes no memory."""
-        return cls(np.zeros(positions, np.int64), np.zeros(1, np.int64), np.zeros(size, np.bool_))
+        return cls(np.zeros(positions, np.int64), np.zeros(2, np.int64), np.zeros(size, np.bool_))
 
 
 class _Piece(NamedTuple):
-    """Events of a text that begin from `begin` on and before `stop`, and how their walk ended."""
+    """Events of a text that begin from `begin` on and before `stop`, offsets of a window at `base` of the text."""
 
+    window: Bytes
+    base: int
     begin: int
     stop: int
+    is_last: bool
+
+
+class _Walk(NamedTuple):
+    """Events and strings of a piece, and how its walk ended; offsets are those of its window."""
+
+    piece: _Piece
     batches: list[dict[str, Array]]
     strings: TextTable
     end: int
     status: int
+    damage: _Damage
 
 
 def _guessed_pieces(
-    buffer: Bytes, start: int, damage: _Damage
-) -> Iterator[tuple[Bytes, int, int, _Damage]]:
-    """Yield what `_walk_piece` is called with, for pieces that begin where an event seems to."""
+    text: TextWindow, begin: int, open_pieces: deque[_Piece]
+) -> Iterator[tuple[_Piece, _Damage]]:
+    """Yield what `_walk_piece` is called with, for pieces that end where an event seems to begin."""
     at_first = _Damage.room(0, 0)
-    for begin, stop in pairwise(_borders(buffer, start, damage.hopeless)):
-        yield buffer, begin, stop, at_first
+    while True:
+        window = text.bytes
+        stop = len(window) if text.complete else _last_event(window, begin)
+        if stop < 0:
+            text.extend()
+            continue
+        open_pieces.append(_Piece(window, text.base, begin, stop, text.complete))
+        yield open_pieces[-1], at_first
+        if text.complete:
+            return
+        text.move(stop, _PIECE)
+        begin = 0
 
 
-def _borders(buffer: Bytes, start: int, hopeless: Array) -> Iterator[int]:
-    """Yield `start`, where events seem to begin at about every `_PIECE` bytes, and the end."""
-    n = len(buffer)
-    yield start
-    for at in range(start + _PIECE, n, _PIECE):
-        limit = min(at + _PIECE, n)
-        border = _next_event(buffer, at, limit, hopeless)
-        if border < limit:
-            yield border
-    yield n
+def _is_right(walk: _Walk, end: int) -> bool:
+    """True if a piece that was walked on a guess begins at `end`, and no more of the text would change what it has."""
+    piece, status = walk.piece, walk.status
+    is_decided = status in (_REACHED, _DONE) or (status == _CUT and piece.is_last)
+    return piece.base + piece.begin == end and is_decided
+
+
+def _joined(pieces: list[_Piece], start: int) -> _Piece:
+    """Return pieces as one, with events from an offset of the text on."""
+    last = pieces[-1]
+    parts = [piece.window[: piece.stop] for piece in pieces[:-1]]
+    window = np.concatenate([*parts, last.window]) if parts else last.window
+    base = pieces[0].base
+    return last._replace(
+        window=window, base=base, begin=start - base, stop=last.base + last.stop - base
+    )
 
 
 @cache
@@ -241,18 +273,18 @@ if hasattr(os, "register_at_fork"):  # a process that is forked has none of the 
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def _walked_ahead(pieces: Iterable[tuple[Bytes, int, int, _Damage]]) -> Iterator[_Piece]:
+def _walked_ahead(pieces: Iterable[tuple[_Piece, _Damage]]) -> Iterator[_Walk]:
     """Yield walked pieces in order, while threads walk the next ones: two for each thread are under way."""
-    waiting: deque[Future[_Piece]] = deque()
+    waiting: deque[Future[_Walk]] = deque()
     pieces = iter(pieces)
-    first, second = next(pieces), next(pieces, None)
-    if second is None:  # handing over a text of one piece takes longer than a short walk
+    first = next(pieces)
+    if first[0].is_last:  # handing over a text of one piece takes longer than a short walk
         yield _walk_piece(*first)
         return
     try:
-        for piece in chain((first, second), pieces):
+        for piece in chain((first,), pieces):
             waiting.append(_pool().submit(_walk_piece, *piece))
-            if len(waiting) > 2 * (os.cpu_count() or 1):
+            if len(waiting) > min(2 * (os.cpu_count() or 1), _MAX_AHEAD):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -261,34 +293,120 @@ def _walked_ahead(pieces: Iterable[tuple[Bytes, int, int, _Damage]]) -> Iterator
             future.cancel()
 
 
-def _walk_piece(buffer: Bytes, begin: int, stop: int, damage: _Damage) -> _Piece:
-    """Read the events from `begin` on and before `stop`."""
+def _walk_piece(piece: _Piece, damage: _Damage) -> _Walk:
+    """Read the events of a piece."""
     strings = interning.empty_text_table(_STRINGS)
     batches: list[dict[str, Array]] = []
     rows = np.empty(_BATCH, EVENT)
-    end, status = begin, _MORE
+    end, status = piece.begin, _MORE
     while status == _MORE:
         if strings.used[0] == strings.capacity:
             strings = interning.enlarged_text_table(strings)
-        end, count, status = _walk(buffer, end, rows, stop, strings, damage)
+        end, count, status = _walk(
+            piece.window, end, rows, piece.stop, piece.is_last, strings, damage
+        )
         batches.append({name: rows[name][:count].copy() for name in EVENT.names or ()})
-    return _Piece(begin, stop, batches, strings, end, status)
+    return _Walk(piece, batches, strings, end, status, damage)
 
 
-def _renumber(buffer: Bytes, piece: _Piece, strings: TextTable) -> TextTable:
-    """Give a piece's strings the numbers that they have in the whole text; return its table."""
-    used = int(piece.strings.used[0])
-    while strings.used[0] + used > strings.capacity:
-        strings = interning.enlarged_text_table(strings)
-    number = np.full(used + 1, -1, np.int32)  # the last of an event without such a string
-    merge_texts(buffer, piece.strings, strings, number)
-    for batch in piece.batches:
-        for name in ("cat", "name"):
-            batch[name] = number[batch[name]]
-        for name in ("pid", "tid", "id"):
-            textual = np.flatnonzero(batch[name] < TEXT_ID + used)
-            batch[name][textual] = number[batch[name][textual] - TEXT_ID] + np.int64(TEXT_ID)
-    return strings
+class _Collected:
+    """Events of the pieces of a text of about so many bytes, with copies of their arguments and strings."""
+
+    def __init__(self, expected: int) -> None:
+        self._expected = expected
+        self._growth = _MIN_GROWTH
+        self._columns = {name: np.empty(0, EVENT[name]) for name in EVENT.names or ()}
+        self._count = 0
+        self._args = np.empty(0, np.uint8)
+        self._args_size = 0
+        self._table = interning.empty_text_table(_STRINGS)
+        self._strings = np.empty(0, np.uint8)
+        self._strings_size = 0
+        self._malformed = 0
+        self._malformed_at: list[int] = []
+
+    def add(self, walk: _Walk) -> None:
+        """Add the events of the next piece."""
+        found, base = int(walk.damage.number[0]), walk.piece.base
+        self._growth = max(_MORE_THAN_EXPECTED * self._expected / (base + walk.end), _MIN_GROWTH)
+        self._malformed += found
+        self._malformed_at += (walk.damage.positions[:found] + base).tolist()
+        number = self._number_strings(walk)
+        for batch in walk.batches:
+            self._keep_arguments(walk.piece.window, batch)
+            batch["at"] += base
+            _renumber(batch, number)
+            count = len(batch["at"])
+            for name, values in batch.items():
+                column = self._with_room(self._columns[name], self._count, count)
+                column[self._count : self._count + count] = values
+                self._columns[name] = column
+            self._count += count
+
+    def _number_strings(self, walk: _Walk) -> Array:
+        """Numbers in the whole text of a piece's strings; a last one of an event without such a string."""
+        strings, used = walk.strings, int(walk.strings.used[0])
+        while self._table.used[0] + used > self._table.capacity:
+            self._table = interning.enlarged_text_table(self._table)
+        size = int(strings.length[:used].sum())
+        self._strings = self._with_room(self._strings, self._strings_size, size)
+        number = np.full(used + 1, -1, np.int32)
+        self._strings_size = merge_texts(
+            walk.piece.window, strings, self._strings, self._strings_size, self._table, number
+        )
+        return number
+
+    def _keep_arguments(self, window: Bytes, batch: dict[str, Array]) -> None:
+        at, length = batch["args_at"], batch["args_len"]
+        self._args = self._with_room(self._args, self._args_size, int(length.sum(dtype=np.int64)))
+        self._args_size = _copy_arguments(window, at, length, self._args, self._args_size)
+
+    def _with_room(self, values: Array, used: int, more: int) -> Array:
+        """Return an array with the used values and room for more: as many as the whole text has by what is known.
+
+        Room that is never used takes no memory; moving to a larger array would take twice as much for a while.
+        """
+        if used + more <= len(values):
+            return values
+        larger = np.empty(int((used + more) * self._growth) + 1, values.dtype)
+        larger[:used] = values[:used]
+        return larger
+
+    def finish(self, end: int, *, closed: bool) -> Events:
+        """Return all of them."""
+        return Events(
+            args=self._args[: self._args_size],
+            columns={name: column[: self._count] for name, column in self._columns.items()},
+            strings=self._table.texts(self._strings),
+            end=end,
+            closed=closed,
+            malformed=self._malformed,
+            malformed_at=tuple(self._malformed_at[:_POSITIONS]),
+        )
+
+
+def _renumber(batch: dict[str, Array], number: Array) -> None:
+    """Give the strings of events other numbers, in place."""
+    used = len(number) - 1
+    for name in ("cat", "name"):
+        batch[name] = number[batch[name]]
+    for name in ("pid", "tid", "id"):
+        textual = np.flatnonzero(batch[name] < TEXT_ID + used)
+        batch[name][textual] = number[batch[name][textual] - TEXT_ID] + np.int64(TEXT_ID)
+
+
+@jit_in_place
+def _copy_arguments(window: Bytes, at: Array, length: Array, kept: Bytes, used: int) -> int:
+    """Append the arguments of events to those kept, of which so many bytes are used; `at` is where they are then.
+
+    Compiled, as each is of some hundred bytes.
+    """
+    for k in range(len(at)):
+        if length[k]:
+            start = at[k]
+            at[k] = used
+            used = copy_bytes(kept, used, window, start, start + length[k])
+    return used
 
 
 def extract_integers(
@@ -378,6 +496,8 @@ def _member(
         event.name = intern_text(buffer, i + quote, end - quote, strings)
     elif word == _ARGS and buffer[i] == OPEN:
         event.args_at, event.args_len = i, end - i
+    elif word == _BIND_ID:
+        event.has = event.has | HAS_BIND_ID
     return end
 
 
@@ -415,6 +535,7 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tup
     event.ph, event.has = 0, 0
     i = skip_blank(buffer, i + 1, n)
     if i < n and buffer[i] == CLOSE:
+        event.has = IS_EMPTY if i == event.at + 1 else 0
         return i + 1, i
     while i < n:
         at = i
@@ -426,11 +547,11 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tup
             return i, at
         key_end = i - 1
         i = skip_blank(buffer, i, n)
-        if i >= n or buffer[i] != COLON:
+        if i < n and buffer[i] != COLON:
             return -2, i
         i = skip_blank(buffer, i + 1, n)
         if i >= n:
-            return -1, i
+            return -1, n
         at = i
         i = _member(buffer, key, key_end, i, n, event, strings)
         if i < 0:
@@ -448,21 +569,36 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tup
 
 @jit_in_place
 def _next_event(buffer: Bytes, i: int, n: int, hopeless: Array) -> int:
-    """Offset of the next ``{"`` that follows ``},``: the likely start of an event; n if none."""
+    """Offset of the next likely start of an event; n if none."""
     while i < n:
-        if buffer[i] == OPEN and not hopeless[i]:
-            after = skip_blank(buffer, i + 1, n)
-            before = i - 1
-            while before > 0 and buffer[before] <= 32:
-                before -= 1
-            if after < n and buffer[after] == QUOTE and buffer[before] == COMMA:
-                before -= 1
-                while before > 0 and buffer[before] <= 32:
-                    before -= 1
-                if buffer[before] == CLOSE and _event_key(buffer, after + 1, n):
-                    return i
+        if buffer[i] == OPEN and not hopeless[i] and _seems_event(buffer, i, n):
+            return i
         i += 1
     return n
+
+
+@jit_in_place
+def _last_event(buffer: Bytes, begin: int) -> int:
+    """Offset of the last likely start of an event behind `begin`; -1 if none."""
+    for i in range(len(buffer) - 1, begin, -1):
+        if buffer[i] == OPEN and _seems_event(buffer, i, len(buffer)):
+            return i
+    return -1
+
+
+@jit_in_place
+def _seems_event(buffer: Bytes, i: int, n: int) -> bool:
+    """True if the brace at `i` opens what is likely an event: ``{"`` that follows ``},``."""
+    after = skip_blank(buffer, i + 1, n)
+    before = i - 1
+    while before > 0 and buffer[before] <= 32:
+        before -= 1
+    if after >= n or buffer[after] != QUOTE or before < 1 or buffer[before] != COMMA:
+        return False
+    before -= 1
+    while before > 0 and buffer[before] <= 32:
+        before -= 1
+    return buffer[before] == CLOSE and _event_key(buffer, after + 1, n)
 
 
 @jit_in_place
@@ -477,8 +613,8 @@ def _event_key(buffer: Bytes, key: int, n: int) -> bool:
 
 
 @jit
-def _give_up(buffer: Bytes, at: int, n: int, hopeless: Array) -> None:
-    """Mark the brackets that do not close where the value at `at` breaks.
+def _give_up(buffer: Bytes, at: int, n: int, damage: _Damage) -> bool:
+    """Mark the brackets that do not close where the value at `at` breaks; return True if it is at the end.
 
     An object that starts at one of them would break at the same position. Without the marks each
     would be walked to there once more, and a file of n bytes would take n**2 steps.
@@ -486,17 +622,27 @@ def _give_up(buffer: Bytes, at: int, n: int, hopeless: Array) -> None:
     if at < n and buffer[at] in (OPEN, OPEN_LIST):
         end, opened, depth = unclosed_brackets(buffer, at, n)
         if end < 0:
-            hopeless[opened[:depth]] = True
+            damage.hopeless[opened[:depth]] = True
+            damage.number[1] = max(damage.number[1], opened[depth - 1] + 1)
+        return end == -1
+    return at >= n
 
 
 @jit_in_place
 def _walk(
-    buffer: Bytes, i: int, batch: Array, stop: int, strings: TextTable, damage: _Damage
+    buffer: Bytes,
+    i: int,
+    batch: Array,
+    stop: int,
+    is_last: bool,  # noqa: FBT001 # compiled functions have no keywords
+    strings: TextTable,
+    damage: _Damage,
 ) -> tuple[int, int, int]:
     """Fill a batch with events; the offset reached, the number of events, and how it ended.
 
     Written to, besides: distinct `strings` and `damage`. If the strings are full, some of the last
-    event may lack: it is left to the next walk.
+    event may lack: it is left to the next walk. Unless it `is_last`, a text ends the walk where how it goes on
+    behind the buffer would decide what is damaged.
     """
     n, count = len(buffer), 0
     while True:
@@ -508,7 +654,7 @@ def _walk(
         if buffer[i] == COMMA:
             i += 1
             continue
-        if i >= stop:
+        if i >= stop and i >= damage.number[1]:
             return i, count, _REACHED
         if count == len(batch):
             return i, count, _MORE
@@ -528,9 +674,12 @@ def _walk(
         if damage.number[0] < len(damage.positions):
             damage.positions[damage.number[0]] = i
         damage.number[0] += 1
+        is_open = end == -1
         if end < 0:
-            _give_up(buffer, at, n, damage.hopeless)
+            is_open |= _give_up(buffer, at, n, damage)
             end = _next_event(buffer, max(at, i + 1), n, damage.hopeless)
+        if not is_last and (is_open or end >= n):
+            return i, count, _CUT
         i = end
 
 

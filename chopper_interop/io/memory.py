@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ _GROUP_FILES = {
 ``memory.stat`` with the part of it that is given back on demand."""
 _MAX_GIGABYTES = 1e9
 """Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
+_MIN_GIVEN_BACK = 1 << 24
+"""Bytes of work from which memory is given back (chosen: they take some tenths of a second, the call some milliseconds)."""
 _STATED: ContextVar[int | None] = ContextVar("_STATED", default=None)
 """Bytes that reading may take, as the user says; None for what is available."""
 FEWER = "give fewer files or ranks at a time"
@@ -108,6 +111,19 @@ def sufficing(subject: str, path: os.PathLike[str] | None = None) -> Iterator[No
         raise TooLittleMemoryError(
             f"{subject} takes more memory than there is", path=path, hint=FEWER
         ) from error
+
+
+def give_back(size: int) -> None:
+    """Give the system what the C library keeps of memory that was freed, after work on so many bytes.
+
+    glibc keeps a third of what reading a trace took, in pieces that what follows has no use for.
+    """
+    if size < _MIN_GIVEN_BACK:
+        return
+    with suppress(
+        AttributeError, OSError, TypeError
+    ):  # other libraries, and Windows, which names none
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _group_limits() -> list[tuple[int, int]]:

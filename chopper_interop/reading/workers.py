@@ -328,6 +328,7 @@ def read(task: SourceTask) -> Trace:
         ):
             trace = function(list(task.paths), **task.options)
             trace = communication.recognise(trace, task.names)
+        memory.give_back(trace.nodes.nbytes)
         recorded = trace.meta.sources
         if len(task.paths) == 1 and len(recorded) == 1:  # a trace read back names files long gone
             recorded = (replace(recorded[0], sha256=inputs.sha256(first)),)

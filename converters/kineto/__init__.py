@@ -58,6 +58,7 @@ KINETO = Converter(
     "torch_npu",
     suffixes=(".json", ".json.gz"),
     sniff=sniff,
+    memory_ratio=1.0,
     json=True,
     rank_of=stated_rank,
     read="chopper_interop.converters.kineto.reader:read",
@@ -75,6 +76,7 @@ CHROME_TRACE = Converter(
     "TensorFlow, rocmProfileData, viztracer, Perfetto's JSON",
     suffixes=(),
     sniff=is_chrome_trace,
+    memory_ratio=1.0,
     json=True,
     read="chopper_interop.converters.kineto.reader:read_chrome_trace",
     carries="spans on their threads, kinds by the names of processes and by PyTorch's categories, "

@@ -20,7 +20,7 @@ from chopper_interop.annotate.structure import autograd
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.kineto.categories import LAUNCH_FLOWS, OPERATOR_FLOWS
-from chopper_interop.converters.kineto.ranks import find_lanes
+from chopper_interop.converters.kineto.ranks import find_lanes, raw_pid
 from chopper_interop.io import json_events
 from chopper_interop.io.json_events import HAS_TS
 from chopper_interop.issues import Fault
@@ -225,7 +225,7 @@ def _work_at(trace: Trace, file: TraceFile, owners: Owners, rows: Array) -> Arra
         trace,
         LaneKind.STREAM,
         rank=owners.rank[rows],
-        device=owners.raw_pid[rows],
+        device=raw_pid(file)[rows],
         number=file.columns["tid"][rows],
     )
     work, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, owners, work, lane, rows)

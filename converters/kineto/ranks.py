@@ -11,7 +11,6 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.combined import NotTogetherError
-from chopper_interop.converters.kineto import ranks
 from chopper_interop.converters.kineto.categories import ON_DEVICE
 from chopper_interop.converters.kineto.stated_rank import IN_NAME
 from chopper_interop.converters.kineto.trace_file import MAX_RANK, is_id, whole_number
@@ -43,6 +42,7 @@ _DEVICE_LANES = {
     int(Kind.GPU_ANNOTATION): LaneKind.GPU_ANNOTATION,
     int(Kind.GPU_SYNC): LaneKind.GPU_SYNC,
 }
+_RAW_PID = "raw_pid"
 _PROFILER_KINDS = (Kind.SPAN, Kind.OVERHEAD)
 _TEXT_ID = -(1 << 61)
 """Below this, a pid or tid stands for a text of the file: half of `json_events.TEXT_ID`."""
@@ -50,14 +50,12 @@ _TEXT_ID = -(1 << 61)
 
 @dataclass(frozen=True)
 class Owners:
-    """Rank and process of each event.
+    """Rank of each event.
 
     Parameters
     ----------
     rank
         Rank of each event; of several files the number of its file.
-    raw_pid
-        Process id of each event as before ranks were fused.
     ranks
         The ranks of each file with their process and device.
     fused
@@ -65,9 +63,12 @@ class Owners:
     """
 
     rank: Array
-    raw_pid: Array
     ranks: tuple[tuple[Rank, ...], ...]
     fused: bool
+
+    def of(self, mask: Array) -> Owners:
+        """Return those of some events."""
+        return replace(self, rank=self.rank[mask])
 
     def device_of(self, rank: int) -> int:
         """Device of the rank of events."""
@@ -78,6 +79,8 @@ class Owners:
 
 def assign_ranks(file: TraceFile, requested: int | None, issues: SourceIssues) -> Owners:
     """Assign a rank to each event, from the header, the events, or the file's name.
+
+    A file of fused ranks gets a column of the process ids as they were before (`raw_pid`).
 
     Parameters
     ----------
@@ -93,31 +96,36 @@ def assign_ranks(file: TraceFile, requested: int | None, issues: SourceIssues) -
     NotTogetherError
         One of several files has events of several ranks.
     """
-    raw_pid = file.columns["pid"].copy()
     if requested is None and _may_be_fused(file):
         if len(file.members) > 1:
             raise NotTogetherError
         fused = _ranks_by_arguments(file) or _ranks_by_labels(file)
         if fused is not None:
             rank, pid = fused
-            raw_pid = np.where(pid >= 0, pid, raw_pid)
+            file.columns[_RAW_PID] = np.where(pid >= 0, pid, file.columns["pid"])
             text = f"ranks {sorted(set(rank.tolist()))}"
             issues.logs[0].add(FUSED, len(np.unique(rank)), text)
-            several = _describe_ranks(file, rank, raw_pid, np.unique(rank).tolist())
+            several = _describe_ranks(file, rank, np.unique(rank).tolist())
             of_labels = tuple(replace(r, known_by="labels") for r in several)
-            return Owners(rank, raw_pid, (of_labels,), fused=True)
+            return Owners(rank, (of_labels,), fused=True)
     single = [_single_rank(member.path, member.header, requested) for member in file.members]
     for log, (_, known_by) in zip(issues.logs, single, strict=True):
         if known_by == ASSUMED:
             log.add(RANK_ASSUMED)
-    described = _describe_ranks(file, file.member, raw_pid, list(range(len(single))))
+    described = _describe_ranks(file, file.member, list(range(len(single))))
     of_files = tuple(
         (replace(rank, rank=number, known_by=known_by),)
         for rank, (number, known_by) in zip(described, single, strict=True)
     )
     if len(single) > 1:
-        return Owners(file.member, raw_pid, of_files, fused=False)
-    return Owners(np.full(len(raw_pid), single[0][0], np.int32), raw_pid, of_files, fused=False)
+        return Owners(file.member, of_files, fused=False)
+    rank = np.broadcast_to(np.int32(single[0][0]), len(file.kind))
+    return Owners(rank, of_files, fused=False)
+
+
+def raw_pid(file: TraceFile) -> Array:
+    """Return the process id of each event as it was before ranks were fused."""
+    return file.columns.get(_RAW_PID, file.columns["pid"])
 
 
 def thread_names(file: TraceFile) -> dict[tuple[int, int, int], str]:
@@ -237,13 +245,12 @@ def _ranks_of_labels(file: TraceFile) -> dict[tuple[int, int], int]:
     return rank_of_pid
 
 
-def _describe_ranks(
-    file: TraceFile, owner: Array, raw_pid: Array, numbers: list[int]
-) -> list[Rank]:
+def _describe_ranks(file: TraceFile, owner: Array, numbers: list[int]) -> list[Rank]:
     """Describe each rank: the process of most of its host events, the device of most GPU events."""
+    pids = raw_pid(file)
     on_device = is_any(file.kind, ON_DEVICE)
-    host = np.flatnonzero(~on_device & file.phase("X") & (raw_pid >= 0) & is_id(raw_pid))
-    pids = _modes(owner[host], raw_pid[host])
+    host = np.flatnonzero(~on_device & file.phase("X") & (pids >= 0) & is_id(pids))
+    pid_of = _modes(owner[host], pids[host])
     work = np.flatnonzero(on_device)
     values, present = file.numbers(work, "device")
     states = np.isin(owner[work], owner[work[present[0]]])  # else processes stand for devices
@@ -251,7 +258,8 @@ def _describe_ranks(
     used = (present[0] | ~states) & is_id(work_device)
     devices = _modes(owner[work[used]], work_device[used])
     return [
-        Rank(number, pid=pids.get(number, -1), device=devices.get(number, -1)) for number in numbers
+        Rank(number, pid=pid_of.get(number, -1), device=devices.get(number, -1))
+        for number in numbers
     ]
 
 
@@ -267,36 +275,48 @@ def _modes(owner: Array, values: Array) -> dict[int, int]:
 def lane_of_events(
     builder: TraceBuilder,
     file: TraceFile,
-    owners: ranks.Owners,
-    rows: Array,
+    owners: Owners,
+    rows: slice,
     kind: Array,
-    on_device: Array,
+    names: dict[tuple[int, int, int], str],
 ) -> Array:
     """Add the lanes and return that of each node: by device and stream, or by thread id.
 
     A stream's device and number are those of the arguments, or else `pid` and `tid`.
+
+    Parameters
+    ----------
+    builder
+        Receives the lanes.
+    file, owners, rows
+        The nodes.
+    kind
+        Their kinds.
+    names
+        Names of threads, as of `thread_names`.
     """
-    device = np.where(on_device, owners.raw_pid[rows], -1)
-    number = file.columns["tid"][rows]
-    values, present = file.numbers(rows[on_device], "device", "stream")
+    on_device = is_any(kind, ON_DEVICE)
+    pid = file.columns["pid"][rows]
+    device = np.where(on_device, raw_pid(file)[rows], -1)
+    number = file.columns["tid"][rows].copy()
+    values, present = file.numbers(np.flatnonzero(on_device) + rows.start, "device", "stream")
     device[on_device] = np.where(present[0], values[0], device[on_device])
     device[~is_id(device)] = -1  # a text, or no device
     number[on_device] = np.where(present[1], values[1], number[on_device])
     rank = owners.rank[rows].astype(np.int64)
-    lane_kind = np.full(len(rows), int(LaneKind.THREAD), np.int64)
-    profiler = is_any(kind, _PROFILER_KINDS) | (file.columns["pid"][rows] <= _TEXT_ID)
+    lane_kind = np.full(len(kind), int(LaneKind.THREAD), np.int64)
+    profiler = is_any(kind, _PROFILER_KINDS) | (pid <= _TEXT_ID)
     lane_kind[profiler & ~on_device] = LaneKind.PROFILER
     lane_kind[on_device] = LaneKind.STREAM
     for node_kind, of_device in _DEVICE_LANES.items():
         lane_kind[kind == node_kind] = of_device
     first, code = gather.distinct(rank, device, lane_kind, number)
-    names = ranks.thread_names(file)
     lanes = [
         builder.lane(
             int(rank[i]),
             LaneKind(int(lane_kind[i])),
             int(number[i]),
-            _lane_name(LaneKind(int(lane_kind[i])), int(number[i]), names, file, int(rows[i])),
+            _lane_name(LaneKind(int(lane_kind[i])), int(number[i]), names, file, rows.start + i),
             int(device[i]),
         )
         for i in first.tolist()

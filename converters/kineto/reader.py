@@ -35,13 +35,12 @@ from chopper_interop.converters.kineto import (
 from chopper_interop.converters.kineto.categories import (
     FLOWS,
     LAUNCH_FLOWS,
-    ON_DEVICE,
     OPERATOR_FLOWS,
     fill_kinds,
 )
 from chopper_interop.converters.kineto.ranks import lane_of_events
 from chopper_interop.edges.communication import communicates, recognise
-from chopper_interop.io import inputs
+from chopper_interop.io import inputs, memory
 from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
@@ -80,7 +79,11 @@ OTHER_FLOW = Fault.loss_of_events(
     "flow-unknown", "Ends of arrows of a category that PyTorch does not write were left out."
 )
 
+_BLOCK = 1 << 18
+"""Nodes of which arguments are looked into at a time (chosen: some megabytes)."""
 _KNOWN_PHASES = "XiIRMstfCE"
+_NOT_OF_ARROWS = ("dur", "args_at", "args_len", "name", "at")
+"""Columns that nothing asks for of events which are arrows."""
 _TOOL_KEYS = {
     "roctracer_version": "roctracer",
     "rocprofiler-sdk_version": "rocprofiler-sdk",
@@ -133,11 +136,19 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     file = trace_file.together(files)
     del files  # of which it has copies
     owners = kineto_ranks.assign_ranks(file, rank, issues)
-    rows = _node_rows(file, issues)
+    is_node = _is_node(file, issues)
     builder = TraceBuilder()
-    _add_nodes(builder, file, owners, rows, issues)
+    of_nodes, owners = owners.of(is_node), owners.of(~is_node)
+    nodes, file = file.parted(is_node)
+    _add_nodes(builder, nodes, of_nodes, kineto_ranks.thread_names(file), issues)
+    del nodes, of_nodes, is_node
+    memory.give_back(len(file.text))
     samples.add_samples(builder, file, owners, issues)
-    trace = edges.add_edges(builder.finish(), file, owners, issues)
+    for name in _NOT_OF_ARROWS:
+        del file.columns[name]
+    trace = builder.finish(keep=False)
+    memory.give_back(len(file.text))
+    trace = edges.add_edges(trace, file, owners, issues)
     trace, groups = communication.add_communication(recognise(trace), file, issues)
     metas = tuple(_meta(*of_file) for of_file in zip(file.members, owners.ranks, strict=True))
     of_all = Combined(trace, metas, groups, file.text_at)
@@ -204,8 +215,8 @@ def read_chrome_trace(paths: list[Path], *, rank: int | None = None) -> Trace:
     )
 
 
-def _node_rows(file: TraceFile, issues: SourceIssues) -> Array:
-    """Rows of the events that become nodes; all others but samples and ends are counted here."""
+def _is_node(file: TraceFile, issues: SourceIssues) -> Array:
+    """Mark the events that become nodes; all others but samples and ends are counted here."""
     timed = (file.columns["has"] & HAS_TS) != 0
     instant = file.phase("i", "I", "R") & ~samples.is_memory(file)
     candidates = file.phase("X") | instant
@@ -222,99 +233,108 @@ def _node_rows(file: TraceFile, issues: SourceIssues) -> Array:
     issues.add_rows(EMPTY, other[empty], file.member)
     issues.add_rows(OTHER_PHASE, other[~empty], file.member, file.example)
     issues.add_where(NO_TIME, candidates & ~timed, file.member, file.example)
-    return np.flatnonzero(candidates & timed)
+    return candidates & timed
 
 
 def _add_nodes(
     builder: TraceBuilder,
     file: TraceFile,
     owners: kineto_ranks.Owners,
-    rows: Array,
+    threads: dict[tuple[int, int, int], str],
     issues: SourceIssues,
 ) -> None:
-    columns = file.columns
-    order = {NAME_ORDER: columns["name_number"][rows]} if len(file.members) > 1 else {}
-    kind = _kinds(file, rows, issues)
-    correlation = _correlations(file, rows, kind, fused=owners.fused)
-    on_device = is_any(kind, ON_DEVICE)
+    """Add all events of a file as nodes; its columns become theirs, or are freed."""
+    columns, kind = file.columns, _kinds(file, issues)
+    dur = _durations(file, issues)
+    lane, correlation = np.empty(len(kind), np.int32), np.full(len(kind), -1, np.int64)
+    moved, unknown = np.zeros(len(kind), np.int64), np.ones(len(kind), np.bool_)
+    for at in range(0, len(kind), _BLOCK):
+        rows = slice(at, at + _BLOCK)
+        lane[rows] = lane_of_events(builder, file, owners, rows, kind[rows], threads)
+        _set_correlations(correlation, file, rows, kind[rows], fused=owners.fused)
+        _set_moved_bytes(moved, unknown, file, rows, kind[rows])
+    for name in ("pid", "tid", "id", "at"):
+        del columns[name]
+    ts, args_at = columns.pop("ts"), columns.pop("args_at")
+    ts += file.base_ns
+    args_at += builder.text(file.text)
+    order = {NAME_ORDER: columns["name_number"]} if len(file.members) > 1 else {}
     builder.nodes(
         kind=kind,
-        name=_names(file, columns["name"][rows]),
-        rank=owners.rank[rows],
-        lane=lane_of_events(builder, file, owners, rows, kind, on_device),
-        ts=columns["ts"][rows] + file.base_ns,
-        dur=_durations(file, rows, issues),
+        name=_names(file, columns["name"]),
+        rank=owners.rank,
+        lane=lane,
+        ts=ts,
+        dur=dur,
         correlation=correlation,
-        bytes=_moved_bytes(file, rows, kind),
-        args=(
-            columns["args_at"][rows] + builder.text(file.buffer),
-            columns["args_len"][rows],
-        ),
+        bytes=arrow.array(moved, mask=unknown),
+        args=(args_at, columns["args_len"]),
         **order,
     )
 
 
-def _kinds(file: TraceFile, rows: Array, issues: SourceIssues) -> Array:
+def _kinds(file: TraceFile, issues: SourceIssues) -> Array:
     """Kind of each node, by category, and for communication kernels by name."""
-    kind = file.kind[rows].copy()
-    names = file.columns["name"][rows]
+    kind = file.kind
+    names = file.columns["name"]
     of_kernels = gather.unique_codes(names[kind == Kind.KERNEL])
     is_comm_name = np.zeros(len(file.texts) + 1, np.bool_)
     is_comm_name[of_kernels] = [communicates(file.texts[i]) for i in of_kernels.tolist()]
     kind[(kind == Kind.KERNEL) & is_comm_name[names]] = Kind.COMM
     is_step = np.array([t.startswith(STEP_RANGE) for t in [*file.texts, ""]])
     kind[(kind == Kind.CPU_OP) & is_step[names]] = Kind.ANNOTATION  # an operator until mid-2022
-    instant = file.columns["ph"][rows] != ord("X")
+    instant = file.columns["ph"] != ord("X")
     kind[instant] = Kind.INSTANT
     unknown = kind == 0
-    issues.add_rows(OTHER_CATEGORY, rows[unknown], file.member, file.example)
+    issues.add_where(OTHER_CATEGORY, unknown, file.member, file.example)
     kind[unknown] = Kind.OTHER
     return kind
 
 
 def _names(file: TraceFile, numbers: Array) -> pa.DictionaryArray:
     """Names as a dictionary of those that nodes have, and no other text of the file."""
-    used = np.unique(numbers)
+    used = gather.unique_codes(numbers)
+    used = np.append(-1, used) if len(numbers) and numbers.min() < 0 else used
     code = np.full(len(file.texts) + 1, -1, np.int32)
     code[used] = np.arange(len(used), dtype=np.int32)
     texts = [file.texts[i] if i >= 0 else "" for i in used.tolist()]
     return arrow.dictionary(code[numbers], texts)
 
 
-def _durations(file: TraceFile, rows: Array, issues: SourceIssues) -> Array:
-    has = file.columns["has"][rows]
-    dur = np.where(has & HAS_DUR, file.columns["dur"][rows], 0)
-    span = file.columns["ph"][rows] == ord("X")
+def _durations(file: TraceFile, issues: SourceIssues) -> Array:
+    """Durations, whose column they replace."""
+    has, dur = file.columns["has"], file.columns.pop("dur")
+    dur[has & HAS_DUR == 0] = 0
+    span = file.columns["ph"] == ord("X")
     bad = span & (has & (HAS_DUR | BAD_TIME) != HAS_DUR)
-    issues.add_rows(BAD_DURATION, rows[bad], file.member, file.example)
-    issues.add_rows(NEGATIVE_DURATION, rows[dur < 0], file.member, file.example)
-    return np.maximum(dur, 0)
+    issues.add_where(BAD_DURATION, bad, file.member, file.example)
+    negative = dur < 0
+    issues.add_where(NEGATIVE_DURATION, negative, file.member, file.example)
+    dur[negative] = 0
+    return dur
 
 
-def _correlations(file: TraceFile, rows: Array, kind: Array, *, fused: bool) -> Array:
-    """Correlation ids of calls and GPU work, -1 for none.
+def _set_correlations(
+    correlation: Array, file: TraceFile, rows: slice, kind: Array, *, fused: bool
+) -> None:
+    """Set the correlation ids of calls and GPU work, whose nodes `kind` is of.
 
     Tools that fuse ranks make the ids unique and keep the original ones as ``correlation_raw``.
     """
-    correlated = is_any(kind, (*CALLS, *GPU_WORK, Kind.GPU_SYNC))
+    correlated = np.flatnonzero(is_any(kind, (*CALLS, *GPU_WORK, Kind.GPU_SYNC))) + rows.start
     keys = ("correlation_raw", "correlation") if fused else ("correlation",)
-    values, present = file.numbers(rows[correlated], *keys)
-    preferred = np.full(values.shape[1], -1, np.int64)
-    for value, is_there in zip(values[::-1], present[::-1], strict=True):
-        preferred = np.where(is_there, value, preferred)
-    correlation = np.full(len(rows), -1, np.int64)
-    correlation[correlated] = preferred
-    return correlation
+    values, present = file.numbers(correlated, *keys)
+    for value, is_there in zip(values[::-1], present[::-1], strict=True):  # the preferred one last
+        correlation[correlated[is_there]] = value[is_there]
 
 
-def _moved_bytes(file: TraceFile, rows: Array, kind: Array) -> pa.Array:
-    """Bytes that copies and fills move."""
-    moves = is_any(kind, (Kind.MEMCPY, Kind.MEMSET))
-    values, present = file.numbers(rows[moves], "bytes")
-    size = np.zeros(len(rows), np.int64)
-    unknown = np.ones(len(rows), bool)
-    size[moves], unknown[moves] = values[0], ~present[0]
-    return arrow.array(size, mask=unknown)
+def _set_moved_bytes(
+    moved: Array, unknown: Array, file: TraceFile, rows: slice, kind: Array
+) -> None:
+    """Set the bytes that copies and fills move, whose nodes `kind` is of."""
+    moves = np.flatnonzero(is_any(kind, (Kind.MEMCPY, Kind.MEMSET))) + rows.start
+    values, present = file.numbers(moves, "bytes")
+    moved[moves], unknown[moves] = values[0], ~present[0]
 
 
 def _host_in_name(path: Path, ranks: tuple[Rank, ...]) -> str:

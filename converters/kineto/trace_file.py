@@ -9,8 +9,8 @@ are equal in that of the file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,7 +18,8 @@ import numpy as np
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import ReadError
-from chopper_interop.io import inputs, json_events, json_text
+from chopper_interop.io import inputs, json_events, json_text, memory
+from chopper_interop.io.inputs import TextWindow
 from chopper_interop.io.json_events import HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PYTORCH
@@ -56,11 +57,11 @@ BYTES_AFTER_END = Fault.loss(
 HEADER_BROKEN = Fault.loss("header-malformed", "A part of the file's header is not proper JSON.")
 
 _LIST, _QUOTE, _COLON = b'[":'
-_END_OBJECT = ord("}")
 _NUMBER_IN_TEXT = re.compile(r"(?:stream\s+)?(?:(-?\d{1,18})|0x([0-9a-fA-F]{1,15}))\s*", re.ASCII)
-_BIND_ID = re.compile(rb'"bind_id"\s*:')
 _PROBED_BYTES = 64
 """Enough for the empty event that a list of rocmProfileData begins with, and blanks around it."""
+_EMPTY_FIRST = re.compile(rb"\s*\[\s*\{\s*\}\s*,")
+"""Beginning of a list of rocmProfileData."""
 _MAX_DOCUMENTS = 64
 """Documents after the first that are counted; chosen: a bound for a file of many tiny ones, as each
 costs a scan."""
@@ -87,6 +88,7 @@ END_ARGUMENTS = Fault.loss(
     "end-arguments", "Arguments at ends of spans were left out; those of begins stay."
 )
 
+_MEMBER = "member"
 _SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")
 PHASES = (_BEGIN, _END)
 _EMPTY = len("{}")
@@ -130,17 +132,16 @@ class TraceFile:
     ----------
     members
         The files.
-    member
-        Number of the file of each event.
     base_ns
         Time that the events' times count from, in nanoseconds since 1970.
-    buffer
-        The texts of the files.
+    text
+        The arguments of all events.
     text_at
-        Offset of each file's text, and behind the last one the total length.
+        Offset of each file's arguments, and behind the last one the total length.
     columns
-        Columns of the events, the fields of `json_events.EVENT`; pids and tids that were texts are resolved.
-        Of several files `name_number` is the number of the name among the strings of its file.
+        Columns of the events, the fields of `json_events.EVENT`; pids and tids that were texts are resolved, and
+        offsets of arguments are those in `text`. Of several files also the number of the file, and
+        `name_number`, that of the name among the strings of its file.
     kind
         `Kind` of each event; 0 where its category is not known.
     texts
@@ -148,13 +149,18 @@ class TraceFile:
     """
 
     members: tuple[Member, ...]
-    member: Array
     base_ns: int
-    buffer: Array
+    text: Array
     text_at: Array
     columns: dict[str, Array]
     kind: Array
     texts: list[str]
+
+    @property
+    def member(self) -> Array:
+        """Number of the file of each event."""
+        several = self.columns.get(_MEMBER)
+        return np.broadcast_to(np.int32(0), len(self.kind)) if several is None else several
 
     def label(self, member: int, number: int) -> str | None:
         """Text that a pid or tid of a file stands for; None for a number."""
@@ -162,14 +168,25 @@ class TraceFile:
 
     def example(self, row: int) -> str:
         """Name of an event and its position in its file."""
-        at = self.columns["at"][row] - self.text_at[self.member[row]]
-        return f"{self.name(row)[:_EXAMPLE_LENGTH]!r} at byte {at}"
+        return f"{self.name(row)[:_EXAMPLE_LENGTH]!r} at byte {self.columns['at'][row]}"
 
     def is_empty(self, rows: Array) -> Array:
         """Mask of events at these rows that are ``{}``: a brace closes them right after the one that opens."""
-        last = max(len(self.buffer) - 1, 0)
-        second_byte = np.minimum(self.columns["at"][rows] + 1, last)
-        return np.asarray(self.buffer[second_byte] == _END_OBJECT)
+        return np.asarray(self.columns["has"][rows] & json_events.IS_EMPTY != 0)
+
+    def parted(self, chosen: Array) -> tuple[TraceFile, TraceFile]:
+        """Return the events that a mask chooses, and the others; this file has none any more."""
+        columns, masks = self.columns, (chosen, ~chosen)
+        parts: tuple[dict[str, Array], ...] = {}, {}
+        for name in list(columns):  # one by one: a file has as many bytes of columns as of text
+            column = columns.pop(name)
+            for part, mask in zip(parts, masks, strict=True):
+                part[name] = column[mask]
+        first, second = (
+            replace(self, columns=part, kind=self.kind[mask])
+            for part, mask in zip(parts, masks, strict=True)
+        )
+        return first, second
 
     def phase(self, *letters: str) -> Array:
         """Mask of events of these phases (``ph``)."""
@@ -184,12 +201,12 @@ class TraceFile:
             A row a key, a column an event.
         """
         at, length = self.columns["args_at"][rows], self.columns["args_len"][rows]
-        return json_events.extract_integers(self.buffer, at, length, keys)
+        return json_events.extract_integers(self.text, at, length, keys)
 
     def args(self, row: int) -> dict[str, Any]:
         """All arguments of one event; empty where they are not proper JSON."""
         at = self.columns["args_at"][row]
-        raw = bytes(self.buffer[at : at + self.columns["args_len"][row]])
+        raw = bytes(self.text[at : at + self.columns["args_len"][row]])
         try:
             return dict(msgspec.json.decode(raw)) if raw else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -224,9 +241,13 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
     ReadError
         It holds no list of events, or an empty one.
     """
-    buffer = inputs.read(path, issues)
-    document = _read_documents(path, buffer, issues)
+    with memory.sufficing("reading all of it", path):
+        text = TextWindow(inputs.blocks(path, issues), expected=inputs.expected_bytes(path))
+        empty_first = _EMPTY_FIRST.match(bytes(text.bytes[:_PROBED_BYTES])) is not None
+        document = _read_documents(path, text, issues)
     events = document.events
+    del text
+    memory.give_back(events.end)
     _note_losses(document, issues)
     if not events.count:
         raise ReadError(
@@ -243,15 +264,14 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
         document.header,
         labels,
         _base_ns(path, document.header),
-        _counts_since_boot(events),
+        empty_first and _counts_since_boot(events),
         events.count + events.malformed + document.left_out,
     )
     return TraceFile(
         members=(member,),
-        member=np.broadcast_to(np.int32(0), events.count),
         base_ns=member.base_ns,
-        buffer=events.buffer,
-        text_at=np.array([0, len(events.buffer)]),
+        text=events.args,
+        text_at=np.array([0, len(events.args)]),
         columns=events.columns,
         kind=kinds[events.columns["cat"]],
         texts=texts,
@@ -270,10 +290,7 @@ def _base_ns(path: Path, header: dict[str, Any]) -> int:
 
 
 def _counts_since_boot(events: json_events.Events) -> bool:
-    """True for a list that begins with an empty event, with times since a boot (``rpd2tracing.py``)."""
-    start = bytes(events.buffer[:_PROBED_BYTES])
-    if re.match(rb"\s*\[\s*\{\s*\}\s*,", start) is None:
-        return False
+    """True if times of a list that begins with an empty event count from a boot (``rpd2tracing.py``)."""
     timed = events.columns["ts"][events.columns["has"] & HAS_TS != 0]
     return bool(timed.size) and bool(timed.max() < _SINCE_1970_NS)
 
@@ -300,15 +317,14 @@ def together(files: list[TraceFile]) -> TraceFile:
     columns["name_number"] = columns["name"]
     for name in ("cat", "name"):
         columns[name] = number_of[columns[name] + first[member]]
-    text_at = np.cumsum([0, *(len(file.buffer) for file in files)])
-    for name in ("at", "args_at"):
-        columns[name] += text_at[member]
+    text_at = np.cumsum([0, *(len(file.text) for file in files)])
+    columns["args_at"] += text_at[member]
     columns["ts"] += np.array([file.base_ns for file in files], np.int64)[member]
+    columns[_MEMBER] = member
     return TraceFile(
         members=tuple(file.members[0] for file in files),
-        member=member,
         base_ns=0,
-        buffer=np.concatenate([file.buffer for file in files]),
+        text=np.concatenate([file.text for file in files]),
         text_at=text_at,
         columns=columns,
         kind=np.concatenate([file.kind for file in files]),
@@ -322,7 +338,8 @@ def note_bind_ids(file: TraceFile, issues: IssueLog) -> None:
     That it is one of others shows by spans of unknown kind, of which PyTorch's files have none.
     """
     if (file.kind[file.phase("X")] == 0).any():
-        issues.add(BOUND_FLOW, len(_BIND_ID.findall(file.buffer.data)))
+        bound = file.columns["has"] & json_events.HAS_BIND_ID != 0
+        issues.add(BOUND_FLOW, np.count_nonzero(bound))
 
 
 @dataclass
@@ -333,84 +350,116 @@ class _Document:
     events: json_events.Events
     complete: bool
     """True if the document has its end."""
-    end: int
-    """Offset after the document."""
+    end: int = 0
+    """Offset after the document, if it is complete."""
     left_out: int = 0
     """Number of events of further lists."""
 
 
-def _read_documents(path: Path, buffer: Array, issues: IssueLog) -> _Document:
+def _read_documents(path: Path, text: TextWindow, issues: IssueLog) -> _Document:
     """Read the first document; count the events of those after it, as of an appended file."""
-    first = last = _read_document(path, buffer, issues)
-    start = 0
+    first = last = _read_document(path, text, issues)
     for _ in range(_MAX_DOCUMENTS):
-        start = json_text.skip_blank(buffer, start + last.end, len(buffer))
-        rest = buffer[start:]
-        if not last.complete or not rest.any():  # zeros are padding of file systems
+        if not last.complete:
             break
+        text.finish()
+        n = len(text.bytes)
+        start = json_text.skip_blank(text.bytes, min(last.end - text.base, n), n)
+        rest, at = text.bytes[start:], f"byte {text.base + start}"
+        if not rest.any():  # zeros are padding of file systems
+            break
+        text = TextWindow([rest], text.base + start)
         try:
-            last = _read_document(path, rest, IssueLog())
+            last = _read_document(path, text, IssueLog())
         except ReadError:
-            issues.add(BYTES_AFTER_END, len(rest), f"byte {start}")
+            issues.add(BYTES_AFTER_END, len(rest), at)
             break
         events = last.events.count + last.events.malformed + last.left_out
         first.left_out += events
-        issues.add(SECOND_LIST, events, f"byte {start}")
+        issues.add(SECOND_LIST, events, at)
     return first
 
 
-def _read_document(path: Path, buffer: Array, issues: IssueLog) -> _Document:
-    """Read header and events of a document in object or list form.
+def _read_document(path: Path, text: TextWindow, issues: IssueLog) -> _Document:
+    """Read header and events of a document in object or list form, from the beginning of the window on.
 
     Raises
     ------
     ReadError
         It is empty or has no list of events.
     """
-    n = len(buffer)
-    i = json_text.skip_blank(buffer, 0, n)
-    if i == n:
-        raise ReadError("it is empty", path=path)
-    if buffer[i] == _LIST:
-        events = json_events.scan(buffer, i)
+    i = _first_byte(path, text)
+    if text.bytes[i] == _LIST:
+        events = json_events.scan(text, i)
         return _Document({}, events, events.closed, events.end)
     header: dict[str, Any] = {}
     lists: list[json_events.Events] = []
+    broken = text.bytes[i] != json_text.OPEN
     i += 1
-    broken = buffer[i - 1] != json_text.OPEN
     while not broken:
-        member = _member(buffer, i, n)
+        member = _next_member(text, i)
         if member is None:
             break
-        key, value = member
-        if key == "traceEvents" and value < n and buffer[value] == _LIST:
-            lists.append(json_events.scan(buffer, value))
-            i = lists[-1].end
+        if member.is_events:
+            lists.append(json_events.scan(text, member.value))
+            i = 0  # the window begins behind them
             continue
-        i = json_text.skip_value(buffer, value, n) if value < n else -1
+        i = member.end
         if i < 0:
-            issues.add(HEADER_BROKEN, example=key)
+            issues.add(HEADER_BROKEN, example=member.key)
             broken = True
             break
-        _decode_member(header, key, bytes(buffer[value:i]), issues)
+        _decode_member(header, member.key, bytes(text.bytes[member.value : i]), issues)
     if not lists:
         raise ReadError(
             "it has no list `traceEvents`",
             path=path,
-            at=f"byte {i}" if i > 0 else None,
+            at=f"byte {text.base + i}" if i > 0 else None,
             hint="it is not a trace of the PyTorch profiler, or its writer was interrupted",
         )
-    end = n if broken else json_text.skip_blank(buffer, i, n)
-    complete = end < n and buffer[end] == json_text.CLOSE
-    if not (complete or broken):
-        issues.add(BYTES_AFTER_END, n - end, f"byte {end}")
     left_out = sum(more.count + more.malformed for more in lists[1:])
     issues.add(SECOND_LIST, left_out)
-    return _Document(header, lists[0], complete, end + 1, left_out)
+    if broken:
+        return _Document(header, lists[0], complete=False, left_out=left_out)
+    n = len(text.bytes)
+    end = json_text.skip_blank(text.bytes, i, n)
+    complete = end < n and text.bytes[end] == json_text.CLOSE
+    if not complete:
+        text.finish()
+        issues.add(BYTES_AFTER_END, len(text.bytes) - end, f"byte {text.base + end}")
+    return _Document(header, lists[0], complete, text.base + end + 1, left_out)
 
 
-def _member(buffer: Array, i: int, n: int) -> tuple[str, int] | None:
-    """Return key and value's offset of the next member of the top-level object; None at its end."""
+def _first_byte(path: Path, text: TextWindow) -> int:
+    """Return where the document begins in the window, behind blanks."""
+    while True:
+        i = json_text.skip_blank(text.bytes, 0, len(text.bytes))
+        if i < len(text.bytes):
+            return i
+        if text.complete:
+            raise ReadError("it is empty", path=path)
+        text.extend()
+
+
+class _Member(NamedTuple):
+    """A member of the top-level object: where its value begins in the window, and ends (negative: broken)."""
+
+    key: str
+    value: int
+    end: int
+    is_events: bool
+
+
+def _next_member(text: TextWindow, i: int) -> _Member | None:
+    """Return the next member of the top-level object, with all of it in the window; None at its end."""
+    while True:
+        member = _member(text.bytes, i, len(text.bytes))
+        if text.complete or (member is not None and (member.end >= 0 or member.is_events)):
+            return member
+        text.extend()
+
+
+def _member(buffer: Array, i: int, n: int) -> _Member | None:
     i = json_text.skip_blank(buffer, i, n)
     if i < n and buffer[i] == ord(","):
         i = json_text.skip_blank(buffer, i + 1, n)
@@ -421,7 +470,10 @@ def _member(buffer: Array, i: int, n: int) -> tuple[str, int] | None:
     if colon >= n or buffer[colon] != _COLON:
         return None
     key = json_events.unescape(bytes(buffer[i + 1 : end - 1]))
-    return key, json_text.skip_blank(buffer, colon + 1, n)
+    value = json_text.skip_blank(buffer, colon + 1, n)
+    is_events = key == "traceEvents" and value < n and buffer[value] == _LIST
+    end = -1 if is_events or value >= n else json_text.skip_value(buffer, value, n)
+    return _Member(key, value, end, is_events)
 
 
 def _decode_member(header: dict[str, Any], key: str, raw: bytes, issues: IssueLog) -> None:

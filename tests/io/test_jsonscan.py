@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
 from chopper_interop.io import json_events, json_text
+from chopper_interop.io.inputs import TextWindow
 
 
 def buffer(text: str | bytes) -> np.ndarray:
@@ -19,9 +20,14 @@ def buffer(text: str | bytes) -> np.ndarray:
     return np.frombuffer(bytearray(raw), np.uint8)
 
 
+def scan_text(text: str | bytes) -> json_events.Events:
+    """Scan a list of events that is read at once."""
+    return json_events.scan(TextWindow([buffer(text)]), 0)
+
+
 def scan(text: str | bytes) -> tuple[json_events.Events, list[dict[str, Any]]]:
     """Scan a list of events; its columns again as dictionaries."""
-    events = json_events.scan(buffer(text), 0)
+    events = scan_text(text)
     texts = events.texts()
     result = []
     for k in range(events.count):
@@ -38,7 +44,7 @@ def scan(text: str | bytes) -> tuple[json_events.Events, list[dict[str, Any]]]:
             textual = value < json_events.TEXT_ID + len(texts)
             event[key] = texts[value - json_events.TEXT_ID] if textual else value
         start, length = int(row["args_at"]), int(row["args_len"])
-        event["args"] = json.loads(events.buffer[start : start + length].tobytes() or b"null")
+        event["args"] = json.loads(events.args[start : start + length].tobytes() or b"null")
         result.append(event)
     return events, result
 
@@ -268,9 +274,9 @@ def test_events_of_any_depth(depth: int) -> None:
 
 OF_NAMES_AND_NUMBERS = {
     json_text: ("parse_integer_within",),
-    json_events: ("parse_decimal", "intern_text", "merge_texts"),
+    json_events: ("parse_decimal", "intern_text", "merge_texts", "_copy_arguments"),
 }
-CALLED_BY_THESE = ("parse_decimal", "_digits", "_exponent", "_hexadecimal")
+CALLED_BY_THESE = ("parse_decimal", "_digits", "_exponent", "_hexadecimal", "copy_bytes")
 
 
 class CountedText:
@@ -283,7 +289,7 @@ class CountedText:
         return len(self.bytes)
 
     def __getitem__(self, at: int) -> int:
-        self.reads += 1
+        self.reads += not isinstance(at, slice)
         return self.bytes[at]
 
 
@@ -315,7 +321,9 @@ def steps_of_scan(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
             "_walk",
             lambda text, i, batch, *rest: walk(text, i, batch.view(np.recarray), *rest),
         )
-        json_events.scan(counted, 0)
+        window = TextWindow([])
+        window.bytes = counted
+        json_events.scan(window, 0)
     return counted.reads
 
 
@@ -352,7 +360,7 @@ def test_broken_text_takes_no_more_steps_than_proper_text(
         return "[" + piece * (size // len(piece)) + end
 
     assert_steps_are_in_proportion(monkeypatch, text(2_000), text(8_000))
-    events = json_events.scan(buffer(text(500_000)), 0)
+    events = scan_text(text(500_000))
     complete = np.count_nonzero(events.columns["ts"] == 1000)
     assert complete >= more * (500_000 // len(piece))
 
@@ -391,14 +399,23 @@ DAMAGED = [
     st.lists(EVENTS.map(json.dumps) | st.sampled_from(DAMAGED), max_size=30),
     st.integers(1, 300),
     st.integers(1, 40),
+    st.integers(1, 300),
 )
-def test_pieces_are_read_as_the_whole_text(parts: list[str], piece: int, batch: int) -> None:
+def test_pieces_are_read_as_the_whole_text(
+    parts: list[str], piece: int, batch: int, block: int
+) -> None:
     text = "[" + GOOD + "".join(p if p in DAMAGED else f",\n{p}" for p in parts)
-    whole = json_events.scan(buffer(text), 0)
+    whole = scan_text(text + " behind")
     with pytest.MonkeyPatch.context() as patch:
         for name, size in (("_PIECE", piece), ("_BATCH", batch), ("_STRINGS", 1)):
             patch.setattr(json_events, name, size)
-        in_pieces = json_events.scan(buffer(text), 0)
+        raw = buffer(text + " behind")
+        blocks = (raw[at : at + block] for at in range(0, len(raw), block))
+        window = TextWindow(blocks)
+        in_pieces = json_events.scan(window, 0)
+        window.finish()
+    assert window.base == in_pieces.end
+    assert bytes(window.bytes) == bytes(raw[in_pieces.end :])
     for name, column in whole.columns.items():
         assert in_pieces.columns[name].tolist() == column.tolist(), name
     assert in_pieces.texts() == whole.texts()
@@ -419,7 +436,7 @@ def test_a_truncated_text_keeps_every_complete_event(at: int) -> None:
 def test_the_table_of_strings_grows() -> None:
     names = [f"name {i}" for i in range(400_000)]
     text = "[" + ",".join(f'{{"ph":"X","name":"{n}","ts":{i}}}' for i, n in enumerate(names)) + "]"
-    events = json_events.scan(buffer(text), 0)
+    events = scan_text(text)
     texts = events.texts()
     assert [texts[i] for i in events.columns["name"]] == names
 

@@ -19,7 +19,7 @@ def test_too_little_memory_is_said_before_reading(tmp_path: Path, run) -> None:
     for rank in range(2):
         write(tmp_path / f"rank{rank}.json", [kernel("k", t, 1, t) for t in range(500)])
     output = tmp_path / "a.pftrace"
-    status, _, text = run("convert", "-q", tmp_path, "--max-memory", "0.0001", "-o", output)
+    status, _, text = run("convert", "-q", tmp_path, "--max-memory", "0.00004", "-o", output)
     assert (status, text.count("\n")) == (10, 1)
     assert "2 sources" in text
     assert "--ranks" in text
@@ -38,10 +38,10 @@ def test_a_file_in_a_folder_that_does_not_fit_is_no_loss(
         write(tmp_path / f"rank{rank}.json", [kernel(f"k{rank}", 1, 1, 1)])
     scan = json_events.scan
 
-    def fails(data, *arguments, **options):
-        if b"k1" in bytes(data):
+    def fails(text, *arguments, **options):
+        if b"k1" in bytes(text.bytes):
             raise MemoryError
-        return scan(data, *arguments, **options)
+        return scan(text, *arguments, **options)
 
     monkeypatch.setattr(json_events, "scan", fails)
     status, _, text = run("convert", "-q", tmp_path, "-o", tmp_path / "a.pftrace")

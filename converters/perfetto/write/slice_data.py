@@ -77,7 +77,7 @@ class Column(NamedTuple):
 
 
 class NodeValues(NamedTuple):
-    """What the encoder takes of some nodes, by node."""
+    """Values of some nodes that the encoder takes, by node."""
 
     ts: Array
     dur: Array

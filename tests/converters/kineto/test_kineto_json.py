@@ -5,6 +5,7 @@ import json
 import re
 from collections import Counter
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import chopper_interop as ci
+from chopper_interop import arguments as argument_values
 from chopper_interop import progress
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters.kineto import KINETO, writer
+from chopper_interop.converters.kineto import KINETO, reader, writer
 from chopper_interop.errors import WriteError
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Meta, Rank
+from chopper_interop.sharing import texts as shared_texts
 from chopper_interop.testing import check_converter, check_trace
 from chopper_interop.testing.strategies import arguments, traces
 
@@ -732,3 +735,29 @@ def test_gpus_of_unknown_machines_are_written(tmp_path):
     builder.nodes(kind=int(Kind.KERNEL), name=["a"], rank=0, lane=lane, ts=np.array([5]), dur=[4])
     KINETO.writer(builder.finish(), tmp_path / "a.json")
     assert [d.name for d in KINETO.reader([tmp_path / "a.json"]).meta.devices] == ["MI300X"]
+
+
+def test_of_the_text_only_arguments_stay(demo: Path, tmp_path: Path) -> None:
+    path = min((demo / "kineto").iterdir())
+    path = path if path.suffix == ".json" else unpacked(path, tmp_path)
+    trace = ci.read(path)
+    (kept,) = trace.text.buffers
+    assert trace.array("args_len").sum() <= len(kept) < path.stat().st_size / 2
+
+
+def unpacked(path: Path, folder: Path) -> Path:
+    """The same file, not compressed."""
+    (folder / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    return folder / path.stem
+
+
+def test_nodes_and_arguments_that_are_looked_into_in_blocks_are_the_same(
+    demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ci.read(demo)
+    for module in (reader, argument_values, shared_texts):
+        monkeypatch.setattr(module, "_BLOCK", 7)
+    in_blocks = ci.read(demo)
+    for name in ("nodes", "edges", "lanes", "samples"):
+        assert getattr(in_blocks, name).equals(getattr(whole, name)), name
+    assert in_blocks.meta == whole.meta
