@@ -65,6 +65,8 @@ _ARROW_RESOLUTION_NS = 1000
 _AUTOGRAD_KEYS = ("Sequence number", "Fwd thread id")
 _ENGINE = "autograd::engine::"
 """The engine's own range around a backward operator carries the same numbers."""
+_MAX_KEY = 1 << 62
+"""Largest number of a lane and a time: half of what int64 holds, so that sums of it are safe."""
 
 
 def add_edges(trace: Trace, file: TraceFile, owners: Owners, issues: SourceIssues) -> Trace:
@@ -244,7 +246,8 @@ def _keys_by_lane_and_time(  # nodes, and what is searched among them
     The number is ``lane * span + time``, `span` being greater than all times, which count from the first
     start of their rank: clocks of several files may be years apart. Times of events
     outside of those of the nodes are moved to just before or after them, so that they stay in
-    their lane's range.
+    their lane's range. Where such numbers are too large (one time of 1970 among others of today), the place of a time
+    among the nodes' times stands for it.
 
     Parameters
     ----------
@@ -266,11 +269,27 @@ def _keys_by_lane_and_time(  # nodes, and what is searched among them
     starts = trace.array("ts")[nodes]
     from_first = starts - _first_starts(trace, trace.array("rank")[nodes])
     lanes = trace.array("lane")[nodes].astype(np.int64)
+    sought = ts - _first_starts(trace, owners.rank[rows])
+    if int(from_first.max()) > _MAX_KEY // (trace.lanes.num_rows + 1):
+        from_first, sought = _places(from_first, sought)
     last = int(from_first.max())
     span = last + 3
     order = np.lexsort((starts, lanes))
-    inside = np.clip(ts - _first_starts(trace, owners.rank[rows]), -1, last + 1)
+    inside = np.clip(sought, -1, last + 1)
     return nodes[order], (lanes * span + from_first)[order], lane * span + inside, ts
+
+
+def _places(times: Array, sought: Array) -> tuple[Array, Array]:
+    """Numbers for times of nodes and of events, in the same order, of which only equal times have equal ones.
+
+    ::
+
+        nodes' times      10    20    30
+        number          0  1  2  3  4  5  6      of an event at 20: 3, at 25: 4
+    """
+    distinct = np.unique(times)
+    low, high = (np.searchsorted(distinct, sought, side) for side in ("left", "right"))
+    return 2 * np.searchsorted(distinct, times) + 1, low + high
 
 
 def _first_starts(trace: Trace, rank: Array) -> Array | int:

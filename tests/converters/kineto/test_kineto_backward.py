@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kineto_files import flow, span, write
 from read_once import read_once
 from shared_data import real
 
@@ -84,3 +85,21 @@ def test_the_last_operator_of_a_number_on_its_own_thread_counts(
     names, name = trace.names(), trace.array("name")
     named_pairs = {(names[name[a]], names[name[b]]) for a, b in pairs(trace)}
     assert named_pairs == {("aten::addmm", "AddmmBackward0"), ("aten::t", "TBackward0")}
+
+
+@pytest.mark.parametrize("threads", [0, 4, 40])
+def test_one_time_of_1970_among_those_of_today_loses_no_arrow(tmp_path: Path, threads: int) -> None:
+    """Lane and time did not fit into one number."""
+    today = 1_700_000_000_000_000
+    others = [span("cpu_op", f"aten::{i}", today + 1, 2, tid=200 + i) for i in range(threads)]
+    events = [
+        span("cpu_op", "aten::mm", today + 1, 5),
+        span("cpu_op", "MmBackward0", today + 20, 5, tid=101),
+        span("cpu_op", "aten::zero", 0, 1),
+        flow("s", "fwdbwd", 1, today + 1),
+        flow("f", "fwdbwd", 1, today + 20, tid=101),
+    ]
+    trace = ci.read(write(tmp_path / "rank0.json", others + events))
+    names = trace.names()
+    of_nodes = [names[code] for code in trace.array("name")]
+    assert [(of_nodes[a], of_nodes[b]) for a, b in pairs(trace)] == [("aten::mm", "MmBackward0")]

@@ -141,6 +141,7 @@ FILES: dict[str, tuple[list[Any], dict[str, Any]]] = {
         ],
         {"baseTimeNanoseconds": BASE},
     ),
+    "a_time_of_1970": ([span("cpu_op", "zero", 0, 1), span("cpu_op", "today", 1.7e15, 5)], {}),
     "between_its_times": ([span("cpu_op", "x", 4e9, 5)], {"baseTimeNanoseconds": BASE}),
     "swapped": (
         [call("hipFree", 1, 2, 1) | {"args": {"correlation": 1, "grid": [1, 1, 1]}},
