@@ -20,6 +20,10 @@ COMPUTED = "computed"
 WORLD_SIZE = "world_size"
 """Fact: number of ranks of the job, in the trace or not, as a source states it."""
 
+TIME_BASE = "time_base"
+"""Fact: what times in a Kineto file count from, where that is not a base near them: `SINCE_1970`."""
+SINCE_1970 = "1970"
+
 ASSUMED = "assumed"
 """`Rank.known_by` of a rank whose number is not in the source."""
 

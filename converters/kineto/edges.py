@@ -142,11 +142,17 @@ def launch_edges(
 def _first_match(rank: Array, key: Array, wanted_rank: Array, wanted_key: Array) -> Array:
     """Position of the first row equal to each wanted (rank, key); -1 if there is none.
 
-    Rows and what is wanted are numbered together: the first occurrence of a number is the row, if it has one.
+    The rows are ascending by rank, then key, and stay so when the place of a key among all keys stands for it. Place
+    and rank fit into one number, so that one binary search finds the first row.
     """
-    first, code = gather.distinct(np.append(rank, wanted_rank), np.append(key, wanted_key))
-    at = first[code[len(key) :]]
-    return np.where(at < len(key), at, -1)
+    if not len(key):
+        return np.full(len(wanted_key), -1, np.int64)
+    keys = np.unique(key)
+    place = np.minimum(np.searchsorted(keys, wanted_key), len(keys) - 1)
+    row = rank.astype(np.int64) * len(keys) + np.searchsorted(keys, key)
+    wanted = wanted_rank.astype(np.int64) * len(keys) + place
+    at = np.minimum(np.searchsorted(row, wanted), len(row) - 1)
+    return np.where((row[at] == wanted) & (keys[place] == wanted_key), at, -1)
 
 
 def _match_by_order(trace: Trace, src: Array, work: Array, issues: SourceIssues) -> Array:

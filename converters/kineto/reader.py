@@ -44,7 +44,7 @@ from chopper_interop.io import inputs, memory
 from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
-from chopper_interop.schemas.meta import BOOTTIME, WORLD_SIZE, Meta, Source
+from chopper_interop.schemas.meta import BOOTTIME, SINCE_1970, TIME_BASE, WORLD_SIZE, Meta, Source
 from chopper_interop.schemas.names import STEP_RANGE
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ _TOOL_KEYS = {
     "rocprofiler-sdk_version": "rocprofiler-sdk",
     "cupti_version": "CUPTI",
 }
+_BASE = "baseTimeNanoseconds"
 _NOT_FACTS = (
-    "traceName", "displayTimeUnit", "baseTimeNanoseconds", "schemaVersion", "username",
+    "traceName", "displayTimeUnit", _BASE, "schemaVersion", "username",
     "written_by", kineto_header.CLOCK, kineto_header.FITS,
 )  # fmt: skip
 """Members of the header that are held elsewhere, or are private, as the name of the user is."""
@@ -355,6 +356,8 @@ def _meta(member: trace_file.Member, ranks: tuple[Rank, ...]) -> Meta:
         header
     ):  # there, what the ranks of the file show
         facts[WORLD_SIZE] = str(world)
+    if _BASE not in header and not member.since_boot:
+        facts[TIME_BASE] = SINCE_1970
     return Meta(
         job=inputs.plain_name(path),
         ranks=tuple(replace(r, host=host) if host else r for r in ranks),

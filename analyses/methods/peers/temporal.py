@@ -30,6 +30,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.meta import SINCE_1970, TIME_BASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 _BASE_NS = 7_889_238 * 10**9
 """Kineto counts from the last multiple of this before the trace: three months as C++ counts them."""
-_SEARCHED_BYTES = 1 << 16
-"""Bytes searched at each end of a file. Chosen: enough for what Kineto writes before and after its
-events, without a search of gigabytes."""
 COMM, MEMORY, COMPUTE, _NEITHER = range(4)
 """Types of events."""
 _HTA_NAMES = (
@@ -301,17 +299,7 @@ def _as_json_float(ns: Array) -> Array:
 
 
 def _base_ns(trace: Trace) -> int:
-    """Return the time (ns) that times in the files count from.
-
-    It is 1970 if the files are Kineto's and do not state another base.
-    """
-    file_ends = [
-        part.tobytes()
-        for buffer in trace.text.buffers
-        for part in (buffer[:_SEARCHED_BYTES], buffer[-_SEARCHED_BYTES:])
-    ]
-    if any(b'"traceEvents"' in text for text in file_ends) and not any(
-        b'"baseTimeNanoseconds"' in text for text in file_ends
-    ):
+    """Return the time (ns) that times in the files count from: 1970, or the base that Kineto would state."""
+    if trace.meta.facts.get(TIME_BASE) == SINCE_1970:
         return 0
     return trace.meta.origin_ns // _BASE_NS * _BASE_NS

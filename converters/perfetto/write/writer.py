@@ -375,19 +375,15 @@ class PerfettoWriter:
             tracks = range(int(row.max()) + 1)
             uuids = np.array([self.tracks.lane(lane, part) for part in tracks], np.int64)
             tables = self.columns.interned(arguments.buffer)
-            if of_all:
-                gathered = iter([of_all.of_rows(span)])
-            else:
-                gathered = (
-                    self._gathered(nodes[some], used) for some in slice_columns.parts_of(len(nodes))
-                )
             parts = (
                 (
                     encode.Slices(values.ts, values.dur, uuids[row[some]], row[some], values.name,
                                   values.category),
                     (arguments.part(some), values.columns, values.lists, *tables),
                 )
-                for some, values in zip(slice_columns.parts_of(len(row)), gathered, strict=True)
+                for some in slice_columns.parts_of(len(row))
+                for rows in [slice(span.start + some.start, span.start + some.stop)]
+                for values in [of_all.of_rows(rows) if of_all else self._gathered(nodes[rows], used)]
             )  # fmt: skip
             self._write_slices(parts, uuids)
         progress.advance(_TASK, len(nodes))
