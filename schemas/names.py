@@ -52,6 +52,9 @@ ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
 """Names of the calls of the CUDA and HIP runtimes, of CUDA's driver and of HSA that order GPU work;
 use `match`. A name may end in a version, or in the kind of default stream (``_ptsz``, ``_spt``)."""
 
+GRAPH_LAUNCH = re.compile(r"(cuda|hip|cu)GraphLaunch" + _VERSION)
+"""Names of the calls that launch a CUDA or HIP graph."""
+
 BLOCKING_COPY = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
 """Names of copies that any call returns behind, also an asynchronous one (CUDA's "API synchronization
 behavior"): to memory that is not pinned. Of 90 such copies of two jobs each had ended."""

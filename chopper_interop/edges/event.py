@@ -105,7 +105,7 @@ def event_edges(
     of_graphs = none, none
     launched = np.sort(queues.call[queues.call >= 0])
     if (launched[1:] == launched[:-1]).any():
-        of_graphs = wait_graphs.slots_of_graphs(queues)
+        of_graphs = wait_graphs.slots_of_graphs(trace, queues)
     edges = resolved, _passed_on(queues, joined), by_time, repeated, of_graphs
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)

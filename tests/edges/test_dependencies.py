@@ -332,6 +332,39 @@ def test_work_of_a_graph_that_joins_a_branch_depends_on_it(branch_ns: int, joine
     }
 
 
+@pytest.mark.parametrize(
+    ("gap_ns", "joins_ns"),
+    [
+        (0, 1_000),  # whole µs: 1 µs is as good as none
+        (1_000, 3_000),
+        (100, 400),  # four times as long, but within what starts vary by
+    ],
+)
+def test_a_gap_that_times_do_not_resolve_is_no_join(gap_ns: int, joins_ns: int) -> None:
+    m = Program()
+    m.work(1_000, 50_000, 100)
+    call = m.call("cudaGraphLaunch", 200, 20)
+    at = np.cumsum([51_000, *[9_000 + gap_ns] * 4, 9_000 + joins_ns]).tolist()
+    nodes = graph_launch(m, call, *((ts, 9_000, 7) for ts in at), (52_000, 30_000, 174))
+    trace, row, _ = m.trace()
+    inside = {row[node] for node in nodes}
+    assert not any(src in inside and dst in inside for src, dst in edges(trace, EdgeKind.EVENT))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_graph"),
+    [("hipGraphLaunch", True), ("cuGraphLaunch_ptsz", True), ("cudaLaunchKernel", False)],
+)
+def test_work_of_one_call_is_a_graph_if_the_call_launches_one(name: str, *, is_graph: bool) -> None:
+    m = Program()
+    m.work(1_000, 50_000, 100)
+    call = m.call(name, 200, 20)
+    graph_launch(m, call, (51_300, 30_000, 7), (52_000, 20_000, 174))
+    m.work(91_900, 5_000, 400)
+    trace, _, _ = m.trace()
+    assert bool(edges(trace, EdgeKind.EVENT)) == is_graph
+
+
 @pytest.mark.parametrize(("work_ns", "known"), [(2_000, True), (20_000, False)])
 def test_a_wait_for_an_event_whose_work_had_ended_would_have_waited_for_it(
     work_ns: int, *, known: bool
