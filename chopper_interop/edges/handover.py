@@ -14,6 +14,7 @@ import numpy as np
 from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.names import Role
@@ -34,6 +35,10 @@ IDLE_NS = 20_000
 WAKE_NS = 1_000_000
 """An idle thread goes on so soon after the operation that it waited for: it wakes within tens of µs,
 and then Python runs until its first operator begins (measured: 0.03 to 0.3 ms)."""
+
+_WAITED_SHARE = 0.1
+"""A range that waits goes on when less of it than this remains, or within `IDLE_NS`, after another thread's work
+(but within `WAKE_NS`). Chosen: of ranges that compute, at most so many end there by chance."""
 
 _PASSED_ON = "autograd::engine::evaluate_function"
 """Operations that a thread finds in its queue: if it was idle, another has put them there, even one that
@@ -71,7 +76,9 @@ def handover_edges(
     node = np.flatnonzero(chosen & (operation | range_start))
     lane, ts = trace.array("lane")[node], trace.array("ts")[node]
     range_start = range_start[node]
-    end = ts + np.where(range_start & ~_is_work(trace)[node], 0, trace.array("dur")[node])
+    end = ts + np.where(
+        range_start & ~_is_work(trace, node, range_start), 0, trace.array("dur")[node]
+    )
     # threads are numbered by rank, so that those of one rank are the numbers from `first` to `stop`,
     # and the loop goes through these alone
     lane_rank = trace.array("rank", "lanes")
@@ -105,16 +112,33 @@ def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
     return operation & ~within, on_thread & (kind == Kind.ANNOTATION) & ~within
 
 
-def _is_work(trace: Trace) -> Array:
-    """Mask of nodes within which nothing else is: a range of that kind is work of its thread, not time in which it rests.
+#   thread 1   [ backward                ]        nothing is recorded within the range: a wait, as
+#   thread 2       [ MmBackward ][ Mm… ]          it ends right behind work of another thread
+def _is_work(trace: Trace, node: Array, range_start: Array) -> Array:
+    """Mask of ranges that are work of their thread, not time in which it rests: nothing else is within them.
 
-    Ranges of data loaders are waits for other threads as often as not.
+    Ranges that end right behind other threads' work, as most of the same name do, are waits for it. So are those of
+    data loaders, as often as not.
     """
     parent = trace.array("parent")
     leaf = np.ones(len(parent), bool)
     leaf[parent[parent >= 0]] = False
     loads = np.array([name.startswith(_LOADS) for name in trace.names()] or [False])
-    return leaf & ~loads[trace.array("name")]
+    name = trace.array("name")
+    quiet = (range_start & (leaf & ~loads[name])[node]).nonzero()[0]
+    ts, dur = trace.array("ts")[node], trace.array("dur")[node]
+    end, rank = ts + dur, trace.array("rank")[node]
+    operation = np.flatnonzero(~range_start)
+    ended = np.append(end[operation], np.iinfo(np.int64).min // 2)  # the last one stands for none
+    # the rank's last operation to end before the range: its own thread has none within it
+    row = preceding_rows(rank[operation], end[operation], rank[quiet], end[quiet])
+    rest = end[quiet] - ended[row]
+    returns = (rest < dur[quiet]) & (rest <= np.clip(_WAITED_SHARE * dur[quiet], IDLE_NS, WAKE_NS))
+    number = name[node[quiet]]
+    waits = 2 * np.bincount(number, returns) > np.bincount(number)
+    work = np.zeros(len(node), bool)
+    work[quiet] = ~waits[number]
+    return work
 
 
 def _starts_with(trace: Trace, node: Array, prefix: str) -> Array:

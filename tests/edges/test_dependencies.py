@@ -581,6 +581,40 @@ def test_a_range_within_which_nothing_is_recorded_is_work_unless_a_loader_waits_
 
 
 @pytest.mark.parametrize(
+    ("rest_ns", "waits"),
+    [
+        ((100_000, 30_000, 50_000), True),  # ends right behind the other thread, each time
+        ((100_000, 2_000_000, 3_000_000), False),  # once, by chance
+    ],
+)
+def test_a_range_is_a_wait_if_most_of_its_name_end_right_behind_another_threads_work(
+    rest_ns: tuple[int, ...], *, waits: bool
+) -> None:
+    """Backward by another thread, of gradients that were given: its thread records nothing within its range."""
+    m = Program()
+    lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    handed = []
+    for i, rest in enumerate(rest_ns):
+        ts = 20_000_000 * i
+        m.op("aten::fwd", ts + 1_000, 5_000_000 + i)
+        m.add(Kind.ANNOTATION, "## backward ##", lane, ts + 5_100_000, 10_000_000)
+        m.op("MmBackward0", ts + 5_200_000, 4_000_000 + i, thread=2)
+        ends = m.op("MmBackward1", ts + 9_201_000, 5_899_000 - rest, thread=2)
+        handed.append((ends, m.op("aten::opt", ts + 15_130_000, 4_000_000 + i)))
+    trace, row, _ = m.trace()
+    first, then = handed[0]
+    assert ((row[first], row[then]) in edges(trace, EdgeKind.HANDOVER)) == waits
+
+
+def test_ranges_alone_are_followed_by_nothing() -> None:
+    m = Program()
+    lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    m.add(Kind.ANNOTATION, "collate", lane, 1_000, 90_000)
+    m.add(Kind.ANNOTATION, "collate", lane, 100_000, 90_000)
+    assert not edges(m.trace()[0], EdgeKind.HANDOVER)
+
+
+@pytest.mark.parametrize(
     "second",
     [
         ("aten::to", 2_100_000, 5_000),  # a millisecond later: who knows why
