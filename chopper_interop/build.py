@@ -445,7 +445,10 @@ def _origin(nodes: pa.Table, samples: pa.Table) -> int:
 
 
 def _sort_nodes(columns: dict[str, Any], lanes: pa.Table) -> Array:
-    """Sort nodes in place, column by column so that one is held twice, find their parents, and return new rows of old."""
+    """Sort nodes, set their parents, and return the new row of each old one.
+
+    Columns are replaced one by one, so that only one of them is held twice.
+    """
     order = nest.time_order(*(arrow.to_numpy(columns[name]) for name in ("rank", "ts", "dur")))
     for name, column in columns.items():
         columns[name] = arrow.taken(column, order)

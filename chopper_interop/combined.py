@@ -93,7 +93,7 @@ class SourceIssues:
 
 @dataclass(frozen=True)
 class Combined:
-    """Traces of several sources in one; a single source is a trace as any other.
+    """Traces of several sources in one; of a single source its trace as it is, with its own ranks.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class Cause(IntEnum):
     LATENCY = 9
     """Time from when GPU work could begin until it began, as usual for launches and streams."""
     RELAYED = 10
-    """A message of a few bytes by which what waits for a message is told of its end, or its receive; also the receive of
+    """A message of a few bytes that notifies what waits for a message of its end, or its receive; also the receive of
     data of which the other end was not recorded."""
     UNRECORDED = 11
     """Time until another rank answered, which did not record yet."""

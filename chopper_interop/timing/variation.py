@@ -44,10 +44,10 @@ def on_edges(timing: Timing, lag_ns: Array, delay_ns: Array) -> tuple[Array, Arr
 
 
 def with_own_times(timing: Timing, lag_ns: Array) -> Array:
-    """Changed lags of a model, in which edges through unrecorded ranks to ends of messages (`timing.unrecorded`) hold the messages' changed own time.
+    """Changed lags of a model, with messages' changed own times in edges through unrecorded ranks to their ends.
 
-    When the other rank answers does not change, but from then on a message takes its own time, the lag of its
-    DURATION edge.
+    The time at which such a rank (`timing.unrecorded`) answers does not change; from then on a message takes its own
+    time, the lag of its DURATION edge.
     """
     edges = timing.graph
     to_end = (edges.kind == EdgeKind.DEPENDENCY) & (edges.after % 2 == 1)

@@ -1,7 +1,7 @@
 """Dependencies through ranks that do not record yet, as messages of a few bytes in ETs.
 
 The timing model lets messages and work wait for messages of before which another rank has recorded
-(`timing.unrecorded`). In ETs whatever such a message ends before is told of its end::
+(`timing.unrecorded`). In ETs a message of a few bytes notifies whatever waits for the end of such a message::
 
     rank      [ send ] ──> message has ended ─┐
     the other (not recorded)                  └─> [ kernel ]
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
-TELLS_RANK, TELLS_STREAM, TRANSFERS = 0, 1, 2
+NOTIFIES_RANK, NOTIFIES_STREAM, TRANSFERS = 0, 1, 2
 """Uses of messages."""
 
 
@@ -49,10 +49,11 @@ class Relays(NamedTuple):
     Parameters
     ----------
     use
-        TELLS_RANK or TELLS_STREAM, of messages to NPUs of ranks and of streams that another has ended; or TRANSFERS, of
-        those that move the data of one whose other end is not recorded.
+        NOTIFIES_RANK or NOTIFIES_STREAM, of messages that notify the NPU of a rank or of a stream that another message
+        has ended; or TRANSFERS, of those that move the data of one whose other end is not recorded.
     src, dst
-        Row that has ended, and row that is told. Of TRANSFERS row whose data are moved, and some row of the other rank.
+        Row that has ended, and row that is notified of it. Of TRANSFERS row whose data are moved, and some row of the
+        other rank.
     sender, receiver, tag, size
         NPUs that each message is between, its number among those, and its bytes.
     ended_ns
@@ -118,18 +119,18 @@ def find_relays(trace: Trace, comms: Comms, numbering: dict[int, int], origin_ns
     answers = np.unique(dst[waited] // 2)
     has_npu = comms.npu[answers] >= 0
     answer, as_time = answers[has_npu], int(np.count_nonzero(~has_npu))
-    told = (src % 2 == 1) & (~waited | (comms.npu[dst // 2] >= 0))
-    # a collective holds the slot of what is to be sent, and might wait for who is to be told
-    told &= ~during_collectives(trace, comms, trace.array("rank")[src // 2], timing.at_ns[src])
-    src, dst, waited = src[told] // 2, dst[told] // 2, waited[told]
+    is_sent = (src % 2 == 1) & (~waited | (comms.npu[dst // 2] >= 0))
+    # a collective holds the slot of what is to be sent, and might wait for the rank that is to be notified
+    is_sent &= ~during_collectives(trace, comms, trace.array("rank")[src // 2], timing.at_ns[src])
+    src, dst, waited = src[is_sent] // 2, dst[is_sent] // 2, waited[is_sent]
     moved, other = _transfers(trace, comms)
-    use = np.repeat([TELLS_RANK, TRANSFERS], [len(src), len(moved)])
-    use[: len(src)][waited] = TELLS_STREAM
+    use = np.repeat([NOTIFIES_RANK, TRANSFERS], [len(src), len(moved)])
+    use[: len(src)][waited] = NOTIFIES_STREAM
     src, dst = np.append(src, moved), np.append(dst, other)
     numbers = np.array([numbering[rank] for rank in trace.ranks], np.int64)
     of_node = numbers[np.searchsorted(trace.ranks, trace.array("rank"))]
     sender = np.where(use == TRANSFERS, comms.npu[src], of_node[src])
-    receiver = np.where(use == TELLS_STREAM, comms.npu[dst], of_node[dst])
+    receiver = np.where(use == NOTIFIES_STREAM, comms.npu[dst], of_node[dst])
     # numbered behind all other messages of the same ends
     tag = tags(sender, receiver) + 1 + max(comms.tag.max(), comms.control_tag.max())
     size = np.where(
@@ -142,9 +143,9 @@ def find_relays(trace: Trace, comms: Comms, numbering: dict[int, int], origin_ns
 
 
 def _transfers(trace: Trace, comms: Comms) -> tuple[Array, Array]:
-    """Messages of streams' NPUs without their other end that transfer data while they last, and a row of the other rank.
+    """Messages without their other end that transfer data while they last, and some row of the other rank.
 
-    These are sends, and receives if others of their size wait for their sends: else these transferred the data.
+    Of those on NPUs of streams these are sends, and receives if others of their size wait for their sends: else these transferred the data.
     """
     row = np.flatnonzero((trace.array("kind") == Kind.COMM) & (comms.npu >= 0))
     sends, receives = (

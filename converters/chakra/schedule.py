@@ -53,8 +53,8 @@ class Nodes(NamedTuple):
         How long each holds its slot.
     known_ns
         Least latency of a return, or from its launch to GPU work; -1 without a launch.
-    told_ns
-        When the last other rank has told it of what it waits for; -1 if none does.
+    notified_ns
+        When the last other rank has notified it of what it waits for; -1 if none does.
     dep_first, dep
         Node i depends on ``dep[dep_first[i]:dep_first[i + 1]]``.
     """
@@ -67,7 +67,7 @@ class Nodes(NamedTuple):
     began_ns: Array
     own_ns: Array
     known_ns: Array
-    told_ns: Array
+    notified_ns: Array
     dep_first: Array
     dep: Array
 
@@ -172,9 +172,9 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             ready = max(ready, ended[d])
             if ended[d] >= begin:
                 begin, waits_for = ended[d], d
-        if nodes.told_ns[i] >= 0:
+        if nodes.notified_ns[i] >= 0:
             depends = True
-            ready = max(ready, _micros(nodes.told_ns[i]))
+            ready = max(ready, _micros(nodes.notified_ns[i]))
             begin = max(begin, ready)
         # work without a predecessor follows what had ended last when it started, and a host only a host, as
         # nothing says that it waited for the GPU; on an NPU of its own work keeps its time, as in the timing model

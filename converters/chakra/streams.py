@@ -23,7 +23,7 @@ from chopper_interop.arrays import gather, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import encode
 from chopper_interop.converters.chakra.comms import MIN_BYTES
-from chopper_interop.converters.chakra.relays import TELLS_STREAM, TRANSFERS, Relays, no_relays
+from chopper_interop.converters.chakra.relays import NOTIFIES_STREAM, TRANSFERS, Relays, no_relays
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -185,14 +185,14 @@ class _Places(NamedTuple):
     ::
 
         ready ──> (delay) ────────────> work ──> (announce that it ended here ─> receive that it ended elsewhere) ──> done
-        (heard of messages ──> answer) ─┘
+        (notifications ──────> answer) ─┘
 
     Parameters
     ----------
     ready, first, answer, work, announce, receive, done
         For each piece of work; `first` is the delay, or the work if there is none.
-    heard
-        For each message that tells what an answer waits for.
+    notified
+        For each notification of what an answer waits for.
     is_late, is_announced
         Masks of the work that has a delay, and of collectives of which members tell each other when they end.
     answers
@@ -208,7 +208,7 @@ class _Places(NamedTuple):
     announce: Array
     receive: Array
     done: Array
-    heard: Array
+    notified: Array
     is_late: Array
     is_announced: Array
     answers: _Answers
@@ -218,7 +218,8 @@ class _Places(NamedTuple):
         """Values of the nodes: `fill`, or those of the work that nodes of these places are for."""
         values = np.full(self.total, fill, np.int64)
         masks = {
-            "announce": self.is_announced, "receive": self.is_announced, "delay": self.is_late, "answer": self.answers.is_answer,
+            "announce": self.is_announced, "receive": self.is_announced,
+            "delay": self.is_late, "answer": self.answers.is_answer,
         }  # fmt: skip
         for name, of_work in parts.items():
             at = self.first if name == "delay" else getattr(self, name)
@@ -228,16 +229,16 @@ class _Places(NamedTuple):
 
 
 def _places(is_late: Array, answers: _Answers, is_announced: Array) -> _Places:
-    of_work = np.bincount(answers.told, minlength=len(is_late))
+    of_work = np.bincount(answers.work, minlength=len(is_late))
     count = 3 + is_late + of_work + answers.is_answer + 2 * is_announced
     ready = np.cumsum(count) - count
-    heard = ready + 1 + is_late
-    answer = heard + of_work
+    notified = ready + 1 + is_late
+    answer = notified + of_work
     work = answer + answers.is_answer
     done = ready + count - 1
-    nth = np.arange(len(answers.told)) - np.searchsorted(answers.told, answers.told)
+    nth = np.arange(len(answers.work)) - np.searchsorted(answers.work, answers.work)
     return _Places(
-        ready, np.where(is_late, ready + 1, work), answer, work, work + 1, work + 2, done, heard[answers.told] + nth,
+        ready, np.where(is_late, ready + 1, work), answer, work, work + 1, work + 2, done, notified[answers.work] + nth,
         is_late, is_announced, answers, int(count.sum()),
     )  # fmt: skip
 
@@ -257,7 +258,7 @@ def _dependencies(at: _Places, follows: Array, npu: Array) -> tuple[Array, Array
         (at.ready, at.first), (at.first[late], at.work[late]), (at.work, at.done),
         (work, at.announce[announced]), (work, receive), (receive, at.done[announced]),
         (at.work[behind], at.first[behind + 1]), (at.receive[behind_ends], at.first[behind_ends + 1]),
-        (at.heard, at.answer[at.answers.told]), (at.answer[answers], at.work[answers]),
+        (at.notified, at.answer[at.answers.work]), (at.answer[answers], at.work[answers]),
         (at.answer[answers[later - 1]], at.answer[answers[later]]),
     ]  # fmt: skip
     src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
@@ -272,16 +273,16 @@ class _Answers(NamedTuple):
     is_answer, until_us
         For each piece of work, whether it waits for one, and when that comes.
     lasts_us
-        How long each takes from when the last was told of which it follows, or the answer before it came.
-    told, told_us, sender, tag
-        Of the messages that tell of it: the work, when they come, and how they are sent.
+        How long each takes from the last notification that it follows, or the answer before it came.
+    work, notified_us, sender, tag
+        Of the notifications: the work whose answer follows, when they come, and how they are sent.
     """
 
     is_answer: Array
     until_us: Array
     lasts_us: Array
-    told: Array
-    told_us: Array
+    work: Array
+    notified_us: Array
     sender: Array
     tag: Array
 
@@ -295,16 +296,22 @@ def _answers(relays: Relays, rows: Array, npu: Array, end_ns: Array) -> _Answers
     until_us = np.where(is_answer, (end_ns - own_ns[rows] + 500) // 1000, 0)
     of_row = np.full(len(own_ns), -1, np.int64)
     of_row[rows] = np.arange(len(rows))
-    heard = np.flatnonzero((relays.use == TELLS_STREAM) & (relays.dst >= 0))
-    heard = heard[np.argsort(of_row[relays.dst[heard]], kind="stable")]
-    told, told_us = of_row[relays.dst[heard]], (relays.ended_ns[heard] + 500) // 1000
+    received = np.flatnonzero((relays.use == NOTIFIES_STREAM) & (relays.dst >= 0))
+    received = received[np.argsort(of_row[relays.dst[received]], kind="stable")]
+    work, notified_us = of_row[relays.dst[received]], (relays.ended_ns[received] + 500) // 1000
     since_us = np.zeros(len(rows), np.int64)
-    np.maximum.at(since_us, told, told_us)
+    np.maximum.at(since_us, work, notified_us)
     before = np.concatenate([[0], _latest(until_us, np.unique(npu, return_inverse=True)[1])[:-1]])
     before[np.diff(npu, prepend=-1) != 0] = 0
     lasts_us = np.maximum(until_us - np.maximum(since_us, before), 0)
     return _Answers(
-        is_answer, until_us, lasts_us, told, told_us, relays.sender[heard], relays.tag[heard]
+        is_answer,
+        until_us,
+        lasts_us,
+        work,
+        notified_us,
+        relays.sender[received],
+        relays.tag[received],
     )
 
 
@@ -412,7 +419,7 @@ def stream_nodes(
     slot_us = at.column(
         0, ready=ready_us, delay=late_us, answer=answers.lasts_us, work=np.maximum(end_us - began_us, 0)
     )  # fmt: skip
-    slot_us[at.heard] = answers.told_us
+    slot_us[at.notified] = answers.notified_us
     is_comm = comms["node_type"][rows] > 0
     sent = _sent(relays, rows)
     position = np.arange(len(rows)) - np.flatnonzero(begins)[stream]
@@ -423,9 +430,11 @@ def stream_nodes(
         "duration_ns": (encode.INT64_VAL, at.column(-1, work=dur_ns)),
     }
     work = at.column(-1, work=np.where(is_comm, -1, rows))
+    work_type = np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP)
+    work_type[sent >= 0] = NodeType.COMM_SEND
     types = at.column(
         NodeType.COMP, ready=NodeType.COMM_RECV, announce=NodeType.COMM_SEND, receive=NodeType.COMM_RECV,
-        done=NodeType.COMM_SEND, heard=NodeType.COMM_RECV, work=np.where(sent >= 0, NodeType.COMM_SEND, np.where(is_comm, NodeType.COMM_COLL, NodeType.COMP)),
+        done=NodeType.COMM_SEND, notified=NodeType.COMM_RECV, work=work_type,
     )  # fmt: skip
     computed = types == NodeType.COMP
     figures = roofline(trace, work, computed, slot_us)
@@ -433,7 +442,7 @@ def stream_nodes(
     numbers["tensor_size"] = (encode.UINT64_VAL, np.where(computed, figures.tensor_size, -1))
     cause = at.column(
         Cause.WORK, ready=Cause.READY, delay=late_cause, announce=Cause.ENDED, receive=Cause.ENDED, done=Cause.DONE,
-        heard=Cause.RELAYED, answer=Cause.UNRECORDED,
+        notified=Cause.RELAYED, answer=Cause.UNRECORDED,
     )  # fmt: skip
     kind = at.column(Kind.HOST_GAP, work=trace.array("kind")[rows])
     group = np.where(comms["turn"][rows] >= 0, comms["group"][rows], 0)
@@ -494,18 +503,24 @@ def _numbers(
     """
     is_comm = comms["node_type"][rows] > 0
     of_work = {name: np.where(is_comm, comms[name][rows], -1) for name in ("comm_type", "size")}
-    src, dst, tag, heard = (comms[n][rows] for n in ("src", "dst", "tag", "control_tag"))
-    few = dict.fromkeys(("ready", "announce", "receive", "done", "heard"), MIN_BYTES)
-    answers, of_told = at.answers, own[at.answers.told]
+    src, dst, tag, end_tag = (comms[n][rows] for n in ("src", "dst", "tag", "control_tag"))
+    few = dict.fromkeys(("ready", "announce", "receive", "done", "notified"), MIN_BYTES)
+    answers, npu_of_answer = at.answers, own[at.answers.work]
     return {
         "is_cpu_op": (encode.BOOL_VAL, at.column(0)),
         "comm_type": (encode.INT64_VAL, at.column(-1, work=of_work["comm_type"])),
         "comm_size": (encode.INT64_VAL, at.column(-1, work=of_work["size"], **few)),
-        "comm_src": (encode.INT32_VAL, at.column(-1, ready=rank, announce=own, receive=src, done=own, heard=answers.sender)),
-        "comm_dst": (encode.INT32_VAL, at.column(-1, ready=own, announce=dst, receive=own, done=rank, heard=of_told)),
+        "comm_src": (
+            encode.INT32_VAL,
+            at.column(-1, ready=rank, announce=own, receive=src, done=own, notified=answers.sender),
+        ),
+        "comm_dst": (
+            encode.INT32_VAL,
+            at.column(-1, ready=own, announce=dst, receive=own, done=rank, notified=npu_of_answer),
+        ),
         "comm_tag": (
             encode.INT32_VAL,
-            at.column(-1, ready=place, announce=tag, receive=heard, done=place, heard=answers.tag),
+            at.column(-1, ready=place, announce=tag, receive=end_tag, done=place, notified=answers.tag),
         ),
     }  # fmt: skip
 

@@ -244,7 +244,7 @@ def _add_nodes(
     threads: dict[tuple[int, int, int], str],
     issues: SourceIssues,
 ) -> None:
-    """Add all events of a file as nodes; its columns become theirs, or are freed."""
+    """Add all events of a file as nodes; its columns become columns of nodes, or are freed."""
     columns, kind = file.columns, _kinds(file, issues)
     dur = _durations(file, issues)
     lane, correlation = np.empty(len(kind), np.int32), np.full(len(kind), -1, np.int64)

@@ -161,7 +161,7 @@ def _times(
     none = np.zeros(len(control.owner), np.int64)
     ended = np.where(control.cause == Cause.ENDED, dur[control.owner], 0)
     begun = np.where(control.relay >= 0, control.ended_ns, start[control.owner] + ended)
-    # replayed, what another rank tells comes when that was measured
+    # when replayed, a notification of another rank comes when that was measured
     comes_us = np.where(control.is_sent | (control.relay < 0), 0, (control.ended_ns + 500) // 1000)
     others = len(gapped) + len(none) + 2
     late_cause = np.where(times.unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY)

@@ -17,7 +17,7 @@ from chopper_interop.converters.chakra.planning.links import (
     links_of,
 )
 from chopper_interop.converters.chakra.planning.plan import Mode
-from chopper_interop.converters.chakra.relays import TELLS_RANK
+from chopper_interop.converters.chakra.relays import NOTIFIES_RANK
 from chopper_interop.converters.chakra.schedule import (
     COMM,
     COMPUTE,
@@ -78,20 +78,20 @@ def connected_nodes(
         began_ns=columns.began_ns,
         own_ns=columns.own_ns,
         known_ns=_known_latencies(timing, gpu, host, links, columns),
-        told_ns=_told_by_others(len(columns.slot), gpu, comm),
+        notified_ns=_notified_by_others(len(columns.slot), gpu, comm),
         dep_first=first,
         dep=dep_of,
     )
     return Host(host.row, host.owner, host.is_return, host.call_ns), nodes, order
 
 
-def _told_by_others(nodes: int, gpu: Array, comm: Communication) -> Array:
-    """When the last other rank has told each node of what it waits for; -1 of most nodes."""
-    told_ns = np.full(nodes, -1, np.int64)
-    heard = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use == TELLS_RANK))
-    place = nodes - len(gpu) + np.searchsorted(gpu, comm.relays.dst[heard])
-    np.maximum.at(told_ns, place, comm.relays.ended_ns[heard])
-    return told_ns
+def _notified_by_others(nodes: int, gpu: Array, comm: Communication) -> Array:
+    """When the last other rank has notified each node of what it waits for; -1 of most nodes."""
+    notified_ns = np.full(nodes, -1, np.int64)
+    received = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use == NOTIFIES_RANK))
+    place = nodes - len(gpu) + np.searchsorted(gpu, comm.relays.dst[received])
+    np.maximum.at(notified_ns, place, comm.relays.ended_ns[received])
+    return notified_ns
 
 
 def joined_rows(gpu: Array, turn: Array) -> Array:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.converters.chakra.relays import TELLS_RANK, TELLS_STREAM, TRANSFERS
+from chopper_interop.converters.chakra.relays import NOTIFIES_RANK, NOTIFIES_STREAM, TRANSFERS
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.schemas.chakra import Cause
 
@@ -29,8 +29,8 @@ class Control(NamedTuple):
         Mask of those that the rank sends.
     relay
         Number among the rank's `Relays`; -1 of others.
-    tells
-        Mask of those that tell a rank of the end of another message.
+    notifies
+        Mask of those that notify a rank of the end of another message.
     ended_ns
         When the message that a relay is about ended, from the job's start; -1 of others.
     """
@@ -39,7 +39,7 @@ class Control(NamedTuple):
     cause: Array
     is_sent: Array
     relay: Array
-    tells: Array
+    notifies: Array
     ended_ns: Array
 
 
@@ -47,10 +47,10 @@ def control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> Co
     """Readiness of receives; ends of collectives: one sent and one got; ends of messages for others or of others."""
     waits = h + np.flatnonzero(comm.synchronous[gpu] & used[h:])
     ends = h + np.flatnonzero(comm.sends_end[gpu] & used[h:])
-    told = np.flatnonzero((comm.relays.src >= 0) & (comm.relays.use != TRANSFERS))
-    heard = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use != TELLS_STREAM))
-    relay = np.concatenate([told, heard])
-    rows = np.concatenate([comm.relays.src[told], comm.relays.dst[heard]])
+    sent = np.flatnonzero((comm.relays.src >= 0) & (comm.relays.use != TRANSFERS))
+    received = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use != NOTIFIES_STREAM))
+    relay = np.concatenate([sent, received])
+    rows = np.concatenate([comm.relays.src[sent], comm.relays.dst[received]])
     count = (len(waits), 2 * len(ends), len(rows))
     others = np.full(count[0] + count[1], -1, np.int64)
     return Control(
@@ -58,10 +58,10 @@ def control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> Co
         cause=np.repeat([Cause.READY, Cause.ENDED, Cause.RELAYED], count),
         is_sent=np.concatenate([
             comm.receives[gpu][waits - h], np.ones(len(ends), bool), np.zeros(len(ends), bool),
-            np.ones(len(told), bool), np.zeros(len(heard), bool),
+            np.ones(len(sent), bool), np.zeros(len(received), bool),
         ]),
         relay=np.append(others, relay),
-        tells=np.append(others >= 0, comm.relays.use[relay] == TELLS_RANK),
+        notifies=np.append(others >= 0, comm.relays.use[relay] == NOTIFIES_RANK),
         ended_ns=np.append(others, comm.relays.ended_ns[relay]),
     )  # fmt: skip
 
@@ -97,9 +97,9 @@ def with_readiness(
     likewise = np.flatnonzero((message[dst] >= 0) & (src < len(npu)))
     in_order = (npu[src[likewise]] >= 0) & (npu[src[likewise]] == npu[dst[likewise]])
     likewise = likewise[~in_order]
-    heard = ~control.is_sent[ready]
-    src = np.concatenate([src, src[likewise], message[owner[heard]]])
-    return src, np.concatenate([dst, message[dst[likewise]], owner[heard]])
+    received = ~control.is_sent[ready]
+    src = np.concatenate([src, src[likewise], message[owner[received]]])
+    return src, np.concatenate([dst, message[dst[likewise]], owner[received]])
 
 
 def ready_before(
@@ -131,10 +131,11 @@ def ready_before(
 def with_relays(
     control: Control, nodes: Nodes, gapped: Array, joined: Array, src: Array, dst: Array
 ) -> tuple[Array, Array]:
-    """Dependencies with those of messages that tell of the ends of others, as in `relays`.
+    """Dependencies with those of messages that notify of the ends of others, as in `relays`.
 
-    What is told waits for them, and so do its gap and its readiness; nothing waits for data that are only moved.
-    Collectives that come later do not hold the slot of what is to be sent before: they might wait for who is to be told.
+    What is notified waits for them, and so do its gap and its readiness; nothing waits for data that are only moved.
+    Collectives that come later do not hold the slot of what is to be sent before: they might wait for the
+    rank that is to be notified.
 
     Parameters
     ----------
@@ -146,8 +147,8 @@ def with_relays(
     n = len(nodes.slot)
     numbers = n + len(gapped)
     sent = np.flatnonzero((control.relay >= 0) & control.is_sent)
-    heard = np.flatnonzero(control.tells & ~control.is_sent)
-    if not (len(sent) or len(heard)):
+    received = np.flatnonzero(control.notifies & ~control.is_sent)
+    if not (len(sent) or len(received)):
         return src, dst
     gap, ready = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     gap[gapped] = n + np.arange(len(gapped))
@@ -155,8 +156,8 @@ def with_relays(
     ready[control.owner[is_ready]] = numbers + is_ready
     later = np.searchsorted(np.maximum.accumulate(nodes.start_ns[joined]), control.ended_ns[sent])
     followed = np.append(joined, -1)[later]
-    to = control.owner[heard]
-    more_src = np.concatenate([control.owner[sent], numbers + sent, *(numbers + heard,) * 3])
+    to = control.owner[received]
+    more_src = np.concatenate([control.owner[sent], numbers + sent, *(numbers + received,) * 3])
     more_dst = np.concatenate([numbers + sent, followed, to, gap[to], ready[to]])
     real = more_dst >= 0
     return np.append(src, more_src[real]), np.append(dst, more_dst[real])
@@ -181,13 +182,21 @@ def with_ends(
         Collectives in their order. The next one begins when a message says that the one before has ended.
     """
     sent = np.flatnonzero((control.cause == Cause.ENDED) & control.is_sent)
-    heard = np.flatnonzero((control.cause == Cause.ENDED) & ~control.is_sent)
-    says, hears = np.full(nodes, -1, np.int64), np.full(nodes, -1, np.int64)
-    says[control.owner[sent]], hears[control.owner[heard]] = nodes + sent, nodes + heard
+    received = np.flatnonzero((control.cause == Cause.ENDED) & ~control.is_sent)
+    sending, receiving = np.full(nodes, -1, np.int64), np.full(nodes, -1, np.int64)
+    sending[control.owner[sent]], receiving[control.owner[received]] = (
+        nodes + sent,
+        nodes + received,
+    )
     is_joined = np.zeros(nodes + len(control.owner), bool)
     is_joined[joined] = True
-    behind = np.flatnonzero((src < nodes) & (hears[np.minimum(src, nodes - 1)] >= 0))
+    behind = np.flatnonzero((src < nodes) & (receiving[np.minimum(src, nodes - 1)] >= 0))
     in_turn = behind[is_joined[dst[behind]]]
-    more_src = [hears[src[behind]], says[src[in_turn]], control.owner[sent], control.owner[heard]]
-    more_dst = [dst[behind], dst[in_turn], nodes + sent, nodes + heard]
+    more_src = [
+        receiving[src[behind]],
+        sending[src[in_turn]],
+        control.owner[sent],
+        control.owner[received],
+    ]
+    more_dst = [dst[behind], dst[in_turn], nodes + sent, nodes + received]
     return np.concatenate([src, *more_src]), np.concatenate([dst, *more_dst])

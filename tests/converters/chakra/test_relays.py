@@ -77,22 +77,22 @@ def test_queued_work_is_told_of_the_message_it_follows(
 ) -> None:
     (tmp_path / "in").mkdir()
     ci.write(late_rank(tmp_path / "in"), tmp_path / "job.et", mode=mode, streams=streams)
-    told = {}
+    notified = {}
     for rank in range(2):
         nodes = {n.id: n for n in messages(tmp_path / f"job.{rank}.et")[1]}
         relayed = [n for n in nodes.values() if attributes(n).get("cause") == "relayed"]
-        (told[rank],) = (n for n in relayed if attributes(n)["comm_size"] == 4)
+        (notified[rank],) = (n for n in relayed if attributes(n)["comm_size"] == 4)
         if rank == 0:
-            (before,) = told[0].data_deps
+            (before,) = notified[0].data_deps
             assert nodes[before].name == "nccl_send"
-            behind = {n.name for n in nodes.values() if told[0].id in n.data_deps}
+            behind = {n.name for n in nodes.values() if notified[0].id in n.data_deps}
             assert "nccl_allreduce" in behind or streams == "npus"
         else:
-            assert told[1].id in next(n for n in nodes.values() if n.name == "queued").data_deps
-    assert (told[0].type, told[1].type) == (SEND, RECV)
-    assert told[0].name == told[1].name == "message has ended"
-    assert all(attributes(told[0])[name] == attributes(told[1])[name] for name in ENDS)
-    assert attributes(told[0])["comm_dst"] == 1
+            assert notified[1].id in next(n for n in nodes.values() if n.name == "queued").data_deps
+    assert (notified[0].type, notified[1].type) == (SEND, RECV)
+    assert notified[0].name == notified[1].name == "message has ended"
+    assert all(attributes(notified[0])[name] == attributes(notified[1])[name] for name in ENDS)
+    assert attributes(notified[0])["comm_dst"] == 1
     status, output, _ = run("check", tmp_path / "job")
     assert status == 0, output
 
