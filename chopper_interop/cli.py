@@ -126,12 +126,12 @@ def _check(args: argparse.Namespace) -> int:
     sources.to_path(f"{args.prefix}.0.et")
     jobs = check.jobs_at(args.prefix)
     outputs.require_finished(jobs[0].parent)
-    stops = False
+    passes = True
     for prefix in jobs:
         findings = check.check(prefix, args.tolerance / 100)
         console.show_findings(findings, None if len(jobs) == 1 else prefix, quiet=args.quiet)
-        stops = stops or not findings.runs
-    return 1 if stops else 0
+        passes = passes and findings.passes
+    return 0 if passes else 1
 
 
 def _convert_parser() -> argparse.ArgumentParser:

@@ -384,9 +384,7 @@ def show_findings(findings: Any, job: Path | None, *, quiet: bool) -> None:
     if job is not None:
         console.print(Text(one_line(f"{job}:")), soft_wrap=True)
     for finding in findings.entries:
-        console.print(
-            Text(one_line(f"{'stops' if finding.stops else 'note'}: {finding}")), soft_wrap=True
-        )
+        console.print(Text(one_line(f"{finding.label}: {finding}")), soft_wrap=True)
     for line in findings.verdict.split("\n"):
         console.print(Text(one_line(line)), soft_wrap=True)
 

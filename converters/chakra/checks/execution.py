@@ -69,7 +69,7 @@ def _check_spans(
                 f"it ends after {last[rank] / 1e3:,.0f} µs by its durations, and was measured to take "
                 f"{span_ns / 1e3:,.0f} µs ({deviation:+.2%}, tolerance {tolerance:.2%})"
             )
-            findings.add(f"rank {rank}", text)
+            findings.add_deviation(f"rank {rank}", text)
 
 
 def _check_last_messages(

@@ -34,6 +34,8 @@ class Finding:
         The first of them.
     stops
         True if the simulation does not run to the end because of it.
+    deviates
+        True if it is that a rank does not take its measured time.
     """
 
     where: str
@@ -41,6 +43,12 @@ class Finding:
     count: int = 1
     example: str = ""
     stops: bool = True
+    deviates: bool = False
+
+    @property
+    def label(self) -> str:
+        """Word that stands in front of it."""
+        return "stops" if self.stops else "time" if self.deviates else "note"
 
     def __str__(self) -> str:
         times = [f"{self.count:,} times"] if self.count > 1 else []
@@ -81,6 +89,11 @@ class Findings:
         return not any(f.stops for f in self.entries)
 
     @property
+    def passes(self) -> bool:
+        """True if it will, and each rank takes its measured time."""
+        return self.runs and not any(f.deviates for f in self.entries)
+
+    @property
     def verdict(self) -> str:
         """Human-readable summary: a line each on the end, the time and what is unexplained of it."""
         size = f"{self.nodes:,} nodes of {_counted(self.ranks - self.streams, 'rank')}"
@@ -89,7 +102,8 @@ class Findings:
         if not self.runs:
             return f"{size}: a simulator will NOT run them to the end"
         lines = [
-            f"{size}: they run to the end",
+            f"{size}: they run to the end"
+            + ("" if self.passes else ", but not in the measured time"),
             f"by their durations in {self.makespan_us:,} µs",
         ]
         if self.span_ns:
@@ -103,6 +117,10 @@ class Findings:
     ) -> None:
         """Add a finding; see `Finding` for the parameters."""
         self.entries.append(Finding(where, text, count, example, stops))
+
+    def add_deviation(self, where: str, text: str) -> None:
+        """Add the finding that a rank does not take its measured time."""
+        self.entries.append(Finding(where, text, stops=False, deviates=True))
 
     def add_nodes(
         self, where: str, et: EtFile, rows: Array, text: str, *, stops: bool = True

@@ -108,7 +108,7 @@ def test_a_job_whose_hosts_wait_for_seconds_ends_when_measured(
     paths = sorted((shared / "pytorch/torchrec_two_runs_v100").glob("*internal_240*"))
     ci.write(ci.read(*paths), tmp_path / "job.et", mode=mode)
     findings = check.check(tmp_path / "job", 0.005)
-    assert findings.runs, [str(entry) for entry in findings.entries]
+    assert findings.passes, [str(entry) for entry in findings.entries]
 
 
 @pytest.mark.parametrize("mode", ["gpu", "full"])
@@ -131,7 +131,9 @@ def test_a_wrong_duration_fails_the_check(tmp_path: Path, run) -> None:
     scaled_ets.write_nodes(tmp_path / "job.0.et", metadata, nodes)
     status, output, _ = run("check", tmp_path / "job")
     assert status == 1
+    assert "\ntime: rank 0: it ends after" in output
     assert "was measured to take" in output
+    assert "they run to the end, but not in the measured time" in output
     assert run("check", tmp_path / "job", "--tolerance", "5")[0] == 0
 
 
