@@ -207,7 +207,7 @@ def _described_in(folder: Path) -> Path:
 
 
 def _write(folder: Path, description: dict[str, Any]) -> None:
-    """Write the description; a disk that takes none is a problem of the recording, not of the program."""
+    """Write the description, whole or not; that a disk takes none is no problem of the program."""
     path = _described_in(folder)
     try:
         text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
@@ -215,3 +215,5 @@ def _write(folder: Path, description: dict[str, Any]) -> None:
             file.write(text.encode("utf-8", "replace"))  # names of processes may hold any bytes
     except OSError as error:
         description["problems"].append(f"{path}: {error.strerror}")
+        if path.is_file():  # not a pipe or a device that the user put there
+            path.unlink()

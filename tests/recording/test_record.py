@@ -340,6 +340,19 @@ def test_a_full_disk_ends_the_samples_and_not_the_program(tmp_path: Path) -> Non
     assert any(i.code == "recording-incomplete" for i in trace.meta.issues)
 
 
+def test_a_description_that_the_disk_does_not_take_leaves_no_piece(tmp_path: Path) -> None:
+    import resource
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_200, 1_200))
+
+    done = record(tmp_path, before=limited)
+    assert done.returncode == 0
+    assert f"{socket.gethostname()}.json: File too large" in done.stderr
+    assert not list(tmp_path.glob("recording-*.json"))
+
+
 def test_nvidia(tmp_path: Path) -> None:
     done = record(tmp_path, libraries=(NVML,))
     assert done.returncode == 0, done.stderr
