@@ -63,7 +63,8 @@ class Converter:
         True if its files are JSON, False if they are not; `sniff` is then not called for others.
     json_words
         Texts of which each of its files that is JSON has one among its first bytes; `sniff` is not called
-        for JSON without.
+        for JSON without. JSON that such a format recognises is of no format without `json_words`, such as
+        Chrome traces.
     confirms
         ``(path, head) -> bool``: True if a file is of this format, for formats that first bytes do
         not always identify, such as databases. Called for files that `sniff` accepts and for those
@@ -272,7 +273,7 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
         accepted = accepted or bool(candidates)
         confirmed = [c for c in candidates if _confirms(c, path, head)]
         if confirmed:
-            return confirmed
+            return [c for c in confirmed if is_object and c.json_words] or confirmed
     if accepted or path is None:
         return []
     return [c for c in known if c.confirms and _confirms(c, path, head)]

@@ -30,7 +30,8 @@ MAX_MEMBERS = 1 << 16
 _BLOCK = tarfile.BLOCKSIZE
 _MAX_HEADER = 1 << 20
 """Bytes of an extended header of a tar. Chosen: names have at most 4,096, attributes 64 KiB."""
-_ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
+ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
+"""First bytes of a ZIP archive, and of an empty one."""
 _LATEST_S = 1 << 32
 """Time of a change, seconds since 1970, up to which it is taken over."""
 _ENCRYPTED_FLAG = 1
@@ -103,11 +104,6 @@ class Budget:
             raise ValueError(f"it has more than {MAX_MEMBERS:,} members")
 
 
-def is_archive(head: bytes) -> bool:
-    """True if the unpacked bytes with which a file begins are those of a zip or tar."""
-    return head.startswith(_ZIP_STARTS) or _is_tar(head)
-
-
 def members(path: Path, head: bytes, budget: Budget) -> Iterator[Member]:
     """Yield the members of an archive that begins with `head`, unpacked.
 
@@ -119,18 +115,10 @@ def members(path: Path, head: bytes, budget: Budget) -> Iterator[Member]:
         One of `DAMAGED`.
     """
     with inputs.opened(path) as file:
-        if head.startswith(_ZIP_STARTS):
+        if head.startswith(ZIP_STARTS):
             yield from _zip_members(file, budget)
         else:
             yield from _tar_members(_Stream(_unpacking(file), budget), budget)
-
-
-def _is_tar(head: bytes) -> bool:
-    try:
-        tarfile.TarInfo.frombuf(head[:_BLOCK], "utf-8", "surrogateescape")
-    except (tarfile.HeaderError, ValueError):
-        return False
-    return True
 
 
 def _zip_members(file: IO[bytes], budget: Budget) -> Iterator[Member]:

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import os
 import re
+import tarfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,16 +21,14 @@ from chopper_interop.io import archive_members, inputs, outputs, temporary
 from chopper_interop.io.archive_members import (
     DAMAGED,
     ENCRYPTED,
+    ZIP_STARTS,
     Budget,
     Member,
     TooLargeError,
-    is_archive,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-__all__ = ["Archives", "is_archive", "names_shown", "origin", "remove_all", "shown", "shown_text"]
 
 _LARGE = 1 << 24
 """Bytes from which a member is unpacked only if it looks like a profile. Chosen: what is smaller costs little."""
@@ -40,6 +39,19 @@ _SEPARATORS = re.compile(r"[/\\]")
 _FOLDERS: dict[Path, Path] = {}
 """Folder of each unpacked archive → path of the archive."""
 _OPEN: set[Archives] = set()
+
+
+def is_archive(head: bytes) -> bool:
+    """True if the unpacked bytes with which a file begins are those of a zip or tar."""
+    return head.startswith(ZIP_STARTS) or _is_tar(head)
+
+
+def _is_tar(head: bytes) -> bool:
+    try:
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except (tarfile.HeaderError, ValueError):
+        return False
+    return True
 
 
 @dataclass

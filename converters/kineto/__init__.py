@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from chopper_interop.converters.kineto.stated_rank import stated_rank
-from chopper_interop.converters.rocm.sniff import is_v1_json
 from chopper_interop.registry import Converter
 
 _TOP_LEVEL_KEYS = (
@@ -46,9 +45,7 @@ def _is_event_trace(head: bytes) -> bool:
     start = head.lstrip()
     if start[:1] == b"[":
         return _EVENT_LIST.match(start) is not None
-    if start[:1] != b"{" or is_v1_json(start):
-        return False
-    return any(key in head for key in _TOP_LEVEL_KEYS)
+    return start[:1] == b"{" and any(key in head for key in _TOP_LEVEL_KEYS)
 
 
 KINETO = Converter(

@@ -87,6 +87,7 @@ ROCPROF_V1 = Converter(
     description="rocprof (v1) tables, JSON and databases",
     versions="ROCm 2 to 7",
     sniff=sniff.is_v1,
+    json_words=sniff.V1_JSON_WORDS,
     confirms=sniff.confirms_v1,
     group=files.group_by_name,
     read="chopper_interop.converters.rocprof.v1.reader:read",

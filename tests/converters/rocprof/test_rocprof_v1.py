@@ -290,6 +290,18 @@ def test_json_that_is_valid_is_read_as_one_that_is_not(tmp_path: Path) -> None:
     assert links(one) == links(other) == {(seeds.BOOT + 100_000, seeds.BOOT + 120_001)}
 
 
+@pytest.mark.parametrize("name", ["aten::mm", "other"])
+def test_json_of_v1_is_of_no_other_format_whatever_ranges_are_named(name: str) -> None:
+    label = '{"args":{"name":"0 Markers and Ranges"},"ph":"M","pid":0,"name":"process_name","sort_index":0}'
+    mark = f'{{"ts":"1","dur":"2","ph":"X","pid":"0","tid":"3","name":"{name}","args":{{}}}}'
+    head = f'{{"traceEvents":[{{}},{label},{mark}'.encode()
+    assert [c.name for c in registry.sniffed(head)] == ["rocprof-v1"]
+    other = head.replace(b'"sort_index":0', b'"args":{}')
+    assert [c.name for c in registry.sniffed(other)] == [
+        "kineto" if "aten" in name else "chrome-trace"
+    ]
+
+
 def test_statistics_are_those_of_v1_only() -> None:
     assert is_v1_statistics(seeds.STATS.encode())
     of_v3 = seeds.STATS.replace('"Percentage"', '"Percentage","MinNs","MaxNs","StdDev"')
