@@ -55,6 +55,8 @@ class Nodes(NamedTuple):
         Least latency of a return, or from its launch to GPU work; -1 without a launch.
     notified_ns
         When the last other rank has notified it of what it waits for; -1 if none does.
+    behind, behind_ns
+        Work before it on its stream, and the least time until it begins behind that; -1 and 0 if there is none.
     dep_first, dep
         Node i depends on ``dep[dep_first[i]:dep_first[i + 1]]``.
     """
@@ -68,6 +70,8 @@ class Nodes(NamedTuple):
     own_ns: Array
     known_ns: Array
     notified_ns: Array
+    behind: Array
+    behind_ns: Array
     dep_first: Array
     dep: Array
 
@@ -83,6 +87,8 @@ class Schedule(NamedTuple):
         Time before it from when it could begin, 0 if there is none.
     unexplained_us
         Part of that of which nothing recorded is the cause.
+    behind_us
+        Time for which work also waits behind the work before it on its stream, which here is over before it begins.
     ended_us
         When it ends.
     anchor
@@ -99,6 +105,7 @@ class Schedule(NamedTuple):
     slot_us: Array
     gap_us: Array
     unexplained_us: Array
+    behind_us: Array
     ended_us: Array
     anchor: Array
     follows: Array
@@ -134,6 +141,12 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     #
     #   measured   ...work|                 |node
     #   simulated  ...work|dep|latency|~gap~|node
+    #
+    # Work that waits for its host has time left behind the work before it; there the least time between the two is a
+    # node that ends before what it begins with, unless that comes sooner or the host does:
+    #
+    #   host       ...call ────────────┐
+    #   simulated  ...work|least time| └>|node
     slot, start, own = nodes.slot, nodes.start_ns, nodes.own_ns
     n = len(slot)
     slot_us, gap_us, known_us = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -144,6 +157,8 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     last = np.full(_SLOTS + 1, -1, np.int64)
     busy_until = np.zeros(_SLOTS + 1, np.int64)  # measured
     rounded_off = np.zeros(_SLOTS, np.int64)
+    # least times between work of a stream that no node stands for yet; few microseconds are not worth one
+    behind_us, left_ns = np.zeros(n, np.int64), np.zeros(n, np.int64)
     # the last node of each slot that did not start as soon as the slot was free, and when it did; when the
     # last node of each slot started
     follows, opener = np.full(n, -1, np.int64), np.full(_SLOTS, -1, np.int64)
@@ -236,6 +251,11 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
                 if anchor[i] < 0:
                     anchor[i] = last[s]
                 busy_until[s] = start[i]
+            elif with_gaps and nodes.behind[i] >= 0:
+                left_ns[i] = left_ns[nodes.behind[i]] + nodes.behind_ns[i]
+                if _micros(left_ns[i]) >= _TOLERATED_US and last[s] == nodes.behind[i]:
+                    behind_us[i] = min(_micros(left_ns[i]), begin - free[s])
+                    left_ns[i] -= 1000 * behind_us[i]
             # durations of a slot add up to what they are in nanoseconds
             slot_us[i] = max(_micros(own[i] + rounded_off[s]), 0)
             rounded_off[s] += own[i] - 1000 * slot_us[i]
@@ -253,7 +273,9 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             free[s], last[s], held[s] = ended[i], i, held_from
         busy_until[s] = max(busy_until[s], start[i] + own[i])
     unexplained_us = np.maximum(gap_us - known_us, 0)
-    return Schedule(slot_us, gap_us, unexplained_us, ended, anchor, follows, kept, binding)
+    return Schedule(
+        slot_us, gap_us, unexplained_us, behind_us, ended, anchor, follows, kept, binding
+    )
 
 
 @jit

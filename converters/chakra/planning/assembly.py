@@ -83,6 +83,7 @@ def assembled(
     src = np.concatenate([src, np.full(len(begins), begin), leaves])
     dst = np.concatenate([dst, begins, np.full(len(leaves), end)])
     columns, keep, src, dst = _with_latencies(columns, keep, src, dst, nodes, times, host, gapped)
+    columns, keep, src, dst = _with_least_times(columns, keep, src, dst, nodes, times, used)
     unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
         waits_as_time=int(np.count_nonzero(~times.kept)),
@@ -302,6 +303,38 @@ def _with_latencies(
     columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
     keep = np.append(keep, np.ones(len(returns), bool))
     return columns, keep, np.append(src, latency[waits]), np.append(dst, waits)
+
+
+def _with_least_times(
+    columns: dict[str, Any],
+    keep: Array,
+    src: Array,
+    dst: Array,
+    nodes: Nodes,
+    times: Schedule,
+    used: Array,
+) -> tuple[dict[str, Any], Array, Array, Array]:
+    """Nodes of the least time between work of a stream, for which nothing but the work behind it waits.
+
+    So a stream that was waiting for its host, and no longer does, takes that time too.
+    """
+    later = np.flatnonzero(used & (times.behind_us > 0))
+    before, us = nodes.behind[later], times.behind_us[later]
+    ended_ns = columns["start_ns"][before] + columns["duration_ns"][before]
+    more = {name: np.full(len(later), -1) for name in ("row", "owner", "own_ns", "relay")} | {
+        "cause": np.full(len(later), Cause.LATENCY), "late_cause": np.full(len(later), Cause.LATENCY),
+        "start_ns": np.minimum(ended_ns, columns["start_ns"][later]), "duration_ns": 1000 * us, "slot_us": us,
+        "late_us": np.zeros(len(later), np.int64), "slot": nodes.slot[later],
+    }  # fmt: skip
+    number = len(keep) + np.arange(len(later))
+    columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
+    keep = np.append(keep, np.ones(len(later), bool))
+    return (
+        columns,
+        keep,
+        np.concatenate([src, before, number]),
+        np.concatenate([dst, number, later]),
+    )
 
 
 def in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:

@@ -69,6 +69,9 @@ def connected_nodes(
     columns = _shared_slots(trace, gpu, host, dep, comm, joined)
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
     order, first, dep_of = _connected(columns, keep, mode, joined)
+    behind, behind_ns = _behind_work(
+        links, gpu_numbers(trace, gpu, len(host.row)), len(columns.slot)
+    )
     nodes = Nodes(
         slot=columns.slot,
         is_return=columns.is_return,
@@ -79,10 +82,23 @@ def connected_nodes(
         own_ns=columns.own_ns,
         known_ns=_known_latencies(timing, gpu, host, links, columns),
         notified_ns=_notified_by_others(len(columns.slot), gpu, comm),
+        behind=behind,
+        behind_ns=behind_ns,
         dep_first=first,
         dep=dep_of,
     )
     return Host(host.row, host.owner, host.is_return, host.call_ns), nodes, order
+
+
+def _behind_work(links: Links, number: Array, nodes: int) -> tuple[Array, Array]:
+    """Work before each node on its stream, and the least time between the two; -1 and 0 if there is none."""
+    behind, behind_ns = np.full(nodes, -1, np.int64), np.zeros(nodes, np.int64)
+    after = np.flatnonzero((links.kind == EdgeKind.STREAM) & (links.src % 2 == 1))
+    src, dst = number[links.src[after] // 2], number[links.dst[after] // 2]
+    both = (src >= 0) & (dst >= 0)
+    behind[dst[both]] = src[both]
+    behind_ns[dst[both]] = np.maximum(links.lag_ns[after[both]], 0)
+    return behind, behind_ns
 
 
 def _notified_by_others(nodes: int, gpu: Array, comm: Communication) -> Array:

@@ -56,6 +56,29 @@ def test_a_host_that_waits_in_a_copy_goes_on_sooner_if_kernels_are_faster(
     assert faster == pytest.approx(10 * (1000 + 5 + 5 + 12 + 300), rel=0.03)
 
 
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_a_stream_that_no_longer_waits_for_its_host_keeps_its_least_times(
+    tmp_path: Path, mode: str
+) -> None:
+    """Two microseconds between kernels, which the first ones show, bind where kernels become longer."""
+    at, events = 0, []
+    for i in range(410):
+        lasts = 60 if i < 10 else 10
+        events += [call("hipLaunchKernel", 15 * i, 5, i + 1), kernel("gemm", 10 + at, lasts, i + 1)]
+        at = max(at + lasts + 2, 15 * (i + 1))
+    events.append(call("hipDeviceSynchronize", 15 * 410, 40, 1000))
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    measured = replay_us(messages(tmp_path / "job.0.et")[1])
+    slower = scaled_replay_us(tmp_path / "job.0.et", 2)
+    (predicted,) = ci.analyze(trace, "what_if", change="scale=2 where kind == 'kernel'").summary[
+        "changes"
+    ]
+    assert slower - measured == pytest.approx(-predicted["gain_ns"] / 1000, abs=10)
+    # by hand: ten kernels of 120 and 400 of 20, each 2 behind the one before, and the return of the host's wait
+    assert slower == pytest.approx(10 * 122 + 400 * 22, abs=50)
+
+
 CHANGES = {"x0.1": 0.1, "x0.5": 0.5, "x2": 2.0}
 JOBS = {
     "ddp": "pytorch/ddp_resnet_4rank_amd",
