@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow
+from chopper_interop.errors import ReadError
 from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.issues import Fault, IssueLog
@@ -30,8 +32,18 @@ _ALWAYS = frozenset({"bytes"})
 """Annotations that a trace has though all of them be null: a reader adds them with the nodes."""
 
 
-class NotTogetherError(Exception):
-    """Sources that a reader does not read in one pass; each is read alone."""
+class NotTogetherError(ReadError):
+    """Sources that a reader does not read in one pass with others: each of them is read alone.
+
+    Parameters
+    ----------
+    apart
+        Their files.
+    """
+
+    def __init__(self, apart: Sequence[Path]) -> None:
+        super().__init__("it is not read in one pass with others", path=apart[0])
+        self.apart = frozenset(apart)
 
 
 def _no_example(_: int) -> str:

@@ -36,7 +36,6 @@ from chopper_interop.annotate import stages
 from chopper_interop.arrays import spill
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import rules as clock_rules
-from chopper_interop.combined import Combined
 from chopper_interop.edges import communication, inference
 from chopper_interop.errors import (
     ReadError,
@@ -271,11 +270,7 @@ def _outcomes(
         )
         died.__cause__ = error
         return [died]
-    return [
-        each
-        for outcome in outcomes
-        for each in (outcome.split() if isinstance(outcome, Combined) else [outcome])
-    ]
+    return workers.split(outcomes)
 
 
 def needed_bytes(source: SourceFiles) -> float:

@@ -22,7 +22,7 @@ from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -269,8 +269,8 @@ def batches(tasks: Sequence[SourceTask]) -> list[Batch]:
 def read_batch(batch: Batch) -> list[Outcome]:
     """Read the sources of a batch, in one pass if they can be.
 
-    If that fails, halves of them are read, down to each alone, so that what is said of a source does not depend on
-    the others.
+    Those that the reader names as ones that it can't read with others are read alone. If it fails for another reason,
+    halves are read, down to each alone: what is said of a source does not depend on the others.
 
     Returns
     -------
@@ -285,9 +285,26 @@ def read_batch(batch: Batch) -> list[Outcome]:
             return [error]
     try:
         return [_read_together(batch)]
-    except (ChopperError, NotTogetherError):
+    except NotTogetherError as error:
+        alone = [source.paths[0] in error.apart for source in batch]
+    except ChopperError:
         half = len(batch) // 2
         return [*read_batch(batch[:half]), *read_batch(batch[half:])]
+    others = tuple(source for source, apart in zip(batch, alone, strict=True) if not apart)
+    rest = iter(split(read_batch(others)) if others else ())
+    return [
+        read_batch((source,))[0] if apart else next(rest)
+        for source, apart in zip(batch, alone, strict=True)
+    ]
+
+
+def split(outcomes: Iterable[Outcome]) -> list[Trace | ReadError]:
+    """Return the trace of each source, also of those that were read in one pass, or why it cannot be read."""
+    return [
+        each
+        for outcome in outcomes
+        for each in (outcome.split() if isinstance(outcome, Combined) else [outcome])
+    ]
 
 
 def _read_together(batch: Batch) -> Combined:

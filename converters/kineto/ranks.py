@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
@@ -96,9 +98,10 @@ def assign_ranks(file: TraceFile, requested: int | None, issues: SourceIssues) -
     NotTogetherError
         One of several files has events of several ranks.
     """
-    if requested is None and _may_be_fused(file):
+    several = _may_be_fused(file) if requested is None else ()
+    if len(several):
         if len(file.members) > 1:
-            raise NotTogetherError
+            raise NotTogetherError([file.members[n].path for n in several])
         fused = _ranks_by_arguments(file) or _ranks_by_labels(file)
         if fused is not None:
             rank, pid = fused
@@ -151,19 +154,19 @@ def _single_rank(path: Path, header: dict[str, Any], requested: int | None) -> t
     return (0, ASSUMED) if named is None else (named, "name")
 
 
-def _may_be_fused(file: TraceFile) -> bool:
-    """True if of several files any, or the only one, may have events of several ranks."""
+def _may_be_fused(file: TraceFile) -> Sequence[int]:
+    """Numbers of the files, of several, that may have events of several ranks; a single one always may."""
     if len(file.members) == 1:
-        return True
+        return (0,)
     spans = np.flatnonzero(file.phase("X"))
     _, present = _stated_rank_and_pid(file, spans)
     of_file = np.bincount(file.member[spans], minlength=len(file.members))
     stated = np.bincount(file.member[spans[present.all(axis=0)]], minlength=len(file.members))
-    if (stated > 0).any() and (stated >= _MIN_STATED_SHARE * of_file)[of_file > 0].any():
-        return True
-    rank_of_pid = _ranks_of_labels(file)
-    ranks_of = {(member, rank) for (member, _), rank in rank_of_pid.items()}
-    return len(ranks_of) > len({member for member, _ in ranks_of})
+    by_arguments = np.flatnonzero((stated > 0) & (stated >= _MIN_STATED_SHARE * of_file))
+    ranks_of = {(member, rank) for (member, _), rank in _ranks_of_labels(file).items()}
+    labelled = Counter(member for member, _ in ranks_of)
+    by_labels = [member for member, ranks in labelled.items() if ranks > 1]
+    return sorted({*by_arguments.tolist(), *by_labels})
 
 
 def _ranks_by_arguments(file: TraceFile) -> tuple[Array, Array] | None:

@@ -18,7 +18,7 @@ from chopper_interop import sanity_checks
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
-from chopper_interop.combined import NAME_ORDER, Combined, SourceIssues
+from chopper_interop.combined import NAME_ORDER, Combined, NotTogetherError, SourceIssues
 from chopper_interop.converters.kineto import (
     communication,
     edges,
@@ -40,6 +40,7 @@ from chopper_interop.converters.kineto.categories import (
 )
 from chopper_interop.converters.kineto.ranks import lane_of_events
 from chopper_interop.edges.communication import communicates, recognise
+from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, memory
 from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
@@ -128,12 +129,12 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     Raises
     ------
     ReadError
-        One of them cannot be read at all.
+        The only one cannot be read at all.
     NotTogetherError
-        One of several has events of several ranks.
+        Some of several cannot be read, or have events of several ranks.
     """
     issues = SourceIssues([IssueLog(str(path)) for path in paths])
-    files = [_loaded(path, log) for path, log in zip(paths, issues.logs, strict=True)]
+    files = _all_loaded(paths, issues)
     file = trace_file.together(files)
     del files  # of which it has copies
     owners = kineto_ranks.assign_ranks(file, rank, issues)
@@ -155,6 +156,23 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     of_all = Combined(trace, metas, groups, file.text_at)
     _check(of_all, file, issues)
     return replace(of_all, metas=_with_findings(of_all, file, issues))
+
+
+def _all_loaded(paths: list[Path], issues: SourceIssues) -> list[TraceFile]:
+    """Events of all files; `NotTogetherError` says which of several cannot be read."""
+    if len(paths) == 1:
+        return [_loaded(paths[0], issues.logs[0])]
+    files = [_loaded_if_readable(*of_file) for of_file in zip(paths, issues.logs, strict=True)]
+    if unreadable := [path for path, file in zip(paths, files, strict=True) if file is None]:
+        raise NotTogetherError(unreadable)
+    return [file for file in files if file is not None]
+
+
+def _loaded_if_readable(path: Path, issues: IssueLog) -> TraceFile | None:
+    try:
+        return _loaded(path, issues)
+    except ReadError:
+        return None
 
 
 def _loaded(path: Path, issues: IssueLog) -> TraceFile:

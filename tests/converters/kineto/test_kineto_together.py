@@ -13,6 +13,7 @@ from shared_data import real
 
 from chopper_interop import registry
 from chopper_interop.combined import Combined
+from chopper_interop.converters.kineto import trace_file
 from chopper_interop.converters.kineto.reader import read, read_together
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
@@ -237,6 +238,20 @@ def test_files_that_fail_or_have_several_ranks_leave_the_others_as_they_are(tmp_
     read_in_batch = outcomes(paths)
     assert sum(isinstance(outcome, str) for outcome in read_in_batch) == 3
     assert read_in_batch == [outcome for path in paths for outcome in outcomes([path])]
+
+
+def test_files_that_fail_cost_no_further_passes(tmp_path: Path, monkeypatch) -> None:
+    """All that cannot be read are left out at once, and the others are read in one pass."""
+    paths = made(tmp_path)
+    for at in (1, 4, 8):
+        paths[at].write_bytes(b'{"schemaVersion": 1, "traceEvents": 7}')
+    opened: list[str] = []
+    read_head = trace_file.load
+    monkeypatch.setattr(
+        trace_file, "load", lambda path, log: opened.append(path.name) or read_head(path, log)
+    )
+    assert sum(isinstance(outcome, str) for outcome in outcomes(paths)) == 3
+    assert len(opened) == 2 * len(paths)
 
 
 def test_a_job_is_the_same_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
