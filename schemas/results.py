@@ -754,14 +754,16 @@ FIGURES: dict[str, dict[str, str]] = {
 
 
 FIRST = {
+    "breakdown": ("total_ns", "o_inst_ratio", "o_util_ratio", "o_ovl_ratio", "o_freq_ratio"),
     "bubbles": ("bubble_ns", "bubble_share"),
     "collectives": ("busbw_gbps", "late_rank", "late_share", "wait_ns", "transfer_ns"),
     "compare": ("delta_ns", "ratio"),
     "critical_path": ("dur_ns", "path_share"),
-    "dvfs": ("ceiling", "measured_ns", "ideal_ns", "loss_ns", "loss_share"),
+    "dvfs": ("ceiling", "measured_ns", "ideal_ns", "ideal_low_ns", "ideal_high_ns", "loss_ns"),
     "energy": ("energy_j", "mean_power_w", "work_j", "idle_j"),
     "idle": ("idle_ns",),
     "kernels": ("total_ns", "share", "count", "median_ns"),
+    "memory_round_trips": ("total_ns", "round_trip_ns", "round_trip_share"),
     "overlap": ("exposed_comm_ns", "comm_ns", "comm_overlap_share"),
     "stragglers": ("cause", "gain_ns", "host_gain_ns", "slowdown_factor"),
     "taxes": ("taxed_ns", "taxed_share", "wait_ns", "sync_ns", "launch_ns"),
@@ -779,6 +781,11 @@ def columns(analysis: str) -> dict[str, str]:
 
 def unit(name: str) -> str:
     """Unit of a column by its name: "1" for shares and ratios, "" for counts and names."""
+    return _UNITS.get(ending(name), "")
+
+
+def ending(name: str) -> str:
+    """The part of a column's name that is its unit; empty for counts and names."""
     plain = name.removesuffix("_counted")
-    matching = [ending for ending in _UNITS if plain == ending or plain.endswith(f"_{ending}")]
-    return _UNITS[max(matching, key=len)] if matching else ""
+    matching = [part for part in _UNITS if plain == part or plain.endswith(f"_{part}")]
+    return max(matching, key=len, default="")

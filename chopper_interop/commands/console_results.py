@@ -8,7 +8,6 @@ import json
 import math
 import re
 import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +47,8 @@ _LINES = ["topic", "text"]
 _FINDING = "finding"
 _MAX_LINES, _MIN_FINDINGS = 15, 2
 """Lines of the summary, and findings that it has in any case. Fixed by its purpose: the answer at a glance."""
+_SUMS = {"dur_ns": "path_ns"}
+"""Columns whose sum has another name in a summary."""
 _SAME_SUM = 1e-9
 """Relative difference of sums that are the same but for rounding."""
 _MAX_IN_LINE = 3
@@ -121,9 +122,9 @@ def _print_lines(console: Console, result: Result, source: str) -> None:
 
 def _folded(text: str, room: int | None, *, is_cut: bool) -> list[str]:
     """Lines of a text as wide as there is room; of one that is cut the first."""
-    if room is None or len(text) <= room:
-        return [text]
-    return [f"{text[: room - 1]}…"] if is_cut else textwrap.wrap(text, room, break_on_hyphens=False)
+    if is_cut and room is not None and len(text) > room:
+        return [f"{text[: room - 1]}…"]
+    return console_tables.folded(text, room)
 
 
 def _print_findings(console: Console, result: Result, max_rows: int | None, source: str) -> None:
@@ -168,6 +169,9 @@ def _print_result(console: Console, result: Result, max_rows: int | None) -> Non
             console, result.rows, max_rows, analysis=result.analysis, total=total
         )
     _print_summary(console, result, total or {}, max_rows)
+    for parts in _records(result.summary):
+        console.print(f"{escape(result.analysis)}: {escape(', '.join(parts))}")
+        console.print(console_tables.fields_table(parts))
     for name, value in result.summary.items():
         if _is_table(value) and not value[0].keys() <= set(result.rows.column_names):
             console.print(f"{escape(result.analysis)}: {escape(name)}")
@@ -212,7 +216,7 @@ def _total(result: Result) -> dict[str, Any] | None:
         name: value
         for name in rows.column_names
         if not console_tables.is_text(rows[name].type)
-        and isinstance(value := result.summary.get(name), int | float)
+        and isinstance(value := result.summary.get(_SUMS.get(name, name)), int | float)
         and math.isclose(value, pc.sum(rows[name]).as_py() or 0, rel_tol=_SAME_SUM)
     }
 
@@ -231,23 +235,44 @@ def _print_summary(
     console: Console, result: Result, total: dict[str, Any], max_items: int | None
 ) -> None:
     """Print the known figures of a summary but tables and sums: in a line, or many as a table."""
-    single = result.rows.num_rows == 1
+    in_rows = {*total, *(_SUMS.get(name, "") for name in total), *_in_rows(result)}
+    names = list(result.summary)
     texts = {}
     for name, value in result.summary.items():
-        in_rows = name in total or (single and name in result.rows.column_names)
-        text = "" if in_rows or _is_table(value) else _summary_value(name, value, max_items)
-        if text:
-            texts[name] = console_tables.header(name, list(result.summary)), text
+        if name not in in_rows and not _is_table(value) and not _is_record(value):
+            shown = console_tables.header(name, names)
+            if text := _summary_value(name, shown, value, max_items):
+                texts[name] = shown, text
     if len(texts) <= _MAX_IN_LINE:
         _print_line(console, "summary", " · ".join(f"{n} {text}" for n, text in texts.values()))
         return
-    known = [texts[name] for name in texts if result.summary[name] != 0]
-    width = max((len(shown) for shown, _ in known), default=0) + 2
-    room = None if console_tables.is_unfolded(console) else console.width - width
-    for shown, text in known:
-        lines = _folded(one_line(text), room, is_cut=False)
-        for first, part in zip([shown, *[""] * len(lines)], lines, strict=False):
-            console.print(Text(f"{first:<{width}}{part}"), soft_wrap=True)
+    known = (texts[name] for name in texts if result.summary[name] != 0)
+    console_tables.print_pairs(console, dict(known))
+
+
+def _in_rows(result: Result) -> set[str]:
+    """Figures of a summary that the rows show: the only row's, or one that a row is named by."""
+    rows = result.rows
+    if rows.num_rows == 1:
+        return set(rows.column_names)
+    if not rows.num_rows or not console_tables.is_text(rows[0].type):
+        return set()
+    named = {f"{row[rows.column_names[0]]}_ns": list(row.values()) for row in rows.to_pylist()}
+    return {name for name, row in named.items() if result.summary.get(name) in row[1:]}
+
+
+def _is_record(value: Any) -> bool:
+    """True if a value of a summary has more named figures than fit into a line."""
+    return isinstance(value, dict) and len(value) > _MAX_IN_LINE
+
+
+def _records(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The records of a summary, those of the same fields together."""
+    same: dict[tuple[str, ...], dict[str, Any]] = {}
+    for name, value in summary.items():
+        if _is_record(value):
+            same.setdefault(tuple(value), {})[name] = value
+    return list(same.values())
 
 
 def _print_line(console: Console, name: str, text: str, style: str = "") -> None:
@@ -257,21 +282,22 @@ def _print_line(console: Console, name: str, text: str, style: str = "") -> None
         console.print(line, soft_wrap=console_tables.is_unfolded(console))
 
 
-def _summary_value(name: str, value: Any, max_items: int | None) -> str:
+def _summary_value(name: str, shown_as: str, value: Any, max_items: int | None) -> str:
     if isinstance(value, dict):
-        texts = {
-            key: _summary_value(key if results.unit(key) else name, item, max_items)
-            for key, item in value.items()
-        }
-        names = list(texts)
-        known = (f"{console_tables.header(k, names)} {text}" for k, text in texts.items() if text)
-        return ", ".join(known)
+        texts = []
+        for key, item in value.items():
+            head = console_tables.header(key, list(value))
+            unit = (key, head) if results.unit(key) else (name, shown_as)
+            if text := _summary_value(unit[0], unit[1], item, max_items):
+                texts.append(f"{head} {text}")
+        return ", ".join(texts)
     if isinstance(value, list | tuple):
-        shown = [_summary_value(name, item, max_items) for item in value[:max_items]]
+        shown = [_summary_value(name, shown_as, item, max_items) for item in value[:max_items]]
         more = len(value) - len(shown)
         return ", ".join([*shown, *([f"… {more:,} more"] if more else [])])
-    single = not isinstance(value, bool) and (value is None or isinstance(value, int | float))
-    return console_tables.cells(name, [value])[0] if single else console_tables.value_text(value)
+    if isinstance(value, bool) or not (value is None or isinstance(value, int | float)):
+        return console_tables.value_text(value)
+    return console_tables.headed_cells(name, shown_as, [value])[0]
 
 
 def answered(all_results: list[Result]) -> tuple[list[Result], dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,14 +16,15 @@ from chopper_interop.commands.common import one_line
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import Console
 
 PIPE_WIDTH = 10_000
 """Width where stdout is no terminal: no row is folded where a program may read it."""
-_MAX_CELL = 48
-"""Longest text in a cell on a terminal. Chosen: names of kernels stay apart, other columns fit."""
+_MAX_CELLS = (48, 36, 24)
+"""Longest text in a cell on a terminal: the first with which the columns that answer the question fit. Chosen:
+names of kernels stay apart."""
 _BEFORE = 10
 """Characters that stay of what long texts have in common. Chosen: a library's name is recognised."""
 _GAP = 2
@@ -39,8 +40,15 @@ NONE = "(none)"
 _TOTAL = "total"
 _MUST_ADD_UP = 5
 """First figures of which one must add up for a row of totals. Chosen: else it would be empty where one looks."""
-_ENDINGS = re.compile(r"_(ns|share|bytes|flops|ratio|factor|gbps|tflop_per_s|gib_per_s|mhz|j|w|c)$")
-"""Endings of names of columns whose unit is in the cells."""
+_IN_CELLS = ("ns", "bytes", "flops", "gbps", "tflop_per_s", "gib_per_s", "mhz", "j", "w", "c")
+"""Endings of names of columns that the cells have as a unit, so that headers have none."""
+_PLAIN = ("share", "ratio", "factor")
+"""Endings without a unit: headers leave them out unless another column has the name without."""
+_ROUNDED_UP = 1.0005
+"""Factor by which a number of four nines counts as the next power of ten, which it is as four figures."""
+_SPREAD = 100
+"""Ratio of the largest to the smallest value from which on numbers do not share their decimals. Chosen: the
+smallest keeps two figures."""
 _PEERS = {
     "hta": (("_us", "(us)"), ("_percent", "_pctg")),
     "tracelens": (("_us", ""),),
@@ -86,8 +94,13 @@ def print_table(  # what is shown, and how
     columns = rows.column_names
     if not compat:
         rows = arranged(rows.drop_columns([*unknown, *zero]), analysis)
-    table, hidden = make_table(rows, max_rows, width, total=total, compat=compat)
-    console.print(table)
+    wanted = results.FIRST.get(analysis, ())
+    table, hidden = make_table(rows, max_rows, width, total=total, compat=compat, wanted=wanted)
+    if rows.num_rows == 1 and hidden and not compat:
+        hidden = []
+        print_pairs(console, _only_row(rows))
+    else:
+        console.print(table)
     figures = [name for name in unknown if not is_key(name, analysis)]
     texts = {"columns that did not fit": hidden, "not known": figures, "0 throughout": zero}
     for text, names in texts.items():
@@ -96,6 +109,46 @@ def print_table(  # what is shown, and how
             console.print(f"[dim]{text}: {escape(', '.join(shown))}[/dim]")
     if max_rows is not None and rows.num_rows > max_rows:
         console.print(f"[dim]… {rows.num_rows - max_rows:,} more[/dim]")
+
+
+def _only_row(rows: pa.Table) -> dict[str, str]:
+    """Headers and cells of the only row, without what is unknown."""
+    names = [name for name in rows.column_names if rows[name].null_count == 0]
+    shown = {n: header(n, names) for n in names}
+    return {shown[n]: _column_cells(rows[n], n, shown[n], None)[0] for n in names}
+
+
+def print_pairs(console: Console, texts: dict[str, str]) -> None:
+    """Print names and texts in two columns, a long text on several lines."""
+    width = max(map(len, texts), default=0) + _GAP
+    room = None if is_unfolded(console) else console.width - width
+    for name, text in texts.items():
+        lines = folded(one_line(text), room)
+        for first, part in zip([name, *[""] * len(lines)], lines, strict=False):
+            console.print(Text(f"{first:<{width}}{part}"), soft_wrap=True)
+
+
+def folded(text: str, room: int | None) -> list[str]:
+    """Lines of a text that are as wide as there is room."""
+    if room is None or len(text) <= room:
+        return [text]
+    return textwrap.wrap(text, room, break_on_hyphens=False)
+
+
+def fields_table(parts: Mapping[str, Mapping[str, Any]]) -> Table:
+    """A table with a row for each field that any of the parts knows, and a column for each part."""
+    fields = list(next(iter(parts.values())))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    for name in parts:
+        table.add_column(name, justify="right")
+    for field in fields:
+        values = [part[field] for part in parts.values()]
+        if any(value is not None for value in values):
+            shown = header(field, fields)
+            texts = headed_cells(field, shown, values)
+            table.add_row(shown, *(Text(one_line(text)) for text in texts))
+    return table
 
 
 def _empty_columns(rows: pa.Table, analysis: str) -> tuple[list[str], list[str]]:
@@ -140,22 +193,29 @@ def make_table(
     *,
     total: dict[str, Any] | None = None,
     compat: str = "",
+    wanted: Sequence[str] = (),
 ) -> tuple[Table, list[str]]:
-    """Make a table of the first rows; also return the columns that a terminal has no room for."""
+    """Make a table of the first rows; also return the columns that a terminal has no room for.
+
+    Texts are cut shorter where the columns that are wanted would not fit else.
+    """
     if total is not None and not _adds_up(rows, total):
         total = None
-    columns = {
-        name: _column_cells(
-            rows[name].slice(0, max_rows), name, total, compat=compat, cut=bool(width)
-        )
-        for name in rows.column_names
-    }
+    names = rows.column_names
+    headers = {n: peer_header(n, compat) if compat else header(n, names) for n in names}
+    for longest in _MAX_CELLS:
+        columns = {
+            name: _column_cells(
+                rows[name].slice(0, max_rows), name, headers[name], total, compat=compat,
+                longest=longest if width else None,
+            )
+            for name in names
+        }  # fmt: skip
+        hidden = _hidden(columns, headers, width)
+        if set(hidden).isdisjoint(wanted):
+            break
     if total is not None:
-        columns[rows.column_names[0]][-1] = _TOTAL
-    headers = {
-        n: peer_header(n, compat) if compat else header(n, rows.column_names) for n in columns
-    }
-    hidden = _hidden(columns, headers, width)
+        columns[names[0]][-1] = _TOTAL
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in (shown := [name for name in columns if name not in hidden]):
         table.add_column(
@@ -181,17 +241,25 @@ def _adds_up(rows: pa.Table, total: dict[str, Any]) -> bool:
     return not total.keys().isdisjoint(figures[:_MUST_ADD_UP])
 
 
-def _column_cells(
-    column: pa.ChunkedArray, name: str, total: dict[str, Any] | None, *, compat: str, cut: bool
+def _column_cells(  # what is shown, and how
+    column: pa.ChunkedArray,
+    name: str,
+    shown_as: str,
+    total: dict[str, Any] | None,
+    *,
+    compat: str = "",
+    longest: int | None = None,
 ) -> list[str]:
     """Cells of a column, and of its sum if there is a row of totals; texts are cut for a terminal."""
     values = column.to_pylist()
+    if compat:
+        return peer_cells(values)
     sums = [] if total is None else [total.get(name)]
-    shown = peer_cells(values) if compat else cells(name, values, sums)
-    if not is_text(column.type):
-        return shown
+    shown = headed_cells(name, shown_as, values, sums)
     known = [cell or NONE for cell in shown[: len(values)]]
-    return [*(shortened(known) if cut else known), *shown[len(values) :]]
+    if longest is not None and is_text(column.type):
+        known = shortened(known, longest)
+    return [*known, *shown[len(values) :]]
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -212,38 +280,53 @@ def _hidden(columns: dict[str, list[str]], headers: dict[str, str], width: int |
     return hidden
 
 
-def shortened(texts: Sequence[str]) -> list[str]:
+def shortened(texts: Sequence[str], longest: int) -> list[str]:
     """Texts no longer than a cell; those that would look alike show where they differ."""
-    cut = [text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…" for text in texts]
+    cut = [text if len(text) <= longest else text[: longest - 1] + "…" for text in texts]
     alike: dict[str, list[str]] = {}
     for short, text in zip(cut, texts, strict=True):
         if text not in (same := alike.setdefault(short, [])):
             same.append(text)
     return [
-        short if len(alike[short]) == 1 else _different(text, alike[short])
+        short if len(alike[short]) == 1 else _different(text, alike[short], longest)
         for short, text in zip(cut, texts, strict=True)
     ]
 
 
-def _different(text: str, alike: list[str]) -> str:
+def _different(text: str, alike: list[str], longest: int) -> str:
     """A text without what it has in common with others, and its number among these if that is not enough."""
     letters = enumerate(zip(*alike, strict=False))
     shared = next((k for k, at in letters if len(set(at)) > 1), min(map(len, alike)))
     start = max(shared - _BEFORE, _BEFORE)
-    parts = [f"{other[:_BEFORE]}…{other[start : start + _MAX_CELL - 16]}" for other in alike]
+    parts = [f"{other[:_BEFORE]}…{other[start : start + longest - 16]}" for other in alike]
     at = alike.index(text)
     return parts[at] if parts.count(parts[at]) == 1 else f"{parts[at]} #{at + 1}"
 
 
 def header(name: str, names: Sequence[str]) -> str:
     """Name of a column without the unit that its cells have, unless two would be the same."""
-    short = _ENDINGS.sub("", name)
-    if name in results.KEYS or not short:
+    short = _short(name)
+    if name in results.KEYS or short == name:
         return name
-    alike = [other for other in names if _ENDINGS.sub("", other) == short]
-    if len(alike) <= 1 or (name.endswith("_ns") and short not in names):
-        return short
-    return name
+    alike = [other for other in names if other != name and _short(other) == short]
+    if results.ending(name) in _PLAIN:
+        return name if alike else short
+    if short in names or any(results.ending(other) in _IN_CELLS for other in alike):
+        return f"{short}_time" if name.endswith("_ns") else name
+    return short
+
+
+def _short(name: str) -> str:
+    """A name without its ending, if that is one that headers leave out."""
+    ending = results.ending(name)
+    return name.removesuffix(f"_{ending}") if ending in (*_IN_CELLS, *_PLAIN) else name
+
+
+def headed_cells(
+    name: str, shown_as: str, values: Sequence[Any], sums: Sequence[Any] = ()
+) -> list[str]:
+    """Format the values of a column below its header, with the unit where the header has none."""
+    return cells(name, values, sums, with_unit=shown_as != name)
 
 
 def peer_header(name: str, compat: str) -> str:
@@ -262,16 +345,31 @@ def peer_cells(values: Sequence[Any]) -> list[str]:
     ]
 
 
-def cells(name: str, values: Sequence[Any], sums: Sequence[Any] = ()) -> list[str]:
-    """Format the values of a column and sums of it, all in the unit and with the decimals of the values."""
+def cells(
+    name: str, values: Sequence[Any], sums: Sequence[Any] = (), *, with_unit: bool = True
+) -> list[str]:
+    """Format the values of a column and sums of it, all in the unit and with the decimals of the values.
+
+    Units that are scaled are written in any case.
+    """
     unit = results.unit(name)
     if unit in _SCALES:
         return _scaled(values, sums, _SCALES[unit])
+    digits = _decimals(values)
     values = [*values, *sums]
     if unit == "1" and name.endswith("share"):
         return ["" if v is None else f"{v:,.1%}" for v in values]
-    plain = "" if unit in ("", "1") else f" {unit}"
-    return [f"{text}{plain}" if (text := value_text(v)) else "" for v in values]
+    plain = f" {unit}" if with_unit and unit not in ("", "1") else ""
+    texts = [value_text(v) if v is None or digits is None else f"{v:,.{digits}f}" for v in values]
+    return [f"{text}{plain}" if text else "" for text in texts]
+
+
+def _decimals(values: Sequence[Any]) -> int | None:
+    """Decimals by which the largest of several fractions has four figures; None if they should differ."""
+    known = [abs(v) for v in values if isinstance(v, float) and v]
+    if len(known) < 2 or not max(known) < _WHOLE or max(known) > _SPREAD * min(known):  # noqa: PLR2004
+        return None
+    return 3 - math.floor(math.log10(max(known) * _ROUNDED_UP))
 
 
 def _scaled(

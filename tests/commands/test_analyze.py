@@ -525,6 +525,70 @@ def test_tables_have_units_once_and_a_total(demo: Path, run, monkeypatch) -> Non
     assert out.splitlines()[1].split()[:2] == ["rank", "idle_time(us)"]
 
 
+def test_each_unit_is_written_once_and_unknown_numbers_are_named(
+    tmp_path: Path, run, install, monkeypatch
+) -> None:
+    def mixed(trace) -> Result:
+        """Columns whose names end in units, of which some would be the same without."""
+        rows = {
+            "rank": [0, 1],
+            "energy_j": [2.5, 0.25],
+            "energy_share": [0.9, 0.1],
+            "tokens_per_s_per_w": [1.0, 0.9876],
+            "speed_ratio": [1.0, 1.0625],
+            "sensor": ["a", "b"],
+            "sensor_ns": [5000, None],
+        }
+        record = {
+            "rank": 1,
+            "power_w": 250.5,
+            "power_share": None,
+            "lead_ns": 30,
+            "late_share": 0.5,
+        }
+        return result_of("mixed", rows, first=record, last=record | {"power_w": None})
+
+    install(mixed=mixed)
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = run("analyze", "-q", sample(tmp_path), "mixed")[1].splitlines()
+    header = "rank energy energy_share tokens_per_s_per_w speed sensor sensor_time"
+    assert [" ".join(line.split()) for line in lines[1:]] == [
+        header,
+        "0 2.500 J 90.0% 1.000 1.000 a 5.00 µs",
+        "1 0.250 J 10.0% 0.988 1.062 b (none)",
+        "mixed: first, last",
+        "first last",
+        "rank 1 1",
+        "power 250.5 W",
+        "lead 30 ns 30 ns",
+        "late 50.0% 50.0%",
+    ]
+
+
+def test_texts_are_cut_for_the_columns_that_answer_the_question(
+    demo: Path, run, monkeypatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("analyze", demo / "kineto", "-q", "kernels", "--rows", "3")[1].splitlines()
+    assert lines[1].split() == ["class", "kernel", "total", "share", "count", "median"]
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_one_row_that_does_not_fit_is_a_list(tmp_path: Path, run, install, monkeypatch) -> None:
+    def single(trace) -> Result:
+        """Many figures of one job."""
+        return result_of("single", {f"part_{k}_ns": [k * 1000] for k in range(1, 20)})
+
+    install(single=single)
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("analyze", "-q", sample(tmp_path), "single")[1].splitlines()
+    assert [line.split() for line in lines[1:3]] == [
+        ["part_1", "1.00", "µs"],
+        ["part_2", "2.00", "µs"],
+    ]
+    assert len(lines) == 20
+
+
 def test_rows_that_look_alike_show_where_they_differ(tmp_path: Path, run, install) -> None:
     def alike(trace) -> Result:
         """Long names."""
@@ -554,3 +618,4 @@ def test_rows_that_look_alike_show_where_they_differ(tmp_path: Path, run, instal
 )
 def test_numbers_have_no_exponent_where_digits_are_shorter(value: float, text: str) -> None:
     assert console_tables.cells("tokens_per_s", [value, None]) == [f"{text} 1/s", ""]
+    assert console_tables.headed_cells("tokens_per_s", "tokens_per_s", [value]) == [text]
