@@ -26,7 +26,7 @@ def check_choice(
     return text
 
 
-def check_at_least(least: int, **options: int) -> None:
+def check_at_least(bound: int, **options: int) -> None:
     """Check that no option is below a number.
 
     Raises
@@ -35,8 +35,8 @@ def check_at_least(least: int, **options: int) -> None:
         One is; the message names it.
     """
     for option, value in options.items():
-        if value < least:
-            raise OptionError(f"{option}={value}: it must be at least {least}")
+        if value < bound:
+            raise OptionError(f"{option}={value}: it must be at least {bound}")
 
 
 def check_compat(text: str, known: Collection[str]) -> str:

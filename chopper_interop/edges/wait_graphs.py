@@ -95,7 +95,7 @@ def _joins(
     inside = (own >= 0) & (call[own] == call[members])
     rank = queues.rank[queues.queue[members[inside]]]
     gap = queues.start[members[inside]] - queues.end[own[inside]]
-    joined = members[inside][gap >= _least_joined_ns(rank, gap)]
+    joined = members[inside][gap >= _min_joined_ns(rank, gap)]
     _, number = gather.distinct(np.append(call[joined], call[members]))
     of_lane, branch = gather.distinct(launch, lane[members])
     last = np.zeros(len(of_lane), np.int64)
@@ -106,19 +106,19 @@ def _joins(
         number[: len(joined)], -queues.start[joined],
         number[len(joined) :][last], -queues.end[ends],
     )  # fmt: skip
-    found = np.flatnonzero(row >= 0)
-    found = found[lane[joined[row[found]]] != lane[ends[found]]]
-    return ends[found], joined[row[found]]
+    branches = np.flatnonzero(row >= 0)
+    branches = branches[lane[joined[row[branches]]] != lane[ends[branches]]]
+    return ends[branches], joined[row[branches]]
 
 
-def _least_joined_ns(rank: Array, gap: Array) -> Array:
-    """For each gap the least of its rank behind which work joins others: never where times are whole µs, or most are 0."""
+def _min_joined_ns(rank: Array, gap: Array) -> Array:
+    """For each gap the shortest of its rank behind which work joins others: never where times are whole µs, or most are 0."""
     _, number = gather.distinct(rank)
     count = np.bincount(number)
     usual = gap[np.lexsort((gap, number))][np.cumsum(count) - (count + 1) // 2]  # medians
     is_fine = (np.bincount(number, gap % 1_000 != 0) > 0) & (usual > 0)
-    least = np.maximum(_JOINED_RATIO * usual, usual + _JOINED_EXCESS_NS)
-    return np.where(is_fine, least, np.inf)[number]
+    bound_ns = np.maximum(_JOINED_RATIO * usual, usual + _JOINED_EXCESS_NS)
+    return np.where(is_fine, bound_ns, np.inf)[number]
 
 
 def _around(

@@ -239,13 +239,13 @@ def blocks(path: Path, issues: IssueLog) -> Iterator[Bytes]:
 
     A text in UTF-16 is one block. Errors are those of `read`.
     """
-    nothing = np.empty(0, np.uint8)
+    no_bytes = np.empty(0, np.uint8)
     parts = _read_blocks(path)
-    start = next(parts, nothing)
+    start = next(parts, no_bytes)
     magic = _packing(bytes(start[:8]))
     if magic is not None:
         parts = _bounded(path, _on_disk(path), magic, issues)
-        start = next(parts, nothing)
+        start = next(parts, no_bytes)
     while len(start) < _UTF16_BYTES and (more := next(parts, None)) is not None:
         start = np.concatenate([start, more])
     if _utf16(bytes(start[:_UTF16_BYTES])) is not None:

@@ -327,10 +327,10 @@ class _Collected:
 
     def add(self, walk: _Walk) -> None:
         """Add the events of the next piece."""
-        found, base = int(walk.damage.number[0]), walk.piece.base
+        malformed, base = int(walk.damage.number[0]), walk.piece.base
         self._growth = max(_MORE_THAN_EXPECTED * self._expected / (base + walk.end), _MIN_GROWTH)
-        self._malformed += found
-        self._malformed_at += (walk.damage.positions[:found] + base).tolist()
+        self._malformed += malformed
+        self._malformed_at += (walk.damage.positions[:malformed] + base).tolist()
         number = self._number_strings(walk)
         for batch in walk.batches:
             self._keep_arguments(walk.piece.window, batch)

@@ -412,7 +412,7 @@ def _opened(path: Path, stack: ExitStack, *, packed: bool) -> Any:
 
 
 def _one_at_a_time(path: Path) -> AbstractContextManager[None]:
-    """Wait for other processes that put an output beside a path: what they replace looks like that of others.
+    """Wait for other processes that put an output next to a path: what they replace looks like that of others.
 
     The root is in itself; it is locked when its entries are replaced.
     """

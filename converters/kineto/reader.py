@@ -189,10 +189,10 @@ def _check(of_all: Combined, file: TraceFile, issues: SourceIssues) -> None:
     """Note what cannot be true; of several files each is checked if there is something in any."""
     headers = [member.header for member in file.members]
     if len(headers) > 1:
-        found = IssueLog()
-        sanity_checks.check_ranks(of_all.trace, found)
-        launch_checks.check_all(of_all.trace, found)
-        if not any(found):
+        of_any = IssueLog()
+        sanity_checks.check_ranks(of_all.trace, of_any)
+        launch_checks.check_all(of_all.trace, of_any)
+        if not any(of_any):
             return
     for part, header, log in zip(of_all.split(), headers, issues.logs, strict=True):
         sanity_checks.check(part, log)

@@ -136,8 +136,8 @@ def unexplained(tools: Tools) -> str:
         ("DLRM", read("dlrm_8rank_v100/kineto", "dlrm_8rank_v100/host_et")),
         ("torchrec", read("torchrec_4rank_v100")),
     ):
-        found = check.check(tools.ets(job, "gpu"))
-        cells.append(f"{name} {100 * max(found.unexplained.values()):.1f} %")
+        checked = check.check(tools.ets(job, "gpu"))
+        cells.append(f"{name} {100 * max(checked.unexplained.values()):.1f} %")
     return ", ".join(cells) + " (worst rank)"
 
 
@@ -179,8 +179,8 @@ def starts(tools: Tools) -> str:
     for name, trace in torchrec_runs().items():
         prefix = tools.ets(trace, "gpu")
         off = np.concatenate([_start_errors_ns(tools, prefix, r) for r in range(len(trace.ranks))])
-        middle, most, last = np.percentile(np.abs(off), (50, 95, 100))
-        cells.append(f"{name} {middle / 1e3:.0f} µs, {ms(most)} ms, {ms(last)} ms")
+        middle, outer, last = np.percentile(np.abs(off), (50, 95, 100))
+        cells.append(f"{name} {middle / 1e3:.0f} µs, {ms(outer)} ms, {ms(last)} ms")
     return "; ".join(cells) + " (median, 95 %, largest)"
 
 
@@ -205,8 +205,8 @@ def concurrent_streams(tools: Tools) -> str:
     cells = []
     for path in sorted(tools.trace_diff.glob("*.json*")):
         trace = ci.read(path)
-        found = [f"{deviation(tools, trace, mode):+.2f}" for mode in MODES]
-        cells.append(f"{path.name.partition('.')[0]} {' / '.join(found)} %")
+        deviations = [f"{deviation(tools, trace, mode):+.2f}" for mode in MODES]
+        cells.append(f"{path.name.partition('.')[0]} {' / '.join(deviations)} %")
     return ", ".join(cells)
 
 
@@ -258,10 +258,10 @@ def what_if_slowdowns(_: Tools) -> str:
 def late_rank(_: Tools) -> str:
     summary = ci.analyze(read("ddp_resnet_4rank_amd"), "stragglers")
     first = summary.rows.slice(0, 1).to_pylist()[0]
-    found = summary.summary
+    figures = summary.summary
     return (
-        f"rank {found['slow_rank']}, {found['cause']}, last at {first['times_last']} of 21, "
-        f"gain {ms(found['rank_gain_ns'])} ms"
+        f"rank {figures['slow_rank']}, {figures['cause']}, last at {first['times_last']} of 21, "
+        f"gain {ms(figures['rank_gain_ns'])} ms"
     )
 
 

@@ -175,15 +175,15 @@ def intervals_of(job, rank, work):
     """Intervals in which a rank computes, works at all, exchanges, receives and waits to receive."""
     result = collections.defaultdict(list)
     for correlation, event in work.gpu.items():
-        stretch = (event["start"], event["end"])
+        interval = (event["start"], event["end"])
         described = work.described[correlation]
         name = described["Collective name"] if described else ""
         if name in ("send", "recv"):
-            result["p2p"].append(stretch)
-            result[name].append(stretch)
+            result["p2p"].append(interval)
+            result[name].append(interval)
         elif event["cat"] != "gpu_memcpy":
-            result["work"].append(stretch)
-            result["collective" if name else "compute"].append(stretch)
+            result["work"].append(interval)
+            result["collective" if name else "compute"].append(interval)
     result["wait"] = [
         (row["starts_ns"][1], row["max_start_ns"])
         for row in job.rows("collectives")

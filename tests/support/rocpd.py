@@ -436,7 +436,7 @@ def _tuples(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
 
 def systems(path: Path) -> Path:
     """A database as rocprofiler-systems fills it: rows have ids of their own, GPU metrics are one
-    event with as many moments as counters, and there is nothing of the environment."""
+    event with as many times as counters, and there is nothing of the environment."""
     base = Base(path, "3")
     base.base.execute(
         f"UPDATE rocpd_info_process{base.suffix} SET environment = '{{}}', extdata = '{{}}'"

@@ -119,7 +119,7 @@ def name_of(path: Path) -> str | None:
         return EXCEPT[key]
     if path.parent.name in OTHER_FOLDERS:
         return OTHER_FOLDERS[path.parent.name][path.name]
-    if path.suffix == ".stdout":  # beside --file: nothing, or the first line of a watch
+    if path.suffix == ".stdout":  # with --file: nothing, or the first line of a watch
         return "amd-smi-messages" if path.stat().st_size else None
     return "amd-smi-text" if path.suffix == ".txt" else BY_VERSION[path.stem]
 

@@ -73,7 +73,7 @@ def test_no_order_of_messages_makes_ranks_wait_for_each_other(tmp_path: Path) ->
 def test_messages_do_not_wait_for_what_holds_their_slot_by_chance(
     tmp_path: Path, mode: str
 ) -> None:
-    """Receivers get ready just after a send has begun, and beside messages whose other end was not recorded."""
+    """Receivers get ready just after a send has begun, and next to messages whose other end was not recorded."""
     ran = simulate(families.pipeline(3004))
     ci.write(predictions.read(ran, tmp_path / "kineto"), tmp_path / "job.et", mode=mode)
     ets = [et for _, et in check.read_files(tmp_path / "job", Findings())]

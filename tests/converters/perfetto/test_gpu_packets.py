@@ -157,12 +157,12 @@ def launched(
 def shapes(trace: ci.Trace, path: Path) -> list:
     """Shape of each event in order of time, None for none."""
     ci.write(trace, path, gpu_packets=True)
-    found = []
+    shapes = []
     for event in packets(path, "gpu_render_stage_event"):
         sizes = (event.launch.grid_size, event.launch.workgroup_size)
         shape = tuple(getattr(size, axis) for size in sizes for axis in "xyz")
-        found.append(shape if event.HasField("launch") else None)
-    return found
+        shapes.append(shape if event.HasField("launch") else None)
+    return shapes
 
 
 @pytest.mark.parametrize("form", SHAPES)

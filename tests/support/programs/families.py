@@ -94,7 +94,7 @@ class _Thread:
         self.job, self.rank, self.speed, self.rng = job, rank, speed, job.rng
         self.instructions: list[p.Instruction] = []
         self.host_us = 6.0
-        """Usual time of the host in an operator, beside calls."""
+        """Usual time of the host in an operator, without its calls."""
 
     def add(self, instruction: p.Instruction) -> None:
         self.instructions.append(instruction)

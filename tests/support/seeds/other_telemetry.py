@@ -415,7 +415,7 @@ ODD = (
         Refused(ReadError, "none that CharLLM-PPT gives"),
     ),
     Odd(
-        "CharLLM: such a file beside its own",
+        "CharLLM: such a file next to its own",
         {"a/gpu_power_0.csv": _CHARLLM, "a/loss.csv": _CHARLLM},
         Reads(samples=3, issues={"name-unknown": 4}),
     ),
