@@ -19,7 +19,7 @@ from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.communication.times import Times
+    from chopper_interop.analyses.methods.communication.times import CommunicationTimes
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -151,7 +151,9 @@ def collectives(  # what all analyses have, and sizes
     return Result("collectives", rows, summary, _CONVENTIONS, annotations, notes)
 
 
-def _select_members(trace: Trace, times: Times, steps: str, ranks: str) -> _SelectedMembers:
+def _select_members(
+    trace: Trace, times: CommunicationTimes, steps: str, ranks: str
+) -> _SelectedMembers:
     if not steps:
         return _SelectedMembers(np.isin(times.rank, windows.chosen_ranks(trace, ranks)), None)
     iteration = np.full(len(times.row), -1, np.int64)
@@ -163,7 +165,9 @@ def _select_members(trace: Trace, times: Times, steps: str, ranks: str) -> _Sele
     return _SelectedMembers(member, iteration)
 
 
-def _notes(trace: Trace, times: Times, selected: _SelectedMembers, steps: str) -> dict[str, str]:
+def _notes(
+    trace: Trace, times: CommunicationTimes, selected: _SelectedMembers, steps: str
+) -> dict[str, str]:
     notes = {
         "window": f"training steps {steps}: what starts in the range that marks one"
         if steps
@@ -181,7 +185,9 @@ def _notes(trace: Trace, times: Times, selected: _SelectedMembers, steps: str) -
     return notes | collective_instances.clock_notes(trace, "waits and lateness")
 
 
-def _annotations(trace: Trace, times: Times, selected: _SelectedMembers) -> dict[str, Any]:
+def _annotations(
+    trace: Trace, times: CommunicationTimes, selected: _SelectedMembers
+) -> dict[str, Any]:
     if not (times.wait >= 0).any():
         return {}
     columns = {}

@@ -17,7 +17,7 @@ from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.efficiency.energy_parts import Part
+    from chopper_interop.analyses.methods.efficiency.energy_parts import EnergyPart
     from chopper_interop.annotate.telemetry.job import Board
     from chopper_interop.trace import Trace
 
@@ -212,13 +212,15 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
     return Result("energy", rows, summary, _conventions(names, steps), notes=notes)
 
 
-def _window_notes(parts: list[Part]) -> dict[str, str]:
+def _window_notes(parts: list[EnergyPart]) -> dict[str, str]:
     """Say what energy means that was measured in windows."""
     sources = (source for part in parts if part.window for source, _ in part.window.powers)
     return {"windows": _MEASURED} if any(source.pattern.is_window for source in sources) else {}
 
 
-def _blank_row_notes(parts: list[Part], boards: list[Board], n_without: int) -> dict[str, str]:
+def _blank_row_notes(
+    parts: list[EnergyPart], boards: list[Board], n_without: int
+) -> dict[str, str]:
     """Say why figures are blank, and for which ranks."""
     blank = sorted({part.rank for part in parts if part.window is None})
     sampled = {rank for board in boards if board.powers for rank in board.gpu.ranks}
@@ -236,7 +238,7 @@ def _blank_row_notes(parts: list[Part], boards: list[Board], n_without: int) -> 
     return {"blank rows": "; ".join(reasons)} if reasons else {}
 
 
-def _uncompared_notes(parts: list[Part]) -> dict[str, str]:
+def _uncompared_notes(parts: list[EnergyPart]) -> dict[str, str]:
     """Say why energy by shown power and by counters are not compared, and for which GPUs."""
     reasons: dict[str, set[tuple[int, int]]] = {}
     for part in parts:

@@ -19,7 +19,7 @@ from chopper_interop.result import Result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.analyses.methods.fleet.places import Place
+    from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.analyses.methods.power.excursions import GpuWindow
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear, PositiveIntervals
     from chopper_interop.arrays.types import Array
@@ -222,7 +222,7 @@ def _excursion_columns(part: GpuWindow) -> dict[str, pa.Array]:
     }
 
 
-def _location(gpu: Place) -> dict[str, Any]:
+def _location(gpu: GpuPlace) -> dict[str, Any]:
     """Columns that say which GPU it is; None where not known."""
     return {
         "rank": gpu.rank if gpu.rank >= 0 else None,
@@ -242,7 +242,7 @@ _SUM_TYPES = {
 
 
 def _gpu_rows(
-    all_gpus: Sequence[Place], parts: Sequence[GpuWindow], *, is_stepped: bool
+    all_gpus: Sequence[GpuPlace], parts: Sequence[GpuWindow], *, is_stepped: bool
 ) -> pa.Table:
     """Return a row for each GPU, and step if there are any; null where its power is not known."""
     rows_of_gpu: dict[int, list[dict[str, Any]]] = {}
@@ -346,7 +346,7 @@ def _merged_intervals(pieces: PiecewiseLinear | PositiveIntervals) -> tuple[Arra
 
 
 def _summary(
-    all_gpus: Sequence[Place], parts: Sequence[GpuWindow], without_limit: Sequence[Place]
+    all_gpus: Sequence[GpuPlace], parts: Sequence[GpuWindow], without_limit: Sequence[GpuPlace]
 ) -> dict[str, Any]:
     gpus = [_gpu_row(part) for part in parts]
     with_excursions = [gpu for gpu in gpus if gpu["excursions"]]
@@ -377,9 +377,9 @@ _BY_GPU = (
 
 
 def _notes(
-    all_gpus: Sequence[Place],
+    all_gpus: Sequence[GpuPlace],
     parts: Sequence[GpuWindow],
-    without_limit: Sequence[Place],
+    without_limit: Sequence[GpuPlace],
     above: float,
     steps: str,
     window: str,

@@ -21,7 +21,7 @@ from chopper_interop.result import Result
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chopper_interop.analyses.methods.fleet.places import Place
+    from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -323,8 +323,8 @@ def _straggler_columns(row: Row | None) -> Row | None:
 
 def _notes(
     trace: Trace,
-    all_gpus: Sequence[Place],
-    compared_gpus: Sequence[Place],
+    all_gpus: Sequence[GpuPlace],
+    compared_gpus: Sequence[GpuPlace],
     rows: Sequence[Row],
     steps: str,
     window: str,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.activity.comm_overlap import Overlap
-    from chopper_interop.analyses.methods.activity.pieces import Pieces
+    from chopper_interop.analyses.methods.activity.pieces import WorkPieces
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -144,7 +144,7 @@ def overlap(
 
 
 def _job_figures(
-    trace: Trace, selected: Sequence[Window], work: Pieces, concurrent: Overlap
+    trace: Trace, selected: Sequence[Window], work: WorkPieces, concurrent: Overlap
 ) -> _Figures:
     """Figures of one group that has the work of all windows."""
     group = Groups(np.zeros(len(work), np.int64), pa.table({"job": arrow.texts([trace.meta.job])}))
@@ -192,7 +192,7 @@ class _Figures(NamedTuple):
         return {name: column[0].as_py() for name, column in columns.items()}
 
 
-def _group_figures(trace: Trace, work: Pieces, concurrent: Overlap, cells: Cells) -> _Figures:
+def _group_figures(trace: Trace, work: WorkPieces, concurrent: Overlap, cells: Cells) -> _Figures:
     time, exposed = _union_times(work, concurrent, cells), concurrent.exposed(work, cells)
     slow = slowdown.measure_slowdown(
         trace, work, concurrent.overlap_ns, cells.groups.code, len(cells.groups)
@@ -201,7 +201,7 @@ def _group_figures(trace: Trace, work: Pieces, concurrent: Overlap, cells: Cells
     return _Figures(compute, exposed[COMPUTE], comm, exposed[COMM], both, ideal, slow)
 
 
-def _union_times(work: Pieces, concurrent: Overlap, cells: Cells) -> dict[str, Array]:
+def _union_times(work: WorkPieces, concurrent: Overlap, cells: Cells) -> dict[str, Array]:
     """Time in which compute, communication and both of a group ran, summed over GPUs."""
     # a cell is split by GPU first: `ideal` is the shorter of two unions of the same GPU
     first, code = gather.distinct(cells.code, concurrent.gpu)
@@ -218,7 +218,7 @@ def _union_times(work: Pieces, concurrent: Overlap, cells: Cells) -> dict[str, A
     }
 
 
-def _instances_table(trace: Trace, work: Pieces, concurrent: Overlap) -> pa.Table:
+def _instances_table(trace: Trace, work: WorkPieces, concurrent: Overlap) -> pa.Table:
     """One row per communication: all its members, or a kernel whose instance is unknown."""
     communicates = np.flatnonzero(work.work_class == COMM)
     work, concurrent = work.where(communicates), concurrent.where(communicates)

@@ -24,7 +24,7 @@ from chopper_interop.schemas.kinds import GPU_WORK
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chopper_interop.analyses.methods.fleet.slowdowns import Part
+    from chopper_interop.analyses.methods.fleet.slowdowns import OperationGroup
     from chopper_interop.trace import Trace
 
 __all__ = ["stragglers"]
@@ -166,7 +166,7 @@ def _gain_of_cause(row: dict[str, Any]) -> int:
     return row[GAIN_COLUMNS[row["cause"]]] if row["cause"] else 0
 
 
-def _part_rows(name: str, parts: list[Part]) -> list[dict[str, Any]]:
+def _part_rows(name: str, parts: list[OperationGroup]) -> list[dict[str, Any]]:
     return [
         {name: part.key, "alone_slowdown_factor": part.alone_factor, "gain_ns": part.gain_ns}
         for part in parts

@@ -15,7 +15,7 @@ from chopper_interop.analyses.methods.runs import figures as run_figures
 from chopper_interop.analyses.methods.runs import names as run_names
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.runs import rates as run_rates
-from chopper_interop.analyses.methods.runs.figures import Figures
+from chopper_interop.analyses.methods.runs.figures import RunFigures
 from chopper_interop.errors import ChopperError, LossError, UsageError
 from chopper_interop.result import Result
 
@@ -119,7 +119,7 @@ class _SweepRun:
 
     name: str
     path: str
-    figures: Figures
+    figures: RunFigures
 
 
 def sweep(  # noqa: PLR0913
@@ -207,7 +207,7 @@ def _all_runs(
     except UsageError:
         if trace.nodes.num_rows:
             raise
-        figures = Figures(reasons=["the trace is empty"])
+        figures = RunFigures(reasons=["the trace is empty"])
     runs = [_SweepRun(trace.meta.job, _folder(trace), figures)]
     for run in others:
         path, figures = _read_figures(run, options)
@@ -218,7 +218,7 @@ def _all_runs(
     return runs
 
 
-def _read_figures(run: Run, options: tuple[str, str, int, int]) -> tuple[str, Figures]:
+def _read_figures(run: Run, options: tuple[str, str, int, int]) -> tuple[str, RunFigures]:
     """Read a run and return its path and figures; its trace is not kept."""
     path = run.path
     try:
@@ -228,7 +228,7 @@ def _read_figures(run: Run, options: tuple[str, str, int, int]) -> tuple[str, Fi
     except LossError:
         raise
     except ChopperError as error:
-        return path, Figures(reasons=[str(error)])
+        return path, RunFigures(reasons=[str(error)])
 
 
 def _folder(trace: Trace) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from chopper_interop.analyses.methods.series.figures import Figures
+    from chopper_interop.analyses.methods.series.figures import CellFigures
     from chopper_interop.analyses.methods.series.samples import Series
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -203,7 +203,7 @@ class _RowBuilder:
         )
 
     def _add_rows(
-        self, group: Sequence[Series], cell: Array, figures: Figures, known: dict[str, Array]
+        self, group: Sequence[Series], cell: Array, figures: CellFigures, known: dict[str, Array]
     ) -> None:
         first = group[0]
         values = (figures.mean, figures.median, figures.minimum, figures.maximum)

@@ -17,7 +17,7 @@ from chopper_interop.schemas.kinds import GPU_WORK
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.analyses.methods.activity.pieces import Cells, Pieces
+    from chopper_interop.analyses.methods.activity.pieces import Cells, WorkPieces
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -138,7 +138,9 @@ def _figures(time: Array) -> dict[str, Array]:
     }
 
 
-def _summary(selected: Sequence[Window], work: Pieces) -> tuple[dict[str, Any], dict[str, Array]]:
+def _summary(
+    selected: Sequence[Window], work: WorkPieces
+) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return sums over windows, and the figures of each window."""
     figures = _figures(work.patterns(work.window, len(selected)))
     figures["span"] = np.array([window.span_ns for window in selected], np.int64)
@@ -148,7 +150,7 @@ def _summary(selected: Sequence[Window], work: Pieces) -> tuple[dict[str, Any], 
 
 
 def _spans(
-    trace: Trace, selected: Sequence[Window], work: Pieces, cells: Cells, by: str
+    trace: Trace, selected: Sequence[Window], work: WorkPieces, cells: Cells, by: str
 ) -> tuple[Array, Array]:
     """Return the span of each group, and a mask of the groups where it is known."""
     names = set(pieces.grain_names(selected, by))
@@ -161,7 +163,7 @@ def _spans(
     return cells.summed(span), cells.summed((~known).astype(np.int64)) == 0
 
 
-def _iteration_spans(trace: Trace, work: Pieces, cells: Cells) -> tuple[Array, Array]:
+def _iteration_spans(trace: Trace, work: WorkPieces, cells: Cells) -> tuple[Array, Array]:
     """Return each cell's span of its iteration on its rank, and a mask of cells with an iteration."""
     iteration = trace.integers("iteration", work.row)
     at, code = gather.distinct(work.window, iteration)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.series.averaging import By
-    from chopper_interop.analyses.methods.series.figures import Figures
-    from chopper_interop.analyses.methods.series.samples import Place, Series
+    from chopper_interop.analyses.methods.series.figures import CellFigures
+    from chopper_interop.analyses.methods.series.samples import Series, SeriesPlace
     from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.annotate.telemetry.throttle_causes import Share
     from chopper_interop.arrays.types import Array
@@ -56,7 +56,7 @@ _COLUMNS = (
 class _CauseSeries:
     """Samples of one cause on one GPU, by one tool and method; one part for each die."""
 
-    place: Place
+    place: SeriesPlace
     cause: str
     method: str
     source: str
@@ -185,9 +185,9 @@ def _grouped(all_causes: Sequence[_CauseSeries], owner: By) -> list[list[_CauseS
     return owner.groups(all_causes, lambda s: s.place, lambda s: s.cause)
 
 
-def _clocks(selected: Sequence[Series]) -> dict[Place, list[Samples]]:
+def _clocks(selected: Sequence[Series]) -> dict[SeriesPlace, list[Samples]]:
     """Core clock at each location by the tool that samples it best; of a GPU with dies, of each."""
-    by_tool: dict[Place, dict[tuple[int, str], list[Samples]]] = {}
+    by_tool: dict[SeriesPlace, dict[tuple[int, str], list[Samples]]] = {}
     for series in selected:
         order = [i for i, pattern in enumerate(GFXCLK.patterns) if pattern.match(series.name)]
         if order:
@@ -200,7 +200,7 @@ def _clocks(selected: Sequence[Series]) -> dict[Place, list[Samples]]:
 
 
 def _add_rows(
-    rows: Rows, plan: Plan, group: Sequence[_CauseSeries], clocks: dict[Place, list[Samples]]
+    rows: Rows, plan: Plan, group: Sequence[_CauseSeries], clocks: dict[SeriesPlace, list[Samples]]
 ) -> None:
     """Add the rows of one cause: one for each cell in which it is known."""
     n = plan.cells
@@ -241,8 +241,8 @@ def _add_rows(
 
 
 def _figures(
-    plan: Plan, parts: Sequence[tuple[Place, Samples]], are_ended: Sequence[bool] = ()
-) -> tuple[Figures, Array]:
+    plan: Plan, parts: Sequence[tuple[SeriesPlace, Samples]], are_ended: Sequence[bool] = ()
+) -> tuple[CellFigures, Array]:
     """Return the figures of samples at several locations together, and the length of their windows."""
     window = np.zeros(plan.cells, np.int64)
     pieces = []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.series.averaging import AveragingWindows, By
-    from chopper_interop.analyses.methods.series.figures import Figures
+    from chopper_interop.analyses.methods.series.figures import CellFigures
     from chopper_interop.analyses.methods.series.link_traffic import LinkTraffic
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -165,7 +165,7 @@ def _add_rows(rows: Rows, plan: Plan, group: Sequence[LinkTraffic]) -> None:
     )
 
 
-def _figures(one: LinkTraffic, spans: AveragingWindows, n: int) -> Figures:
+def _figures(one: LinkTraffic, spans: AveragingWindows, n: int) -> CellFigures:
     pieces = series_figures.pieces(one.flow.rates, spans)
     return series_figures.figures([pieces], n, has_medians=False)
 

@@ -259,7 +259,7 @@ def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
     for name in hub.TABLES:
         if name != "groups":
             parts = [
-                _Part(getattr(trace, name), by, rows)
+                _TablePart(getattr(trace, name), by, rows)
                 for trace, by, rows in zip(traces, moved, group_rows, strict=True)
             ]
             tables[name] = _joined(name, _with_small_together(parts))
@@ -294,7 +294,7 @@ def _first_time(traces: Sequence[Trace]) -> int:
     return 0
 
 
-class _Part(NamedTuple):
+class _TablePart(NamedTuple):
     """A table of a trace, or of several small ones, that is joined to others.
 
     Parameters
@@ -315,12 +315,12 @@ class _Part(NamedTuple):
     first_group: Any = 0
 
 
-def _with_small_together(parts: list[_Part]) -> list[_Part]:
+def _with_small_together(parts: list[_TablePart]) -> list[_TablePart]:
     """The parts, of which small ones that follow each other are one if their columns are the same.
 
     Of thousands of traces, calls for each column of each would take most of the time.
     """
-    runs: list[list[_Part]] = []
+    runs: list[list[_TablePart]] = []
     rows = 0
     for part in parts:
         count = part.table.num_rows
@@ -334,11 +334,11 @@ def _with_small_together(parts: list[_Part]) -> list[_Part]:
     return [run[0] if len(run) == 1 else _one_part(run) for run in runs]
 
 
-def _one_part(run: list[_Part]) -> _Part:
+def _one_part(run: list[_TablePart]) -> _TablePart:
     table = pa.concat_tables([part.table for part in run]).unify_dictionaries().combine_chunks()
     count = [part.table.num_rows for part in run]
     groups = np.cumsum([0, *(len(part.group_rows) for part in run)])[:-1]
-    return _Part(
+    return _TablePart(
         table,
         {name: np.repeat([part.moved[name] for part in run], count) for name in run[0].moved},
         np.concatenate([part.group_rows for part in run]),
@@ -346,7 +346,7 @@ def _one_part(run: list[_Part]) -> _Part:
     )
 
 
-def _joined(name: str, parts: list[_Part]) -> pa.Table:
+def _joined(name: str, parts: list[_TablePart]) -> pa.Table:
     """Join a table of several traces, column by column."""
     schema = pa.unify_schemas([part.table.schema for part in parts], promote_options="default")
     core, count = hub.schema(name), sum(part.table.num_rows for part in parts)

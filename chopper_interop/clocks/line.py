@@ -30,7 +30,7 @@ is at one time, the drift moves only the rest."""
 
 
 @dataclass(frozen=True)
-class Work:
+class ProcessWork:
     """GPU work of a process; in the order of starts, but for the arguments of `match`.
 
     Parameters
@@ -48,10 +48,10 @@ class Work:
     dur: Array
     correlation: Array
 
-    def select(self, rows: Any) -> Work:
+    def select(self, rows: Any) -> ProcessWork:
         """Return the work of some rows."""
         columns = (self.name, self.start, self.dur, self.correlation)
-        return Work(*(column[rows] for column in columns))
+        return ProcessWork(*(column[rows] for column in columns))
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,9 @@ def resolution_ns(times: Array) -> int:
     return _US if times.size and not (times % _US).any() else 1
 
 
-def nearest_pairs(reference: Work, other: Work, line: Line, within_ns: int) -> tuple[Array, Array]:
+def nearest_pairs(
+    reference: ProcessWork, other: ProcessWork, line: Line, within_ns: int
+) -> tuple[Array, Array]:
     """Pair work of the same name that is mutually nearest in time.
 
     Parameters

@@ -21,7 +21,7 @@ from chopper_interop.clocks.line import Line
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.clocks.line import Work
+    from chopper_interop.clocks.line import ProcessWork
 
 _MAX_SPREAD_NS, _MIN_SPREAD_NS = 5_000, 500
 """Bounds of the tolerated median distance of starts; chosen: within what two tools' conversions of
@@ -71,7 +71,9 @@ class Match:
     pairs: int
 
 
-def match_work(reference: Work, other: Work, *, same_process: bool = False) -> Match | None:
+def match_work(
+    reference: ProcessWork, other: ProcessWork, *, same_process: bool = False
+) -> Match | None:
     """Match two records of GPU work; None if they are not of one run.
 
     Parameters
@@ -103,7 +105,7 @@ def match_work(reference: Work, other: Work, *, same_process: bool = False) -> M
     return None
 
 
-def match_on_one_clock(reference: Work, other: Work) -> Match | None:
+def match_on_one_clock(reference: ProcessWork, other: ProcessWork) -> Match | None:
     """Match two records that the user's offset has brought to one clock; None if they do not fit."""
     order, order_2 = (np.argsort(w.start, kind="stable") for w in (reference, other))
     a, b = reference.select(order), other.select(order_2)
@@ -116,14 +118,20 @@ def match_on_one_clock(reference: Work, other: Work) -> Match | None:
     return Match(order[i], order_2[j], line, relations.USER, len(i))
 
 
-def _required_pairs(reference: Work, other: Work, line: Line) -> float:
+def _required_pairs(reference: ProcessWork, other: ProcessWork, line: Line) -> float:
     """Number of pairs that two records of one run have at least."""
     shorter = min(len(reference.start), len(other.start))
     return max(_MIN_SHARE * _count_shared(reference, other, line), _MIN_SHARE_OF_ALL * shorter)
 
 
 def _verified_match(
-    reference: Work, other: Work, i: Array, j: Array, method: str, *, same_process: bool
+    reference: ProcessWork,
+    other: ProcessWork,
+    i: Array,
+    j: Array,
+    method: str,
+    *,
+    same_process: bool,
 ) -> Match | None:
     """Return the match that proposed pairs lead to; None if they are not of one run."""
     min_pairs = 1 if same_process else _MIN_PAIRS
@@ -145,7 +153,7 @@ def _verified_match(
     return Match(rows, other_rows, line, method, len(i))
 
 
-def _durations_agree(reference: Work, other: Work, i: Array, j: Array) -> bool:
+def _durations_agree(reference: ProcessWork, other: ProcessWork, i: Array, j: Array) -> bool:
     """True if durations of the pairs agree, as those of two runs do not."""
     a, b = reference.dur[i], other.dur[j]
     resolution = max(map(clock_line.resolution_ns, (reference.dur, other.dur)))
@@ -156,7 +164,7 @@ def _durations_agree(reference: Work, other: Work, i: Array, j: Array) -> bool:
     return bool(np.median(away) <= 1 and np.quantile(away, _NEARLY_ALL) <= _TIMES_MEDIAN)
 
 
-def _count_shared(reference: Work, other: Work, line: Line) -> int:
+def _count_shared(reference: ProcessWork, other: ProcessWork, line: Line) -> int:
     """Number of kernels in the time that both recorded, by the record with fewer."""
     starts = (reference.start, line.apply(other.start))
     low, high = max(t.min() for t in starts), min(t.max() for t in starts)

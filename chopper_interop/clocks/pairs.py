@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.clocks import line as clock_line
-from chopper_interop.clocks.line import Line, Work
+from chopper_interop.clocks.line import Line, ProcessWork
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -35,7 +35,7 @@ _WRONG_OFFSETS_NS = (1_700_003, -1_700_003, 13_100_011, -13_100_011)
 multiples of round ones."""
 
 
-def pairs_by_correlation(reference: Work, other: Work) -> tuple[Array, Array]:
+def pairs_by_correlation(reference: ProcessWork, other: ProcessWork) -> tuple[Array, Array]:
     """Pair kernels by ids that occur once in each; none if names contradict the ids."""
     unique, unique_2 = _unique_ids(reference.correlation), _unique_ids(other.correlation)
     _, at, at_2 = np.intersect1d(
@@ -54,14 +54,14 @@ def _unique_ids(ids: Array) -> Array:
     return rows[ids[rows] > 0]
 
 
-def pairs_by_order(reference: Work, other: Work) -> tuple[Array, Array]:
+def pairs_by_order(reference: ProcessWork, other: ProcessWork) -> tuple[Array, Array]:
     """Pair the k-th kernel of each, if both have the same names in the same order."""
     same = np.array_equal(reference.name, other.name)
     rows = np.arange(len(reference.name) if same else 0)
     return rows, rows
 
 
-def pairs_by_votes(reference: Work, other: Work) -> tuple[Array, Array]:
+def pairs_by_votes(reference: ProcessWork, other: ProcessWork) -> tuple[Array, Array]:
     """Pair kernels at the offset for which a sample of the shorter record votes, then all of it."""
     swapped = len(other.start) < len(reference.start)
     short, long = (other, reference) if swapped else (reference, other)
@@ -77,13 +77,13 @@ def pairs_by_votes(reference: Work, other: Work) -> tuple[Array, Array]:
     return empty, empty
 
 
-def _middle(work: Work, count: int) -> tuple[Work, int]:
+def _middle(work: ProcessWork, count: int) -> tuple[ProcessWork, int]:
     """Return `count` kernels in the middle, and how many are before them."""
     first = max((len(work.start) - count) // 2, 0)
     return work.select(slice(first, first + count)), first
 
 
-def _pairs_of_all(short: Work, long: Work, line: Line) -> tuple[Array, Array]:
+def _pairs_of_all(short: ProcessWork, long: ProcessWork, line: Line) -> tuple[Array, Array]:
     """Pairs of all kernels by a line known of a sample, which is fitted again as that grows.
 
     Each sample is four times the one before, so that a drift too small for the first line does not
@@ -99,7 +99,7 @@ def _pairs_of_all(short: Work, long: Work, line: Line) -> tuple[Array, Array]:
         count *= 4
 
 
-def _keys(reference: Work, other: Work) -> list[tuple[Array, Array]]:
+def _keys(reference: ProcessWork, other: ProcessWork) -> list[tuple[Array, Array]]:
     """Keys by which kernels are compared: name and duration in ns, then in us; then name alone."""
     keys = []
     for resolution in (1, _US):
@@ -111,7 +111,9 @@ def _keys(reference: Work, other: Work) -> list[tuple[Array, Array]]:
     return [*keys, (reference.name, other.name)]
 
 
-def _voted_line(reference: Work, other: Work, key: Array, key_2: Array) -> Line | None:
+def _voted_line(
+    reference: ProcessWork, other: ProcessWork, key: Array, key_2: Array
+) -> Line | None:
     """Offset for which most pairs of equal rare keys vote; None if there are none."""
     keys, a = np.unique(key, return_inverse=True)
     b = np.searchsorted(keys, key_2)
@@ -165,7 +167,7 @@ def _in_fullest_bins(bins: Array) -> Array:
 
 
 def _refined_pairs(
-    reference: Work, other: Work, keys: tuple[Array, Array], line: Line
+    reference: ProcessWork, other: ProcessWork, keys: tuple[Array, Array], line: Line
 ) -> tuple[Array, Array]:
     """Pairs near a first line, which is fitted again: to kernels of equal keys, then to all.
 
@@ -184,7 +186,7 @@ def _refined_pairs(
     return clock_line.nearest_pairs(reference, other, line, _WITHIN_NS[-1])
 
 
-def _is_distinct(reference: Work, other: Work, i: Array, j: Array) -> bool:
+def _is_distinct(reference: ProcessWork, other: ProcessWork, i: Array, j: Array) -> bool:
     """True if wrong offsets explain the starts much worse."""
     if not len(i):
         return False

@@ -45,11 +45,11 @@ _WARMING = 0.002
 AMBIENT_C: Final = 34.0
 HEAT_C_PER_W: Final = 0.062
 
-# Columns of `Clock.state`.
+# Columns of `ClockStates.state`.
 _CONTROL, _POWER, _DRIFT, _ACTIVE_NS, _BUSY_NS, _HEAT = range(6)
 
 
-class Clock(NamedTuple):
+class ClockStates(NamedTuple):
     """State and history of the clocks, one row a GPU.
 
     Parameters
@@ -84,7 +84,7 @@ class Clock(NamedTuple):
     seed: int
 
 
-def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock:
+def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> ClockStates:
     """Clocks at the beginning of their history, `LEAD_NS` before the window.
 
     Parameters
@@ -107,7 +107,7 @@ def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock
     state[:, _POWER] = state[:, _HEAT] = target_w
     mhz = np.full(shape, MIN_MHZ, dtype=np.int32)
     mhz[:, 0] = state[:, _CONTROL]
-    return Clock(
+    return ClockStates(
         origin_ns=origin,
         now_ns=origin.copy(),
         tick=np.zeros(p.ranks, dtype=np.int64),
@@ -125,7 +125,7 @@ def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock
 
 
 @jit
-def _control(clock: Clock, gpu: int) -> None:
+def _control(clock: ClockStates, gpu: int) -> None:
     """Close the tick: note its power, choose the clock of the next."""
     k, state = clock.tick[gpu], clock.state[gpu]
     activity = state[_ACTIVE_NS] / TICK_NS
@@ -148,7 +148,7 @@ def _control(clock: Clock, gpu: int) -> None:
 
 
 @jit
-def spend(clock: Clock, gpu: int, until_ns: int, activity: float, busy: float) -> None:
+def spend(clock: ClockStates, gpu: int, until_ns: int, activity: float, busy: float) -> None:
     """Follow the clock up to a time, during which the GPU is active and busy to these shares."""
     state = clock.state[gpu]
     while clock.now_ns[gpu] < until_ns:
@@ -178,7 +178,7 @@ def whole_ns(time_ns: float) -> int:
 
 @jit
 def run_kernel(
-    clock: Clock, gpu: int, start_ns: int, law: Array, factor: float, activity: float
+    clock: ClockStates, gpu: int, start_ns: int, law: Array, factor: float, activity: float
 ) -> int:
     """Time at which a kernel ends that starts at `start_ns`, integrating over the clock.
 
@@ -206,7 +206,7 @@ def run_kernel(
         spend(clock, gpu, tick_end, activity, 1.0)
 
 
-def mean_mhz(clock: Clock, gpu: int, start_ns: Array, end_ns: Array) -> Array:
+def mean_mhz(clock: ClockStates, gpu: int, start_ns: Array, end_ns: Array) -> Array:
     """Clock averaged over time, MHz, for intervals of at least one nanosecond."""
     area = np.concatenate([[0], np.cumsum(clock.mhz[gpu].astype(np.int64) * TICK_NS)])
 

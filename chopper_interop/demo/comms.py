@@ -12,7 +12,7 @@ from chopper_interop.demo.tensors import NONE, Argument, f32, many, numbers, sca
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.demo.groups import Group
+    from chopper_interop.demo.groups import ProcessGroup
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.writer import Writer
 
@@ -27,7 +27,7 @@ class Communicator:
     """
 
     def __init__(
-        self, writer: Writer, group: Group, rank: int = -1, *, event_records: bool
+        self, writer: Writer, group: ProcessGroup, rank: int = -1, *, event_records: bool
     ) -> None:
         self.w = writer
         self.group = group
@@ -134,7 +134,9 @@ _DTYPES = {"c10::BFloat16": "BFloat16", "float": "Float"}
 DTYPE_BYTES = {"BFloat16": 2, "Float": 4}
 
 
-def comm_fields(name: str, send: Argument, receive: Argument, group: Group) -> dict[str, Any]:
+def comm_fields(
+    name: str, send: Argument, receive: Argument, group: ProcessGroup
+) -> dict[str, Any]:
     """Return what `record_param_comms` says of what is communicated, in its order."""
     waits = name == "wait"
     ranks = [] if waits else list(group.ranks)

@@ -11,7 +11,7 @@ from chopper_interop.demo.program import COMPUTE
 from chopper_interop.demo.tensors import LIST, bf16, f32, numbers, scalar
 
 if TYPE_CHECKING:
-    from chopper_interop.demo.groups import Group
+    from chopper_interop.demo.groups import ProcessGroup
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.memory import Memory
     from chopper_interop.demo.writer import Writer
@@ -55,7 +55,7 @@ class Fsdp:
     """Writes the operators of FSDP2 for one step."""
 
     def __init__(
-        self, writer: Writer, memory: Memory, world: Group, *, event_records: bool
+        self, writer: Writer, memory: Memory, world: ProcessGroup, *, event_records: bool
     ) -> None:
         self.w = writer
         self.memory = memory

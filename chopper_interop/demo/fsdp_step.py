@@ -12,7 +12,7 @@ from chopper_interop.demo.update import Update
 from chopper_interop.demo.writer import Writer
 
 if TYPE_CHECKING:
-    from chopper_interop.demo.groups import Group
+    from chopper_interop.demo.groups import ProcessGroup
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.passes import LayerNodes
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class FsdpStep(Passes):
     """Writes one step of a model whose parameters all ranks share."""
 
-    def __init__(self, p: DemoParameters, world: Group) -> None:
+    def __init__(self, p: DemoParameters, world: ProcessGroup) -> None:
         super().__init__(p, Writer())
         self.fsdp = Fsdp(self.w, self.memory, world, event_records=p.event_records)
         self.root = Shards("", self.m.root_sizes, p.ranks)

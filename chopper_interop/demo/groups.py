@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Group:
+class ProcessGroup:
     """A process group.
 
     Parameters
@@ -27,6 +27,6 @@ class Group:
         return self.ranks[1] - self.ranks[0] if len(self.ranks) > 1 else 1
 
 
-def world(ranks: int) -> Group:
+def world(ranks: int) -> ProcessGroup:
     """Return the default group of a job."""
-    return Group("0", "default_pg", tuple(range(ranks)))
+    return ProcessGroup("0", "default_pg", tuple(range(ranks)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
-    from chopper_interop.demo.tables import Tables
+    from chopper_interop.demo.tables import ProgramTables
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class DemoJob:
 
     parameters: DemoParameters
     programs: tuple[Program, ...]
-    tables: Tables
+    tables: ProgramTables
     timeline: Timeline
     ideal: Timeline
-    clock: clocks.Clock
+    clock: clocks.ClockStates
 
     def who(self, rank: int) -> Identity:
         """Return the numbers of a rank's process."""

@@ -44,14 +44,14 @@ def write_kineto(job: DemoJob, folder: Path, *, workers: int) -> None:
         Threads; each writes one rank at a time.
     """
     folder.mkdir()
-    plans = {id(program): _Plan(PoolLayout(program)) for program in job.programs}
+    plans = {id(program): _StepTemplates(PoolLayout(program)) for program in job.programs}
     with ThreadPoolExecutor(workers) as pool:
         plan = [plans[id(program)] for program in job.programs]
         ranks = range(job.parameters.ranks)
         list(pool.map(lambda rank: _write_rank(job, folder, plan[rank], rank), ranks))
 
 
-class _Plan:
+class _StepTemplates:
     """Templates for the steps of one program."""
 
     def __init__(self, layout: PoolLayout) -> None:
@@ -66,7 +66,7 @@ def file_name(job: DemoJob, rank: int) -> str:
     return f"rank{rank}.{stop_ns}.pt.trace.json.gz"
 
 
-def _write_rank(job: DemoJob, folder: Path, plan: _Plan, rank: int) -> None:
+def _write_rank(job: DemoJob, folder: Path, plan: _StepTemplates, rank: int) -> None:
     pools = [plan.layout.pool(job, rank, step) for step in range(job.parameters.steps)]
     name = file_name(job, rank)
     with _gzip(folder / name) as out:

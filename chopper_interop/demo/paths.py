@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
-    from chopper_interop.demo.tables import Tables
+    from chopper_interop.demo.tables import ProgramTables
 
 KINDS: Final = (
     "kernel", "collective", "memcpy", "memset", "host", "runtime", "handover", "launch_latency",
@@ -80,7 +80,7 @@ class HostSpans:
     kind: Array
 
 
-def host_spans(programs: Sequence[Program], tables: Tables) -> HostSpans:
+def host_spans(programs: Sequence[Program], tables: ProgramTables) -> HostSpans:
     """Find what the host does before each mark."""
     event, kind = np.zeros((2, *tables.action.shape), dtype=np.int64)
     for program, row in zip(programs, tables.program, strict=True):
@@ -96,7 +96,7 @@ def host_spans(programs: Sequence[Program], tables: Tables) -> HostSpans:
 
 
 def critical_path(
-    tables: Tables, timeline: Timeline, spans: HostSpans, steps: range
+    tables: ProgramTables, timeline: Timeline, spans: HostSpans, steps: range
 ) -> CriticalPath:
     """Path over all ranks from the first start to the last end of some consecutive steps.
 
@@ -141,7 +141,9 @@ def _before(timeline: Timeline, rank: int, step: int, mark: int, begin_ns: int) 
 
 
 @jit
-def _last_to_start(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tuple[int, int]:
+def _last_to_start(
+    t: ProgramTables, timeline: Timeline, rank: int, step: int, op: int
+) -> tuple[int, int]:
     """Find the member of a collective that started last, the lowest rank of equals."""
     barrier = t.barrier[rank, op]
     for i in range(t.first[barrier], t.first[barrier + 1]):
@@ -153,7 +155,9 @@ def _last_to_start(t: Tables, timeline: Timeline, rank: int, step: int, op: int)
 
 
 @jit
-def _cause(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tuple[int, int, int]:
+def _cause(
+    t: ProgramTables, timeline: Timeline, rank: int, step: int, op: int
+) -> tuple[int, int, int]:
     """Find what an operation waited for: the state that follows, step and operation."""
     p = t.program[rank]
     start, end = timeline.start_ns[rank, step, op], timeline.end_ns[rank]
@@ -171,7 +175,12 @@ def _cause(t: Tables, timeline: Timeline, rank: int, step: int, op: int) -> tupl
 
 @jit
 def _walk(
-    t: Tables, timeline: Timeline, event: Array, kind: Array, end: tuple[int, int, int], out: Array
+    t: ProgramTables,
+    timeline: Timeline,
+    event: Array,
+    kind: Array,
+    end: tuple[int, int, int],
+    out: Array,
 ) -> int:
     """Write the pieces last to first as rows (kind, rank, step, item, begin); their number."""
     rank, step, begin = end

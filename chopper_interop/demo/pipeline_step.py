@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from chopper_interop.demo.comms import Communicator
-from chopper_interop.demo.groups import Group, world
+from chopper_interop.demo.groups import ProcessGroup, world
 from chopper_interop.demo.passes import Passes
 from chopper_interop.demo.program import AUTOGRAD, EXCHANGE, MAIN, Program
 from chopper_interop.demo.tensors import LIST, bf16, scalar
@@ -51,10 +51,10 @@ class StageStep(Passes):
         self.copies = p.ranks // p.pipeline
         self.stage, copy = divmod(rank, self.copies)
         everyone = world(p.ranks)
-        along = Group(f"{1 + copy}", "mesh_pp", everyone.ranks[copy :: self.copies])
+        along = ProcessGroup(f"{1 + copy}", "mesh_pp", everyone.ranks[copy :: self.copies])
         first = self.stage * self.copies
         replica_ranks = everyone.ranks[first : first + self.copies]
-        replicas = Group(f"{1 + self.copies + self.stage}", "mesh_dp", replica_ranks)
+        replicas = ProcessGroup(f"{1 + self.copies + self.stage}", "mesh_dp", replica_ranks)
         records = p.event_records
         self.world = Communicator(self.w, everyone, event_records=records)
         self.line = Communicator(self.w, along, self.stage, event_records=records)

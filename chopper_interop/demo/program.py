@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.demo.groups import Group
+    from chopper_interop.demo.groups import ProcessGroup
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.tensors import Argument
 
@@ -148,7 +148,7 @@ class Program:
     kernels: list[Kernel] = field(default_factory=list)
     collectives: list[int] = field(default_factory=list)
     flows: list[tuple[int, int]] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
+    groups: list[ProcessGroup] = field(default_factory=list)
     passes: list[tuple[int, int]] = field(default_factory=list)
     sequences: int = 0
 

@@ -69,8 +69,10 @@ def write_rocprof(job: DemoJob, folder: Path, *, workers: int) -> None:
         for number, names in enumerate(counter_runs.PASSES, 1):
             place = folder / f"pmc_{number}" / NODE
             place.mkdir(parents=True)
-            start = _Plan(first, names, number)
-            plans = {key: [start, _Plan(part, names, number)] for key, part in steps.items()}
+            start = _DispatchTemplates(first, names, number)
+            plans = {
+                key: [start, _DispatchTemplates(part, names, number)] for key, part in steps.items()
+            }
             writing += [
                 pool.submit(_write_process, job, place, plans[id(program)], (number, rank))
                 for rank, program in enumerate(job.programs)
@@ -79,7 +81,7 @@ def write_rocprof(job: DemoJob, folder: Path, *, workers: int) -> None:
             task.result()
 
 
-class _Plan:
+class _DispatchTemplates:
     """Templates for the dispatches of the start-up or of a step in one pass.
 
     The pool is: agent, process, the two threads, then first number, start, end and
@@ -151,12 +153,14 @@ def _header(columns: str) -> bytes:
     return f'"{quoted}"\n'.encode()
 
 
-def _write_process(job: DemoJob, folder: Path, plans: list[_Plan], run: tuple[int, int]) -> None:
+def _write_process(
+    job: DemoJob, folder: Path, plans: list[_DispatchTemplates], run: tuple[int, int]
+) -> None:
     """Write the three files of one process: pass and rank are `run`."""
     number, rank = run
     who = identity(job.parameters.seed, rank, number)
     begin_ns, first = counter_runs.pass_begin_ns(job.parameters, number, rank), 1
-    pools: list[tuple[_Plan, Array]] = []
+    pools: list[tuple[_DispatchTemplates, Array]] = []
     for step in range(-1, job.parameters.counter_steps):
         plan = plans[step >= 0]
         times = counter_runs.counter_times(

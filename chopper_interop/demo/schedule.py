@@ -22,7 +22,7 @@ from chopper_interop.demo.program import COLLECTIVE, KERNEL, LAUNCH, SYNC
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.demo.parameters import DemoParameters
-    from chopper_interop.demo.tables import Tables
+    from chopper_interop.demo.tables import ProgramTables
 
 LAUNCH_LATENCY_NS: Final = 2_500
 """From the end of the launching call (the begin of a copying one) until the GPU can start."""
@@ -60,7 +60,7 @@ class Timeline(NamedTuple):
     end_ns: Array
 
 
-def step_kernels(tables: Tables, rank: int) -> tuple[Array, Array]:
+def step_kernels(tables: ProgramTables, rank: int) -> tuple[Array, Array]:
     """Laws and activities of the kernels that a rank's compute stream runs in a step, in order."""
     p = tables.program[rank]
     ops = slice(tables.ops[p])
@@ -68,14 +68,14 @@ def step_kernels(tables: Tables, rank: int) -> tuple[Array, Array]:
     return tables.law[p, rows], tables.activity[p, rows]
 
 
-def mean_activity(tables: Tables, rank: int) -> float:
+def mean_activity(tables: ProgramTables, rank: int) -> float:
     """Activity of a rank's GPU averaged over the kernels of a step."""
     law, activity = step_kernels(tables, rank)
     time = times_ns(law[:, 0], law[:, 1], _TYPICAL_MHZ)
     return float((time * activity).sum() / time.sum())
 
 
-def simulate(p: DemoParameters, tables: Tables) -> tuple[Timeline, clocks.Clock]:
+def simulate(p: DemoParameters, tables: ProgramTables) -> tuple[Timeline, clocks.ClockStates]:
     """Run the job; its instants, and the clocks over the window and `LEAD_NS` either side."""
     law, _ = step_kernels(tables, max(p.slow_rank, 0))
     slow_mhz = slowed_clock_mhz(law[:, 0], law[:, 1], _TYPICAL_MHZ, p.straggler_slowdown)
@@ -91,14 +91,14 @@ def simulate(p: DemoParameters, tables: Tables) -> tuple[Timeline, clocks.Clock]
     return timeline, clock
 
 
-def simulate_ideal(p: DemoParameters, tables: Tables, clock: clocks.Clock) -> Timeline:
+def simulate_ideal(p: DemoParameters, tables: ProgramTables, clock: clocks.ClockStates) -> Timeline:
     """Run the same job, with the same noise, at the highest clock."""
     timeline = _empty_timeline(p, tables)
     _run(tables, Run(p.seed, p.ranks, p.steps, float(p.peak_mhz)), clock, timeline)
     return timeline
 
 
-def _longest_step_ns(tables: Tables) -> float:
+def _longest_step_ns(tables: ProgramTables) -> float:
     """More than a step can last: everything one after the other, at the lowest clock."""
     total = 0.0
     for p, ops in enumerate(tables.ops):
@@ -111,14 +111,14 @@ def _longest_step_ns(tables: Tables) -> float:
     return float(total)
 
 
-def _empty_timeline(p: DemoParameters, tables: Tables) -> Timeline:
+def _empty_timeline(p: DemoParameters, tables: ProgramTables) -> Timeline:
     gpu = (p.ranks, p.steps, tables.kind.shape[1])
     marks = np.zeros((p.ranks, p.steps, tables.action.shape[1]), dtype=np.int64)
     return Timeline(marks, np.zeros(gpu, dtype=np.int64), np.zeros(gpu, dtype=np.int64))
 
 
 @jit
-def _host_cost_ns(t: Tables, run: Run, rank: int, step: int, mark: int) -> int:
+def _host_cost_ns(t: ProgramTables, run: Run, rank: int, step: int, mark: int) -> int:
     draw = noise.uniform(run.seed, noise.HOST_COST, rank, step, mark)
     factor = 0.8 + 0.4 * draw
     if noise.uniform(run.seed, noise.HOST_COST, rank, step, -1 - mark) < _RARE:
@@ -127,7 +127,7 @@ def _host_cost_ns(t: Tables, run: Run, rank: int, step: int, mark: int) -> int:
 
 
 @jit
-def _host(t: Tables, run: Run, out: Timeline, where: tuple[int, int, int]) -> None:
+def _host(t: ProgramTables, run: Run, out: Timeline, where: tuple[int, int, int]) -> None:
     """Time of one mark on one rank."""
     rank, step, mark = where
     p = t.program[rank]
@@ -147,7 +147,7 @@ def _host(t: Tables, run: Run, out: Timeline, where: tuple[int, int, int]) -> No
 
 
 @jit
-def _can_go(t: Tables, out: Timeline, rank: int, step: int, mark: int) -> bool:
+def _can_go(t: ProgramTables, out: Timeline, rank: int, step: int, mark: int) -> bool:
     """True if the ends of all operations that this mark and its launch wait for are known."""
     p = t.program[rank]
     op = t.operand[p, mark]
@@ -164,7 +164,7 @@ def _can_go(t: Tables, out: Timeline, rank: int, step: int, mark: int) -> bool:
 
 
 @jit
-def _start_ns(t: Tables, out: Timeline, rank: int, step: int, op: int) -> int:
+def _start_ns(t: ProgramTables, out: Timeline, rank: int, step: int, op: int) -> int:
     """Latest of launch, the operation before on the stream, and the event waited for."""
     p = t.program[rank]
     start: int = out.mark_ns[rank, step, t.mark[p, op]] + LAUNCH_LATENCY_NS
@@ -179,7 +179,11 @@ def _start_ns(t: Tables, out: Timeline, rank: int, step: int, op: int) -> int:
 
 @jit
 def _finish(
-    t: Tables, run: Run, clock: clocks.Clock, out: Timeline, where: tuple[int, int, int]
+    t: ProgramTables,
+    run: Run,
+    clock: clocks.ClockStates,
+    out: Timeline,
+    where: tuple[int, int, int],
 ) -> None:
     """Start of a GPU operation, and its end if it concerns its rank alone or is the last to come."""
     rank, step, op = where
@@ -202,7 +206,7 @@ def _finish(
 
 
 @jit
-def _run_barrier(t: Tables, run: Run, out: Timeline, step: int, barrier: int) -> None:
+def _run_barrier(t: ProgramTables, run: Run, out: Timeline, step: int, barrier: int) -> None:
     """End of what communicates: the transfer begins when the last member has started."""
     last = 0
     for i in range(t.first[barrier], t.first[barrier + 1]):
@@ -219,7 +223,9 @@ def _run_barrier(t: Tables, run: Run, out: Timeline, step: int, barrier: int) ->
 
 
 @jit
-def _advance(t: Tables, run: Run, clock: clocks.Clock, out: Timeline, rank: int, at: Array) -> bool:
+def _advance(
+    t: ProgramTables, run: Run, clock: clocks.ClockStates, out: Timeline, rank: int, at: Array
+) -> bool:
     """Run a rank on from `at` (step, mark) until it waits for others; True if it moved on."""
     p, moved = t.program[rank], False
     while at[0] < run.steps and _can_go(t, out, rank, at[0], at[1]):
@@ -235,7 +241,7 @@ def _advance(t: Tables, run: Run, clock: clocks.Clock, out: Timeline, rank: int,
 
 
 @jit
-def _run_ranks(t: Tables, run: Run, clock: clocks.Clock, out: Timeline) -> bool:
+def _run_ranks(t: ProgramTables, run: Run, clock: clocks.ClockStates, out: Timeline) -> bool:
     """Run all ranks to the end; False if they wait for each other for ever."""
     at = np.zeros((run.ranks, 2), np.int64)
     moved = True
@@ -246,6 +252,6 @@ def _run_ranks(t: Tables, run: Run, clock: clocks.Clock, out: Timeline) -> bool:
     return bool((at[:, 0] == run.steps).all())
 
 
-def _run(t: Tables, run: Run, clock: clocks.Clock, out: Timeline) -> None:
+def _run(t: ProgramTables, run: Run, clock: clocks.ClockStates, out: Timeline) -> None:
     if not _run_ranks(t, run, clock, out):
         raise AssertionError("ranks wait for each other for ever")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chopper_interop.demo.program import Program
 
 
-class Tables(NamedTuple):
+class ProgramTables(NamedTuple):
     """Programs as arrays, in the words of their classes: first axis the program, ends filled up.
 
     Parameters
@@ -61,7 +61,7 @@ _OP_COLUMNS = ("kind", "stream", "kernel", "mark", "previous", "waits_for", "fix
 """Columns that are fields of `Mark` and of `GpuOp`; those in nanoseconds are reals."""
 
 
-def make_tables(programs: Sequence[Program]) -> Tables:
+def make_tables(programs: Sequence[Program]) -> ProgramTables:
     """Arrays of the programs of all ranks; ranks may share one."""
     distinct = list({id(p): p for p in programs}.values())
     place = {id(p): i for i, p in enumerate(distinct)}
@@ -73,7 +73,7 @@ def make_tables(programs: Sequence[Program]) -> Tables:
     for row, own in zip(law, laws, strict=True):
         row[: len(own)] = own
     barrier, first, member = match_operations(programs)
-    return Tables(
+    return ProgramTables(
         program=np.array([place[id(p)] for p in programs], dtype=np.int64),
         marks=np.array([len(rows) for rows in marks], dtype=np.int64),
         ops=np.array([len(rows) for rows in gpu], dtype=np.int64),

@@ -179,7 +179,7 @@ def _tar_members(stream: _Stream, budget: Budget) -> Iterator[Member]:
         elif info.type in (tarfile.GNUTYPE_LONGLINK, tarfile.XGLTYPE):
             stream.skip(size)
         else:
-            content = _Part(stream, 0 if info.type in _NO_CONTENT else size)
+            content = _MemberContent(stream, 0 if info.type in _NO_CONTENT else size)
             yield _tar_member(info, stated, content)
             stream.skip(content.left)
             stated = {}
@@ -187,7 +187,7 @@ def _tar_members(stream: _Stream, budget: Budget) -> Iterator[Member]:
         stream.skip(-size % _BLOCK)
 
 
-def _tar_member(info: tarfile.TarInfo, stated: dict[str, str], content: _Part) -> Member:
+def _tar_member(info: tarfile.TarInfo, stated: dict[str, str], content: _MemberContent) -> Member:
     refusal = _REFUSALS.get(info.type, "" if info.type in (*_FILES, tarfile.DIRTYPE) else _DEVICE)
     if any(key.startswith("GNU.sparse.") for key in stated):
         refusal = _SPARSE
@@ -254,7 +254,7 @@ class _Stream:
             size -= block
 
 
-class _Part:
+class _MemberContent:
     """Content of one member of a tar."""
 
     def __init__(self, stream: _Stream, size: int) -> None:

@@ -41,7 +41,7 @@ _SHOWN = 12
 
 
 @dataclass(eq=False)
-class Group:
+class ProfileGroup:
     """Profiles that were recorded together: each rank once."""
 
     fragments: list[Fragment] = field(default_factory=list)
@@ -175,7 +175,7 @@ def parsed(run: int | str | None) -> int | str | None:
         raise UsageError(f"--run {run}: write the number of a run, or {ALL}") from None
 
 
-def split(timing: Sequence[Fragment], *, apart: bool = False) -> list[Group]:
+def split(timing: Sequence[Fragment], *, apart: bool = False) -> list[ProfileGroup]:
     """Split profiles into groups in which each rank occurs once, in order of time.
 
     It is one group if no two of them contradict each other, whatever their times, unless those that nothing
@@ -184,25 +184,25 @@ def split(timing: Sequence[Fragment], *, apart: bool = False) -> list[Group]:
     order = sorted(
         processes.children_last(timing), key=lambda f: (f.ranks_are_assumed, f.window_ns)
     )
-    together = Group()
+    together = ProfileGroup()
     for fragment in order:
         if apart or not _fits(fragment, together):
             break
         together.add(fragment)
     else:
         return [together]
-    groups: list[Group] = []
+    groups: list[ProfileGroup] = []
     for fragment in order:
         possible = [g for g in groups if _fits(fragment, g)]
         tied = max(possible, key=lambda g: _ties(fragment, g), default=None)
         if tied is None or not any(_ties(fragment, tied)):
-            tied = Group()
+            tied = ProfileGroup()
             groups.append(tied)
         tied.add(fragment)
     return sorted(groups, key=lambda g: g.window_ns)
 
 
-def _fits(fragment: Fragment, group: Group) -> bool:
+def _fits(fragment: Fragment, group: ProfileGroup) -> bool:
     """True if nothing contradicts that a profile was recorded together with a group."""
     return all(
         _agree(fragment, other, rank)
@@ -218,7 +218,7 @@ def _agree(fragment: Fragment, other: Fragment, rank: int) -> bool:
     )
 
 
-def _overlaps_unnumbered(fragment: Fragment, group: Group) -> bool:
+def _overlaps_unnumbered(fragment: Fragment, group: ProfileGroup) -> bool:
     """True if a profile without numbers of ranks overlaps another such one, if there is any.
 
     It must overlap all of its own process.
@@ -239,7 +239,7 @@ def _on_one_clock(a: Fragment, b: Fragment) -> bool:
     return clock == b.trace.meta.clock and (clock == REALTIME or a.hosts == b.hosts)
 
 
-def _ties(fragment: Fragment, group: Group) -> tuple[int, bool, bool]:
+def _ties(fragment: Fragment, group: ProfileGroup) -> tuple[int, bool, bool]:
     """Ties of a profile to a group, the strongest first: time, steps, folder.
 
     Windows of different steps are not tied by time: the clocks of their hosts differ.
@@ -261,7 +261,7 @@ def _overlap_ns(a: Fragment, b: Fragment) -> int:
     return overlap_ns
 
 
-def _goes_with(fragment: Fragment, chosen: Group, groups: list[Group]) -> bool:
+def _goes_with(fragment: Fragment, chosen: ProfileGroup, groups: list[ProfileGroup]) -> bool:
     """True if a source is one of a group, or nothing shows that it is of another one."""
     if any(f is fragment for g in groups for f in g.fragments):
         return any(f is fragment for f in chosen.fragments)
@@ -275,7 +275,7 @@ def _goes_with(fragment: Fragment, chosen: Group, groups: list[Group]) -> bool:
     return chosen in overlapping or not overlapping
 
 
-def _nearest(path: Path, groups: list[Group]) -> list[Group]:
+def _nearest(path: Path, groups: list[ProfileGroup]) -> list[ProfileGroup]:
     """Groups with profiles in or below the nearest folder around a file that has any."""
     for folder in path.resolve().parents:
         near = [
@@ -300,7 +300,7 @@ def _share(a: tuple[int, int], b: tuple[int, int]) -> bool:
 
 
 def _all_windows(
-    fragments: list[Fragment], groups: list[Group], issues: IssueLog
+    fragments: list[Fragment], groups: list[ProfileGroup], issues: IssueLog
 ) -> list[Fragment]:
     """All sources, with the windows of each process joined to one profile.
 
@@ -328,7 +328,7 @@ def _all_windows(
     return [first.get(id(f), f) for f in fragments if id(f) in first or id(f) not in grouped]
 
 
-def _refuse(groups: list[Group], prefix: str = "") -> None:
+def _refuse(groups: list[ProfileGroup], prefix: str = "") -> None:
     folder = os.path.commonpath([f.path.absolute().parent for g in groups for f in g.fragments])
     shown = "; ".join(f"{k}: {g.text(folder)}" for k, g in enumerate(groups[:_SHOWN], 1))
     more = f"; and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from chopper_interop.arrays import arrow
 from chopper_interop.io import json_merge
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.joining.host_match import BY_ID, Links, match_operators
+from chopper_interop.joining.host_match import BY_ID, ProgramMatches, match_operators
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.schemas.meta import ASSUMED, ORDER
 from chopper_interop.trace import Text
@@ -112,7 +112,7 @@ def _rank_of(program: Trace, trace: Trace, *, alone: bool) -> int | None:
     return trace.ranks[0] if alone and unknown and len(trace.ranks) == 1 else None
 
 
-def _with_links(trace: Trace, program: Trace, links: Links, log: IssueLog) -> Trace:
+def _with_links(trace: Trace, program: Trace, links: ProgramMatches, log: IssueLog) -> Trace:
     """The trace with the arguments of matched nodes and the edges between them."""
     data = program.array("kind", "edges") == EdgeKind.DATA
     src, dst = (links.node[program.array(c, "edges")[data]] for c in ("src", "dst"))
@@ -163,7 +163,7 @@ def _with_groups(trace: Trace, program: Trace) -> Trace:
     return replace(trace, groups=pa.concat_tables([trace.groups, more]).combine_chunks())
 
 
-def _with_notes(trace: Trace, rank: int, links: Links, log: IssueLog) -> Trace:
+def _with_notes(trace: Trace, rank: int, links: ProgramMatches, log: IssueLog) -> Trace:
     """Note issues of a program's matching, and add its figures to the facts of the trace."""
     n_matched = int(np.count_nonzero(links.node >= 0))
     operators = len(links.node)

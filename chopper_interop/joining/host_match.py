@@ -67,7 +67,7 @@ class _Side:
 
 
 @dataclass
-class Links:
+class ProgramMatches:
     """Matches of one program.
 
     Parameters
@@ -94,7 +94,7 @@ class Links:
     part: str = ""
 
 
-def match_operators(program: Trace, trace: Trace, rank: int, free: Array) -> Links:
+def match_operators(program: Trace, trace: Trace, rank: int, free: Array) -> ProgramMatches:
     """Match the operators of a program with nodes of the trace.
 
     Parameters
@@ -109,7 +109,7 @@ def match_operators(program: Trace, trace: Trace, rank: int, free: Array) -> Lin
         Mask of nodes of the job that no other program is matched with.
     """
     program_side, profile_side = _sides(program, trace, rank, free)
-    links = Links(np.full(program.nodes.num_rows, -1, np.int64))
+    links = ProgramMatches(np.full(program.nodes.num_rows, -1, np.int64))
     links.possible = sequences.common_elements(program_side.name, profile_side.name)
     if _match_by_id(program_side, profile_side, links):
         return links
@@ -151,7 +151,7 @@ def _as_written(name: str) -> str:
     return name if name.isprintable() else "unknown"
 
 
-def _match_by_id(program: _Side, profile: _Side, links: Links) -> bool:
+def _match_by_id(program: _Side, profile: _Side, links: ProgramMatches) -> bool:
     """Match by the ids of calls; False if there are none, or they are of other calls."""
     ids, at = np.unique(program.id, return_index=True)
     ids_2, at_2, counts = np.unique(profile.id, return_index=True, return_counts=True)
@@ -166,7 +166,7 @@ def _match_by_id(program: _Side, profile: _Side, links: Links) -> bool:
     return True
 
 
-def _match_by_order(trace: Trace, program: _Side, profile: _Side, links: Links) -> None:
+def _match_by_order(trace: Trace, program: _Side, profile: _Side, links: ProgramMatches) -> None:
     """Match thread by thread, beginning with the one that the program begins on.
 
     If that matches a part of the profile only, such as one iteration of many, the others are

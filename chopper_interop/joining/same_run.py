@@ -20,7 +20,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import MAD_TO_SIGMA
 from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks import relations
-from chopper_interop.clocks.line import Work
+from chopper_interop.clocks.line import ProcessWork
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import host_et
 from chopper_interop.joining.source_clocks import NOT_CLOCKS, related_fit
@@ -246,7 +246,7 @@ def _work_rows(trace: Trace, rank: int) -> Array:
     return np.flatnonzero(work) + rows.start
 
 
-def _works(a: Trace, rows_a: Array, b: Trace, rows_b: Array) -> tuple[Work, Work]:
+def _works(a: Trace, rows_a: Array, b: Trace, rows_b: Array) -> tuple[ProcessWork, ProcessWork]:
     """GPU work of two traces, with the same codes of names.
 
     All copies have one code and all fills another, as tools name them differently.
@@ -260,7 +260,7 @@ def _works(a: Trace, rows_a: Array, b: Trace, rows_b: Array) -> tuple[Work, Work
         name[kind == Kind.MEMCPY], name[kind == Kind.MEMSET] = -1, -2
         start = trace.array("ts")[rows] + trace.meta.origin_ns
         columns = (trace.array(c)[rows] for c in ("dur", "correlation"))
-        works.append(Work(name + 2, start, *columns))
+        works.append(ProcessWork(name + 2, start, *columns))
     return works[0], works[1]
 
 

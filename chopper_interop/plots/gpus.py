@@ -58,7 +58,7 @@ def over_time(trace: Trace, bins: int = _BINS) -> pd.DataFrame:
     return pd.concat([_of_place(place, edges) for place in all_places], ignore_index=True)
 
 
-def _of_place(place: places.Place, edges: Any) -> pd.DataFrame:
+def _of_place(place: places.GpuPlace, edges: Any) -> pd.DataFrame:
     import pandas as pd
 
     columns: dict[str, Any] = {

@@ -28,7 +28,7 @@ _ALIGNMENT = 64
 """Bytes to which columns are aligned, as Arrow recommends."""
 
 
-class Processes(Executor):
+class ProcessPool(Executor):
     """Runs functions in processes, and takes their results over by files.
 
     A pool of `concurrent.futures` fails as a whole if one of its processes dies. So each process is a

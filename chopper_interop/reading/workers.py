@@ -160,9 +160,9 @@ def opened() -> Iterator[Pool]:
         with _shut_down(_Threads()) as pool:
             yield pool
     else:
-        from chopper_interop.reading.processes import Processes
+        from chopper_interop.reading.processes import ProcessPool
 
-        with _shut_down(Pool(Processes(workers))) as pool:
+        with _shut_down(Pool(ProcessPool(workers))) as pool:
             yield pool
 
 

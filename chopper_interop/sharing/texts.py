@@ -133,7 +133,7 @@ class _Objects(NamedTuple):
     of_node: Array | slice
 
 
-class _Places(NamedTuple):
+class _TextRanges(NamedTuple):
     """Ranges in the text that may change: object, offset, length and what each is."""
 
     row: Array
@@ -205,12 +205,12 @@ def _objects(trace: Trace) -> _Objects:
     return _Objects(at[first], length[first], code)
 
 
-def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_Places, Array]:
+def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges, Array]:
     """List what may change, by object and offset, and mark objects that are no JSON."""
     keys = _LeftOut.of(changes.left_out)
     wanted = np.array([changes.key is not None, not changes.only_paths])
     damaged = np.zeros(len(objects.at), np.bool_)
-    parts = [_Places(*(np.empty(0, np.int64) for _ in _Places._fields))]
+    parts = [_TextRanges(*(np.empty(0, np.int64) for _ in _TextRanges._fields))]
     for first in range(0, len(damaged), _BLOCK):
         start = objects.at[first : first + _BLOCK]
         size = objects.length[first : first + _BLOCK].astype(np.int64)
@@ -222,11 +222,11 @@ def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_Places, Arr
             if count:
                 out = np.zeros((4, count), np.int64)
                 _list_texts(buffer, at, np.where(bad, 0, length), keys, wanted, out)
-                parts.append(_Places(first + rows[out[0]], out[1] + begin, out[2], out[3]))
-    places = _Places(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+                parts.append(_TextRanges(first + rows[out[0]], out[1] + begin, out[2], out[3]))
+    places = _TextRanges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     known = places.length > 0  # room of damaged objects stays empty
     order = np.argsort(places.row[known], kind="stable")
-    return _Places(*(column[known][order] for column in places)), damaged
+    return _TextRanges(*(column[known][order] for column in places)), damaged
 
 
 @jit
@@ -316,7 +316,9 @@ def _is_left_out(buffer: Bytes, begin: int, end: int, keys: _LeftOut) -> bool:
     return False
 
 
-def _edits(text: Text, places: _Places, changes: Changes) -> tuple[_Places, Array, list[bytes]]:
+def _edits(
+    text: Text, places: _TextRanges, changes: Changes
+) -> tuple[_TextRanges, Array, list[bytes]]:
     """Keep what really changes; with the index of each one's new text, and the new texts."""
     new: list[bytes] = [_EMPTY]
     code = np.where(places.kind == LEFT_OUT, 0, -1)
@@ -332,7 +334,7 @@ def _edits(text: Text, places: _Places, changes: Changes) -> tuple[_Places, Arra
         code[chosen] = np.where(of_range >= 0, number[of_range], 0)  # no valid text: left out
         new += [text or b"" for text in changed]
     keep = code >= 0
-    return _Places(*(column[keep] for column in places)), code[keep], new
+    return _TextRanges(*(column[keep] for column in places)), code[keep], new
 
 
 def _changed(old: Any, change: Callable[[str], str]) -> bytes | None:
@@ -342,7 +344,7 @@ def _changed(old: Any, change: Callable[[str], str]) -> bytes | None:
 
 
 def _rebuilt(
-    old: Text, objects: _Objects, edits: _Places, code: Array, new: list[bytes]
+    old: Text, objects: _Objects, edits: _TextRanges, code: Array, new: list[bytes]
 ) -> tuple[Array, Array, Array]:
     """Put the objects with edits together, in a buffer of their own.
 

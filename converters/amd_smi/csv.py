@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import CSV_HEADER, LARGEST, ROW_KEYS, keys_of
-from chopper_interop.converters.amd_smi.processes import Processes
+from chopper_interop.converters.amd_smi.processes import ProcessSamples
 from chopper_interop.converters.amd_smi.row_counts import RowCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
@@ -66,7 +66,7 @@ class _CsvReader(RowCount):
         """Number of the present block, from 1; 0 in front of the first header."""
         self.row_keys: dict[int, tuple[int, int, int]] = {}
         """Time, GPU and partition of the rows that had no layout."""
-        self.processes = Processes(issues)
+        self.processes = ProcessSamples(issues)
 
     @property
     def block(self) -> _Block | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import layout
-from chopper_interop.converters.amd_smi.processes import Processes
+from chopper_interop.converters.amd_smi.processes import ProcessSamples
 from chopper_interop.converters.amd_smi.row_counts import RowCount
 from chopper_interop.converters.sampling import faults, laid_columns, layouts, pieces, templates
 from chopper_interop.converters.sampling.cells import (
@@ -77,7 +77,7 @@ class _JsonReader(RowCount):
     """Where the pieces begin, each with a document, and where the text ends."""
 
     def __post_init__(self) -> None:
-        self.processes = Processes(self.issues)
+        self.processes = ProcessSamples(self.issues)
         self.has_envelopes = layout.GPU_DATA in self.text
         self.has_processes = layout.PROCESS_LIST in self.text
 

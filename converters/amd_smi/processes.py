@@ -13,7 +13,7 @@ from chopper_interop.converters.sampling.cells import Cell, ColumnBuilder, cell_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.converters.sampling.cells import Column
+    from chopper_interop.converters.sampling.cells import CellColumn
     from chopper_interop.issues import IssueLog
 
     Key = tuple[int, int]
@@ -23,7 +23,7 @@ _DEEPEST = 8
 
 
 @dataclass
-class Processes:
+class ProcessSamples:
     """Collects the values of processes.
 
     Parameters
@@ -70,7 +70,7 @@ class Processes:
         known = (self.columns[key] for key in cells if key in self.columns)
         return not any(column.rows[-1] == row for column in known)
 
-    def finish(self) -> list[Column]:
+    def finish(self) -> list[CellColumn]:
         """Return their columns."""
         return [column.finish() for column in self.columns.values()]
 

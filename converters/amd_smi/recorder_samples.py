@@ -22,7 +22,7 @@ from chopper_interop.converters.amd_smi import recorder_lanes as columns
 from chopper_interop.converters.amd_smi.recorder_lanes import DEVICE_CLOCKS, LANES
 from chopper_interop.converters.sampling import faults, lane_names, series
 from chopper_interop.converters.sampling import values as sampling_values
-from chopper_interop.converters.sampling.cells import Column, cell_of_text
+from chopper_interop.converters.sampling.cells import CellColumn, cell_of_text
 from chopper_interop.converters.sampling.lane_names import name_by_key
 from chopper_interop.converters.sampling.units import factor
 from chopper_interop.io import inputs
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from chopper_interop.converters.sampling.lane_names import Name
     from chopper_interop.trace import Trace
 
-    Readings = list[sampling_values.Reading]
+    Readings = list[sampling_values.LaneValues]
 
 NO_CLOCK = Fault.loss_of_events(
     "row-without-clock", "Rows without a real time or a GPU were left out."
@@ -144,7 +144,7 @@ def _readings_of_numbers(
     infinite = np.isinf(value)
     issues.add(faults.GARBLED, np.count_nonzero(infinite), key)
     value[infinite] = np.nan
-    return [sampling_values.Reading(key, name, name.full, unit, value)]
+    return [sampling_values.LaneValues(key, name, name.full, unit, value)]
 
 
 def _readings_of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog) -> Readings:
@@ -152,7 +152,7 @@ def _readings_of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: Is
     encoded = pc.fill_null(column.combine_chunks(), "").dictionary_encode()
     cells = [cell_of_text(text) for text in encoded.dictionary.to_pylist()]
     row = np.arange(len(encoded), dtype=np.int64)
-    cells_column = Column(key, row, arrow.to_numpy(encoded), cells)
+    cells_column = CellColumn(key, row, arrow.to_numpy(encoded), cells)
     return sampling_values.readings(cells_column, name, len(encoded), issues)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chopper_interop.converters.sampling.cells import Column, Rows
+    from chopper_interop.converters.sampling.cells import CellColumn, Rows
     from chopper_interop.converters.sampling.rows import TimedRows
     from chopper_interop.trace import Trace
 
@@ -135,7 +135,7 @@ def timed_rows(rows: Rows, path: Path, options: TimeOptions, issues: IssueLog) -
     return sampling_rows.TimedRows(kept, time, uncertainty_ns + reading_ns)
 
 
-def _has_violations(column: Column) -> bool:
+def _has_violations(column: CellColumn) -> bool:
     """True if a column holds violations, which amd-smi takes 100 ms a GPU to measure."""
     if not VIOLATION_KEYS.fullmatch(column.key):
         return False

@@ -10,7 +10,7 @@ import numpy as np
 from chopper_interop.converters.amd_smi import blocks, json
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
-from chopper_interop.converters.amd_smi.processes import Processes
+from chopper_interop.converters.amd_smi.processes import ProcessSamples
 from chopper_interop.converters.amd_smi.row_counts import RowCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
@@ -68,7 +68,7 @@ class _Table(RowCount):
         self.columns: dict[str, ColumnBuilder] = {}
         self.headings: dict[tuple[str, ...], int] = {(): 0}
         self.state = 0
-        self.processes = Processes(issues)
+        self.processes = ProcessSamples(issues)
         self.has_processes = _PROCESS in text
         self.first_line = 1
 

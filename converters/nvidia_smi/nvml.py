@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.nvidia_smi.nvml_lanes import ACTIVE, REASONS
-from chopper_interop.converters.sampling.cells import Cell, Column, Item, Slot
+from chopper_interop.converters.sampling.cells import Cell, CellColumn, Item, Slot
 from chopper_interop.converters.sampling.lane_names import (
     STATUS,
     Kind,
@@ -87,7 +87,7 @@ def named_by(meaning: Callable[[str], Name | None]) -> NameColumns:
     Columns that a tool's table does not know keep their key.
     """
 
-    def named(columns: Sequence[Column]) -> Iterator[tuple[Column, Name]]:
+    def named(columns: Sequence[CellColumn]) -> Iterator[tuple[CellColumn, Name]]:
         names = [meaning(column.key) for column in columns]
         has_bits = any(name and name.full.startswith(STATUS) for name in names)
         for column, name in zip(columns, names, strict=True):
@@ -99,7 +99,7 @@ def named_by(meaning: Callable[[str], Name | None]) -> NameColumns:
     return named
 
 
-def _is_in_unit(column: Column, name: Name) -> bool:
+def _is_in_unit(column: CellColumn, name: Name) -> bool:
     """True if values without a written unit can be in that of the lane.
 
     Scripts name their columns like nvidia-smi and fill them with NVML's milliwatts and bytes;
@@ -114,7 +114,7 @@ def _is_in_unit(column: Column, name: Name) -> bool:
     return all(abs(value) <= largest for value in extremes(column, name.lane))
 
 
-def _columns_of_bits(mask: Column) -> Iterator[tuple[Column, Name]]:
+def _columns_of_bits(mask: CellColumn) -> Iterator[tuple[CellColumn, Name]]:
     """Return one column for each bit that is set anywhere in a mask."""
     values = [_mask_of(cell.items[0]) for cell in mask.distinct]
     for bit, (_, reason) in REASONS.items():

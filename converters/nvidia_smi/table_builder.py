@@ -11,7 +11,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.converters.nvidia_smi.nvml import in_lane_unit, item_of
 from chopper_interop.converters.sampling import faults, stamps
-from chopper_interop.converters.sampling.cells import Cell, Column, ColumnBuilder, Item
+from chopper_interop.converters.sampling.cells import Cell, CellColumn, ColumnBuilder, Item
 from chopper_interop.converters.sampling.facts import pci_of
 from chopper_interop.converters.sampling.laid_columns import columns_of
 from chopper_interop.converters.sampling.layouts import ANY, Guard, Layout, probe_number, slots_in
@@ -82,7 +82,7 @@ class Table:
     stamp: RowTexts
     gpu: Array
     gpus: list[Identity]
-    columns: dict[ColumnKey, Column]
+    columns: dict[ColumnKey, CellColumn]
     events: int
     facts: dict[str, str]
 
@@ -170,7 +170,7 @@ class TableBuilder:
         }
         return Table(self.issues, stamp, gpu_code, gpus, values, events, facts)
 
-    def _drop_last_cell(self, columns: dict[ColumnKey, Column]) -> None:
+    def _drop_last_cell(self, columns: dict[ColumnKey, CellColumn]) -> None:
         for key, column in reversed(columns.items()):
             builder = self._columns.get(key)
             if key[0] != _FACT and builder is not None and builder.rows[-1] == self.rows - 1:
@@ -244,7 +244,7 @@ def _parsed(key: ColumnKey, text: str) -> Cell:
     return Cell((Item(text) if key[0] == _FACT else item_of(text, key[1]),))
 
 
-def _facts(columns: dict[ColumnKey, Column]) -> Iterable[tuple[str, str]]:
+def _facts(columns: dict[ColumnKey, CellColumn]) -> Iterable[tuple[str, str]]:
     """Facts that columns hold: the value of their last row."""
     for key, column in columns.items():
         if key[0] == _FACT:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.nvidia_smi.table_builder import Table
-    from chopper_interop.converters.sampling.cells import Column
+    from chopper_interop.converters.sampling.cells import CellColumn
     from chopper_interop.converters.sampling.time_options import TimeOptions
-    from chopper_interop.converters.sampling.wall_clock import Times
+    from chopper_interop.converters.sampling.wall_clock import RowTimes
     from chopper_interop.issues import IssueLog
 
 READING_NS = 10_000_000
@@ -44,7 +44,7 @@ LARGEST_INDEX = 1 << 16
 
 
 @dataclass(frozen=True)
-class Owners:
+class RowDevices:
     """Device of each row.
 
     Parameters
@@ -65,7 +65,7 @@ class Owners:
     devices: tuple[Device, ...]
 
 
-def owners_of(table: Table, source: str) -> Owners:
+def owners_of(table: Table, source: str) -> RowDevices:
     """Number the devices of rows.
 
     A device has the tool's own index where every row says it and no two GPUs share one; else
@@ -84,7 +84,7 @@ def owners_of(table: Table, source: str) -> Owners:
     ]
     part_names = sorted({i.entity for i in table.gpus if i.entity})
     part = {name: n for n, name in enumerate(part_names)}
-    return Owners(
+    return RowDevices(
         np.array([number.get(i, -1) for i in table.gpus], np.int64)[table.gpu],
         np.array([part.get(i.entity, -1) for i in table.gpus], np.int64)[table.gpu],
         tuple(part_names),
@@ -100,7 +100,7 @@ def _index(text: str) -> int:
 def timed_rows(
     table: Table,
     no_gpu: Array,
-    owners: Owners,
+    owners: RowDevices,
     tz: str | None,
     *,
     options: TimeOptions,
@@ -134,7 +134,7 @@ def timed_rows(
     return _at_stamps(_rows(table, owners, known), times, times.ns[known], table.issues)
 
 
-def _at_stamps(rows: Rows, times: Times, time: Array, issues: IssueLog) -> TimedRows:
+def _at_stamps(rows: Rows, times: RowTimes, time: Array, issues: IssueLog) -> TimedRows:
     """Place rows at their stamps; whole seconds are spread over runs of ticks."""
     clock = LOCALTIME if times.local else REALTIME
     note_clock_steps(time, positions_in_tick(rows), issues)
@@ -145,7 +145,7 @@ def _at_stamps(rows: Rows, times: Times, time: Array, issues: IssueLog) -> Timed
     return TimedRows(rows, time, uncertainty_ns + READING_NS, clock)
 
 
-def _rows(table: Table, owners: Owners, keep: Array) -> Rows:
+def _rows(table: Table, owners: RowDevices, keep: Array) -> Rows:
     """Return some rows of a table, whose cells that hold an error are counted."""
     kept = np.flatnonzero(keep)
     new_row = np.full(len(table.gpu), -1, np.int64)
@@ -160,7 +160,7 @@ def _rows(table: Table, owners: Owners, keep: Array) -> Rows:
     )
 
 
-def _columns(table: Table, new_row: Array) -> Iterator[Column]:
+def _columns(table: Table, new_row: Array) -> Iterator[CellColumn]:
     for column in table.columns.values():
         row = new_row[column.row]
         kept = row >= 0
@@ -185,7 +185,7 @@ def _note_untimed(table: Table, untimed: Array, path: Path) -> None:
     table.issues.add(faults.NO_TIME, without, f"{len(untimed)} rows of {path.name}")
 
 
-def _counted_as_mixed(table: Table, times: Times) -> Array:
+def _counted_as_mixed(table: Table, times: RowTimes) -> Array:
     """Mask of rows that `times_of_rows` counted, as they lack the zone that others have."""
     if not any(issue.code == MIXED.code for issue in table.issues):
         return np.zeros(len(times.ns), bool)

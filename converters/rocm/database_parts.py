@@ -163,7 +163,7 @@ def no_rows(columns: Mapping[str, str]) -> Columns:
 
 
 @dataclass(frozen=True)
-class Part(DatabaseTables):
+class DatabasePart(DatabaseTables):
     """Data of one guid in a database.
 
     Parameters
@@ -270,7 +270,7 @@ def named(
     return first_of(column, dictionary(np.zeros(len(codes), np.int64), [instead]))
 
 
-def parts_of(base: Database, where: str) -> list[Part]:
+def parts_of(base: Database, where: str) -> list[DatabasePart]:
     """The parts of a database, in order of their names."""
     suffixes = {m["suffix"] for m in map(_ANCHOR.fullmatch, base.tables) if m}
     parts = []
@@ -283,16 +283,16 @@ def parts_of(base: Database, where: str) -> list[Part]:
             and name.endswith(suffix)
             and not any(name.endswith(other) for other in others)
         }
-        parts += [Part(base, tables, guid, where) for guid in _guids(base, tables, where)]
+        parts += [DatabasePart(base, tables, guid, where) for guid in _guids(base, tables, where)]
     return parts
 
 
 def _guids(base: Database, tables: Mapping[str, str], where: str) -> list[str]:
     """The guids that are mixed in tables; an empty one alone if there is but one."""
-    all_rows = Part(base, tables, "", where)
+    all_rows = DatabasePart(base, tables, "", where)
     guids = {g for t in ("info_process", "info_node") for g in _distinct(all_rows, t)}
     return sorted(guids) if len(guids) > 1 else [""]
 
 
-def _distinct(part: Part, table: str) -> list[str]:
+def _distinct(part: DatabasePart, table: str) -> list[str]:
     return [g for g in part.read(table, {"guid": TEXT}).texts("guid") if g]

@@ -15,7 +15,7 @@ from chopper_interop.converters.rocm.dispatch_tables import (
     with_order_as_time,
 )
 from chopper_interop.converters.rocm.file_names import PathInfo, run_name
-from chopper_interop.converters.rocm.recording import Recording, attribute, build_trace
+from chopper_interop.converters.rocm.recording import RocmRecording, attribute, build_trace
 from chopper_interop.converters.rocm.tables import COUNTERS
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
@@ -90,7 +90,7 @@ def build_source_trace(source: SourceTables, rank: int | None, issues: IssueLog)
     uncounted = [d.rows for d in source.dispatches if d.rows.form is not COUNTERS]
     tables = [*source.tables, *uncounted]
     attributed = attribute([*tables, *(d.rows for d in counted)], [], source.info, rank, issues)
-    recording = Recording(
+    recording = RocmRecording(
         paths=source.paths,
         format=source.format,
         events=source.events,

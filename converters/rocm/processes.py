@@ -52,7 +52,7 @@ _EMPTY = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Owners:
+class RowOwners:
     """Processes and ranks of the rows of a source.
 
     Parameters
@@ -187,7 +187,7 @@ def assign_ranks(
     info: PathInfo,
     user_rank: int | None,
     issues: IssueLog,
-) -> Owners:
+) -> RowOwners:
     """Assign ranks to the processes of the rows.
 
     Parameters
@@ -224,7 +224,7 @@ def assign_ranks(
         for pid in reversed(order)
     }
     process = np.array(sorted(order), np.int64)  # all ids occur in it, so each is found exactly
-    return Owners(
+    return RowOwners(
         process=[np.searchsorted(process, pid) for pid in pids],
         rank=np.array([rank[int(pid)] for pid in process], np.int32),
         ranks=tuple(ranks[number] for number in sorted(ranks)),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.agents import Agent, DeviceNumbering
     from chopper_interop.converters.rocm.file_names import PathInfo
-    from chopper_interop.converters.rocm.processes import Owners
+    from chopper_interop.converters.rocm.processes import RowOwners
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
@@ -70,13 +70,13 @@ class AttributedTables:
     """
 
     tables: list[tuple[TableRows, Array, Array]]
-    owners: Owners
+    owners: RowOwners
     numbering: DeviceNumbering
     pids: set[int]
 
 
 @dataclass(frozen=True)
-class Recording:
+class RocmRecording:
     """Recording of one run of one or several processes.
 
     Parameters
@@ -106,7 +106,7 @@ class Recording:
     paths: Sequence[Path]
     format: str
     events: int
-    owners: Owners
+    owners: RowOwners
     numbering: DeviceNumbering
     tables: list[tuple[TableRows, Array, Array]]
     counts: list[DispatchCounters] = field(default_factory=list)
@@ -154,7 +154,7 @@ def attribute(
     )
 
 
-def build_trace(recording: Recording, issues: IssueLog) -> Trace:
+def build_trace(recording: RocmRecording, issues: IssueLog) -> Trace:
     """Build the trace: counters after the kernels that they are added to, and edges at the end."""
     builder = TraceBuilder(_meta(recording))
     rank = recording.owners.rank
@@ -182,7 +182,7 @@ def build_trace(recording: Recording, issues: IssueLog) -> Trace:
     return trace.with_meta(issues=tuple(issues), sources=(source,))
 
 
-def _meta(recording: Recording) -> Meta:
+def _meta(recording: RocmRecording) -> Meta:
     paths = recording.paths
     size = sum(path.stat().st_size for path in paths)
     source = Source(

@@ -20,7 +20,7 @@ V3_JSON = re.compile(rb'\s*\{\s*"' + V3_JSON_KEY.encode() + rb'"\s*:')
 _V3_TOOL = "rocprofv3"
 
 V1_JSON_WORDS = (b'"name":"process_name","sort_index":',)
-"""What the first bytes of each JSON object of rocprof v1 contain, in `_V1_LABEL`: `Converter.json_words`."""
+"""End of `_V1_LABEL`, which is among the first bytes of each JSON object of rocprof v1: `Converter.json_words`."""
 _V1_STATISTICS = frozenset({"name", "calls", "totaldurationns", "averagens", "percentage"})
 _V1_LABEL = rb'\{"args":\{"name":"[^"\n]*"\},"ph":"M","pid":\d+,"name":"process_name","sort_index":'
 _V1_JSON = re.compile(rb'\s*\{\s*"traceEvents"\s*:\s*\[\s*\{\s*\}\s*,\s*' + _V1_LABEL)

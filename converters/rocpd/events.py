@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chopper_interop.arrays import arrow
-from chopper_interop.converters.rocm.database_parts import Columns, Lookup, Part
+from chopper_interop.converters.rocm.database_parts import Columns, DatabasePart, Lookup
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.io.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault
@@ -48,7 +48,7 @@ class PartEvents:
         The part.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: DatabasePart) -> None:
         self.part = part
         self._columns = part.read("event", READ["event"])
         self._lookup = Lookup(self._columns.number("id"))
@@ -128,7 +128,7 @@ def _decoded(text: str) -> Any:
         return False
 
 
-def arguments(part: Part) -> tuple[Lookup, pa.Array]:
+def arguments(part: DatabasePart) -> tuple[Lookup, pa.Array]:
     """Arguments of calls: rows by event id, and for each a JSON object of names and values."""
     rows = part.read("arg", {"event_id": INTEGER, "position": INTEGER, "name": TEXT, "value": TEXT})
     event = rows.number("event_id")

@@ -10,7 +10,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
-from chopper_interop.converters.rocm.database_parts import Columns, Lookup, Part, named
+from chopper_interop.converters.rocm.database_parts import Columns, DatabasePart, Lookup, named
 from chopper_interop.converters.rocm.rows import TableRows
 from chopper_interop.converters.rocpd.columns import GRAPH, READ, TAKEN
 from chopper_interop.converters.rocpd.events import BAD_EXTDATA, NO_EVENT, PartEvents, is_unreadable
@@ -63,7 +63,7 @@ class Maker:
         Log in which missing rows are counted.
     """
 
-    def __init__(self, part: Part, issues: IssueLog) -> None:
+    def __init__(self, part: DatabasePart, issues: IssueLog) -> None:
         self.part = part
         self.issues = issues
         self.events = PartEvents(part)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from chopper_interop.converters.rocm.agents import number_in, valid_id
-from chopper_interop.converters.rocm.processes import RANK_ASSUMED, Owners
+from chopper_interop.converters.rocm.processes import RANK_ASSUMED, RowOwners
 from chopper_interop.converters.rocm.tables import COPIES, KERNELS
 from chopper_interop.converters.rocpd.events import document
 from chopper_interop.errors import UsageError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.database_parts import Part
+    from chopper_interop.converters.rocm.database_parts import DatabasePart
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rocpd.made import Made
     from chopper_interop.issues import IssueLog
@@ -78,7 +78,7 @@ class Process:
     parent: int = -1
 
 
-class Processes:
+class PartProcesses:
     """Processes of one part, by the ids that rows name them by.
 
     Parameters
@@ -89,7 +89,7 @@ class Processes:
         Its number.
     """
 
-    def __init__(self, part: Part, place: int) -> None:
+    def __init__(self, part: DatabasePart, place: int) -> None:
         nodes = part.read("info_node", {"id": INTEGER, "hostname": TEXT, "system_name": TEXT})
         hosts = dict(zip(nodes.number("id").tolist(), nodes.texts("hostname"), strict=True))
         columns = {"id": INTEGER, "nid": INTEGER, "pid": INTEGER, "ppid": INTEGER}
@@ -125,19 +125,19 @@ class Processes:
         return self.known.get(row) or Process(self.place, valid_id(row), self.host)
 
 
-def renamed(part: Part) -> bool:
+def renamed(part: DatabasePart) -> bool:
     """True if the user asked for kernels to be named by the ranges that they are in."""
     texts = part.read("info_process", {"extdata": TEXT}).texts("extdata")
     return any(_flag(document(text), "kernel_rename") for text in texts)
 
 
 def owners(
-    made: Sequence[tuple[Made, Processes]],
+    made: Sequence[tuple[Made, PartProcesses]],
     devices: Sequence[Array],
     path_info: PathInfo,
     given: int | None,
     issues: IssueLog,
-) -> Owners:
+) -> RowOwners:
     """Number the ranks: as their launcher did, else in order of nodes, devices and processes.
 
     Parameters
@@ -170,7 +170,7 @@ def owners(
         r: Rank(r, process.host or path_info.host, process.pid, device, by, process.parent)
         for r, by, process, (device, _) in zip(rank, known_by, processes, used, strict=True)
     }
-    return Owners(columns, np.array(rank, np.int32), tuple(ranks[r] for r in sorted(ranks)))
+    return RowOwners(columns, np.array(rank, np.int32), tuple(ranks[r] for r in sorted(ranks)))
 
 
 def _ranks(

@@ -16,11 +16,16 @@ import numpy as np
 
 from chopper_interop.converters.rocm import devices as rocm_devices
 from chopper_interop.converters.rocm.agents import Agent, pci_address, valid_id, with_ordinals
-from chopper_interop.converters.rocm.database_parts import NOT_READ, PC_SAMPLES, Part, parts_of
+from chopper_interop.converters.rocm.database_parts import (
+    NOT_READ,
+    PC_SAMPLES,
+    DatabasePart,
+    parts_of,
+)
 from chopper_interop.converters.rocm.dispatch_counters import SAMPLES_NOT_READ
 from chopper_interop.converters.rocm.file_names import path_info, run_name
 from chopper_interop.converters.rocm.number_limits import without_impossible_numbers
-from chopper_interop.converters.rocm.recording import Recording, build_trace
+from chopper_interop.converters.rocm.recording import RocmRecording, build_trace
 from chopper_interop.converters.rocm.tables import AGENT_FACTS
 from chopper_interop.converters.rocpd import processes
 from chopper_interop.converters.rocpd.calls import Calls
@@ -28,7 +33,7 @@ from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.converters.rocpd.counters import counted, counts_of, sampled_of
 from chopper_interop.converters.rocpd.events import document
 from chopper_interop.converters.rocpd.made import Made, Maker
-from chopper_interop.converters.rocpd.rows import Tables
+from chopper_interop.converters.rocpd.rows import PartTables
 from chopper_interop.errors import ReadError
 from chopper_interop.io.sqlite import INTEGER, TEXT, Database
 from chopper_interop.issues import IssueLog
@@ -93,19 +98,19 @@ class _Contents:
         Log in which omitted rows are counted.
     """
 
-    part: Part
+    part: DatabasePart
     place: int
     issues: IssueLog
     events: int = 0
     tables: list[Made] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.processes = processes.Processes(self.part, self.place)
+        self.processes = processes.PartProcesses(self.part, self.place)
         self.agents = agents(self.part)
         self.maker = Maker(self.part, self.issues)
         for table, column in (("info_agent", "extdata"), ("info_process", "environment")):
             self.maker.note_unreadable(self.part.read(table, {column: TEXT}).texts(column))
-        made = Tables(self.maker, renamed=processes.renamed(self.part))
+        made = PartTables(self.maker, renamed=processes.renamed(self.part))
         host = Calls(self.maker)
         self.kernels = self._within(made.kernels())
         self.instants = self._within(host.instants())
@@ -134,7 +139,7 @@ class _Contents:
 
 def _recording(
     path: Path, contents: list[_Contents], rank: int | None, issues: IssueLog
-) -> Recording:
+) -> RocmRecording:
     made = [table for part in contents for table in part.tables]
     rows_of_tables = [table.rows for table in made]
     numbering = rocm_devices.device_numbering(
@@ -159,7 +164,7 @@ def _recording(
             tables.append((table.rows.take(kept), place[0][kept], place[1][kept]))
         at += len(part.tables)
     has_counts = any(c is not None for c in counts)
-    return Recording(
+    return RocmRecording(
         paths=[path],
         format="rocpd",
         events=sum(part.events for part in contents),
@@ -172,7 +177,7 @@ def _recording(
     )
 
 
-def agents(part: Part) -> list[Agent]:
+def agents(part: DatabasePart) -> list[Agent]:
     """The processors of a part's nodes."""
     numbers = ("id", "nid", "absolute_index", "type_index")
     texts = ("type", "name", "product_name", "extdata")

@@ -30,7 +30,7 @@ _DIGITS = 19
 """Digits from which on a number may exceed int64."""
 
 
-class Tables:
+class PartTables:
     """Makes the tables of one part that are of GPUs and memory.
 
     Parameters

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from chopper_interop import sanity_checks
 from chopper_interop.converters.rocm.unlaunched_work import count_unlaunched_work
 from chopper_interop.converters.rpd import reader
-from chopper_interop.converters.rpd.nodes import Reading
+from chopper_interop.converters.rpd.nodes import DatabaseNodes
 from chopper_interop.converters.rpd.tables import CALLS
 from chopper_interop.errors import ReadError
 from chopper_interop.io.sqlite import Database
@@ -53,10 +53,10 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     (path,) = paths
     issues = IssueLog(str(path))
     with Database(path, issues) as base:
-        tables = reader.Tables(base)
+        tables = reader.RpdTables(base)
         if not any(tables.has(name) for name in (*CALLS, "rocpd_op")):
             raise ReadError("it has none of the tables of an rpd database", path=path)
-        made = Reading(tables, path, rank, issues)
+        made = DatabaseNodes(tables, path, rank, issues)
         made.add()
         trace = made.builder.finish()
         sanity_checks.check(trace, issues)

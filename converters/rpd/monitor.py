@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.rocm.database_parts import Columns
-    from chopper_interop.converters.rpd.reader import Tables
+    from chopper_interop.converters.rpd.reader import RpdTables
 
 MONITORED = Fault.info_of_events("value-monitored", "Monitored values became samples of series.")
 NO_NUMBER = Fault.loss_of_events(
@@ -38,7 +38,7 @@ DEVICE_UNKNOWN = Fault.info(
 _NUMBER = r"^\s*[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?\s*$"
 
 
-def add_monitors(builder: TraceBuilder, tables: Tables, gpus: set[int], issues: IssueLog) -> int:
+def add_monitors(builder: TraceBuilder, tables: RpdTables, gpus: set[int], issues: IssueLog) -> int:
     """Add monitored values as samples: where each begins, and where the last of a run ends.
 
     Returns

@@ -53,10 +53,10 @@ _NO_NODE = -1
 
 
 @dataclass
-class Reading:
+class DatabaseNodes:
     """The reading of one database; `add` makes all of it nodes of `builder`."""
 
-    tables: reader.Tables
+    tables: reader.RpdTables
     path: Path
     given: int | None
     issues: IssueLog

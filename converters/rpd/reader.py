@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SHAPE = [f"{shape}{axis}" for shape in ("grid", "workgroup") for axis in "XYZ"]
 
 
-class Tables(DatabaseTables):
+class RpdTables(DatabaseTables):
     """Tables of a database, in any case of their names.
 
     Parameters
@@ -71,19 +71,19 @@ class Launches:
     dangling: int
 
 
-def calls(tables: Tables) -> list[Columns]:
+def calls(tables: RpdTables) -> list[Columns]:
     """All tables of calls."""
     columns = ("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "category_id")
     return [tables.numbers(table, *columns, "domain_id") for table in CALLS if tables.has(table)]
 
 
-def operations(tables: Tables) -> Columns:
+def operations(tables: RpdTables) -> Columns:
     """Read the operations that ran on GPUs."""
     columns = ("id", "gpuId", "queueId", "sequenceId", "start", "end", "description_id")
     return tables.numbers("rocpd_op", *columns, "opType_id")
 
 
-def launches(tables: Tables, calls: Columns, operations: Columns) -> Launches:
+def launches(tables: RpdTables, calls: Columns, operations: Columns) -> Launches:
     """Pairs of calls and operations."""
     pairs = tables.numbers("rocpd_api_ops", "api_id", "op_id")
     call = Lookup(calls.number("id")).rows(pairs.number("api_id"), pairs.known("api_id"))
@@ -104,7 +104,7 @@ class Details:
     texts: dict[str, pa.DictionaryArray]
 
     @classmethod
-    def of_kernels(cls, tables: Tables, calls: Columns, strings: Strings) -> Details:
+    def of_kernels(cls, tables: RpdTables, calls: Columns, strings: Strings) -> Details:
         """Shapes and streams of the kernels that calls launch."""
         numbers = dict.fromkeys(("api_ptr_id", "groupSegmentSize", "privateSegmentSize"), INTEGER)
         numbers |= dict.fromkeys((*_SHAPE, "kernelName_id"), INTEGER)
@@ -127,7 +127,7 @@ class Details:
         return made
 
     @classmethod
-    def of_copies(cls, tables: Tables, calls: Columns) -> Details:
+    def of_copies(cls, tables: RpdTables, calls: Columns) -> Details:
         """Sizes and streams of what calls copy."""
         columns = dict.fromkeys(("api_ptr_id", "size", "kind"), INTEGER)
         table = tables.read("rocpd_copyapi", {**columns, "stream": TEXT})

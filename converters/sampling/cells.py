@@ -32,7 +32,7 @@ class Slot(NamedTuple):
     Parameters
     ----------
     number
-        Which number it is, counted from the `Column.base` of the row.
+        Which number it is, counted from the `CellColumn.base` of the row.
     is_written
         True if the value is the number's text, false if it is a number of JSON.
     factor
@@ -44,7 +44,7 @@ class Slot(NamedTuple):
     factor: float = 1.0
 
 
-class Numbers(NamedTuple):
+class TextNumbers(NamedTuple):
     """Numbers of a text, in its order.
 
     Parameters
@@ -97,7 +97,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Column:
+class CellColumn:
     """One column.
 
     Parameters
@@ -123,18 +123,18 @@ class Column:
     row: Array
     code: Array
     distinct: list[Cell]
-    numbers: Numbers | None = None
+    numbers: TextNumbers | None = None
     base: Array | None = None
-    whole: tuple[Column, Array] | None = None
+    whole: tuple[CellColumn, Array] | None = None
 
-    def select(self, kept: Array) -> Column:
+    def select(self, kept: Array) -> CellColumn:
         """Return the cells where a mask is true."""
         base = None if self.base is None else self.base[kept]
         whole, rows = self.whole or (self, np.arange(len(self.row)))
         row, code = self.row[kept], self.code[kept]
         return replace(self, row=row, code=code, base=base, whole=(whole, rows[kept]))
 
-    def in_order(self) -> Column:
+    def in_order(self) -> CellColumn:
         """Return the column with its cells in the order in which they come first."""
         if len(self.distinct) == 1:
             return replace(self, whole=None)
@@ -146,7 +146,7 @@ class Column:
         """Return the positions of rows with a cell."""
         return slice(None) if len(self.distinct) == 1 else np.flatnonzero(self.code == code)
 
-    def without_slots(self) -> Column:
+    def without_slots(self) -> CellColumn:
         """Return the column with a cell for each different number."""
         if self.base is None or self.numbers is None:
             return self
@@ -173,7 +173,7 @@ class Column:
         # A row that was read by itself may hold the same cell as one with slots.
         number = {cell: k for k, cell in enumerate(dict.fromkeys(distinct))}
         code = np.array([number[cell] for cell in distinct], np.int32)[code]
-        return Column(self.key, self.row, code, list(number))
+        return CellColumn(self.key, self.row, code, list(number))
 
     def _filled(self, cell: Cell, base: int) -> Cell:
         """Return a cell with numbers in place of its slots."""
@@ -218,7 +218,7 @@ class Rows:
     stamp: Array
     gpu: Array
     part: Array
-    columns: list[Column] = field(default_factory=list)
+    columns: list[CellColumn] = field(default_factory=list)
     events: int = 0
     part_names: tuple[str, ...] | None = None
 
@@ -238,7 +238,7 @@ class Rows:
 
 
 def rows_from_keys(
-    keys: Sequence[tuple[int, int, int]], columns: list[Column], events: int
+    keys: Sequence[tuple[int, int, int]], columns: list[CellColumn], events: int
 ) -> Rows:
     """Return rows whose timestamp, GPU and partition come as tuples."""
     table = np.array(keys, np.int64).reshape(-1, 3)
@@ -316,9 +316,9 @@ class ColumnBuilder:
         self.rows.append(row)
         self.codes.append(self.distinct.setdefault(cell, len(self.distinct)))
 
-    def finish(self, parse: Callable[[str], Cell] = cell_of_text) -> Column:
+    def finish(self, parse: Callable[[str], Cell] = cell_of_text) -> CellColumn:
         """Return the column, whose texts are parsed."""
-        return Column(
+        return CellColumn(
             self.key,
             np.array(self.rows, np.int64),
             np.array(self.codes, np.int32),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from chopper_interop.converters.sampling.cells import OTHER, Cell, Column, Slot
+from chopper_interop.converters.sampling.cells import OTHER, Cell, CellColumn, Slot
 from chopper_interop.converters.sampling.layouts import filled, literals_in, slots_in, with_slots
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def columns_of(
     laid: LaidRows | None,
     singles: Mapping[Key, ColumnBuilder],
     parse: Callable[[Key, str], Cell],
-) -> dict[Key, Column]:
+) -> dict[Key, CellColumn]:
     """Return the columns of all rows, in the order in which their keys come in the text.
 
     Parameters
@@ -60,7 +60,7 @@ def columns_of(
     for key, single in singles.items():
         at = (single.rows[0], single.place)
         order[key] = min(order.get(key, at), at)
-    columns: dict[Key, Column] = {}
+    columns: dict[Key, CellColumn] = {}
     for key in sorted(order, key=order.__getitem__):
         own_parse = partial(parse, key)
         pieces = [made[key].column(str(key), laid, own_parse)] if laid and key in made else []
@@ -102,7 +102,7 @@ class _ColumnParts:
             self.code[layout] = self.distinct.setdefault(with_place[0], len(self.distinct))
             self.slot[layout] = with_place[1]
 
-    def column(self, key: str, laid: LaidRows, parse: Callable[[str], Cell]) -> Column:
+    def column(self, key: str, laid: LaidRows, parse: Callable[[str], Cell]) -> CellColumn:
         """Return the column of the rows that were read by layouts."""
         numbers = laid.numbers
         if (
@@ -110,7 +110,7 @@ class _ColumnParts:
         ):  # the usual case, for speed
             same = np.full(len(laid.row), self.code[0], np.int32)
             first = laid.first + self.slot[0]
-            return Column(key, laid.row, same, list(self.distinct), numbers, first)
+            return CellColumn(key, laid.row, same, list(self.distinct), numbers, first)
         code = self.code[laid.layout]
         kept = np.flatnonzero(code != _NO_CELL)
         code, layout = code[kept], laid.layout[kept]
@@ -128,7 +128,7 @@ class _ColumnParts:
                 parsed[text] = distinct.setdefault(parse(text), len(distinct))
             code[row] = parsed[text]
         has_slots = bool(width.any())
-        return Column(
+        return CellColumn(
             key, laid.row[kept], code.astype(np.int32), list(distinct),
             numbers if has_slots else None, base if has_slots else None,
         ).in_order()  # fmt: skip
@@ -150,7 +150,7 @@ def width_of(cell: Cell) -> int:
     return max((i.value.number + 1 for i in cell.items if isinstance(i.value, Slot)), default=0)
 
 
-def _joined(pieces: list[Column]) -> Column:
+def _joined(pieces: list[CellColumn]) -> CellColumn:
     """Join parts of a column, of different rows."""
     if len(pieces) == 1:
         return pieces[0]
@@ -163,4 +163,6 @@ def _joined(pieces: list[Column]) -> Column:
     base = None
     if laid.base is not None:
         base = np.concatenate([laid.base, np.zeros(len(single.row), np.int64)])[order]
-    return Column(laid.key, row[order], code[order], list(distinct), laid.numbers, base).in_order()
+    return CellColumn(
+        laid.key, row[order], code[order], list(distinct), laid.numbers, base
+    ).in_order()

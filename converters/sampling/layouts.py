@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from chopper_interop.converters.sampling.cells import Cell, Item, Numbers, Slot
+from chopper_interop.converters.sampling.cells import Cell, Item, Slot, TextNumbers
 from chopper_interop.converters.sampling.pieces import GAP, NUMBER
 from chopper_interop.converters.sampling.text import NO_NUMBER, whole_number
 
@@ -56,7 +56,7 @@ def are_within(texts: Iterable[str], probe: str) -> bool:
     return all(text in probe and "  " not in text for text in ranges)
 
 
-def filled(text: str, first: int, numbers: Numbers) -> str:
+def filled(text: str, first: int, numbers: TextNumbers) -> str:
     """Return a text of a probe with the numbers of a piece, the first of which is given."""
     return _PROBE_DIGITS.sub(lambda match: numbers.text(first + int(match[0]) - _PROBE), text)
 

@@ -18,7 +18,7 @@ from chopper_interop.arrays.interning import (
     enlarged_text_table,
     intern_hashed,
 )
-from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, Numbers
+from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, TextNumbers
 from chopper_interop.io.json_text import byte_table
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _SPACE, _DOT, _ZERO = ord(" "), ord("."), ord("0")
 
 
 @dataclass(frozen=True)
-class Pieces:
+class TextPieces:
     """Pieces of a text, as `scan` returns them.
 
     Parameters
@@ -77,7 +77,7 @@ class Pieces:
     end: Array
     template: Array
     first: Array
-    numbers: Numbers
+    numbers: TextNumbers
     templates: list[bytes]
     sample: Array
 
@@ -92,7 +92,7 @@ def lines_of(data: Bytes) -> tuple[Array, Array]:
     return np.concatenate([[0], ends + 1]), np.concatenate([ends, [len(data)]])
 
 
-def scan(data: Bytes, begin: Array, end: Array, *, gaps: bool = False) -> Pieces:
+def scan(data: Bytes, begin: Array, end: Array, *, gaps: bool = False) -> TextPieces:
     """Take the numbers out of pieces of a text.
 
     Parameters
@@ -107,7 +107,7 @@ def scan(data: Bytes, begin: Array, end: Array, *, gaps: bool = False) -> Pieces
     count = _count_numbers(data)
     place = np.uint32 if len(data) < 1 << 32 else np.int64
     kinds = (np.float64, place, np.uint8, np.uint8)
-    numbers = Numbers(data, *(np.empty(count, kind) for kind in kinds))
+    numbers = TextNumbers(data, *(np.empty(count, kind) for kind in kinds))
     first, template = np.zeros(len(begin) + 1, np.int64), np.empty(len(begin), np.int32)
     written = np.empty(len(data) + 1, np.uint8)  # pages of it are used as templates come
     table, used, start = empty_text_table(_TEXTS), np.zeros(1, np.int64), 0
@@ -126,8 +126,8 @@ def scan(data: Bytes, begin: Array, end: Array, *, gaps: bool = False) -> Pieces
     ranges = zip(table.start[kept].tolist(), table.length[kept].tolist(), strict=True)
     texts = [bytes(view[at : at + length]) for at, length in ranges]
     count = int(first[-1])
-    numbers = Numbers(data, *(column[:count] for column in numbers[1:]))
-    return Pieces(begin, end, number[template], first, numbers, texts, sample[kept])
+    numbers = TextNumbers(data, *(column[:count] for column in numbers[1:]))
+    return TextPieces(begin, end, number[template], first, numbers, texts, sample[kept])
 
 
 @jit_in_place
@@ -143,7 +143,7 @@ def _count_numbers(data: Bytes) -> int:
 
 @jit_in_place
 def _scan(  # noqa: C901, PLR0913, PLR0917 # one loop over the bytes of all pieces
-    numbers: Numbers, begin: Array, end: Array, start: int, gaps: bool, first: Array,  # noqa: FBT001
+    numbers: TextNumbers, begin: Array, end: Array, start: int, gaps: bool, first: Array,  # noqa: FBT001
     template: Array, written: Bytes, used: Array, table: TextTable,
 ) -> int:  # fmt: skip
     """Take the numbers out of pieces from `start` on; return the piece before which the table was full.
@@ -194,7 +194,7 @@ def _scan(  # noqa: C901, PLR0913, PLR0917 # one loop over the bytes of all piec
 
 
 @jit_in_place
-def _parse_number(numbers: Numbers, at: int, stop: int, k: int) -> int:
+def _parse_number(numbers: TextNumbers, at: int, stop: int, k: int) -> int:
     """Parse the number at `at` as the k-th; return where it ends, negative if it stays in the text."""
     data = numbers.data
     mantissa, digits, decimals, behind = np.int64(0), 0, 0, at

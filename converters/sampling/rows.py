@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.cells import Column, Rows
+    from chopper_interop.converters.sampling.cells import CellColumn, Rows
     from chopper_interop.converters.sampling.lane_names import Name, SeriesRule
     from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.issues import Fault, IssueLog
     from chopper_interop.trace import Trace
 
-    NameColumns = Callable[[Sequence[Column]], Iterable[tuple[Column, Name]]]
+    NameColumns = Callable[[Sequence[CellColumn]], Iterable[tuple[CellColumn, Name]]]
     """Gives each column its meaning; may drop, replace and add columns."""
 
 
@@ -148,7 +148,7 @@ def positions_in_tick(rows: Rows) -> Array:
 def named_by(lanes: tuple[SeriesRule, ...]) -> NameColumns:
     """Return a function that names columns by a table, and others by their own key."""
 
-    def named(columns: Sequence[Column]) -> Iterable[tuple[Column, Name]]:
+    def named(columns: Sequence[CellColumn]) -> Iterable[tuple[CellColumn, Name]]:
         for column in columns:
             name = lane_names.meaning(column.key, lanes)
             yield column, name or lane_names.name_by_key(column.key)

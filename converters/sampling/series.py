@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.sampling.values import Reading
+    from chopper_interop.converters.sampling.values import LaneValues
     from chopper_interop.issues import IssueLog
 
 RESIDENCY = "throttle residency "
@@ -33,7 +33,7 @@ NODE = -1
 
 
 @dataclass(frozen=True)
-class Group:
+class GpuRows:
     """Rows of one GPU, or of one part of it, in the order of time.
 
     Parameters
@@ -58,7 +58,7 @@ class Group:
 class _Lane:
     """Known values of one group in a reading."""
 
-    reading: Reading
+    reading: LaneValues
     time: Array
     value: Array
 
@@ -82,7 +82,7 @@ class LaneWriter:
     """
 
     builder: TraceBuilder
-    groups: list[Group]
+    groups: list[GpuRows]
     source: str
     uncertainty_ns: int
     issues: IssueLog
@@ -90,9 +90,9 @@ class LaneWriter:
     """Number of samples by name of lane."""
     _used_names: set[tuple[int, str]] = field(default_factory=set)
 
-    def add(self, readings: Iterable[Reading]) -> None:
+    def add(self, readings: Iterable[LaneValues]) -> None:
         """Add all readings; those of one base name must be adjacent."""
-        counter: Reading | None = None
+        counter: LaneValues | None = None
         for _, same_base in groupby(readings, key=lambda r: r.name.base):
             instances = list(same_base)
             kind = instances[0].name.lane.kind
@@ -105,13 +105,13 @@ class LaneWriter:
                 else:
                     self._add_values(group, instances)
 
-    def _note_unknown_quantities(self, readings: list[Reading]) -> None:
+    def _note_unknown_quantities(self, readings: list[LaneValues]) -> None:
         for reading in readings:
             has_unit = reading.unit or reading.name.lane.unit is not None
             if not has_unit and not np.isnan(reading.value).all():
                 self.issues.add(faults.QUANTITY, 1, reading.key)
 
-    def _add_values(self, group: Group, readings: list[Reading]) -> None:
+    def _add_values(self, group: GpuRows, readings: list[LaneValues]) -> None:
         lanes = [
             lane for reading in readings if (lane := _known_values(group, reading)) is not None
         ]
@@ -126,7 +126,7 @@ class LaneWriter:
                     time, value = time[changes], value[changes]
                 self._emit(group, name, lane.reading.unit, time, value)
 
-    def _named(self, group: Group, lanes: list[_Lane]) -> Iterator[tuple[str, _Lane]]:
+    def _named(self, group: GpuRows, lanes: list[_Lane]) -> Iterator[tuple[str, _Lane]]:
         """Names of a lane's instances: without number if there is only one, or if all are equal."""
         first = lanes[0]
         base = first.reading.name.base
@@ -139,7 +139,7 @@ class LaneWriter:
             yield lane.reading.full, lane
 
     def _add_residencies(
-        self, group: Group, readings: list[Reading], counter: Reading | None
+        self, group: GpuRows, readings: list[LaneValues], counter: LaneValues | None
     ) -> None:
         """Add the share of each interval between samples, at the interval's start."""
         for reading in readings:
@@ -154,7 +154,7 @@ class LaneWriter:
                 self._emit(group, reading.full, reading.unit, *shares)
 
     def _shares(
-        self, group: Group, reading: Reading, counter: Reading
+        self, group: GpuRows, reading: LaneValues, counter: LaneValues
     ) -> tuple[Array, Array] | None:
         """Return 100 % · Δresidency / Δcounter between samples; None for fewer than two samples."""
         residency, ticks = reading.value[group.row], counter.value[group.row]
@@ -173,7 +173,7 @@ class LaneWriter:
             shares = np.minimum(100.0 * held[good] / elapsed[good], 100.0)
         return group.time[both][:-1][good], shares
 
-    def _emit(self, group: Group, name: str, unit: str, time: Array, value: Array) -> None:
+    def _emit(self, group: GpuRows, name: str, unit: str, time: Array, value: Array) -> None:
         name += group.suffix
         self._used_names.add((group.gpu, name))
         if time.size:
@@ -192,7 +192,7 @@ class LaneWriter:
 
 def groups_of(
     gpu: Array, part: Array, time: Array, part_names: Sequence[str] | None = None
-) -> list[Group]:
+) -> list[GpuRows]:
     """Group rows by GPU and part, what is no GPU last.
 
     Parameters
@@ -218,7 +218,7 @@ def groups_of(
         suffix = ""
         if number >= 0:
             suffix = f" XCP {number}" if part_names is None else f" {part_names[number]}"
-        groups.append(Group(int(gpu[row[0]]), suffix, row, time[row]))
+        groups.append(GpuRows(int(gpu[row[0]]), suffix, row, time[row]))
     return groups
 
 
@@ -232,8 +232,8 @@ def _with_several(gpu: Array, part: Array) -> Array:
 
 
 def with_preferred(
-    readings: list[Reading], preferred: Mapping[str, Sequence[str]]
-) -> list[Reading]:
+    readings: list[LaneValues], preferred: Mapping[str, Sequence[str]]
+) -> list[LaneValues]:
     """Rename the best reading for each lane to it; lanes that are there already stay."""
     names = {r.full for r in readings}
     renamed = {
@@ -250,23 +250,23 @@ def with_preferred(
     ]
 
 
-def ordered(readings: list[Reading]) -> list[Reading]:
+def ordered(readings: list[LaneValues]) -> list[LaneValues]:
     """Sort readings: those of one base name are adjacent, counters precede shares of them.
 
     Two columns of the same lane become one; where both have a value, the second keeps the name of
     its column.
     """
-    merged: dict[tuple[str, str], Reading] = {}
+    merged: dict[tuple[str, str], LaneValues] = {}
     for reading in readings:
         _merge(merged, reading)
-    bases: dict[str, list[Reading]] = defaultdict(list)
+    bases: dict[str, list[LaneValues]] = defaultdict(list)
     for reading in merged.values():
         bases[reading.name.base].append(reading)
     counters_first = sorted(bases.values(), key=lambda b: b[0].name.lane.kind is not Kind.TICKS)
     return [reading for base in counters_first for reading in base]
 
 
-def _merge(merged: dict[tuple[str, str], Reading], reading: Reading) -> None:
+def _merge(merged: dict[tuple[str, str], LaneValues], reading: LaneValues) -> None:
     key = (reading.full, reading.unit)
     known = merged.get(key)
     if known is None:
@@ -282,7 +282,7 @@ def _merge(merged: dict[tuple[str, str], Reading], reading: Reading) -> None:
     merged[key] = replace(known, value=value)
 
 
-def _known_values(group: Group, reading: Reading) -> _Lane | None:
+def _known_values(group: GpuRows, reading: LaneValues) -> _Lane | None:
     value = reading.value[group.row]
     known = ~np.isnan(value)
     if known.all():

@@ -23,7 +23,7 @@ import numpy as np
 
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit_in_place
-from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, Numbers
+from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, TextNumbers
 from chopper_interop.converters.sampling.layouts import (
     ANY,
     EXACT,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chopper_interop.arrays.types import Array, Bytes
-    from chopper_interop.converters.sampling.pieces import Pieces
+    from chopper_interop.converters.sampling.pieces import TextPieces
 
 _UNKNOWN, _ALONE, _NO_ROW = -3, -2, -1
 """A template in a state: not met yet; read one by one; without a row and without effect."""
@@ -96,7 +96,7 @@ class LaidRows:
         All layouts.
     """
 
-    numbers: Numbers
+    numbers: TextNumbers
     row: Array
     layout: Array
     first: Array
@@ -172,7 +172,7 @@ def read_lines(data: Bytes, reader: Reader, *, gaps: bool = False) -> LaidRows:
     return read_pieces(scan(data, *lines_of(data), gaps=gaps), reader)
 
 
-def read_pieces(pieces: Pieces, reader: Reader) -> LaidRows:
+def read_pieces(pieces: TextPieces, reader: Reader) -> LaidRows:
     """Read pieces by their layouts, and those without one by their reader."""
     walk = _Walk(pieces, reader)
     walk.run()
@@ -192,7 +192,7 @@ def read_pieces(pieces: Pieces, reader: Reader) -> LaidRows:
 class _Walk:
     """The walk over pieces: what a template does in a state is an entry of two tables."""
 
-    pieces: Pieces
+    pieces: TextPieces
     reader: Reader
     layouts: list[Layout] = field(default_factory=list)
     layout_start: list[int] = field(default_factory=lambda: [0])
@@ -275,7 +275,7 @@ class _Walk:
 @jit_in_place
 def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
     place: Array, template: Array, first: Array, action: Array, following: Array,
-    guards: Array, guard_start: Array, layout_start: Array, numbers: Numbers, laid: Array,
+    guards: Array, guard_start: Array, layout_start: Array, numbers: TextNumbers, laid: Array,
 ) -> None:  # fmt: skip
     """Walk from `place` (piece, state, row) to the next piece that the reader must see."""
     at, state, row = place[0], place[1], place[2]

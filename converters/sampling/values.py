@@ -16,12 +16,12 @@ from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.cells import Column
+    from chopper_interop.converters.sampling.cells import CellColumn
     from chopper_interop.issues import IssueLog
 
 
 @dataclass(frozen=True)
-class Reading:
+class LaneValues:
     """Values of one lane of all GPUs.
 
     Parameters
@@ -45,7 +45,7 @@ class Reading:
     value: Array
 
 
-def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Reading]:
+def readings(column: CellColumn, name: Name, rows: int, issues: IssueLog) -> list[LaneValues]:
     """Return the readings of a column: one, or one for each element of its lists.
 
     Lanes without any value are left out.
@@ -87,14 +87,14 @@ def readings(column: Column, name: Name, rows: int, issues: IssueLog) -> list[Re
     for fault, count in fault_counts.items():
         issues.add(fault, count, examples[fault][:80])
     return [
-        Reading(
+        LaneValues(
             column.key, name, _full(name, index, listed=listed), unit, _dense(column, values, rows)
         )
         for (index, unit), values in sorted(numbers.items())
     ]
 
 
-def _values_of_slots(column: Column, lane: SeriesRule) -> dict[tuple[int, int], Array] | None:
+def _values_of_slots(column: CellColumn, lane: SeriesRule) -> dict[tuple[int, int], Array] | None:
     """Numbers of slots in the lane's unit, by code of the cell and index of the item.
 
     None if their unit is none of the lane, one means "not available" or words stand among them: then
@@ -114,7 +114,7 @@ def _values_of_slots(column: Column, lane: SeriesRule) -> dict[tuple[int, int], 
     return values
 
 
-def extremes(column: Column, lane: SeriesRule) -> list[float]:
+def extremes(column: CellColumn, lane: SeriesRule) -> list[float]:
     """Numbers of a column in the lane's unit that may be the largest: of slots the largest alone."""
     column = column.whole[0] if column.whole else column
     of_slots = _values_of_slots(column, lane)
@@ -126,7 +126,7 @@ def extremes(column: Column, lane: SeriesRule) -> list[float]:
     return [*(value for value in values if isinstance(value, float)), *largest]
 
 
-def _scaled(column: Column, code: int, slot: Slot, unit: str, lane: SeriesRule) -> Array | None:
+def _scaled(column: CellColumn, code: int, slot: Slot, unit: str, lane: SeriesRule) -> Array | None:
     """Numbers of one slot in the lane's unit, rows of `code`; None as `_values_of_slots`."""
     numbers, base = column.numbers, column.base
     if numbers is None or base is None:
@@ -166,7 +166,7 @@ def number(item: Item, lane: SeriesRule) -> float | Fault | None:
     return value * scale if math.isfinite(value * scale) else faults.GARBLED
 
 
-def _is_numeric(column: Column, lane: SeriesRule) -> bool:
+def _is_numeric(column: CellColumn, lane: SeriesRule) -> bool:
     """True if a column should hold numbers only: its lane has a unit, or most of its cells do.
 
     A column of identifiers may hold some of digits alone, so one number is not enough.
@@ -225,7 +225,7 @@ def _full(name: Name, index: int, *, listed: bool) -> str:
     return " ".join(part for part in (name.full, name.lane.each, str(index)) if part)
 
 
-def _dense(column: Column, numbers: list[tuple[int, float | Array]], rows: int) -> Array:
+def _dense(column: CellColumn, numbers: list[tuple[int, float | Array]], rows: int) -> Array:
     """Return one value a row, NaN where there is none, from numbers by code."""
     if (
         len(column.distinct) == 1

@@ -50,7 +50,7 @@ could hide the step of the clock, a shorter one leaves more rows ambiguous."""
 
 
 @dataclass(frozen=True)
-class Times:
+class RowTimes:
     """Times of rows.
 
     Parameters
@@ -96,7 +96,7 @@ def parse_zone(tz: str | None) -> tzinfo | None:
     raise UsageError(f"-O tz={tz}: there is no such zone; say it as Europe/Berlin or +02:00")
 
 
-def times_of_rows(texts: RowTexts, tz: str | None, issues: IssueLog) -> Times:
+def times_of_rows(texts: RowTexts, tz: str | None, issues: IssueLog) -> RowTimes:
     """Parse the timestamps of rows.
 
     Parameters
@@ -129,7 +129,7 @@ def times_of_rows(texts: RowTexts, tz: str | None, issues: IssueLog) -> Times:
     local = zone is None and bool(naive.any()) and not has_zone.any()
     ns = np.where(known, second * timestamps.SECOND + nanosecond, UNKNOWN)
     digits = max((s.digits for s in stamps if s), default=0)
-    return Times(ns, 10 ** (9 - min(digits, 9)), local)
+    return RowTimes(ns, 10 ** (9 - min(digits, 9)), local)
 
 
 def seconds_in_zone(naive: Array, tz: tzinfo, issues: IssueLog) -> Array:

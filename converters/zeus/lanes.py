@@ -64,7 +64,7 @@ def windows(names: list[str], rows: list[Row], samples: Points, issues: IssueLog
 
     And the power of each GPU over the time of all windows.
     """
-    drawn: dict[int, list[Window]] = defaultdict(list)
+    drawn: dict[int, list[EnergyWindow]] = defaultdict(list)
     name_at, elapsed_at = names.index("window_name"), _at(names, "elapsed_time")
     called = _called({row.cells[name_at] for row in rows}, issues)
     for row in rows:
@@ -83,7 +83,9 @@ def windows(names: list[str], rows: list[Row], samples: Points, issues: IssueLog
                 power = value / elapsed
                 samples[device, f"{part}mean power of {name}", "W"].append((row.time, power))
             if elapsed and device >= 0:
-                drawn[device].append(Window(row.time, row.time + round(elapsed * SECOND), value))
+                drawn[device].append(
+                    EnergyWindow(row.time, row.time + round(elapsed * SECOND), value)
+                )
     for device, of_gpu in drawn.items():
         if points := placed(of_gpu, issues):
             samples[device, WITHIN_WINDOWS, "W"] = points
@@ -146,13 +148,13 @@ def _at(names: list[str], name: str) -> int:
 
 
 @dataclass
-class Window:
+class EnergyWindow:
     """Start and end of a window, nanoseconds, and the joules of one GPU in it."""
 
     start: int
     end: int
     joules: float
-    inner: list[Window] = field(default_factory=list)
+    inner: list[EnergyWindow] = field(default_factory=list)
     """Windows within it that hold one another no more."""
 
     @property
@@ -166,13 +168,13 @@ class Window:
         return self.joules / ((self.end - self.start) * 1e-9)
 
 
-def placed(windows: Iterable[Window], issues: IssueLog) -> list[tuple[int, float]]:
+def placed(windows: Iterable[EnergyWindow], issues: IssueLog) -> list[tuple[int, float]]:
     """Mean power over the time of all windows, as `annotate.telemetry.quantity_series.SeriesPattern` has it of windows.
 
     At any time the innermost window counts; the further joules of the window around it belong
     to the rest of its time. So each outermost window has just the joules that were measured in it.
     """
-    outermost = Window(-(1 << 62), 1 << 62, 0.0)
+    outermost = EnergyWindow(-(1 << 62), 1 << 62, 0.0)
     around = [outermost]
     for window in sorted(filter(_is_sound, windows), key=lambda one: (one.start, -one.end)):
         while around[-1].end <= window.start + _TOUCHING_NS:
@@ -189,17 +191,17 @@ def placed(windows: Iterable[Window], issues: IssueLog) -> list[tuple[int, float
     return _points(outermost.inner)
 
 
-def _is_sound(window: Window) -> bool:
+def _is_sound(window: EnergyWindow) -> bool:
     return window.is_sound
 
 
-def _close(around: list[Window], issues: IssueLog) -> None:
+def _close(around: list[EnergyWindow], issues: IssueLog) -> None:
     """Cut the last window into those within it and what is left of it, for the one around it."""
     last = around.pop()
     around[-1].inner += _cut(last, issues)
 
 
-def _cut(window: Window, issues: IssueLog) -> list[Window]:
+def _cut(window: EnergyWindow, issues: IssueLog) -> list[EnergyWindow]:
     inner = window.inner
     if not inner:
         return [window]
@@ -207,14 +209,14 @@ def _cut(window: Window, issues: IssueLog) -> list[Window]:
     time = window.end - window.start - sum(one.end - one.start for one in inner)
     if time < _RENEWED_NS or not 0 <= rest <= _MAX_W * time * 1e-9:
         issues.add(CONTRADICTED, len(inner))
-        return [Window(window.start, window.end, window.joules)]
+        return [EnergyWindow(window.start, window.end, window.joules)]
     edges = [window.start, *(t for one in inner for t in (one.start, one.end)), window.end]
     gaps = zip(edges[::2], edges[1::2], strict=True)
-    left = [Window(a, b, rest * (b - a) / time) for a, b in gaps if b > a]
+    left = [EnergyWindow(a, b, rest * (b - a) / time) for a, b in gaps if b > a]
     return sorted([*inner, *left], key=lambda one: one.start)
 
 
-def _points(windows: list[Window]) -> list[tuple[int, float]]:
+def _points(windows: list[EnergyWindow]) -> list[tuple[int, float]]:
     """A sample where each begins, and one where it ends unless the next begins there."""
     points: list[tuple[int, float]] = []
     end, watts = None, 0.0

@@ -18,7 +18,7 @@ from chopper_interop.analyses.energy import energy
 from chopper_interop.analyses.telemetry import telemetry
 from chopper_interop.annotate.telemetry.energy import energy_drawn
 from chopper_interop.annotate.telemetry.samples import window_samples
-from chopper_interop.converters.zeus.lanes import Window, placed
+from chopper_interop.converters.zeus.lanes import EnergyWindow, placed
 from chopper_interop.issues import IssueLog
 
 SECOND = 10**9
@@ -87,7 +87,7 @@ def test_windows_apart_have_their_joules_whatever_follows_what(steps) -> None:
     now, made, total = 0, [], 0.0
     for gap, length, joules in steps:
         now += gap // 10 * SECOND
-        made.append(Window(now, now + length * SECOND, float(joules)))
+        made.append(EnergyWindow(now, now + length * SECOND, float(joules)))
         total += joules if length else 0
         now += length * SECOND
     points = placed(made, IssueLog())

@@ -14,7 +14,7 @@ from read_once import read_once
 import chopper_interop as ci
 from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks import relations
-from chopper_interop.clocks.line import Line, Work
+from chopper_interop.clocks.line import Line, ProcessWork
 from chopper_interop.errors import AmbiguousRunError, UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import BOOTTIME, ClockFit
@@ -279,11 +279,11 @@ def test_any_offset_is_recovered(seed: int, offset: int, noise: int) -> None:
     dur = random.integers(2_000, 100_000, n)
     start = np.cumsum(dur + random.integers(500, 40_000, n)) - dur
     order = random.permutation(n)
-    reference = Work(name, start, dur, np.full(n, -1))
+    reference = ProcessWork(name, start, dur, np.full(n, -1))
     recorded = random.random(n) < 0.97
     jitter = random.integers(-noise, noise + 1, n)
     other = [x[order][recorded[order]] for x in (name, start - offset + jitter, dur)]
-    match = clock_match.match_work(reference, Work(*other, np.full(int(recorded.sum()), -1)))
+    match = clock_match.match_work(reference, ProcessWork(*other, np.full(int(recorded.sum()), -1)))
     assert match is not None
     assert abs(match.line.offset_ns - offset) <= noise
     assert (order[recorded[order]][match.other_rows] == match.reference_rows).mean() > 0.98
@@ -299,7 +299,8 @@ def test_a_drift_is_recovered_from_short_kernels_in_a_row(ppm: int) -> None:
     kept = random.random(5000) < 0.97
     ids = np.full(5000, -1)
     match = clock_match.match_work(
-        Work(name, start, dur, ids), Work(name[kept], other[kept], dur[kept], ids[kept])
+        ProcessWork(name, start, dur, ids),
+        ProcessWork(name[kept], other[kept], dur[kept], ids[kept]),
     )
     assert match is not None
     assert abs(match.line.drift_ppb + 1000 * ppm) < 1000
@@ -314,7 +315,7 @@ def test_a_drift_is_recovered_where_most_work_is_at_one_time() -> None:
     other = start + np.rint(start * 20e-6).astype(np.int64) + random.integers(-300, 301, 200)
     name, dur, ids = np.arange(200) % 30, random.integers(2_000, 9_000, 200), np.full(200, -1)
     match = clock_match.match_work(
-        Work(name[1:], start[1:], dur[1:], ids[1:]), Work(name, other, dur, ids)
+        ProcessWork(name[1:], start[1:], dur[1:], ids[1:]), ProcessWork(name, other, dur, ids)
     )
     assert match is not None
     assert match.reference_rows.size == 199

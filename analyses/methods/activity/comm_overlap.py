@@ -14,7 +14,7 @@ from chopper_interop.arrays import arrow, gather, intervals
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.analyses.methods.activity.pieces import Cells, Pieces
+    from chopper_interop.analyses.methods.activity.pieces import Cells, WorkPieces
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.arrays.intervals import Intervals
     from chopper_interop.arrays.types import Array
@@ -55,7 +55,7 @@ class Overlap:
             )
         return overlap
 
-    def annotations(self, trace: Trace, work: Pieces) -> dict[str, Any]:
+    def annotations(self, trace: Trace, work: WorkPieces) -> dict[str, Any]:
         """Exposed time and overlapped share of each node, of the part that lies within windows."""
         counts = work.work_class != pieces.COPY
         row, n = work.row[counts], trace.nodes.num_rows
@@ -68,7 +68,7 @@ class Overlap:
             "overlap_share": shares(overlap, length),
         }
 
-    def exposed(self, work: Pieces, cells: Cells) -> dict[int, Array]:
+    def exposed(self, work: WorkPieces, cells: Cells) -> dict[int, Array]:
         """Time of compute and of communication of each group that overlaps with no opposite work.
 
         Of the union of a group's intervals on each GPU, summed over GPUs and windows; by class.
@@ -88,7 +88,7 @@ class Overlap:
         return exposed
 
 
-def measure_overlap(trace: Trace, rank_windows: Sequence[Window], work: Pieces) -> Overlap:
+def measure_overlap(trace: Trace, rank_windows: Sequence[Window], work: WorkPieces) -> Overlap:
     """Overlap of each piece of GPU work within windows; copies count as neither class.
 
     Parameters

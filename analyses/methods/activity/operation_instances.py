@@ -12,7 +12,7 @@ from chopper_interop.arrays import arrow, intervals
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.comm_overlap import Overlap
-    from chopper_interop.analyses.methods.activity.pieces import Pieces
+    from chopper_interop.analyses.methods.activity.pieces import WorkPieces
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -20,7 +20,7 @@ _KEYS = ("iteration", "phase", "layer", "operation")
 
 
 def instance_table(
-    trace: Trace, work: Pieces, overlaps: Overlap, *, chopper: bool = False
+    trace: Trace, work: WorkPieces, overlaps: Overlap, *, chopper: bool = False
 ) -> tuple[pa.Table, int]:
     """One row an instance, in order of windows and start, and the number of kernels in none.
 
@@ -88,7 +88,7 @@ def conventions(*, chopper: bool) -> dict[str, str]:
 
 
 def _overlap(
-    work: Pieces, overlaps: Overlap, gpu: Array, start: Array, end: Array, *, chopper: bool
+    work: WorkPieces, overlaps: Overlap, gpu: Array, start: Array, end: Array, *, chopper: bool
 ) -> Array:
     """Time in which something communicates on the GPU of each instance, nanoseconds."""
     if not chopper:

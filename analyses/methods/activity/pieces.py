@@ -35,7 +35,7 @@ _CLASS[int(Kind.MEMCPY)] = COPY
 
 
 @dataclass(frozen=True)
-class Pieces:
+class WorkPieces:
     """Parts of GPU work that lie within windows, window by window in order of start.
 
     Parameters
@@ -59,9 +59,9 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.row)
 
-    def where(self, which: Array) -> Pieces:
+    def where(self, which: Array) -> WorkPieces:
         """Some of the pieces, by a mask or positions."""
-        return Pieces(
+        return WorkPieces(
             self.row[which],
             self.window[which],
             self.work_class[which],
@@ -74,12 +74,12 @@ class Pieces:
         return intervals.combination_times(cell, self.work_class, self.start, self.end, n, 3)
 
 
-def pieces_in_windows(trace: Trace, rank_windows: Sequence[Window]) -> Pieces:
+def pieces_in_windows(trace: Trace, rank_windows: Sequence[Window]) -> WorkPieces:
     """Pieces of all GPU work of the ranks of these windows, within them."""
     work = WorkByRank(trace)
     parts = [work.within(i, window) for i, window in enumerate(rank_windows)]
     columns = [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else []
-    return Pieces(*(columns or [np.zeros(0, np.int64)] * 5))
+    return WorkPieces(*(columns or [np.zeros(0, np.int64)] * 5))
 
 
 class WorkByRank:
@@ -156,7 +156,7 @@ class Cells:
 
 
 def notes(
-    trace: Trace, rank_windows: Sequence[Window], pieces: Pieces, steps: str, ranks: str
+    trace: Trace, rank_windows: Sequence[Window], pieces: WorkPieces, steps: str, ranks: str
 ) -> dict[str, str]:
     """Notes of a result about its window and about what it leaves out."""
     chosen = windows.chosen_ranks(trace, ranks)
@@ -194,7 +194,7 @@ def is_stepped(rank_windows: Sequence[Window]) -> bool:
     return any(window.iteration != windows.NO_STEP for window in rank_windows)
 
 
-def group_cells(trace: Trace, rank_windows: Sequence[Window], pieces: Pieces, by: str) -> Cells:
+def group_cells(trace: Trace, rank_windows: Sequence[Window], pieces: WorkPieces, by: str) -> Cells:
     """Groups of pieces by `grouping.GRAINS`; in windows of steps, each step is a group as well.
 
     Where groups are of ranks and steps alone, each window

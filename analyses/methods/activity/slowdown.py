@@ -12,7 +12,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.activity.pieces import Pieces
+    from chopper_interop.analyses.methods.activity.pieces import WorkPieces
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -43,7 +43,9 @@ class Slowdown(NamedTuple):
     solo: Array
 
 
-def measure_slowdown(trace: Trace, work: Pieces, covered: Array, group: Array, n: int) -> Slowdown:
+def measure_slowdown(
+    trace: Trace, work: WorkPieces, covered: Array, group: Array, n: int
+) -> Slowdown:
     """Slow-down of the kernels of each group.
 
     Parameters

@@ -9,11 +9,11 @@ import numpy as np
 from chopper_interop.arrays import gather
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.communication.times import Times
+    from chopper_interop.analyses.methods.communication.times import CommunicationTimes
     from chopper_interop.arrays.types import Array
 
 
-def summarize(times: Times, member: Array) -> dict[str, Any]:
+def summarize(times: CommunicationTimes, member: Array) -> dict[str, Any]:
     """Figures of all collectives with a selected member, and of each rank.
 
     Parameters
@@ -48,7 +48,7 @@ def summarize(times: Times, member: Array) -> dict[str, Any]:
     }
 
 
-def summarize_ranks(times: Times, member: Array) -> list[dict[str, Any]]:
+def summarize_ranks(times: CommunicationTimes, member: Array) -> list[dict[str, Any]]:
     """Number of times each rank came last, waiting that it caused to others, and its own waiting."""
     instances = times.instances
     used = gather.unique_codes(times.instance[member])

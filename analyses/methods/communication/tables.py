@@ -14,7 +14,7 @@ from chopper_interop.arrays import arrow, gather
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chopper_interop.analyses.methods.communication.times import Times
+    from chopper_interop.analyses.methods.communication.times import CommunicationTimes
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -22,7 +22,7 @@ _HIGH_QUANTILE = 0.95
 """Quantile of the columns ``*_p95_*``."""
 
 
-def instance_rows(trace: Trace, times: Times, member: Array) -> pa.Table:
+def instance_rows(trace: Trace, times: CommunicationTimes, member: Array) -> pa.Table:
     """One row an instance with a selected member, and one for each unmatched selected member.
 
     Parameters
@@ -79,7 +79,7 @@ def instance_rows(trace: Trace, times: Times, member: Array) -> pa.Table:
     return arrow.take(pa.table(columns), np.argsort(start, kind="stable"))
 
 
-def _waits(times: Times, member: Array) -> tuple[Array, Array]:
+def _waits(times: CommunicationTimes, member: Array) -> tuple[Array, Array]:
     """Sum and maximum of the known waits of each instance's members; -1 if none is known."""
     count = len(times.instances)
     known = member & (times.instance >= 0) & (times.wait >= 0)
@@ -90,7 +90,11 @@ def _waits(times: Times, member: Array) -> tuple[Array, Array]:
 
 
 def group_rows(
-    trace: Trace, times: Times, member: Array, names: Sequence[str], iteration: Array | None
+    trace: Trace,
+    times: CommunicationTimes,
+    member: Array,
+    names: Sequence[str],
+    iteration: Array | None,
 ) -> pa.Table:
     """One row a group of members.
 
@@ -153,7 +157,11 @@ def group_rows(
 
 
 def _groups(
-    trace: Trace, times: Times, selected: Array, names: Sequence[str], iteration: Array | None
+    trace: Trace,
+    times: CommunicationTimes,
+    selected: Array,
+    names: Sequence[str],
+    iteration: Array | None,
 ) -> tuple[Array, pa.Table]:
     """Code of each member's group, and their keys, ascending."""
     more: dict[str, Callable[[], Array]] = {
@@ -190,7 +198,7 @@ def _groups(
 
 
 def _instance_values(
-    times: Times, values: Array, selected: Array, unmatched: Array | None = None
+    times: CommunicationTimes, values: Array, selected: Array, unmatched: Array | None = None
 ) -> Array:
     """Value of each selected member's instance; of unmatched members their own value, or -1."""
     instance = times.instance[selected]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Times:
+class CommunicationTimes:
     """All communication kernels of a trace, in order of rank and start.
 
     Parameters
@@ -66,7 +66,7 @@ class Times:
     instances: Instances
 
 
-def communication_times(trace: Trace) -> Times:
+def communication_times(trace: Trace) -> CommunicationTimes:
     """Waiting and transfer of all communication of a trace, found once for each.
 
     Without the column `instance` both are unknown.
@@ -74,7 +74,7 @@ def communication_times(trace: Trace) -> Times:
     return trace.cached("collective_times", _find_times)
 
 
-def _find_times(trace: Trace) -> Times:
+def _find_times(trace: Trace) -> CommunicationTimes:
     row = np.flatnonzero(trace.array("kind") == Kind.COMM)
     kind, kinds = trace.texts("collective", row)
     if Collective.SEND_RECV not in kinds:
@@ -92,7 +92,7 @@ def _find_times(trace: Trace) -> Times:
     instances = collective_instances.build_instances(members, number, sizes)
     wait, waited_for, early = _waits(members, instances)
     transfer = np.where(wait >= 0, dur - wait, UNKNOWN)
-    return Times(
+    return CommunicationTimes(
         row, rank, start, dur, kind, sizes.size, instance, wait, transfer, waited_for, early, kinds,
         instances,
     )  # fmt: skip
@@ -165,7 +165,7 @@ def _heads(members: Members, instance: Array) -> Array:
     return np.where(head >= 0, position[head], -1)
 
 
-def bandwidths(times: Times) -> tuple[Array, Array]:
+def bandwidths(times: CommunicationTimes) -> tuple[Array, Array]:
     """Algorithmic and bus bandwidth of each instance in GB/s (1e9 byte/s); NaN where unknown."""
     instances = times.instances
     factor = collective_sizes.bandwidth_factors(instances.kind, times.kinds, instances.group_size)

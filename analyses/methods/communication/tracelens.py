@@ -17,7 +17,7 @@ from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.communication.times import Times
+    from chopper_interop.analyses.methods.communication.times import CommunicationTimes
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -42,7 +42,7 @@ _BY = ("collective,group", "instance", "rank")
 
 
 def tracelens_tables(
-    trace: Trace, times: Times, member: Array, by: str
+    trace: Trace, times: CommunicationTimes, member: Array, by: str
 ) -> tuple[pa.Table, dict[str, Any], dict[str, str]]:
     """Rows, summary and conventions.
 
@@ -70,7 +70,7 @@ def tracelens_tables(
     return rows, summary, _CONVENTIONS
 
 
-def _columns(trace: Trace, times: Times, member: Array) -> dict[str, Any]:
+def _columns(trace: Trace, times: CommunicationTimes, member: Array) -> dict[str, Any]:
     """Columns by instance, and of their members (`tracelens_tables`, `rank`, `wait`, `dur`)."""
     instances, kinds = times.instances, times.kinds
     used = gather.unique_codes(times.instance[member])
@@ -117,7 +117,7 @@ def _min(values: Array, at: Array) -> Array:
     return np.minimum.reduceat(values, at) if len(at) else values[:0]
 
 
-def _first_ranks(times: Times, part: Array, of_part: Array, count: int) -> Array:
+def _first_ranks(times: CommunicationTimes, part: Array, of_part: Array, count: int) -> Array:
     """Rank that started first; of equal ones the highest."""
     order = np.lexsort((times.rank[part], -times.start[part], of_part))
     first = np.full(count, -1, np.int64)
@@ -125,7 +125,9 @@ def _first_ranks(times: Times, part: Array, of_part: Array, count: int) -> Array
     return first
 
 
-def _speeds(times: Times, used: Array, latency: Array, even: Array) -> dict[str, Array]:
+def _speeds(
+    times: CommunicationTimes, used: Array, latency: Array, even: Array
+) -> dict[str, Array]:
     """Algorithmic and bus bandwidth of each instance in GiB/s; NaN where unknown."""
     instances = times.instances
     gathers = [i for i, kind in enumerate(times.kinds) if kind == Collective.ALL_GATHER]

@@ -72,7 +72,7 @@ class WindowEnergy:
 
 
 @dataclass(frozen=True)
-class Part:
+class EnergyPart:
     """Energy of one rank on one GPU in a window.
 
     Parameters
@@ -102,7 +102,9 @@ class Part:
     window: WindowEnergy | None
 
 
-def parts(trace: Trace, boards: Sequence[Board], steps: str = "", ranks: str = "") -> list[Part]:
+def parts(
+    trace: Trace, boards: Sequence[Board], steps: str = "", ranks: str = ""
+) -> list[EnergyPart]:
     """Energy of all ranks, by rank, device and window.
 
     Parameters
@@ -117,14 +119,14 @@ def parts(trace: Trace, boards: Sequence[Board], steps: str = "", ranks: str = "
     """
     chosen = set(windows.chosen_ranks(trace, ranks))
     stepped = windows.rank_windows(trace, steps, ranks) if steps else None
-    made: list[Part] = []
+    made: list[EnergyPart] = []
     for board in boards:
         work = _Work(trace, board)
         made += work.complete(chosen) if stepped is None else work.stepped(stepped)
     return sorted(made, key=lambda part: (part.rank, part.device, part.iteration))
 
 
-def of_telemetry(boards: Sequence[Board]) -> list[Part]:
+def of_telemetry(boards: Sequence[Board]) -> list[EnergyPart]:
     """Energy of GPUs of which nothing but telemetry is known, from the first to the last sample.
 
     Parameters
@@ -156,7 +158,7 @@ def of_telemetry(boards: Sequence[Board]) -> list[Part]:
                 shares.idle,
             )
         parts_of = (none, np.zeros(0), np.zeros(0), idle)
-        made.append(Part(gpu.rank, gpu.device, windows.NO_STEP, board, *parts_of, window))
+        made.append(EnergyPart(gpu.rank, gpu.device, windows.NO_STEP, board, *parts_of, window))
     return made
 
 
@@ -189,7 +191,7 @@ class _Work:
         self.device = trace.array("device", "lanes")[trace.array("lane")[self.rows]]
         self.places = node_locations(trace, gpu.rows)
 
-    def complete(self, chosen: set[int]) -> list[Part]:
+    def complete(self, chosen: set[int]) -> list[EnergyPart]:
         """Parts of all that ran."""
         window = windows.Window(
             windows.ALL_RANKS, windows.NO_STEP, int(self.start[0]), int(self.reach[-1])
@@ -197,7 +199,7 @@ class _Work:
         places = [place for place in self.places if place[0] in chosen]
         return self._parts(window, slice(None), places)
 
-    def stepped(self, step_windows: Sequence[windows.Window]) -> Iterator[Part]:
+    def stepped(self, step_windows: Sequence[windows.Window]) -> Iterator[EnergyPart]:
         """Parts of windows."""
         for place in self.places:
             for window in step_windows:
@@ -207,7 +209,7 @@ class _Work:
 
     def _parts(
         self, window: windows.Window, at: Array | slice, places: Sequence[Place]
-    ) -> list[Part]:
+    ) -> list[EnergyPart]:
         low, high = window.start_ns, window.end_ns
         start, end = np.maximum(self.start[at], low), np.minimum(self.end[at], high)
         powers = [(s, _cut(samples, low, high)) for s, samples in self.powers]
@@ -217,7 +219,7 @@ class _Work:
         for rank, device in places:
             selected = np.flatnonzero((self.rank[at] == rank) & (self.device[at] == device))
             made.append(
-                Part(
+                EnergyPart(
                     rank, device, window.iteration, self.board, self.rows[at][selected],
                     shared.of_each[selected], shared.cut[selected],
                     shared.idle / len(self.places), window_energy,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from chopper_interop.analyses.methods.efficiency.energy_checks import Check
-    from chopper_interop.analyses.methods.efficiency.energy_parts import Part
+    from chopper_interop.analyses.methods.efficiency.energy_parts import EnergyPart
     from chopper_interop.annotate.telemetry.quantity_series import SeriesPattern
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -71,7 +71,7 @@ def has_idle_time(names: Iterable[str], steps: str) -> bool:
     return set(names) <= ({"rank", NODE, "iteration"} if steps else {"rank", NODE})
 
 
-def summary(trace: Trace, parts: Sequence[Part]) -> Row:
+def summary(trace: Trace, parts: Sequence[EnergyPart]) -> Row:
     """Sums over all, and of how many ranks energy is known."""
     known = [part for part in parts if part.window is not None]
     sums = _sums(trace, parts)
@@ -82,10 +82,10 @@ def summary(trace: Trace, parts: Sequence[Part]) -> Row:
     }
 
 
-def of_gpus(trace: Trace, parts: Sequence[Part], names: Sequence[str]) -> pa.Table:
+def of_gpus(trace: Trace, parts: Sequence[EnergyPart], names: Sequence[str]) -> pa.Table:
     """Energy of GPUs, ranks, nodes or the job, of each window of them."""
     hosts = _hosts(trace, parts)
-    cells: dict[tuple[Any, ...], list[Part]] = {}
+    cells: dict[tuple[Any, ...], list[EnergyPart]] = {}
     for part in parts:
         columns_of_keys = {
             "rank": None if part.rank == _NOBODY else part.rank,
@@ -108,7 +108,7 @@ def of_gpus(trace: Trace, parts: Sequence[Part], names: Sequence[str]) -> pa.Tab
 
 
 def of_work(
-    trace: Trace, parts: Sequence[Part], names: Sequence[str], *, stepped: bool
+    trace: Trace, parts: Sequence[EnergyPart], names: Sequence[str], *, stepped: bool
 ) -> pa.Table:
     """Energy of groups of work, the most first; in windows of steps, step by step.
 
@@ -157,7 +157,13 @@ def _column(grain: str) -> str:
 
 
 def _coded(
-    trace: Trace, parts: Sequence[Part], name: str, rows: Array, number: Array, *, stepped: bool
+    trace: Trace,
+    parts: Sequence[EnergyPart],
+    name: str,
+    rows: Array,
+    number: Array,
+    *,
+    stepped: bool,
 ) -> tuple[Array, Any]:
     """A code for each piece, and what turns codes into the values of a column."""
     if name == "iteration" and stepped:
@@ -174,14 +180,14 @@ def _coded(
     return groups.code, lambda used: arrow.take(arrow.single_chunk(groups.keys[name]), used)
 
 
-def _hosts(trace: Trace, parts: Sequence[Part]) -> dict[int, str]:
+def _hosts(trace: Trace, parts: Sequence[EnergyPart]) -> dict[int, str]:
     """The node of each rank; if its source names none, the trace's only node, else empty."""
     by_rank = {rank.rank: rank.host for rank in trace.meta.ranks}
     only = only_host(trace)
     return {part.rank: by_rank.get(part.rank) or only for part in parts}
 
 
-def _sums(trace: Trace, parts: Sequence[Part]) -> dict[str, float]:
+def _sums(trace: Trace, parts: Sequence[EnergyPart]) -> dict[str, float]:
     """Energies of parts, summed; 0 of those that are not known."""
     by_class = np.zeros(3)
     cut = idle = 0.0
@@ -195,7 +201,7 @@ def _sums(trace: Trace, parts: Sequence[Part]) -> dict[str, float]:
     return sums | dict(zip(_CLASSES, by_class.tolist(), strict=True))
 
 
-def _row(trace: Trace, parts: Sequence[Part]) -> Row:
+def _row(trace: Trace, parts: Sequence[EnergyPart]) -> Row:
     known = [part for part in parts if part.window is not None]
     gpus = _gpus(known)
     counts = {"gpus": gpus, "gpus_without_power": _gpus(parts) - gpus}
@@ -250,7 +256,7 @@ def _by(pattern: SeriesPattern) -> str:
     return WINDOWS if pattern.is_window else COUNTER if pattern.is_counter else TRAPEZOID
 
 
-def _gpus(parts: Sequence[Part]) -> int:
+def _gpus(parts: Sequence[EnergyPart]) -> int:
     """Count the GPUs of parts; each die of a module counts."""
     return sum(len(dies) for dies in {id(part.board): part.board.dies for part in parts}.values())
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from chopper_interop.analyses.methods.findings.job import Place, Saved
+    from chopper_interop.analyses.methods.findings.job import FindingPlace, Saved
 
 MEASURED, MODELLED, LIKELY = "measured", "modelled", "likely"
 """How certain a finding is: its saving was measured; a model of measured times says so; it rests on an
@@ -72,7 +72,7 @@ class Finding:
         cls,
         code: str,
         saved: Saved,
-        place: Place,
+        place: FindingPlace,
         where: str,
         certainty: str,
         sentence: str,

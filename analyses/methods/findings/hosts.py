@@ -18,7 +18,7 @@ from chopper_interop.schemas.names import Role
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chopper_interop.analyses.methods.findings.job import ExaminedJob, Times
+    from chopper_interop.analyses.methods.findings.job import ExaminedJob, LagChanges
     from chopper_interop.arrays.types import Array
 
 _ALLOCATES = re.compile(
@@ -349,7 +349,7 @@ def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
     nodes: Array,
     where: str,
     text: str,
-    times: Times,
+    times: LagChanges,
     certainty: str = MODELLED,
 ) -> Finding:
     saved, place = job.saved(times), job.place(nodes)

@@ -40,7 +40,7 @@ class Saved(NamedTuple):
     high_ns: int | None = None
 
 
-class Place(NamedTuple):
+class FindingPlace(NamedTuple):
     """Where something can be seen: ranks as text, and a span of time on the axis of `ts`."""
 
     ranks: str
@@ -48,28 +48,28 @@ class Place(NamedTuple):
     until_ns: int
 
 
-class Times:
+class LagChanges:
     """Lags and delays of a model that a finding changes; see `timing.model.Timing`."""
 
     def __init__(self, changer: Changer) -> None:
         self._changer, self._timing = changer, changer.timing
         self.lag_ns, self.delay_ns = self._timing.lag_ns.copy(), self._timing.delay_ns.copy()
 
-    def take_no_time(self, nodes: Array, *, factor: float = 0.0) -> Times:
+    def take_no_time(self, nodes: Array, *, factor: float = 0.0) -> LagChanges:
         """Multiply the own time of the marked nodes."""
         edge = self._changer.edges(nodes)
         lag = self.lag_ns[edge]
         self.lag_ns[edge] = np.where(lag > 0, np.rint(lag * factor), lag).astype(np.int64)
         return self
 
-    def shorten(self, nodes: Array, by_ns: Array) -> Times:
+    def shorten(self, nodes: Array, by_ns: Array) -> LagChanges:
         """Shorten nodes of GPU work by times of which there is one for each node of the trace."""
         edge = self._changer.edges(nodes)
         lag, by = self.lag_ns[edge], by_ns[self._changer.owner[edge]]
         self.lag_ns[edge] = np.where(lag > 0, np.maximum(lag - by, 0), lag)
         return self
 
-    def return_without_waiting(self, calls: Array) -> Times:
+    def return_without_waiting(self, calls: Array) -> LagChanges:
         """Let the marked calls of hosts return without the GPU work that they waited for."""
         graph = self._timing.graph
         ends = np.zeros(len(graph), bool)
@@ -78,7 +78,7 @@ class Times:
         self.delay_ns[ends] = 0
         return self
 
-    def follow_at_once(self, nodes: Array) -> Times:
+    def follow_at_once(self, nodes: Array) -> LagChanges:
         """Let the marked GPU work start with neither its own launch nor a gap before it."""
         graph, trace = self._timing.graph, self._timing.trace
         starts = np.zeros(len(graph), bool)
@@ -203,11 +203,11 @@ class ExaminedJob:
             inside &= np.isin(self.trace.integers("iteration"), self.iterations)
         return inside
 
-    def times(self) -> Times:
+    def times(self) -> LagChanges:
         """Times to change."""
-        return Times(self.changer)
+        return LagChanges(self.changer)
 
-    def saved(self, times: Times) -> Saved:
+    def saved(self, times: LagChanges) -> Saved:
         """By how much the mean step is shorter with these times."""
         at = self.timing.retimed(times.lag_ns, times.delay_ns)
         gains = self.of_steps_ns - self._lengths(at)
@@ -232,21 +232,21 @@ class ExaminedJob:
         known = self.result(analysis, **options)
         return known.summary if known else {}
 
-    def place(self, nodes: Array) -> Place:
+    def place(self, nodes: Array) -> FindingPlace:
         """Ranks of the marked nodes, and the longest of them."""
         row = np.flatnonzero(nodes)
         if not row.size:
-            return Place("", 0, 0)
+            return FindingPlace("", 0, 0)
         longest = row[np.argmax(self.trace.array("dur")[row])]
         at = int(self.trace.array("ts")[longest])
         present = np.unique(self.trace.array("rank")[row]).tolist()
-        return Place(ranks_text(present), at, at + int(self.trace.array("dur")[longest]))
+        return FindingPlace(ranks_text(present), at, at + int(self.trace.array("dur")[longest]))
 
     def own_ns(self, nodes: Array) -> int:
         """Own time of the marked nodes: without that of what they call and wait for."""
         return int(np.maximum(self.timing.lag_ns[self.changer.edges(nodes)], 0).sum())
 
-    def idlest(self, work: Array, causes: Collection[str], below_ns: int) -> Place:
+    def idlest(self, work: Array, causes: Collection[str], below_ns: int) -> FindingPlace:
         """Ranks of the marked work, and the longest idle time before it for one of these causes.
 
         Idle time of `below_ns` and more counts only where there is no shorter one.
@@ -262,7 +262,11 @@ class ExaminedJob:
         short_ns = np.where(idle_ns < below_ns, idle_ns, 0)
         longest = int(np.argmax(short_ns if short_ns.any() else idle_ns))
         until = int(self.trace.array("ts")[longest])
-        return Place(place.ranks, until - int(idle_ns[longest]), until) if idle_ns.any() else place
+        return (
+            FindingPlace(place.ranks, until - int(idle_ns[longest]), until)
+            if idle_ns.any()
+            else place
+        )
 
     def names(self, nodes: Array) -> list[str]:
         """The two names of the marked nodes that take most time, the first one first."""

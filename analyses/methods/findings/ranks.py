@@ -8,7 +8,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
-from chopper_interop.analyses.methods.findings.job import Place, ranks_text
+from chopper_interop.analyses.methods.findings.job import FindingPlace, ranks_text
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.schemas.kinds import Kind
 
@@ -137,7 +137,7 @@ def _stage(job: ExaminedJob, rows: list[dict[str, Any]], stage: int) -> Finding:
     )
 
 
-def _waits_for(job: ExaminedJob, members: list[int]) -> Place:
+def _waits_for(job: ExaminedJob, members: list[int]) -> FindingPlace:
     """The longest wait of communication for one of these ranks."""
     times = collective_times.communication_times(job.trace)
     awaited = np.where(times.waited_for >= 0, times.rank[times.waited_for], -1)
@@ -147,4 +147,4 @@ def _waits_for(job: ExaminedJob, members: list[int]) -> Place:
         return job.place(own & job.on_gpu)
     longest = waits[np.argmax(times.wait[waits])]
     at = int(times.start[longest])
-    return Place(ranks_text(members), at, at + int(times.wait[longest]))
+    return FindingPlace(ranks_text(members), at, at + int(times.wait[longest]))

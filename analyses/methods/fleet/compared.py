@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.analyses.methods.fleet.places import Place
+    from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -30,7 +30,7 @@ MEASURED = tuple(gpu_means.QUANTITIES)
 _LATE = ("rank", "collectives", "late_share", "times_last_certain", "caused_wait_ns")
 
 
-def rows(trace: Trace, places: Sequence[Place], steps: str = "", ranks: str = "") -> list[Row]:
+def rows(trace: Trace, places: Sequence[GpuPlace], steps: str = "", ranks: str = "") -> list[Row]:
     """Each GPU of each rank in each of its windows, with how it differs from the others.
 
     Parameters
@@ -71,7 +71,7 @@ def rows(trace: Trace, places: Sequence[Place], steps: str = "", ranks: str = ""
     return result
 
 
-def _place(place: Place, rank: int, window: Window) -> Row:
+def _place(place: GpuPlace, rank: int, window: Window) -> Row:
     numbers = {"rank": rank, "device": place.device, "gpu_index": place.index}
     numbers["iteration"] = window.iteration
     known = {name: number if number >= 0 else None for name, number in numbers.items()}
@@ -82,7 +82,7 @@ def _place(place: Place, rank: int, window: Window) -> Row:
 class _Work:
     """Work of ranks, by training step if steps are requested, else in total."""
 
-    def __init__(self, trace: Trace, places: Sequence[Place], steps: str, ranks: str) -> None:
+    def __init__(self, trace: Trace, places: Sequence[GpuPlace], steps: str, ranks: str) -> None:
         self._trace = trace
         self.peers: dict[int, int] = {}
         self._leads: dict[tuple[int, int], leads.Lead] = {}
@@ -98,7 +98,7 @@ class _Work:
         self._leads = leads.rank_leads(trace, chosen.rows, unit, self.peers)
         self._late = _late(trace, chosen.windows, list(self.peers), stepped=bool(steps))
 
-    def kernel_times(self, place: Place, rank: int) -> dict[int, int]:
+    def kernel_times(self, place: GpuPlace, rank: int) -> dict[int, int]:
         """Durations of a rank's kernels on a GPU, summed, by step."""
         if rank < 0:
             return {}
@@ -156,7 +156,7 @@ def _late(
     return result
 
 
-def _late_of(times: collective_times.Times, member: Array) -> list[Row]:
+def _late_of(times: collective_times.CommunicationTimes, member: Array) -> list[Row]:
     rows = collective_summary.summarize_ranks(times, member)
     return [{name: row[name] for name in _LATE} for row in rows if row["collectives"]]
 

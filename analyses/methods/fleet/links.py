@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Links:
+class LinkedRanks:
     """Sets of ranks that communicate.
 
     Parameters
@@ -40,7 +40,7 @@ class Links:
     instances: Array
 
 
-def links(slowdowns: Slowdowns) -> Links:
+def links(slowdowns: Slowdowns) -> LinkedRanks:
     """Links of a job: one for each set of ranks that take part in a communication."""
     replay = slowdowns.replay
     trace, node = replay.trace, replay.node
@@ -48,7 +48,9 @@ def links(slowdowns: Slowdowns) -> Links:
     matched = np.flatnonzero(number >= 0)
     code = np.full(len(node), -1, np.int64)
     if not matched.size:
-        return Links((), code, replay.own_ns, np.zeros(len(node), bool), np.zeros(0, np.int64))
+        return LinkedRanks(
+            (), code, replay.own_ns, np.zeros(len(node), bool), np.zeros(0, np.int64)
+        )
     first, instance = gather.distinct(number[matched])
     members: list[set[int]] = [set() for _ in first]
     rank = trace.array("rank")[node[matched]]
@@ -66,6 +68,6 @@ def links(slowdowns: Slowdowns) -> Links:
     _, group = gather.distinct(comparable, np.where(code >= 0, size[np.maximum(code, 0)], -1))
     group = np.where(code >= 0, group, -1)
     others, count = counterparts.group_medians(replay.own_ns, group, apart=code)
-    return Links(
+    return LinkedRanks(
         tuple(sets), code, others, (code >= 0) & (count > 0), np.bincount(link, minlength=len(sets))
     )

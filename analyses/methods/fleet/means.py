@@ -20,7 +20,7 @@ from chopper_interop.annotate.telemetry.quantity_series import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.analyses.methods.fleet.places import Place
+    from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.annotate.telemetry.source_reader import Source
@@ -72,12 +72,12 @@ def quantities(*, edge: bool = False) -> tuple[Quantity, ...]:
     return (*QUANTITIES.values(), *((EDGE,) if edge else ()))
 
 
-def has_hotspot(places: Sequence[Place]) -> bool:
+def has_hotspot(places: Sequence[GpuPlace]) -> bool:
     """True if some GPU's temperature is known, and not that of its edge alone."""
     return any(TEMPERATURE.name in place.gpu.sources for place in places)
 
 
-def window_means(place: Place, *, edge: bool = False) -> Means:
+def window_means(place: GpuPlace, *, edge: bool = False) -> Means:
     """Means of a GPU over the time that is known of each of its windows.
 
     Parameters

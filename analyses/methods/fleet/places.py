@@ -28,7 +28,7 @@ WORKING, ALL = "", "all"
 
 
 @dataclass(frozen=True)
-class Place:
+class GpuPlace:
     """A GPU.
 
     Parameters
@@ -73,7 +73,7 @@ def find_places(  # a trace, what to look for, and what all analyses have
     steps: str = "",
     ranks: str = "",
     window: str = WORKING,
-) -> list[Place]:
+) -> list[GpuPlace]:
     """GPUs that work ran on or that have telemetry, in order of rank, device and host.
 
     Parameters
@@ -143,7 +143,7 @@ class _Windows:
         return (Window(ALL_RANKS, NO_STEP, start, end),)
 
 
-def _place(trace: Trace, gpu: Gpu, requested: _Windows) -> Place:
+def _place(trace: Trace, gpu: Gpu, requested: _Windows) -> GpuPlace:
     hosts = {r.rank: r.host for r in trace.meta.ranks}
     device = min(_devices(trace, gpu, gpu.ranks[0])) if gpu.ranks else gpu.device
     same = [d for d in trace.meta.devices if d.device == device]
@@ -152,7 +152,7 @@ def _place(trace: Trace, gpu: Gpu, requested: _Windows) -> Place:
     product = next(iter(devices_on_host(same, host)), None) or _alike(
         devices_on_host(trace.meta.devices, host)
     )
-    return Place(
+    return GpuPlace(
         gpu,
         device,
         host,
@@ -187,7 +187,7 @@ def _index(trace: Trace, gpu: Gpu, device: int, product: Device | None) -> int:
     return known.pop() if len(known) == 1 else -1
 
 
-def _counted(places: Iterable[Place]) -> list[Place]:
+def _counted(places: Iterable[GpuPlace]) -> list[GpuPlace]:
     """GPUs with their device's number where no tool's is known, if these differ in each node."""
     places = list(places)
     missing = {p.host for p in places if p.index < 0}

@@ -37,7 +37,7 @@ Chosen: some seconds."""
 
 
 @dataclass(frozen=True)
-class Part:
+class OperationGroup:
     """One of the groups into which operations are divided.
 
     Parameters
@@ -106,7 +106,7 @@ class Slowdowns:
         own = np.where(mask, self.ideal_ns, self.replay.own_ns)
         return self.before_ns - int(self.replay.lengths(own).sum())
 
-    def _parts(self, code: Array, keys: Sequence[str | int]) -> list[Part]:
+    def _parts(self, code: Array, keys: Sequence[str | int]) -> list[OperationGroup]:
         """Parts of the groups that `code` numbers; of those with the largest excess."""
         excess = np.zeros(len(keys), np.int64)
         np.add.at(excess, code, np.abs(self.replay.own_ns - self.ideal_ns))
@@ -117,24 +117,26 @@ class Slowdowns:
             mask = code == k
             known = k in replayed
             parts.append(
-                Part(key, self.alone(mask) if known else None, self.gain(mask) if known else None)
+                OperationGroup(
+                    key, self.alone(mask) if known else None, self.gain(mask) if known else None
+                )
             )
         return parts
 
     @cached_property
-    def by_dp_rank(self) -> list[Part]:
+    def by_dp_rank(self) -> list[OperationGroup]:
         """Copies of the model."""
         copies = self.places.dp_rank
         return self._parts(copies[self._rank], list(range(int(copies.max()) + 1)))
 
     @cached_property
-    def by_stage(self) -> list[Part]:
+    def by_stage(self) -> list[OperationGroup]:
         """Stages of pipelines."""
         stage = self.places.stage
         return self._parts(stage[self._rank], list(range(int(stage.max()) + 1)))
 
     @cached_property
-    def by_type(self) -> list[Part]:
+    def by_type(self) -> list[OperationGroup]:
         """Types of operations."""
         return self._parts(self.types.code, list(self.types.labels))
 

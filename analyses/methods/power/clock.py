@@ -47,7 +47,7 @@ _MAX_BLUR_NS = 20e6
 
 
 @dataclass(frozen=True)
-class Clock:
+class BinnedClock:
     """Core clock of a GPU over bins of time.
 
     Parameters
@@ -95,7 +95,7 @@ class Clock:
         return np.log(np.maximum(mhz / self.f_ref_mhz, 1e-3))
 
 
-def estimate_clock(bins: Bins, dies: Sequence[Samples], drawn: Array) -> Clock:
+def estimate_clock(bins: Bins, dies: Sequence[Samples], drawn: Array) -> BinnedClock:
     """Estimate the clock in each bin of time.
 
     Parameters
@@ -111,16 +111,16 @@ def estimate_clock(bins: Bins, dies: Sequence[Samples], drawn: Array) -> Clock:
     inside = [(s.ts >= bins.start_ns) & (s.ts < end) for s in dies]
     seen = tuple(s for s, mask in zip(dies, inside, strict=True) if mask.any())
     if not seen:
-        return Clock(bins, UNKNOWN, 0.0, (), np.zeros(bins.count))
+        return BinnedClock(bins, UNKNOWN, 0.0, (), np.zeros(bins.count))
     if _follows(seen[0], bins.start_ns, end):
         mhz = power_bins.mean_clock(bins, seen)
-        return Clock(bins, FOLLOWED, float(mhz.mean()), seen, mhz)
+        return BinnedClock(bins, FOLLOWED, float(mhz.mean()), seen, mhz)
     expected = _expected(bins, seen, drawn)
     if expected is not None:
-        return Clock(bins, EXPECTED, float(expected.mean()), seen, expected)
+        return BinnedClock(bins, EXPECTED, float(expected.mean()), seen, expected)
     mean = np.mean([s.value[(s.ts >= bins.start_ns) & (s.ts < end)].mean() for s in seen])
     constant = np.full(bins.count, float(mean))
-    return Clock(bins, CONSTANT, float(constant.mean()), seen, constant)
+    return BinnedClock(bins, CONSTANT, float(constant.mean()), seen, constant)
 
 
 def _follows(samples: Samples, start: int, end: int) -> bool:

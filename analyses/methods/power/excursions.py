@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.analyses.methods.fleet.places import Place
+    from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.analyses.methods.power.limits import Limit
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear, PositiveIntervals
     from chopper_interop.arrays.types import Array
@@ -42,7 +42,7 @@ class GpuWindow:
         Tools that sampled power, the finest first.
     """
 
-    place: Place
+    place: GpuPlace
     window: Window
     power: PiecewiseLinear
     limit: Limit
@@ -53,12 +53,12 @@ class GpuWindow:
 
 def gpu_windows(
     trace: Trace,
-    places: Sequence[Place],
+    places: Sequence[GpuPlace],
     *,
     limit_w: float = 0.0,
     above: float = 1.0,
     gpus: str = "",
-) -> tuple[list[GpuWindow], list[Place]]:
+) -> tuple[list[GpuWindow], list[GpuPlace]]:
     """Find the excursions of GPUs in each of their windows with known power.
 
     Parameters
@@ -101,14 +101,14 @@ def gpu_windows(
 class _GpuPower:
     """Power of a GPU: all of it, the part within each window, and the part within any."""
 
-    place: Place
+    place: GpuPlace
     power: PiecewiseLinear
     by_window: list[PiecewiseLinear]
     known: PiecewiseLinear
     source: str
 
 
-def _gpu_power(place: Place) -> _GpuPower:
+def _gpu_power(place: GpuPlace) -> _GpuPower:
     """Read the power of a GPU."""
     powers = energy.power_sources(place.gpu)
     power = lines.from_samples(samples for _, samples in powers)

@@ -34,7 +34,7 @@ from chopper_interop.arrays import statistics
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.bins import Bins
-    from chopper_interop.analyses.methods.power.clock import Clock
+    from chopper_interop.analyses.methods.power.clock import BinnedClock
     from chopper_interop.analyses.methods.power.response import Observed
     from chopper_interop.arrays.types import Array
 
@@ -131,7 +131,7 @@ class Problem:
 
     bins: Bins
     busy: Array
-    clock: Clock
+    clock: BinnedClock
     observed: Observed
 
     def signals(self, exponent: float, log_clock: Array) -> Array:

@@ -17,7 +17,7 @@ from chopper_interop.schemas.meta import Device
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chopper_interop.analyses.methods.fleet.places import Place
+    from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear
     from chopper_interop.arrays.types import Array
@@ -47,7 +47,7 @@ class Limit:
     by: str
 
 
-def check(places: Sequence[Place], gpus: str) -> None:
+def check(places: Sequence[GpuPlace], gpus: str) -> None:
     """Raise `UsageError` if the user's file describes none of these GPUs."""
     rows = own_gpus.read_gpus(gpus)
     if rows and places:
@@ -56,7 +56,7 @@ def check(places: Sequence[Place], gpus: str) -> None:
 
 def power_limits(
     trace: Trace,
-    places: Sequence[Place],
+    places: Sequence[GpuPlace],
     powers: Sequence[PiecewiseLinear],
     limit_w: float = 0.0,
     gpus: str = "",
@@ -153,7 +153,7 @@ def _are_equal(several: Sequence[tuple[Array, Array]]) -> bool:
     return all(np.array_equal(value, several[0][1]) for _, value in several)
 
 
-def _recorded_cap(trace: Trace, place: Place) -> tuple[float, str]:
+def _recorded_cap(trace: Trace, place: GpuPlace) -> tuple[float, str]:
     """Cap of a GPU that a source recorded, watts, and its name; 0 if none."""
     facts = trace.meta.facts
     text = facts.get(f"{_FACT}[{place.index}]", facts.get(_FACT, ""))
@@ -164,7 +164,7 @@ def _recorded_cap(trace: Trace, place: Place) -> tuple[float, str]:
     return (watts if np.isfinite(watts) else 0.0), FACT
 
 
-def _by_file(place: Place, rows: tuple[GpuRow, ...], gpus: str) -> tuple[float, str]:
+def _by_file(place: GpuPlace, rows: tuple[GpuRow, ...], gpus: str) -> tuple[float, str]:
     """Board power of a GPU in the user's file, watts, and its name; 0 if none."""
     own = (
         ratings.rate_device(place.product or Device("", -1), rows, gpus).user_row if rows else None
@@ -172,7 +172,7 @@ def _by_file(place: Place, rows: tuple[GpuRow, ...], gpus: str) -> tuple[float, 
     return (float(own.power_w or 0) if own else 0.0), BOARD.format(gpus)
 
 
-def _board_power(place: Place) -> tuple[float, str]:
+def _board_power(place: GpuPlace) -> tuple[float, str]:
     """Board power of a GPU's product, watts, and its name; 0 if unknown."""
     if place.product is None:
         return 0.0, ""

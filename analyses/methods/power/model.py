@@ -29,7 +29,7 @@ from chopper_interop.arrays import intervals
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.bins import Bins
-    from chopper_interop.analyses.methods.power.clock import Clock
+    from chopper_interop.analyses.methods.power.clock import BinnedClock
     from chopper_interop.analyses.methods.power.fit import Fit
     from chopper_interop.analyses.methods.power.response import Observed
     from chopper_interop.annotate.telemetry.gpus import Gpu
@@ -203,7 +203,7 @@ def _of_source(
 
 
 def _problem(
-    bins: Bins, busy: Array, clock: Clock, samples: Observed, classes: Array
+    bins: Bins, busy: Array, clock: BinnedClock, samples: Observed, classes: Array
 ) -> tuple[Problem, prior.Prior]:
     """Data of a fit, and the expected parameters."""
     level = float(samples.value.mean())
@@ -227,7 +227,7 @@ def _parts(name: Array, dur: Array, classes: Array, own: int) -> _Parts:
 
 
 def _profile(
-    busy: Array, clock: Clock, fit: Fit, parts: _Parts, highest: float | None
+    busy: Array, clock: BinnedClock, fit: Fit, parts: _Parts, highest: float | None
 ) -> PowerProfile:
     """Power of classes over time, as if at the reference clock."""
     power = fit.value[prior.FIRST : prior.EXPONENT, np.newaxis] * busy
@@ -247,7 +247,7 @@ def _profile(
     )
 
 
-def _waves(profile: PowerProfile, clock: Clock, fit: Fit, flat: Array) -> Array:
+def _waves(profile: PowerProfile, clock: BinnedClock, fit: Fit, flat: Array) -> Array:
     """Mean powers of classes and of idling over those at a constant clock (`flat`)."""
     rise = np.exp(profile.exponent * clock.logarithm(fit.lag_ns))
     mean = np.append((profile.classes * rise).mean(axis=1), profile.idling_w * rise.mean())
@@ -255,7 +255,7 @@ def _waves(profile: PowerProfile, clock: Clock, fit: Fit, flat: Array) -> Array:
     return waves
 
 
-def _highest(trace: Trace, gpu: Gpu, clock: Clock) -> float | None:
+def _highest(trace: Trace, gpu: Gpu, clock: BinnedClock) -> float | None:
     """Highest clock by the device's record, or by samples if these are higher."""
     recorded = [d.max_mhz for d in trace.meta.devices if d.device == gpu.device and d.max_mhz > 0]
     sampled = [float(s.value.max()) for s in clock.dies]

@@ -70,7 +70,7 @@ CATEGORY_COLUMNS = (*dict.fromkeys(CATEGORIES.values()), _OTHER_COMM)
 
 
 @dataclass
-class Figures:
+class RunFigures:
     """A run.
 
     Parameters
@@ -97,7 +97,7 @@ class Figures:
 
 def figures_of_run(
     trace: Trace, steps: str = "", ranks: str = "", tokens: int = 0, samples: int = 0
-) -> Figures:
+) -> RunFigures:
     """Return the figures of a run.
 
     Parameters
@@ -115,7 +115,7 @@ def figures_of_run(
     UsageError
         The run has no such steps or ranks.
     """
-    result = Figures(_about(trace))
+    result = RunFigures(_about(trace))
     if not trace.nodes.num_rows:
         return _of_telemetry(trace, result, tokens, samples)
     chosen, in_steps = _windows(trace, steps, ranks)
@@ -210,7 +210,7 @@ def _missing(chosen: Sequence[Window]) -> list[str]:
 
 
 def _add_times(
-    trace: Trace, figures: Figures, chosen: Sequence[Window]
+    trace: Trace, figures: RunFigures, chosen: Sequence[Window]
 ) -> dict[tuple[int, int], float]:
     """Times of GPU work by rank and window; what share of the time each device was busy."""
     work = pieces.pieces_in_windows(trace, chosen)
@@ -241,7 +241,7 @@ def _add_times(
     return _busy(trace, work, rank_windows)
 
 
-def _categories(trace: Trace, work: pieces.Pieces, units: int) -> Row:
+def _categories(trace: Trace, work: pieces.WorkPieces, units: int) -> Row:
     """Durations of each category of GPU work, by rank and window."""
     names = kernel_categories.CATEGORIES
     code = kernel_categories.node_categories(trace, work.row)
@@ -255,7 +255,7 @@ def _categories(trace: Trace, work: pieces.Pieces, units: int) -> Row:
 
 
 def _busy(
-    trace: Trace, work: pieces.Pieces, chosen: Sequence[Window]
+    trace: Trace, work: pieces.WorkPieces, chosen: Sequence[Window]
 ) -> dict[tuple[int, int], float]:
     """Share of its windows in which each device of a rank was busy."""
     device = trace.array("device", "lanes")[trace.array("lane")[work.row]]
@@ -273,7 +273,7 @@ def _busy(
     return {place: time / max(span[place[0]], 1) for place, time in sorted(by_gpu.items())}
 
 
-def _of_telemetry(trace: Trace, figures: Figures, tokens: int, samples: int) -> Figures:
+def _of_telemetry(trace: Trace, figures: RunFigures, tokens: int, samples: int) -> RunFigures:
     boards = of_job.boards(trace, telemetry.QUANTITIES)
     window = of_job.power_extent(boards)
     if window is None or window[1] <= window[0]:
@@ -296,7 +296,7 @@ def _stated_reason(trace: Trace) -> str:
 
 def _add_telemetry(
     trace: Trace,
-    figures: Figures,
+    figures: RunFigures,
     boards: Sequence[Board],
     job: Sequence[Interval],
     busy: dict[Location, float],
@@ -323,7 +323,7 @@ def _add_telemetry(
 
 def _add_gpus(
     trace: Trace,
-    figures: Figures,
+    figures: RunFigures,
     sampled: Sequence[tuple[Gpu, Sampled]],
     job: Sequence[Interval],
     busy: dict[Location, float],
@@ -346,7 +346,7 @@ def _sampled(seen: Sampled) -> Row:
 
 
 def _add_energy(
-    figures: Figures,
+    figures: RunFigures,
     boards: Sequence[Board],
     powers: Sequence[Seen | None],
     job: Sequence[Interval],

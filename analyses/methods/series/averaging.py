@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from chopper_interop.analyses.methods.series.samples import Place
+    from chopper_interop.analyses.methods.series.samples import SeriesPlace
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -44,7 +44,10 @@ class By:
     grains: tuple[str, ...]
 
     def groups(
-        self, items: Iterable[Item], place: Callable[[Item], Place], key: Callable[[Item], Hashable]
+        self,
+        items: Iterable[Item],
+        place: Callable[[Item], SeriesPlace],
+        key: Callable[[Item], Hashable],
     ) -> list[list[Item]]:
         """Items that share rows: each alone if owners are ranks, else those of an owner with equal keys.
 
@@ -130,7 +133,7 @@ class Plan:
         self.is_all = bool(window)
         self._windows = windows.rank_windows(trace, steps) if steps else []
         self._numbers = sorted({w.iteration for w in self._windows})
-        self._made: dict[Place, AveragingWindows] = {}
+        self._made: dict[SeriesPlace, AveragingWindows] = {}
         self._groups(trace)
 
     def _groups(self, trace: Trace) -> None:
@@ -183,7 +186,7 @@ class Plan:
             }
         return columns
 
-    def averaging_windows(self, place: Place, first: int, last: int) -> AveragingWindows:
+    def averaging_windows(self, place: SeriesPlace, first: int, last: int) -> AveragingWindows:
         """Intervals of a device or node.
 
         Parameters
@@ -199,7 +202,7 @@ class Plan:
             self._made[place] = self._of_work(place)
         return self._made[place]
 
-    def _of_work(self, place: Place) -> AveragingWindows:
+    def _of_work(self, place: SeriesPlace) -> AveragingWindows:
         start = self._trace.array("ts")[place.rows]
         end = start + self._trace.array("dur")[place.rows]
         if self._keys is None:
@@ -225,7 +228,9 @@ class Plan:
         assert self._keys is not None  # noqa: S101 - for the type checker
         return arrow.is_valid(self._keys["iteration"])
 
-    def _in_steps(self, place: Place, code: Array, start: Array, end: Array) -> AveragingWindows:
+    def _in_steps(
+        self, place: SeriesPlace, code: Array, start: Array, end: Array
+    ) -> AveragingWindows:
         """Parts within training steps; all of a step where work is not grouped."""
         parts: list[tuple[Any, Any, Any]] = []
         for number, (low, high) in self._steps_of(place).items():
@@ -242,7 +247,7 @@ class Plan:
             *(np.concatenate(p).astype(np.int64) for p in zip(*parts, strict=True))
         )
 
-    def _steps_of(self, place: Place) -> dict[int, tuple[int, int]]:
+    def _steps_of(self, place: SeriesPlace) -> dict[int, tuple[int, int]]:
         """From when to when the steps of a place's ranks last, of several from first to last."""
         bounds: dict[int, tuple[int, int]] = {}
         for window in self._windows:

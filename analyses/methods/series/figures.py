@@ -27,7 +27,7 @@ _NEAR = 1e-9
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SamplePieces:
     """Pieces of the samples of one series within intervals of time.
 
     Parameters
@@ -50,7 +50,7 @@ class Pieces:
     moment: Array
 
 
-def pieces(samples: Samples, windows: AveragingWindows, *, is_ended: bool = False) -> Pieces:
+def pieces(samples: Samples, windows: AveragingWindows, *, is_ended: bool = False) -> SamplePieces:
     """Return the pieces of samples within intervals of time.
 
     Parameters
@@ -76,11 +76,11 @@ def pieces(samples: Samples, windows: AveragingWindows, *, is_ended: bool = Fals
             np.clip(ends, s.value.min(), s.value.max(), out=ends)
     inside = stop - first_inside
     row = np.repeat(first_inside - (np.cumsum(inside) - inside), inside) + np.arange(inside.sum())
-    return Pieces(*out, np.repeat(windows.cell, inside), s.value[row])
+    return SamplePieces(*out, np.repeat(windows.cell, inside), s.value[row])
 
 
 @dataclass(frozen=True)
-class Figures:
+class CellFigures:
     """Figures of each cell; NaN where nothing is known.
 
     Parameters
@@ -107,7 +107,7 @@ class Figures:
     samples: Array
 
 
-def figures(parts: Sequence[Pieces], n: int, *, has_medians: bool = True) -> Figures:
+def figures(parts: Sequence[SamplePieces], n: int, *, has_medians: bool = True) -> CellFigures:
     """Figures of the pieces of one or several series together.
 
     Parameters
@@ -137,12 +137,12 @@ def figures(parts: Sequence[Pieces], n: int, *, has_medians: bool = True) -> Fig
         mean = np.where(covered > 0, area / covered, np.nan)
     minimum[minimum == np.inf], maximum[maximum == -np.inf] = np.nan, np.nan
     mean = np.minimum(np.maximum(mean, minimum), maximum)
-    return Figures(covered, area, mean, median, minimum, maximum, np.diff(m_bounds))
+    return CellFigures(covered, area, mean, median, minimum, maximum, np.diff(m_bounds))
 
 
-def _joined(parts: Sequence[Pieces]) -> Pieces:
+def _joined(parts: Sequence[SamplePieces]) -> SamplePieces:
     names = ("cell", "width", "first", "last", "moment_cell", "moment")
-    return Pieces(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+    return SamplePieces(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
 
 
 def _by_cell(cell: Array, n: int) -> tuple[Array | None, Array]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chopper_interop.analyses.methods.series.link_counters import Flow, LinkSeries
-    from chopper_interop.analyses.methods.series.samples import Place, Series
+    from chopper_interop.analyses.methods.series.samples import Series, SeriesPlace
     from chopper_interop.trace import Trace
 
 COLUMNS = {"PCIe": "pcie_bytes", "NVLink": "nvlink_bytes", "xGMI": "xgmi_bytes"}
@@ -103,7 +103,7 @@ def of_gpus(
     return {at: volumes for at, volumes in sums.items() if at not in repeated}
 
 
-def _gpu(trace: Trace, place: Place) -> tuple[int, int] | None:
+def _gpu(trace: Trace, place: SeriesPlace) -> tuple[int, int] | None:
     """Rank and device of the work of a series' GPU, or where there is none, those of the series."""
     if not place.is_owned:
         return (place.rank, place.device) if place.device >= 0 else None

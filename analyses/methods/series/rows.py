@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chopper_interop.analyses.methods.series.averaging import By, Plan
-    from chopper_interop.analyses.methods.series.samples import Place
+    from chopper_interop.analyses.methods.series.samples import SeriesPlace
     from chopper_interop.arrays.types import Array
 
 TEXT, INTEGER, REAL, COUNT = "text", "whole", "real", "count"
@@ -47,7 +47,7 @@ class Rows:
         self._cells: list[Array] = []
         self._parts: dict[str, list[Any]] = {c: [] for c in (*_KEYS[who.kind], *columns)}
 
-    def add(self, place: Place, cell: Array, columns: Mapping[str, Any]) -> None:
+    def add(self, place: SeriesPlace, cell: Array, columns: Mapping[str, Any]) -> None:
         """Rows of one place, or of the node or job that it is in.
 
         Parameters

@@ -40,7 +40,7 @@ of an irregular one too often."""
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class SeriesPlace:
     """Owner of a series: a device or a node.
 
     Parameters
@@ -92,7 +92,7 @@ class Series:
     unit: str
     source: str
     rule: Rule
-    place: Place
+    place: SeriesPlace
     samples: Samples
     left_out: int
     is_ended: bool = False
@@ -129,7 +129,7 @@ def read(
         The trace has none of these ranks.
     """
     reader = _SampleReader(trace)
-    places = _Places(trace, ranks)
+    places = _SeriesOwners(trace, ranks)
     result = []
     for row, series in enumerate(reader.series):
         if wanted is None or wanted(series):
@@ -139,7 +139,7 @@ def read(
     return result
 
 
-class _Places:
+class _SeriesOwners:
     """Owners of series, of the ranks that were chosen."""
 
     def __init__(self, trace: Trace, ranks: str) -> None:
@@ -148,14 +148,14 @@ class _Places:
         chosen = windows.chosen_ranks(trace, ranks, also=sampled_on)
         self._all = not ranks
         self._chosen = set(chosen)
-        self._made: dict[tuple[Any, ...], Place] = {}
+        self._made: dict[tuple[Any, ...], SeriesPlace] = {}
         self._hosts = {r.rank: r.host for r in trace.meta.ranks}
         self._host = devices.only_host(trace)
         self._of: dict[int, tuple[tuple[int, ...], Array]] = {}
         for owner in gpu_series.series_owners(trace, all_series=True):
             self._of |= dict.fromkeys(owner.series, (owner.ranks, owner.rows))
 
-    def place_of_series(self, row: int, series: dict[str, Any]) -> Place | None:
+    def place_of_series(self, row: int, series: dict[str, Any]) -> SeriesPlace | None:
         """Owner of a series; None if it is of none of the ranks that were chosen."""
         owned = self._of.get(row)
         key = (series["rank"], series["device"], None if owned is None else id(owned[1]))
@@ -165,11 +165,13 @@ class _Places:
         wanted = self._all or (bool(self._chosen & set(place.ranks)) and self._is_of(place))
         return place if wanted else None
 
-    def _is_of(self, place: Place) -> bool:
+    def _is_of(self, place: SeriesPlace) -> bool:
         """True if it is of the GPUs of its ranks, or of their node."""
         return place.is_owned or place.rank >= 0 or place.device < 0
 
-    def _place(self, rank: int, device: int, owned: tuple[tuple[int, ...], Array] | None) -> Place:
+    def _place(
+        self, rank: int, device: int, owned: tuple[tuple[int, ...], Array] | None
+    ) -> SeriesPlace:
         if owned is not None:
             ranks, rows = owned
         elif rank >= 0:
@@ -179,7 +181,7 @@ class _Places:
         if not self._all:
             rows = rows[np.isin(self._trace.array("rank")[rows], list(self._chosen))]
         host = self._host or next((h for r in ranks if rank >= 0 and (h := self._hosts.get(r))), "")
-        return Place(rank, device, host, ranks, rows, owned is not None)
+        return SeriesPlace(rank, device, host, ranks, rows, owned is not None)
 
     @cached_property
     def _work(self) -> Array:
@@ -202,7 +204,7 @@ class _SampleReader:
         self._bounds = np.searchsorted(owner, order)
         self._ts, self._value = (trace.array(c, "samples") for c in ("ts", "value"))
 
-    def one(self, row: int, place: Place) -> Series | None:
+    def one(self, row: int, place: SeriesPlace) -> Series | None:
         """A series; None if it has no samples that count."""
         about = self.series[row]
         by = self._rule(about)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chopper_interop.annotate.work.calls import (
     UNKNOWN,
+    CallWork,
     Tensor,
-    Work,
     dense,
     is_floating,
     like,
@@ -79,7 +79,7 @@ def _clamped_sum(count: int, upper: int, shift: int) -> int:
     return between + upper * max(shift + count - max(shift, upper), 0)
 
 
-def attention(call: Call, operands: Operands) -> Work:
+def attention(call: Call, operands: Operands) -> CallWork:
     """Work of a forward pass or, if it has the result of the forward one, a backward pass."""
     q, k, v = (call.tensor(operands.q + i) for i in range(3))
     if q is None or k is None or v is None or not is_floating(q):
@@ -94,9 +94,9 @@ def attention(call: Call, operands: Operands) -> Work:
     bias = call.tensor(operands.bias) if operands.bias >= 0 else None
     out = dense((*q.shape[:-1], width_v), q.dtype)
     if operands.out < 0:
-        return Work(2 * attended * (width + width_v), moved_bytes((q, k, v, bias), (out,)))
+        return CallWork(2 * attended * (width + width_v), moved_bytes((q, k, v, bias), (out,)))
     read = (out, out, q, k, v, bias)
-    return Work(
+    return CallWork(
         2 * attended * (3 * width + 2 * width_v), moved_bytes(read, (like(q), like(k), like(v)))
     )
 
@@ -176,7 +176,7 @@ _OPERANDS: tuple[tuple[str, Operands], ...] = (
     (r"aiter::_flash_attn_backward", Operands(1, False, 12, windows=13, out=4)),
 )
 
-RULES: tuple[tuple[str, Callable[[Call], Work]], ...] = tuple(
+RULES: tuple[tuple[str, Callable[[Call], CallWork]], ...] = tuple(
     (names, partial(attention, operands=operands)) for names, operands in _OPERANDS
 )
 """Pattern of an operator's full name → rule that gives its work."""

@@ -198,7 +198,7 @@ def _parse_value(text: str) -> Any:
         return None
 
 
-class Work(NamedTuple):
+class CallWork(NamedTuple):
     """FLOPs and bytes of a call; None where its arguments do not determine them."""
 
     flops: int | None = None
@@ -209,7 +209,7 @@ class Work(NamedTuple):
     """Equal parts that it consists of, each done by a kernel of its own."""
 
 
-UNKNOWN = Work()
+UNKNOWN = CallWork()
 MOVES, ELEMENTS, MATRIX = 1, 2, 3
 """Priorities: an operator has no work itself if one of the same or a higher priority is within it."""
 _HALF = 2

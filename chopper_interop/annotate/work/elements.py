@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.annotate.work.calls import (
     UNKNOWN,
+    CallWork,
     Tensor,
-    Work,
     broadcast_shape,
     dense,
     is_floating,
@@ -39,7 +39,7 @@ _INDEX = "long"
 
 def elementwise(
     call: Call, each: int | None, operands: int = 1, *, in_place: bool = False, truth: bool = False
-) -> Work:
+) -> CallWork:
     """Work of a function of corresponding elements.
 
     Parameters
@@ -65,7 +65,7 @@ def elementwise(
     dtype = "bool" if truth else _result_dtype(call, read, operands)
     target = read[0] if in_place else next(iter(outputs), None) or _dense(shape, dtype)
     flops = _flops([*read, target], each, math.prod(shape))
-    return Work(flops, None if target is None else moved_bytes(read, (target,)))
+    return CallWork(flops, None if target is None else moved_bytes(read, (target,)))
 
 
 def _flops(tensors: Sequence[Tensor | None], each: int | None, elements: int) -> int | None:
@@ -93,7 +93,7 @@ def _result_dtype(call: Call, read: Sequence[Tensor], operands: int) -> str | No
     return dtype if all(type(value) is int for value in scalars) else None
 
 
-def _elementwise_lists(call: Call, each: int | None, operands: int, *, in_place: bool) -> Work:
+def _elementwise_lists(call: Call, each: int | None, operands: int, *, in_place: bool) -> CallWork:
     """Work of an elementwise operator on lists of tensors (``_foreach_add_``)."""
     lists = [tensors for tensors in map(call.tensors, range(operands)) if tensors]
     if () in call.inputs[:operands] or any(len(tensors) != len(lists[0]) for tensors in lists):
@@ -102,10 +102,10 @@ def _elementwise_lists(call: Call, each: int | None, operands: int, *, in_place:
     scalars = [t for t in map(call.tensor, range(operands)) if t is not None]
     flops = _flops(lists[0], each, sum(t.size for t in lists[0] if is_floating(t)))
     out = lists[0] if in_place else [like(t) for t in lists[0]]
-    return Work(flops, moved_bytes(read + scalars, out))
+    return CallWork(flops, moved_bytes(read + scalars, out))
 
 
-def real_function(call: Call, each: int | None, operands: int = 1) -> Work:
+def real_function(call: Call, each: int | None, operands: int = 1) -> CallWork:
     """Work of functions with real results for any input, such as ``exp`` and ``div``."""
     work = elementwise(call, each, operands)
     x = call.tensor(0)
@@ -119,16 +119,16 @@ def real_function(call: Call, each: int | None, operands: int = 1) -> Work:
     if dtype is None:
         return UNKNOWN
     out = dense(shape, dtype if dtypes.category(dtype) == dtypes.REAL else "float")
-    return Work(each * out.size, moved_bytes(read, (out,)))
+    return CallWork(each * out.size, moved_bytes(read, (out,)))
 
 
-def fill(call: Call) -> Work:
+def fill(call: Call) -> CallWork:
     """Work of operators that only write: ``fill_``, ``zero_``, random numbers."""
     tensors = call.tensors(0) or ((x,) if (x := call.tensor(0)) is not None else ())
-    return Work(0, moved_bytes((), tensors)) if tensors else UNKNOWN
+    return CallWork(0, moved_bytes((), tensors)) if tensors else UNKNOWN
 
 
-def copy(call: Call) -> Work:
+def copy(call: Call) -> CallWork:
     """Work of ``copy_(to, from)``, of tensors or lists of them."""
     to, source = call.tensors(0), call.tensors(1)
     if not to or not source:
@@ -136,19 +136,19 @@ def copy(call: Call) -> Work:
         if to_tensor is None or from_tensor is None:
             return UNKNOWN
         to, source = (to_tensor,), (from_tensor,)
-    return Work(0, moved_bytes(source, to))
+    return CallWork(0, moved_bytes(source, to))
 
 
-def concatenate(call: Call) -> Work:
+def concatenate(call: Call) -> CallWork:
     """Work of ``cat`` and ``stack``: all is read and written."""
     parts = call.tensors(0)
     dtype = promoted_dtype(parts)
     if dtype is None:
-        return Work(0)
-    return Work(0, moved_bytes(parts, (dense((sum(t.size for t in parts),), dtype),)))
+        return CallWork(0)
+    return CallWork(0, moved_bytes(parts, (dense((sum(t.size for t in parts),), dtype),)))
 
 
-def select_rows(call: Call, index: int) -> Work:
+def select_rows(call: Call, index: int) -> CallWork:
     """Work of ``index_select`` and ``embedding``: the selected rows are read, not all of a table.
 
     A row counts each time that it is selected.
@@ -161,28 +161,28 @@ def select_rows(call: Call, index: int) -> Work:
         return UNKNOWN
     width = math.prod(n for i, n in enumerate(table.shape) if i != along % len(table.shape))
     out = dense((rows.size, width), table.dtype)
-    return Work(0, moved_bytes((rows, out), (out,)))
+    return CallWork(0, moved_bytes((rows, out), (out,)))
 
 
-def gather(call: Call) -> Work:
+def gather(call: Call) -> CallWork:
     """Work of ``gather(table, dim, index)``: an element for each index."""
     table, index = call.tensor(0), call.tensor(2)
     if table is None or index is None:
         return UNKNOWN
     out = like(index, table.dtype)
-    return Work(0, moved_bytes((index, out), (out,)))
+    return CallWork(0, moved_bytes((index, out), (out,)))
 
 
-def embedding_gradient(call: Call) -> Work:
+def embedding_gradient(call: Call) -> CallWork:
     """Work of ``embedding_dense_backward(gradient, indices, rows, …)``: rows are summed."""
     grad, index, rows = call.tensor(0), call.tensor(1), call.value(2)
     if grad is None or index is None or not isinstance(rows, int) or not grad.shape:
         return UNKNOWN
     table = dense((rows, grad.shape[-1]), grad.dtype)
-    return Work(grad.size if is_floating(grad) else None, moved_bytes((grad, index), (table,)))
+    return CallWork(grad.size if is_floating(grad) else None, moved_bytes((grad, index), (table,)))
 
 
-def reduction(call: Call, each: int, dtype: str = "", dims: int = 1, keepdim: int = 2) -> Work:
+def reduction(call: Call, each: int, dtype: str = "", dims: int = 1, keepdim: int = 2) -> CallWork:
     """Work of a reduction: some operations for each input element.
 
     Parameters
@@ -206,7 +206,7 @@ def reduction(call: Call, each: int, dtype: str = "", dims: int = 1, keepdim: in
     if out is not None:
         default = "long" if x.category < dtypes.REAL else x.dtype
         size = moved_bytes((x,), (dense((out,), dtype or default),))
-    return Work(each * x.size if x.category != dtypes.COMPLEX else None, size)
+    return CallWork(each * x.size if x.category != dtypes.COMPLEX else None, size)
 
 
 def _result_elements(call: Call, x: Tensor, dims: int, keepdim: int) -> int | None:
@@ -227,52 +227,52 @@ def _result_elements(call: Call, x: Tensor, dims: int, keepdim: int) -> int | No
     return math.prod(n for i, n in enumerate(x.shape) if i not in dimensions)
 
 
-def normalization(call: Call, each: int | None, weights: Sequence[int] = ()) -> Work:
+def normalization(call: Call, each: int | None, weights: Sequence[int] = ()) -> CallWork:
     """Work of a norm or a running sum: input, weights, and a result of the same shape."""
     data = call.tensor(0)
     if data is None:
         return UNKNOWN
     flops = _flops([data], each, data.size)
-    return Work(flops, moved_bytes((data, *map(call.tensor, weights)), (like(data),)))
+    return CallWork(flops, moved_bytes((data, *map(call.tensor, weights)), (like(data),)))
 
 
-def batch_norm(call: Call) -> Work:
+def batch_norm(call: Call) -> CallWork:
     """Work of batch normalization; in evaluation mean and variance are inputs."""
     training = call.value(5)
     each = {True: 7, False: 4}.get(training) if isinstance(training, bool) else None
     return normalization(call, each, weights=(1, 2))
 
 
-def softmax(call: Call) -> Work:
+def softmax(call: Call) -> CallWork:
     """Work of ``_softmax(input, dim, half_to_float)``: subtract the maximum, exp, sum, divide."""
     data, half_to_float = call.tensor(0), call.value(2)
     if data is None:
         return UNKNOWN
     if not isinstance(half_to_float, bool):  # then half precision may or may not become single
-        return normalization(call, 4) if data.dtype == "float" else Work(4 * data.size)
+        return normalization(call, 4) if data.dtype == "float" else CallWork(4 * data.size)
     out = like(data, "float" if half_to_float else None)
-    return Work(4 * data.size, moved_bytes((data,), (out,)))
+    return CallWork(4 * data.size, moved_bytes((data,), (out,)))
 
 
-def gradient(call: Call, each: int | None, read: Sequence[int], like_: int) -> Work:
+def gradient(call: Call, each: int | None, read: Sequence[int], like_: int) -> CallWork:
     """Work of a gradient that has the shape of one operand, from several operands."""
     target = call.tensor(like_)
     operands = [call.tensor(i) for i in read]
     if target is None or operands[0] is None:
         return UNKNOWN
     flops = _flops([target], each, target.size)
-    return Work(flops, moved_bytes(operands, (like(target),)))
+    return CallWork(flops, moved_bytes(operands, (like(target),)))
 
 
-def max_pool_gradient(call: Call) -> Work:
+def max_pool_gradient(call: Call) -> CallWork:
     """Work of ``max_pool2d_with_indices_backward(gradient, input, …, indices)``."""
     grad, x, index = call.tensor(0), call.tensor(1), call.tensor(7)
     if grad is None or x is None or index is None:
         return UNKNOWN
-    return Work(0, moved_bytes((grad, index), (like(x),)))
+    return CallWork(0, moved_bytes((grad, index), (like(x),)))
 
 
-def max_pool(call: Call) -> Work:
+def max_pool(call: Call) -> CallWork:
     """Work of ``max_pool2d_with_indices(input, kernel, stride, padding, dilation, ceil)``."""
     x, ceil = call.tensor(0), call.value(5)
     kernel, stride, padding, dilation = (call.integers(i, 2) for i in range(1, 5))
@@ -280,14 +280,16 @@ def max_pool(call: Call) -> Work:
     if x is None or kernel is None or stride is None or padding is None or dilation is None:
         return UNKNOWN
     if ceil is not False or 0 in stride or len(x.shape) < len(kernel):
-        return Work(0)
+        return CallWork(0)
     rows = zip(x.shape[-2:], kernel, stride, padding, dilation, strict=True)
     sizes = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in rows]
     out = dense((*x.shape[:-2], *sizes), x.dtype)
-    return Work(0, moved_bytes((x,), (out, like(out, _INDEX)))) if min(sizes) > 0 else Work(0)
+    return (
+        CallWork(0, moved_bytes((x,), (out, like(out, _INDEX)))) if min(sizes) > 0 else CallWork(0)
+    )
 
 
-def optimizer_step(call: Call, each: int, states: int) -> Work:
+def optimizer_step(call: Call, each: int, states: int) -> CallWork:
     """Work of a fused optimizer that updates parameters and `states` lists after the gradients."""
     lists = [call.tensors(i) for i in range(2 + states)]
     is_amsgrad = states == _ADAM_STATES and call.tensors(2 + states)
@@ -295,26 +297,32 @@ def optimizer_step(call: Call, each: int, states: int) -> Work:
         return UNKNOWN
     updated_tensors = [t for tensors in (lists[0], *lists[2:]) for t in tensors]
     flops = each * sum(t.size for t in lists[0])
-    return Work(flops, moved_bytes((*lists[1], *updated_tensors), updated_tensors))
+    return CallWork(flops, moved_bytes((*lists[1], *updated_tensors), updated_tensors))
 
 
-def sgd_step(call: Call) -> Work:
+def sgd_step(call: Call) -> CallWork:
     """Work of ``_fused_sgd_``: 2 operations an element, 2 more with momentum."""
     return optimizer_step(call, 4, 1) if call.tensors(2) else optimizer_step(call, 2, 0)
 
 
-def unscale_gradients(call: Call) -> Work:
+def unscale_gradients(call: Call) -> CallWork:
     """Work of ``_amp_foreach_non_finite_check_and_unscale_``: gradients times a number, in place."""
     tensors = call.tensors(0)
-    return Work(sum(t.size for t in tensors), moved_bytes(tensors, tensors)) if tensors else UNKNOWN
+    return (
+        CallWork(sum(t.size for t in tensors), moved_bytes(tensors, tensors))
+        if tensors
+        else UNKNOWN
+    )
 
 
-def dropout(call: Call) -> Work:
+def dropout(call: Call) -> CallWork:
     """Work of ``native_dropout``: a result and a mask; a multiplication an element."""
     x = call.tensor(0)
     if x is None:
         return UNKNOWN
-    return Work(x.size if is_floating(x) else None, moved_bytes((x,), (like(x), like(x, "bool"))))
+    return CallWork(
+        x.size if is_floating(x) else None, moved_bytes((x,), (like(x), like(x, "bool")))
+    )
 
 
 _UNCOUNTED_1 = "relu|relu6|hardtanh|neg|abs|sign|floor|ceil|round|trunc|tril|triu"
@@ -346,7 +354,7 @@ def _rules_of(
 
 
 if TYPE_CHECKING:
-    Rule = Callable[[Call], Work]
+    Rule = Callable[[Call], CallWork]
 
 _FUNCTIONS: tuple[tuple[str, Rule], ...] = (
     *_rules_of(_UNCOUNTED_1, 0, 1),

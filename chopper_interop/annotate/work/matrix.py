@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop.annotate.work.calls import (
     UNKNOWN,
+    CallWork,
     Tensor,
-    Work,
     broadcast_shape,
     dense,
     is_floating,
@@ -32,7 +32,7 @@ _MATRIX = 2
 """Dimensions of a matrix."""
 
 
-def product(call: Call, first: int = 0, added: int | None = None) -> Work:
+def product(call: Call, first: int = 0, added: int | None = None) -> CallWork:
     """Work of ``mm``, ``bmm``, ``matmul``, ``mv``, ``dot`` and, with `added`, ``addmm`` and the like.
 
     Parameters
@@ -53,7 +53,7 @@ def product(call: Call, first: int = 0, added: int | None = None) -> Work:
     bias = None if added is None else call.tensor(added)
     out = dense(shape, a.dtype)
     flops = 2 * math.prod(shape) * _depth(a) if is_floating(a) else None
-    return Work(flops, moved_bytes((a, b, bias), (out,)))
+    return CallWork(flops, moved_bytes((a, b, bias), (out,)))
 
 
 def _depth(a: Tensor) -> int:
@@ -71,17 +71,17 @@ def _product_shape(a: Shape, b: Shape) -> Shape | None:
     return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
-def summed_batch_product(call: Call) -> Work:
+def summed_batch_product(call: Call) -> CallWork:
     """Work of ``addbmm``: the sum of the products of a batch."""
     work = product(call, 1)
     a, b = call.tensor(1), call.tensor(2)
     if a is None or b is None or work.flops is None:
         return UNKNOWN
     out = dense((a.shape[-2], b.shape[-1]), a.dtype)
-    return Work(work.flops, moved_bytes((call.tensor(0), a, b), (out,)))
+    return CallWork(work.flops, moved_bytes((call.tensor(0), a, b), (out,)))
 
 
-def outer_product(call: Call, first: int = 0, added: int | None = None) -> Work:
+def outer_product(call: Call, first: int = 0, added: int | None = None) -> CallWork:
     """Work of ``outer`` and ``addr``: all products of an element of one with one of the other."""
     a, b = call.tensor(first), call.tensor(first + 1)
     if a is None or b is None:
@@ -89,10 +89,10 @@ def outer_product(call: Call, first: int = 0, added: int | None = None) -> Work:
     out = dense((a.size, b.size), a.dtype)
     bias = None if added is None else call.tensor(added)
     each = 1 if added is None else 2
-    return Work(each * out.size if is_floating(a) else None, moved_bytes((a, b, bias), (out,)))
+    return CallWork(each * out.size if is_floating(a) else None, moved_bytes((a, b, bias), (out,)))
 
 
-def linear(call: Call) -> Work:
+def linear(call: Call) -> CallWork:
     """Work of ``linear``: rows of the input by the transposed weight."""
     x, weight = call.tensor(0), call.tensor(1)
     if x is None or weight is None or not weight.shape or not x.shape:
@@ -101,20 +101,20 @@ def linear(call: Call) -> Work:
         return UNKNOWN
     out = dense((*x.shape[:-1], *weight.shape[:-1]), x.dtype)
     flops = 2 * out.size * _depth(x) if is_floating(x) else None
-    return Work(flops, moved_bytes((x, weight, call.tensor(2)), (out,)))
+    return CallWork(flops, moved_bytes((x, weight, call.tensor(2)), (out,)))
 
 
-def transposed_weight_product(call: Call) -> Work:
+def transposed_weight_product(call: Call) -> CallWork:
     """Work of products with a weight stored as n x k; the type of their results is unknown."""
     x, weight = call.tensor(0), call.tensor(1)
     if x is None or weight is None or len(weight.shape) != _MATRIX or not x.shape:
         return UNKNOWN
     if x.shape[-1] != weight.shape[1] or not is_floating(x):
         return UNKNOWN
-    return Work(2 * x.size * weight.shape[0])
+    return CallWork(2 * x.size * weight.shape[0])
 
 
-def scaled_product(call: Call) -> Work:
+def scaled_product(call: Call) -> CallWork:
     """Work of ``_scaled_mm``, whose result has a type given by an argument.
 
     Index of that argument: 3 until PyTorch 2.4, where the bias comes before scales, then 6.
@@ -128,9 +128,9 @@ def scaled_product(call: Call) -> Work:
     dtype = SCALAR_TYPES.get(number) if isinstance(number, int) else None
     bias = call.tensor(4 if scales_first else 2)
     if dtype is None:
-        return Work(work.flops)
+        return CallWork(work.flops)
     out = dense((a.shape[0], b.shape[1]), dtype)
-    return Work(work.flops, moved_bytes((a, b, bias), (out,)))
+    return CallWork(work.flops, moved_bytes((a, b, bias), (out,)))
 
 
 class ConvolutionArguments(NamedTuple):
@@ -176,7 +176,7 @@ LIBRARY_BACKWARD = ConvolutionArguments(0, 2, -1, 4, 3, 5, 6, grad=1, mask=-2)
 """``cudnn_convolution_backward`` and ``miopen_convolution_backward`` before that."""
 
 
-def convolution(call: Call, arguments: ConvolutionArguments) -> Work:
+def convolution(call: Call, arguments: ConvolutionArguments) -> CallWork:
     """Work of a forward convolution: 2 x elements of the result x elements that each sums over.
 
     A transposed one has the work of the convolution that it is the gradient of: 2 x elements of
@@ -199,7 +199,7 @@ def convolution(call: Call, arguments: ConvolutionArguments) -> Work:
         return UNKNOWN
     flops = 2 * summed.size * (weight.size // weight.shape[0])
     bias = call.tensor(arguments.bias) if arguments.bias >= 0 else None
-    return Work(flops, None if out is None else moved_bytes((x, weight, bias), (out,)))
+    return CallWork(flops, None if out is None else moved_bytes((x, weight, bias), (out,)))
 
 
 def _result_shape(
@@ -231,7 +231,7 @@ def _result_shape(
     return None if min(sizes) < 0 else (x[0], channels, *sizes)
 
 
-def convolution_backward(call: Call, arguments: ConvolutionArguments) -> Work:
+def convolution_backward(call: Call, arguments: ConvolutionArguments) -> CallWork:
     """Work of gradients: each of input and weight takes as much as the convolution."""
     grad, x, weight = (call.tensor(at) for at in (arguments.grad, arguments.x, arguments.weight))
     mask = call.value(len(call.inputs) - 1 if arguments.mask < -1 else arguments.mask)
@@ -248,10 +248,10 @@ def convolution_backward(call: Call, arguments: ConvolutionArguments) -> Work:
     bias = dense((channels,), grad.dtype) if has_bias else None
     written = (like(x) if has_x else None, like(weight) if has_weight else None, bias)
     parts = has_x + has_weight
-    return Work(each * parts, moved_bytes(read, written), max(parts, 1))
+    return CallWork(each * parts, moved_bytes(read, written), max(parts, 1))
 
 
-def input_gradient(call: Call) -> Work:
+def input_gradient(call: Call) -> CallWork:
     """Work of ``cudnn_convolution_backward_input(size, grad, weight, …)``; size may be unknown."""
     grad, weight = call.tensor(1), call.tensor(2)
     if grad is None or weight is None or not weight.shape or not is_floating(grad):
@@ -262,10 +262,10 @@ def input_gradient(call: Call) -> Work:
     size = call.value(0)
     is_valid = isinstance(size, list) and all(type(n) is int for n in size)
     out = dense(tuple(size), grad.dtype) if is_valid and size else None
-    return Work(flops, None if out is None else moved_bytes((grad, weight), (out,)))
+    return CallWork(flops, None if out is None else moved_bytes((grad, weight), (out,)))
 
 
-def weight_gradient(call: Call) -> Work:
+def weight_gradient(call: Call) -> CallWork:
     """Work of ``cudnn_convolution_backward_weight(size, grad, input, …)``."""
     grad, x, size = call.tensor(1), call.tensor(2), call.value(0)
     is_valid = isinstance(size, list) and size and all(type(n) is int and n > 0 for n in size)
@@ -273,10 +273,10 @@ def weight_gradient(call: Call) -> Work:
         return UNKNOWN
     weight = dense(tuple(size), grad.dtype)
     flops = 2 * grad.size * (weight.size // weight.shape[0])
-    return Work(flops, moved_bytes((grad, x), (weight,)))
+    return CallWork(flops, moved_bytes((grad, x), (weight,)))
 
 
-_PRODUCTS: tuple[tuple[str, Callable[[Call], Work]], ...] = (
+_PRODUCTS: tuple[tuple[str, Callable[[Call], CallWork]], ...] = (
     (r"aten::(mm|bmm|matmul|mv|dot|vdot|inner|_grouped_mm_3d)", product),
     (r"aten::(addmm_?|addmv_?|baddbmm_?|_addmm_activation)", partial(product, first=1, added=0)),
     (r"aten::addbmm_?", summed_batch_product),
@@ -306,7 +306,7 @@ _CONVOLUTIONS: tuple[tuple[str, ConvolutionArguments], ...] = (
     (r"aten::(_conv_depthwise2d|conv_depthwise3d)", ConvolutionArguments(0, 1, 3, 4, 5, 6, -1)),
 )
 
-RULES: tuple[tuple[str, Callable[[Call], Work]], ...] = (
+RULES: tuple[tuple[str, Callable[[Call], CallWork]], ...] = (
     *_PRODUCTS,
     *((names, partial(convolution, arguments=arguments)) for names, arguments in _CONVOLUTIONS),
     (

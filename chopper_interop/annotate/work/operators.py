@@ -24,7 +24,14 @@ from chopper_interop import arguments
 from chopper_interop.annotate import provenance
 from chopper_interop.annotate.work import attention, convolutions, elements, matrix
 from chopper_interop.annotate.work import kernels as work_kernels
-from chopper_interop.annotate.work.calls import ELEMENTS, MATRIX, MOVES, UNKNOWN, Work, parse_call
+from chopper_interop.annotate.work.calls import (
+    ELEMENTS,
+    MATRIX,
+    MOVES,
+    UNKNOWN,
+    CallWork,
+    parse_call,
+)
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from chopper_interop.annotate.work.calls import Call, Work
+    from chopper_interop.annotate.work.calls import Call, CallWork
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -168,7 +175,7 @@ def _distinct_calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict
     return first, code, calls
 
 
-def _work_of_calls(names: list[str], arguments_: list[dict[str, Any]]) -> list[Work]:
+def _work_of_calls(names: list[str], arguments_: list[dict[str, Any]]) -> list[CallWork]:
     """Work of calls, by name of the operator and arguments."""
     calls = [parse_call(one) for one in arguments_]
     if any("convolution" in name for name in names):
@@ -179,10 +186,10 @@ def _work_of_calls(names: list[str], arguments_: list[dict[str, Any]]) -> list[W
     ]
 
 
-def _work_of_call(rule: Any, call: Call) -> Work:
+def _work_of_call(rule: Any, call: Call) -> CallWork:
     """Work of one call by its rule; unknown if its arguments are not as the rule expects."""
     try:
-        work: Work = rule[1](call)
+        work: CallWork = rule[1](call)
     except (IndexError, TypeError, ValueError, OverflowError, ZeroDivisionError, MemoryError):
         return UNKNOWN  # another version's arguments have other indexes
     return work
@@ -316,7 +323,7 @@ def kernel_operators(trace: Trace) -> tuple[Array, Array]:
 
 
 @cache
-def _table() -> tuple[tuple[re.Pattern[str], int, Callable[[Call], Work]], ...]:
+def _table() -> tuple[tuple[re.Pattern[str], int, Callable[[Call], CallWork]], ...]:
     rows = [
         *((names, MATRIX, rule) for names, rule in matrix.RULES),
         *((names, MATRIX, rule) for names, rule in attention.RULES),
@@ -326,7 +333,7 @@ def _table() -> tuple[tuple[re.Pattern[str], int, Callable[[Call], Work]], ...]:
 
 
 @lru_cache(1 << 16)
-def find_rule(name: str) -> tuple[int, Callable[[Call], Work]] | None:
+def find_rule(name: str) -> tuple[int, Callable[[Call], CallWork]] | None:
     """Priority and rule of an operator; None if there is no rule."""
     if "::" not in name:
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.perfetto.read.annotations_text import ColumnEntries
-    from chopper_interop.converters.perfetto.read.arguments import Arguments
+    from chopper_interop.converters.perfetto.read.arguments import SliceArguments
 
 GROUPS_UNKNOWN = Fault.info(
     "process-groups-unknown",
@@ -46,7 +46,7 @@ _WITH_BYTES = (Kind.MEMCPY, Kind.MEMSET, Kind.ALLOCATION)
 
 def annotation_columns(
     builder: TraceBuilder,
-    args: Arguments,
+    args: SliceArguments,
     kind: Array,
     groups: list[dict[str, Any]],
     issues: IssueLog,
@@ -140,7 +140,7 @@ def _as_reals(types: Array, values: Array) -> Array:
     return np.where(types == REAL, values.view(np.float64), values.astype(np.float64))
 
 
-def add_counters(builder: TraceBuilder, args: Arguments) -> None:
+def add_counters(builder: TraceBuilder, args: SliceArguments) -> None:
     """Add the hardware counters that our writer put with nodes."""
     entries = args.entries
     rows = np.flatnonzero((entries.group == 1) & np.isin(entries.type, (INTEGER, REAL)))
@@ -151,7 +151,7 @@ def add_counters(builder: TraceBuilder, args: Arguments) -> None:
 
 
 def add_kernel_counters(
-    builder: TraceBuilder, args: Arguments, kind: Array, issues: IssueLog
+    builder: TraceBuilder, args: SliceArguments, kind: Array, issues: IssueLog
 ) -> None:
     """Add the decimal arguments of rocprofv3's kernels, which are their hardware counters."""
     entries = args.entries
@@ -169,7 +169,7 @@ def add_kernel_counters(
     builder.counters(node[good], names, value[good])
 
 
-def _is_sum(args: Arguments, node: Array, code: Array, n: int, value: Array) -> Array:
+def _is_sum(args: SliceArguments, node: Array, code: Array, n: int, value: Array) -> Array:
     """Mark values of counters that are equal for all kernels, in versions that write sums.
 
     Those are the versions that have no ``stream_ID``: ROCm 6.4, and rocpd's conversion.

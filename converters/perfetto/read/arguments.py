@@ -44,7 +44,7 @@ TASK = "reading Perfetto"
 
 
 @dataclass(frozen=True)
-class Arguments:
+class SliceArguments:
     """Arguments of all slices.
 
     Parameters
@@ -77,7 +77,7 @@ def read_arguments(  # noqa: PLR0913 # columns of one table
     entry_source: int,
     builder: TraceBuilder,
     issues: IssueLog,
-) -> Arguments:
+) -> SliceArguments:
     """Read the arguments of all slices, and put their text into the builder.
 
     Parameters
@@ -118,7 +118,7 @@ def read_arguments(  # noqa: PLR0913 # columns of one table
         progress.advance(TASK, chunk.at.size)
     issues.add(UNREADABLE, counts[text.UNREADABLE])
     issues.add(TYPED, counts[text.TYPED])
-    return Arguments(
+    return SliceArguments(
         at,
         length,
         {name: _joined(n, parts) for name, parts in values.items()},

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto.read.recording import Recording
+    from chopper_interop.converters.perfetto.read.recording import DecodedPackets
 
 AS_SAMPLES = Fault.info_of_events("counters-as-samples", "Values of counter tracks became samples.")
 REDUNDANT = Fault.info_of_events(
@@ -65,7 +65,7 @@ class CounterReader:
         Builder of the trace that is read.
     """
 
-    recording: Recording
+    recording: DecodedPackets
     tool: str
     ranks: Mapping[int, int]
     builder: TraceBuilder

@@ -17,7 +17,7 @@ from chopper_interop.converters.perfetto.read.interned_decode import (
 from chopper_interop.converters.perfetto.read.lists_decode import (
     EXTRA_VALUE_FIELDS,
     FLOW_FIELDS,
-    Lists,
+    ListRows,
     decode_counter_tracks,
     decode_counter_values,
     decode_flows,
@@ -107,7 +107,7 @@ def decode_event(
     states: States,
     texts: InternedTexts,
     events: TrackEvents,
-    lists: Lists,
+    lists: ListRows,
 ) -> bool:
     """Write one event into the columns; return False if it has no time.
 

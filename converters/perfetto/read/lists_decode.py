@@ -43,7 +43,7 @@ FIXED_LIST_FIELDS = (EVENT_EXTRA_DOUBLE_COUNTER_VALUES, *_FIXED_FLOW_FIELDS)
 """Of both, the fields of numbers of eight bytes."""
 
 
-class Lists(NamedTuple):
+class ListRows(NamedTuple):
     """Flows and extra counter values with the rows of their events; `total` has their numbers."""
 
     flow_event: Array
@@ -57,7 +57,7 @@ class Lists(NamedTuple):
 @jit
 def decode_flows(
     buffer: Bytes, i: int, stop: int, wire: int, number: int, value: np.uint64, row: int,
-    lists: Lists,
+    lists: ListRows,
 ) -> None:  # fmt: skip
     """Append a flow id, or a packed list of them."""
     k = lists.total[0]
@@ -83,7 +83,7 @@ def decode_flows(
 @jit
 def decode_counter_values(
     buffer: Bytes, i: int, stop: int, wire: int, number: int, value: np.uint64, row: int,
-    lists: Lists,
+    lists: ListRows,
 ) -> None:  # fmt: skip
     """Append an extra counter value, or a packed list of them.
 
@@ -119,7 +119,7 @@ def decode_counter_values(
 
 @jit
 def decode_counter_tracks(
-    buffer: Bytes, at: int, stop: int, s: int, states: States, lists: Lists, first: int
+    buffer: Bytes, at: int, stop: int, s: int, states: States, lists: ListRows, first: int
 ) -> None:
     """Assign tracks to the extra counter values of an event from entry `first` on.
 

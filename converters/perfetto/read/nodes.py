@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto.read.arguments import Arguments
-    from chopper_interop.converters.perfetto.read.recording import Recording
+    from chopper_interop.converters.perfetto.read.arguments import SliceArguments
+    from chopper_interop.converters.perfetto.read.recording import DecodedPackets
     from chopper_interop.converters.perfetto.read.slices import Slices
 
 TIMES_MOVED = Fault.info(
@@ -70,7 +70,7 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeKinds:
     """Kinds and lanes of the nodes that were made."""
 
     kind: Array
@@ -97,14 +97,14 @@ class NodeMaker:
         Builder of the trace that is read.
     """
 
-    recording: Recording
+    recording: DecodedPackets
     tool: str
     slices: Slices
     labels: Labels
-    args: Arguments
+    args: SliceArguments
     builder: TraceBuilder
 
-    def add_nodes(self, ranks: Mapping[int, int]) -> Nodes:
+    def add_nodes(self, ranks: Mapping[int, int]) -> NodeKinds:
         """Add nodes, counters and edges to the builder; `ranks` are by process id."""
         begin, args, issues = self.slices.begin, self.args, self.recording.issues
         kind, rank = self._kind(), self._rank(ranks)
@@ -136,7 +136,7 @@ class NodeMaker:
         self._add_edges(kind, rank, ts, correlation)
         if self.tool == kinds.ROCPROF:
             self._count_touching(kind, lane, ts, dur)
-        return Nodes(kind, lane)
+        return NodeKinds(kind, lane)
 
     def _kind(self) -> Array:
         begin, labels = self.slices.begin, self.labels

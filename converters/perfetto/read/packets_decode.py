@@ -17,7 +17,7 @@ from chopper_interop.converters.perfetto.read.events_decode import (
 )
 from chopper_interop.converters.perfetto.read.framing_decode import BROKEN_PACKET
 from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts, empty_texts
-from chopper_interop.converters.perfetto.read.lists_decode import Lists
+from chopper_interop.converters.perfetto.read.lists_decode import ListRows
 from chopper_interop.converters.perfetto.read.snapshots_decode import Snapshots, decode_snapshot
 from chopper_interop.converters.perfetto.read.state_decode import (
     States,
@@ -39,7 +39,7 @@ NO_TIME, NO_STATE = 1, 2
 """Reasons why a packet with an event was left out."""
 
 
-def decode(packets: Packets) -> tuple[TrackEvents, Lists, Snapshots, InternedTexts, Array]:
+def decode(packets: Packets) -> tuple[TrackEvents, ListRows, Snapshots, InternedTexts, Array]:
     """Decode all events of a trace, its clock snapshots and interned texts.
 
     Returns
@@ -51,7 +51,7 @@ def decode(packets: Packets) -> tuple[TrackEvents, Lists, Snapshots, InternedTex
     max_texts, max_flows, max_values = packets.upper_bounds.tolist()
     texts = empty_texts(max_texts)
     events = empty_events(n)
-    lists = Lists(
+    lists = ListRows(
         flow_event=np.zeros(max_flows, np.int32),
         flow=np.zeros(max_flows, np.uint64),
         counter_event=np.zeros(max_values, np.int32),
@@ -78,7 +78,7 @@ def decode(packets: Packets) -> tuple[TrackEvents, Lists, Snapshots, InternedTex
     )
     events = TrackEvents(*(column[: used[0]] for column in events))
     flows, counters = lists.total.tolist()
-    lists = Lists(
+    lists = ListRows(
         flow_event=lists.flow_event[:flows],
         flow=lists.flow[:flows],
         counter_event=lists.counter_event[:counters],
@@ -99,7 +99,7 @@ def _decode(
     states: States,
     texts: InternedTexts,
     events: TrackEvents,
-    lists: Lists,
+    lists: ListRows,
     snapshots: Snapshots,
     lost: Array,
 ) -> tuple[int, int]:

@@ -22,12 +22,12 @@ from chopper_interop.converters.perfetto.read.annotations_text import (
     NO_ENTRIES,
     REAL_ENTRIES,
 )
-from chopper_interop.converters.perfetto.read.arguments import TASK, Arguments, read_arguments
+from chopper_interop.converters.perfetto.read.arguments import TASK, SliceArguments, read_arguments
 from chopper_interop.converters.perfetto.read.counters import CounterReader
 from chopper_interop.converters.perfetto.read.events_decode import OTHER
 from chopper_interop.converters.perfetto.read.lanes import track_lanes
 from chopper_interop.converters.perfetto.read.nodes import Labels, NodeMaker
-from chopper_interop.converters.perfetto.read.recording import Recording
+from chopper_interop.converters.perfetto.read.recording import DecodedPackets
 from chopper_interop.converters.perfetto.read.slices import Slices, match_slices
 from chopper_interop.io import inputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.perfetto.read.nodes import Nodes
+    from chopper_interop.converters.perfetto.read.nodes import NodeKinds
     from chopper_interop.trace import Trace
 
 PROCESSES_AS_RANKS = Fault.info(
@@ -82,7 +82,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     """
     (path,) = paths
     issues = IssueLog(str(path))
-    recording = Recording(path, issues)
+    recording = DecodedPackets(path, issues)
     progress.start(TASK, len(recording.events.ts), "events")
     builder = TraceBuilder()
     ts, has_time = recording.event_times()
@@ -100,7 +100,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     return trace.with_meta(issues=tuple(issues))
 
 
-def _slices(recording: Recording, ts: Array, has_time: Array) -> tuple[Slices, Labels]:
+def _slices(recording: DecodedPackets, ts: Array, has_time: Array) -> tuple[Slices, Labels]:
     """Return the slices, and the labels of all events; events that are no slices are counted."""
     events, issues = recording.events, recording.issues
     from_chopper = recording.from_chopper
@@ -132,7 +132,9 @@ def _without_derived(
     return Slices(slices.begin[keep], slices.end[keep], slices.ts[keep], slices.dur[keep])
 
 
-def _arguments(recording: Recording, tool: str, slices: Slices, builder: TraceBuilder) -> Arguments:
+def _arguments(
+    recording: DecodedPackets, tool: str, slices: Slices, builder: TraceBuilder
+) -> SliceArguments:
     """Read the arguments of slices, with our writer's columns or rocprofv3's counters."""
     entry_source = REAL_ENTRIES if tool == kinds.ROCPROF else NO_ENTRIES
     return read_arguments(
@@ -158,7 +160,7 @@ class Ranks:
     known_by: str
 
 
-def assign_ranks(recording: Recording, used: list[int], user_rank: int | None) -> Ranks:
+def assign_ranks(recording: DecodedPackets, used: list[int], user_rank: int | None) -> Ranks:
     """Assign ranks to the processes that have slices: by the user, labels, file name, or order.
 
     Parameters
@@ -191,7 +193,7 @@ def _are_distinct(labelled: dict[int, int], used: list[int]) -> bool:
 
 
 def build_meta(
-    recording: Recording, builder: TraceBuilder, tool: str, ranks: Ranks, nodes: Nodes
+    recording: DecodedPackets, builder: TraceBuilder, tool: str, ranks: Ranks, nodes: NodeKinds
 ) -> Meta:
     """Build the metadata of the trace, when all else of it is in the builder."""
     lanes = builder.lanes()

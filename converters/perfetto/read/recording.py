@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.perfetto.read.events_decode import TrackEvents
     from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts
-    from chopper_interop.converters.perfetto.read.lists_decode import Lists
+    from chopper_interop.converters.perfetto.read.lists_decode import ListRows
 
 BROKEN_PACKETS = Fault.loss_of_events(
     "perfetto-packet-broken", "Packets that are no proper messages were left out."
@@ -75,7 +75,7 @@ _FIRST_ANNOTATION_NAME = 1
 """Number that our writer gives to the name of its dictionary, by which its traces are recognised."""
 
 
-class Recording:
+class DecodedPackets:
     """Decoded packets of a trace.
 
     Parameters
@@ -99,7 +99,7 @@ class Recording:
         self.tracks: TrackTable = read_tracks(self.packets, issues)
         events, lists, snapshots, texts, lost = decode(self.packets)
         self.events: TrackEvents = events
-        self.lists: Lists = lists
+        self.lists: ListRows = lists
         self.texts: InternedTexts = texts
         used = [int(c) for c in np.unique(events.clock)]
         self.clocks = TraceClocks(snapshots, _primary_clock(self.packets), used)

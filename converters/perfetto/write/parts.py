@@ -33,7 +33,7 @@ _MEASURED = 100_000
 _RANK_FILE = re.compile(r"rank\d+(-steps\d+-\d+)?\.pftrace")
 
 
-class Window(NamedTuple):
+class StepWindow(NamedTuple):
     """Some training steps of a rank: the time from their start to that of the steps that follow."""
 
     first: int
@@ -42,7 +42,7 @@ class Window(NamedTuple):
     end_ns: int
 
 
-def windows(trace: Trace, each: int) -> list[Window]:
+def windows(trace: Trace, each: int) -> list[StepWindow]:
     """Windows of `each` training steps of a trace of one rank, which together have all of it.
 
     The first begins with the trace and the last ends with it; without steps there are none.
@@ -56,7 +56,7 @@ def windows(trace: Trace, each: int) -> list[Window]:
     starts[0] = int(min(starts[0], ts.min(), at.min(initial=starts[0])))
     end = int(max((ts + dur).max(), at.max(initial=starts[-1]))) + 1
     return [
-        Window(group[0].iteration, group[-1].iteration, start, until)
+        StepWindow(group[0].iteration, group[-1].iteration, start, until)
         for group, start, until in zip(groups, starts, [*starts[1:], end], strict=True)
     ]
 

@@ -52,7 +52,7 @@ ARROW_KINDS = (
 """Edges that are drawn; calls and orders can be seen without."""
 
 
-class Column(NamedTuple):
+class AnnotationColumn(NamedTuple):
     """An annotation column: its interned name, and of texts the number of the first."""
 
     iid: int
@@ -121,7 +121,7 @@ class NodeColumns:
         self.fixed_names: list[tuple[int, str]] = [(1, COLUMNS_GROUP), (2, COUNTERS_GROUP)]
         self.fixed_texts: list[tuple[int, str]] = []
         self._others: dict[str, int] = {}
-        self._columns: list[Column] = []
+        self._columns: list[AnnotationColumn] = []
         self._batch = slice(0, 0)  # nodes of the ranks that are written together
         self._tables: dict[int, tuple[TextTable, TextTable]] = {}
         self._recent: set[int] = set()
@@ -147,11 +147,11 @@ class NodeColumns:
             first = len(self.fixed_texts) + 1
             texts = column.dictionary.to_pylist()
             self.fixed_texts += [(first + k, text) for k, text in enumerate(texts)]
-            self._columns.append(Column(self._name(name), name, column, first))
+            self._columns.append(AnnotationColumn(self._name(name), name, column, first))
         elif pa.types.is_primitive(column.type):
-            self._columns.append(Column(self._name(name), name, column, 0))
+            self._columns.append(AnnotationColumn(self._name(name), name, column, 0))
 
-    def used_by(self, nodes: Array) -> list[Column]:
+    def used_by(self, nodes: Array) -> list[AnnotationColumn]:
         """Return the annotation columns with a value in any of these nodes, which are written next."""
         if not len(nodes):
             return []
@@ -226,7 +226,7 @@ class NodeColumns:
                 )
         return arguments
 
-    def columns(self, nodes: Array, used: Sequence[Column]) -> encode.Columns:
+    def columns(self, nodes: Array, used: Sequence[AnnotationColumn]) -> encode.Columns:
         """Return some annotation columns of these nodes."""
         n = len(nodes)
         texts = [c for c in used if c.is_text]

@@ -396,7 +396,7 @@ class PerfettoWriter:
         return encode.rows_without_overlap(ts, dur, 1 if on_gpu else _MAX_DEPTH)
 
     def _gathered(
-        self, nodes: Array, used: Sequence[slice_columns.Column]
+        self, nodes: Array, used: Sequence[slice_columns.AnnotationColumn]
     ) -> slice_columns.NodeValues:
         """Gather what the encoder takes of some nodes."""
         return slice_columns.NodeValues(

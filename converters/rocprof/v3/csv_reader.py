@@ -29,7 +29,7 @@ from chopper_interop.converters.rocm.csv_headers import (
 from chopper_interop.converters.rocm.dispatch_counters import counters_of_rows
 from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info, run_name
 from chopper_interop.converters.rocm.number_limits import OUT_OF_RANGE
-from chopper_interop.converters.rocm.recording import Recording, attribute, build_trace
+from chopper_interop.converters.rocm.recording import RocmRecording, attribute, build_trace
 from chopper_interop.converters.rocm.sniff import is_v3_csv
 from chopper_interop.converters.rocm.tables import AGENTS, COPIES, COUNTERS, KERNELS
 from chopper_interop.errors import ReadError
@@ -101,7 +101,7 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
     _note_missing_columns(tables, issues)
     attributed = attribute(tables, agents, info, rank, issues)
     counted = [t for t in attributed.tables if t[0].form is COUNTERS]
-    recording = Recording(
+    recording = RocmRecording(
         paths=paths,
         format="rocprofv3-csv",
         events=events,

@@ -19,7 +19,7 @@ from chopper_interop.converters.rocm.agents import Agent, is_garbled, valid_id, 
 from chopper_interop.converters.rocm.dispatch_counters import SAMPLES_NOT_READ, DispatchCounters
 from chopper_interop.converters.rocm.file_names import PathInfo, path_info, run_name
 from chopper_interop.converters.rocm.number_limits import OUT_OF_RANGE, without_impossible_numbers
-from chopper_interop.converters.rocm.recording import Recording, attribute, build_trace
+from chopper_interop.converters.rocm.recording import RocmRecording, attribute, build_trace
 from chopper_interop.converters.rocm.tables import AGENT_FACTS
 from chopper_interop.converters.rocprof.v3.json_records import Process, processes_of, rank_in
 from chopper_interop.converters.rocprof.v3.json_tables import SAMPLES, RecordTables
@@ -117,7 +117,7 @@ def _recording(
     parts: list[_ProcessTables],
     rank: int | None,
     issues: IssueLog,
-) -> Recording:
+) -> RocmRecording:
     info = _file_info(path, processes)
     tables = [(rows, part.pid) for part in parts for rows in part.tables]
     counted = [(values, part.pid) for part in parts for values in part.counted]
@@ -139,7 +139,7 @@ def _recording(
             counted, attributed.tables[len(tables) :], strict=True
         )
     ]
-    return Recording(
+    return RocmRecording(
         paths=[path],
         format="rocprofv3-json",
         events=sum(part.events for part in parts),

@@ -15,7 +15,7 @@ from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.annotate.work import attention, kernels, operators
-from chopper_interop.annotate.work.calls import Work, parse_call
+from chopper_interop.annotate.work.calls import CallWork, parse_call
 from chopper_interop.annotate.work.operators import find_rule
 from chopper_interop.arrays import arrow
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -33,7 +33,7 @@ def args(dims: Dims, types: list[str] | str = "float", concrete: list[str] | Non
     return arguments | ({} if concrete is None else {"Concrete Inputs": concrete})
 
 
-def by_rule(name: str, *shapes: Any, **more: Any) -> Work:
+def by_rule(name: str, *shapes: Any, **more: Any) -> CallWork:
     """Work of one call."""
     rule, call = find_rule(name), parse_call(args(*shapes) | more)
     assert rule is not None
@@ -71,7 +71,7 @@ def test_products(name: str, dims: Dims, types: str, flops: int | None, bytes_: 
 
 def test_repeated_elements_in_memory_are_read_once() -> None:
     work = by_rule("aten::mm", [[3, 5], [5, 7]], **{"Input Strides": [[0, 1], [7, 1]]})
-    assert work == Work(210, 4 * (5 + 35 + 21))
+    assert work == CallWork(210, 4 * (5 + 35 + 21))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_repeated_elements_in_memory_are_read_once() -> None:
 def test_scaled_products_of_two_versions(types: list[str], concrete: list[str]) -> None:
     dims = [[3, 5], [5, 7], *([] for _ in types[2:])]
     work = by_rule("aten::_scaled_mm", dims, types, concrete)
-    assert work == Work(210, 15 + 35 + 2 * 21)
+    assert work == CallWork(210, 15 + 35 + 2 * 21)
 
 
 SIZE = st.integers(1, 3)
@@ -143,7 +143,7 @@ def test_a_transposed_convolution_has_the_work_of_its_gradient() -> None:
     types = ["float", "float", "", *["ScalarList"] * 3, "Scalar", "ScalarList", "Scalar"]
     values = ["", "", "", "[2]", "[3]", "[1]", "True", "[0]", "1"]
     work = by_rule("aten::convolution", dims, types, values)
-    assert work == Work(2 * 2 * 3 * 5 * 4 * 9, 4 * (30 + 108 + 2 * 4 * 11))
+    assert work == CallWork(2 * 2 * 3 * 5 * 4 * 9, 4 * (30 + 108 + 2 * 4 * 11))
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_gradients_of_a_convolution(mask: str, parts: int, moved: int) -> None:
     values = ["", "", "", "[0]", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1", mask]
     work = by_rule("aten::convolution_backward", [grad, x, w, *[[]] * 8], types, values)
     each = 2 * multiplications(x, w, [1, 1], [0, 0], [1, 1], 1)
-    assert work == Work(parts * each, moved, parts)
+    assert work == CallWork(parts * each, moved, parts)
 
 
 def test_a_convolution_without_stride_has_unknown_work() -> None:
-    assert by_rule("aten::cudnn_convolution", [[1, 3, 8, 8], [4, 3, 3, 3]]) == Work()
+    assert by_rule("aten::cudnn_convolution", [[1, 3, 8, 8], [4, 3, 3, 3]]) == CallWork()
 
 
 X, W, GRAD = [2, 3, 8, 8], [5, 3, 3, 3], [2, 5, 4, 4]
@@ -225,7 +225,7 @@ def test_pairs_of_attention_against_loops(
 FLASH_TYPES = ["c10::BFloat16"] * 3 + ["", "", *["Scalar"] * 6, "", "", "", ""]
 
 
-def flash(*, causal: bool, lengths: Dims | None = None, q: Dims | None = None) -> Work:
+def flash(*, causal: bool, lengths: Dims | None = None, q: Dims | None = None) -> CallWork:
     q = q or [2, 6, 4, 8]
     k = [*q[:-2], 2, 8]
     types = list(FLASH_TYPES)
@@ -238,12 +238,12 @@ def flash(*, causal: bool, lengths: Dims | None = None, q: Dims | None = None) -
 
 def test_attention_with_fewer_heads_of_keys() -> None:
     operands = 2 * (2 * 6 * 4 * 8 + 2 * (2 * 6 * 2 * 8) + 2 * 6 * 4 * 8)
-    assert flash(causal=False) == Work(4 * 2 * 4 * 36 * 8, operands)
-    assert flash(causal=True) == Work(4 * 2 * 4 * 21 * 8, operands)
+    assert flash(causal=False) == CallWork(4 * 2 * 4 * 36 * 8, operands)
+    assert flash(causal=True) == CallWork(4 * 2 * 4 * 21 * 8, operands)
 
 
 def test_sequences_of_unknown_lengths_are_unknown() -> None:
-    assert flash(causal=True, lengths=[3], q=[12, 4, 8]) == Work()
+    assert flash(causal=True, lengths=[3], q=[12, 4, 8]) == CallWork()
     assert flash(causal=True, lengths=[2], q=[6, 4, 8]).flops == 4 * 4 * 21 * 8
 
 
@@ -253,7 +253,7 @@ def test_attention_backward_does_five_products_instead_of_two() -> None:
     types = ["float"] * 6 + ["", "", *["Scalar"] * 4, "long int", "long int"]
     values = [*[""] * 8, "6", "6", "0.", "False", "", ""]
     work = by_rule("aten::_scaled_dot_product_flash_attention_backward", dims, types, values)
-    assert work == Work(5 * 2 * 2 * 4 * 36 * 8, 4 * 8 * 2 * 4 * 6 * 8)
+    assert work == CallWork(5 * 2 * 2 * 4 * 36 * 8, 4 * 8 * 2 * 4 * 6 * 8)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_values_of_host_execution_traces() -> None:
     }  # fmt: skip
     each = 2 * multiplications([2, 3, 6, 6], [5, 3, 3, 3], [1, 1], [0, 0], [1, 1], 1)
     (work,) = operators._work_of_calls(["aten::convolution_backward"], [arguments])
-    assert work == Work(each, 4 * (160 + 216 + 135), 1)
+    assert work == CallWork(each, 4 * (160 + 216 + 135), 1)
 
 
 JUNK = st.recursive(

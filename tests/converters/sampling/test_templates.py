@@ -11,7 +11,7 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.sampling import pieces, stamps, templates
-from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, Numbers
+from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, TextNumbers
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import parse_timestamp
 from chopper_interop.errors import ChopperError
@@ -19,7 +19,7 @@ from chopper_interop.errors import ChopperError
 TELEMETRY = [s for f in ("amd_smi", "nvidia_smi") for s in mutations.seeds_of(f)]
 
 
-def scanned(text: str, **options: bool) -> pieces.Pieces:
+def scanned(text: str, **options: bool) -> pieces.TextPieces:
     data = encoded(text)
     return pieces.scan(data, *pieces.lines_of(data), **options)
 
@@ -109,7 +109,7 @@ def test_seconds_that_are_split_off_mean_the_same():
     begin = end - [len(text) for text in TIMES]
 
     class Laid:
-        numbers = Numbers(data, *(np.zeros(0),) * 4)
+        numbers = TextNumbers(data, *(np.zeros(0),) * 4)
 
         def texts(self, _column):
             return [], begin, end
