@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.communication import stages
 from chopper_interop.analyses.methods.communication.stage_times import StageTimes
 from chopper_interop.errors import OptionError, similar
+from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:

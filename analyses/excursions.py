@@ -14,6 +14,7 @@ from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.quantity_series import POWER
 from chopper_interop.arrays import arrow, intervals
 from chopper_interop.errors import OptionError, UsageError, similar
+from chopper_interop.grouping import grouped
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -245,9 +246,7 @@ def _gpu_rows(
     all_gpus: Sequence[GpuPlace], parts: Sequence[GpuWindow], *, is_stepped: bool
 ) -> pa.Table:
     """Return a row for each GPU, and step if there are any; null where its power is not known."""
-    rows_of_gpu: dict[int, list[dict[str, Any]]] = {}
-    for part in parts:
-        rows_of_gpu.setdefault(id(part.place), []).append(_gpu_row(part))
+    rows_of_gpu = grouped((id(part.place), _gpu_row(part)) for part in parts)
     rows = [row for gpu in all_gpus for row in rows_of_gpu.get(id(gpu), [_location(gpu)])]
     keys = {name: _EXCURSION_TYPES[name] for name in ("rank", "device", "host", "gpu_index")}
     return _table(rows, keys | ({"iteration": pa.int32()} if is_stepped else {}) | _SUM_TYPES)
@@ -394,9 +393,7 @@ def _notes(
     if without_limit:
         notes["no limit is known"] = _NO_LIMIT.format(", ".join(gpu.name for gpu in without_limit))
     notes["window"] = windows.describe(steps, full_window) + "; of that, while power is known"
-    limits: dict[str, list[str]] = {}
-    for part in parts:
-        limits.setdefault(part.limit.by, []).append(part.place.name)
+    limits = grouped((part.limit.by, part.place.name) for part in parts)
     factor = "" if above == 1 else f"{above:g} times "
     notes["limit"] = "; ".join(
         f"{factor}{by} of {len(dict.fromkeys(names))} GPUs" for by, names in limits.items()

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from chopper_interop import run as of_runs
 from chopper_interop.analyses.methods import options
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.runs import figures as run_figures
 from chopper_interop.analyses.methods.runs import names as run_names
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.runs import rates as run_rates
 from chopper_interop.analyses.methods.runs.figures import RunFigures
 from chopper_interop.errors import ChopperError, LossError, UsageError
+from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import samples as series_samples
 from chopper_interop.analyses.methods.series.averaging import RANK, Plan, by_of
@@ -16,6 +15,7 @@ from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, T
 from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.annotate.telemetry.throttle_causes import ANY, HOLDING, METHODS
+from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import numpy as np
 from chopper_interop.arrays import arrow
 from chopper_interop.clocks import rank_fit
 from chopper_interop.clocks.relations import COLLECTIVE_ENDS, rank_label
+from chopper_interop.grouping import grouped
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -36,10 +37,7 @@ def unify_hosts(fits: dict[int, ClockFit], trace: Trace) -> dict[int, ClockFit]:
     trace
         The job, of which the hosts of the ranks are read.
     """
-    hosts: dict[str, list[int]] = {}
-    for rank in trace.meta.ranks:
-        if rank.host and rank.rank in fits:
-            hosts.setdefault(rank.host, []).append(rank.rank)
+    hosts = grouped((r.host, r.rank) for r in trace.meta.ranks if r.host and r.rank in fits)
     unified = dict(fits)
     for ranks in hosts.values():
         fitted = [fits[r] for r in ranks if fits[r].pairs]

@@ -23,6 +23,7 @@ from chopper_interop.clocks.rank_fit import MIN_PAIRS, Fit
 from chopper_interop.clocks.relations import COLLECTIVE_ENDS, rank_label
 from chopper_interop.edges import collectives
 from chopper_interop.edges.collective_order import MAX_END_SCATTER_NS
+from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Collective
@@ -228,10 +229,7 @@ def _fits_through_groups(
     that one, so that each end is looked at once.
     """
     end = ends.end.copy()  # of settled ranks: corrected already
-    groups_of: dict[int, list[int]] = {}
-    for group, ranks in groups.items():
-        for rank in ranks:
-            groups_of.setdefault(rank, []).append(group)
+    groups_of = grouped((rank, group) for group, ranks in groups.items() for rank in ranks)
     outcomes: dict[int, tuple[Fit, float] | str] = {}
     closed = set(groups)
     settled: set[int] = set()

@@ -19,6 +19,7 @@ from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import hosts, relations
 from chopper_interop.commands.common import one_line
 from chopper_interop.commands.console_tables import escape
+from chopper_interop.grouping import by_key, grouped
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import OBSERVED
 from chopper_interop.tables import EDGES_APART
@@ -168,7 +169,7 @@ def show_issues(issues: Iterable[Issue], *, on_loss: str) -> None:
     if not reported:
         return
     table = new_table("", "count", "meaning", "example")
-    for code, group in _by_code(reported).items():
+    for code, group in by_key(reported, lambda issue: issue.code).items():
         first = group[0]
         style = _STYLES[first.severity]
         count = f"{sum(i.count for i in group):,}"
@@ -221,10 +222,11 @@ def _show_coverage(trace: Trace, console: Console) -> None:
     """Print the share of GPU time whose layer, phase and so on are known, as mean over ranks."""
     from chopper_interop.annotate.structure import coverage as structure_coverage
 
-    shares: dict[str, list[float]] = {}
-    for row in structure_coverage.coverage(trace).to_pylist():
-        if row["gpu_time_share"] is not None:
-            shares.setdefault(row["column"], []).append(row["gpu_time_share"])
+    shares = grouped(
+        (row["column"], row["gpu_time_share"])
+        for row in structure_coverage.coverage(trace).to_pylist()
+        if row["gpu_time_share"] is not None
+    )
     means = [f"{column} {sum(s) / len(s):.1%}" for column, s in shares.items() if any(s)]
     if means:
         console.print(f"share of GPU time with a known: {', '.join(means)}")
@@ -295,9 +297,7 @@ def _clock_row_key(fit: ClockFit) -> tuple[Any, ...]:
 
 def _source_labels(sources: Sequence[Source]) -> dict[str, str]:
     """Label of each source: its format, or its path where several sources share a format."""
-    paths: dict[str, list[str]] = {}
-    for source in sources:
-        paths.setdefault(source.format, []).append(source.path)
+    paths = grouped((source.format, source.path) for source in sources)
     shorten = _path_shortener([Path(source.path) for source in sources])
     return {
         path: name if len(group) == 1 or name.startswith("roc") else shorten(path)
@@ -332,13 +332,6 @@ def _path_shortener(paths: list[Path]) -> Callable[[str], str]:
 
 _SEVERITIES = (Severity.ERROR, Severity.LOSS, Severity.INFO)
 _STYLES = {Severity.ERROR: "bold red", Severity.LOSS: "yellow", Severity.INFO: "dim"}
-
-
-def _by_code(issues: list[Issue]) -> dict[str, list[Issue]]:
-    groups: dict[str, list[Issue]] = {}
-    for issue in issues:
-        groups.setdefault(issue.code, []).append(issue)
-    return groups
 
 
 def show_formats() -> None:

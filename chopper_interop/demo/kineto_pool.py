@@ -9,6 +9,7 @@ import numpy as np
 
 from chopper_interop.demo.identity import Numbering, correlations, external_ids, launches, numbering
 from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP
+from chopper_interop.grouping import grouped
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -28,11 +29,12 @@ class GpuSpan:
 
 def gpu_spans(program: Program) -> list[GpuSpan]:
     """Extents on the GPU of the annotations of a step; the innermost around a launch counts."""
-    spans_of: dict[tuple[int, int], list[int]] = {}
-    for row, op in enumerate(program.gpu):
-        annotation = program.events[op.call].annotation
-        if annotation >= 0:
-            spans_of.setdefault((annotation, op.stream), []).append(row)
+    of_call = [event.annotation for event in program.events]
+    spans_of = grouped(
+        ((of_call[op.call], op.stream), row)
+        for row, op in enumerate(program.gpu)
+        if of_call[op.call] >= 0
+    )
     return [GpuSpan(*key, rows[0], rows[-1]) for key, rows in sorted(spans_of.items())]
 
 

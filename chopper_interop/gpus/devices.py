@@ -16,6 +16,7 @@ import numpy as np
 
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
+from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import Device
 from chopper_interop.source_selectors import names_source
@@ -419,10 +420,7 @@ class _Links:
 
     def __init__(self, devices: list[Device]) -> None:
         self.devices = devices
-        self._by_name: dict[Name, list[Device]] = {}
-        for device in devices:
-            for name in _names(device):
-                self._by_name.setdefault(name, []).append(device)
+        self._by_name = grouped((name, device) for device in devices for name in _names(device))
         for name, same in list(self._by_name.items()):
             if any(
                 len({getattr(d, field) for d in same} - {-1, ""}) > 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from chopper_interop.clocks import relations as clocks
 from chopper_interop.clocks import rules as clock_rules
 from chopper_interop.errors import UsageError
+from chopper_interop.grouping import by_key
 from chopper_interop.schemas.meta import COMPUTED, ORDER, REALTIME, ClockFit, Offset
 
 if TYPE_CHECKING:
@@ -221,9 +222,7 @@ def move_ranks_by_user(
 
 def offsets_of_job(known: SourceClocks) -> tuple[Offset, ...]:
     """Relations that hold for the job as one: those of one host, or on which all agree."""
-    by_clock: dict[str, list[Relation]] = {}
-    for relation in known.relations:
-        by_clock.setdefault(relation.offset.clock, []).append(relation)
+    by_clock = by_key(known.relations, lambda relation: relation.offset.clock)
     return tuple(same[0].offset for same in by_clock.values() if _agree(same))
 
 

@@ -12,6 +12,7 @@ from chopper_interop.build import concat
 from chopper_interop.clocks import hosts as host_clocks
 from chopper_interop.clocks import relations as clocks
 from chopper_interop.gpus import devices
+from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import source_clocks, telemetry_clocks, telemetry_files
 from chopper_interop.joining.source_clocks import SourceClocks
@@ -240,9 +241,7 @@ def _owners_of_shared_devices(
         if len(named.get(d.device, ())) == 1
     ]
     matched = devices.match_devices(numbers, fragment.trace.meta.devices, targets, context.devices)
-    ranks_of: dict[int, list[int]] = {}
-    for r in ranks:
-        ranks_of.setdefault(r.device, []).append(r.rank)
+    ranks_of = grouped((r.device, r.rank) for r in ranks)
     return {
         n: ((-1 if len(ranks_of[d]) > 1 else ranks_of[d][0], d), method)
         for n, (d, method) in matched.items()

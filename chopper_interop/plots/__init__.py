@@ -7,7 +7,7 @@ import chopper_interop as ci
 from chopper_interop import plots
 
 plots.idle_causes(ci.analyze(trace, "idle"))
-plots.core_clock(trace)
+plots.core_clock_over_time(trace)
 plots.step_timeline(ci.analyze(trace, "critical_path", by="piece"), trace).save("step.svg")
 """
 

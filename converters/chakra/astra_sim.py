@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.chakra import files as chakra_files
+from chopper_interop.grouping import by_key
 from chopper_interop.registry import Converter
 
 if TYPE_CHECKING:
@@ -25,10 +26,7 @@ def sniff(head: bytes) -> bool:
 
 def group(paths: list[Path]) -> list[list[Path]]:
     """Put files of one log together, oldest first, with the ETs next to or above them."""
-    logs: dict[Path, list[Path]] = {}
-    for path in paths:
-        source = path.parent if _LOG.fullmatch(path.name) else path
-        logs.setdefault(source, []).append(path)
+    logs = by_key(paths, lambda path: path.parent if _LOG.fullmatch(path.name) else path)
     return [
         [*sorted(files, key=_age), *_errors(files[0]), *_ets_near(files[0])]
         for files in logs.values()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.rocm.agents import number_in, valid_id
+from chopper_interop.grouping import by_key
 from chopper_interop.io import inputs
 
 if TYPE_CHECKING:
@@ -74,10 +75,7 @@ class PathInfo:
 
 def group_by(paths: list[Path], key: Callable[[Path], Hashable]) -> list[list[Path]]:
     """Put the files with the same key together, in order of the first of each group."""
-    groups: dict[Hashable, list[Path]] = {}
-    for path in paths:
-        groups.setdefault(key(path), []).append(path)
-    return list(groups.values())
+    return list(by_key(paths, key).values())
 
 
 def group_by_process(paths: list[Path]) -> list[list[Path]]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import number_ranges, training_steps
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
+from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:

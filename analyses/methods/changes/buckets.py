@@ -25,6 +25,7 @@ from chopper_interop.analyses.methods.changes.gradients import FixedTime
 from chopper_interop.analyses.methods.communication import sizes
 from chopper_interop.analyses.methods.timing.edited import NewEdges, edited
 from chopper_interop.errors import UsageError
+from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
@@ -134,9 +135,8 @@ class _Plan:
                 for one in self.measured
             ]
             return [FixedTime(float(n) * latency, 0.0) for n in steps]
-        by_group: dict[bytes, list[int]] = {}
-        for k, one in enumerate(self.measured):
-            by_group.setdefault(self.trace.array("rank")[one.row[0]].tobytes(), []).append(k)
+        rank = self.trace.array("rank")
+        by_group = grouped((rank[one.row[0]].tobytes(), k) for k, one in enumerate(self.measured))
         fixed = [FixedTime(0.0, 0.0)] * len(self.measured)
         for members in by_group.values():
             size = np.concatenate([self.measured[k].size for k in members])

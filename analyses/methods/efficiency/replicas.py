@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.communication import group_names, stages
+from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.annotate.telemetry import throttle_causes
+from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import selected_work, windows
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.communication import summary as collective_summary
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.fleet import leads
 from chopper_interop.analyses.methods.fleet import means as gpu_means
 from chopper_interop.arrays import gather, statistics
+from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:

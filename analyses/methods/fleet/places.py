@@ -9,12 +9,12 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.activity.windows import ALL_RANKS, NO_STEP, Window
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.annotate.telemetry.gpu_series import work_by_location
 from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry, gpus_without_work
 from chopper_interop.arrays import gather
 from chopper_interop.errors import UsageError
 from chopper_interop.gpus.devices import devices_on_host, only_host
+from chopper_interop.grouping import by_key
 from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.power import limits as power_limits
 from chopper_interop.annotate.telemetry import energy, lines
+from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

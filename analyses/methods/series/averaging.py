@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import grouping, windows
-from chopper_interop.analyses.methods.by_key import Item, by_key
 from chopper_interop.arrays import arrow, gather, intervals
 from chopper_interop.errors import OptionError, UsageError
+from chopper_interop.grouping import Item, by_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.analyses.methods.by_key import by_key
 from chopper_interop.analyses.methods.series import link_counters, samples
 from chopper_interop.analyses.methods.series.link_counters import BOTH, COUNTER
 from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.gpu_series import node_locations
+from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,6 +20,7 @@ from chopper_interop.annotate.structure.names import MODULE, module_in_range
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Kind
 
@@ -362,10 +363,7 @@ def _children(
     first, _ = gather.distinct(callers, module[rows])
     pairs = np.stack([callers[first], module[rows][first]])
     order = np.argsort([_number_of(instances, int(m)) for m in pairs[1]], kind="stable")
-    children: dict[int, list[int]] = {}
-    for caller, called in pairs[:, order].T.astype(int).tolist():
-        children.setdefault(caller, []).append(called)
-    return children
+    return grouped((caller, called) for caller, called in pairs[:, order].T.astype(int).tolist())
 
 
 def _number_of(instances: dict[int, tuple[str, str]], module: int) -> int:

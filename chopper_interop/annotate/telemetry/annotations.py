@@ -21,6 +21,7 @@ from chopper_interop.annotate.telemetry.job import join_dies
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER, QUANTITIES
 from chopper_interop.annotate.telemetry.samples import SampleStatistics, sample_statistics
 from chopper_interop.arrays import arrow
+from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
-    from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.annotate.telemetry.source_reader import Source
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -167,12 +167,9 @@ def _add_source(
     end: Array,
 ) -> SampleStatistics:
     """Add columns of one quantity by one source, of each die and of all; return those of all."""
-    by_die: dict[int, list[Samples]] = {}
-    for die, samples in source.samples:
-        by_die.setdefault(die, []).append(samples)
     of_die = {
         die: _combine([sample_statistics(samples, start, end) for samples in parts])
-        for die, parts in by_die.items()
+        for die, parts in grouped(source.samples).items()
     }
     if quantity is GFXCLK and len(of_die) > 1:
         for die, one in of_die.items():

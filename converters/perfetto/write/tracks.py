@@ -16,6 +16,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX, RATES_SOURCE
 from chopper_interop.converters.perfetto.write.derived_tracks import DERIVED_TRACKS
+from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -307,11 +308,8 @@ class TrackAllocator:
     @cached_property
     def _rows_of_named_devices(self) -> dict[str, list[int]]:
         """Positions of the devices whose model is known, by host."""
-        by_host: dict[str, list[int]] = {}
-        for row, device in enumerate(self.trace.meta.devices):
-            if device.name:
-                by_host.setdefault(device.host, []).append(row)
-        return by_host
+        devices = enumerate(self.trace.meta.devices)
+        return grouped((device.host, row) for row, device in devices if device.name)
 
     def _track(
         self, key: Any, name: str, parent: int, position: int, *, ordered: bool = False

@@ -22,6 +22,7 @@ from chopper_interop.converters.rocm.tables import CALLS, DISPATCHES, INTEGERS
 from chopper_interop.converters.rocprof.v1 import sections as v1_sections
 from chopper_interop.converters.rocprof.v1.flows import EventPositions, link_by_flows
 from chopper_interop.errors import ReadError
+from chopper_interop.grouping import by_key
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 
@@ -79,10 +80,7 @@ def read_trace(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], list
         It cannot be read at all.
     """
     events = [e for e in _events(path, issues) if e.ph in ("X", "s", "t")]
-    sections: dict[str, list[Event]] = {}
-    for event in events:
-        if event.ph == "X":
-            sections.setdefault(_section(event), []).append(event)
+    sections = by_key((event for event in events if event.ph == "X"), _section)
     lost = sections.pop("", [])
     issues.add(OTHER_EVENT, len(lost), f"{path.name}: {lost[0].name:.60}" if lost else "")
     dispatches = sections.pop(v1_sections.KERN, [])
