@@ -66,8 +66,6 @@ def critical_path(
 
     Parameters
     ----------
-    trace
-        Any trace.
     by
         Rows: ``"piece"`` for the path itself, ``"class"`` for its time by class, or names of
         `grouping.GRAINS` of the nodes on it (``"class,operation"``, ``"rank"``, ``"layer"``).

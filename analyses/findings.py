@@ -33,8 +33,6 @@ def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
 
     Parameters
     ----------
-    trace
-        Any trace.
     steps
         Training steps, ``10`` or ``10-12``; all of them if empty or ``each``. A trace without
         training steps counts as one step.

@@ -72,8 +72,6 @@ def idle(  # noqa: PLR0913 # each choice is an option
 
     Parameters
     ----------
-    trace
-        Any trace.
     by
         Groups of rows: names of `grouping.GRAINS`, "device" and "blame", separated by commas. With
         "stream" gaps are those of each stream, with "device" those of each GPU, else times in which

@@ -63,8 +63,6 @@ def launch(  # noqa: PLR0913 # each choice is an option
 
     Parameters
     ----------
-    trace
-        Any trace.
     by
         Columns that identify a row: names of `grouping.GRAINS` separated by commas.
     steps

@@ -51,8 +51,6 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
 
     Parameters
     ----------
-    trace
-        Any trace.
     steps
         Training steps, ``10`` or ``10-12``; all of them if empty or ``each``.
     ranks

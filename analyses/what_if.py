@@ -95,8 +95,6 @@ def what_if(
 
     Parameters
     ----------
-    trace
-        Any trace.
     change
         The change: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
         ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``ideal``, ``launch=0|5us|+2us``,

@@ -40,8 +40,6 @@ def write(
 
     Parameters
     ----------
-    trace
-        Any trace.
     path
         ``….graphml`` or ``….graphml.gz``.
     only_rank

@@ -38,8 +38,6 @@ def fill_columns(trace: Trace, columns: dict[str, Any]) -> Trace:
 
     Parameters
     ----------
-    trace
-        Any trace.
     columns
         Name → Arrow array, one value a node.
     """
@@ -52,8 +50,6 @@ def filled(trace: Trace, columns: dict[str, Any]) -> dict[str, Any]:
 
     Parameters
     ----------
-    trace
-        Any trace.
     columns
         Name → Arrow array, one value a node.
     """

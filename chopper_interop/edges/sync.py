@@ -318,7 +318,7 @@ def _resolve_by_time(
         np.concatenate([empty, *side]) for side in zip((empty, empty), *parts, strict=True)
     )
     issues.add(BY_TIME, row.size, _example(trace, calls.node[row], issues))
-    must_wait = np.isin(calls.role[rows], (Role.STREAM_SYNC, Role.EVENT_SYNC))
+    must_wait = is_any(calls.role[rows], (Role.STREAM_SYNC, Role.EVENT_SYNC))
     remaining = rows[must_wait & ~np.isin(rows, row)]
     issues.add(UNRESOLVED, remaining.size, _example(trace, calls.node[remaining], issues))
     return slot, calls.node[row]

@@ -179,8 +179,6 @@ def working_devices(trace: Trace, others: Iterable[Device]) -> list[Device]:
 
     Parameters
     ----------
-    trace
-        The trace.
     others
         Devices of other sources.
     """
@@ -311,8 +309,6 @@ def with_hardware(trace: Trace, others: Iterable[Device], device_of: dict[int, i
 
     Parameters
     ----------
-    trace
-        The trace.
     others
         Devices of the other source.
     device_of
@@ -354,8 +350,6 @@ def identified_devices(trace: Trace, others: Iterable[Device]) -> tuple[Device, 
 
     Parameters
     ----------
-    trace
-        The trace.
     others
         Devices of all sources.
     """

@@ -141,8 +141,6 @@ def rate_gpus(trace: Trace, gpus: str = "") -> dict[tuple[int, int], GpuRating]:
 
     Parameters
     ----------
-    trace
-        Any trace.
     gpus
         Path of the user's file of GPUs (`gpus.own`); empty if there is none.
 
@@ -170,8 +168,6 @@ def rate_gpus_of_nodes(
 
     Parameters
     ----------
-    trace
-        Any trace.
     node
         Rows of nodes.
     gpus

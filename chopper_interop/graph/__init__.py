@@ -66,8 +66,6 @@ class Graph:
 
     Parameters
     ----------
-    trace
-        The trace.
     node
         Row of `trace.nodes` of each vertex.
     at_ns
@@ -231,8 +229,6 @@ def node_graph(trace: TraceTables, kinds: Iterable[EdgeKind | str] | None = None
 
     Parameters
     ----------
-    trace
-        Any trace.
     kinds
         Only edges of these kinds, by `EdgeKind` or name; all if None.
     """
@@ -266,8 +262,6 @@ def endpoint_graph(trace: TraceTables, kinds: Iterable[EdgeKind | str] | None = 
 
     Parameters
     ----------
-    trace
-        Any trace.
     kinds
         Only edges of these kinds, and durations; all if None.
     """
@@ -286,8 +280,6 @@ def endpoint_edges(
 
     Parameters
     ----------
-    trace
-        Any trace.
     kinds
         Kinds of edges; durations are always included.
     stream_before

@@ -27,8 +27,6 @@ def forward(trace: TraceTables, src: Array, dst: Array, kind: EdgeKind) -> Array
 
     Parameters
     ----------
-    trace
-        Any trace.
     src, dst
         Rows of its nodes.
     kind

@@ -130,8 +130,6 @@ def with_arguments(trace: Trace, nodes: Array, other: Trace, other_nodes: Array)
 
     Parameters
     ----------
-    trace
-        The trace.
     nodes
         Rows of its nodes.
     other

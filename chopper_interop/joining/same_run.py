@@ -392,8 +392,6 @@ def renumbered(trace: Trace, keep: Array, ranks: dict[int, Rank], tool: str) -> 
 
     Parameters
     ----------
-    trace
-        The trace.
     keep
         Mask of the nodes that stay; their parent becomes the nearest ancestor that stays.
     ranks

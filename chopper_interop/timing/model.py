@@ -109,8 +109,6 @@ class Timing:
 
     Parameters
     ----------
-    trace
-        The trace.
     graph
         Vertices 2i and 2i + 1 are the start and the end of node i; behind them comes one vertex for
         each collective barrier, whose node is the member that started last.

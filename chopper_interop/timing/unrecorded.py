@@ -78,8 +78,6 @@ def links(trace: Trace, at: Array, own_ns: Array, is_entered: Array) -> tuple[Ar
 
     Parameters
     ----------
-    trace
-        The trace.
     at
         Time of each endpoint.
     own_ns

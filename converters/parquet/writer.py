@@ -35,8 +35,6 @@ def write(trace: Trace, path: Path) -> None:
 
     Parameters
     ----------
-    trace
-        Any trace.
     path
         The folder, ``….parquet``.
     """

@@ -226,8 +226,6 @@ def clock_notes(trace: Trace, figures: str) -> dict[str, str]:
 
     Parameters
     ----------
-    trace
-        Any trace.
     figures
         Names of the figures that are meaningless below that uncertainty.
     """

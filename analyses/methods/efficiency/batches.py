@@ -83,8 +83,6 @@ def step_batches(trace: Trace, chosen: Collection[int], steps: Collection[int]) 
 
     Parameters
     ----------
-    trace
-        Any trace.
     chosen
         Ranks that count. Where they are but some of those that hold a copy of the model, they have
         so much of its tokens.
@@ -207,8 +205,6 @@ def _counted(
 
     Parameters
     ----------
-    trace
-        The trace.
     names
         The operators.
     items_of

@@ -109,8 +109,6 @@ def parts(
 
     Parameters
     ----------
-    trace
-        Any trace.
     boards
         Its GPUs, as `telemetry.job.boards` gives them.
     steps, ranks

@@ -35,8 +35,6 @@ def rows(trace: Trace, places: Sequence[GpuPlace], steps: str = "", ranks: str =
 
     Parameters
     ----------
-    trace
-        Any trace.
     places
         Its GPUs, with `fleet.means.quantities` of telemetry.
     steps, ranks

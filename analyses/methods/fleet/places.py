@@ -78,8 +78,6 @@ def find_places(  # a trace, what to look for, and what all analyses have
 
     Parameters
     ----------
-    trace
-        Any trace.
     quantities
         Quantities to look for in telemetry.
     steps, ranks

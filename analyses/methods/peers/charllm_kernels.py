@@ -80,8 +80,6 @@ def kernels(trace: Trace, by: str, ranks: str, pp: int) -> Result:
 
     Parameters
     ----------
-    trace
-        Any trace.
     by
         "category" as in its Figure 10, "rank,category" as in its Figure 15, "kernel" or
         "rank,kernel" as in the table behind both.
@@ -132,7 +130,7 @@ def kernels(trace: Trace, by: str, ranks: str, pp: int) -> Result:
 
 def _kernel_rows(trace: Trace, ranks: str) -> Array:
     """Return the nodes that are kernels of the ranks, including those that communicate."""
-    is_kernel = np.isin(trace.array("kind"), [int(Kind.KERNEL), int(Kind.COMM)])
+    is_kernel = gather.is_any(trace.array("kind"), (Kind.KERNEL, Kind.COMM))
     chosen = np.zeros(len(is_kernel), np.bool_)
     for rank in windows.chosen_ranks(trace, ranks):
         chosen[trace.rank_rows[rank]] = True

@@ -177,8 +177,6 @@ def breakdown(
 
     Parameters
     ----------
-    trace
-        Any trace.
     steps, ranks
         As in `windows.rank_windows`.
     model

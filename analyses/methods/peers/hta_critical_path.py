@@ -70,8 +70,6 @@ def critical_path(trace: Trace, compat: str, ranks: str, *, default: bool) -> Re
 
     Parameters
     ----------
-    trace
-        Any trace.
     compat
         "hta"; no other tool has a critical path.
     ranks

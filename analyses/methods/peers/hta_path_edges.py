@@ -10,6 +10,7 @@ import numpy as np
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.peers import hta_path_loops as loops
 from chopper_interop.analyses.methods.peers.hta_path_events import named
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _thread_of(trace: Trace, events: HtaEvents, selected: Array, part: str) -> i
     """Return the only thread with this in names of operators or annotations; 0 if not exactly one."""
     is_part = np.array([*(part in text for text in trace.names()), False])
     matching = selected[events.named_in(is_part)[selected]]
-    matching = matching[np.isin(events.kind[matching], (Kind.CPU_OP, Kind.ANNOTATION))]
+    matching = matching[is_any(events.kind[matching], (Kind.CPU_OP, Kind.ANNOTATION))]
     threads = np.unique(events.thread[matching])
     return int(threads[0]) if len(threads) == 1 else 0
 

@@ -27,8 +27,6 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
 
     Parameters
     ----------
-    trace
-        Any trace.
     rank_windows
         Windows of ranks, from `windows.rank_windows`.
     steps

@@ -33,8 +33,6 @@ def kernels(trace: Trace, compat: str, ranks: str, *, default: bool) -> Result:
 
     Parameters
     ----------
-    trace
-        Any trace.
     compat
         "hta"; "charllm" is handled by `peers.charllm_kernels`.
     ranks

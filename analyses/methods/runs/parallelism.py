@@ -20,13 +20,7 @@ _WORLD = ("default_pg", "default_group")
 
 
 def sizes(trace: Trace) -> dict[str, int]:
-    """Sizes by process groups, of pipelines also by sends between ranks; unknown ones are missing.
-
-    Parameters
-    ----------
-    trace
-        Any trace.
-    """
+    """Sizes by process groups, of pipelines also by sends between ranks; unknown ones are missing."""
     degrees: dict[str, int] = {}
     for group in trace.groups.to_pylist():
         for text in (group["description"], group["name"]):

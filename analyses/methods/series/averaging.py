@@ -109,8 +109,6 @@ class Plan:
 
     Parameters
     ----------
-    trace
-        Any trace.
     by
         The grouping of rows.
     steps

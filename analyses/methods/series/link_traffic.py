@@ -75,8 +75,6 @@ def of_gpus(
 
     Parameters
     ----------
-    trace
-        Any trace.
     windows
         From when to when, nanoseconds.
 

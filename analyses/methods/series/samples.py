@@ -116,8 +116,6 @@ def read(
 
     Parameters
     ----------
-    trace
-        Any trace.
     ranks
         Series of these ranks' GPUs and nodes alone, as of `windows.chosen_ranks`.
     wanted

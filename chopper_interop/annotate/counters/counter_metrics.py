@@ -94,8 +94,6 @@ def dispatch_metrics(trace: Trace, *names: str) -> tuple[Array, dict[str, Array]
 
     Parameters
     ----------
-    trace
-        Any trace.
     *names
         Names of `schemas.derived.METRICS`.
 

@@ -184,8 +184,6 @@ def forward_operators(trace: Trace, sequence: Array, thread: Array) -> Array:
 
     Parameters
     ----------
-    trace
-        Any trace.
     sequence
         Sequence number of each node, below 0 for none.
     thread

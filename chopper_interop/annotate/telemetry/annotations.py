@@ -50,8 +50,6 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
 
     Parameters
     ----------
-    trace
-        Any trace.
     issues
         Log of what was chosen, what is unknown, and how coarse the rest is.
 

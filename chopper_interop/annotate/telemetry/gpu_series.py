@@ -58,8 +58,6 @@ def series_owners(
 
     Parameters
     ----------
-    trace
-        Any trace.
     quantities
         Quantities whose series count, in addition to those of `QUANTITIES`.
     all_series

@@ -89,8 +89,6 @@ def gpus_with_telemetry(
 
     Parameters
     ----------
-    trace
-        Any trace.
     issues
         Log of what was chosen and left out.
     quantities
@@ -116,8 +114,6 @@ def gpus_without_work(
 
     Parameters
     ----------
-    trace
-        Any trace.
     gpus_with_work
         As of `gpus_with_telemetry`.
     quantities

@@ -70,8 +70,6 @@ def boards(
 
     Parameters
     ----------
-    trace
-        Any trace.
     quantities
         Quantities to look for in telemetry.
     selected_ranks

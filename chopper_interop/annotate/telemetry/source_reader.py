@@ -78,8 +78,6 @@ class SourceReader:
 
     Parameters
     ----------
-    trace
-        Any trace.
     issues
         Log of what was chosen and left out.
     """

@@ -89,8 +89,6 @@ def sampled_lanes(trace: Trace, window: tuple[int, int] | None) -> Iterator[Samp
 
     Parameters
     ----------
-    trace
-        Any trace.
     window
         First and last `ts` to draw, ns; all if None. The value with which the window begins is
         drawn at its beginning.

@@ -35,8 +35,6 @@ def launch_shapes(trace: Trace, work: Array) -> Array:
 
     Parameters
     ----------
-    trace
-        Any trace.
     work
         Rows of GPU work.
 

@@ -93,8 +93,6 @@ def choose(trace: Trace, size_of: Callable[[Trace], int]) -> int | None:
 
     Parameters
     ----------
-    trace
-        Any trace.
     size_of
         Returns the bytes that a trace takes as a file.
 

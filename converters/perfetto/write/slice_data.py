@@ -108,8 +108,6 @@ class NodeColumns:
 
     Parameters
     ----------
-    trace
-        Any trace.
     with_args
         False if slices shall not carry their nodes' arguments.
     """
@@ -335,8 +333,6 @@ class Flows:
 
     Parameters
     ----------
-    trace
-        Any trace.
     base
         Number before the first track id of the file.
     paths

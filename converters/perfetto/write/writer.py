@@ -133,8 +133,6 @@ def write(  # noqa: PLR0913 # options of the format
 
     Parameters
     ----------
-    trace
-        Any trace.
     path
         ``….pftrace``, or ``….pftrace.gz`` to have it gzipped.
     args
@@ -219,8 +217,6 @@ class PerfettoWriter:
 
     Parameters
     ----------
-    trace
-        Any trace.
     stream
         An open file.
     args
