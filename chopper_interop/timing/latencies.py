@@ -37,10 +37,6 @@ the work's end. Chosen: then at most a ninth of the call is anything but waiting
 _STEADIER, _MIN_CALLS = 3, 12
 """By how many times durations vary more than returns, of calls that end with their wait, and calls from which
 that is known. Chosen: of pairs of twelve normal draws 1.6 % differ so by chance."""
-_RETURN_NS = 20_000
-"""A call that copies and waits returns within this time, where few calls show how soon. Measured: 6 to 15
-µs (90 copies on an A100 and a V100). Longer, and it copies on itself, as from a buffer of the runtime to
-memory that is not pinned."""
 _MAX_LATENCY_NS = 50_000
 """By how much the least latency of a launch may exceed that of all launches to streams that were surely
 idle. Chosen: well above the time in which a launch reaches an idle GPU; longer ones wait for something that was
@@ -193,7 +189,8 @@ def _waits(trace: Trace, work: Array, call: Array, before: Array) -> tuple[Array
     """Least time from the end of work to the end of calls that wait for it, and of the calls alone.
 
     A call that ended longer after the work than surely waiting ones usually do was busy with itself.
-    A call that itself launched a copy to the host returns soon after its end: until then it waited.
+    A call that itself launched a copy to the host waits for it, however late it returns: what it does itself, as
+    from a buffer of the runtime to memory that is not pinned, it can do only with what was copied.
     """
     ts, dur = trace.array("ts"), trace.array("dur")
     end = ts + dur
@@ -225,11 +222,11 @@ def _waits(trace: Trace, work: Array, call: Array, before: Array) -> tuple[Array
     own_ns = _quantile(dur[call[waited <= 0]], _MIN_QUANTILE)
     long = waited > np.maximum(own_ns, usual)
     ends_with_wait = sure | (gap <= usual) | (only_waits & long) | steady
-    returns_ns = usual if np.count_nonzero(sure) >= _MIN_CALLS else max(usual, _RETURN_NS)
     to_host = np.array([bool(COPY_TO_HOST.match(n)) for n in trace.names()] or [False])
     fetched = own_work & to_host[trace.array("name")[work]]
-    ends_with_wait |= fetched & (gap <= returns_ns)
-    return np.minimum(min_ns, gap), np.where(ends_with_wait, np.minimum(call_ns, dur[call]), -1)
+    ends_with_wait |= fetched
+    least_ns = np.where(fetched & (gap > usual), gap, np.minimum(min_ns, gap))
+    return least_ns, np.where(ends_with_wait, np.minimum(call_ns, dur[call]), -1)
 
 
 def _without_wait(trace: Trace, work: Array, call: Array, before: Array) -> Array:

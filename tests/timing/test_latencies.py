@@ -36,7 +36,7 @@ def test_a_call_long_after_the_work_that_it_waits_for_has_a_short_return(tmp_pat
     assert gain_us(tmp_path, events, "scale=2 where kind == 'kernel'") == pytest.approx(-705, abs=1)
 
 
-def fetches(pageable: bool, kernel_us: int) -> list[dict]:  # noqa: FBT001
+def fetches(pageable: bool, kernel_us: int, return_us: int = 7) -> list[dict]:  # noqa: FBT001
     """Six kernels, each with a copy of a value to the host behind it: where from and where to, and the call."""
     to = "Pageable" if pageable else "Host"
     name = "cudaMemcpyAsync" if pageable else "hipMemcpyWithStream"
@@ -46,9 +46,9 @@ def fetches(pageable: bool, kernel_us: int) -> list[dict]:  # noqa: FBT001
         copy = kernel(f"Memcpy DtoH (Device -> {to})", copied - 2, 2, k + 1)
         events += [
             call("cudaLaunchKernel", at, 4, k), kernel("gemm", at + 10, kernel_us, k),
-            call(name, at + 6, copied + 7 + k % 4 - at - 6, k + 1), copy | {"cat": "gpu_memcpy"},
+            call(name, at + 6, copied + return_us + k % 4 - at - 6, k + 1), copy | {"cat": "gpu_memcpy"},
         ]  # fmt: skip
-        at = copied + 40
+        at = copied + return_us + 33
     return events
 
 
@@ -65,6 +65,12 @@ def test_a_call_that_waited_shortly_for_its_own_copy_did_no_work(tmp_path, *, pa
     events = fetches(pageable, 5)
     change = "scale=2 where kind == 'runtime' and name.str.contains('Memcpy')"
     assert -6 < gain_us(tmp_path, events, change) <= 0
+
+
+def test_a_call_copies_on_behind_its_copy_from_the_gpu(tmp_path: Path) -> None:
+    """From the runtime's buffer to memory that is not pinned: longer than the kernel before it takes."""
+    gain = gain_us(tmp_path, fetches(True, 50, 90), "scale=2 where kind == 'kernel'")
+    assert gain == pytest.approx(-6 * 50, abs=1)
 
 
 def test_a_call_that_finds_nothing_to_wait_for_returns_at_once(tmp_path: Path) -> None:
