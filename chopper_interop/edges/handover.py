@@ -2,7 +2,8 @@
 
 Profilers do not record that a thread waits for another: autograd's thread for the operator that asked
 for gradients, the main thread for the end of the backward pass. The times show it: one thread stops
-and stays idle, and soon afterwards another that had been idle goes on.
+and stays idle, and soon afterwards another that had been idle goes on. Where several training steps are
+recorded, they tell which of these waited (`handover_steps`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import numpy as np
 from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.edges.handover_steps import NEVER, HostWork, sources_by_steps
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
-from chopper_interop.schemas.names import Role
+from chopper_interop.schemas.names import STEP_RANGE, Role
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -32,6 +34,7 @@ BY_TIME = Fault.info(
 
 IDLE_NS = 20_000
 """A thread without work for longer is idle: between two operators Python takes 5 to 20 µs."""
+_NEVER = int(NEVER)
 WAKE_NS = 1_000_000
 """An idle thread goes on so soon after the operation that it waited for: it wakes within tens of µs,
 and then Python runs until its first operator begins (measured: 0.03 to 0.3 ms)."""
@@ -76,9 +79,8 @@ def handover_edges(
     node = np.flatnonzero(chosen & (operation | range_start))
     lane, ts = trace.array("lane")[node], trace.array("ts")[node]
     range_start = range_start[node]
-    end = ts + np.where(
-        range_start & ~_is_work(trace, node, range_start), 0, trace.array("dur")[node]
-    )
+    begins = range_start & ~_is_work(trace, node, range_start)
+    end = ts + np.where(begins, 0, trace.array("dur")[node])
     # threads are numbered by rank, so that those of one rank are the numbers from `first` to `stop`,
     # and the loop goes through these alone
     lane_rank = trace.array("rank", "lanes")
@@ -90,7 +92,13 @@ def handover_edges(
     stop = np.searchsorted(lane_rank[threads], lane_rank[threads], "right").astype(np.int64)
     waits = is_any(role[node], _WAITS)
     passed_on = _starts_with(trace, node, _PASSED_ON)
-    source = _find_sources(number[lane], ts, end, waits, range_start, passed_on, first, stop)
+    source, since = _find_sources(number[lane], ts, end, waits, range_start, passed_on, first, stop)
+    work = HostWork(
+        number[lane], trace.array("name")[node], ts, end, _steps(trace, node), ~begins, since, first, stop
+    )  # fmt: skip
+    possible = ~waits & (ts - since > IDLE_NS)
+    by_steps = sources_by_steps(work, source, possible, WAKE_NS)
+    source = np.where(passed_on & (by_steps < 0), source, by_steps)
     target = np.flatnonzero(source >= 0)
     src, dst = node[source[target]], node[target]
     if target.size:
@@ -141,6 +149,15 @@ def _is_work(trace: Trace, node: Array, range_start: Array) -> Array:
     return work
 
 
+def _steps(trace: Trace, node: Array) -> Array:
+    """Which training step of its rank each node starts in, counted from 0; -1 before the first, and without any."""
+    marks = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
+    row = np.flatnonzero(marks & _starts_with(trace, np.arange(len(marks)), STEP_RANGE))
+    rank, ts = trace.array("rank"), trace.array("ts")
+    step = preceding_rows(rank[row], ts[row], rank[node], ts[node])
+    return np.where(step >= 0, step - np.searchsorted(rank[row], rank[node]), -1)
+
+
 def _starts_with(trace: Trace, node: Array, prefix: str) -> Array:
     """Mask of these nodes of which the name starts with `prefix`."""
     of_name = np.array([name.startswith(prefix) for name in trace.names()], bool)
@@ -162,8 +179,8 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
     passed_on: Array,
     first: Array,
     stop: Array,
-) -> Array:
-    """For each operation the one of another thread that it followed; -1 if there is none.
+) -> tuple[Array, Array]:
+    """For each operation the one of another thread that it followed, or -1; until when its own thread was active.
 
     Operations are ordered by rank and start; the threads of thread t's rank are those from
     ``first[t]`` to ``stop[t]``. Ranges (`range_start`) count only as something that follows, by
@@ -178,11 +195,12 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
         if not range_start[i]:
             last[thread[i]] = i
     last[:] = -1
-    active = np.full(len(first), np.iinfo(np.int64).min, np.int64)  # active until this time
+    active = np.full(len(first), _NEVER, np.int64)  # active until this time
+    idle_since = np.empty(len(ts), np.int64)
     for i in range(len(ts)):
         t = thread[i]
-        since = active[t]
-        fresh = since == np.iinfo(np.int64).min  # then only the start of a range may follow
+        since = idle_since[i] = active[t]
+        fresh = since == _NEVER  # then only the start of a range may follow
         if not waits[i] and (
             (fresh and not range_start[i]) or (not fresh and ts[i] - since > IDLE_NS)
         ):
@@ -197,4 +215,4 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
         active[t] = max(since, end[i])
         if not range_start[i] and (last[t] < 0 or end[i] >= end[last[t]]):
             last[t] = i
-    return source
+    return source, idle_since

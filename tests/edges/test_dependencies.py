@@ -606,6 +606,33 @@ def test_a_range_is_a_wait_if_most_of_its_name_end_right_behind_another_threads_
     assert ((row[first], row[then]) in edges(trace, EdgeKind.HANDOVER)) == waits
 
 
+@pytest.mark.parametrize(
+    ("came_ns", "began_ns", "follows"),
+    [
+        # the second thread computes for 120 µs in each step, whenever the first one comes
+        ((20_000, 90_000, 50_000, 70_000), (120_000, 120_000, 120_000, 121_000), False),
+        # it begins 40 µs after the first one came, although that goes on at once
+        ((90_000, 300_000, 150_000, 220_000), (130_000, 340_000, 190_000, 261_000), True),
+    ],
+)
+def test_a_thread_follows_what_it_follows_in_every_step(
+    came_ns: tuple[int, ...], began_ns: tuple[int, ...], *, follows: bool
+) -> None:
+    m = Program()
+    lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    pairs = set()
+    for step, (came, began) in enumerate(zip(came_ns, began_ns, strict=True)):
+        ts = 1_000_000 * step
+        m.add(Kind.ANNOTATION, f"ProfilerStep#{step}", lane, ts, 900_000)
+        own = m.call("cudaLaunchKernel", ts + 1_000, 4_000, thread=2)
+        cause = m.call("cudaLaunchKernel", ts + 1_000 + came, 4_000 + own % 2)
+        goes_on = m.op("aten::add", ts + 5_500 + came, 500_000) if follows else cause
+        pairs.add((cause, m.call("cudaMalloc", ts + 5_000 + began, 3_000 + goes_on % 2, thread=2)))
+    trace, row, _ = m.trace()
+    pairs = {(row[a], row[b]) for a, b in pairs}
+    assert edges(trace, EdgeKind.HANDOVER) & pairs == (pairs if follows else set())
+
+
 def test_ranges_alone_are_followed_by_nothing() -> None:
     m = Program()
     lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
