@@ -96,12 +96,12 @@ def assign_ranks(file: TraceFile, requested: int | None, issues: SourceIssues) -
     Raises
     ------
     NotTogetherError
-        One of several files has events of several ranks.
+        Some of several files have events of several ranks.
     """
-    several = _may_be_fused(file) if requested is None else ()
-    if len(several):
+    fused_members = _may_be_fused(file) if requested is None else ()
+    if len(fused_members):
         if len(file.members) > 1:
-            raise NotTogetherError([file.members[n].path for n in several])
+            raise NotTogetherError([file.members[n].path for n in fused_members])
         fused = _ranks_by_arguments(file) or _ranks_by_labels(file)
         if fused is not None:
             rank, pid = fused
