@@ -86,7 +86,7 @@ _CONVENTIONS = {
 def what_if(
     trace: Trace,
     *,
-    change: str = "",
+    change: str | None = None,
     by: str = "job",
     steps: str = "",
     ranks: str = "",
@@ -128,7 +128,7 @@ def what_if(
     do; the model is `chopper_interop.timing.model`. `methods.changes.verbs.VERBS` describes the changes.
     """
     options.check_choice("by", by, _BY)
-    requested = verbs.parse_changes(change)
+    requested = [] if change is None else verbs.parse_changes(change)
     timing = timing_of_steps(trace) if steps else timing_of(trace)
     window_spans = spans.spans_of_timing(timing, steps, ranks, by_rank=by == "rank")
     notes = _notes(trace, steps, ranks)

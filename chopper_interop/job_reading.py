@@ -31,7 +31,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import progress, registry
+from chopper_interop import number_ranges, progress, registry
 from chopper_interop.annotate import stages
 from chopper_interop.arrays import spill
 from chopper_interop.build import TraceBuilder
@@ -53,6 +53,7 @@ from chopper_interop.reading.workers import SourceTask
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.stage import Sharing
+from chopper_interop.sources import stated_rank
 
 if TYPE_CHECKING:
     import os
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
 TASK = "reading"
 _ATTEMPTS = 3
 """Attempts at a source whose reading ends its worker (chosen: dask's number of them)."""
-_FEWER = "chopper-convert --ranks 0-3 and read(ranks=...) read some ranks alone; "
 UNREADABLE = Fault.loss(
     "file-unreadable",
     "Files and folders that are empty or damaged, or can't be opened, were skipped; what they hold is unknown.",
@@ -299,8 +299,20 @@ def exceeds_memory(sources: Sequence[SourceFiles]) -> bool:
     raise TooLittleMemoryError(
         f"reading {files} takes about {tenths:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there",
         path=sources[largest].paths[0],
-        hint=f"{_FEWER if several else ''}--max-memory {tenths} tries it all the same",
+        hint=f"{_reading_fewer(sources, needed, available)}--max-memory {tenths} tries it all the same",
     )
+
+
+def _reading_fewer(sources: Sequence[SourceFiles], needed: Sequence[float], available: int) -> str:
+    """Hint for sources of which some are too large, whose ranks can be read without them; empty if none is known."""
+    ranks: dict[bool, set[int | None]] = {True: set(), False: set()}
+    for source, size in zip(sources, needed, strict=True):
+        ranks[size <= available].add(stated_rank(source))
+    fitting = sorted(rank for rank in ranks[True] - ranks[False] if rank is not None)
+    if not fitting or None in ranks[False]:
+        return ""
+    listed = number_ranges.describe(fitting)
+    return f"chopper-convert --ranks {listed} and read(ranks={listed!r}) leave it out; "
 
 
 def _chosen_ranks(trace: Trace, inventory: Inventory, issues: IssueLog) -> Trace:

@@ -345,7 +345,7 @@ def _skip_other_ranks(inventory: Inventory) -> None:
     """Skip sources that state another rank than those to read; others are known when they were read."""
     if inventory.ranks is None:
         return
-    stated = {source.paths: _stated_rank(source) for source in inventory.sources}
+    stated = {source.paths: stated_rank(source) for source in inventory.sources}
     for files, rank in stated.items():
         if rank is not None and rank not in inventory.ranks:
             inventory.skipped.append((files[0], f"rank {rank} is not among those to read"))
@@ -360,7 +360,7 @@ def _skip_other_ranks(inventory: Inventory) -> None:
         raise UsageError(f"ranks={wanted}: the files have no such rank", hint=hint)
 
 
-def _stated_rank(source: SourceFiles) -> int | None:
+def stated_rank(source: SourceFiles) -> int | None:
     """The rank that a source states near its beginning; None if it must be read for that."""
     rank_of = source.converter.rank_of
     if rank_of is None or len(source.paths) > 1:

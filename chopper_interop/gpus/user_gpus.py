@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from chopper_interop.errors import ReadError, UsageError
+from chopper_interop.io import inputs
 from chopper_interop.schemas.gpus import GPU_FIELDS, Gpu
 
 if sys.version_info >= (3, 11):
@@ -67,9 +68,11 @@ def read_gpus(path: str) -> tuple[Gpu, ...]:
     if not path:
         return ()
     try:
-        if Path(path).stat().st_size > _MAX_BYTES:
+        with inputs.opened(Path(path)) as file:
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
             raise ReadError("this is no list of GPUs: it is too large", path=path, hint=_HINT)
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:
         if isinstance(error, UnicodeDecodeError):
             raise ReadError("it is not UTF-8 text", path=path, hint="save it as UTF-8") from None

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from isal import igzip, isal_zlib
 
+from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 
 if TYPE_CHECKING:
@@ -111,11 +112,16 @@ def members(path: Path, head: bytes, budget: Budget) -> Iterator[Member]:
     ------
     TooLargeError
         More was unpacked than the budget has.
+    ReadError
+        It is a zip archive within a compressed file.
     Exception
         One of `DAMAGED`.
     """
     with inputs.opened(path) as file:
         if head.startswith(ZIP_STARTS):
+            if inputs.is_packed(path):
+                reason = "it is a zip archive within a compressed file, which is not read"
+                raise ReadError(reason, path=path, hint="unpack it once, such as by gunzip")
             yield from _zip_members(file, budget)
         else:
             yield from _tar_members(_Stream(_unpacking(file), budget), budget)

@@ -13,7 +13,8 @@ import lzma
 import os
 import re
 import stat
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -56,6 +57,8 @@ _READ_BYTES = 1 << 18
 """Bytes of a file that are read at a time (chosen: they stay in the processor's cache until they are used)."""
 BLOCK_BYTES = 1 << 16
 """Compressed bytes handed over at a time (chosen: the result then stays in the processor's cache)."""
+_OPENING_S = 0.1
+"""Time in which a file is open (chosen): what takes longer may be a pipe that is waited for."""
 _DENSE_BLOCK_BYTES = 1 << 12
 """Bytes handed over at a time of xz and bzip2, which pack up to 20,000 bytes in one: 80 MB at a time at most."""
 
@@ -343,9 +346,27 @@ def opened(path: Path, *, buffering: int = -1) -> Any:
     return open(path, "rb", buffering, opener=_file_descriptor)
 
 
-def require_file(path: Path) -> None:
-    """Raise `OSError` unless a path is that of a file, before a library opens it that would wait for a pipe."""
+@contextmanager
+def opened_by_name(path: Path) -> Iterator[None]:
+    """Let a library open a file itself in a ``with`` block; `OSError` for what is none.
+
+    A pipe that takes the file's place in this moment would be waited for, so that a thread then opens its other end.
+    """
     _require_regular(path.stat(), os.fspath(path))
+    is_open = threading.Event()
+    threading.Thread(target=_end_waits, args=(path, is_open), daemon=True).start()
+    try:
+        yield
+    finally:
+        is_open.set()
+
+
+def _end_waits(path: Path, is_open: threading.Event) -> None:
+    """Open the other end of a pipe again and again until whoever waits for it has opened it."""
+    while not is_open.wait(_OPENING_S):
+        with suppress(OSError):
+            if stat.S_ISFIFO(path.stat().st_mode):
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def _file_descriptor(name: str, flags: int) -> int:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from os import cpu_count
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +119,7 @@ class Database:
         self.issues = issues
         self._folder = ExitStack()
         self._adbc: Any = None
+        self._free: list[Any] = []
         self._plain: sqlite3.Connection | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[tuple[str, tuple[str, ...], str], Future[pa.Table | None]] = {}
@@ -148,11 +149,12 @@ class Database:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._ahead.clear()
-        for opened in (self._plain, self._adbc):
+        for opened in (*self._free, self._plain, self._adbc):
             if opened is not None:
                 opened.close()
         self._folder.close()
         self._plain = self._adbc = self._pool = None
+        self._free.clear()
 
     def read(self, table: str, columns: Mapping[str, str], *, where: str = "") -> pa.Table:
         """Read rows of a table, in the order in which they are stored.
@@ -311,17 +313,13 @@ class Database:
             It fails, or cells are of another type than their column.
         """
         import pyarrow as pa
-        from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
+        from adbc_driver_manager import AdbcStatement, Error
 
-        driver = self._driver()
-        inputs.require_file(self._file)
         try:
             with (
-                closing(AdbcConnection(driver)) as connection,
+                self._free_connection() as connection,
                 closing(AdbcStatement(connection)) as statement,
             ):
-                for pragma in sqlite_files.PRAGMAS:
-                    _run(statement, pragma)
                 statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH})
                 statement.set_sql_query(f"{type_row(columns)} UNION ALL {sql}")
                 stream, _ = statement.execute_query()
@@ -341,9 +339,33 @@ class Database:
         if self._adbc is None:
             import adbc_driver_sqlite
 
-            inputs.require_file(self._file)
-            self._adbc = adbc_driver_sqlite.connect(sqlite_files.uri(self._file))
+            with inputs.opened_by_name(self._file):
+                self._adbc = adbc_driver_sqlite.connect(sqlite_files.uri(self._file))
         return self._adbc
+
+    @contextmanager
+    def _free_connection(self) -> Iterator[Any]:
+        """Lend a connection of ADBC that no other thread uses; to open one takes as long as reading 1,000 rows."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._opened()
+        try:
+            yield connection
+        finally:
+            self._free.append(connection)
+
+    def _opened(self) -> Any:
+        """Another connection of ADBC."""
+        from adbc_driver_manager import AdbcConnection, AdbcStatement
+
+        driver = self._driver()
+        with inputs.opened_by_name(self._file):
+            connection = AdbcConnection(driver)
+        with closing(AdbcStatement(connection)) as statement:
+            for pragma in sqlite_files.PRAGMAS:
+                _run(statement, pragma)
+        return connection
 
     def _with_valid_texts(self, table: pa.Table, where: str) -> pa.Table:
         """The table with texts in UTF-8, others replaced and noted: SQLite stores any bytes as text."""

@@ -40,6 +40,8 @@ _MIN_LONGEST, _MAX_LONGEST = 1 << 20, 10**9
 _ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 _HEADER, _MIN_PAGE, _MAX_PAGE = 100, 512, 65536
 """Bytes of the header and of pages, as SQLite's file format defines them."""
+_COPIED = 1 << 20
+"""Bytes that are copied at a time (chosen: few calls, little memory)."""
 
 
 def plain_database(path: Path, make_folder: Callable[[], Path], issues: IssueLog) -> Path:
@@ -87,8 +89,8 @@ def connection(plain: Path, *, check_same_thread: bool = True) -> sqlite3.Connec
     OSError
         Something else took its place.
     """
-    inputs.require_file(plain)
-    opened = sqlite3.connect(uri(plain), uri=True, check_same_thread=check_same_thread)
+    with inputs.opened_by_name(plain):
+        opened = sqlite3.connect(uri(plain), uri=True, check_same_thread=check_same_thread)
     if hasattr(opened, "setlimit"):  # from Python 3.11 on
         longest = max(_TEXT_RATIO * plain.stat().st_size, _MIN_LONGEST)
         for limit, value in (("LENGTH", longest), ("ATTACHED", 0), ("TRIGGER_DEPTH", 0)):
@@ -120,20 +122,25 @@ def not_a_database(path: Path) -> ReadError:
 
 def _copied(path: Path, to: Path, logs: list[Path], complete: int) -> Path:
     """Copy so many bytes of a database; if it has logs, the database with their changes."""
-    shutil.copyfile(path, to)
+    _copy(path, to)
     if not logs:
         os.truncate(to, complete)
         return to
     for log in logs:
-        shutil.copyfile(log, f"{to}{log.name[len(path.name) :]}")
+        _copy(log, Path(f"{to}{log.name[len(path.name) :]}"))
     try:
         with closing(sqlite3.connect(to)) as copy:
             copy.execute("PRAGMA writable_schema=ON")
             copy.execute("SELECT count(*) FROM sqlite_master").fetchall()
             copy.execute("PRAGMA journal_mode=DELETE").fetchall()
     except sqlite3.Error:
-        shutil.copyfile(path, to)  # a log is damaged: the file as it is
+        _copy(path, to)  # a log is damaged: the file as it is
     return to
+
+
+def _copy(path: Path, to: Path) -> None:
+    with inputs.opened(path) as file, to.open("wb") as copy:
+        shutil.copyfileobj(file, copy, _COPIED)
 
 
 def _decompressed(path: Path, make_folder: Callable[[], Path], issues: IssueLog) -> Path:

@@ -202,7 +202,7 @@ def read_groups(prefix: Path, ranks: int, findings: Findings) -> dict[str, list[
     if not path.exists():
         return groups
     try:
-        listed = chakra_files.parsed_groups(path.read_text())
+        listed = chakra_files.parsed_groups(read_bytes(path).tobytes())
     except chakra_files.NOT_GROUPS as error:
         findings.add(path.name, f"it is no object of lists of ranks: {error}")
         return groups

@@ -97,7 +97,8 @@ def _damaged(reason: str, path: Path) -> ReadError:
 
 def _content(path: Path) -> _Content:
     try:
-        head = msgspec.json.decode(path.read_bytes(), type=_Head)
+        with inputs.opened(path) as file:
+            head = msgspec.json.decode(file.read(), type=_Head)
         if head.format != layout.FORMAT or head.version > layout.VERSION:
             raise ReadError(
                 f"it is of {head.format} version {head.version}, known here is {layout.VERSION}",
@@ -139,9 +140,8 @@ def _rank_files(folder: Path) -> list[Path]:
 
 def _file(path: Path, table: str) -> pa.Table:
     try:
-        inputs.require_file(path)
-        with memory.sufficing(f"reading {table}", path):
-            file = pq.ParquetFile(path, page_checksum_verification=True)
+        with inputs.opened(path) as raw, memory.sufficing(f"reading {table}", path):
+            file = pq.ParquetFile(raw, page_checksum_verification=True)
             _refuse_bomb(path, file.metadata)
             data = file.read()
     except (OSError, pa.ArrowException, ValueError) as error:

@@ -175,6 +175,8 @@ def test_each_alone_and_all_together(trace) -> None:
         ("where rank == 1", "does not say what"),
         ("scale=2 where name == 'a", "quote"),
         ("=3", "there is no ''"),
+        ("", "it has no change"),
+        (" ; ", "it has no change"),
     ],
 )
 def test_invalid_changes_are_refused(trace, change: str, what: str) -> None:

@@ -321,6 +321,14 @@ def test_archives_in_archives_are_named(tmp_path: Path) -> None:
         ci.read(path)
 
 
+def test_a_zip_that_is_compressed_once_more_says_so(tmp_path: Path, run) -> None:
+    path = tmp_path / "run.zip.gz"
+    path.write_bytes(gzip.compress(zip_of(job(tmp_path / "in"))))
+    status, _, text = run("convert", "-q", path, "-o", tmp_path / "a.pftrace")
+    assert (status, text.count("\n")) == (4, 1)
+    assert "it is a zip archive within a compressed file, which is not read (unpack it once" in text
+
+
 def test_large_members_that_are_no_profiles_stay_packed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(archives, "_LARGE", 1 << 10)
     monkeypatch.setattr(archives, "_HEAD", 1 << 10)

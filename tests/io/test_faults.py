@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import adbc_driver_sqlite
 import pytest
 import rocpd
 
@@ -458,7 +459,7 @@ def test_a_file_that_goes_away_before_it_is_read_is_one_line(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("becomes", ["nothing", "a folder", "a link to itself", "a pipe"])
 def test_a_file_that_goes_away_at_any_step_is_one_line(
-    tmp_path: Path, run, caplog, becomes: str
+    tmp_path: Path, run, caplog, monkeypatch, becomes: str
 ) -> None:
     """Files that were opened once are opened again: by readers, for their size and for their digest."""
     source, out = tmp_path / "in", tmp_path / "out.pftrace"
@@ -473,14 +474,17 @@ def test_a_file_that_goes_away_at_any_step_is_one_line(
         elif becomes == "a pipe":
             os.mkfifo(path)
 
-    events = ("open",) if becomes == "a pipe" else ("open", "sqlite3.connect")
+    connect = adbc_driver_sqlite.connect
+    monkeypatch.setattr(
+        adbc_driver_sqlite, "connect", lambda uri: sys.audit("adbc", uri) or connect(uri)
+    )
     step, statuses = 0, set()
     while True:
         step += 1
         shutil.rmtree(source, ignore_errors=True)
         source.mkdir()
         rocpd.small(source / "a.db")
-        with at_opening(step, source, go_away, events) as seen:
+        with at_opening(step, source, go_away, ("open", "sqlite3.connect", "adbc")) as seen:
             status, _, stderr = run("convert", "-q", source, "-o", out)
         statuses.add(status)
         assert status in (0, 3, 4), (step, stderr)
@@ -490,6 +494,19 @@ def test_a_file_that_goes_away_at_any_step_is_one_line(
             break
     assert step > 5
     assert 4 in statuses
+
+
+def test_files_that_options_name_are_no_pipes(tmp_path: Path, run) -> None:
+    """They would be waited for."""
+    ci.write(tiny_trace(), f"{tmp_path}/")
+    pipe = tmp_path / "tiny.comm_groups.json"
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    efficiency = ("analyze", "-q", tmp_path / "tiny.0.et", "efficiency", "-O", f"gpus={pipe}")
+    for command, expected in ((("check", tmp_path / "tiny"), 4), (efficiency, 2)):
+        status, _, stderr = run(*command)
+        assert (status, stderr.count("\n")) == (expected, 1), stderr
+        assert "it is a pipe or a device, no file" in stderr
 
 
 @contextmanager

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 
 def test_too_little_memory_is_said_before_reading(tmp_path: Path, run) -> None:
-    for rank in range(2):
-        write(tmp_path / f"rank{rank}.json", [kernel("k", t, 1, t) for t in range(500)])
+    for rank, kernels in ((7, 500), (2, 3), (3, 3)):
+        info = {"distributedInfo": {"rank": rank}}
+        write(tmp_path / f"{rank}.json", [kernel("k", t, 1, t) for t in range(kernels)], **info)
     output = tmp_path / "a.pftrace"
     status, _, text = run("convert", "-q", tmp_path, "--max-memory", "0.00004", "-o", output)
     assert (status, text.count("\n")) == (10, 1)
-    assert "2 sources" in text
-    assert "--ranks" in text
+    assert "3 sources" in text
+    assert (
+        "--ranks 2-3 and read(ranks='2-3') leave it out" in text
+    )  # and not ranks that the job has not
     assert "--max-memory 0.1" in text  # what it says suffices
     assert not output.exists()
     assert run("convert", "-q", tmp_path, "--max-memory", "0.1", "-o", output)[0] == 0

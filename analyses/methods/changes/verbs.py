@@ -124,9 +124,12 @@ def parse_changes(text: str) -> list[Change]:
     Raises
     ------
     UsageError
-        The text cannot be parsed.
+        The text cannot be parsed, or has no change.
     """
-    return [_parse_change(part) for part in _split(text)]
+    parts = _split(text)
+    if not parts:
+        raise OptionError(f"change={text}: it has no change", hint=_verbs_hint())
+    return [_parse_change(part) for part in parts]
 
 
 def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
