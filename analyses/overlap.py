@@ -18,7 +18,7 @@ from chopper_interop.analyses.methods.activity import (
 from chopper_interop.analyses.methods.activity.grouping import Groups
 from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE, Cells
 from chopper_interop.analyses.methods.activity.slowdown import Slowdown
-from chopper_interop.analyses.methods.peers import temporal as peers  # fmt: skip
+from chopper_interop.analyses.methods.peers import temporal as peers
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result

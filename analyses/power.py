@@ -179,7 +179,7 @@ def _fit_models(
 
 
 class _Idle(NamedTuple):
-    """Whether samples of power show an idle GPU.
+    """Verdict on samples of power that may show an idle GPU.
 
     Parameters
     ----------

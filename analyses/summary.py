@@ -213,7 +213,7 @@ def _trust_text(figures: dict[str, Any]) -> str:
 
 
 def _why_no_times(trace: Trace) -> str:
-    """Why there is no length of a step, and what would have one."""
+    """Reason why there is no length of a step, and what would have one."""
     if not trace.nodes.num_rows:
         return "no operations were recorded: give profiles of the job too"
     return "no times were recorded: give a profile of the same job too"

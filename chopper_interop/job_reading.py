@@ -82,7 +82,7 @@ OUTPUTS_LEFT_OUT = Fault.info(
 
 @dataclass(frozen=True)
 class Reading:
-    """How the sources of an inventory are read as one job.
+    """Choices by which the sources of an inventory are read as one job.
 
     Parameters
     ----------

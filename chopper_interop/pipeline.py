@@ -1,4 +1,4 @@
-"""From files to a job's trace and on to files: what the library and all commands go through.
+"""The way from files to a job's trace and on to files, which the library and all commands go.
 
 ::
 
@@ -66,7 +66,7 @@ class WriteTarget:
 
     @property
     def shown(self) -> str:
-        """Its path or URL, as the user gave it."""
+        """Path or URL, as the user gave it."""
         return self.url or fspath(self.path)
 
     @property

@@ -34,7 +34,7 @@ class SourceFiles:
 
     @cached_property
     def first(self) -> Path:
-        """Its first file as users see it: within an archive, if it was unpacked."""
+        """First file as users see it: within an archive, if it was unpacked."""
         return archives.shown(self.paths[0])
 
     @property

@@ -44,7 +44,7 @@ class CommType(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a node of an ET takes time, as the attribute ``cause`` names it."""
+    """Reason why a node of an ET takes time, as the attribute ``cause`` names it."""
 
     WORK = 0
     """It is GPU work, or the first piece of a host operation."""

@@ -1,4 +1,4 @@
-"""How much each kind of collective moves, as nccl-tests counts it."""
+"""Amount that each kind of collective moves, as nccl-tests counts it."""
 
 from __future__ import annotations
 

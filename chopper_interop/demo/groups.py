@@ -23,7 +23,7 @@ class ProcessGroup:
 
     @property
     def stride(self) -> int:
-        """From one of its ranks to the next."""
+        """Distance from one of its ranks to the next."""
         return self.ranks[1] - self.ranks[0] if len(self.ranks) > 1 else 1
 
 

@@ -112,7 +112,7 @@ def match_messages(sent: RankSequence, received: RankSequence, send_start: Array
 
 
 def _early_and_delay(start: Array, end: Array, shift: int) -> tuple[int, float]:
-    """How many receives end before their send starts, and the median time from its start to their end."""
+    """Number of receives that end before their send starts, and the median time from its start to their end."""
     low, high = max(0, shift), min(len(start), len(end) + shift)
     delay = end[low - shift : high - shift] - start[low:high]
     return int(np.count_nonzero(delay < 0)), float(np.median(delay))
@@ -275,7 +275,7 @@ def _fitting_shifts(reference: RankSequence, sequence: RankSequence) -> list[int
 
 
 def _best_shift(reference: RankSequence, sequence: RankSequence, fitting: list[int]) -> int:
-    """Of shifts that fit, the one at which ends agree best."""
+    """The one of the shifts that fit at which ends agree best."""
     measured = [_median_and_scatter(*_sampled_differences(reference, sequence, s)) for s in fitting]
     min_scatter = min(scatter for _, scatter in measured)
     if not np.isfinite(min_scatter):

@@ -1,4 +1,4 @@
-"""Which GPU work is communication: by kernel names, the operators around launches, and the user.
+"""Recognise GPU work that is communication: by kernel names, the operators around launches, and the user.
 
 Readers recognise kernels of the libraries in `schemas.communication` by their names alone. What the
 operators around launches say, and names that the user adds, come here, for traces of all formats.

@@ -189,7 +189,7 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
     source = np.full(len(ts), -1, np.int64)
     next_start = np.full(len(ts), np.iinfo(np.int64).max, np.int64)
     last = np.full(len(first), -1, np.int64)  # the operation that ended last on each thread
-    for i in range(len(ts) - 1, -1, -1):
+    for i in range(len(ts) - 1, -1, -1):  # backwards, to know when its thread goes on after each
         if last[thread[i]] >= 0:
             next_start[i] = ts[last[thread[i]]]
         if not range_start[i]:

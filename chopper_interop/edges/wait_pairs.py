@@ -299,7 +299,7 @@ def find_pairs(
 # Compiled: called by the loop above.
 @jit
 def _count_possible(waiting_side: Streams, awaited_side: Streams, queues: QueueColumns) -> int:
-    """How many pairs of streams are possible for all waits together."""
+    """Number of pairs of streams that are possible for all waits together."""
     n, width = waiting_side.queue.shape
     count = 0
     for i in range(n):

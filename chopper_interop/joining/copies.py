@@ -119,7 +119,7 @@ def _drop_other_formats(timing: list[Fragment], issues: IssueLog) -> list[Fragme
 
 
 def _richness(fragment: Fragment) -> tuple[int, int, int]:
-    """How much a file holds of a run: launches, as an ET has more nodes but none; nodes; finer times."""
+    """Amount that a file holds of a run: launches, as an ET has more nodes but none; nodes; finer times."""
     trace = fragment.trace
     launches = int(np.count_nonzero(trace.launch >= 0))
     return launches, trace.nodes.num_rows, -resolution_ns(_starts(trace))

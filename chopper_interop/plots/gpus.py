@@ -163,7 +163,7 @@ def energy_by_rank(result: Result) -> Chart:
 
 
 def gpu_differences(result: Result) -> Chart:
-    """How far each GPU is from the median of all, of `imbalance` by rank."""
+    """Distance of each GPU from the median of all, of `imbalance` by rank."""
     import pandas as pd
 
     frame = frame_of(result)

@@ -65,7 +65,7 @@ def launch_overhead(result: Result) -> Chart:
 
 
 def empty_queues(result: Result) -> Chart:
-    """How much work each GPU's queue holds, of the summary of `launch`."""
+    """Work that each GPU's queue holds, of the summary of `launch`."""
     import pandas as pd
 
     frame = pd.DataFrame(result.summary.get("queues") or [])

@@ -50,7 +50,7 @@ def straggler_gains(result: Result) -> Chart:
 
 
 def rank_leads(result: Result) -> Chart:
-    """How far each rank is ahead of the last one, of `imbalance` by rank."""
+    """Time by which each rank is ahead of the last one, of `imbalance` by rank."""
     frame = frame_of(result).dropna(subset=["lead_median_ns"])
     frame, unit = in_unit(frame, ["lead_median_ns"])
     text = "Median lead of each rank's kernels over the last rank's: the straggler leads least."

@@ -1,4 +1,4 @@
-"""Who reads sources: threads of this process, processes, a dask cluster, or any executor.
+"""Workers that read sources: threads of this process, processes, a dask cluster, or any executor.
 
 The unit of work is a source, or several small ones that are read in one pass, which any process can read.
 """

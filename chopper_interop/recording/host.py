@@ -90,4 +90,4 @@ class HostAlone:
         return [GpuFacts(-1, -1, self.vendor)]
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Release nothing: there is no library."""

@@ -1,4 +1,4 @@
-"""Which calls of a vendor's library are made at which tick, so that the rate is reached whatever a call takes.
+"""Schedule of the calls of a vendor's library by ticks, so that the rate is reached whatever a call takes.
 
 ::
 
@@ -41,7 +41,7 @@ _MIN_SHARE = 0.9
 
 
 class _Answer(Enum):
-    """Whether a call gives values of a GPU."""
+    """State of a call on a GPU: if it gives values."""
 
     UNASKED = 0
     NEVER = 1

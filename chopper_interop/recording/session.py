@@ -77,7 +77,7 @@ def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a library cannot be used, in one line; amdsmi raises a KeyError of the driver's library that it lacks."""
+    """Reason why a library cannot be used, in one line; amdsmi raises a KeyError of the driver's library that it lacks."""
     missing = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
     if missing.endswith(".so"):
         return f"{missing} is not there, which comes with the driver"

@@ -161,7 +161,7 @@ def _answers(trace: Trace, at: Array, own_ns: Array, m: _Messages) -> tuple[Arra
 
 
 def _count_ended(m: _Messages, end: Array, way: Array, until: Array) -> Array:
-    """How many messages of a way had ended by some time, for each way and time."""
+    """Number of messages of a way that had ended by some time, for each way and time."""
     # both together in order of time: then counts of each way are differences of sums
     ways = np.concatenate([m.way, way])
     order = np.lexsort(

@@ -1,4 +1,4 @@
-"""How an ET reacts to slower and faster GPU work, compared with the timing model that it is made of.
+"""Reaction of an ET to slower and faster GPU work, compared with the timing model that it is made of.
 
 A simulator has one slot for all compute streams, one for all communication and one for all threads, so where these are
 concurrent an ET cannot react as the model does. By how much not is known only by trying.
@@ -63,7 +63,7 @@ def largest_ns(stated: dict[str, int | str]) -> int:
 
 
 def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[str, float]:
-    """By how much later the ET ends than the model predicts, for each of `DEVIATIONS` that changes anything.
+    """Time by which the ET ends later than the model predicts, for each of `DEVIATIONS` that changes anything.
 
     As a share of the measured span; what both predict without a change is subtracted.
 

@@ -1,4 +1,4 @@
-"""When a simulator starts each node of an ET, and the time that is missing to the measured start.
+"""Schedule of an ET: when a simulator starts each node, and the time that is missing to the measured start.
 
 Times of nodes are exact nanoseconds; a simulator counts whole microseconds, and host pieces make up for
 the rounding of those before them.

@@ -97,7 +97,7 @@ class DrawnCounter(Protocol):
 
     @property
     def uncertainty_ns(self) -> int:
-        """How well the times of its samples are known, ns."""
+        """Uncertainty of the times of its samples, ns."""
 
 
 @dataclass(frozen=True)

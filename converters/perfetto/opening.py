@@ -1,4 +1,4 @@
-"""How a trace looks when Perfetto's UI opens it: the time in view, and the groups that are unfolded.
+"""View of a trace when Perfetto's UI opens it: the time in view, and the groups that are unfolded.
 
 The writer notes what the UI needs in one of the first packets, so that opening a trace of any size
 does not read it. The commands are those that Perfetto documents as stable for automation.

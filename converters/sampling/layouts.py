@@ -108,7 +108,7 @@ class Guard(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the values of a row are in the pieces of a template.
+    """Positions of the values of a row in the pieces of a template.
 
     Parameters
     ----------

@@ -144,6 +144,7 @@ def _number(cell: str, issues: IssueLog) -> float | None:
 
 
 def _at(names: list[str], name: str) -> int:
+    """Index of a column; -1 if there is none."""
     return names.index(name) if name in names else -1
 
 
@@ -155,7 +156,7 @@ class EnergyWindow:
     end: int
     joules: float
     inner: list[EnergyWindow] = field(default_factory=list)
-    """Windows within it that hold one another no more."""
+    """Windows within it that have been closed, and what is left between those within them: none overlap."""
 
     @property
     def is_sound(self) -> bool:
@@ -164,7 +165,7 @@ class EnergyWindow:
 
     @property
     def watts(self) -> float:
-        """Its mean power."""
+        """Mean power."""
         return self.joules / ((self.end - self.start) * 1e-9)
 
 
@@ -172,11 +173,16 @@ def placed(windows: Iterable[EnergyWindow], issues: IssueLog) -> list[tuple[int,
     """Mean power over the time of all windows, as `annotate.telemetry.quantity_series.SeriesPattern` has it of windows.
 
     At any time the innermost window counts; the further joules of the window around it belong
-    to the rest of its time. So each outermost window has just the joules that were measured in it.
+    to the rest of its time. So each outermost window has just the joules that were measured in it::
+
+        outer  |----------- 90 J -----------|
+        inner        |--- 60 J ---|              mean power over time: of 60 J in the middle, and of
+        points 15 J  |    60 J    |  15 J        the other 30 J by time before and after
     """
     outermost = EnergyWindow(-(1 << 62), 1 << 62, 0.0)
     around = [outermost]
-    for window in sorted(filter(_is_sound, windows), key=lambda one: (one.start, -one.end)):
+    sound = (window for window in windows if window.is_sound)
+    for window in sorted(sound, key=lambda one: (one.start, -one.end)):
         while around[-1].end <= window.start + _TOUCHING_NS:
             _close(around, issues)
         window.start = max([window.start, *(one.end for one in around[-1].inner[-1:])])
@@ -189,10 +195,6 @@ def placed(windows: Iterable[EnergyWindow], issues: IssueLog) -> list[tuple[int,
     while len(around) > 1:
         _close(around, issues)
     return _points(outermost.inner)
-
-
-def _is_sound(window: EnergyWindow) -> bool:
-    return window.is_sound
 
 
 def _close(around: list[EnergyWindow], issues: IssueLog) -> None:

@@ -1,7 +1,7 @@
 """Report code without its reason: ``python tests/support/reasons_report.py [ROOT]``.
 
 Lists numeric constants of modules that neither a comment nor a text below explains, compiled loops
-without a comment, docstrings that begin with "What", functions called `of`, names in single backticks
+without a comment, docstrings that begin like a question, functions called `of`, names in single backticks
 that the project does not have, and names that several classes have. Ends with status 1 if it lists any
 but the last. A text or a comment explains all constants of the lines without a gap that it ends or
 begins. Units, limits of integers and negative codes are plain.
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDERS = ("schemas", "converters", "analyses", "chopper_interop")
+_QUESTIONS = re.compile(
+    r"(What|Which|How|Whether|When|Where|Who|Whose|Why|(By|For) (what|which|how)|From when)\b"
+)
 _PLAIN = {1000**k for k in range(1, 5)} | {1024**k for k in range(1, 4)} | {1e-2, 1e-3, 1e-6, 1e-9}
 _LIMITS = {limit for bits in (31, 32, 63, 64) for limit in (2**bits, 2**bits - 1)}
 
@@ -112,6 +115,13 @@ def unexplained_loops(module: Module) -> tuple[int, list[int]]:
     return count, missing
 
 
+def _asks(node: ast.AST) -> bool:
+    """True for a docstring that begins like a question in place of a verb or the thing; of constants, for What."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+        return _QUESTIONS.match(ast.get_docstring(node) or "") is not None
+    return _is_text(node) and re.match(r"What\b", str(node.value.value)) is not None
+
+
 def names_in(module: Module) -> Iterator[str]:
     """Names in the code of a module, and words of its texts without backticks, such as columns."""
     for node in module.nodes:
@@ -144,7 +154,7 @@ def unknown_names(modules: list[Module]) -> list[str]:
 def main(root: Path) -> int:
     """Print the report."""
     loops, constants, classes = 0, 0, Counter[str]()
-    rows: dict[str, list[str]] = {name: [] for name in ("constants", "loops", "What", "of")}
+    rows: dict[str, list[str]] = {name: [] for name in ("constants", "loops", "questions", "of")}
     gc.disable()  # trees have millions of nodes and stay to the end: searching them for garbage takes seconds
     modules = list(modules_in(root))
     for module in modules:
@@ -158,8 +168,8 @@ def main(root: Path) -> int:
                 f"{module.name}:{line}: {module.lines[line - 1].strip()}" for line in missing
             ]
         for node in module.nodes:
-            if _is_text(node) and re.match(r"What\b", str(node.value.value)):
-                rows["What"].append(f"{module.name}:{node.lineno}")
+            if _asks(node):
+                rows["questions"].append(f"{module.name}:{getattr(node, 'lineno', 1)}")
             if isinstance(node, ast.ClassDef):
                 classes[node.name] += 1
         rows["of"] += [
@@ -168,7 +178,7 @@ def main(root: Path) -> int:
     print(f"numeric constants {constants}, without a reason {len(rows['constants'])}")
     print(f"compiled loops {loops}, without a comment {len(rows['loops'])}")
     print(
-        f"docstrings that begin with What {len(rows['What'])}, functions called of {len(rows['of'])}"
+        f"docstrings that begin like a question {len(rows['questions'])}, functions called of {len(rows['of'])}"
     )
     print(
         "classes of one name: " + ", ".join(f"{k} {n}" for k, n in classes.most_common() if n > 2)

@@ -1,4 +1,4 @@
-"""Which change each edge, clock and plan has, so that none is overwritten in silence."""
+"""Record of the change that each edge, clock and plan has, so that none is overwritten in silence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OverwritingError(UsageError):
-    """Of two changes the later would overwrite what the earlier set."""
+    """The later of two changes would overwrite what the earlier set."""
 
 
 class LastChanges:

@@ -133,7 +133,7 @@ def exchanges(timing: Timing, lag_ns: Array, line: Pipeline) -> Exchanges:
 
 
 def _sending_ns(timing: Timing, lag_ns: Array, edge: Array) -> Array:
-    """How long the sends last behind whose ends these edges lead, which is a part of their transfers."""
+    """Durations of the sends behind whose ends these edges lead, which are a part of their transfers."""
     graph = timing.graph
     own_ns = np.zeros(len(graph), np.int64)
     lasts = np.flatnonzero(graph.kind == EdgeKind.DURATION)

@@ -206,7 +206,7 @@ class _Measured:
         return _Shape(count, microbatches, times[0], times[1], between)
 
     def _between(self) -> Array:
-        """From the last pass of a step until a stage is ready for the next step."""
+        """Time from the last pass of a step until a stage is ready for the next step."""
         ready = self.bounds[:, :, 0].astype(float)
         receive = np.flatnonzero(self.trace.is_text("collective", (Collective.RECV,)))
         step, rank = self.trace.integers("iteration"), self.trace.array("rank")
@@ -307,7 +307,7 @@ def _step(one: _Measured, shape: _Shape, step: int, ready: Array) -> Array:
 
 
 def _arrival(exchanges: Exchanges, sent: float, free: float) -> float:
-    """When what a stage sent behind a pass can be used by one that was free since some time."""
+    """Time at which a stage that was free since some time can use what another sent behind a pass."""
     begin = sent + exchanges.latency_ns
     if exchanges.after_passes and not exchanges.buffered:
         begin = max(begin, free + exchanges.latency_ns)

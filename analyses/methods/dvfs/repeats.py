@@ -113,7 +113,7 @@ def places(r: Repeats) -> tuple[Array, Array]:
 
 
 def _count_before(start: Array, *columns: Array) -> Array:
-    """How many of those with equal values in all columns started before each."""
+    """Number of those with equal values in all columns that started before each."""
     order = np.lexsort((start, *columns))
     index = np.arange(len(order))
     changes = [np.append([True], np.diff(column[order]) != 0)[: len(order)] for column in columns]

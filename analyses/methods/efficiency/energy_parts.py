@@ -58,7 +58,7 @@ class WindowEnergy:
 
     @property
     def peak_w(self) -> float:
-        """Its highest power as it is shown; where none is in the window, of what counts."""
+        """Highest power as it is shown; where none is in the window, of what counts."""
         for powers in (energy.instantaneous_sources(self.gpu) or self.powers, self.powers):
             peak = energy.peak_power([part for _, part in powers], self.start_ns, self.end_ns)
             if not np.isnan(peak):

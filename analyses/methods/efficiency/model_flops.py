@@ -90,7 +90,7 @@ def flops_by_step(trace: Trace, chosen: Collection[int]) -> Flops:
 
 
 def _known_of_matrix(trace: Trace, kernels: Array, known: Array, dur: Array) -> float:
-    """Of kernels that matrix cores are for, the share of time with known FLOPs."""
+    """Share of the time of kernels that matrix cores are for in which FLOPs are known."""
     names = (kernel_categories.MATMUL, kernel_categories.CONVOLUTION, kernel_categories.ATTENTION)
     codes = [kernel_categories.CATEGORIES.index(name) for name in names]
     matrix = np.isin(kernel_categories.node_categories(trace, kernels), codes)

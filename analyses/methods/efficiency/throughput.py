@@ -88,7 +88,7 @@ def job_interval(trace: Trace, steps: Sequence[Interval], ranks: str = "") -> li
 
 
 def lasting(steps: Sequence[Interval], chosen: Sequence[Interval]) -> list[tuple[int, int]]:
-    """From when to when chosen steps last: from the first's begin to the last's end.
+    """Extent of chosen steps: from the begin of the first to the end of the last.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Power:
 
     @property
     def unknown(self) -> int:
-        """Of how many no power is known."""
+        """Number of those of which no power is known."""
         return sum(len(board.dies) for board in self.boards if not board.powers)
 
     def drawn(self, intervals: Sequence[Interval]) -> tuple[Array, Array, Array]:

@@ -33,7 +33,7 @@ _NO_WAIT_NS = -(2**60)
 
 
 class Saved(NamedTuple):
-    """By how much the mean step would be shorter; the lowest and the highest that single steps would be."""
+    """Time by which the mean step would be shorter; the lowest and the highest of single steps."""
 
     ns: int
     low_ns: int | None = None
@@ -41,7 +41,7 @@ class Saved(NamedTuple):
 
 
 class FindingPlace(NamedTuple):
-    """Where something can be seen: ranks as text, and a span of time on the axis of `ts`."""
+    """Place where something can be seen: ranks as text, and a span of time on the axis of `ts`."""
 
     ranks: str
     at_ns: int
@@ -130,7 +130,7 @@ class ExaminedJob:
         return np.flatnonzero(np.isin(self._every.iteration, list(chosen)))
 
     def _backlog(self) -> int:
-        """How long the first step waited for what was launched before the recording, on the rank that waited least.
+        """Time that the first step waited for what was launched before the recording, on the rank that waited least.
 
         Its first work waited behind its launch, and its host in calls before that.
         """
@@ -208,7 +208,7 @@ class ExaminedJob:
         return LagChanges(self.changer)
 
     def saved(self, times: LagChanges) -> Saved:
-        """By how much the mean step is shorter with these times."""
+        """Time by which the mean step is shorter with these times."""
         at = self.timing.retimed(times.lag_ns, times.delay_ns)
         gains = self.of_steps_ns - self._lengths(at)
         ns = gains.sum() / self.steps

@@ -22,7 +22,7 @@ _MIN_OTHERS = 2
 
 
 def _count(length: Array) -> int:
-    """How many first steps exceed all that follow."""
+    """Number of first steps that exceed all that follow."""
     first = 0
     while len(length) - first > _MIN_OTHERS and length[first] > _LONGER * length[first + 1 :].max():
         first += 1

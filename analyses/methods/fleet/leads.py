@@ -1,4 +1,4 @@
-"""By how much GPUs are ahead of each other: the same kernels on all ranks, by their starts."""
+"""Time by which GPUs are ahead of each other: the same kernels on all ranks, by their starts."""
 
 from __future__ import annotations
 

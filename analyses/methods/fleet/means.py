@@ -50,7 +50,7 @@ start seconds apart count as covering the same."""
 
 
 class Means(NamedTuple):
-    """Of one GPU in its windows.
+    """Means of one GPU in its windows.
 
     Parameters
     ----------

@@ -158,7 +158,7 @@ def _windows(trace: Trace, steps: str, ranks: str) -> tuple[list[Window], bool]:
 
 
 def _everything(trace: Trace, rank: int) -> Window:
-    """From the first start to the last end of all that is known of a rank."""
+    """Extent of a rank: from the first start to the last end of all that is known of it."""
     ts, dur = (trace.array(column)[trace.rank_rows[rank]] for column in ("ts", "dur"))
     return windows.Window(rank, windows.NO_STEP, int(ts.min()), int((ts + dur).max()))
 
@@ -166,7 +166,7 @@ def _everything(trace: Trace, rank: int) -> Window:
 def _of_job(
     trace: Trace, chosen: Sequence[Window], ranks: str, *, in_steps: bool
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """From when to when the job ran, and how long each of its steps lasts, as of `throughput`."""
+    """Start and end of the job, and the length of each of its steps, as of `throughput`."""
     if in_steps and chosen:
         numbers = {w.iteration for w in chosen}
         every = throughput.each(trace, ranks)

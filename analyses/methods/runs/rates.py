@@ -81,7 +81,7 @@ def rates(row: Row) -> Row:
 
 
 def best(rows: Sequence[Row]) -> dict[str, tuple[str, list[int]]]:
-    """By what a best run is known, and which rows it is; without what cannot be compared.
+    """Figure by which a best run is known, and its rows; without what cannot be compared.
 
     Parameters
     ----------

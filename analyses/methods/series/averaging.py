@@ -246,7 +246,7 @@ class Plan:
         )
 
     def _steps_of(self, place: SeriesPlace) -> dict[int, tuple[int, int]]:
-        """From when to when the steps of a place's ranks last, of several from first to last."""
+        """Start and end of the steps of a place's ranks, of several from first to last."""
         bounds: dict[int, tuple[int, int]] = {}
         for window in self._windows:
             if window.rank in place.ranks:
@@ -260,7 +260,7 @@ def _one(start: int, end: int) -> AveragingWindows:
 
 
 def _spans(code: Array, start: Array, end: Array, known: Array) -> tuple[Array, Array, Array]:
-    """From the first start to the last end of each group that is known."""
+    """Extent of each group that is known: from its first start to its last end."""
     some = known[code]
     code, start, end = code[some], start[some], end[some]
     first = np.full(len(known), np.iinfo(np.int64).max)

@@ -30,14 +30,14 @@ _GROUPS = (
 
 
 def conventions(plan: Plan) -> dict[str, str]:
-    """Conventions that all of them share."""
+    """Conventions that all analyses of telemetry share."""
     return _CONVENTIONS | ({"groups": _GROUPS} if plan.is_grouped else {})
 
 
 def notes(
     trace: Trace, plan: Plan, series: Sequence[Series], steps: str, kind: str = ""
 ) -> dict[str, str]:
-    """Notes that all of them share: the window, and the data left out."""
+    """Notes that all analyses of telemetry share: the window, and the data left out."""
     whole = "all of the telemetry" if plan.is_all else _WORK
     is_of_work = any(s.place.rows.size for s in series) if series else job.has_gpu_work(trace)
     if not plan.is_all and not is_of_work:

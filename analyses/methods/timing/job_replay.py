@@ -200,7 +200,7 @@ class JobReplay:
 
 
 class HostTimes:
-    """When hosts did what they did, compared with the hosts of other ranks.
+    """Times of what hosts did, compared with the hosts of other ranks.
 
     Attributes
     ----------

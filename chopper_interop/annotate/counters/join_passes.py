@@ -161,7 +161,7 @@ def match_pass(timing: Trace, run: Trace, devices: dict[int, int], issues: Issue
 
 
 def _doubt(alike: list[Likeness]) -> str:
-    """Why two runs may be of different programs; empty if most dispatches are on devices that agree.
+    """Reason why two runs may be of different programs; empty if most dispatches are on devices that agree.
 
     A device that did little besides, such as filling memory once, proves nothing of the others.
     """

@@ -1,4 +1,4 @@
-"""How alike two runs are, next to what chance and other programs explain.
+"""Likeness of two runs, next to what chance and other programs explain.
 
 Programs that use the same library share many kernels, and a long sequence contains most short ones
 if enough of it may be left out. So a match of two runs counts only where both have nearly the same
@@ -35,7 +35,7 @@ bounds leave to be excluded."""
 
 
 class Likeness(NamedTuple):
-    """How alike two runs are where both recorded."""
+    """Likeness of two runs where both recorded."""
 
     matched: int = 0
     """Steps that match in order, or, by counts, that occur equally often."""

@@ -110,7 +110,10 @@ def divide(owner: Array, share: Array, total: Array) -> Array:
     )
 
 
-@jit  # rounding depends on what the operator's kernels before have got; they are not adjacent
+# Compiled: rounding depends on what the operator's kernels before have got; they are not adjacent.
+#   total 10, shares  1/3  1/3  1/3
+#   reached           3.3  6.7  10      rounded down  3 6 10      parts  3 3 4
+@jit
 def _divide(owner: Array, share: Array, total: Array) -> Array:
     part = np.full(len(owner), -1, np.int64)
     assigned = np.zeros(len(total), np.int64)

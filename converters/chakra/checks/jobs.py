@@ -52,7 +52,7 @@ def job_of(ets: list[EtFile], groups: dict[str, list[int]]) -> run.JobNodes:
 
 
 def _dependants(et: EtFile) -> tuple[Array, Array, Array]:
-    """How many nodes each node depends on, and the rows of those that depend on it, as first of each and list."""
+    """Number of nodes that each node depends on, and the rows of those that depend on it, as first of each and list."""
     src, dst = dependencies(et)
     return np.bincount(dst, minlength=len(et.id)), *gather.group_values(src, dst, len(et.id))
 

@@ -102,7 +102,7 @@ def _behind_work(links: Links, number: Array, nodes: int) -> tuple[Array, Array]
 
 
 def _notified_by_others(nodes: int, gpu: Array, comm: Communication) -> Array:
-    """When the last other rank has notified each node of what it waits for; -1 of most nodes."""
+    """Time at which the last other rank has notified each node of what it waits for; -1 of most nodes."""
     notified_ns = np.full(nodes, -1, np.int64)
     received = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use == NOTIFIES_RANK))
     place = nodes - len(gpu) + np.searchsorted(gpu, comm.relays.dst[received])

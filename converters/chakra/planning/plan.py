@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Mode(Enum):
-    """How much of the host an ET holds."""
+    """Part of the host that an ET holds."""
 
     FULL = "full"
     """Each operation of the host is a node."""

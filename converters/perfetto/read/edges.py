@@ -40,9 +40,12 @@ def add_chopper_edges(  # noqa: PLR0913, PLR0917 # columns of one table
     runs
         Kind and direction by id; see `ChopperMetadata.flows`.
     """
+    # sorted by (flow, time), both ends of an arrow are neighbours, the earlier one first:
+    #   flow  7 7 8 9 9        pair  0 3        a  A D
+    #   node  A B C D E                         b  B E
     order = np.lexsort((ts[node], flow))
     flow, node = flow[order], node[order]
-    pair = np.flatnonzero(flow[1:] == flow[:-1])  # both ends of an arrow are neighbours now
+    pair = np.flatnonzero(flow[1:] == flow[:-1])
     a, b = node[pair], node[pair + 1]
     work_a, work_b = is_any(kind[a], _ON_GPU), is_any(kind[b], _ON_GPU)
     launch = (correlation[a] == correlation[b]) & (correlation[a] >= 0)
@@ -90,6 +93,7 @@ def add_launches(  # noqa: PLR0913, PLR0917 # columns of one table
     """
     first, code = gather.distinct(flow)
     launched = _add_from_calls(builder, code, node, kind, len(first), correlation)
+    # work that no flow reached, and all calls that may have launched it
     tied = np.flatnonzero(correlation > 0)
     tied = tied[~is_any(kind[tied], GPU_WORK) | ~launched[tied]]
     if len(tied):
@@ -97,6 +101,7 @@ def add_launches(  # noqa: PLR0913, PLR0917 # columns of one table
         _add_from_calls(builder, by_id, tied, kind, len(groups), correlation)
     if not len(node):
         return
+    # flows without GPU work: each node depends on the one before it with the same id
     with_work = np.zeros(len(first), np.bool_)
     with_work[code[is_any(kind[node], GPU_WORK)]] = True
     rows = np.flatnonzero(~with_work[code])

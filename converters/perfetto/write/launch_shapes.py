@@ -59,7 +59,7 @@ def launch_shapes(trace: Trace, work: Array) -> Array:
 
 
 def _launched_by(trace: Trace, work: Array, name: str) -> Array:
-    """Whether a call of this name launched each piece of work."""
+    """Mark the work that a call of this name launched."""
     call = trace.launch[work]
     is_name = np.array([*(one == name for one in trace.names()), False])
     return (call >= 0) & is_name[trace.array("name")[call]]

@@ -243,7 +243,7 @@ class TrackAllocator:
 
     @cached_property
     def _ranks_by_pid(self) -> Counter[int]:
-        """How many ranks have each process id."""
+        """Number of ranks that have each process id."""
         return Counter(r.pid for r in self.trace.meta.ranks)
 
     def pid(self, rank: int) -> int:

@@ -32,7 +32,7 @@ outlier is not half of them."""
 
 
 class Runs(NamedTuple):
-    """How much longer kernels take in the run that counted cycles than in this one at one clock, as a logarithm.
+    """Logarithm of how much longer kernels take in the run that counted cycles than in this one at one clock.
 
     Parameters
     ----------
