@@ -56,6 +56,11 @@ QUEUED_BEFORE = Fault.info(
     "Work that was queued before the recording began depends on the work of another stream right "
     "after which it started: its waits were not recorded, and nothing on its own stream held it up.",
 )
+GRAPH = Fault.info(
+    "event-within-graph",
+    "Work of graphs started later than what it is known to wait for lets it: which branches fork from which work "
+    "of a graph is not recorded.",
+)
 REPEATED = Fault.info(
     "event-by-repetition",
     "Communication that was queued before the recording began depends on the work that was launched before it "
@@ -102,10 +107,11 @@ def event_edges(
     _note_waits(UNRESOLVED, joined.call[~joined.is_resolved], issues)
     _note_waits(QUEUED_BEFORE, queues.node[by_time[1]], issues)
     _note_waits(REPEATED, queues.node[repeated[1]], issues)
-    of_graphs = none, none
+    of_graphs = [none, none]
     launched = np.sort(queues.call[queues.call >= 0])
     if (launched[1:] == launched[:-1]).any():
-        of_graphs = wait_graphs.slots_of_graphs(trace, queues)
+        *of_graphs, held_up = wait_graphs.slots_of_graphs(trace, queues)
+        _note_waits(GRAPH, queues.node[held_up], issues)
     edges = resolved, _passed_on(queues, joined), by_time, repeated, of_graphs
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)

@@ -1,7 +1,7 @@
 """Waits within the graphs that one call launches (CUDA and HIP graphs), and of what is around them, without calls.
 
 A graph begins when the work before it on its stream has ended, and what follows there begins when all of the graph
-has ended, whatever streams its branches run on. Within it, branches fork and join.
+has ended, whatever streams its branches run on. Within it, branches join.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import gather
-from chopper_interop.edges.queues import preceding_rows
-from chopper_interop.edges.wait_pairs import HELD_NS, IMMEDIATE_START_NS
+from chopper_interop.edges.queues import group_pairs, preceding_rows
+from chopper_interop.edges.wait_pairs import HELD_NS
 from chopper_interop.schemas.names import GRAPH_LAUNCH
 
 if TYPE_CHECKING:
@@ -29,22 +29,26 @@ _JOINED_EXCESS_NS = 500
 
 
 #   stream 7    [ before ] [ a ]      [ b ] [ behind ]
-#   stream 174             [ c ][ d ]                    before -> c; d -> b, as b was held up and started
-#   stream 176                   [ e ]                   right at its end; a -> e; d, e -> behind
-def slots_of_graphs(trace: Trace, queues: Queues) -> tuple[Array, Array]:
-    """Slots of work, and of work of the same graph or around it on another lane that waits for it."""
+#   stream 174             [ c ][ d ]                    before -> c; d -> b, as b started later behind a than
+#   stream 176                   [ e ]                   others do; before -> e; d, e -> behind
+def slots_of_graphs(trace: Trace, queues: Queues) -> tuple[Array, Array, Array]:
+    """Slots of work, of work of the same graph or around it on another lane that waits for it, and of held up work.
+
+    That work started right behind other work of its graph does not show that it waited for it: on an H200 up to
+    eight of twelve branches of short kernels did so by chance. So forks within graphs stay unknown.
+    """
     lane = queues.lane[queues.queue]
     members, launch = _members(trace, queues, lane)
     if not members.size:
-        return members, members
+        return members, members, members
     previous, following = _neighbours(queues, lane)
-    held = _by_time(queues, lane, members, launch, previous)
     joins = _joins(queues, lane, members, launch, previous)
     around = _around(lane, members, launch, previous, following)
-    source, target = (np.concatenate(side) for side in zip(held, joins, around, strict=True))
+    source, target = (np.concatenate(side) for side in zip(joins, around, strict=True))
     possible = (source >= 0) & (target >= 0)
     possible &= queues.end[source] <= queues.start[target]
-    return source[possible], target[possible]
+    source, target = source[possible], target[possible]
+    return source, target, _held_up(queues, members, launch, previous, source, target)
 
 
 def _members(trace: Trace, queues: Queues, lane: Array) -> tuple[Array, Array]:
@@ -70,17 +74,15 @@ def _neighbours(queues: Queues, lane: Array) -> tuple[Array, Array]:
     return previous, following
 
 
-def _by_time(
-    queues: Queues, lane: Array, members: Array, launch: Array, previous: Array
-) -> tuple[Array, Array]:
-    """Work of a graph that was held up and started right at the end of work of another of its lanes."""
-    start, own = queues.start[members], previous[members]
-    own_end = np.where(own >= 0, queues.end[own], np.iinfo(np.int64).min // 2)
-    last = preceding_rows(launch, queues.end[members], launch, start)
-    source = np.where(last >= 0, members[last], -1)
-    held = (source >= 0) & (lane[source] != lane[members]) & (start - own_end > HELD_NS)
-    held &= (queues.end[source] > own_end) & (start - queues.end[source] <= IMMEDIATE_START_NS)
-    return source[held], members[held]
+def _held_up(
+    queues: Queues, members: Array, launch: Array, previous: Array, source: Array, target: Array
+) -> Array:
+    """Work of graphs that could have started sooner, by what it is known to wait for and when its graph began."""
+    free = np.where(previous >= 0, queues.end[previous], np.iinfo(np.int64).min // 2)
+    np.maximum.at(free, target, queues.end[source])
+    begins = np.full(int(launch.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(begins, launch, queues.start[members])
+    return members[queues.start[members] - np.maximum(free[members], begins[launch]) > HELD_NS]
 
 
 def _joins(
@@ -95,7 +97,10 @@ def _joins(
     inside = (own >= 0) & (call[own] == call[members])
     rank = queues.rank[queues.queue[members[inside]]]
     gap = queues.start[members[inside]] - queues.end[own[inside]]
-    joined = members[inside][gap >= _min_joined_ns(rank, gap)]
+    joins = np.zeros(len(members), bool)
+    joins[inside] = gap >= _min_joined_ns(rank, gap)
+    joins[_without_branches(queues, lane, members, launch, joins)[launch]] = False
+    joined = members[joins]
     _, number = gather.distinct(np.append(call[joined], call[members]))
     of_lane, branch = gather.distinct(launch, lane[members])
     last = np.zeros(len(of_lane), np.int64)
@@ -109,6 +114,27 @@ def _joins(
     branches = np.flatnonzero(row >= 0)
     branches = branches[lane[joined[row[branches]]] != lane[ends[branches]]]
     return ends[branches], joined[row[branches]]
+
+
+#   stream 7      [ a ]   [ b ][ c ]   [ d ]      b may join the branch; nothing has ended between b and d that d
+#   stream 174      [ ]                           could join, so that here gaps show no joins: a and c are copies
+def _without_branches(
+    queues: Queues, lane: Array, members: Array, launch: Array, joins: Array
+) -> Array:
+    """Mask of graphs in which work seems to join, but no work of other lanes has ended since what joined before."""
+    row = np.flatnonzero(joins)
+    start = queues.start[members[row]]
+    of_lane, branch = gather.distinct(launch, lane[members])
+    at, other = group_pairs(launch[row], launch[of_lane])
+    last = preceding_rows(branch, queues.end[members], other, start[at])
+    known = (last >= 0) & (other != branch[row[at]])
+    ended = np.full(len(row), np.iinfo(np.int64).min)
+    np.maximum.at(ended, at[known], queues.end[members[last[known]]])
+    since = preceding_rows(launch[row], start, launch[row], start - 1)
+    before = np.where(since >= 0, start[since], np.iinfo(np.int64).min)
+    result = np.zeros(int(launch.max()) + 1, bool)
+    result[launch[row[ended <= before]]] = True
+    return result
 
 
 def _min_joined_ns(rank: Array, gap: Array) -> Array:

@@ -351,6 +351,33 @@ def test_a_gap_that_times_do_not_resolve_is_no_join(gap_ns: int, joins_ns: int) 
     assert not any(src in inside and dst in inside for src, dst in edges(trace, EdgeKind.EVENT))
 
 
+def test_a_branch_that_starts_by_chance_behind_other_work_does_not_fork_from_it() -> None:
+    """It starts 100 ns behind the second kernel, but could have waited for anything or nothing."""
+    m = Program()
+    before = m.work(1_000, 50_000, 100)
+    call = m.call("cudaGraphLaunch", 200, 20)
+    main = ((51_300 + 9_400 * k, 9_000 + k, 7) for k in range(5))
+    *_, branch = graph_launch(m, call, *main, (69_801, 5_000, 174))
+    behind = m.work(99_000, 5_100, 400)
+    trace, row, issues = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[before], row[branch]), (row[branch], row[behind])}
+    assert [i.count for i in issues if i.code == "event-within-graph"] == [1]
+
+
+def test_gaps_show_no_joins_in_a_graph_in_which_they_have_another_reason() -> None:
+    """Behind copies, for example: of two longer gaps only one has a branch that could join there."""
+    m = Program()
+    m.work(1_000, 50_000, 100)
+    call = m.call("cudaGraphLaunch", 200, 20)
+    gaps = (0, 300, 300, 1_300, 300, 300, 1_300, 300)
+    at = 51_300 + np.cumsum(gaps) + 9_000 * np.arange(len(gaps))
+    main = ((int(ts), 9_000, 7) for ts in at)
+    nodes = graph_launch(m, call, *main, (52_000, 20_000, 174))
+    trace, row, _ = m.trace()
+    inside = {row[node] for node in nodes}
+    assert not any(src in inside and dst in inside for src, dst in edges(trace, EdgeKind.EVENT))
+
+
 @pytest.mark.parametrize(
     ("name", "is_graph"),
     [("hipGraphLaunch", True), ("cuGraphLaunch_ptsz", True), ("cudaLaunchKernel", False)],
