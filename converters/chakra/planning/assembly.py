@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from chopper_interop.converters.chakra.schedule import Nodes, Schedule
     from chopper_interop.trace import Trace
 
+_TOGETHER_NS = 5_000
+"""Time within which messages come together. Chosen: what differs between the two ways of an exchange, and below what any
+work takes."""
+
 
 def assembled(
     trace: Trace,
@@ -84,6 +88,7 @@ def assembled(
     dst = np.concatenate([dst, begins, np.full(len(leaves), end)])
     columns, keep, src, dst = _with_latencies(columns, keep, src, dst, nodes, times, host, gapped)
     columns, keep, src, dst = _with_least_times(columns, keep, src, dst, nodes, times, used)
+    columns, keep, src, dst = _with_answers(columns, keep, src, dst, control, n + len(gapped))
     unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
         waits_as_time=int(np.count_nonzero(~times.kept)),
@@ -164,6 +169,7 @@ def _times(
     begun = np.where(control.relay >= 0, control.ended_ns, start[control.owner] + ended)
     # when replayed, a notification of another rank comes when that was measured
     comes_us = np.where(control.is_sent | (control.relay < 0), 0, (control.ended_ns + 500) // 1000)
+    comes_us += np.maximum(control.moves_us, 0)
     others = len(gapped) + len(none) + 2
     late_cause = np.where(times.unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY)
     return {
@@ -335,6 +341,67 @@ def _with_least_times(
         np.concatenate([src, before, number]),
         np.concatenate([dst, number, later]),
     )
+
+
+def _with_answers(
+    columns: dict[str, Any],
+    keep: Array,
+    src: Array,
+    dst: Array,
+    control: Control,
+    numbers: int,
+) -> tuple[dict[str, Any], Array, Array, Array]:
+    """Nodes of the work of a rank before it recorded, which others waited for, one after the other.
+
+    Messages notify it of what it follows; others say that it has ended, those that move no data first, and the next
+    work comes behind them.
+
+    Parameters
+    ----------
+    columns, keep, src, dst
+        All nodes, which of them there are, and pairs of which the second depends on the first.
+    control, numbers
+        Messages of a few bytes, and the number of nodes before them.
+    """
+    ends = np.flatnonzero(control.moves_us >= 0)
+    ends = ends[np.argsort(control.ended_ns[ends], kind="stable")]
+    if not len(ends):
+        return columns, keep, src, dst
+    # what ends together is one piece of work
+    group = np.cumsum(
+        np.diff(control.ended_ns[ends], prepend=control.ended_ns[ends[0]]) > _TOGETHER_NS
+    )
+    of_answer = np.full(int(control.of_answer.max()) + 1, -1, np.int64)
+    of_answer[control.of_answer[ends]] = group
+    notifies = np.flatnonzero((control.of_answer >= 0) & ~control.is_sent & ~control.notifies)
+    notified = of_answer[control.of_answer[notifies]]
+    until_us, since_us, moved_us = np.zeros((3, int(group[-1]) + 1), np.int64)
+    np.maximum.at(until_us, group, (control.ended_ns[ends] + 500) // 1000)
+    np.maximum.at(since_us, notified, (control.ended_ns[notifies] + 500) // 1000)
+    np.add.at(moved_us, group, control.moves_us[ends])
+    since_us[1:] = np.maximum(since_us[1:], (until_us + moved_us)[:-1])
+    us = np.maximum(until_us - since_us, 0)
+    count = len(us)
+    more = {name: np.full(count, -1) for name in ("row", "owner", "own_ns", "relay")} | {
+        "cause": np.full(count, Cause.UNRECORDED), "late_cause": np.full(count, Cause.LATENCY),
+        "start_ns": 1000 * (until_us - us), "duration_ns": 1000 * us, "slot_us": us,
+        "late_us": np.zeros(count, np.int64), "slot": np.full(count, COMM),
+    }  # fmt: skip
+    work, total = len(keep) + group, len(keep) + count
+    columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
+    before = work + 1 < total
+    in_turn = np.lexsort((control.moves_us[ends], group))
+    first, then = in_turn[:-1], in_turn[1:]
+    together = group[first] == group[then]
+    pairs = [
+        (numbers + notifies, len(keep) + notified), (work, numbers + ends),
+        (numbers + ends[before], work[before] + 1),
+        (numbers + ends[first[together]], numbers + ends[then[together]]),
+    ]  # fmt: skip
+    src, dst = (
+        np.concatenate([a, *b]) for a, b in zip((src, dst), zip(*pairs, strict=True), strict=True)
+    )
+    return columns, np.append(keep, np.ones(count, bool)), src, dst
 
 
 def in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def connected_nodes(
     )
     dep = dependencies(timing, gpu, links, host, watches)
     joined = len(host.row) + joined_rows(gpu, comm.turn)
-    columns = _shared_slots(trace, gpu, host, dep, comm, joined)
+    columns = _shared_slots(trace, gpu, host, dep, comm, _begins(trace, gpu, comm, origin_ns))
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
     order, first, dep_of = _connected(columns, keep, mode, joined)
     behind, behind_ns = _behind_work(
@@ -106,7 +106,7 @@ def _notified_by_others(nodes: int, gpu: Array, comm: Communication) -> Array:
     notified_ns = np.full(nodes, -1, np.int64)
     received = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use == NOTIFIES_RANK))
     place = nodes - len(gpu) + np.searchsorted(gpu, comm.relays.dst[received])
-    np.maximum.at(notified_ns, place, comm.relays.ended_ns[received])
+    np.maximum.at(notified_ns, place, comm.relays.came_ns[received])
     return notified_ns
 
 
@@ -147,20 +147,31 @@ class _Columns(NamedTuple):
     dst: Array
 
 
+def _begins(trace: Trace, gpu: Array, comm: Communication, origin_ns: int) -> Array:
+    """Start of GPU work; of what waited for the unrecorded work of another rank, the end of that."""
+    begins_ns = trace.array("ts")[gpu].copy()
+    relays = comm.relays
+    answered = (relays.of_answer >= 0) & (relays.use == NOTIFIES_RANK) & (relays.dst >= 0)
+    place = np.searchsorted(gpu, relays.dst[answered])
+    begins_ns[place] = np.maximum(begins_ns[place], relays.came_ns[answered] + origin_ns)
+    return begins_ns
+
+
 def _shared_slots(
     trace: Trace,
     gpu: Array,
     host: host_chain.HostChain,
     dep: tuple[Array, Array],
     comm: Communication,
-    joined: Array,
+    begins_ns: Array,
 ) -> _Columns:
     """Give each node its share of its slot; `short_ns` is by how much sooner than measured it ends."""
     h = len(host.row)
+    joined = h + joined_rows(gpu, comm.turn)
     kind = trace.array("kind")[gpu]
     of_work = np.where(comm.receives[gpu], NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
     slot = np.concatenate([np.full(h, HOST), of_work])
-    start = np.concatenate([host.at_ns, trace.array("ts")[gpu]])
+    start = np.concatenate([host.at_ns, begins_ns])
     end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
     lane = np.concatenate([host.thread, trace.array("lane")[gpu].astype(np.int64)])
     # what a thread does outside of all operations may be no work at all; what no GPU work waits for

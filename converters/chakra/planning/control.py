@@ -13,6 +13,7 @@ from chopper_interop.schemas.chakra import Cause
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.planning.plan import Communication
+    from chopper_interop.converters.chakra.relays import Relays
     from chopper_interop.converters.chakra.schedule import Nodes
 
 
@@ -33,6 +34,10 @@ class Control(NamedTuple):
         Mask of those that notify a rank of the end of another message.
     ended_ns
         When the message that a relay is about ended, from the job's start; -1 of others.
+    of_answer
+        Number of the unrecorded work that a message notifies, or that it comes from; -1 of others.
+    moves_us
+        Of the latter how long it takes to move data; -1 of others.
     """
 
     owner: Array
@@ -41,6 +46,8 @@ class Control(NamedTuple):
     relay: Array
     notifies: Array
     ended_ns: Array
+    of_answer: Array
+    moves_us: Array
 
 
 def control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> Control:
@@ -62,8 +69,19 @@ def control_messages(h: int, gpu: Array, used: Array, comm: Communication) -> Co
         ]),
         relay=np.append(others, relay),
         notifies=np.append(others >= 0, comm.relays.use[relay] == NOTIFIES_RANK),
-        ended_ns=np.append(others, comm.relays.ended_ns[relay]),
+        ended_ns=np.concatenate([
+            others, comm.relays.ended_ns[sent], comm.relays.came_ns[received],
+        ]),
+        of_answer=np.append(others, comm.relays.of_answer[relay]),
+        moves_us=np.append(others, _moves_us(comm.relays, sent, received)),
     )  # fmt: skip
+
+
+def _moves_us(relays: Relays, sent: Array, received: Array) -> Array:
+    """Time that answers of the rank take to move data; -1 of other messages."""
+    moves_us = (relays.came_ns[sent] - relays.ended_ns[sent] + 500) // 1000
+    answers = (relays.use[sent] == NOTIFIES_RANK) & (relays.of_answer[sent] >= 0)
+    return np.append(np.where(answers, moves_us, -1), np.full(len(received), -1, np.int64))
 
 
 def with_readiness(
@@ -157,8 +175,11 @@ def with_relays(
     later = np.searchsorted(np.maximum.accumulate(nodes.start_ns[joined]), control.ended_ns[sent])
     followed = np.append(joined, -1)[later]
     to = control.owner[received]
-    more_src = np.concatenate([control.owner[sent], numbers + sent, *(numbers + received,) * 3])
-    more_dst = np.concatenate([numbers + sent, followed, to, gap[to], ready[to]])
+    of_rows = sent[control.moves_us[sent] < 0]
+    more_src = np.concatenate([
+        control.owner[of_rows], numbers + sent, *(numbers + received,) * 3,
+    ])  # fmt: skip
+    more_dst = np.concatenate([numbers + of_rows, followed, to, gap[to], ready[to]])
     real = more_dst >= 0
     return np.append(src, more_src[real]), np.append(dst, more_dst[real])
 

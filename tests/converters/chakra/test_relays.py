@@ -23,7 +23,7 @@ ENDS = ("comm_src", "comm_dst", "comm_tag", "comm_size")
 
 
 @pytest.mark.parametrize("mode", ["gpu", "full"])
-@pytest.mark.parametrize(("seed", "streams"), [(9709, "npus"), (9707, "slots")])
+@pytest.mark.parametrize(("seed", "streams"), [(9709, "npus"), (9709, "slots"), (9707, "slots")])
 def test_ets_react_to_what_unrecorded_ranks_answer(
     tmp_path: Path, seed: int, streams: str, mode: str
 ) -> None:
@@ -134,7 +134,5 @@ def test_all_messages_have_both_ends(tmp_path: Path, streams: str, run) -> None:
     assert len(set(ends[SEND])) == len(ends[SEND]) > 0
     assert sorted(ends[SEND]) == sorted(ends[RECV])
     assert run("check", tmp_path / "job")[0] == 0
-    # three receives waited for answers; where streams share slots they keep their time
-    assert {i.code: i.count for i in log}.get("et-answers-as-time", 0) == (
-        3 if streams == "slots" else 0
-    )
+    # three receives waited for answers
+    assert "et-answers-as-time" not in {i.code for i in log}
