@@ -31,6 +31,8 @@ class Role(IntEnum):
     """Makes a stream wait for an event."""
     POLL = 9
     """Asks if work is done, without waiting."""
+    UPKEEP = 10
+    """Neither orders GPU work nor waits for any: makes and destroys events, asks for attributes and devices."""
 
 
 _VERSION = r"(_v\d+|_pt[sd][sz]|_spt)*$"
@@ -47,6 +49,8 @@ ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
         (r"(cuda|hip|cu)EventRecord(WithFlags)?", Role.RECORD),
         (r"(cuda|hip|cu)StreamWaitEvent", Role.STREAM_WAIT),
         (r"(cuda|hip|cu)(Event|Stream)Query", Role.POLL),
+        (r"(cuda|hip|cu)(Event(Create|Destroy)(WithFlags)?|PointerGetAttributes?|[GS]etDevice|Device(Can|Get)\w+)",
+         Role.UPKEEP),
     )
 )  # fmt: skip
 """Names of the calls of the CUDA and HIP runtimes, of CUDA's driver and of HSA that order GPU work;

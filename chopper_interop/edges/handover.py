@@ -50,6 +50,7 @@ goes on with its own work at once (PyTorch, torch/csrc/autograd/engine.cpp)."""
 _LOADS = "enumerate(DataLoader)#"
 """Ranges of PyTorch's data loader (torch/utils/data/dataloader.py), in which it waits for its threads if it has any."""
 _OPERATIONS = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER, Kind.API)
+_NO_OPERATIONS = (Role.POLL, Role.UPKEEP)
 _WAITS = (
     Role.DEVICE_SYNC,
     Role.STREAM_SYNC,
@@ -111,11 +112,11 @@ def handover_edges(
 def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
     """Mark outermost operations of host threads, and ranges that start outside of any.
 
-    Polls are no operations. A range may be the first thing that a thread does when it goes on.
+    Polls and upkeep are no operations: NCCL's watchdog does both whenever it wakes. A range may be the first thing that a thread does when it goes on.
     """
     on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
     kind = trace.array("kind")
-    operation = on_thread & is_any(kind, _OPERATIONS) & (role != Role.POLL)
+    operation = on_thread & is_any(kind, _OPERATIONS) & ~is_any(role, _NO_OPERATIONS)
     within = nest.descendants(operation, trace.array("parent"))
     return operation & ~within, on_thread & (kind == Kind.ANNOTATION) & ~within
 

@@ -79,7 +79,7 @@ def read_ordering_calls(trace: Trace, role: Array) -> OrderingCalls:
     role
         Role of each node, see `node_roles`.
     """
-    node = np.flatnonzero(role)
+    node = np.flatnonzero(~is_any(role, (Role.NONE, Role.UPKEEP)))
     role = role[node]
     stream = np.full(len(node), NO_HANDLE, np.int64)
     event = np.full(len(node), NO_HANDLE, np.int64)

@@ -685,6 +685,19 @@ def test_unrelated_operations_are_no_handover(second: tuple[str, int, int]) -> N
     assert not edges(trace, EdgeKind.HANDOVER)
 
 
+def test_calls_that_order_no_work_neither_follow_other_threads_nor_are_followed() -> None:
+    """NCCL's watchdog destroyed events between operators of a main thread, which then kept its measured time."""
+    m = Program()
+    m.op("aten::add", 1_000, 50_000)
+    m.call("hipEventDestroy", 60_000, 2_000, thread=3)
+    m.call("hipEventDestroy", 100_000, 2_100, thread=3)
+    m.op("aten::mul", 130_000, 5_000)
+    m.call("hipPointerGetAttributes", 160_000, 7_000, thread=3)
+    m.op("aten::div", 190_000, 5_100)
+    trace, _, _ = m.trace()
+    assert not edges(trace, EdgeKind.HANDOVER)
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["no records", "records"])
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_demo(
