@@ -24,20 +24,22 @@ COLOURS = {
     "compute": BLUE, "compute only": BLUE, "compute and communication": TEAL,
     "communication": ORANGE, "comm": ORANGE, "exposed communication": ORANGE, "hidden": TEAL,
     "exposed": ORANGE, "waiting": RED, "transfer": ORANGE, "copy": PURPLE, "copies": PURPLE,
-    "host": GREEN, "runtime": OLIVE, "launch": BROWN, "idle": GREY,
-    "matmul": BLUE, "attention": TEAL, "normalization": PINK, "convolution": OLIVE,
+    "host": GREEN, "runtime": "#f3836f", "launch": "#f0b4d2", "idle": GREY,
+    "matmul": "#2878e6", "attention": TEAL, "normalization": PINK, "convolution": OLIVE,
     "elementwise": BROWN, "other": GREY, "fill": _SAND,
     "all_reduce": "#c2362b", "all_gather": "#2f8a3a", "reduce_scatter": "#d9b61e", "broadcast": "#6cb5ea",
     "all_to_all": "#b0308f", "send": "#63bf5e", "recv": "#4a50c4", "send_recv": "#c17df2",
     "reduce": "#8c2f52", "gather": "#17604a", "scatter": "#00c2a0", "barrier": "#4f565f",
-    "event": _SAND, "sync": RED, "stream": GREY, "handover": PINK, "dependency": TEAL,
+    "event": "#e83cc0", "sync": "#f0506e", "stream": "#b4d2b4", "handover": "#9a3cf0", "dependency": "#46dc46",
     "host late": GREEN, "waits for the GPU": TEAL, "between kernels": GREY, "another rank": ORANGE,
     "edge of the recording": _SAND, "not recorded": PINK, "preparation": GREEN, "call": BROWN,
     "measured": GREY, "at the highest clock": BLUE, "at the achievable clock": TEAL,
     "at the peak rate": BLUE, "more instructions": PURPLE, "idle matrix cores": BROWN,
     "concurrent communication": ORANGE, "reduced clock": RED, "not explained": GREY,
 }  # fmt: skip
-"""Colour of each class and category of work, the same in every chart; others take `PALETTE` in turn."""
+"""Colour of each class and category of work, the same in every chart; others take `PALETTE` in turn.
+
+Classes of a critical path and categories of GPU work share a timeline, and no colours but those of what is the same."""
 CONTINUOUS = "viridis"
 """Colours of quantities in cells that fill an area."""
 RAMP = (BLUE, ORANGE)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _CONFIG: dict[str, Any] = {
     "font": "system-ui, DejaVu Sans, sans-serif",
     "view": {"stroke": None},
-    "axis": {"labelOverlap": True, "tickCount": 6, "titleFontWeight": "normal", "labelFontSize": 11,
+    "axis": {"labelOverlap": True, "labelSeparation": 4, "tickCount": 6, "titleFontWeight": "normal", "labelFontSize": 11,
              "titleFontSize": 11, "gridOpacity": 0.7, "ticks": False, "domain": False, "labelPadding": 5},
     "legend": {"orient": "top", "gradientLength": 180, "gradientThickness": 8, "titleFontWeight": "normal",
                "labelFontSize": 11, "titleFontSize": 11, "columns": 5, "labelLimit": 200},

@@ -68,6 +68,13 @@ def test_the_path_and_the_gpus_have_legends_of_distinct_colours() -> None:
         assert smallest_distance(style.colours(names)[1]) > 0.07
 
 
+def test_no_colour_of_the_path_stands_for_other_work_below_it() -> None:
+    both = {"copy", "comm", "communication"}  # the same on the path and on GPUs
+    of_path = style.colours(name for name in paths.CLASSES if name not in both)[1]
+    of_work = style.colours(name for name in kernel_categories.CATEGORIES if name not in both)[1]
+    assert min(smallest_distance([one, other]) for one in of_path for other in of_work) > 0.06
+
+
 def smallest_distance(colours: list[str]) -> float:
     """Smallest distance between two colours in OKLab, where 0.02 is just visible (Björn Ottosson, 2020)."""
     srgb = np.array([list(bytes.fromhex(colour[1:])) for colour in colours]) / 255
