@@ -3,10 +3,8 @@
 A file is opened as immutable, so that SQLite makes no lock, journal or shared memory;
 `chopper_interop.io.sqlite_files` copies the files with which that is impossible.
 
-Rows come by way of ADBC (``adbc-driver-sqlite``), which makes no Python objects of cells. It
-infers the types of columns from the first rows, so that each query begins with a row of the right
-types. It fails at cells of other types; the query is then repeated with a check of each cell.
-Of a damaged file, rows are read one by one, from both ends of a table up to the damage.
+What reads rows (`sqlite_rows`) fails at cells of another type than their column; the query is then repeated with a
+check of each cell. Of a damaged file, rows are read one by one, from both ends of a table up to the damage.
 
 A database may be hostile: it is opened to be read alone, no statement of its schema runs (views, triggers, virtual
 tables and generated columns are not read), and rows and texts can't be many times the file.
@@ -22,7 +20,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from os import cpu_count
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +29,8 @@ import numpy as np
 from chopper_interop.arrays import arrow
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.errors import ReadError
-from chopper_interop.io import inputs, sqlite_files, temporary
+from chopper_interop.io import inputs, sqlite_files, sqlite_rows, temporary
+from chopper_interop.io.sqlite_rows import INTEGER, REAL, TEXT, arrow_type, quote_name
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from chopper_interop.arrays.types import Bytes
-
-INTEGER, REAL, TEXT = "integer", "real", "text"
-"""Types as which columns are read."""
-_SEED = {INTEGER: "0", REAL: "0.0", TEXT: "''"}
 
 __all__ = ["BAD_TEXT", "DAMAGED", "INTEGER", "REAL", "TEXT", "WRONG_CELLS", "Database"]
 
@@ -66,8 +61,6 @@ DAMAGED = Fault.loss(
     "early; the rows before and behind them were read.",
 )
 
-_BATCH = "262144"
-"""Rows that ADBC returns at a time (chosen: few batches, of some megabytes each)."""
 _MAX_THREADS = 4
 """Tables that are read at a time (chosen: converters begin with few large ones)."""
 _NOT_INDEXED = " NOT INDEXED"
@@ -118,8 +111,7 @@ class Database:
         self.path = path
         self.issues = issues
         self._folder = ExitStack()
-        self._adbc: Any = None
-        self._free: list[Any] = []
+        self._reader: sqlite_rows.Adbc | sqlite_rows.Python | None = None
         self._plain: sqlite3.Connection | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[tuple[str, tuple[str, ...], str], Future[pa.Table | None]] = {}
@@ -149,12 +141,11 @@ class Database:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._ahead.clear()
-        for opened in (*self._free, self._plain, self._adbc):
+        for opened in (self._plain, self._reader):
             if opened is not None:
                 opened.close()
         self._folder.close()
-        self._plain = self._adbc = self._pool = None
-        self._free.clear()
+        self._plain = self._reader = self._pool = None
 
     def read(self, table: str, columns: Mapping[str, str], *, where: str = "") -> pa.Table:
         """Read rows of a table, in the order in which they are stored.
@@ -280,7 +271,7 @@ class Database:
         )
         wrong = " + ".join(mismatch(cell, columns[n]) for n, cell in cells.items())
         sql = f"SELECT {converted}, {wrong} AS wrong_cells FROM {source}"  # noqa: S608 # names are quoted
-        rows = self._fetched(sql, {**columns, "wrong_cells": INTEGER})
+        rows = self._driver().rows(sql, {**columns, "wrong_cells": INTEGER})
         count = int(arrow.to_numpy(rows["wrong_cells"]).sum())
         self.issues.add(WRONG_CELLS, count, f"{where}")
         return self._with_valid_texts(rows.drop_columns(["wrong_cells"]), where)
@@ -291,81 +282,25 @@ class Database:
         """Rows without a check of their cells; `OSError` if that fails."""
         self._refuse_large_texts(source, [cells[n] for n, kind in columns.items() if kind == TEXT])
         plain = ", ".join(f"{cell} AS {quote_name(n)}" for n, cell in cells.items())
-        return self._fetched(f"SELECT {plain} FROM {source}", columns)  # noqa: S608 # names are quoted
+        return self._driver().rows(f"SELECT {plain} FROM {source}", columns)  # noqa: S608 # names are quoted
 
     def _refuse_large_texts(self, source: str, cells: Sequence[str]) -> None:
         """Raise `ReadError` if texts are many times the file: rows can share one, or have it by default."""
         if not cells:
             return
-        total = " + ".join(f"ifnull(octet_length({cell}), 0)" for cell in cells)
+        driver = self._driver()
+        total = " + ".join(f"ifnull({driver.octets.format(cell)}, 0)" for cell in cells)
         sql = f"SELECT count(*) AS n, ifnull(sum({total}), 0) AS size FROM {source}"  # noqa: S608 # same
-        ((count, size),) = zip(*self._fetched(sql, _SIZES).to_pydict().values(), strict=True)
+        ((count, size),) = zip(*driver.rows(sql, _SIZES).to_pydict().values(), strict=True)
         if size > _TEXT_RATIO * self._bytes + _TEXT_ROOM * count:
             reason = f"texts of one of its tables have {size:,} bytes, many times the file"
             raise ReadError(reason, path=self.path, at=source.removesuffix(_NOT_INDEXED))
 
-    def _fetched(self, sql: str, columns: Mapping[str, str]) -> pa.Table:
-        """Result of a SELECT by way of ADBC.
-
-        Raises
-        ------
-        OSError
-            It fails, or cells are of another type than their column.
-        """
-        import pyarrow as pa
-        from adbc_driver_manager import AdbcStatement, Error
-
-        try:
-            with (
-                self._free_connection() as connection,
-                closing(AdbcStatement(connection)) as statement,
-            ):
-                statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH})
-                statement.set_sql_query(f"{type_row(columns)} UNION ALL {sql}")
-                stream, _ = statement.execute_query()
-                # the stream ends with the statement, and must be read before that is closed
-                table = pa.RecordBatchReader._import_from_c(stream.address).read_all()  # noqa: SLF001
-        except Error as error:
-            raise OSError(str(error)) from error
-        if [field.type for field in table.schema] != [
-            _arrow_type(kind) for kind in columns.values()
-        ]:
-            raise OSError("the first rows have cells of another type")  # the column took that type
-        # in one piece: columns are asked for more than once
-        return table.slice(1).combine_chunks().rename_columns(list(columns))
-
-    def _driver(self) -> Any:
-        """The database as ADBC opened it, once."""
-        if self._adbc is None:
-            import adbc_driver_sqlite
-
-            with inputs.opened_by_name(self._file):
-                self._adbc = adbc_driver_sqlite.connect(sqlite_files.uri(self._file))
-        return self._adbc
-
-    @contextmanager
-    def _free_connection(self) -> Iterator[Any]:
-        """Lend a connection of ADBC that no other thread uses; to open one takes as long as reading 1,000 rows."""
-        try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._opened()
-        try:
-            yield connection
-        finally:
-            self._free.append(connection)
-
-    def _opened(self) -> Any:
-        """Another connection of ADBC."""
-        from adbc_driver_manager import AdbcConnection, AdbcStatement
-
-        driver = self._driver()
-        with inputs.opened_by_name(self._file):
-            connection = AdbcConnection(driver)
-        with closing(AdbcStatement(connection)) as statement:
-            for pragma in sqlite_files.PRAGMAS:
-                _run(statement, pragma)
-        return connection
+    def _driver(self) -> sqlite_rows.Adbc | sqlite_rows.Python:
+        """The database as what reads its rows opened it, once."""
+        if self._reader is None:
+            self._reader = sqlite_rows.reader(self._file)
+        return self._reader
 
     def _with_valid_texts(self, table: pa.Table, where: str) -> pa.Table:
         """The table with texts in UTF-8, others replaced and noted: SQLite stores any bytes as text."""
@@ -399,7 +334,7 @@ class Database:
         self.issues.add(DAMAGED, 1, table)
         ordered = [rows[number] for number in sorted(rows)]
         arrays = [
-            pa.array([row[index] for row in ordered], _arrow_type(kind))
+            pa.array([row[index] for row in ordered], arrow_type(kind))
             for index, kind in enumerate(columns.values())
         ]
         return pa.table(arrays, names=list(columns))
@@ -424,24 +359,8 @@ class Database:
         return ReadError(f"it cannot be read: {reason}", path=self.path, hint=_HINT)
 
 
-def _arrow_type(kind: str) -> pa.DataType:
-    import pyarrow as pa
-
-    return {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}[kind]
-
-
-def _run(statement: Any, sql: str) -> None:
-    statement.set_sql_query(sql)
-    statement.execute_update()
-
-
 def _decode(value: bytes) -> str:
     return value.decode("utf-8", errors="replace")
-
-
-def quote_name(name: str) -> str:
-    """Return a name as SQL quotes it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def cast_cell(cell: str, kind: str) -> str:
@@ -463,12 +382,6 @@ def mismatch(cell: str, kind: str) -> str:
     An empty text in a column of numbers is not one: some tools write it for an absent number.
     """
     return f"({cell} IS NOT NULL AND {cell} <> '' AND {cast_cell(cell, kind)} IS NULL)"
-
-
-def type_row(columns: Mapping[str, str]) -> str:
-    """Return SQL of one row whose cells have the types of the columns."""
-    cells = (f"{_SEED[kind]} AS {quote_name(name)}" for name, kind in columns.items())
-    return f"SELECT {', '.join(cells)}"
 
 
 def never_ends(path: Path, roots: Iterable[int]) -> bool:

@@ -10,13 +10,20 @@ import pyarrow as pa
 import pytest
 
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite, sqlite_schema
+from chopper_interop.io import sqlite, sqlite_rows, sqlite_schema
 from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
 from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import IssueLog
 
 KINDS = {"a": INTEGER, "b": TEXT, "c": REAL}
 ROWS = [(None, None, None)] * 70_000 + [(i, f"x{i}", i / 2) for i in range(5000)]
+
+
+@pytest.fixture(autouse=True, params=["adbc", "python"])
+def driver(request, monkeypatch):
+    """Both ways in which rows are read, with and without the extra."""
+    if request.param == "python":
+        monkeypatch.setattr(sqlite_rows, "find_spec", lambda _: None)
 
 
 def make_database(path, rows, ddl="CREATE TABLE t(id INTEGER PRIMARY KEY, a, b, c)"):
