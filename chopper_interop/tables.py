@@ -135,6 +135,12 @@ class TraceTables:
         return rows
 
     @cached_property
+    def sample_bounds(self) -> Array:
+        """First sample of each series, and behind the last one their number: samples are in order of series."""
+        owner = self.array("series", "samples")
+        return np.searchsorted(owner, np.arange(self.series.num_rows + 1, dtype=owner.dtype))
+
+    @cached_property
     def launch(self) -> Array:
         """Row of the call that launched each node; -1 where none is recorded."""
         is_launch = self.array("kind", "edges") == EdgeKind.LAUNCH

@@ -78,8 +78,7 @@ def check_compat(compat: str) -> None:
 
 def gpu_powers(trace: Trace) -> list[GpuPower]:
     """Return the power of every sampled GPU, in order of rank (-1: the node's) and device."""
-    owner = trace.array("series", "samples")
-    bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
+    bounds = trace.sample_bounds
     by_gpu: dict[tuple[int, int], GpuPower] = {}
     for row, series in enumerate(trace.series.to_pylist()):
         quantity = next(

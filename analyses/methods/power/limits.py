@@ -128,9 +128,7 @@ def known_w(trace: Trace, gpus: Sequence[Gpu]) -> list[float]:
 
 def _limit_samples(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
     """Samples of limits by (rank, device) of their series; without those of several GPUs together."""
-    owner = trace.array("series", "samples")
-    # Samples are sorted by series: those of series i are bounds[i] to bounds[i + 1].
-    bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
+    bounds = trace.sample_bounds
     by_name: dict[str, dict[tuple[int, int], list[tuple[Array, Array]]]] = {n: {} for n in _SERIES}
     for row, series in enumerate(trace.series.to_pylist()):
         if series["name"] not in _SERIES or series["unit"] not in _WATTS:

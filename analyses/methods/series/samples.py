@@ -197,9 +197,7 @@ class _SampleReader:
     def __init__(self, trace: Trace) -> None:
         self.series: list[dict[str, Any]] = trace.series.to_pylist()
         self._rules: dict[tuple[str, str], Rule] = {}
-        owner = trace.array("series", "samples")
-        order = np.arange(trace.series.num_rows + 1, dtype=owner.dtype)
-        self._bounds = np.searchsorted(owner, order)
+        self._bounds = trace.sample_bounds
         self._ts, self._value = (trace.array(c, "samples") for c in ("ts", "value"))
 
     def one(self, row: int, place: SeriesPlace) -> Series | None:

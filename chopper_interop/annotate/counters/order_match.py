@@ -190,7 +190,7 @@ def _edits(a: Array, b: Array, max_edits: int) -> Array:  # noqa: C901, PLR0912 
         if begin + d + 1 > len(rows):
             rows = nest.enlarged(rows, 2 * (begin + d + 1))
         for k in range(-d, d + 1, 2):
-            x = 0 if d == 0 else _step(reached, zero, k, d, n, m)
+            x = 0 if d == 0 else max(_ways(reached, zero, k, d, n, m))
             while 0 <= x < n and x - k < m and a[x] == b[x - k]:
                 x += 1
             reached[zero + k] = x
@@ -209,13 +209,11 @@ def _edits(a: Array, b: Array, max_edits: int) -> Array:  # noqa: C901, PLR0912 
         before = np.int64(d - 1) * d // 2
         for c in range(d):
             reached[zero - (d - 1) + 2 * c] = rows[before + c]
-        start = _step(reached, zero, k, d, n, m)
-        while x > start:
+        right, down = _ways(reached, zero, k, d, n, m)
+        while x > max(right, down):
             x, y = x - 1, y - 1
             position[x] = y
-        right = k > -d and reached[zero + k - 1] >= 0 and reached[zero + k - 1] + 1 == start
-        down = k < d and reached[zero + k + 1] == start
-        if right and not (down and not _is_right(reached, zero, k, d, n, m)):
+        if right > down:
             x -= 1
         else:
             y -= 1
@@ -226,27 +224,16 @@ def _edits(a: Array, b: Array, max_edits: int) -> Array:  # noqa: C901, PLR0912 
 
 
 @jit
-def _is_right(  # all numbers of one loop
+def _ways(  # all numbers of one loop
     reached: Array, zero: int, k: int, d: int, n: int, m: int
-) -> bool:
-    """Return true if the furthest way to a diagonal leaves out an element of the first."""
+) -> tuple[int, int]:
+    """Indices at which a diagonal is entered with one more edit; -1 if it is out of reach.
+
+    The first way leaves out an element of the first sequence, the second way one of the second.
+    """
     right = reached[zero + k - 1] + 1 if k > -d and reached[zero + k - 1] >= 0 else -1
     down = reached[zero + k + 1] if k < d else -1
-    right = right if right <= n else -1
-    down = down if down - k <= m else -1
-    return right > down
-
-
-@jit
-def _step(  # all numbers of one loop
-    reached: Array, zero: int, k: int, d: int, n: int, m: int
-) -> int:
-    """Index at which a diagonal is entered with one more edit; -1 if it is out of reach."""
-    right = reached[zero + k - 1] + 1 if k > -d and reached[zero + k - 1] >= 0 else -1
-    down = reached[zero + k + 1] if k < d else -1
-    right = right if right <= n else -1
-    down = down if down - k <= m else -1
-    return max(right, down)
+    return right if right <= n else -1, down if down - k <= m else -1
 
 
 def _segments(position: Array) -> tuple[Array, Array]:

@@ -85,9 +85,7 @@ class SourceReader:
     def __init__(self, trace: Trace, issues: IssueLog) -> None:
         self.issues = issues
         self.series: list[dict[str, Any]] = trace.series.to_pylist()
-        owner = trace.array("series", "samples")
-        rows = np.arange(trace.series.num_rows + 1, dtype=owner.dtype)
-        self._bounds = np.searchsorted(owner, rows)  # samples are sorted by series
+        self._bounds = trace.sample_bounds
         self._ts, self._value = (trace.array(c, "samples") for c in ("ts", "value"))
 
     def sources(

@@ -93,7 +93,7 @@ def sampled_lanes(trace: Trace, window: tuple[int, int] | None) -> Iterator[Samp
         First and last `ts` to draw, ns; all if None. The value with which the window begins is
         drawn at its beginning.
     """
-    bounds = np.searchsorted(trace.array("series", "samples"), np.arange(len(trace.series) + 1))
+    bounds = trace.sample_bounds
     all_ts, all_values = trace.array("ts", "samples"), trace.array("value", "samples")
     last = end_of_picture(trace)
     for row, (lane, next_ts) in enumerate(_series_lanes(trace, bounds, all_ts)):
