@@ -16,7 +16,6 @@ from chopper_interop.arrays import arrow, gather, name_stems
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.timing import loops as timing_loops
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ _MAX_VARYING = 10
 """Length of the list of operations that vary in the summary. Chosen: it fits a screen."""
 _MIN_STEPS = 2
 """Steps that a replay needs: each is predicted from the others."""
-_LANE_EDGES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
 _CAUSE_OF_EDGE = ["work"] * 256
 for _kind, _name in paths.LATENCIES.items():
     _CAUSE_OF_EDGE[int(_kind)] = _name
@@ -449,7 +447,7 @@ def _edge_owners(
     is_barrier[is_barrier] = model.timing.is_barrier[src[is_barrier]]
     # time along a lane is of the node that began, or of the parent of the one that ended; even
     # vertices are starts
-    inside = is_any(kind, _LANE_EDGES) & ~is_barrier
+    inside = is_any(kind, paths.OWN_TIME_EDGES) & ~is_barrier
     before = node[src[inside]]
     owner[inside] = np.where(src[inside] % 2 == 0, before, trace.array("parent")[before])
     cause = np.array(_CAUSE_OF_EDGE)[kind]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from chopper_interop.arrays import arrow, nest
 from chopper_interop.errors import OptionError, UsageError, raise_interrupt
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import TABLE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from chopper_interop.tables import TraceTables
 
-_KINDS = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}
 SELF_NS = "self_ns"
 """Column of the view: time of a node without the nodes that it called, nanoseconds."""
 _BYTE_RANGES = ("args_at", "args_len")
@@ -41,8 +40,8 @@ def to_pandas(trace: TraceTables, table: str, columns: Iterable[str] | None = No
     elif table == "nodes":
         data = data.drop_columns(_BYTE_RANGES)
     frame = data.to_pandas(split_blocks=True)
-    if table in _KINDS and "kind" in frame:
-        frame["kind"] = frame["kind"].map({int(k): k.name.lower() for k in _KINDS[table]})
+    if table in TABLE_KINDS and "kind" in frame:
+        frame["kind"] = frame["kind"].map({int(k): k.name.lower() for k in TABLE_KINDS[table]})
     return frame
 
 

@@ -229,6 +229,16 @@ GROUPS = (
     Column("ranks", pa.list_(pa.int32()), "Global ranks of its members, in group order."),
 )
 
+REFERENCES = (
+    ("nodes", "lane", "lanes", 0),
+    ("nodes", "parent", "nodes", -1),
+    ("edges", "src", "nodes", 0),
+    ("edges", "dst", "nodes", 0),
+    ("samples", "series", "series", 0),
+    ("counters", "node", "nodes", 0),
+)
+"""Table, column, the table that it refers to, and the smallest value allowed."""
+
 TABLES: dict[str, tuple[Column, ...]] = {
     "nodes": NODES, "edges": EDGES, "lanes": LANES, "series": SERIES, "samples": SAMPLES,
     "counters": COUNTERS, "groups": GROUPS,

@@ -52,6 +52,9 @@ GPU_WORK = (Kind.KERNEL, Kind.COMM, Kind.MEMCPY, Kind.MEMSET)
 CALLS = (Kind.RUNTIME, Kind.DRIVER)
 """Kinds that can launch GPU work."""
 
+RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
+"""Operators, and ranges that the program marks: what is named after a part of a training step."""
+
 
 class EdgeKind(IntEnum):
     """Kind of a dependency between two nodes. The numbers are stored: append, never renumber."""
@@ -138,6 +141,10 @@ NESTING = (LaneKind.THREAD, LaneKind.GPU_ANNOTATION)
 
 GPU_LANES = (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
 """Lanes on which `GPU_WORK` runs."""
+
+
+TABLE_KINDS: dict[str, type[IntEnum]] = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}
+"""Tables of the hub whose rows are of kinds."""
 
 
 class Collective:

@@ -35,6 +35,9 @@ class Role(IntEnum):
     """Neither orders GPU work nor waits for any: makes and destroys events, asks for attributes and devices."""
 
 
+ONLY_WAITS = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
+"""Roles of calls that do nothing but wait: they end with their wait, however late they return."""
+
 _VERSION = r"(_v\d+|_pt[sd][sz]|_spt)*$"
 ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
     (re.compile(pattern + _VERSION), role)

@@ -9,24 +9,13 @@ import numpy as np
 from chopper_interop.arrays import arrow, nest
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import NESTING, EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import NESTING, TABLE_KINDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
-
-_REFERENCES = (
-    ("nodes", "lane", "lanes", 0),
-    ("nodes", "parent", "nodes", -1),
-    ("edges", "src", "nodes", 0),
-    ("edges", "dst", "nodes", 0),
-    ("samples", "series", "series", 0),
-    ("counters", "node", "nodes", 0),
-)
-"""Table, column, the table that it refers to, and the smallest value allowed."""
-_KINDS = (("nodes", Kind), ("edges", EdgeKind), ("lanes", LaneKind))
 
 
 def check_trace(trace: Trace) -> None:
@@ -38,10 +27,10 @@ def check_trace(trace: Trace) -> None:
     """
     for table in hub.TABLES:
         _check_columns(table, getattr(trace, table))
-    for table, kinds in _KINDS:
+    for table, kinds in TABLE_KINDS.items():
         known = is_any(trace.array("kind", table), kinds)
         _refuse(~known, f"{table}.kind", "is not a value of schemas.kinds")
-    for table, column, target, min_row in _REFERENCES:
+    for table, column, target, min_row in hub.REFERENCES:
         values = trace.array(column, table)
         wrong = (values < min_row) | (values >= getattr(trace, target).num_rows)
         _refuse(wrong, f"{table}.{column}", f"is not a row of {target}")

@@ -16,7 +16,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import CALLS, EdgeKind
-from chopper_interop.schemas.names import COPY_TO_HOST, Role
+from chopper_interop.schemas.names import COPY_TO_HOST, ONLY_WAITS, Role
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -29,8 +29,6 @@ _FENCE = 1.5
 """A call that waited returns as usual up to so many interquartile ranges above the upper quartile of the
 sure ones (Tukey, Exploratory Data Analysis, 1977). Of calls that return later the excess counts as the
 call's own work."""
-_ONLY_WAIT = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
-"""Calls that do nothing but wait: they end with their wait, however late they return."""
 _SURE_RATIO = 8
 """A call surely waited if it had waited for the work for so many times what it took to return after
 the work's end. Chosen: then at most a ninth of the call is anything but waiting."""
@@ -208,7 +206,7 @@ def _waits(trace: Trace, work: Array, call: Array, before: Array) -> tuple[Array
         call_ns[rows] = _quantile(alone[rows], _MIN_QUANTILE)
         steady[rows] = _returns_steadily(gap[rows], dur[call[rows]], waited[rows])
     role = ordering_calls.node_roles(trace)[call]
-    only_waits = is_any(role, _ONLY_WAIT)
+    only_waits = is_any(role, ONLY_WAITS)
     calls = dur[is_any(trace.array("kind"), CALLS)]
     call_ns[only_waits] = np.minimum(call_ns[only_waits], _quantile(calls, _MIN_QUANTILE))
     # a launch that waited did so for room in its queue, and has nothing else to do behind that

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chopper_interop.converters.amd_smi import descriptions_text
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.descriptions_text import NO_GPU, Entry, index_of
-from chopper_interop.converters.amd_smi.layout import LARGEST
+from chopper_interop.converters.amd_smi.layout import JSON_BEGIN, JSON_NEXT, LARGEST
 from chopper_interop.converters.amd_smi.row_counts import LossCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import is_quantity
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 GPU_KEYS = ("gpu", "gpu_id")
 CSV_HEADER = re.compile(r"(?:timestamp,)?gpu(?:_id)?(?:,|$)")
 _ENTRY = re.compile(r'\{\s*(?:"timestamp"\s*:\s*\d+\s*,\s*)?"gpu(?:_id)?"\s*:')
-_NEXT = re.compile(r"\n(?=[\[{])")
 _NO_GPU_NEEDED = ("partition_resources",)
 _DEEPEST = 20
 """Chosen: deeper than any output (4 levels), shallow enough for recursion."""
@@ -49,7 +48,7 @@ class _DescriptionReader(LossCount):
 
     def json(self, text: str) -> None:
         decoder, at = JSONDecoder(), 0
-        while (start := descriptions_text.BRACKET.search(text, at)) is not None:
+        while (start := JSON_BEGIN.search(text, at)) is not None:
             begin = start.end() - 1
             try:
                 document, at = decoder.raw_decode(text, begin)
@@ -69,7 +68,7 @@ class _DescriptionReader(LossCount):
                 break
             self.add(row, "", str(row))
         self.lose(own_faults.CUT, f"character {at}")
-        following = _NEXT.search(text, max(at, begin + 1))
+        following = JSON_NEXT.search(text, max(at, begin + 1))
         return following.end() if following else len(text)
 
     def csv(self, text: str) -> None:

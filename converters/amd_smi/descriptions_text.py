@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 Leaves = dict[str, Any]
 """Values by path."""
 NO_GPU = -1
-BRACKET = re.compile(r"^[^\S\n]*[\[{]", re.MULTILINE)
 BOX = re.compile(r"\| AMD-SMI ")
 
 _TITLE = re.compile(r"([A-Z][A-Z_ ]*):\s*$")

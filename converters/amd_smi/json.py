@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _START = re.compile(r"\[(?=\s*(?:[\[\]{]|\Z))|\{(?=\s*(?:[\"}]|\Z))")
 _LIST_OF = re.compile(r'\{\s*"gpu_data"\s*:\s*(?=\[)')
-_NEXT = re.compile(r"\n(?=[\[{])")
 _BETWEEN = re.compile(r"[\s,]*")
 _MAX_DIGITS = 20
 """The largest number of 64 bits has as many."""
@@ -186,7 +185,7 @@ class _JsonReader(RowCount):
                     break
                 self._row_if_shallow(row, combined=envelope is not None)
         self.lose(own_faults.CUT, f"character {at}")
-        following = _NEXT.search(self.text, max(at, start + 1))
+        following = layout.JSON_NEXT.search(self.text, max(at, start + 1))
         return following.end() if following else len(self.text)
 
     def _envelope(self, document: dict[str, Any]) -> None:

@@ -19,6 +19,8 @@ CSV_HEADER = re.compile(r"^(?:(?:timestamp,)?gpu(?:,|\s*$)|error,code\s*$)", re.
 """Start of a header of CSV."""
 JSON_BEGIN = re.compile(r"^[^\S\n]*[\[{]", re.MULTILINE)
 """Start of a document of JSON."""
+JSON_NEXT = re.compile(r"\n(?=[\[{])")
+"""End of the line before the next document of JSON."""
 GPU_DATA = "gpu_data"
 """Key around the rows of GPUs in 7.x."""
 PROCESS_LIST = "process_list"

@@ -16,15 +16,10 @@ every tool keeps the order, and kinds are texts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
-
-if TYPE_CHECKING:
-    from enum import IntEnum
+from chopper_interop.schemas.kinds import TABLE_KINDS
 
 FORMAT = "chopper-interop/parquet"
 VERSION = 1
@@ -37,7 +32,6 @@ BY_RANK = ("nodes", "edges", "counters", "samples")
 WHOLE = ("lanes", "series", "groups")
 NUMBERED = {"nodes": "node", "lanes": "lane", "series": "series", "groups": "group"}
 """Table → the column in which the files number its rows."""
-KINDS: dict[str, type[IntEnum]] = {"nodes": Kind, "edges": EdgeKind, "lanes": LaneKind}
 ARGS = "args"
 """Column of the nodes' files with their arguments, a JSON object each."""
 
@@ -50,7 +44,7 @@ def stored_core(table: str) -> dict[str, pa.DataType]:
     """Columns that the files of a table must have, with their types."""
     columns = {NUMBERED[table]: pa.int32()} if table in NUMBERED else {}
     columns |= {c.name: c.type for c in hub.TABLES[table] if c.name not in PLACES}
-    if table in KINDS:
+    if table in TABLE_KINDS:
         columns["kind"] = KIND
     if table == "nodes":
         columns[ARGS] = pa.large_binary()

@@ -16,6 +16,7 @@ from chopper_interop.converters.parquet import layout
 from chopper_interop.errors import ReadError, first_line
 from chopper_interop.io import inputs, memory
 from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import TABLE_KINDS
 from chopper_interop.schemas.meta import Meta  # noqa: TC001 - msgspec looks it up
 from chopper_interop.trace import Text, Trace
 
@@ -28,15 +29,6 @@ _RANK = re.compile(r"rank(-?\d+)\.parquet")
 _CELL_BYTES = 4
 """Bytes of a value in memory, at least."""
 _AGAIN = "write the folder again from the profiles"
-_REFERENCES = (
-    ("nodes", "lane", "lanes", 0),
-    ("nodes", "parent", "nodes", -1),
-    ("edges", "src", "nodes", 0),
-    ("edges", "dst", "nodes", 0),
-    ("samples", "series", "series", 0),
-    ("counters", "node", "nodes", 0),
-)
-"""Table, column, the table that it refers to, the least value that it may have."""
 
 
 class _Content(msgspec.Struct):
@@ -180,7 +172,7 @@ def _hub_types(table: str, data: pa.Table, folder: Path) -> pa.Table:
     columns = {}
     for name in data.column_names:
         array = arrow.single_chunk(data[name])
-        if name == "kind" and table in layout.KINDS:
+        if name == "kind" and table in TABLE_KINDS:
             array = _kind_numbers(table, array, folder)
         elif name in core and array.null_count:
             raise _damaged(f"{table}.{name} has rows without a value", folder)
@@ -191,7 +183,7 @@ def _hub_types(table: str, data: pa.Table, folder: Path) -> pa.Table:
 
 
 def _kind_numbers(table: str, kind: pa.DictionaryArray, folder: Path) -> pa.Array:
-    numbers = {k.name.lower(): int(k) for k in layout.KINDS[table]}
+    numbers = {k.name.lower(): int(k) for k in TABLE_KINDS[table]}
     texts = kind.dictionary.to_pylist()
     unknown = set(texts) - set(numbers)
     if unknown or kind.null_count:
@@ -260,7 +252,7 @@ def _check_rows(folder: Path, table: str, data: pa.Table, expected: int) -> None
 
 
 def _check_references(trace: Trace, folder: Path) -> None:
-    for table, column, target, minimum in _REFERENCES:
+    for table, column, target, minimum in hub.REFERENCES:
         values = trace.array(column, table)
         if values.size and (
             values.min() < minimum or values.max() >= getattr(trace, target).num_rows

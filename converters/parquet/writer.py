@@ -15,6 +15,7 @@ from chopper_interop.arrays import arrow, gather, spill
 from chopper_interop.converters.parquet import layout
 from chopper_interop.io import outputs
 from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import TABLE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,13 +138,13 @@ def _stored(table: str, data: pa.Table, first: int) -> pa.Table:
         if name not in layout.PLACES:
             array = arrow.single_chunk(data[name])
             columns[name] = _compact(array) if pa.types.is_dictionary(array.type) else array
-    if table in layout.KINDS:
+    if table in TABLE_KINDS:
         columns["kind"] = _kind_names(table, columns["kind"])
     return pa.table(columns)
 
 
 def _kind_names(table: str, kind: pa.Array) -> pa.DictionaryArray:
-    kinds = list(layout.KINDS[table])
+    kinds = list(TABLE_KINDS[table])
     codes = np.zeros(256, np.int8)
     codes[[int(k) for k in kinds]] = np.arange(len(kinds))
     texts = arrow.texts([k.name.lower() for k in kinds])

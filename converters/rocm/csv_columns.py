@@ -23,6 +23,7 @@ from chopper_interop.converters.rocm.number_limits import without_impossible_num
 from chopper_interop.converters.rocm.rows import TableRows
 from chopper_interop.converters.rocm.tables import IGNORED, INTEGERS, VALUE
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,6 @@ _INT64_LIMIT = 1 << 63
 _PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
 _MAX_EXPONENT = 30
 """Decimal exponent of a number at most: far more than 64 bits hold, and quickly written out."""
-_TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def parse_tables(
@@ -114,7 +114,7 @@ def _counters(section: CsvSection, columns: dict[str, _CsvColumn]) -> dict[str, 
 def _types(section: CsvSection) -> dict[str, pa.DataType]:
     numbers = {name: pa.int64() for name in section.columns if name in INTEGERS}
     values = {VALUE, *counter_columns(section.form, section.columns)}
-    return dict.fromkeys(section.columns, _TEXT) | numbers | dict.fromkeys(values, pa.float64())
+    return dict.fromkeys(section.columns, hub.NAME) | numbers | dict.fromkeys(values, pa.float64())
 
 
 def _read(section: CsvSection, buffer: Any, types: dict[str, pa.DataType]) -> pa.Table:
@@ -168,7 +168,7 @@ def _parse_cells(
     section: CsvSection, buffer: Any, name: str, issues: IssueLog
 ) -> dict[str, _CsvColumn]:
     """Parse the columns of a section with cells that Arrow rejects."""
-    texts = dict.fromkeys(section.columns, _TEXT)
+    texts = dict.fromkeys(section.columns, hub.NAME)
     try:
         table = _read(section, buffer, texts)
     except pa.ArrowInvalid:  # not UTF-8: rows were repaired before

@@ -13,13 +13,11 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
-from chopper_interop.schemas.names import Role
+from chopper_interop.schemas.names import ONLY_WAITS
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
-
-_WAITS = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def find_waits(trace: Trace) -> HostWaits:
     is_sync = np.zeros(trace.nodes.num_rows, bool)
     is_sync[calls_that_waited(trace)] = True
     role = ordering_calls.node_roles(trace)
-    is_sync |= is_any(role, _WAITS)
+    is_sync |= is_any(role, ONLY_WAITS)
     is_sync &= ~is_any(trace.array("kind"), GPU_WORK)
     row = np.flatnonzero(is_sync)
     lane = trace.array("lane")[row]

@@ -13,7 +13,7 @@ from chopper_interop.arrays import name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import CALLS, Kind
-from chopper_interop.schemas.names import Role
+from chopper_interop.schemas.names import ONLY_WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,6 @@ _ALLOCATES = re.compile(
 _LOADS = re.compile(r"(?i)data_?loader")
 _FETCHES = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$|tensor\.item")
 _COPIES = re.compile(r"^aten::(copy_|_?to|_to_copy|cpu|nonzero|masked_select|unique\w*|tolist)\b")
-_ONLY_WAITS = (Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT)
 _SMALL_NS = 20_000
 """Median duration of kernels from which on they are not small. Chosen: a launch by a framework takes
 hosts about 5 to 20 µs, so that longer kernels keep a GPU busy while the next is launched."""
@@ -238,7 +237,7 @@ def waits(job: ExaminedJob) -> Iterator[Finding]:
     fetching = waiting & _under(job, named_nodes(job, _FETCHES))
     role = ordering_calls.node_roles(trace)
     launching = job.mask(np.unique(trace.launch[(trace.launch >= 0) & ~job.copies]))
-    only_waits = is_any(role, _ONLY_WAITS)
+    only_waits = is_any(role, ONLY_WAITS)
     copying = waiting & ~fetching & ~launching
     copying &= ~only_waits | _under(job, named_nodes(job, _COPIES))
     kinds = {

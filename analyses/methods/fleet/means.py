@@ -8,6 +8,7 @@ import numpy as np
 
 from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.quantity_series import (
+    CELSIUS,
     EDGE,
     GFXCLK,
     POWER,
@@ -26,15 +27,14 @@ if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.source_reader import Source
     from chopper_interop.arrays.types import Array
 
-_CELSIUS = {"°C": 1.0, "C": 1.0, "deg C": 1.0}
 MEMORY = Quantity(
     "memory_temperature",
     "c",
     -273.15,
     1e4,
     (
-        SeriesPattern(r"temperature memory", _CELSIUS),
-        SeriesPattern(r"temperature HBM stack (?P<die>\d+)", _CELSIUS),
+        SeriesPattern(r"temperature memory", CELSIUS),
+        SeriesPattern(r"temperature HBM stack (?P<die>\d+)", CELSIUS),
     ),
     is_linear=True,
 )

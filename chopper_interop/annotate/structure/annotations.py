@@ -22,7 +22,7 @@ from chopper_interop.annotate.structure.phase import find_passes
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, RANGES, Kind
 from chopper_interop.schemas.names import STEP_RANGE
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ COUNTED = Fault.info(
     "iterations-counted",
     "Training steps are not numbered: they were counted from 0, each until its optimizer is done.",
 )
-_RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
 _EXACT = (STEP_RANGE, "Iteration")
 """The first of the kinds of names of steps, which can have no other meaning."""
 
@@ -201,7 +200,7 @@ def read_iterations(trace: Trace, names: Names, issues: IssueLog) -> Array:
     """Number of the step that each host node is in, by ranges of steps; -1 where it is in none."""
     name, kind = trace.array("name"), trace.array("kind")
     result = np.full(trace.nodes.num_rows, -1, np.int32)
-    ranges = is_any(kind, _RANGES)
+    ranges = is_any(kind, RANGES)
     step_kind = np.where(ranges, names.step_kind[name], -1)
     for rows in trace.rank_rows.values():
         kinds = np.unique(step_kind[rows][step_kind[rows] >= 0])

@@ -22,7 +22,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import RANGES, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,7 +45,6 @@ UNITS_COUNTED = Fault.info(
 _CALL = re.compile(r"(?:^|\.)([^.()]+)\(([^()]*)\)::")
 _UNIT = "FullyShardedDataParallel.forward"
 _NO_MODULE = ("TOP", "SELF", "INSTANCE_NAME_UNKNOWN")
-_RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
 _INSTANCE = re.compile(r"(.+)_(\d+)$")
 _CONTAINERS = re.compile(
     r"Sequential|ModuleList|ModuleDict|\w*CheckpointWrapper|OffloadWrapper|OptimizedModule"
@@ -84,7 +83,7 @@ def read_modules(
     """Read modules and layers from ranges, calls of modules and arguments of operators."""
     texts, module = _own_modules(trace, names, located)
     layer = _own_layers(trace, names, module, texts, issues)
-    ranges = is_any(trace.array("kind"), _RANGES)
+    ranges = is_any(trace.array("kind"), RANGES)
     name = trace.array("name")
     opens, closes = names.opens[name] & ranges, names.closes[name] & ranges
     nodes = _Nested(*(trace.array(c) for c in ("parent", "lane", "ts", "dur")))
@@ -97,7 +96,7 @@ def _own_modules(trace: Trace, names: Names, located: OperatorArguments) -> tupl
     kind, name = trace.array("kind"), trace.array("name")
     all_names = trace.names()
     numbers: dict[str, int] = {}
-    ranges = is_any(kind, _RANGES)
+    ranges = is_any(kind, RANGES)
     of_name = np.full(len(all_names) + 1, -1, np.int32)
     for code in gather.unique_codes(name[ranges]).tolist():
         if text := module_in_range(all_names[code]):
@@ -145,7 +144,7 @@ def _own_layers(
     On each rank the first of these that occurs counts.
     """
     kind, name = trace.array("kind"), trace.array("name")
-    ranges = is_any(kind, _RANGES)
+    ranges = is_any(kind, RANGES)
     in_words = np.where(ranges, names.layer[name], -1)
     path_layers, path_lists = layers_of_paths(texts)
     calls = names.module[name] & (kind == Kind.PYTHON)

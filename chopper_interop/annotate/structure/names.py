@@ -15,7 +15,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.communication import OPERATORS
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import RANGES, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +126,6 @@ _WRAPPERS = re.compile(
 _UPDATE = re.compile(
     r"Optimizer\.step#|## optimizer ##$|(?i:optim(?:izer)?(?:[-_ .]step)?|opt_step)$"
 )
-_NAMED = (Kind.CPU_OP, Kind.ANNOTATION)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ def classify_names(trace: Trace) -> Names:
             for field in Names.__dataclass_fields__
         }
     )
-    for code in gather.unique_codes(name[is_any(kind, _NAMED)]).tolist():
+    for code in gather.unique_codes(name[is_any(kind, RANGES)]).tolist():
         _classify(names, code, texts[code])
     for code in gather.unique_codes(name[kind == Kind.PYTHON]).tolist():
         _classify_python(names, code, texts[code])

@@ -12,7 +12,7 @@ from chopper_interop.annotate.structure.names import BACKWARD, FORWARD, OPTIMIZE
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, RANGES, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.autograd import Autograd
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _RECOMPUTE, _COMMUNICATION, _DATA, _ENGINE = 1, 2, 4, 8
 """Flags of a node."""
-_RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
 _ASSUMABLE = (
     Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API, Kind.ALLOCATION,
 )  # fmt: skip
@@ -56,7 +55,7 @@ def find_passes(trace: Trace, names: Names, autograd: Autograd, iteration: Array
     By names, and by links to autograd; else by what is around the node; else by its thread and step.
     """
     kind, name, parent = (trace.array(c) for c in ("kind", "name", "parent"))
-    ranges = is_any(kind, _RANGES)
+    ranges = is_any(kind, RANGES)
     own = np.where(ranges, names.part[name], -1)
     own = np.where(kind == Kind.PYTHON, names.python_part[name], own)
     own = np.where(autograd.backward & ranges, BACKWARD, own)

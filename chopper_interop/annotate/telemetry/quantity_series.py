@@ -20,7 +20,7 @@ from functools import lru_cache
 PER_CENT = 0.01
 _WATTS = {"W": 1.0, "watts": 1.0, "mW": 1e-3}
 _MEGAHERTZ = {"MHz": 1.0, "mhz": 1.0, "": 1.0}
-_CELSIUS = {"°C": 1.0, "C": 1.0, "deg C": 1.0}
+CELSIUS = {"°C": 1.0, "C": 1.0, "deg C": 1.0}
 _SHARE = {"%": PER_CENT}
 
 _DIES = r"(?: XCP 0)?(?: XCD (?P<die>\d+))?"
@@ -165,8 +165,8 @@ TEMPERATURE = Quantity(
     -273.15,
     1e4,
     (
-        SeriesPattern(r"temperature hotspot", _CELSIUS),
-        SeriesPattern(r"temperature GPU", _CELSIUS),
+        SeriesPattern(r"temperature hotspot", CELSIUS),
+        SeriesPattern(r"temperature GPU", CELSIUS),
     ),
     is_linear=True,
 )
@@ -196,7 +196,7 @@ EDGE = Quantity(
     "c",
     -273.15,
     1e4,
-    (SeriesPattern(r"temperature edge", _CELSIUS),),
+    (SeriesPattern(r"temperature edge", CELSIUS),),
     is_linear=True,
 )
 """Of the die's edge: all that CharLLM-PPT and older tools sample on AMD."""

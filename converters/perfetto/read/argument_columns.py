@@ -19,7 +19,7 @@ from chopper_interop.converters.perfetto.read.annotations_text import (
 from chopper_interop.converters.perfetto.read.lanes import first_argument
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -39,8 +39,6 @@ SUMS = Fault.loss(
     "rocpd have the values of each.",
 )
 
-_DISPATCHED = (Kind.KERNEL, Kind.COMM, Kind.MEMCPY, Kind.MEMSET)
-"""Kinds of the slices that rocprofv3 calls kernels: RCCL's, and those that copy and fill."""
 _WITH_BYTES = (Kind.MEMCPY, Kind.MEMSET, Kind.ALLOCATION)
 
 
@@ -156,7 +154,8 @@ def add_kernel_counters(
     """Add the decimal arguments of rocprofv3's kernels, which are their hardware counters."""
     entries = args.entries
     rows = np.flatnonzero(entries.group == KERNEL_COUNTERS)
-    rows = rows[is_any(kind[entries.slice[rows]], _DISPATCHED) & (entries.name[rows] >= 0)]
+    # what rocprofv3 calls kernels: also RCCL's, and those that copy and fill
+    rows = rows[is_any(kind[entries.slice[rows]], GPU_WORK) & (entries.name[rows] >= 0)]
     if not len(rows):
         return
     order = np.argsort(entries.name[rows], kind="stable")
