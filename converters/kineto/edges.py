@@ -147,7 +147,8 @@ def _first_match(rank: Array, key: Array, wanted_rank: Array, wanted_key: Array)
     """
     if not len(key):
         return np.full(len(wanted_key), -1, np.int64)
-    keys = np.unique(key)
+    keys = np.sort(key, kind="stable")  # of each rank ascending already; np.unique would hash them
+    keys = keys[np.append(True, keys[1:] != keys[:-1])]
     place = np.minimum(np.searchsorted(keys, wanted_key), len(keys) - 1)
     row = rank.astype(np.int64) * len(keys) + np.searchsorted(keys, key)
     wanted = wanted_rank.astype(np.int64) * len(keys) + place
