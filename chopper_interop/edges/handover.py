@@ -41,7 +41,9 @@ and then Python runs until its first operator begins (measured: 0.03 to 0.3 ms).
 
 _WAITED_SHARE = 0.1
 """A range that waits goes on when less of it than this remains, or within `IDLE_NS`, after another thread's work
-(but within `WAKE_NS`). Chosen: of ranges that compute, at most so many end there by chance."""
+(but within `WAKE_NS`). Measured: of 28,032 ranges that compute while a second thread works (624 recordings of an H200)
+7 % end so by chance, and at most 33 % of a recording, with 0.03 to 0.1 alike (0.2: 8 and 33 %, 0.5: 12 and 56 %); of 38 that
+wait (an inference server) all from 0.05 on. Most of a name decide, so that 0.05 to 0.2 tell both apart."""
 
 _PASSED_ON = "autograd::engine::evaluate_function"
 """Operations that a thread finds in its queue: if it was idle, another has put them there, even one that
