@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     names = report.with_comparisons(args, names)
     if args.rows < 0:
         raise UsageError(f"--rows {args.rows}: give a number of rows, or 0 for all")
+    if args.against_run is not None and not args.against:
+        raise UsageError("--against-run: there is no --against whose run it could be")
     options = common.parse_options(args.option)
     values = {name: getattr(args, name) for name in _COMMON_OPTIONS}
     common_options = {name: value for name, value in values.items() if value is not None}

@@ -145,12 +145,16 @@ def _open_closed_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 # same
 
 
+_UNMAPPED = "failed to map segment"
+"""What the dynamic linker says of a library that has no room in memory; LLVM's wrapper says it in the context."""
+
+
 def _as_shown(error: BaseException) -> ChopperError:
     if isinstance(error, ChopperError):
         return error
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return WriteError(f"the standard output cannot be written: {error.strerror}")
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _UNMAPPED in f"{error} {error.__context__}":
         hint = "give fewer files or ranks at a time"
         return TooLittleMemoryError("there is too little memory", hint=hint)
     return InternalError(error, "the command")

@@ -477,3 +477,26 @@ def test_an_unknown_option_names_the_similar_or_all(tmp_path: Path, run) -> None
     assert "split_steps" in stderr
     with pytest.raises(errors.UsageError, match=r"no option 'step' \(did you mean 'steps'\?\)"):
         ci.analyze(ci.read(sample(tmp_path)), "temporal", step=1)
+
+
+def test_libraries_without_room_in_memory_are_one_line(
+    tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As llvmlite's under `ulimit -v 300000`."""
+
+    error = OSError("Could not find/load shared object file")
+    error.__context__ = OSError("libllvmlite.so: failed to map segment from shared object")
+
+    def fails(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("chopper_interop.pipeline.plan_conversion", fails)
+    status, _, text = run("convert", "-q", sample(tmp_path), "-o", tmp_path / "a.pftrace")
+    assert (status, text.count("\n")) == (10, 1)
+    assert "there is too little memory" in text
+
+
+def test_a_run_to_compare_with_needs_a_job(tmp_path: Path, run) -> None:
+    status, _, text = run("analyze", sample(tmp_path), "--against-run", "x")
+    assert (status, text.count("\n")) == (2, 1)
+    assert "there is no --against" in text
