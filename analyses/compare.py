@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods import distributions
+from chopper_interop.analyses.methods import distributions, options
 from chopper_interop.analyses.methods.activity import grouping, selected_work, windows
 from chopper_interop.arrays import arrow, gather, intervals, name_stems, statistics
 from chopper_interop.arrays.gather import is_any
@@ -115,8 +115,8 @@ def compare(  # noqa: PLR0913
     """
     if isinstance(against, str):
         raise UsageError("against must be a trace", hint="on the command line: --against PATH")
-    if names not in {"exact", "stem"}:
-        raise UsageError(f"names={names}: there are exact, stem")
+    options.check_choice("names", names, ("exact", "stem"))
+    windows.check_steps_and_ranks(against_steps)
     grains = list(grouping.parse_grains(by))
     if against is None:
         hint = {"no rows": "give a second job with --against"}

@@ -131,12 +131,12 @@ def dvfs(  # noqa: PLR0913 # options of a command
     overhead of the clock as the remainder of a product. Here the measured clock is used, and
     `breakdown` has the remainder as a separate term.
     """
+    question = targets.Question(clock, memory_clock, cap_w, on_ranks)
+    question.check()
     known = sensitivity.kernel_sensitivities(trace, gpus, sensor)
     if not memory_clock:
         notes.check_has_clocks(known)
-    questions = targets.target_clocks(
-        known, targets.Question(clock, memory_clock, cap_w, on_ranks), gpus
-    )
+    questions = targets.target_clocks(known, question, gpus)
     highest = questions[PEAK].mhz
     cases = {name: Case(known, target, highest) for name, target in questions.items()}
     peak = cases[PEAK]

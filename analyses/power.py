@@ -17,7 +17,7 @@ from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
 from chopper_interop.arrays import intervals
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
 
@@ -161,7 +161,7 @@ def _parse_caps(text: str) -> list[float]:
         except ValueError:
             value = math.nan
         if not 0 < value < math.inf:
-            raise UsageError(
+            raise OptionError(
                 f"caps={text}: {part!r} is not a power", hint="write watts, such as 500,600"
             )
         caps_w.append(value)

@@ -228,6 +228,12 @@ def analysis(name: str) -> Callable[..., Any]:
     return _named(name, analyses(), "analysis")
 
 
+def readers() -> list[Callable[..., Any]]:
+    """All functions that read a format."""
+    known = (c for c in converters().values() if isinstance(c, Converter) and c.read)
+    return [converter.reader for converter in known]
+
+
 def writer_for(path: str) -> Converter:
     """The converter that writes files, or folders ("/" at the end), with this ending."""
     endings = {

@@ -15,6 +15,7 @@ from chopper_interop.errors import (
     OptionError,
     UsageError,
 )
+from chopper_interop.gpus import user_gpus
 from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def check_options(plan: AnalysisPlan) -> None:
         function = registry.analysis(name)
         second: Any = () if registry.takes_runs(function) else empty_trace
         other = {AGAINST: second} if AGAINST in registry.options(function) else {}
+        user_gpus.read_gpus(str(options.get("gpus", "")))
         try:
             windows.check_steps_and_ranks(*(options.get(n, "") for n in ("steps", "ranks")))
             given = {n: v for n, v in options.items() if n not in ("steps", "ranks")}

@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     analysis_plan.check_options(plan)
     targets = [common.parse_output(text, args.to) for text in args.output]
     writers = [target.converter.writer for target in targets]
+    _refuse_unknown(args, None, [*plan.functions, *writers])
     pages = report.targets(args)
     quiet = args.quiet or args.json
     sharing = common.sharing(args)
@@ -187,14 +188,19 @@ def _input_files(inventories: list[Inventory], traces: list[Trace | None]) -> li
 
 
 def _refuse_unknown(
-    args: argparse.Namespace, inventories: list[Inventory], functions: list[Any]
+    args: argparse.Namespace, inventories: list[Inventory] | None, functions: list[Any]
 ) -> None:
-    """Raise `UsageError` for an option that no reader and none of the functions takes."""
+    """Raise `UsageError` for an option that no reader of the sources, or of any, and none of the functions takes."""
     from chopper_interop import registry
 
-    readers = [s.converter.reader for job in inventories for s in job.sources]
-    options = common.parse_options(args.option)
-    for option in registry.unknown_reading_options([*readers, *functions], options):
+    unknown = registry.unknown_reading_options(functions, common.parse_options(args.option))
+    if not unknown:
+        return
+    if inventories is None:
+        readers = registry.readers()
+    else:
+        readers = [s.converter.reader for job in inventories for s in job.sources]
+    for option in registry.unknown_reading_options(readers, unknown):
         known = {name for function in functions for name in registry.options(function)}
         near = difflib.get_close_matches(option, known, 1)
         raise UsageError(

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.dvfs import breakdown_terms, memory_clock
 from chopper_interop.analyses.methods.power import capped_gpus as gpu_caps
 from chopper_interop.analyses.methods.power import model as power_model
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry as gpus_of
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.gpus import ratings
 
 if TYPE_CHECKING:
@@ -158,15 +159,20 @@ class Question(NamedTuple):
     on_ranks: str = ""
 
     def check(self) -> None:
-        """Raise `UsageError` for options that contradict each other."""
+        """Raise `OptionError` for options that contradict each other, or that are no clock, power or ranks."""
+        for option, text in (("clock", self.clock), ("memory_clock", self.memory_clock)):
+            if text:
+                _parse_option(option, text)
+        if self.on_ranks:
+            number_ranges.parse("on_ranks", self.on_ranks)
         if self.cap_w and not self.cap_w > 0:
-            raise UsageError(f"cap_w={self.cap_w:g}: that is no power", hint="write watts, as 600")
+            raise OptionError(f"cap_w={self.cap_w:g}: that is no power", hint="write watts, as 600")
         if self.on_ranks and not self:
-            raise UsageError(
+            raise OptionError(
                 f"on_ranks={self.on_ranks}: no clock= or cap_w= says what changes", hint=HINT
             )
         if self.clock and self.cap_w:
-            raise UsageError("clock and cap_w exclude each other", hint="ask about one at a time")
+            raise OptionError("clock and cap_w exclude each other", hint="ask about one at a time")
 
     def __bool__(self) -> bool:
         return bool(self.clock or self.memory_clock or self.cap_w)
@@ -197,7 +203,6 @@ def target_clocks(known: Sensitivities, question: Question, gpus: str = "") -> d
     if not np.isnan(achievable).all():
         at_least = np.maximum(known.mhz, achievable)
         targets[ACHIEVABLE] = Target(at_least, _mhz_text(achievable), is_change=True)
-    question.check()
     if question:
         targets[ASKED] = _asked(known, question, boost)
     return targets
@@ -265,11 +270,11 @@ def check_possible(mhz: Array, measured: Array, boost: Array, name: str = "clock
 
 
 def _parse_option(option: str, text: str) -> Clock:
-    """Parse the clock of an option; the `UsageError` of one that cannot be parsed names it."""
+    """Parse the clock of an option; the `OptionError` of one that cannot be parsed names it."""
     try:
         return parse_clock(text)
     except ValueError as error:
-        raise UsageError(f"{option}={error}", hint=HINT) from error
+        raise OptionError(f"{option}={error}", hint=HINT) from error
 
 
 def _of_devices(values: list[float | None], device: Array) -> Array:

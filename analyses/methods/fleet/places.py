@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.activity.windows import ALL_RANKS, NO_STEP
 from chopper_interop.annotate.telemetry.gpu_series import work_by_location
 from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry, gpus_without_work
 from chopper_interop.arrays import gather
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.gpus.devices import devices_on_host, only_host
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.meta import Device
@@ -93,7 +93,7 @@ def find_places(  # a trace, what to look for, and what all analyses have
         `window` is another, steps are asked of all telemetry, or steps or ranks are not there.
     """
     if window not in {WORKING, ALL}:
-        raise UsageError(f"window={window}: there is none of that name", hint="there is all")
+        raise OptionError(f"window={window}: there is none of that name", hint="there is all")
     if window and steps:
         raise UsageError(f"window={ALL} has no steps", hint="leave one of the two out")
     selected = windows.chosen_ranks(trace, ranks)

@@ -124,7 +124,7 @@ class Plan:
 
     def __init__(self, trace: Trace, by: By, steps: str = "", window: str = "") -> None:
         if window not in {"", ALL}:
-            raise UsageError(f"window={window}: leave it out, or write {ALL}")
+            raise OptionError(f"window={window}: leave it out, or write {ALL}")
         if window and (steps or by.grains):
             raise UsageError(f"window={ALL} has no steps and groups of work")
         self._trace, self._steps, self._by = trace, steps, by

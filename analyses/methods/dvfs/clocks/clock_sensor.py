@@ -25,7 +25,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.kriging import Kriged
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import OptionError
 from chopper_interop.gpus.ratings import rate_gpus_of_nodes
 from chopper_interop.schemas.clock_sensors import ClockField, field_of
 from chopper_interop.schemas.time_units import NS_PER_UNIT
@@ -88,7 +88,7 @@ def parse_sensor(text: str) -> Sensor | None:
         match = _PART.fullmatch(part)
         name = "mean" if part == _INSTANT else match[1] if match else ""
         if not name or name in values:
-            raise UsageError(f"sensor={text}: {part or 'nothing'} describes no sensor", hint=HINT)
+            raise OptionError(f"sensor={text}: {part or 'nothing'} describes no sensor", hint=HINT)
         values[name] = float(match[2]) * NS_PER_UNIT[match[3]] if match else 0.0
     return Sensor(values.get("mean"), values.get("hold"), values.get("lag"))
 
