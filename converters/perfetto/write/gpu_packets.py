@@ -16,13 +16,13 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop.arrays.compiled import jit, jit_in_place
-from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.gather import group_rows, is_any
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write.launch_shapes import launch_shapes
 from chopper_interop.io import wire
 from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag
 from chopper_interop.schemas import perfetto as fields
-from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,7 @@ _CONTEXT = tag(fields.STAGE_CONTEXT, VARINT)
 _GPU = tag(fields.STAGE_GPU_ID, VARINT)
 _QUEUE = tag(fields.STAGE_HW_QUEUE_IID, VARINT)
 _STAGE = tag(fields.STAGE_STAGE_IID, VARINT)
+_WAITED = tag(fields.STAGE_EVENT_WAIT_IDS, VARINT)
 _LAUNCH = tag(fields.STAGE_LAUNCH, LENGTH)
 _GRID = tag(fields.LAUNCH_GRID_SIZE, LENGTH)
 _WORKGROUP = tag(fields.LAUNCH_WORKGROUP_SIZE, LENGTH)
@@ -55,6 +56,8 @@ _VALUE_SIZE = 9
 """Bytes of a decimal with its tag."""
 PACKET_MAX = 192
 """Bytes of one packet, at most: tags, lengths, eight varints of 64 bits and six of 32."""
+_WAIT_MAX = 12
+"""Bytes of the number of an event that is waited for, with its tag of two bytes, at most."""
 _COMPUTE = proto.InternedGpuRenderStageSpecification.COMPUTE
 _OTHER = proto.InternedGpuRenderStageSpecification.OTHER
 _APIS = {"hip": proto.InternedGraphicsContext.HIP, "cuda": proto.InternedGraphicsContext.CUDA}
@@ -70,7 +73,8 @@ _UNITS = {
 class Stages(NamedTuple):
     """Work of GPUs, one value of each a node.
 
-    Times (ns), numbers of what they belong to, and a row of `launch_shapes`.
+    Times (ns), numbers of what they belong to, and a row of `launch_shapes`; the events that node i waits
+    for are those of `waited` from ``first_wait[i]`` to ``first_wait[i + 1]``.
     """
 
     ts: Array
@@ -81,6 +85,13 @@ class Stages(NamedTuple):
     gpu: Array
     context: Array
     shape: Array
+    first_wait: Array
+    waited: Array
+
+    @property
+    def room(self) -> int:
+        """Bytes of one packet, at most."""
+        return PACKET_MAX + _WAIT_MAX * int(np.diff(self.first_wait).max(initial=0))
 
 
 class GpuPackets:
@@ -155,6 +166,7 @@ class GpuPackets:
             lane = self.tracks.lanes[row]
             gpu[row] = self.number(lane["rank"], lane["device"])
         ranks = np.array(list(trace.rank_rows), np.int64)
+        first_wait, waited = self._waits()
         return Stages(
             ts=trace.array("ts")[rows] + trace.meta.origin_ns,
             dur=trace.array("dur")[rows],
@@ -164,7 +176,19 @@ class GpuPackets:
             gpu=gpu[self._lane],
             context=np.searchsorted(ranks, trace.array("rank")[rows]) + 1,
             shape=launch_shapes(trace, rows),
+            first_wait=first_wait,
+            waited=waited + 1 + self.first_id,
         )
+
+    def _waits(self) -> tuple[Array, Array]:
+        """For each piece of work, where the rows that it waits for on other queues begin; these rows."""
+        trace = self.trace
+        kept = trace.array("kind", "edges") == EdgeKind.EVENT
+        src, dst = (trace.array(end, "edges")[kept].astype(np.int64) for end in ("src", "dst"))
+        kept = np.isin(src, self.work) & np.isin(dst, self.work)
+        src, at = src[kept], np.searchsorted(self.work, dst[kept])
+        first, order = group_rows(at, len(self.work))
+        return first, src[order]
 
     def counter(
         self, samples: Samples, until: int
@@ -237,9 +261,12 @@ def encode_stages(out: Bytes, first: int, stages: Stages) -> tuple[int, int]:
     bytes, next
         Number of bytes written, and the first that was not.
     """
-    event = np.empty(PACKET_MAX, np.uint8)
+    most = 0
+    for k in range(first, len(stages.ts)):
+        most = max(most, stages.first_wait[k + 1] - stages.first_wait[k])
+    event = np.empty(PACKET_MAX + _WAIT_MAX * most, np.uint8)
     i, k, n = 0, first, len(stages.ts)
-    while k < n and i + PACKET_MAX <= len(out):
+    while k < n and i + len(event) <= len(out):
         size = wire.write_number(event, 0, _EVENT_ID, stages.event[k])
         size = wire.write_number(event, size, _DURATION, stages.dur[k])
         size = wire.write_number(event, size, _CONTEXT, stages.context[k])
@@ -247,6 +274,8 @@ def encode_stages(out: Bytes, first: int, stages: Stages) -> tuple[int, int]:
             size = wire.write_number(event, size, _GPU, stages.gpu[k])
         size = wire.write_number(event, size, _QUEUE, stages.queue[k])
         size = wire.write_number(event, size, _STAGE, stages.stage[k])
+        for j in range(stages.first_wait[k], stages.first_wait[k + 1]):
+            size = wire.write_number(event, size, _WAITED, stages.waited[j])
         if stages.shape[k, 0] > 0:
             size = _write_launch(event, size, stages.shape[k])
         i = encode.encode_packet(out, i, stages.ts[k], _STAGE_EVENT, event, size)

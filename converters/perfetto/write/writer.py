@@ -519,9 +519,10 @@ class PerfettoWriter:
     def _write_gpu_packets(self, gpus: GpuPackets) -> None:
         self._write_messages(gpus.descriptions())
         stages, done = gpus.stages(), 0
+        out = self.out if len(self.out) >= stages.room else np.empty(stages.room, np.uint8)
         while done < len(stages.ts):
-            size, done = gpu_packets.encode_stages(self.out, done, stages)
-            self._emit(self.out[:size].data)
+            size, done = gpu_packets.encode_stages(out, done, stages)
+            self._emit(out[:size].data)
 
     def _write_gpu_counter(self, gpus: GpuPackets, samples: Samples) -> None:
         described = gpus.counter(samples, end_of_picture(self.trace))

@@ -13,6 +13,7 @@ from trace_processor import TraceProcessor
 import chopper_interop as ci
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.perfetto.write import gpu_packets
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Rank, Source
 
@@ -69,6 +70,43 @@ def test_work_is_in_the_table_of_gpu_slices(demo: Path, tmp_path: Path) -> None:
     pids = "select distinct p.pid from gpu_slice s join process p using (upid)"
     assert {pid for (pid,) in perfetto.query(pids)} == {r.pid for r in trace.meta.ranks}
     assert trace.launch[work].max() >= 0
+
+
+def test_work_names_the_work_of_other_queues_that_it_waits_for(demo: Path, tmp_path: Path) -> None:
+    trace, path = read_once(demo / "kineto"), tmp_path / "job.pftrace"
+    assert written(trace, path)
+    origin, kind = trace.meta.origin_ns, trace.array("kind", "edges")
+    times = [trace.array("ts") + origin, trace.array("dur")]
+    ends = [trace.array(end, "edges")[kind == EdgeKind.EVENT] for end in ("src", "dst")]
+    expected = Counter(zip(*(t[end].tolist() for end in ends for t in times), strict=True))
+    stages = [p for p in proto.Trace.FromString(path.read_bytes()).packet
+              if p.HasField("gpu_render_stage_event")]  # fmt: skip
+    at = {
+        p.gpu_render_stage_event.event_id: (p.timestamp, p.gpu_render_stage_event.duration)
+        for p in stages
+    }
+    waits = Counter(
+        (*at[waited], *at[p.gpu_render_stage_event.event_id])
+        for p in stages
+        for waited in p.gpu_render_stage_event.event_wait_ids
+    )
+    assert expected
+    assert waits == expected
+
+
+def test_work_that_waits_for_more_than_a_chunk_holds_names_all_of_it() -> None:
+    n, waits = 3, 1000
+    stages = gpu_packets.Stages(
+        *(np.arange(1, n + 1) for _ in range(7)),
+        np.zeros((n, 6), np.int64),
+        np.array([0, 0, waits, waits]),
+        np.full(waits, 2**63 - 1),
+    )
+    out, done, events = np.empty(stages.room, np.uint8), 0, []
+    while done < n:
+        size, done = gpu_packets.encode_stages(out, done, stages)
+        events += proto.Trace.FromString(out[:size].tobytes()).packet
+    assert [len(p.gpu_render_stage_event.event_wait_ids) for p in events] == [0, waits, 0]
 
 
 def test_one_gpu_has_one_number(tmp_path: Path) -> None:
