@@ -756,7 +756,7 @@ FIGURES: dict[str, dict[str, str]] = {
 FIRST = {
     "breakdown": ("total_ns", "o_inst_ratio", "o_util_ratio", "o_ovl_ratio", "o_freq_ratio"),
     "bubbles": ("bubble_ns", "bubble_share"),
-    "collectives": ("busbw_gbps", "late_rank", "late_share", "wait_ns", "transfer_ns"),
+    "collectives": ("bytes", "busbw_gbps", "late_rank", "late_share", "wait_ns", "transfer_ns"),
     "compare": ("delta_ns", "ratio"),
     "critical_path": ("dur_ns", "path_share"),
     "dvfs": ("ceiling", "measured_ns", "ideal_ns", "ideal_low_ns", "ideal_high_ns", "loss_ns"),

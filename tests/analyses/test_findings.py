@@ -21,7 +21,7 @@ from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.summary import summary
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
-from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
 
 if TYPE_CHECKING:
@@ -103,6 +103,33 @@ def test_an_allocation_of_the_first_step_of_a_program_sets_up(
             )  # fmt: skip
     rows = findings_by_code(builder.finish())
     assert rows.keys() & {"allocator", "code-loading"} == {code}
+
+
+@pytest.mark.parametrize(("wait", "is_found"), [(3_000, True), (10, False)])
+def test_work_that_waits_for_what_was_not_recorded(wait: int, *, is_found: bool) -> None:
+    """A decoder's kernel began 463 ms after its launch, behind an event of a stream without recorded work."""
+    builder = TraceBuilder()
+    host, queue = (
+        builder.lane(0, LaneKind.THREAD, 1, "main"),
+        builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0),
+    )
+    calls = np.arange(8) * 200 * _US
+    starts = calls + 20 * _US + np.where(np.arange(8) == 4, wait, 0) * _US
+    starts = np.maximum.accumulate(starts + np.arange(8))
+    common = {"rank": 0, "dur": np.full(8, 5 * _US)}
+    call = builder.nodes(
+        kind=int(Kind.RUNTIME), name="hipLaunchKernel", lane=host, ts=calls, **common
+    )
+    node = builder.nodes(
+        kind=int(Kind.KERNEL), name="k", lane=queue, rank=0, dur=np.full(8, 30 * _US),
+        ts=starts + 40 * _US * np.maximum(np.arange(8) - 4, 0) * (wait > 100),
+    )  # fmt: skip
+    builder.edges(call + np.arange(8), node + np.arange(8), int(EdgeKind.LAUNCH))
+    row = findings_by_code(builder.finish()).get("unrecorded-wait")
+    assert bool(row) == is_found
+    if row:
+        assert abs(row["saves_ns"] - wait * _US) < 0.3 * wait * _US
+        assert row["until_ns"] - row["at_ns"] >= 0.9 * wait * _US
 
 
 def test_launches_that_always_take_long_load_no_code(tmp_path: Path) -> None:
@@ -194,7 +221,7 @@ def test_work_that_is_computed_again() -> None:
 
 def test_every_code_has_a_test() -> None:
     tested = {*DEFECTS, *_RANKS, "below-roofline", "throttled-gpu", "unfused-elementwise"}
-    assert tested | {"recompute"} == set(catalogue.CATALOGUE)
+    assert tested | {"recompute", "unrecorded-wait"} == set(catalogue.CATALOGUE)
 
 
 def test_a_saving_below_half_a_percent_is_not_shown() -> None:

@@ -112,6 +112,11 @@ CATALOGUE = {
         "they do not wait",
         "none for one stream: the GPU is the limit; else launch what others wait for first",
     ),
+    "unrecorded-wait": Entry(
+        "work that starts 0.1 ms or more after its launch on a free queue, for no recorded reason",
+        "it starts when all is done that it is known to wait for",
+        "record what it may wait for: all streams, other processes on the GPU, calls that wait for events",
+    ),
     "allocator": Entry(
         "calls of hipMalloc, hipFree, cudaMalloc, … within steps",
         "these calls take no time and do not wait",
@@ -159,8 +164,8 @@ CATALOGUE = {
 
 FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
     ranks.late_ranks, communication.exposed_collectives, hosts.small_launches, hosts.code_loading,
-    hosts.serialised_launches, hosts.waits, hosts.allocator, hosts.data_loader, hosts.host_work,
-    clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
+    hosts.serialised_launches, hosts.waits, hosts.unrecorded_waits, hosts.allocator,
+    hosts.data_loader, hosts.host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
 )  # fmt: skip
 """Functions that find them."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts, host_waits
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
+from chopper_interop.analyses.methods.findings.job import Place
 from chopper_interop.arrays import name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
@@ -31,8 +32,8 @@ _LOADS = re.compile(r"(?i)data_?loader")
 _FETCHES = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$|tensor\.item")
 _COPIES = re.compile(r"^aten::(copy_|_?to|_to_copy|cpu|nonzero|masked_select|unique\w*|tolist)\b")
 _SMALL_NS = 20_000
-"""Median duration of kernels from which on they are not small. Chosen: a launch by a framework takes
-hosts about 5 to 20 µs, so that longer kernels keep a GPU busy while the next is launched."""
+"""Median duration of kernels from which on they are not small, unless this host takes longer for each. Chosen: a
+launch by a framework takes hosts about 5 to 20 µs, so that longer kernels keep a GPU busy while the next is launched."""
 _SERIALISED_SHARE = 0.9
 """Share of launches that return behind the end of their kernel where launches are serialised. Chosen:
 without it hardly any do, and with it all."""
@@ -56,6 +57,8 @@ _LOADS_CODE = re.compile(
     r"^(?:hip|cu|cuda)(Module|Library)(Load\w*|GetFunction|GetKernel)|^cuLink|^hiprtc"
 )
 _STEP = re.compile(r"^ProfilerStep")
+_LOCAL = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+"""Work that waits for no other rank."""
 _MAX_NAMES = 4
 """Host operations that are re-timed each. Chosen: those that GPUs waited for most."""
 
@@ -79,10 +82,10 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
     if not kernels.any() or serialised_calls(job).any():
         return
     median = float(np.median(trace.array("dur")[kernels]))
-    if median >= _SMALL_NS:
-        return
     launching = _launching(job) & job.inside & ~loading_calls(job)
     each_ns = job.own_ns(launching) / np.count_nonzero(kernels)
+    if median >= max(_SMALL_NS, each_ns):
+        return
     count = int(np.count_nonzero(kernels)) // (job.steps * max(len(job.ranks), 1))
     times, code, certainty = job.times().take_no_time(launching), "small-launches", MODELLED
     text = (
@@ -274,6 +277,28 @@ def _wait(job: ExaminedJob, code: str, calls: Array, text: str) -> Finding:
         text.format(names=" and ".join(names)),
         "chopper-analyze RUN/ idle --by blame",
     )
+
+
+def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
+    """Find GPU work that starts long after its launch on a queue that is free, for no recorded reason."""
+    trace = job.trace
+    local = is_any(trace.array("kind"), _LOCAL) & job.inside & (trace.launch >= 0)
+    starts = job.timing.delay_ns[: 2 * len(local) : 2]
+    late = local & (starts >= _LONG_NS)
+    if late.any():
+        longest = int(np.argmax(starts * late))
+        at, wait_ns = int(trace.array("ts")[longest]), int(starts[longest])
+        name = trace.names()[trace.array("name")[longest]]
+        yield Finding.of(
+            "unrecorded-wait",
+            job.saved(job.times().without_delays(late)),
+            Place(job.place(late).ranks, at - wait_ns, at),
+            name,
+            LIKELY,
+            f"Work of the GPU starts up to {wait_ns / 1e6:,.2f} ms after its launch though its queue is free: it "
+            "waits for what was not recorded.",
+            "chopper-analyze RUN/ what_if -O change=delays=0",
+        )
 
 
 def allocator(job: ExaminedJob) -> Iterator[Finding]:

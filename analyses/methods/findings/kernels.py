@@ -121,7 +121,7 @@ def unfused_elementwise(job: ExaminedJob) -> Iterator[Finding]:
         LIKELY,
         f"{each:,.0f} elementwise kernels {job.each} follow one of the same size and could be part of "
         "it.",
-        "chopper-analyze RUN/ memory_round_trips",
+        "chopper-analyze RUN/ kernels --by category,operation",
     )
 
 
