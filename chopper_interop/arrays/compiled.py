@@ -118,7 +118,7 @@ class _CodeCache:
         _runtime.rtsys.initialize(target)
         for data in self._stored(signature, target.codegen().magic_tuple()):
             with contextlib.suppress(EOFError, pickle.UnpicklingError):
-                return loaded_code.rebuilt(target, pickle.loads(data))  # noqa: S301 # the user's own
+                return loaded_code.rebuilt(target, loaded_code.loads(data))
         count = next(_misses)
         if count >= FEW:
             for announce in _announce:

@@ -6,14 +6,19 @@ code. It is there for functions that are compiled later and call this one, so it
 
 from __future__ import annotations
 
+import io
+import pickle
+import sys
 from typing import Any
 
 import llvmlite.binding
-from numba.core import codegen, compiler
+from numba.core import codegen, compiler, environment
 
 _llvm: Any = llvmlite.binding
 _result: Any = compiler.CompileResult
 _library: Any = codegen.JITCodeLibrary
+_environment: Any = environment.Environment
+_rebuild: Any = environment._rebuild_env  # noqa: SLF001 # what numba pickles an environment as
 
 
 class _Library(_library):  # type: ignore[misc] # numba has no types
@@ -45,6 +50,31 @@ class _Library(_library):  # type: ignore[misc] # numba has no types
         if self._shared_module is None:
             self._shared_module = _llvm.parse_bitcode(self._bitcode)
         return self._shared_module
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        return _constants if found is _rebuild else found
+
+
+def _constants(module: str, constants: Any, name: str) -> Any:
+    """Environment of a function: its constants, and its module's globals if that is loaded.
+
+    numba imports the module of each of its own functions that a loop contains, and with it all that can be
+    compiled, which took a sixth of a small conversion. Only code in object mode, of which there is none, looks up globals.
+    """
+    if module in sys.modules:
+        return _rebuild(module, constants, name)
+    made = _environment({})
+    made.env_name = name
+    made.consts[:] = constants
+    return made
+
+
+def loads(data: bytes) -> tuple[Any, ...]:
+    """Unpickle what numba's ``CompileResult._reduce`` returned, of a file that is the user's own."""
+    return _Unpickler(io.BytesIO(data)).load()
 
 
 def rebuilt(target: Any, data: tuple[Any, ...]) -> Any:

@@ -11,10 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import hosts, relations
 from chopper_interop.commands.common import one_line
@@ -26,6 +22,10 @@ from chopper_interop.tables import EDGES_APART
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     from chopper_interop.graph import Graph
     from chopper_interop.issues import Issue
@@ -52,6 +52,8 @@ def _stderr() -> Console:
 
 def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
     """Make a console as wide as the terminal or COLUMNS; without either, of this width."""
+    from rich.console import Console  # takes 20 ms, and quiet commands print nothing
+
     columns = os.environ.get("COLUMNS", "")
     is_stated = columns.isdecimal() and int(columns) >= _MIN_WIDTH
     has_width = is_stated or (stream.isatty() and not columns)
@@ -59,6 +61,19 @@ def console_for(stream: TextIO, width: int = _DEFAULT_WIDTH) -> Console:
         return Console(file=stream, highlight=False)
     # with a height too, Rich does not look at COLUMNS again, which may be no number
     return Console(file=stream, highlight=False, width=width, height=_HEIGHT)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Text in which nothing is markup."""
+    from rich.text import Text
+
+    return Text(text, style)
+
+
+def _table(**look: Any) -> Table:
+    from rich.table import Table
+
+    return Table(box=None, **look)
 
 
 def announce_compilation() -> None:
@@ -115,7 +130,7 @@ def show_formats_read(inventory: Inventory, *, quiet: bool) -> None:
     counts = Counter(source.converter.description for source in inventory.sources)
     parts = [f"{n} x {name}" if n > 1 else name for name, n in counts.items()]
     parts += [f"{_counted(len(inventory.skipped), 'file')} skipped"] if inventory.skipped else []
-    _stderr().print(Text(f"reading: {'; '.join(parts)}", style="dim"))
+    _stderr().print(_plain(f"reading: {'; '.join(parts)}", "dim"))
 
 
 def show_reading(trace: Trace, issues: Iterable[Issue], *, on_loss: str, quiet: bool) -> None:
@@ -143,7 +158,7 @@ def show_warnings(trace: Trace, *, on_loss: str, quiet: bool) -> None:
         count = len({issue.code for issue in remarks})
         hidden = "kind of note is" if count == 1 else "kinds of notes are"
         text = f"{count} {hidden} hidden of the input; chopper-convert shows all"
-        _stderr().print(Text(text, style="dim"))
+        _stderr().print(_plain(text, "dim"))
 
 
 def _is_unverified(fit: ClockFit) -> bool:
@@ -202,7 +217,7 @@ def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
     for target in targets:
         usage = target.converter.usage_of(trace, Path(target.path)) if not target.url else None
         if usage:
-            console.print(Text(one_line(usage)), soft_wrap=True)
+            console.print(_plain(one_line(usage)), soft_wrap=True)
 
 
 def _edge_counts(graph: Graph) -> dict[str, str]:
@@ -343,7 +358,7 @@ def show_formats() -> None:
             console.print(f"[bold]{escape(name)}[/bold]  does not load: {reason}\n")
             continue
         console.print(f"[bold]{escape(name)}[/bold]  {escape(converter.description)}")
-        table = Table(box=None, show_header=False, padding=(0, 0, 0, 2))
+        table = _table(show_header=False, padding=(0, 0, 0, 2))
         table.add_column(min_width=20)
         for label, text in _format_details(converter).items():
             table.add_row(label, escape(text))
@@ -375,16 +390,16 @@ def show_findings(findings: Any, job: Path | None, *, quiet: bool) -> None:
         return
     console = console_for(sys.stdout)
     if job is not None:
-        console.print(Text(one_line(f"{job}:")), soft_wrap=True)
+        console.print(_plain(one_line(f"{job}:")), soft_wrap=True)
     for finding in findings.entries:
-        console.print(Text(one_line(f"{finding.label}: {finding}")), soft_wrap=True)
+        console.print(_plain(one_line(f"{finding.label}: {finding}")), soft_wrap=True)
     for line in findings.verdict.split("\n"):
-        console.print(Text(one_line(line)), soft_wrap=True)
+        console.print(_plain(one_line(line)), soft_wrap=True)
 
 
 def new_table(*columns: str) -> Table:
     """Make a table without lines, numbers aligned to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = _table(pad_edge=False, header_style="bold")
     for column in columns:
         right = column == "count" or column.endswith(("_ns", "_share", "_mhz"))
         table.add_column(column, justify="right" if right else "left", overflow="fold")

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich import markup
-from rich.table import Table
-from rich.text import Text
 
 from chopper_interop.commands.common import one_line
 from chopper_interop.schemas import results
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console
+    from rich.table import Table
 
 PIPE_WIDTH = 10_000
 """Width where stdout is no terminal: no row is folded where a program may read it."""
@@ -61,6 +59,8 @@ _NUMBERED = ("rank", "iteration", "node", "instance", "start_ns", "change", "run
 
 def escape(text: str) -> str:
     """Escape characters that would control a terminal, and rich's markup."""
+    from rich import markup
+
     return markup.escape(one_line(text))
 
 
@@ -216,6 +216,9 @@ def make_table(
             break
     if total is not None:
         columns[names[0]][-1] = _TOTAL
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in (shown := [name for name in columns if name not in hidden]):
         table.add_column(

@@ -21,7 +21,6 @@ from chopper_interop.errors import ChopperError, UsageError
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.sharing import texts
-from chopper_interop.sharing.aliases import Aliases
 from chopper_interop.sharing.environment import leave_out, without_folders
 from chopper_interop.sharing.texts import Changes, change_arguments
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.issues import Issue
     from chopper_interop.schemas.meta import Meta
+    from chopper_interop.sharing.aliases import Aliases
     from chopper_interop.sharing.texts import Change
     from chopper_interop.trace import Trace
 
@@ -83,14 +83,14 @@ class Sharing:
 
     def run_name(self, name: str) -> str:
         """Return the name of one of several runs, which differ by it."""
-        return name if self.key is None else Aliases(self.key).text(name)
+        return name if self.key is None else _aliases(self.key).text(name)
 
     def reason(self, error: ChopperError) -> ChopperError:
         """Return the error of an input that could not be read as results may quote it."""
         if self.keep_environment:
             return error
         text = without_folders(str(error))
-        return ChopperError(text if self.key is None else Aliases(self.key).text(text))
+        return ChopperError(text if self.key is None else _aliases(self.key).text(text))
 
     def apply(self, trace: Trace, given: Iterable[Path]) -> Trace:
         """Return the trace as it may be shared; `given` is what the user named as input."""
@@ -103,9 +103,16 @@ class Sharing:
         return anonymise(trace, self.key)
 
 
+def _aliases(key: str) -> Aliases:
+    """Aliases by a key; their patterns take some milliseconds, and most jobs need none."""
+    from chopper_interop.sharing.aliases import Aliases
+
+    return Aliases(key)
+
+
 def anonymise(trace: Trace, key: str) -> Trace:
     """Return a trace with aliases for names, by a key."""
-    aliases = Aliases(key)
+    aliases = _aliases(key)
     new, in_tables = texts.change_tables(trace, lambda _, text: aliases.text(text))
     new, in_arguments = change_arguments(new, Changes(aliases.text, aliases.text))
     meta = _meta(trace.meta, _meta_change(aliases))

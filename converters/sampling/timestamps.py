@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 SECOND = 1_000_000_000
@@ -42,11 +42,9 @@ _FORMATS = (
     rf"{_WEEKDAY} +{_DAY} +{_MONTH} +{_YEAR} +{_CLOCK}{_HALF}(?: +{_ZONE})?",
     r"(?P<epoch>\d{10}|\d{13}|\d{16}|\d{19})(?:\.(?P<decimals>\d*))?",
 )
-_ALONE = [re.compile(form, re.IGNORECASE) for form in _FORMATS]
-_LABELLED = [
-    re.compile(rf"\W*(?:(?:time|date|timestamp)\w*\s*[:=]?\s*)?\W*{form}\W*", re.IGNORECASE)
-    for form in _FORMATS
-]
+_LABELLED = tuple(
+    rf"\W*(?:(?:time|date|timestamp)\w*\s*[:=]?\s*)?\W*{form}\W*" for form in _FORMATS
+)
 _EPOCH_UNITS = {10: (SECOND, 0), 13: (MILLISECOND, 3), 16: (1_000, 6), 19: (1, 9)}
 """Digits of a present-day time before its decimal point → its unit in nanoseconds, and the decimals
 of a second that the digits hold."""
@@ -85,7 +83,7 @@ class Timestamp(NamedTuple):
 
 def parse_timestamp(text: str) -> Timestamp | None:
     """Parse a cell that holds a time and nothing else; None if it does not."""
-    return _parse(text.strip(), _ALONE)
+    return _parse(text.strip(), _FORMATS)
 
 
 @lru_cache(maxsize=4096)
@@ -129,8 +127,14 @@ def nanoseconds(text: str, unit_ns: int = SECOND) -> int | None:
     return ns if abs(ns) <= LATEST_S * SECOND else None
 
 
-def _parse(text: str, formats: list[re.Pattern[str]]) -> Timestamp | None:
-    match = next((m for pattern in formats if (m := pattern.fullmatch(text))), None)
+@cache
+def _pattern(form: str) -> re.Pattern[str]:
+    """Compile a format when a time is looked for: it takes 5 ms for all, and each command imports this module."""
+    return re.compile(form, re.IGNORECASE)
+
+
+def _parse(text: str, formats: tuple[str, ...]) -> Timestamp | None:
+    match = next((m for form in formats if (m := _pattern(form).fullmatch(text))), None)
     if match is None:
         return None
     parts = {name: value for name, value in match.groupdict().items() if value}
