@@ -138,6 +138,35 @@ def test_code_that_others_could_have_put_there_is_not_loaded(
         compiled._code_folder.cache_clear()
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that nobody can write")
+@pytest.mark.parametrize("has_temporary", [True, False])
+def test_a_home_that_cannot_be_written_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_temporary: bool
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc/home")  # where not even root makes a folder
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path) if has_temporary else "/proc/tmp")
+    compiled.cache_folder.cache_clear()
+    try:
+        expected = tmp_path / f"chopper-interop-{os.getuid()}" if has_temporary else None
+        assert compiled.cache_folder() == expected
+    finally:
+        compiled.cache_folder.cache_clear()
+
+
+def test_a_conversion_needs_no_home(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(
+        '{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 2}]}'
+    )
+    code = "from chopper_interop import start; start.convert()"
+    command = [sys.executable, "-c", code, "-q", "x.json", "-o", "x.pftrace"]
+    names = {"HOME", "XDG_CACHE_HOME"}
+    for home in ({}, {"HOME": "/proc/home"}):
+        environment = {k: v for k, v in os.environ.items() if k not in names} | home
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+        (tmp_path / "x.pftrace").unlink()
+
+
 LOADED = """
 import sys
 import numpy as np
