@@ -14,8 +14,8 @@ from chopper_interop.arrays.compiled import jit_in_place
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
 
-_HASHED_BYTES = 48
-"""Bytes of a text that its hash is made of, about (chosen: names of kernels have a thousand, and
+_HASHED_WORDS = 8
+"""Words of eight bytes of a text that its hash is made of, about (chosen: names of kernels have a thousand bytes, and
 equal hashes only cost a comparison of the texts)."""
 _BLOCK = np.uint64(64)
 """Bytes that are compared at once (chosen: a line of the processor's cache)."""
@@ -96,12 +96,33 @@ def _next_slot(slot: np.uint64, slots: np.uint64) -> np.uint64:
 
 
 @jit_in_place
+def _word(buffer: Bytes, at: np.uint64) -> np.uint64:
+    """Eight bytes as one number, the lowest first; the compiler reads them by one instruction."""
+    word = np.uint64(0)
+    for k in range(np.uint64(8)):
+        word |= np.uint64(buffer[at + k]) << (np.uint64(8) * k)
+    return word
+
+
+@jit_in_place
 def _hash(buffer: Bytes, start: int, stop: int) -> np.uint64:
-    """FNV-1a of a text; of a long one, of bytes at even steps and its length."""
-    value = np.uint64(14695981039346656037) ^ np.uint64(stop - start)
-    step = max(1, (stop - start) // _HASHED_BYTES)
-    for k in range(start, stop, step):
-        value = (value ^ np.uint64(buffer[k])) * np.uint64(1099511628211)
+    """Hash of a text's words, each multiplied by FNV's prime; of a long one, of words at even steps and the last one."""
+    eight, length = np.uint64(8), np.uint64(stop - start)
+    at, prime = np.uint64(start), np.uint64(1099511628211)
+    value = np.uint64(14695981039346656037) ^ length
+    if length < eight:
+        word = np.uint64(0)
+        for k in range(length):
+            word = word << eight | np.uint64(buffer[at + k])
+        value = (value ^ word) * prime
+    else:
+        last = np.uint64(stop) - eight
+        step = max(eight, length // np.uint64(_HASHED_WORDS))
+        while at < last:
+            value = (value ^ _word(buffer, at)) * prime
+            value ^= value >> np.uint64(32)  # as a product's lower half knows only lower bytes
+            at += step
+        value = (value ^ _word(buffer, last)) * prime
     return value ^ (value >> np.uint64(29))
 
 

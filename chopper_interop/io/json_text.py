@@ -25,7 +25,7 @@ _LAST_OF_LARGEST = 53  # 2**64 - 1 ends in 5
 _LARGEST_NEGATIVE = np.uint64(1 << 63)
 _SIXTEENTH_OF_LARGEST = 1 << 59
 _MAX_DIGITS = 19
-"""Decimal digits of the largest power of ten that 64 bits hold."""
+"""Decimal digits of the largest power of ten that 64 bits hold, and of which they hold any number."""
 _LARGEST_POWER = 1 << 40
 """Exponents are cut to this: far more digits than any text has, so that a sum with the number of
 digits cannot overflow."""
@@ -46,6 +46,7 @@ def byte_table(members: bytes, *, but: bool = False) -> Array:
 _BLANK = byte_table(b" \t\n\v\f\r")
 IN_STRING = byte_table(b'"\\\n', but=True)
 _NO_BRACKET = byte_table(b'"{}[]', but=True)
+_IN_NUMBER = byte_table(b"0123456789.eE")
 _IN_SCALAR = byte_table(bytes(range(33)) + b'":,{}[]', but=True)
 
 
@@ -80,6 +81,12 @@ def skip_string(buffer: Bytes, i: int, n: int) -> int:
 
 
 @jit_in_place
+def _ends_value(c: int) -> bool:
+    """True for a byte that may stand behind a number or word."""
+    return c in (COMMA, CLOSE, CLOSE_LIST) or c <= 32
+
+
+@jit_in_place
 def skip_value(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset behind the value at `i`; -1 if it does not end, -2 if it is no value.
 
@@ -93,8 +100,7 @@ def skip_value(buffer: Bytes, i: int, n: int) -> int:
         end = skip_bytes(buffer, i, n, _IN_SCALAR)
         if end == n:
             return -1
-        ends = buffer[end] in (COMMA, CLOSE, CLOSE_LIST) or buffer[end] <= 32
-        return end if end > i and ends else -2
+        return end if end > i and _ends_value(buffer[end]) else -2
     start, depth = i, 0
     lists = np.uint64(0)  # a bit for each bracket around, the innermost lowest: 1 for a list
     while True:
@@ -219,6 +225,34 @@ def _digits(buffer: Bytes, i: int, n: int) -> tuple[np.uint64, int, int, int, in
 
 
 @jit_in_place
+def _short_number(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int]:
+    """Return what `parse_decimal` does of a number without sign, exponent and rounding that fits 63 bits.
+
+    Nearly all are such, and no digit is tested for fitting. Of others the offset behind is `i`. Offsets are
+    unsigned, as in `skip_bytes`.
+    """
+    one, ten, zero = np.uint64(1), np.uint64(10), np.uint64(_ZERO)
+    at, end, value = np.uint64(i), np.uint64(n), np.uint64(0)
+    last = min(end, at + np.uint64(_MAX_DIGITS - decimals))
+    while at < last and _ZERO <= buffer[at] <= _NINE:
+        value = ten * value + (np.uint64(buffer[at]) - zero)
+        at += one
+    if at == np.uint64(i):
+        return 0, i
+    if at < end and buffer[at] == _DOT:
+        at += one
+        while decimals > 0 and at < end and _ZERO <= buffer[at] <= _NINE:
+            value = ten * value + (np.uint64(buffer[at]) - zero)
+            decimals -= 1
+            at += one
+    for _ in range(decimals):
+        value *= ten
+    if value >= _LARGEST_NEGATIVE or (at < end and _IN_NUMBER[buffer[at]]):
+        return 0, i
+    return np.int64(value), np.int64(at)
+
+
+@jit_in_place
 def parse_decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, bool]:
     """Return the number at `i` times 10**decimals, rounded to the nearest integer.
 
@@ -231,6 +265,9 @@ def parse_decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, in
         `end` is the offset behind the number; `ok` is False if there is none or it does not
         fit. A value above 2**63 - 1 that fits an unsigned integer comes out modulo 2**64.
     """
+    short, end = _short_number(buffer, i, n, decimals)
+    if end > i:
+        return short, end, True
     negative = i < n and buffer[i] == MINUS
     if i < n and buffer[i] in (MINUS, _PLUS):
         i += 1
@@ -272,6 +309,9 @@ def parse_integer(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, in
         `end` is the offset behind the value; `ok` is False if it is no number, or none that an
         int64 can hold.
     """
+    short, end = _short_number(buffer, i, n, decimals)
+    if i < end < n and _ends_value(buffer[end]):
+        return short, end, True
     end = skip_value(buffer, i, n)
     if end < 0:
         return 0, end, False
