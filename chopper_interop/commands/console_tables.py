@@ -120,6 +120,8 @@ def _only_row(rows: pa.Table) -> dict[str, str]:
 
 def print_pairs(console: Console, texts: dict[str, str]) -> None:
     """Print names and texts in two columns, a long text on several lines."""
+    from rich.text import Text
+
     width = max(map(len, texts), default=0) + _GAP
     room = None if is_unfolded(console) else console.width - width
     for name, text in texts.items():
@@ -137,6 +139,9 @@ def folded(text: str, room: int | None) -> list[str]:
 
 def fields_table(parts: Mapping[str, Mapping[str, Any]]) -> Table:
     """A table with a row for each field that any of the parts knows, and a column for each part."""
+    from rich.table import Table
+    from rich.text import Text
+
     fields = list(next(iter(parts.values())))
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")

@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts, host_waits
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
-from chopper_interop.analyses.methods.findings.job import Place
+from chopper_interop.analyses.methods.findings.job import FindingPlace
 from chopper_interop.arrays import name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
@@ -292,7 +292,7 @@ def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
         yield Finding.of(
             "unrecorded-wait",
             job.saved(job.times().without_delays(late)),
-            Place(job.place(late).ranks, at - wait_ns, at),
+            FindingPlace(job.place(late).ranks, at - wait_ns, at),
             name,
             LIKELY,
             f"Work of the GPU starts up to {wait_ns / 1e6:,.2f} ms after its launch though its queue is free: it "
