@@ -146,7 +146,7 @@ def _open_closed_streams() -> None:
 
 
 _UNMAPPED = "failed to map segment"
-"""What the dynamic linker says of a library that has no room in memory; LLVM's wrapper says it in the context."""
+"""The dynamic linker's words for a library that has no room in memory; those of LLVM's wrapper hide them."""
 
 
 def _as_shown(error: BaseException) -> ChopperError:
