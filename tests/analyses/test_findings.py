@@ -132,6 +132,39 @@ def test_work_that_waits_for_what_was_not_recorded(wait: int, *, is_found: bool)
         assert row["until_ns"] - row["at_ns"] >= 0.9 * wait * _US
 
 
+@pytest.mark.parametrize(("prepares_us", "is_found"), [(5_000, True), (20, False)])
+def test_code_of_the_host_before_the_first_work_of_a_step(
+    prepares_us: int, *, is_found: bool
+) -> None:
+    """A video was decoded and scaled for 217 ms before the GPU had anything to do in a step of 382 ms."""
+    builder = TraceBuilder()
+    host, queue = (
+        builder.lane(0, LaneKind.THREAD, 1, "main"),
+        builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0),
+    )
+    for step in range(3):
+        at = 20_000 * step
+        nodes = []
+        for kind, name, lane, start, dur in (
+            (Kind.ANNOTATION, f"ProfilerStep#{step}", host, at, prepares_us + 3_000),
+            (Kind.PYTHON, "preprocess", host, at + 10, prepares_us),
+            (Kind.CPU_OP, "aten::mm", host, at + prepares_us + 20, 200),
+            (Kind.RUNTIME, "hipLaunchKernel", host, at + prepares_us + 30, 10),
+            (Kind.KERNEL, "Cijk_gemm", queue, at + prepares_us + 50, 2_500),
+            (Kind.RUNTIME, "hipDeviceSynchronize", host, at + prepares_us + 240, 2_320),
+        ):
+            nodes.append(builder.nodes(
+                kind=int(kind), name=name, rank=0, lane=lane, ts=np.array([start * _US]),
+                dur=np.array([dur * _US]), iteration=step,
+            ))  # fmt: skip
+        builder.edges(np.array([nodes[3]]), np.array([nodes[4]]), int(EdgeKind.LAUNCH))
+    rows = [row for row in ci.analyze(builder.finish(), "findings").rows.to_pylist()
+            if row["code"] == "host-work" and row["where"] == "preprocess"]  # fmt: skip
+    assert bool(rows) == is_found
+    if rows:
+        assert rows[0]["saves_ns"] == pytest.approx(prepares_us * _US, rel=0.1)
+
+
 def test_launches_that_always_take_long_load_no_code(tmp_path: Path) -> None:
     kineto.write(simulation.simulate(slow_launches(1)), tmp_path)
     assert "code-loading" not in findings_by_code(ci.read(tmp_path))

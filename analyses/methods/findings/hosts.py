@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import counterparts, host_waits
+from chopper_interop.analyses.methods.activity import counterparts, host_waits, windows
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.analyses.methods.findings.job import FindingPlace
 from chopper_interop.arrays import name_stems
@@ -364,7 +364,46 @@ def _blamed_stems(job: ExaminedJob) -> dict[str, tuple[int, int]]:
             stem = name_stems.split_numbers([row["blame"]])[0][0]
             late_ns, gaps = blamed.get(stem, (0, 0))
             blamed[stem] = late_ns + row["host_late_ns"], gaps + row["gaps"]
+    names, name = job.trace.names(), job.trace.array("name")
+    for node, gap_ns in _before_first_work(job):
+        stem = name_stems.split_numbers([names[name[node]]])[0][0]
+        late_ns, gaps = blamed.get(stem, (0, 0))
+        blamed[stem] = late_ns + gap_ns, gaps + 1
     return blamed
+
+
+def _before_first_work(job: ExaminedJob) -> Iterator[tuple[int, int]]:
+    """The host operation that most of the time before the first GPU work of a step passes in, and that time.
+
+    ::
+
+        host  [=========== step ============]
+              [== preprocess ==] [ forward ]      the longest that launches nothing
+        GPU                       [ work ]
+    """
+    trace = job.trace
+    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
+    launches = job.mask(np.unique(trace.launch[trace.launch >= 0]))
+    alone = job.on_host & job.inside & ~_encloses(job, launches) & (end - ts >= _LONG_NS // 2)
+    by_rank = {}
+    for rank in job.ranks if launches.any() else ():
+        rows = np.arange(len(ts))[trace.rank_rows[rank]]
+        work = rows[job.on_gpu[rows]]
+        work = work[np.argsort(ts[work], kind="stable")]
+        by_rank[rank] = rows[alone[rows]], ts[work], np.maximum.accumulate(end[work])
+    for window in windows.step_windows(trace):
+        if window.rank not in by_rank or window.iteration not in job.iterations:
+            continue
+        host, starts, ends = by_rank[window.rank]
+        first = int(np.searchsorted(starts, window.start_ns))
+        if first == len(starts) or starts[first] >= window.end_ns:
+            continue
+        begin = max(window.start_ns, int(ends[first - 1]) if first else window.start_ns)
+        gap_ns = int(starts[first]) - begin
+        within = np.minimum(end[host], starts[first]) - np.maximum(ts[host], begin)
+        candidates = host[2 * within >= gap_ns]
+        if gap_ns >= _LONG_NS and candidates.size:
+            yield int(candidates[np.argmax((end - ts)[candidates])]), gap_ns
 
 
 def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
