@@ -1,4 +1,4 @@
-# What a newcomer needs: `make demo` and `make test`. Both set up .venv by themselves.
+# What a newcomer needs: `make report`, `make demo` and `make test`. All set up .venv by themselves.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -8,7 +8,13 @@ SECONDS ?= 60
 MILLIONS ?= 1 5
 FUZZ   := .venv-fuzz
 
-.PHONY: demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs code man schemas wheel clean
+.PHONY: report demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs code man schemas wheel clean
+
+report: $(VENV)/run.stamp ## a report of RUN, a folder of profiles, or of a sample job
+	mkdir -p $(DEMO)
+	test -n "$(RUN)" || test -d $(DEMO)/profiles || $(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
+	$(BIN)/chopper-analyze --quiet $(if $(RUN),"$(RUN)",$(DEMO)/profiles) --html $(DEMO)/report.html
+	@echo "Open $(DEMO)/report.html in a browser."
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
