@@ -210,8 +210,10 @@ def test_real_steps(name: str) -> None:
     summary = ci.analyze(read_once(path), "replay").summary
     every, later = REAL[name]
     assert summary["gaps_kept_max_error_share"] == 0
-    # one rank of several, whose GPU waits without a known reason, and whose host waits for its copies
-    assert summary["gaps_removed_max_error_share"] < (0.03 if "rank0" in name else 0.01)
+    # rank0's stream stands idle for 144 of the 216 ms of a step within and behind CUDA graphs of which little was recorded;
+    # most of that is behind work of the step before, which keeps its times; the rest, 6 ms, is what is removed
+    shorter = 0.028 if "rank0" in name else 0.01
+    assert summary["gaps_removed_max_error_share"] < shorter
     assert summary["hold_out_mean_error_share"] < every
     assert summary["hold_out_but_first_mean_error_share"] < later
 
