@@ -142,11 +142,13 @@ def test_code_of_the_host_before_the_first_work_of_a_step(
         builder.lane(0, LaneKind.THREAD, 1, "main"),
         builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0),
     )
+    other = builder.lane(0, LaneKind.THREAD, 2, "monitor")
     for step in range(3):
         at = 20_000 * step
         nodes = []
         for kind, name, lane, start, dur in (
             (Kind.ANNOTATION, f"ProfilerStep#{step}", host, at, prepares_us + 3_000),
+            (Kind.PYTHON, "monitor", other, at + 5, prepares_us + 2_900),
             (Kind.PYTHON, "preprocess", host, at + 10, prepares_us),
             (Kind.CPU_OP, "aten::mm", host, at + prepares_us + 20, 200),
             (Kind.RUNTIME, "hipLaunchKernel", host, at + prepares_us + 30, 10),
@@ -157,7 +159,7 @@ def test_code_of_the_host_before_the_first_work_of_a_step(
                 kind=int(kind), name=name, rank=0, lane=lane, ts=np.array([start * _US]),
                 dur=np.array([dur * _US]), iteration=step,
             ))  # fmt: skip
-        builder.edges(np.array([nodes[3]]), np.array([nodes[4]]), int(EdgeKind.LAUNCH))
+        builder.edges(np.array([nodes[4]]), np.array([nodes[5]]), int(EdgeKind.LAUNCH))
     rows = [row for row in ci.analyze(builder.finish(), "findings").rows.to_pylist()
             if row["code"] == "host-work" and row["where"] == "preprocess"]  # fmt: skip
     assert bool(rows) == is_found

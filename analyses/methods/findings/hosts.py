@@ -378,7 +378,7 @@ def _before_first_work(job: ExaminedJob) -> Iterator[tuple[int, int]]:
     ::
 
         host  [=========== step ============]
-              [== preprocess ==] [ forward ]      the longest that launches nothing
+              [== preprocess ==] [ forward ]      the longest that launches nothing and ends before the work
         GPU                       [ work ]
     """
     trace = job.trace
@@ -401,7 +401,7 @@ def _before_first_work(job: ExaminedJob) -> Iterator[tuple[int, int]]:
         begin = max(window.start_ns, int(ends[first - 1]) if first else window.start_ns)
         gap_ns = int(starts[first]) - begin
         within = np.minimum(end[host], starts[first]) - np.maximum(ts[host], begin)
-        candidates = host[2 * within >= gap_ns]
+        candidates = host[(2 * within >= gap_ns) & (end[host] <= starts[first])]
         if gap_ns >= _LONG_NS and candidates.size:
             yield int(candidates[np.argmax((end - ts)[candidates])]), gap_ns
 
