@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.commands import analyze, common, record, view
 from chopper_interop.commands.interrupts import INTERRUPTED
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import UsageError, one_line
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _demo(args: argparse.Namespace, options: dict[str, str]) -> int:
         raise UsageError(f"-O {option}: --demo has no such option", hint=hint)
     folder = make_demo(Path(args.demo), **registry.chosen_options(make_demo, options))
     if not args.quiet:
-        shown = common.one_line(str(folder))
+        shown = one_line(str(folder))
         print(
             f"Wrote a sample job to {shown}. Next:\n"
             f"  chopper-convert {shown} -o {shown}/job.pftrace -o {shown}/et/",

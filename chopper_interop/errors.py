@@ -32,6 +32,13 @@ def similar(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else listed
 
 
+def one_line(text: str) -> str:
+    """Escape characters that would break a line or control a terminal: names of files may hold any."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class ChopperError(Exception):
     """An error that the user can act upon; the commands print it and exit with `exit_status`.
 

@@ -21,6 +21,7 @@ from chopper_interop.errors import (
     TooLittleMemoryError,
     UsageError,
     WriteError,
+    one_line,
     raise_interrupt,
 )
 
@@ -174,13 +175,6 @@ def _limits(args: argparse.Namespace) -> Iterator[None]:
     workers = scheduler if jobs is None else jobs
     with inputs.unpacking_at_most(unpacked), memory.at_most(gigabytes), reading_by(workers):
         yield
-
-
-def one_line(text: str) -> str:
-    """Escape characters that would break a line or control a terminal: names of files may hold any."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def parse_output(text: str, to_format: str | None) -> WriteTarget:

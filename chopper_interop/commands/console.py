@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import hosts, relations
-from chopper_interop.commands.common import one_line
 from chopper_interop.commands.console_tables import escape
+from chopper_interop.errors import one_line
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import OBSERVED

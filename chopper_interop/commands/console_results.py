@@ -20,10 +20,9 @@ from chopper_interop import registry
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.findings import catalogue
 from chopper_interop.commands import console_tables
-from chopper_interop.commands.common import one_line
 from chopper_interop.commands.console import console_for
 from chopper_interop.commands.console_tables import escape
-from chopper_interop.errors import SchemaError
+from chopper_interop.errors import SchemaError, one_line
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:

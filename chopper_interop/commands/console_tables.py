@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.commands.common import one_line
+from chopper_interop.errors import one_line
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:

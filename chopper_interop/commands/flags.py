@@ -1,15 +1,16 @@
-"""Values that are given to options which take none, such as a file to ``--json``."""
+"""Errors of the command line: one line each, with what was probably meant."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import itertools
 import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from chopper_interop.errors import ChopperError, ReadError, UnknownFormatError
+from chopper_interop.errors import ChopperError, ReadError, UnknownFormatError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +25,24 @@ _EXPLICIT = re.compile(r"argument (?:-\w/)?(--[\w-]+): ignored explicit argument
 _QUOTED = re.compile(r"'(.*?)'")
 
 
+_UNKNOWN = re.compile(r"unrecognized arguments: (--[\w-]+).*", re.DOTALL)
+"""Message of argparse for an option that there is not."""
+_ALIKE = 0.7
+"""Likeness from which a name is what was meant, by difflib (chosen: one wrong letter of five is)."""
+
+
 class Parser(argparse.ArgumentParser):
-    """Parser whose errors say how to get what the value of an option without one was meant for."""
+    """Parser whose errors are one line, and say how to get what an option was probably meant for."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and an error, and exit."""
-        match = _EXPLICIT.fullmatch(message)
-        super().error(_remedy(*match.groups()) if match else message)
+        """Print an error and exit with status 2."""
+        if match := _EXPLICIT.fullmatch(message):
+            message = _remedy(*match.groups())
+        elif match := _UNKNOWN.fullmatch(message):
+            options = [o for o in self._option_string_actions if o.startswith("--")]
+            near = difflib.get_close_matches(match[1], options, 1, _ALIKE)
+            message += f" (did you mean {near[0]}?)" if near else ""
+        self.exit(2, f"{self.prog}: error: {one_line(message)}; --help lists the options\n")
 
 
 def add_remedy(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.commands import common
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -62,7 +62,7 @@ _STATED_S = 1.0
 
 
 def _say(text: str) -> None:
-    print(f"chopper-record: {common.one_line(text)}", file=sys.stderr)
+    print(f"chopper-record: {one_line(text)}", file=sys.stderr)
 
 
 def _show(recording: Recording, folder: Path) -> None:

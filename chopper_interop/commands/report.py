@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.commands.analysis_plan import COMPAT, DEFAULT
-from chopper_interop.commands.common import one_line
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import UsageError, one_line
 from chopper_interop.io import outputs
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from chopper_interop.commands.common import one_line
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

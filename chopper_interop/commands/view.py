@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.commands import common
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -99,7 +99,7 @@ def _convert(
         pipeline.write_all(outcome.annotate(trace), targets, options)
     console.show_warnings(trace, on_loss=args.on_loss, quiet=args.quiet)
     for name, error in outcome.failed.items():
-        _say(args, f"not shown: {name}: {common.one_line(str(error))}")
+        _say(args, f"not shown: {name}: {one_line(str(error))}")
 
 
 def _show(args: argparse.Namespace, trace: Path) -> int:

@@ -415,7 +415,27 @@ def test_a_value_behind_an_equals_sign_is_said_so(run, capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         run("analyze", "RUN", "--json=out.json")
     remedy = "--json takes no value; to write that file: --json > out.json"
-    assert capsys.readouterr().err.splitlines()[-1] == f"chopper-analyze: error: {remedy}"
+    assert (
+        capsys.readouterr().err == f"chopper-analyze: error: {remedy}; --help lists the options\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--jobs", "many"], "argument --jobs: invalid int value: 'many'"),
+        (
+            ["--on-lose", "a\nb"],
+            "unrecognized arguments: --on-lose a\\nb (did you mean --on-loss?)",
+        ),
+        (["--hlp"], "unrecognized arguments: --hlp (did you mean --help?)"),
+    ],
+)
+def test_a_mistake_in_an_option_is_one_line(run, capsys, words: list[str], reason: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run("convert", "RUN", *words)
+    end = "; --help lists the options\n"
+    assert capsys.readouterr().err == f"chopper-convert: error: {reason}{end}"
 
 
 def test_a_value_that_is_mistyped_names_what_is_similar(tmp_path: Path, run) -> None:
