@@ -39,30 +39,33 @@ class KernelNames(NamedTuple):
     source: str
 
 
-_DEEP_EP = r"(?:deep_ep|uccl|dpsk(?:::|2)ep)[\w:]*?(?:::|\d)"
+_DEEP_EP = r"(?:deep_ep|hybrid_ep|nccl_ep|uccl|dpsk(?:::|2)ep)[\w:]*?(?:::|\d)"
 _WORD_END = r"(?![a-z_])"
 
 KERNELS: tuple[KernelNames, ...] = (
     KernelNames(
         "NCCL, RCCL, MSCCL, MSCCL++",
-        r"(?i:nccl|rccl|msccl)",
+        r"(?i:nccl(?!_ep)|rccl|msccl)",
         NAMED,
         False,
         "nccl src/device/generate.py, src/device/symmetric/generate.py (2.0 to 2.28); rccl; "
         "msccl ncclMscclKernel; mscclpp src/ext/collectives",
     ),
     KernelNames(
-        "DeepEP, UCCL-EP, Primus-Turbo",
-        _DEEP_EP + r"(?:hybrid_)?(?:dispatch|combine)(?:_impl)?" + _WORD_END,
+        "DeepEP, HybridEP, UCCL-EP, Primus-Turbo",
+        _DEEP_EP
+        + r"(?:hybrid_)?(?:dispatch|combine)(?:_impl|_kernel)?"
+        + _WORD_END
+        + r"|nccl_ep_jit_(?:ht|ll)_(?:dispatch|combine)_kernel",
         Collective.ALL_TO_ALL,
         False,
         "DeepEP csrc/kernels/legacy/{intranode,internode,internode_ll}.cu, "
-        "deep_ep/include/deep_ep/impls (V2)",
+        "deep_ep/include/deep_ep/impls (V2); nccl contrib/nccl_ep/device (HybridEP)",
     ),
     KernelNames(
-        "DeepEP, UCCL-EP, Primus-Turbo",
+        "DeepEP, HybridEP, UCCL-EP, Primus-Turbo",
         _DEEP_EP
-        + r"(?:notify_dispatch|cached_notify(?:_dispatch|_combine)?|barrier(?:_impl)?"
+        + r"(?:notify_dispatch|cached_notify(?:_dispatch|_combine)?|barrier(?:_impl)?|device_sync_kernel"
         + r"|clean_low_latency_buffer|pp_(?:send|recv)_impl|engram_fetch(?:_wait)?_impl)"
         + _WORD_END,
         None,
@@ -77,9 +80,31 @@ KERNELS: tuple[KernelNames, ...] = (
         "mori src/ops/dispatch_combine",
     ),
     KernelNames(
+        "MORI-CCL",
+        r"(?:OneShot|Sdma|InterNodeRing)?(?:All2all|AllGather|ReduceScatter|Broadcast)"
+        r"(?:AllGatherFused|Async|ReducedSdma|Sdma|Ring|P2p|Kernel_)",
+        NAMED,
+        False,
+        "mori src/collective/kernels, include/mori/collective",
+    ),
+    KernelNames(
+        "pplx-garden",
+        r"a2a_(?:dispatch|combine)_(?:send|recv)_kernel",
+        Collective.ALL_TO_ALL,
+        False,
+        "pplx-garden p2p-all-to-all/a2a-kernels/src/a2a",
+    ),
+    KernelNames(
+        "NCCL user buffers",
+        r"ubx_kernel_(?:all|a2a|combine|barrier)",
+        NAMED,
+        False,
+        "nccl contrib/nccl_ubx/csrc/ubx.cu",
+    ),
+    KernelNames(
         "NVSHMEM",
         r"(?:barrier|sync|quiet|signal_op|signal_wait_until|rdxn|reducescatter|alltoall|broadcast"
-        r"|fcollect)(?:_all)?_on_stream_kernel|nvshmem(?!i_init)|rocshmem",
+        r"|fcollect)(?:_all)?_on_stream_kernel|nvshmem(?!i_(?:init|call_init|team))|rocshmem",
         None,
         False,
         "nvshmem src/host/coll, src/device/launch; rocSHMEM has none of its own",
@@ -108,10 +133,12 @@ KERNELS: tuple[KernelNames, ...] = (
     ),
     KernelNames(
         "vLLM, SGLang, AITER custom all-reduce",
-        r"cross_device_reduce_[12]stage|allreduce_prototype_(?:one|two)shot",
+        r"cross_device_reduce_[12]stage|allreduce_prototype_(?:one|two)shot"
+        r"|all_reduce_(?:one|two)_shot_(?:push|pull)_kernel",
         Collective.ALL_REDUCE,
         False,
         "vllm csrc/custom_all_reduce.cuh, csrc/quickreduce; sgl-kernel csrc/allreduce; "
+        "sglang jit_kernel/csrc/distributed; "
         "aiter csrc/include/{custom,quick}_all_reduce.cuh",
     ),
     KernelNames(
@@ -180,7 +207,7 @@ Gloo and MPI on copies."""
 
 LOCAL = (
     r"get_dispatch_layout|(?:dispatch_copy|combine_reduce)_epilogue|mask_buffer|splitkv|flash|attn"
-    r"|mla_|moeA2APrepare|nvshmemi_init"
+    r"|mla_|moeA2APrepare|nvshmemi_(?:init|call_init|team)|nccl_ep"
 )
 """Kernels of these libraries, and of attention, that look like communication and are local."""
 
