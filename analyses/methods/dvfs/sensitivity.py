@@ -400,7 +400,7 @@ def _work(r: Repeats) -> clock_sensor.Work:
     known = r.clocks.mhz[~np.isnan(r.clocks.mhz)]
     highest = np.nan_to_num(boost[device], nan=float(known.max(initial=1.0)))
     usable = r.solo & ~np.isnan(r.clocks.mhz)
-    return clock_sensor.Work(r.key, r.dur, usable, highest, *repeats.places(r))
+    return clock_sensor.Work(r.key, r.dur, usable, highest, boost[device], *repeats.places(r))
 
 
 def _clocks(

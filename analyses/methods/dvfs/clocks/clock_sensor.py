@@ -273,7 +273,9 @@ class Work(NamedTuple):
     usable
         Mark kernels whose durations show the clock: those without concurrent communication.
     highest
-        Highest clock of each one's GPU, MHz.
+        Highest clock of each one's GPU, MHz; where it is not known, that of all kernels.
+    rated
+        The same, NaN where it is not known.
     place
         Number that those share which do the same at the same place of training steps.
     phase
@@ -284,6 +286,7 @@ class Work(NamedTuple):
     dur: Array
     usable: Array
     highest: Array
+    rated: Array
     place: Array
     phase: Array
 

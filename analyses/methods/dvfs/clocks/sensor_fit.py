@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
 _MS = 1e6
-WINDOWS_NS = np.array([0, 3, 5, 10, 14, 20, 28, 40, 57, 80, 100, 130, 180, 250, 400, 1000]) * _MS
+WINDOWS_NS = (
+    np.array([0, 3, 5, 10, 14, 20, 28, 40, 57, 80, 100, 130, 180, 250, 400, 560, 750, 1000]) * _MS
+)
 """Windows that are tried: from an instant to NVML's mean over one second, 1.4 times as long each."""
 DELAYS_NS = np.array([0, 1, 2, 3, 5, 7, 10, 14, 20, 25, 30, 40, 50, 60, 80, 100, 150, 200]) * _MS
 _SHORTEST_NS = 1 * _MS
@@ -151,7 +153,7 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
         kept, apart, is_shown = fit.compare(grid)
         origin = ESTIMATED if is_shown else UNKNOWN
         if not is_shown:
-            kept = _of_possible_windows(sensed.gpus, kept)
+            kept = _of_possible_windows(sensed.gpus, work, kept)
             apart = np.zeros(len(kept))
     best = kept[0]
     chosen = np.arange(len(kept))
@@ -174,13 +176,14 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
     )  # fmt: skip
 
 
-def _of_possible_windows(gpus: list[Readings], kept: Array) -> Array:
+def _of_possible_windows(gpus: list[Readings], work: Work, kept: Array) -> Array:
     """Return the assumptions of windows that readings do not rule out.
 
     Where durations show the sensor, these decide, as averages may have other weights than those of a window.
     """
     windows, row = np.unique(kept[:, 0], return_inverse=True)
-    possible = possible_windows(gpus, windows)[row]
+    highest = np.array([work.rated[gpu.kernel].max() for gpu in gpus])
+    possible = possible_windows(gpus, windows, highest)[row]
     return kept[possible] if possible.any() else kept
 
 

@@ -4,6 +4,10 @@ A mean over a window w has no power at the multiples of 1/w, where what was aver
 whose spectrum is as high there as between are no means over w, nor over nearly as much. It takes readings that are three
 times as close as the window is long, over twenty windows. Averages of other weights have no such nulls: of them windows
 say nothing but how smooth they are.
+
+A mean changes by what enters its window less what leaves it. So readings show how the clock differs from one window
+earlier, and from all windows before. Where no clock from 0 to the highest changes like that, readings are no means over w.
+It takes readings that are half a window apart or closer, over two windows.
 """
 
 from __future__ import annotations
@@ -38,6 +42,14 @@ _ROUNDING_POWER = 3.0
 """Power of rounding, in steps squared over 12. Chosen: that of a still clock is not white."""
 _MAX_UNEVENNESS = 0.2
 """Largest deviation of intervals from their median, as a share, so that readings have a spectrum."""
+_MIN_WINDOWS = 2
+"""Windows over which clocks are compared with those of the window before."""
+_PARTS = 2, 12
+"""Fewest and most parts of a window in which the clock is compared with that of the window before. Chosen: more parts
+add rounding, as what enters is a smaller part of the mean."""
+_MAX_EXCESS = 0.02
+"""Share of the highest clock by which the clock may have to be above it, or below 0. Chosen: up to 0.007 for true windows
+of generated jobs, as readings are interpolated; one of 300 clocks that throttle had more."""
 _ALIAS_COUNT = 3
 """Multiples of the readings' rate from which powers are folded to lower ones; those of more are less than a percent."""
 
@@ -69,14 +81,22 @@ class _Spectrum(NamedTuple):
         return powers
 
 
-def possible_windows(gpus: list[Readings], windows: Array) -> Array:
-    """Mark the windows, of ascending lengths in nanoseconds, that readings do not rule out.
+def possible_windows(gpus: list[Readings], windows: Array, highest: Array) -> Array:
+    """Mark the windows that readings do not rule out.
 
-    Each stands for those that are nearer to it than to others.
+    Parameters
+    ----------
+    gpus
+        Readings of GPUs.
+    windows
+        Windows of ascending lengths in nanoseconds; each stands for those that are nearer to it than to others.
+    highest
+        Highest clock of each GPU, MHz, NaN where unknown.
     """
     spectra = [one for one in map(_spectrum, gpus) if one is not None]
+    limits = list(zip(gpus, highest.tolist(), strict=True))
     possible = np.ones(len(windows), bool)
-    if len(windows) < 2 or not spectra:  # noqa: PLR2004
+    if len(windows) < 2:  # noqa: PLR2004
         return possible
     edges = np.sqrt(windows[1:] * windows[:-1])
     longest = windows[-1:]  # as far above it as the edge below, which is 0 next to an instant
@@ -86,8 +106,29 @@ def possible_windows(gpus: list[Readings], windows: Array) -> Array:
             continue
         count = max(int(np.ceil(np.log(high / max(low, 1.0)) / np.log(_WINDOW_STEP))), 1)
         tried = np.geomspace(max(low, window / 2), high, count + 1)
-        possible[number] = any(_is_possible(spectra, one) for one in tried)
+        possible[number] = any(
+            _is_possible(spectra, one)
+            and all(has_clock(*limit, min(one, float(windows[-1]))) for limit in limits)
+            for one in tried
+        )
     return possible
+
+
+def has_clock(gpu: Readings, highest_mhz: float, window_ns: float) -> bool:
+    """Return True if a clock from 0 to the highest may have these readings as its means over a window."""
+    parts = min(int(window_ns / max(gpu.period_ns, 1.0) + _MIN_NULL_DISTANCE), _PARTS[1])
+    step = window_ns / max(parts, 1)
+    mhz = np.interp(np.arange(gpu.time[0], gpu.time[-1], step), gpu.time, gpu.mhz)
+    count = (len(mhz) - 1) // max(parts, 1)
+    if parts < _PARTS[0] or count < _MIN_WINDOWS or not highest_mhz >= gpu.mhz.max():
+        return True
+    # (window, part): the mean clock of a part, less that of the same part of the first window.
+    change = np.cumsum(parts * np.diff(mhz)[: count * parts].reshape(count, parts), axis=0)
+    change = np.vstack([np.zeros(parts), change])
+    above, below = ((sign * (change - change.mean(axis=0))).max(axis=0).mean() for sign in (1, -1))
+    rounding = parts * gpu.quantum_mhz * np.sqrt(count / 6)  # two readings a window, 1 / 12 each
+    room, mean = _MAX_EXCESS * highest_mhz + rounding, float(mhz.mean())
+    return bool(above <= highest_mhz - mean + room and below <= mean + room)
 
 
 def _spectrum(gpu: Readings) -> _Spectrum | None:
@@ -108,7 +149,8 @@ def _spectrum(gpu: Readings) -> _Spectrum | None:
 
 def _is_possible(spectra: list[_Spectrum], window_ns: float) -> bool:
     """Return True if too few powers stand where a mean over this window has none."""
-    standing, compared = np.sum([_standing(one, window_ns / 1e9) for one in spectra], axis=0)
+    counts = [_standing(one, window_ns / 1e9) for one in spectra]
+    standing, compared = np.sum([(0, 0), *counts], axis=0)
     return compared < _MIN_POWERS or standing <= _MAX_STANDING_SHARE * compared
 
 

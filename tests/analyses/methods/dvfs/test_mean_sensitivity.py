@@ -50,7 +50,7 @@ def made(betas: np.ndarray, period_ms: float, window_ms: float, seed: int) -> tu
     )
     place, phase = np.arange(n) % PLACES, (np.arange(n) % PLACES) / PLACES
     highest = np.full(n, 2000.0)
-    return readings, Work(key, dur, np.ones(n, bool), highest, place, phase)
+    return readings, Work(key, dur, np.ones(n, bool), highest, highest, place, phase)
 
 
 @pytest.mark.parametrize(("period_ms", "window_ms"), [(1, 0), (40, 0), (20, 100)])
@@ -98,7 +98,8 @@ def gpus_at(shares: list[float], beta: float, readings: int) -> tuple[list[Readi
         gpus.append(Readings(kernel, start, start + dur, time, mhz, 1e9, 0.0, 1.0))
         durs.append(dur)
     every, place = np.ones(n * len(shares), bool), np.tile(place, len(shares))
-    return gpus, Work(place, np.concatenate(durs), every, every * 2000.0, place, place / 20)
+    highest = every * 2000.0
+    return gpus, Work(place, np.concatenate(durs), every, highest, highest, place, place / 20)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
