@@ -428,6 +428,8 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
     """Mean sensitivity that meets both conditions best, and its standard error."""
     reverse = _condition(products[:, 0], products[:, 1])
     value, error = _condition(products[:, 2], products[:, 3])
+    if not products[:, 3].sum() > 0:  # readings that stay vary by less than their rounding
+        error = np.inf
     if is_mean:
         usual = abs(products[:, 4].sum() / max(products[:, 3].sum(), _TINY))
         share = np.hypot(_FORWARD_ERROR, min(_USUAL_SHARE_LEFT * usual, 1.0))
