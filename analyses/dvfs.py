@@ -11,6 +11,7 @@ from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.dvfs import ideal, intervals, notes, sensitivity
 from chopper_interop.analyses.methods.dvfs import target_clocks as targets
 from chopper_interop.analyses.methods.dvfs.cases import Case
+from chopper_interop.analyses.methods.dvfs.sources import combination
 from chopper_interop.analyses.methods.dvfs.sources.combination import SOURCES
 from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import CLASSES
 from chopper_interop.analyses.methods.dvfs.sources.laws import MISSING
@@ -288,20 +289,20 @@ class _KernelTimes(NamedTuple):
 def _sum_errors(durations: Durations, work: _KernelTimes, code: Array, n: int) -> Array:
     """Return the standard errors of groups' sums of times.
 
-    Errors that all kernels share add up within a group, then in quadrature. Statistical errors are
-    those of a law: they add up over the repeats of one kernel, in quadrature over kernels.
+    Errors that all kernels share add up within a group, then in quadrature. So do statistical errors that are alike;
+    what each kernel has of its own adds up over its repeats, in quadrature over kernels.
     """
     common = sum(
         np.bincount(code, part[work.node] * work.changed_ns, n) ** 2
         for part in (durations.clock, durations.form)
     )
     first, pair = gather.distinct(code, work.key)
-    variance = (
-        np.bincount(pair, work.changed_ns * durations.statistical[work.node], len(first)) ** 2
+    errors = np.bincount(pair, work.changed_ns * durations.statistical[work.node], len(first))
+    variance = combination.variances_of_sums(
+        errors, (code[first], work.key[first], n), durations.direction, durations.settled
     )
     by_sensor = np.abs(np.bincount(code, durations.sensor[work.node] * work.changed_ns, n))
-    deviation = np.sqrt(common + np.bincount(code[first], variance, n))
-    return deviation + by_sensor / intervals.TWO_SIDED
+    return np.sqrt(common + variance) + by_sensor / intervals.TWO_SIDED
 
 
 def _sum_intervals(case: Case, work: _KernelTimes, code: Array, n: int) -> tuple[Array, Array]:

@@ -14,6 +14,7 @@ import numpy as np
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.dvfs import intervals, memory_clock
 from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
+from chopper_interop.analyses.methods.dvfs.sources import combination
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.schemas.kinds import Kind
 
@@ -346,32 +347,7 @@ class Retiming:
         for row, (last, start) in enumerate(zip(ends, starts, strict=True)):
             by_class = walked.by_class(lag, at, last, start)
             table[row, : len(by_class)] = by_class
-        return by_source(table[:, 1:] * error, new.direction, new.settled)
-
-
-def by_source(errors: Array, direction: Array | None, settled: Array | None = None) -> Array:
-    """Resolve errors of kernels that are partly alike into independent ones.
-
-    Parameters
-    ----------
-    errors
-        (sum, kernel).
-    direction, settled
-        As of `Durations`.
-
-    Returns
-    -------
-    Array
-        (sum, source of error): what each kernel has of its own, and what those of a block have in common.
-    """
-    if direction is None:
-        return errors
-    direction = direction[: errors.shape[1]]
-    own = errors * np.sqrt(np.maximum(1 - np.sum(direction**2, axis=1), 0.0))
-    if settled is not None:
-        settled = settled[: own.shape[1]]
-        own -= np.outer(own @ settled, settled)
-    return np.hstack([own, errors @ direction])
+        return combination.by_source(table[:, 1:] * error, new.direction, new.settled)
 
 
 def windows_of(timing: Timing, steps: str, ranks: str) -> Spans:

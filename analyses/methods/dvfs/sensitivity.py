@@ -122,29 +122,16 @@ class Sensitivities(Evidence):
             clocks = self._of(one, mhz, is_change=is_change)
             ratio = one._ratio(clocks, is_change=is_change, runs=runs)[0]  # noqa: SLF001
             ratios.append(ratio.with_part_of_errors(share))
-        low, high = self._ends(ratios)
-        log, reach = (low.log + high.log) / 2, (high.log - low.log) / 2
-        # Each end of the interval has the errors of its own assumption.
-        log = log + intervals.TWO_SIDED * (high.common - low.common) / 2
-        statistical, clock, form = ((a + b) / 2 for a, b in zip(low[1:4], high[1:4], strict=True))
-        sensor = np.nan_to_num(reach)
-        settled = min(
-            (one.settled for one in (low, high)),
-            key=lambda v: 0.0 if v is None else float(v @ v),
-        )
-        shift = np.nan_to_num(log - together.log)
-        ratio = Ratio(
-            together.log, statistical, clock, form, sensor, together.direction, settled, shift
-        )
-        return ratio, each, weight
+        return self._between_ends(together, ratios), each, weight
 
-    def _ends(self, ratios: list[Ratio]) -> tuple[Ratio, Ratio]:
-        """Return the ratios by which kernels together may take the least and the most time, within their errors."""
+    def _between_ends(self, together: Ratio, ratios: list[Ratio]) -> Ratio:
+        """Return the ratio with the range of these, of which each end has the errors of its own assumption."""
         ns = np.bincount(self.repeats.key, self.repeats.dur)
-        sums = [(ns @ np.nan_to_num(one.log), ns @ np.nan_to_num(one.common)) for one in ratios]
+        sums = [one.of_sum(ns) for one in ratios]
         low = min(range(len(sums)), key=lambda i: sums[i][0] - intervals.TWO_SIDED * sums[i][1])
         high = max(range(len(sums)), key=lambda i: sums[i][0] + intervals.TWO_SIDED * sums[i][1])
-        return ratios[low], ratios[high]
+        ends, errors = [ratios[low], ratios[high]], [sums[low][1], sums[high][1]]
+        return combination.between(together, ends, errors, ns)
 
     @property
     def _shares(self) -> tuple[float, float]:

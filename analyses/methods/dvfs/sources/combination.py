@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
+
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
 
@@ -57,6 +59,9 @@ class Ratio(NamedTuple):
     direction
         Which statistical errors are alike, (kernel, block), with a length of at most 1: those of two kernels
         have its product as their correlation. None if all are independent.
+    settled
+        What of the statistical errors a known sum takes away: a direction among the kernels' own errors and those of
+        blocks, one after the other. None if it takes away nothing.
     """
 
     log: Array
@@ -82,6 +87,44 @@ class Ratio(NamedTuple):
             alike = blocks > 0  # others have no error in common, even if their own is infinite
             squares[alike] += blocks[alike] * self.statistical[alike] ** 2
         return np.sqrt(squares)
+
+    def of_sum(self, ns: Array) -> tuple[float, float]:
+        """Return the logarithm of a sum's change, and its standard error.
+
+        Parameters
+        ----------
+        ns
+            Measured time of all repeats of each kernel.
+        """
+        time = _changed_ns(self, ns)
+        clock, form = (float(time @ np.nan_to_num(error)) for error in self[2:4])
+        independent = float(np.sum(self._sources(time, self.settled) ** 2))
+        total = max(float(time.sum()), _TINY)
+        error = float(np.sqrt(independent + clock**2 + form**2)) / total
+        return float(np.log(total / max(float(ns @ ~np.isnan(self.log)), _TINY))), error
+
+    def _sources(self, time: Array, settled: Array | None = None) -> Array:
+        errors = time * np.nan_to_num(self.statistical)
+        sources: Array = by_source(errors[np.newaxis], self.direction, settled)[0]
+        return sources
+
+    def with_error_of_sum(self, time: Array, error: float) -> Ratio:
+        """Return the ratio with errors of which those of the sum take no more than this.
+
+        Errors of single kernels stay as large as they are; what they have to do with the sum is less.
+
+        Parameters
+        ----------
+        time
+            Changed time of all repeats of each kernel.
+        error
+            Standard error of their sum by statistical errors.
+        """
+        of_sum = self._sources(time)
+        length = float(np.sqrt(of_sum @ of_sum))
+        if not length > error:
+            return self._replace(settled=None)
+        return self._replace(settled=of_sum / length * np.sqrt(1 - error / length))
 
     def with_part_of_errors(self, share: float) -> Ratio:
         """Return the ratio with this part of its errors."""
@@ -174,6 +217,99 @@ def combine_ratios(sources: list[Ratio]) -> tuple[Ratio, Array]:
     ), weight
 
 
+def by_source(errors: Array, direction: Array | None, settled: Array | None = None) -> Array:
+    """Resolve statistical errors of kernels that are partly alike into independent ones.
+
+    Parameters
+    ----------
+    errors
+        (sum, kernel).
+    direction, settled
+        As of `Ratio`.
+
+    Returns
+    -------
+    Array
+        (sum, source of error): what each kernel has of its own, and what those of a block have in common.
+    """
+    n = errors.shape[1]
+    if direction is None:
+        direction = np.zeros((n, 0))
+    own = errors * np.sqrt(np.maximum(1 - np.sum(direction[:n] ** 2, axis=1), 0.0))
+    sources = np.hstack([own, errors @ direction[:n]])
+    if settled is not None:
+        settled = np.append(settled[:n], settled[len(direction) :])
+        sources -= np.outer(sources @ settled, settled)
+    return sources
+
+
+def variances_of_sums(
+    errors: Array, of: tuple[Array, Array, int], direction: Array | None, settled: Array | None
+) -> Array:
+    """Return the variances of sums over some kernels each, as those of `by_source`, without a table of all kernels.
+
+    Parameters
+    ----------
+    errors
+        Statistical error of a kernel in a sum.
+    of
+        Number of the sum and of the kernel that each is of, and the number of sums.
+    direction, settled
+        As of `Ratio`.
+    """
+    number, kernel, n = of
+    if direction is None:
+        direction = np.zeros((int(kernel.max(initial=-1)) + 1, 0))
+    alike = errors[:, np.newaxis] * direction[kernel]
+    own = np.sqrt(np.maximum(errors**2 - np.sum(alike**2, axis=1), 0.0))
+    common = np.zeros((n, alike.shape[1]))
+    np.add.at(common, number, alike)
+    variance: Array = np.bincount(number, own**2, n) + np.sum(common**2, axis=1)
+    if settled is not None:
+        of_own, of_common = settled[: len(direction)], settled[len(direction) :]
+        along = np.bincount(number, own * of_own[kernel], n) + common @ of_common
+        variance -= (2 - settled @ settled) * along**2
+    return np.maximum(variance, 0.0)
+
+
+def _changed_ns(ratio: Ratio, ns: Array) -> Array:
+    """Times that all repeats of each kernel take together after the change; 0 where unknown."""
+    return np.where(np.isnan(ratio.log), 0.0, ns * np.exp(np.nan_to_num(ratio.log)))
+
+
+def between(ratio: Ratio, ends: list[Ratio], errors: list[float], ns: Array) -> Ratio:
+    """Return the ratio with a range from one assumption on the sensor to another, each with its own errors.
+
+    Parameters
+    ----------
+    ratio
+        Ratio under the assumption that is most likely.
+    ends
+        Ratios under those by which all kernels together take the least and the most time.
+    errors
+        Errors of these sums, as shares.
+    ns
+        Measured time of all repeats of each kernel.
+    """
+    low, high = ends
+    mean_ns = (_changed_ns(low, ns) + _changed_ns(high, ns)) / 2
+    below, above = (
+        common * error * mean_ns.sum() / max(float(mean_ns @ common), _TINY)
+        for common, error in zip((np.nan_to_num(one.common) for one in ends), errors, strict=True)
+    )
+    log, reach = (low.log + high.log) / 2, (high.log - low.log) / 2
+    shift = np.nan_to_num(log + TWO_SIDED * (above - below) / 2 - ratio.log)
+    statistical, clock, form = ((a + b) / 2 for a, b in zip(low[1:4], high[1:4], strict=True))
+    wider = ends[int(np.argmax(errors))]
+    new = Ratio(
+        ratio.log, statistical, clock, form, np.nan_to_num(reach), wider.direction, None, shift
+    )
+    of_sum = np.mean(errors) * mean_ns.sum()
+    others = [mean_ns @ np.nan_to_num(error) for error in (clock, form)]
+    own = np.sqrt(max(of_sum**2 - others[0] ** 2 - others[1] ** 2, 0.0))
+    return new.with_error_of_sum(mean_ns, float(own))
+
+
 class Mean(NamedTuple):
     """A known sum of the changed times of kernels.
 
@@ -203,44 +339,42 @@ def with_mean(ratio: Ratio, mean: Mean) -> Ratio:
 
     Each ratio moves by how much its error has to do with that of the sum, as a Kalman filter updates a state.
     """
-    time = np.where(np.isnan(ratio.log), 0.0, mean.ns * np.exp(np.nan_to_num(ratio.log)))
+    time = _changed_ns(ratio, mean.ns)
     statistical, clock, form = (np.nan_to_num(error) for error in ratio[1:4])
-    direction = np.zeros((len(time), 1)) if ratio.direction is None else ratio.direction
+    direction = np.zeros((len(time), 0)) if ratio.direction is None else ratio.direction
     blocks = statistical[:, np.newaxis] * direction
     own = np.sqrt(np.maximum(statistical**2 - np.sum(blocks**2, axis=1), 0.0))
     level = np.minimum(np.nan_to_num(mean.by_level), clock)
     size = np.sqrt(clock**2 - level**2)
-    of_sum = time @ blocks, time @ size, time @ form
-    parts = np.array(
-        [np.sum((time * own) ** 2), np.sum(of_sum[0] ** 2), of_sum[1] ** 2, of_sum[2] ** 2]
-    )
-    variance = float(parts.sum())
     missing = mean.changed_ns - float(time.sum())
+
+    def variance_of_sum() -> float:
+        return float(
+            np.sum((time * own) ** 2)
+            + np.sum((time @ blocks) ** 2)
+            + (time @ size) ** 2
+            + (time @ form) ** 2
+        )
+
     # Where single ratios contradict the sum by more than both errors, slopes over clocks have an error in common.
-    unexplained = max(missing**2 - mean.error_ns**2 - variance, 0.0)
+    unexplained = max(missing**2 - mean.error_ns**2 - variance_of_sum(), 0.0)
     by_slope = np.nan_to_num(mean.by_slope)
     wrong = min(np.sqrt(unexplained) / max(float(time @ by_slope), _TINY), _MAX_SLOPE_ERROR)
     size = np.hypot(size, by_slope * wrong)
-    of_sum = of_sum[0], time @ size, of_sum[2]
-    parts[2] = of_sum[1] ** 2
-    variance = float(parts.sum())
+    variance = variance_of_sum()
     if not variance > 0:
         return ratio
-    total = variance + mean.error_ns**2
+    common = np.column_stack([blocks, size, form])
     # Both rest on the same readings and durations: the sum counts by as much as it is known better.
     gain = max(1 - mean.error_ns**2 / variance, 0.0)
-    wider = max(abs(missing) / np.sqrt(total), 1.0)  # Birge's ratio
-    together = time * own**2 + blocks @ of_sum[0] + size * of_sum[1] + form * of_sum[2]
-    log = ratio.log + together / variance * gain * missing
-    left = np.sqrt(np.maximum(1 - gain * parts / variance, 0.0))
-    blocks = blocks * left[1]
-    new = np.hypot(own, np.sqrt(np.sum(blocks**2, axis=1)))
-    length = np.sqrt(parts[0])
-    settled = time * own / max(float(length), _TINY) * np.sqrt(1 - left[0])
+    wider = max(abs(missing) / np.sqrt(variance + mean.error_ns**2), 1.0)  # Birge's ratio
+    log = ratio.log + (time * own**2 + common @ (time @ common)) / variance * gain * missing
+    new = wider * np.hypot(own, np.sqrt(np.sum(common**2, axis=1)))
     unknown = np.isnan(ratio.log)
-    errors = wider * new, np.hypot(level, wider * size * left[2]), wider * form * left[3]
-    statistical, clock, form = (np.where(unknown, np.nan, error) for error in errors)
-    direction = blocks / np.maximum(new, _TINY)[:, np.newaxis]
-    return ratio._replace(
-        log=log, statistical=statistical, clock=clock, form=form, direction=direction, settled=settled
+    statistical, clock = (np.where(unknown, np.nan, error) for error in (new, level))
+    direction = wider * common / np.maximum(new, _TINY)[:, np.newaxis]
+    together = ratio._replace(
+        log=log, statistical=statistical, clock=clock, form=np.where(unknown, np.nan, 0.0),
+        direction=direction,
     )  # fmt: skip
+    return together.with_error_of_sum(time, wider * float(np.sqrt(variance * (1 - gain))))

@@ -10,8 +10,8 @@ from sensor_jobs.cells import matching, truth_of, write_job
 from sensor_judge import judge
 
 import chopper_interop as ci
-from chopper_interop.analyses.methods.dvfs import ideal
 from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor
+from chopper_interop.analyses.methods.dvfs.sources import combination
 from chopper_interop.demo import make_demo
 
 MS = 1_000_000
@@ -36,9 +36,9 @@ def test_steps_between_updates_of_a_still_clock() -> None:
 def test_errors_that_kernels_have_in_common_add_up() -> None:
     errors = np.array([[3.0, 4.0]])
     alike, apart = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert np.sum(ideal.by_source(errors, alike) ** 2) == pytest.approx(49)
+    assert np.sum(combination.by_source(errors, alike) ** 2) == pytest.approx(49)
     for direction in (apart, 0 * apart, None):
-        assert np.sum(ideal.by_source(errors, direction) ** 2) == pytest.approx(25)
+        assert np.sum(combination.by_source(errors, direction) ** 2) == pytest.approx(25)
 
 
 def test_a_change_is_as_large_under_each_assumption_on_the_sensor() -> None:

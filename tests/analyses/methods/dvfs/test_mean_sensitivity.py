@@ -16,7 +16,13 @@ from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
     mean_sensitivity_of_gpus,
     min_spread,
 )
-from chopper_interop.analyses.methods.dvfs.sources.combination import Mean, Ratio, with_mean
+from chopper_interop.analyses.methods.dvfs.sources.combination import (
+    Mean,
+    Ratio,
+    by_source,
+    variances_of_sums,
+    with_mean,
+)
 
 MS = 1e6
 STEPS, PLACES, LENGTH_NS = 40, 20, 5 * MS
@@ -165,7 +171,31 @@ def test_a_known_sum_counts_by_how_much_better_it_is_known(error_ns: float, mean
     ratio = Ratio(log, np.array([0.1, 0.1]), none, none)
     known = with_mean(ratio, Mean(np.array([100.0, 100.0]), 180.0, error_ns, none, none))
     assert 100 * np.exp(known.log).sum() == pytest.approx(mean_ns, abs=1)
-    assert known.settled is not None
-    own = 100 * np.exp(log) * known.statistical
-    left = own - (own @ known.settled) * known.settled
-    assert np.sum(left**2) ** 0.5 == pytest.approx(min(error_ns, 13.5), abs=2)
+    assert 200 * known.of_sum(np.array([100.0, 100.0]))[1] == pytest.approx(
+        min(error_ns, 13.5), abs=2
+    )
+
+
+def test_a_known_sum_has_its_error_whatever_single_errors_are_of() -> None:
+    """Half of the variance by clocks and half by blocks: each was reduced by itself, to 0.7 of the sum's error before.
+
+    What they are wrong by together is none of the sum's.
+    """
+    none, ns = np.zeros(3), np.array([100.0, 100.0, 50.0])
+    alike = np.ones((3, 1))
+    ratio = Ratio(none, np.full(3, 0.1), np.full(3, 0.1), none, direction=alike)
+    known = with_mean(ratio, Mean(ns, 250.0, 1.0, none, none))
+    assert ratio.of_sum(ns)[1] == pytest.approx(np.hypot(0.1, 0.1))
+    assert known.of_sum(ns)[1] == pytest.approx(1 / 250, rel=0.01)
+    assert np.sqrt(known.variance) == pytest.approx(np.full(3, np.hypot(0.1, 0.1)), rel=0.01)
+
+
+def test_variances_of_some_sums_are_those_of_all_kernels() -> None:
+    random = np.random.default_rng(0)
+    table, direction = random.uniform(1, 2, (4, 5)), random.uniform(-0.5, 0.5, (5, 3))
+    table[0, 1:] = table[1, :2] = 0
+    sums, kernels = np.nonzero(table)
+    some = table[sums, kernels], (sums, kernels, 4)
+    for of, settled in ((direction, random.uniform(-0.3, 0.3, 8)), (direction, None), (None, None)):
+        expected = np.sum(by_source(table, of, settled) ** 2, axis=1)
+        assert variances_of_sums(*some, of, settled) == pytest.approx(expected)
