@@ -3,12 +3,13 @@
 The jobs are those of `tests/support/sensor_jobs`, which share no code with the package. For each cell (kind of
 job, rate, sensor, counters) a line states in how many jobs the 95 % interval holds the length of a step at the
 highest clock, the mean error and its range, and the mean half-width, in percent of that length. `range` counts jobs whose
-answer is a range without an estimate, `none` those without an answer, and `wide` is the half-width divided by that of an analysis to which the sensor is given. With ``--power`` a line
+answer is a range without an estimate, `none` those without an answer, and `wide` is the half-width divided by that of an analysis
+to which the sensor is given, or another one (`--given-sensor`). With ``--power`` a line
 states for how many GPUs the idle power is within two standard errors, its mean and range, the mean error, and how
 often the result says that idle power was not seen. ``--answers`` keeps the answers in a file and asks only for those
 that it lacks, so that a long table is made in parts (``--seconds``). Usage:
 ``python tests/benchmarks/sensors.py [--cells PATTERN …] [--programs N] [--first SEED] [--processes N]
-[--known-sensor] [--answers FILE [--seconds N]] [--power [--idle W]]``
+[--known-sensor | --given-sensor SENSOR] [--answers FILE [--seconds N]] [--power [--idle W]]``
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def ask(options: argparse.Namespace, cells: list[Cell], answers: Answers) -> Non
         while True:
             in_time = time.monotonic() - begin < options.seconds
             for key, seed, of in islice(waiting, (options.processes - len(running)) * in_time):
-                future = pool.submit(judge, *key, seed, of, known=options.known_sensor)
+                sensor = {"known": options.known_sensor, "given": options.given_sensor}
+                future = pool.submit(judge, *key, seed, of, **sensor)
                 running[future] = seed
             if not running:
                 return
@@ -180,6 +182,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), metavar="N")
     parser.add_argument(
         "--known-sensor", action="store_true", help="compare with an analysis that is given it"
+    )
+    parser.add_argument(
+        "--given-sensor", default="", metavar="SENSOR", help="compare with one that is given this"
     )
     parser.add_argument("--answers", type=Path, metavar="FILE", help="file that keeps the answers")
     parser.add_argument(

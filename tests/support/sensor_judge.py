@@ -65,9 +65,9 @@ def _answer(
 
 
 def judge(
-    kind: str, vendor: str, seed: int, cells: list[Cell], *, known: bool
+    kind: str, vendor: str, seed: int, cells: list[Cell], *, known: bool, given: str = ""
 ) -> list[tuple[Cell, Answer | None]]:
-    """Analyse one program under several cells."""
+    """Analyse one program under several cells, and again with the sensor known, or this one given."""
     truth = truth_of(kind, vendor, seed)
     answers = []
     for cell in cells:
@@ -75,9 +75,9 @@ def judge(
             write_job(truth.run, cell, Path(folder))
             trace = ci.read(folder)
         answer = _answer(trace, seed, truth.ideal_ns, truth.measured_ns)
-        if known and answer:
-            given = sensor_options(SENSORS[cell.sensor])
-            second = _answer(trace, seed, truth.ideal_ns, truth.measured_ns, **given)
+        if (known or given) and answer:
+            options = {"sensor": given} if given else sensor_options(SENSORS[cell.sensor])
+            second = _answer(trace, seed, truth.ideal_ns, truth.measured_ns, **options)
             answer = replace(answer, half_known=second.half if second else None)
         answers.append((cell, answer))
     return answers

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 class Sensor:
     """A sensor: every `hold_ns` it takes a new value, the mean over the `mean_ns` that ended `lag_ns` before.
 
+    With `decay_ns` the value is that of an exponential filter with this time constant.
     Without `hold_ns` the value is of the moment at which it is read; without `mean_ns` it is that of a moment.
     Values are multiples of `quantum`. It shows more than there is: what it measures is between both of `counted` of
     it. When the sensor takes values is not related to when it is read.
@@ -25,6 +26,7 @@ class Sensor:
     lag_ns: int = 0
     quantum: float = 1.0
     counted: tuple[float, float] = (1.0, 1.0)
+    decay_ns: int = 0
 
     def read(self, signal: Steps, times_ns: np.ndarray, phase: float = 0.0) -> np.ndarray:
         """Return what it shows at each time; `phase` (0 to 1) is the position of its updates in their period."""
@@ -33,7 +35,10 @@ class Sensor:
             offset = int(phase * self.hold_ns)
             shown = (shown - offset) // self.hold_ns * self.hold_ns + offset
         shown = shown - self.lag_ns
-        exact = signal.mean(shown - self.mean_ns, shown) if self.mean_ns else signal.at(shown)
+        if self.decay_ns:
+            exact = signal.decaying_mean(shown, self.decay_ns)
+        else:
+            exact = signal.mean(shown - self.mean_ns, shown) if self.mean_ns else signal.at(shown)
         return np.round(exact / self.quantum) * self.quantum
 
 
@@ -49,6 +54,8 @@ SENSORS = {
     "lag5": Sensor(lag_ns=5 * _MS),
     "lag30": Sensor(lag_ns=30 * _MS),
     "quantum15": Sensor(quantum=15.0),
+    "filter10": Sensor(decay_ns=10 * _MS),
+    "filter50": Sensor(decay_ns=50 * _MS),
     "nvml": Sensor(mean_ns=20 * _MS, hold_ns=100 * _MS, counted=(0.9, 1.0)),  # H100, H200
     "all": Sensor(mean_ns=100 * _MS, hold_ns=50 * _MS, lag_ns=30 * _MS, quantum=15.0),
 }

@@ -33,3 +33,15 @@ class Steps:
         length = np.asarray(to_ns - from_ns, dtype=np.float64)
         area = self.integral(to_ns) - self.integral(from_ns)
         return np.where(length > 0, area / np.maximum(length, 1), self.at(to_ns))
+
+    def decaying_mean(self, times_ns: np.ndarray, decay_ns: float) -> np.ndarray:
+        """Return the mean of all before each time, of which weights decay by e in `decay_ns` (a low-pass filter)."""
+        left = np.exp(-np.diff(self.edges_ns) / decay_ns)
+        at_edges = [float(self.values[0])]
+        for value, part in zip(self.values.tolist(), left.tolist(), strict=True):
+            at_edges.append(value + (at_edges[-1] - value) * part)
+        which = np.searchsorted(self.edges_ns, times_ns, side="right") - 1
+        which = np.clip(which, 0, len(self.values) - 1)
+        since = np.maximum(times_ns - self.edges_ns[which], 0)
+        value = self.values[which]
+        return value + (np.array(at_edges)[which] - value) * np.exp(-since / decay_ns)
