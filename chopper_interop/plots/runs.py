@@ -126,11 +126,21 @@ def changed_kernels(result: Result) -> Chart:
     frame = frame_of(result)
     frame = frame[frame["delta_ns"] != 0].assign(change=np.abs(frame["delta_ns"]))
     text = "Change of GPU time by rank and step against the other job: to the right is slower."
-    keys = [c for c in ("kernel", "operation", "category") if c in frame][:1]
-    frame, text = forms.longest(named(frame, keys), "change", text)
-    frame, unit = in_unit(frame.drop(columns=keys), ["delta_ns"])
+    frame, text = forms.longest(named(frame.assign(of=_place(frame)), ["of"]), "change", text)
+    frame, unit = in_unit(frame, ["delta_ns"])
     frame = frame.rename(columns={"name": "work"})
     return forms.stacked_bars(frame, "work", {"change": "delta_ns"}, f"change ({unit})", text)
+
+
+def _place(frame: pd.DataFrame) -> list[str]:
+    """Kernel, operation or category of each row, with its phase and layer where they are known."""
+    keys = [c for c in ("kernel", "operation", "category") if c in frame][:1]
+    columns = [c for c in (*keys, "phase", "layer") if c in frame]
+    texts = frame[columns].astype("string")
+    if "layer" in columns:
+        texts["layer"] = "layer " + texts["layer"].str.removesuffix(".0")
+    rows = texts.itertuples(index=False)
+    return [" · ".join(text for text in row if isinstance(text, str)) or "(none)" for row in rows]
 
 
 def _mean_and_peak(result: Result, title: str, mean: str, peak: str) -> Chart:

@@ -31,6 +31,16 @@ def test_work_without_an_operation_has_a_row() -> None:
     assert {row["operation"] for row in shown} == {"(none)", "mm"}
 
 
+def test_changed_work_is_named_with_its_place() -> None:
+    """Ten bars were "aten::linear", "aten::linear #2", …"""
+    rows = {
+        "operation": ["mm", "mm", None], "phase": ["forward", "backward", None],
+        "layer": pa.array([0, None, None], pa.int16()), "delta_ns": [30, -20, 10],
+    }  # fmt: skip
+    shown = values(plots.changed_kernels(Result("compare", pa.table(rows))))
+    assert {row["work"] for row in shown} == {"mm · forward · layer 0", "mm · backward", "(none)"}
+
+
 def test_operations_are_ordered_by_their_time_in_all_classes() -> None:
     result = Result(
         "critical_path",
