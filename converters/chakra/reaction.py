@@ -22,16 +22,21 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.timing.model import Timing
+    from chopper_interop.trace import Trace
 
 _COMPUTE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 
 
 class Tried(NamedTuple):
-    """A change that is tried: of which kinds of nodes, what they are called, and the factor of their durations."""
+    """A change that is tried: of which kinds of nodes, what they are called, and the factor of their durations.
+
+    With `longest` it is of those of one name alone, on which most time is spent.
+    """
 
     kinds: tuple[Kind, ...]
     name: str
     factor: float
+    longest: bool = False
 
     def __str__(self) -> str:
         return f"{self.factor:g} times the time of {self.name}"
@@ -41,9 +46,12 @@ DEVIATIONS = {
     "half_compute_deviation_ns": Tried(_COMPUTE, "kernels and copies", 0.5),
     "double_compute_deviation_ns": Tried(_COMPUTE, "kernels and copies", 2.0),
     "double_communication_deviation_ns": Tried((Kind.COMM,), "communication", 2.0),
+    "tenth_kernel_deviation_ns": Tried(
+        (Kind.KERNEL,), "the kernel with the most time", 0.1, longest=True
+    ),
 }
-"""Attribute of a file → a change. Chosen: about what other clocks, the next generation of GPUs or half the bandwidth
-change."""
+"""Attribute of a file → a change. Chosen: about what other clocks, the next generation of GPUs, half the bandwidth
+or a kernel of one's own change."""
 CONCURRENT = "concurrent_collectives_ns"
 """Attribute of a file: for how long its collectives run at the same time, which they cannot in a simulator."""
 _SHOWN_SHARE = 0.02
@@ -91,12 +99,22 @@ def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[str, float]:
         return et_ns - _model_end_ns(timing, factor, planned)
 
     before_ns = later_ns(np.ones(len(kind)))
-    chosen = {name: is_any(kind, tried.kinds) for name, tried in DEVIATIONS.items()}
+    chosen = {name: _chosen(timing.trace, tried) for name, tried in DEVIATIONS.items()}
     return {
         name: (later_ns(np.where(mask, DEVIATIONS[name].factor, 1.0)) - before_ns) / span_ns
         for name, mask in chosen.items()
         if mask.any()
     }
+
+
+def _chosen(trace: Trace, tried: Tried) -> Array:
+    """Mask of the nodes that a change is of."""
+    mask = is_any(trace.array("kind"), tried.kinds)
+    if tried.longest and mask.any():
+        name = trace.array("name")
+        spent = np.bincount(name[mask], weights=trace.array("dur")[mask])
+        mask &= name == spent.argmax()
+    return mask
 
 
 def _model_end_ns(timing: Timing, factor: Array, planned: Array) -> int:

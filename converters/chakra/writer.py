@@ -77,8 +77,8 @@ UNEXPLAINED = Fault.info(
 REACTS_OTHERWISE = Fault.info(
     "et-reacts-otherwise",
     "Ranks whose ET ends by more than 2 % of its span sooner or later than the timing model (what_if) predicts, "
-    "if kernels and copies take half or twice their time, or communication twice: a simulator has one slot for "
-    "several streams or threads. With -O streams=npus each stream is an NPU of its own.",
+    "if kernels and copies take half or twice their time, communication twice, or the kernel with the most time a "
+    "tenth: a simulator has one slot for several streams or threads. With -O streams=npus each stream is an NPU of its own.",
 )
 ANSWERS_AS_TIME = Fault.info(
     "et-answers-as-time",

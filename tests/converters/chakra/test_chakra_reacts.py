@@ -647,6 +647,16 @@ def test_what_one_slot_cannot_express_is_stated(
     assert "of the span" not in CHAKRA.usage_of(trace, tmp_path / "npus.et")
 
 
+def test_what_a_shorter_kernel_would_not_change_is_stated(tmp_path: Path) -> None:
+    """Of a program that forks streams all kernels react rightly together, and one alone does not (5.7 % too early)."""
+    trace = predictions.read(simulate(families.forks(9901)), tmp_path / "in")
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu")}
+    assert "the kernel with the most time" in issues["et-reacts-otherwise"].example
+    facts = {a.name: a.int64_val for a in messages(tmp_path / "job.0.et")[0].attr}
+    assert facts["tenth_kernel_deviation_ns"] / facts["span_ns"] == pytest.approx(-0.057, abs=0.003)
+    assert abs(facts["double_compute_deviation_ns"]) < 0.02 * facts["span_ns"]
+
+
 def test_what_would_explain_more_is_named(tmp_path: Path, run) -> None:
     """Kernels of CUDA with pauses between them that no record gives a reason for."""
     events = [call("cudaLaunchKernel", 0, 5, 1), kernel("gemm", 10, 100, 1)]
