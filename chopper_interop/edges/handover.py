@@ -15,7 +15,7 @@ import numpy as np
 from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.edges.handover_steps import NEVER, HostWork, sources_by_steps
+from chopper_interop.edges.handover_steps import NEVER, WAITED_SHARE, HostWork, sources_by_steps
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
@@ -38,12 +38,6 @@ _NEVER = int(NEVER)
 WAKE_NS = 1_000_000
 """An idle thread goes on so soon after the operation that it waited for: it wakes within tens of µs,
 and then Python runs until its first operator begins (measured: 0.03 to 0.3 ms)."""
-
-_WAITED_SHARE = 0.1
-"""A range that waits goes on when less of it than this remains, or within `IDLE_NS`, after another thread's work
-(but within `WAKE_NS`). Measured: of 28,032 ranges that compute while a second thread works (624 recordings of an H200)
-7 % end so by chance, and at most 33 % of a recording, with 0.03 to 0.1 alike (0.2: 8 and 33 %, 0.5: 12 and 56 %); of 38 that
-wait (an inference server) all from 0.05 on. Most of a name decide, so that 0.05 to 0.2 tell both apart."""
 
 _PASSED_ON = "autograd::engine::evaluate_function"
 """Operations that a thread finds in its queue: if it was idle, another has put them there, even one that
@@ -144,7 +138,7 @@ def _is_work(trace: Trace, node: Array, range_start: Array) -> Array:
     # the rank's last operation to end before the range: its own thread has none within it
     row = preceding_rows(rank[operation], end[operation], rank[quiet], end[quiet])
     rest = end[quiet] - ended[row]
-    returns = (rest < dur[quiet]) & (rest <= np.clip(_WAITED_SHARE * dur[quiet], IDLE_NS, WAKE_NS))
+    returns = (rest < dur[quiet]) & (rest <= np.clip(WAITED_SHARE * dur[quiet], IDLE_NS, WAKE_NS))
     number = name[node[quiet]]
     waits = 2 * np.bincount(number, returns) > np.bincount(number)
     work = np.zeros(len(node), bool)

@@ -660,6 +660,21 @@ def test_a_thread_follows_what_it_follows_in_every_step(
     assert edges(trace, EdgeKind.HANDOVER) & pairs == (pairs if follows else set())
 
 
+def test_a_thread_that_goes_on_at_the_end_of_a_long_rest_did_not_compute_for_as_long() -> None:
+    """However alike its rests are: three steps may be so by chance (the sample job, whose backward passes are)."""
+    m = Program()
+    lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    pairs = []
+    for step, wakes_ns in enumerate((50_000, 30_000, 40_000)):
+        ts = 1_000_000 * step
+        m.add(Kind.ANNOTATION, f"ProfilerStep#{step}", lane, ts, 900_000)
+        m.call("cudaLaunchKernel", ts + 1_000, 4_000, thread=2)
+        cause = m.call("cudaLaunchKernel", ts + 551_000 - wakes_ns, 4_000)
+        pairs.append((cause, m.call("cudaMalloc", ts + 555_000, 3_000, thread=2)))
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.HANDOVER) >= {(row[a], row[b]) for a, b in pairs}
+
+
 def test_ranges_alone_are_followed_by_nothing() -> None:
     m = Program()
     lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
