@@ -107,6 +107,13 @@ class HostWork:
         table[~(alike.all(axis=1) & is_full)] = -1
         return table
 
+    @cached_property
+    def at_place(self) -> Array:
+        """Mask of what stands in `row`."""
+        result = np.zeros(len(self.step), bool)
+        result[self.row[self.row >= 0]] = True
+        return result
+
     def place(self, thread: Array, ordinal: Array) -> Array:
         """Number of the place of the nth row of a thread."""
         return self.first_place[thread] + ordinal
@@ -135,14 +142,12 @@ def sources_by_steps(work: HostWork, source: Array, possible: Array, wake_ns: in
     own_spread = _spreads(np.where(target >= 0, own, np.nan))
     cause, spread, least_spread = _causes(work, target, wake_ns)
     suggested = source[target]
-    known = (target >= 0) & (suggested >= 0)
-    known &= work.row[work.place(work.thread, work.ordinal)[suggested], 0] >= 0
+    known = (target >= 0) & (suggested >= 0) & work.at_place[suggested]
     # what goes on at the very end of a long rest did not compute for all of it, however steady that is
     at_end = work.ts[target] - work.end[suggested] <= WAITED_SHARE * own
     at_end = np.logical_and.reduce(at_end | ~known | np.isnan(own), axis=1)
-    refuted = ~at_end & ~(
-        least_spread <= _STEADIER * own_spread
-    )  # of none the spread is not a number
+    is_alike = least_spread <= _STEADIER * own_spread  # of none the spread is not a number
+    refuted = ~at_end & ~is_alike
     result[target[known & refuted[:, None]]] = -1
     proven = (_STEADIER * spread < own_spread)[:, None] & (target >= 0) & (cause >= 0)
     result[target[proven]] = cause[proven]
@@ -204,8 +209,7 @@ def _last_places(work: HostWork, rows: Array, thread: Array) -> tuple[Array, Arr
     ends = np.flatnonzero(work.can_end)
     of_thread = np.repeat(thread, rows.shape[1])
     last = preceding_rows(work.thread[ends], work.end[ends], of_thread, work.ts[rows].ravel())
-    last = last.reshape(rows.shape)
-    last = np.where(last >= 0, ends[last], -1)
+    last = np.append(ends, -1)[last].reshape(rows.shape)
     asked = rows >= 0
     earlier = asked & (work.step[rows] > 0) & (work.step[last] < work.step[rows])
     before = np.logical_or.reduce(earlier, axis=1)

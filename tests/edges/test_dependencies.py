@@ -66,11 +66,13 @@ class Program:
         self.rows: list[tuple[int, int]] = []
         self.launched: list[tuple[int, int]] = []
 
-    def add(self, kind: Kind, name: str, lane: int, ts: int, dur: int, **args: Any) -> int:
+    def add(
+        self, kind: Kind, name: str, lane: int, ts: int, dur: int, *, rank: int = 0, **args: Any
+    ) -> int:
         text = json.dumps(args).encode() if args else b""
         at = self.builder.text(np.frombuffer(text or b" ", np.uint8).copy())
         first = self.builder.nodes(
-            kind=int(kind), name=name, rank=0, lane=lane, ts=np.array([ts]), dur=dur,
+            kind=int(kind), name=name, rank=rank, lane=lane, ts=np.array([ts]), dur=dur,
             correlation=args.pop("correlation", -1),
             args=(np.array([at]), np.array([len(text)])),
         )  # fmt: skip
@@ -673,6 +675,42 @@ def test_a_thread_that_goes_on_at_the_end_of_a_long_rest_did_not_compute_for_as_
         pairs.append((cause, m.call("cudaMalloc", ts + 555_000, 3_000, thread=2)))
     trace, row, _ = m.trace()
     assert edges(trace, EdgeKind.HANDOVER) >= {(row[a], row[b]) for a, b in pairs}
+
+
+def test_operations_of_a_rank_without_steps_are_no_places_of_steps() -> None:
+    """Their ordinals are above those of all rows in steps."""
+    m = Program()
+    lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    handed = set()
+    for step, late in enumerate((0, 90_000, 30_000, 70_000)):
+        ts = 10_000_000 * step + 10_000
+        m.add(Kind.ANNOTATION, f"ProfilerStep#{step}", lane, ts, 9_000_000)
+        m.op("aten::add", ts + 1_000, 1_000 + step)
+        begins = m.op("aten::mul", ts + 5_000, 100_000 + late, thread=2)
+        handed.add((begins, m.op("aten::sub", ts + 145_000 + late, 1_000 + step)))
+        m.op("aten::neg", ts + 5_000_000, 1_000 + step)  # follows nothing
+    other = m.builder.lane(1, LaneKind.THREAD, 9, "thread 9")
+    for k in range(50):
+        m.add(Kind.CPU_OP, "aten::empty", other, 1_000 + 100 * k, 50 + k, rank=1)
+    trace, row, _ = m.trace()
+    assert {(row[a], row[b]) for a, b in handed} <= edges(trace, EdgeKind.HANDOVER)
+
+
+def test_threads_that_only_wait_for_data_follow_nothing_in_any_step() -> None:
+    m = Program()
+    lanes = [m.builder.lane(0, LaneKind.THREAD, n, f"thread {n}") for n in (1, 2)]
+    for step in range(4):
+        ts = 1_000_000 * step
+        m.add(Kind.ANNOTATION, f"ProfilerStep#{step}", lanes[0], ts, 900_000)
+        for k, lane in enumerate(lanes):
+            m.add(
+                Kind.ANNOTATION,
+                "enumerate(DataLoader)#_Iter.__next__",
+                lane,
+                ts + 100_000 * (k + 1),
+                9_000,
+            )
+    assert not edges(m.trace()[0], EdgeKind.HANDOVER)
 
 
 def test_ranges_alone_are_followed_by_nothing() -> None:
