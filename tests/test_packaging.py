@@ -128,3 +128,6 @@ def test_the_sdist_holds_what_its_tests_need(tmp_path: Path) -> None:
         held = {name.split("/", 1)[1] for name in tar.getnames() if "/" in name}
     needed = {n for n in names if n.startswith(("tests/", "docs/")) or n.endswith((".md", ".py"))}
     assert needed - held == set()
+    # a folder of the links' names, of pages alone, would come before what an installation from it adds
+    links = ("schemas", "converters", "analyses")
+    assert {n for n in held if n.startswith(tuple(f"chopper_interop/{n}" for n in links))} == set()
