@@ -86,25 +86,33 @@ class HostWork:
     def first_place(self) -> Array:
         """Number of the first place of each thread, and behind them the number of all places.
 
-        A place is what is the nth row of a thread in each step.
+        A place is what is the nth row of a thread in each step of its rank. A thread has as many as rows in the step
+        with the fewest, so that one long step makes no long table.
         """
-        inside = self.step >= 0
-        size = np.zeros(len(self.first), np.int64)
-        np.maximum.at(size, self.thread[inside], self.ordinal[inside] + 1)
+        inside = np.flatnonzero(self.step >= 0)
+        steps = np.zeros(len(self.first), np.int64)  # of each rank, by its first thread
+        np.maximum.at(steps, self.first[self.thread[inside]], self.step[inside] + 1)
+        steps = steps[self.first]
+        size = np.where(steps >= _MIN_STEPS, self.ordinal.max(initial=-1) + 1, 0)
+        # the last row of each thread and step says how many there are
+        order = inside[np.lexsort((self.step[inside], self.thread[inside]))]
+        last = np.ones(len(order), bool)
+        last[:-1] = np.diff(self.step[order]) != 0
+        last[:-1] |= np.diff(self.thread[order]) != 0
+        last = order[last]
+        np.minimum.at(size, self.thread[last], self.ordinal[last] + 1)
+        size[np.bincount(self.thread[last], minlength=len(size)) < steps] = 0
         return np.append(0, np.cumsum(size))
 
     @cached_property
     def row(self) -> Array:
         """Row at each place in each step; -1 at places that are not of one name in all steps of their rank."""
-        inside = np.flatnonzero(self.step >= 0)
+        size = np.diff(self.first_place)
+        listed = np.flatnonzero((self.step >= 0) & (self.ordinal < size[self.thread]))
         table = np.full((self.first_place[-1], self.step.max(initial=-1) + 1), -1, np.int64)
-        table[self.place(self.thread, self.ordinal)[inside], self.step[inside]] = inside
-        steps = np.zeros(len(self.first), np.int64)  # of each rank, by its first thread
-        np.maximum.at(steps, self.first[self.thread[inside]], self.step[inside] + 1)
-        thread = np.repeat(np.arange(len(self.first)), np.diff(self.first_place))
+        table[self.place(self.thread, self.ordinal)[listed], self.step[listed]] = listed
         alike = (table < 0) | (self.name[table] == self.name[table[:, :1]])
-        is_full = (table >= 0).sum(axis=1) == steps[self.first[thread]]
-        table[~(alike.all(axis=1) & is_full)] = -1
+        table[~alike.all(axis=1)] = -1
         return table
 
     @cached_property
