@@ -367,7 +367,7 @@ def cast_cell(cell: str, kind: str) -> str:
     """Return SQL for a cell as a type, if it is of that type or can be without loss; else NULL."""
     if kind == TEXT:
         return f"CAST({cell} AS TEXT)"
-    integral = f"WHEN CAST(CAST({cell} AS INTEGER) AS TEXT) = {cell} THEN CAST({cell} AS INTEGER)"
+    integral = f"WHEN CAST(CAST({cell} AS INTEGER) AS TEXT) = {cell} THEN CAST({cell} AS {kind})"
     if kind == INTEGER:
         return f"CASE WHEN typeof({cell}) = 'integer' THEN {cell} {integral} END"
     return (

@@ -232,6 +232,15 @@ def test_cells_of_other_types_are_counted_and_all_others_read(tmp_path, before):
     assert issues == {"cells-of-wrong-type": 3, "text-not-utf-8": 1}
 
 
+@pytest.mark.parametrize("number", [2**53 + 1, 2**63 - 1])
+@pytest.mark.parametrize("kind", [int, str])
+def test_whole_numbers_that_no_real_holds_are_rounded(tmp_path, number, kind):
+    path = make_database(tmp_path / "x.db", [(1, "x", kind(number)), (2, "y", 0.5)])
+    table, issues = contents(path)
+    assert table["c"].to_pylist() == [float(number), 0.5]
+    assert not issues
+
+
 def test_threads_may_share_a_database(base):
     with Database(base, IssueLog()) as database, ThreadPoolExecutor(8) as pool:
         tables = list(pool.map(lambda _: database.read("t", KINDS), range(16)))
