@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays.compiled import jit
 from chopper_interop.edges.queues import preceding_rows
 
 if TYPE_CHECKING:
@@ -183,13 +184,7 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
     least_spread
         How it varies at least, of these and the rows before them.
     """
-    thread = work.thread[target.max(axis=1, initial=0)]
-    count = work.stop[thread] - work.first[thread]
-    line = np.repeat(np.arange(len(target)), count)
-    # offsets 0, 1, … of each line run through the threads of its rank
-    offset = np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
-    other = work.first[thread][line] + offset
-    line, other = (column[other != thread[line]] for column in (line, other))
+    line, other = _recent_threads(work, target[:, 1], wake_ns)
     before, nth = _last_places(work, target[line], other)
     cause, spread = _since_place(work, target[line], (other, nth, before), wake_ns)
     least = spread
@@ -204,6 +199,60 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
     least_spreads = np.full(len(target), np.nan)
     least_spreads[first] = np.fmin.reduceat(least[order], at) if len(at) else least
     return causes, spreads, least_spreads
+
+
+def _recent_threads(work: HostWork, rows: Array, wake_ns: int) -> tuple[Array, Array]:
+    """Pairs of a row, as its position in `rows`, and another thread of its rank with work that ended within `wake_ns` before it and
+    while its own thread was idle.
+
+    A row follows such threads alone, in every step, so that those of one step are all that need be tried.
+    """
+    ends = np.flatnonzero(work.can_end)
+    ends = ends[np.lexsort((work.end[ends], work.first[work.thread[ends]]))]
+    rank, end, of_rank = (
+        work.first[work.thread[ends]],
+        work.end[ends],
+        work.first[work.thread[rows]],
+    )
+    last = preceding_rows(rank, end, of_rank, work.ts[rows])
+    args = (
+        *(work.thread[ends], end, np.searchsorted(rank, of_rank), last),
+        *(work.thread[rows], np.maximum(work.ts[rows] - wake_ns, work.since[rows] + 1)),
+    )
+    line, other = np.empty(0, np.int64), np.empty(0, np.int64)
+    count = _list_recent(*args, np.full(len(work.first), -1, np.int64), line, other)
+    line, other = np.empty(count, np.int64), np.empty(count, np.int64)
+    _list_recent(*args, np.full(len(work.first), -1, np.int64), line, other)
+    return line, other
+
+
+# Compiled: from each row it goes back in time, over as many rows as ended within a millisecond; a thread is listed when
+# it is met first, which `seen` remembers. Called with columns of no rows it only counts.
+@jit
+def _list_recent(  # noqa: PLR0913, PLR0917 # columns
+    thread: Array,
+    end: Array,
+    begin: Array,
+    last: Array,
+    own: Array,
+    from_ns: Array,
+    seen: Array,
+    line: Array,
+    other: Array,
+) -> int:
+    """List threads of rows ``last``, ``last - 1``, … not before ``begin`` that end at ``from_ns`` or later; count them."""
+    count = 0
+    for i in range(len(last)):
+        k = last[i]
+        while k >= begin[i] and end[k] >= from_ns[i]:
+            t = thread[k]
+            if t != own[i] and seen[t] != i:
+                seen[t] = i
+                if len(line) > 0:
+                    line[count], other[count] = i, t
+                count += 1
+            k -= 1
+    return count
 
 
 def _last_places(work: HostWork, rows: Array, thread: Array) -> tuple[Array, Array]:
