@@ -74,25 +74,107 @@ KERNELS: tuple[KernelNames, ...] = (
     ),
     KernelNames(
         "MORI-EP",
-        r"Ep(?:Dispatch|Combine)(?:Intra|Inter|LowLatency)",
+        r"Ep(?:Dispatch|Combine)(?:Intra|Inter|LowLatency(?!Async(?:Send|Recv)Copy))",
         Collective.ALL_TO_ALL,
         False,
-        "mori src/ops/dispatch_combine",
+        "mori src/ops/dispatch_combine; of InterNodeV1 and the asynchronous kernels those that copy "
+        "and sum in this GPU's memory count as compute",
+    ),
+    KernelNames(
+        "MORI-EP, MORI-SHMEM",
+        r"EpCombineSyncBarrier|_?(?:mori_)?shmem_barrier_all_block",
+        None,
+        False,
+        "mori src/ops/dispatch_combine/internode_v1.cpp, src/shmem; they wait for all ranks",
     ),
     KernelNames(
         "MORI-CCL",
         r"(?:OneShot|Sdma|InterNodeRing)?(?:All2all|AllGather|ReduceScatter|Broadcast)"
-        r"(?:AllGatherFused|Async|ReducedSdma|Sdma|Ring|P2p|Kernel_)",
+        r"(?:AllGatherFused|Async|ReducedSdma|Sdma|Ring|P2p|Kernel_)|OneShotAllReduceKernel",
         NAMED,
         False,
         "mori src/collective/kernels, include/mori/collective",
     ),
     KernelNames(
-        "pplx-garden",
-        r"a2a_(?:dispatch|combine)_(?:send|recv)_kernel",
+        "MORI-CCL",
+        r"FusedRing(?:Local|Remote)GatherKernel",
+        Collective.ALL_GATHER,
+        False,
+        "mori src/collective/kernels/ccl_kernels.hip",
+    ),
+    KernelNames(
+        "pplx-garden, pplx-kernels",
+        r"a2a_(?:dispatch|combine)_(?:send|recv)_kernel|\A(?:dispatch|combine)Kernel\Z",
         Collective.ALL_TO_ALL,
         False,
-        "pplx-garden p2p-all-to-all/a2a-kernels/src/a2a",
+        "pplx-garden p2p-all-to-all/a2a-kernels/src/a2a; pplx-kernels csrc/all_to_all, whose kernels "
+        "are in no namespace with a name",
+    ),
+    KernelNames(
+        "Triton-distributed, FLUX",
+        r"_forward_(?:pull|push_(?:numa_)?[23]d(?:_ll)?(?:_multimem|_multinode)?)_kernel"
+        r"|ag_(?:a2a_mode|ring[12]d_with_scale)_kernel",
+        Collective.ALL_GATHER,
+        False,
+        "Triton-distributed kernels/nvidia/low_latency_allgather.py; flux src/coll/all_gather_impls.cu",
+    ),
+    KernelNames(
+        "Triton-distributed, UCC",
+        r"all_?gather_(?:opt|no_barrier|strided_chunked|chunked_pull|push_2d)\w*_kernel"
+        r"|allreduce_(?:one_shot|two_shot|double_tree)_\w*intra_node_kernel"
+        r"|consumer_all_reduce_(?:load_store_)?kernel|reduce_scatter_ring_push_1d_intra_node_kernel"
+        r"|\A(?:allreduce|allgatherv|reduce_scatter)_kernel(?:_vec32)?\Z",
+        NAMED,
+        False,
+        "Triton-distributed kernels/{nvidia,amd}; ucc src/components/tl/cuda/kernels",
+    ),
+    KernelNames(
+        "Triton-distributed, FLUX",
+        r"all_to_all_(?:kernel|single_2d_kernel|v_2d_)|\A(?:dispatch|combine)_kernel_v2\Z"
+        r"|kernel_(?:dispatch|combine)_token(?:_intra_node)?\Z|kernel_all2all_(?:pull|push)_intra_node"
+        r"|(?:kernel_)?(?:pre|post)_attn_(?:qkv_pack_)?(?:a2a|all2all)|a2a_single_kernel"
+        r"|flux::(?:all2all|transport_kernel)"
+        r"|dis_scatter_(?:forward_flatten|backward|backward_single_node|pre_comm_index)_kernel"
+        r"(?!_copy_out)",
+        Collective.ALL_TO_ALL,
+        False,
+        "Triton-distributed kernels/{nvidia,amd}/*a2a*, *all_to_all*; flux src/coll, "
+        "src/{gemm_a2a_transpose,a2a_transpose_gemm}",
+    ),
+    KernelNames(
+        "Triton-distributed, FLUX",
+        r"_?(?:kernel_)?(?:(?:local_)?copy_|reset_signal_)(?:and_reset_)?and_barrier_all"
+        r"|barrier_all_(?:kernel|ipc_kernel|intra_node)|CudaIpcBarrierAll|local_copy_and_reset_kernel"
+        r"|kernel_get_ag_splits_and_recv_offset|kernel_build_fused_dispatch_metadata"
+        r"|kernel_inter_node_p2p_for_same_local_rank|mxshmem_"
+        r"|p2p_(?:copy_kernel|copy_remote_to_local_kernel|put_kernel|set_signal|wait_signal)",
+        None,
+        False,
+        "Triton-distributed kernels/{nvidia,amd,metax}; flux src/{coll,cuda}; they wait for all ranks, "
+        "exchange counts, or copy to one other",
+    ),
+    KernelNames(
+        "Triton-distributed, FLUX",
+        r"(?:ep_)?topk_gather_rs_(?:v2_)?kernel|gather_rs_kernel|run_per_segment_kernel"
+        r"|reduce_topk_reduce_scatter_",
+        Collective.REDUCE_SCATTER,
+        True,
+        "flux src/moe_gather_rs/topk_gather_rs*.cu, src/gemm_rs/reduce_scatter_kernel.hpp, "
+        "python/flux/triton/topk_gather_rs.py; Triton-distributed kernels/nvidia/moe_reduce_rs.py",
+    ),
+    KernelNames(
+        "Triton-distributed",
+        r"reduce_topk_allreduce_kernel",
+        Collective.ALL_REDUCE,
+        True,
+        "Triton-distributed kernels/nvidia/moe_reduce_ar.py",
+    ),
+    KernelNames(
+        "UCC",
+        r"\A(?:executor_(?:kernel|start|shutdown_ack)|kernel_copy_multi(?:_aligned)?)\Z",
+        None,
+        False,
+        "ucc src/components/ec/cuda/kernel/ec_cuda_executor.cu; it works for all of UCC's collectives",
     ),
     KernelNames(
         "NCCL user buffers",
@@ -104,10 +186,12 @@ KERNELS: tuple[KernelNames, ...] = (
     KernelNames(
         "NVSHMEM",
         r"(?:barrier|sync|quiet|signal_op|signal_wait_until|rdxn|reducescatter|alltoall|broadcast"
-        r"|fcollect)(?:_all)?_on_stream_kernel|nvshmem(?!i_(?:init|call_init|team))|rocshmem",
+        r"|fcollect)(?:_all)?_on_stream_kernel|nvshmem(?!i_(?:init|call_init|team))|rocshmem"
+        r"|niin_stream_",
         None,
         False,
-        "nvshmem src/host/coll, src/device/launch; rocSHMEM has none of its own",
+        "nvshmem src/host/coll, src/device/launch; NCCL's NIIN niin/stream.h; rocSHMEM has none of its "
+        "own",
     ),
     KernelNames(
         "PyTorch symmetric memory",
@@ -118,11 +202,13 @@ KERNELS: tuple[KernelNames, ...] = (
     ),
     KernelNames(
         "PyTorch symmetric memory",
-        r"multimem_(?:one_shot_)?reduce|symmetric_memory::(?:barrier|(?:put|wait)_signal)_kernel"
+        r"multimem_(?:one_shot_)?reduce"
+        r"|symmetric_memory::(?:barrier|(?:put|wait)_signal|nixl_wait_\w*)_kernel"
         r"|exchangeSplitAndOffset",
         None,
         False,
-        "torch/csrc/distributed/c10d/symm_mem/{CUDASymmetricMemory,nvshmem_extension}.cu",
+        "torch/csrc/distributed/c10d/symm_mem/{CUDASymmetricMemory,nvshmem_extension,"
+        "NIXLSymmetricMemoryOps}.cu",
     ),
     KernelNames(
         "PyTorch symmetric memory",
@@ -160,7 +246,7 @@ KERNELS: tuple[KernelNames, ...] = (
     KernelNames(
         "TensorRT-LLM, FlashInfer",
         r"(?:oneShot|twoShot|lowPrecisionOneShot|lowPrecisionTwoShot|twoshot|hybridCubeMesh)"
-        r"All[Rr]educeKernel",
+        r"All[Rr]educeKernel|(?:one|two)shot_allreduce_kernel",
         Collective.ALL_REDUCE,
         False,
         "TensorRT-LLM cpp/tensorrt_llm/kernels/{customAllReduceKernels,communicationKernels}; "
@@ -170,11 +256,20 @@ KERNELS: tuple[KernelNames, ...] = (
         "TensorRT-LLM, FlashInfer",
         r"(?:moereduce_|moefinalize_)?allreduce_fusion_kernel_(?:one|two)shot"
         r"|oneshotAllreduceFusionKernel|rmsNormLamport"
-        r"|(?:lamport_style_)?one_shot_(?:prenorm_)?all_reduce_norm_kernel",
+        r"|(?:lamport_style_)?one_shot_(?:prenorm_)?all_reduce_norm_kernel"
+        r"|minimax_reduce_rms_kernel|kimi_k3_moe_tail_kernel|_fp8_blockscale_2shot_kernel",
         Collective.ALL_REDUCE,
         True,
         "TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels; flashinfer "
-        "include/flashinfer/comm/trtllm_{allreduce,mnnvl_allreduce,moe_allreduce}*.cuh",
+        "include/flashinfer/comm/trtllm_{allreduce,mnnvl_allreduce,moe_allreduce}*.cuh, "
+        "flashinfer/comm/quantized_allreduce.py; vllm csrc/minimax_reduce_rms_kernel.cu",
+    ),
+    KernelNames(
+        "TensorRT-LLM",
+        r"mnnvlAllGatherSplitKernel|kimi_k3_stripe_ag_add_kernel",
+        Collective.ALL_GATHER,
+        True,
+        "TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels/{mnnvlAllGather,kimiK3}*.cu",
     ),
     KernelNames(
         "TensorRT-LLM, FlashInfer",
@@ -200,10 +295,15 @@ KERNELS: tuple[KernelNames, ...] = (
         "kernels/userbuffers",
     ),
     KernelNames("oneCCL", r"oneccl_", NAMED, False, "oneCCL src/coll/algorithms, by public traces"),
-    KernelNames("HCCL", r"(?i:hcom_|hccl)", NAMED, False, "torch_npu; tasks of Ascend's library"),
+    KernelNames(
+        "HCCL",
+        r"(?i:hcom_|hccl)|aiv_(?:all_?(?:reduce|gather|to_?all)|reduce_?scatter|broadcast|send|recv)",
+        NAMED,
+        False,
+        "torch_npu; tasks of Ascend's library, and its kernels for vector cores (AIV)",
+    ),
 )
-"""All libraries, the first match counts. UCC runs on kernels of NCCL or on such with general names,
-Gloo and MPI on copies."""
+"""All libraries, the first match counts. Gloo and MPI run on copies."""
 
 LOCAL = (
     r"get_dispatch_layout|(?:dispatch_copy|combine_reduce)_epilogue|mask_buffer|splitkv|flash|attn"
@@ -214,7 +314,8 @@ LOCAL = (
 LOOKS_LIKE = (
     r"(?i:all_?reduce|all_?to_?all|all_?2_?all|all_?gather|reduce_?scatter|nvshmem|symm_?mem|multimem"
     r"|cross_device|\bep::|int(?:er|ra)_?node|(?:moe|expert|token|_ep_)\w*(?:dispatch|combine)"
-    r"|(?:dispatch|combine)\w*(?:moe|expert|token))"
+    r"|(?:dispatch|combine)\w*(?:moe|expert|token)|gemm_(?:rs|ar)(?![a-z])|gather_rs(?![a-z])"
+    r"|notify_ar(?![a-z])|(?<![a-z])(?:ag_(?:gemm|scatter)|a2a|p2p)(?![a-z0-9]))"
 )
 """Own names of kernels that may communicate, of no library in `KERNELS`."""
 

@@ -70,6 +70,37 @@ COMMUNICATE = [
      "all_reduce"),
     ("userbuffers_fp16_sum_inplace_gpu_rr_rs_oop_fp8<8>", None),
     ("oneccl_allreduce_pcie", "all_reduce"),
+    ("_forward_push_2d_kernel", "all_gather"),
+    ("_forward_push_numa_2d_ll_multinode_kernel", "all_gather"),
+    ("dispatch_kernel_v2", "all_to_all"),
+    ("kernel_combine_token_intra_node", "all_to_all"),
+    ("kernel_pre_attn_qkv_pack_a2a", "all_to_all"),
+    ("all_gather_push_2d_kernel", "all_gather"),
+    ("allreduce_two_shot_multimem_st_intra_node_kernel", "all_reduce"),
+    ("_copy_and_reset_and_barrier_all_kernel", None),
+    ("kernel_get_ag_splits_and_recv_offset_intra_node", None),
+    ("p2p_copy_remote_to_local_kernel", None),
+    ("gather_rs_kernel", "reduce_scatter"),
+    ("void bytedance::flux::ep_topk_gather_rs_kernel_v2<(int)8>(X)", "reduce_scatter"),
+    ("bytedance::flux::all2all_v2(bytedance::flux::All2AllParams)", "all_to_all"),
+    ("void bytedance::flux::post_attn_all2all_transpose_kernel<float>(X)", "all_to_all"),
+    ("_fp8_blockscale_2shot_kernel", "all_reduce"),
+    ("void (anonymous namespace)::dispatchKernel<10u, true, true>(int*, unsigned long)",
+     "all_to_all"),
+    ("void combineKernel<16u, __nv_bfloat16, __nv_bfloat16, 1ul, true, true>(X)", "all_to_all"),
+    ("EpCombineSyncBarrier_bf16", None),
+    ("EpDispatchLowLatencyAsyncSendTransfer_bf16", "all_to_all"),
+    ("FusedRingRemoteGatherKernel_u32", "all_gather"),
+    ("void mori::collective::OneShotAllReduceKernel<float>(X)", "all_reduce"),
+    ("void niin_stream_put_kernel<float>(float*, float const*, unsigned long, int)", None),
+    ("void c10d::nccl_extension::reduce_scatter_offset_kernel<float, true>(X)", "reduce_scatter"),
+    ("c10d::symmetric_memory::nixl_wait_signal_kernel(unsigned int**, int)", None),
+    ("void tensorrt_llm::kernels::twoshot_allreduce_kernel<8, float>(float*)", "all_reduce"),
+    ("void vllm::tensorrt_llm::minimax_reduce_rms_kernel_lamport<float, 8, true>(X)", "all_reduce"),
+    ("tensorrt_llm::kernels::mnnvl::mnnvlAllGatherSplitKernel(X)", "all_gather"),
+    ("allgatherv_kernel_vec32(X)", "all_gather"),
+    ("void executor_kernel<false>(ucc_ec_cuda_executor volatile*, int)", None),
+    ("aiv_all_reduce_910b_bfloat16_t", "all_reduce"),
     ("hcom_allReduce__721_0", "all_reduce"),
 ]  # fmt: skip
 COMPUTE = [
@@ -83,6 +114,14 @@ COMPUTE = [
     "void nccl_ep::hybridep::dense_to_sparse_prob_kernel(float const*)",
     "void nvshmemi_team_mapping_kernel(int*)",
     "ReduceScatterLocalReduceKernel_bf16",
+    "EpCombineSync_bf16",
+    "EpDispatchCopyToStaging_bf16",
+    "EpCombineLowLatencyAsyncRecvCopy_bf16",
+    "RingFinishCopyKernel_u32",
+    "dis_scatter_pre_comm_index_kernel_copy_out",
+    "moe_gather_rs_grouped_gemm_kernel",
+    "void my::dispatchKernel<8>(int*)",
+    "flash_combine_kernel_v2",
     "void softmax_warp_forward<block_reduce, 8>(float*)",
     "Cijk_Ailk_Bljk_BBS_BH_MT256x128",
     "triton_red_fused_all_gather_copy",
@@ -99,6 +138,21 @@ def test_kernels_of_libraries(name: str, collective: str | None) -> None:
 @pytest.mark.parametrize("name", COMPUTE)
 def test_kernels_that_compute(name: str) -> None:
     assert not communication.communicates(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kernel_gemm_rs_producer_persistent",
+        "kernel_persistent_gemm_notify_ar",
+        "kernel_fused_ag_gemm",
+        "void bytedance::flux::some_a2a_kernel<8>(X)",
+        "mega_kernel_dispatch_token_moe_grouped_gemm",
+    ],
+)
+def test_products_that_communicate_compute_and_are_named(name: str) -> None:
+    assert not communication.communicates(name)
+    assert communication.looks_like_communication(name)
 
 
 def test_a_name_of_any_length_takes_no_time() -> None:
