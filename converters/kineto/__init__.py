@@ -18,8 +18,9 @@ _TOP_LEVEL_KEYS = (
     b'"baseTimeNanoseconds"',
 )
 """Keys of the top-level object, one of which stands near the beginning of a trace."""
-_EVENT_LIST = re.compile(rb'\[\s*(?:\{\s*\}\s*,\s*)?\{[^{}]*"ph"\s*:\s*"')
-"""Beginning of a trace that is a bare list; rocmProfileData's begins with an empty event."""
+_EVENT_LIST = re.compile(rb'\[\s*(?:\{\s*\}\s*,\s*)?\{(?:[^{}]|\{[^{}]*\})*"ph"\s*:\s*"')
+"""Beginning of a trace that is a bare list; rocmProfileData's begins with an empty event, py-spy's with
+the arguments of one."""
 
 _PYTORCH = re.compile(
     rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:'

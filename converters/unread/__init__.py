@@ -38,6 +38,12 @@ _LINK = re.compile(rb"(?P<out>(?:\.{1,2}/)+|/)?[^\x00-\x1f\x7f\"<>{}|]+")
 _MAX_LINK = 1024
 """Longest target, bytes; chosen: well above real ones, and within the first bytes of a file."""
 _NCU = b"NVR\x00"
+_TENSORBOARD = re.compile(rb"[^\x00]\x00{7}.{4}\t.{8}\x1a.brain\.Event:", re.DOTALL)
+"""First record of a file of events: its length, a checksum, the wall time, the version."""
+_SPEEDSCOPE = b"www.speedscope.app/file-format-schema.json"
+_FLAME_GRAPH = (b"<svg", b"Flame graph")
+_FOLDED = re.compile(rb"(?: \d+\r?\n)?[^\n;]*\.py:\d+\)(?:;[^\n]*)? \d+\r?\n")
+"""py-spy's raw output: frames of a stack with file and line, and a count; maybe a stack without any first."""
 
 
 def is_nsys_database(head: bytes) -> bool:
@@ -91,6 +97,20 @@ def is_ncu_report(head: bytes) -> bool:
     return head.startswith(_NCU)
 
 
+def is_tensorboard(head: bytes) -> bool:
+    """True if a file that begins so is TensorBoard's (``events.out.tfevents.…``)."""
+    return _TENSORBOARD.match(head) is not None
+
+
+def is_host_samples(head: bytes) -> bool:
+    """True if a file that begins so is a profile of host code by sampling, as py-spy writes them."""
+    return (
+        _SPEEDSCOPE in head
+        or all(part in head for part in _FLAME_GRAPH)
+        or _FOLDED.match(head) is not None
+    )
+
+
 NSYS_REPORT = Converter(
     name="nsys-rep",
     description="report of NVIDIA Nsight Systems",
@@ -135,6 +155,20 @@ PYTORCH_MEMORY = Converter(
     sniff=is_memory,
     not_read_because="it holds no operations in time; profile with profile_memory=True and give what "
     "export_chrome_trace writes",
+)
+TENSORBOARD = Converter(
+    name="tensorboard-events",
+    description="events of TensorBoard",
+    sniff=is_tensorboard,
+    json=False,
+    not_read_because="it holds scalars and images; give the .pt.trace.json of torch.profiler or the "
+    ".trace.json.gz of JAX, which lie in the same folder or in plugins/profile",
+)
+HOST_SAMPLES = Converter(
+    name="py-spy",
+    description="samples of host code (py-spy, speedscope, flame graph)",
+    sniff=is_host_samples,
+    not_read_because=f"it has neither GPU work nor calls; {_TORCH}",
 )
 LFS_POINTER = Converter(
     name="git-lfs-pointer",

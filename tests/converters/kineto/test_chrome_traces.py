@@ -45,7 +45,16 @@ PERFETTO = {
     ],
     "metadata": {"clock-domain": "LINUX_CLOCK_MONOTONIC"},
 }
-OTHERS = {"viztracer": (VIZTRACER, 2), "chrome": (CHROME, 2), "perfetto": (PERFETTO, 1)}
+PY_SPY = [
+    {"args": {"line": 5}, "cat": "py-spy", "name": "f", "ph": "B", "pid": 1, "tid": 1, "ts": 5},
+    {"args": {"line": 5}, "cat": "py-spy", "name": "f", "ph": "E", "pid": 1, "tid": 1, "ts": 9},
+]
+OTHERS = {
+    "py-spy": (PY_SPY, 1),
+    "viztracer": (VIZTRACER, 2),
+    "chrome": (CHROME, 2),
+    "perfetto": (PERFETTO, 1),
+}
 
 
 @pytest.mark.parametrize("program", OTHERS)

@@ -49,6 +49,22 @@ HTML = (
 )
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:760b7f89de48\nsize 870601265\n"
 
+EVENTS = (  # first record: length, checksum, Event with wall time and version
+    b"\x18"
+    + bytes(7)
+    + b"\x93\x98\x0c\x54"
+    + b"\t\x00\x00\x80\x2e\xa7\x54\xd9\x41\x1a\rbrain.Event:2"
+)
+SPEEDSCOPE = {
+    "$schema": "https://www.speedscope.app/file-format-schema.json",
+    "profiles": [{"type": "sampled", "name": "Thread 1", "samples": [[0]], "weights": [0.01]}],
+    "shared": {"frames": [{"name": "main"}]},
+}
+FLAMES = (
+    '<?xml version="1.0" standalone="no"?><svg version="1.1" xmlns="http://www.w3.org/2000/svg">'
+    "<!--Flame graph stack visualization.--></svg>"
+)
+
 FILES = {
     "run.nsys-rep": ("nsys-rep", b"\x7aQuad\x00\x01\x02" + bytes(200)),
     "kernel.ncu-rep": ("ncu-rep", b"NVR\x00\x10\x00\x00\x00" + bytes(64)),
@@ -60,6 +76,10 @@ FILES = {
     "memory.raw.json.gz": ("pytorch-memory", gzip.compress(b"[[1695, 0, 512, 3], [1699, 2, 0, 1]]")),
     "memory.html": ("pytorch-memory", HTML.encode()),
     "snapshot.pickle": ("pytorch-memory", pickle.dumps(SNAPSHOT)),
+    "events.out.tfevents.1700000000.host.1.0": ("tensorboard-events", EVENTS),
+    "profile.speedscope.json": ("py-spy", json.dumps(SPEEDSCOPE).encode()),
+    "profile.svg": ("py-spy", FLAMES.encode()),
+    "profile.txt": ("py-spy", b" 3\nmain (train.py:3);step (train.py:9) 12\n"),
     "trace.json": ("git-lfs-pointer", LFS),
     "trace.pftrace": ("git-lfs-pointer", LFS),
     "rank0.json.gz": ("link-as-text", b"../../store/9f/rank0.json.gz"),
@@ -109,11 +129,20 @@ def test_databases_of_others_stay_what_they_are(tmp_path: Path) -> None:
     "data",
     [
         b"[[", b"[1, 2, 3]", b'[{"children": 1}]', b"NVRAM", b"\x80\x04\x95}", b"version 3\n",
-        b"\n\x05hello", b"", b"\x00" * 64,
+        b"\n\x05hello", b"", b"\x00" * 64, b"<svg></svg>", b"see a.py:3 12\n", b"\x18" + bytes(40),
     ],
 )  # fmt: skip
 def test_others_are_not(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "unknown.bin"
     path.write_bytes(data)
-    unread = {"nsys-rep", "nsys-sqlite", "ncu-rep", "proton", "xplane", "pytorch-memory"}
+    unread = {
+        "tensorboard-events",
+        "py-spy",
+        "nsys-rep",
+        "nsys-sqlite",
+        "ncu-rep",
+        "proton",
+        "xplane",
+        "pytorch-memory",
+    }
     assert not unread & {c.name for c in registry.sniffed(head(path), path)}
