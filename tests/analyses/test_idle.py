@@ -384,9 +384,10 @@ def _idle_of_streams(trace: ci.Trace) -> int:
 
 
 SAME_AS_HTA = (
-    "hta_amd_mi250", "hta_event_sync", "hta_event_sync_multi", "hta_neg_queue",
-    "hta_ns_resolution", "hta_simple_add", "param_dlrm_8rank", "param_linear",
-    "tl_h100_falcons", "tl_mi210_gpuonly",
+    "hta_amd_mi250", "hta_event_sync", "hta_event_sync_multi", "hta_nccl_data", "hta_neg_queue",
+    "hta_ns_resolution", "hta_simple_add", "param_dlrm_8rank", "param_linear", "tl_h100_bert",
+    "tl_h100_falcons", "tl_mi210_gpuonly", "tl_mi300_bert", "tl_mi300_falcons",
+    "tl_mi300_sglang_decode", "tl_vllm_decode",
 )  # fmt: skip
 UNLINKED = {"param_dlrm_8rank": (1, 3)}
 """Ranks that begin with work without a launch, which HTA ties to the first event of the file."""

@@ -73,7 +73,8 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
         "definition": "Holistic Trace Analysis: for each gap between work of a stream in order of "
         "start, host wait if the call for the next work began in the gap, else kernel wait below "
         f"{threshold_ns:,} ns, else other; where work overlaps, gaps are below 0",
-        "links": "all GPU work counts; without a recorded launch it is never host wait",
+        "links": "all GPU work counts; without a recorded launch it is never host wait, where HTA takes the "
+        "first event of the file for its call",
         "memset": "counts as work",
         "copies": "count as work; recorded waits of streams do not",
         "rounding": "where times have fractions of microseconds, starts up and ends down to whole ones",
