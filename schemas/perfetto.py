@@ -128,6 +128,14 @@ STAGE_EVENT_WAIT_IDS = 18
 STAGE_LAUNCH = 21
 """Fields of ``GpuRenderStageEvent``."""
 
+GPU_CALL_CORRELATION = 3000
+"""Fields of ``GpuTrackEvent``, an extension of ``TrackEvent`` since v55 that the package's descriptors lack; its
+numbers are allocated in Perfetto's ``extensions.json``, whose ranges do not change."""
+
+CORRELATION_SUBMITTED = 1
+CORRELATION_WAITED = 2
+"""Fields of ``GpuCorrelation``: ``render_stage_submission_event_ids`` and ``render_stage_wait_event_ids``."""
+
 LAUNCH_GRID_SIZE = 1
 LAUNCH_WORKGROUP_SIZE = 2
 """Fields of ``GpuRenderStageEvent.ComputeKernelLaunch``."""

@@ -17,6 +17,7 @@ from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.arrays.reals import real_number
 from chopper_interop.io import json_text, wire
 from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag, write_fixed64, write_varint
+from chopper_interop.schemas import perfetto as fields
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array, Bytes
@@ -39,6 +40,9 @@ _NAME_IID = tag(10, VARINT)
 _TRACK_UUID = tag(11, VARINT)
 _DOUBLE_COUNTER = tag(44, FIXED64)
 _FLOW_ID = tag(47, FIXED64)
+_CORRELATION = tag(fields.GPU_CALL_CORRELATION, LENGTH)
+_SUBMITTED = tag(fields.CORRELATION_SUBMITTED, VARINT)
+_WAITED = tag(fields.CORRELATION_WAITED, VARINT)
 _BEGIN, _END, _COUNTER = 1, 2, 4
 """TYPE_SLICE_BEGIN, TYPE_SLICE_END and TYPE_COUNTER of TrackEvent."""
 
@@ -136,10 +140,15 @@ class Columns(NamedTuple):
 
 
 class Lists(NamedTuple):
-    """For each slice, its flow ids; and its counters, as interned names and values."""
+    """For each slice, its flow ids, its typed GPU events, and its counters, as interned names and values.
+
+    Numbers of GPU events are positive of those that a slice submits, negative of those that it waits for.
+    """
 
     flow_first: Array
     flow: Array
+    gpu_first: Array
+    gpu_event: Array
     counter_first: Array
     counter_iid: Array
     counter_value: Array
@@ -149,7 +158,9 @@ class Lists(NamedTuple):
         """Lists of some of the slices that follow each other."""
         bounds = slice(rows.start, rows.stop + 1)
         return self._replace(
-            flow_first=self.flow_first[bounds], counter_first=self.counter_first[bounds]
+            flow_first=self.flow_first[bounds],
+            gpu_first=self.gpu_first[bounds],
+            counter_first=self.counter_first[bounds],
         )
 
 
@@ -404,11 +415,23 @@ def _encode_counters(out: Bytes, i: int, k: int, lists: Lists, scratch: Bytes) -
 
 
 @jit_in_place
+def _encode_gpu_events(out: Bytes, i: int, k: int, lists: Lists, scratch: Bytes) -> int:
+    """Write the typed GPU events that slice k submits and waits for as one message."""
+    size = 0
+    for g in range(lists.gpu_first[k], lists.gpu_first[k + 1]):
+        number = lists.gpu_event[g]
+        field = _SUBMITTED if number > 0 else _WAITED
+        size = wire.write_number(scratch, size, field, abs(number))
+    return wire.write_text(out, i, _CORRELATION, scratch, 0, size) if size else i
+
+
+@jit_in_place
 def room_for(k: int, arguments: Arguments, columns: Columns, lists: Lists) -> int:
     """Return how many bytes the BEGIN packet of slice k takes at most."""
     room = _PACKET_MAX + 4 * arguments.length[k] + 64
     fields = len(columns.ints_iid) + len(columns.floats_iid) + len(columns.texts_iid)
     room += _COLUMN_MAX * (fields + lists.counter_first[k + 1] - lists.counter_first[k] + 2)
+    room += 12 * (lists.gpu_first[k + 1] - lists.gpu_first[k])
     return room + 12 * (lists.flow_first[k + 1] - lists.flow_first[k])
 
 
@@ -475,6 +498,7 @@ def encode_slices(
                     kept_at, kept_length = at, length
         for f in range(lists.flow_first[k], lists.flow_first[k + 1]):
             size = write_fixed64(event, write_varint(event, size, _FLOW_ID), lists.flow[f])
+        size = _encode_gpu_events(event, size, k, lists, annotation)
         i = encode_packet(out, i, start, _TRACK_EVENT, event, size)
         k += 1
     return i, k

@@ -190,6 +190,19 @@ class GpuPackets:
         first, order = group_rows(at, len(self.work))
         return first, src[order]
 
+    def of_calls(self) -> tuple[Array, Array]:
+        """For each node, where its numbers begin in all that `encode.Lists` takes: of work it launches, or waits for."""
+        trace = self.trace
+        kind, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
+        is_work = is_any(trace.array("kind"), GPU_WORK)
+        launched = (kind == EdgeKind.LAUNCH) & is_work[dst]
+        waited = (kind == EdgeKind.SYNC) & is_work[src]
+        call = np.concatenate([src[launched], dst[waited]])
+        event = np.concatenate([dst[launched], src[waited]]).astype(np.int64) + 1 + self.first_id
+        event[np.count_nonzero(launched) :] *= -1
+        first, order = group_rows(call, trace.nodes.num_rows)
+        return first, event[order]
+
     def counter(
         self, samples: Samples, until: int
     ) -> tuple[proto.TracePacket, Array, Array] | None:

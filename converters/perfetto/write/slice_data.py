@@ -264,8 +264,10 @@ class NodeColumns:
             texts_iid=np.append(columns.texts_iid, self._class_iid),
         )
 
-    def lists(self, nodes: Array, flows: tuple[Array, Array]) -> encode.Lists:
-        """Return the flows and hardware counters of these nodes.
+    def lists(
+        self, nodes: Array, flows: tuple[Array, Array], gpu_events: tuple[Array, Array] | None
+    ) -> encode.Lists:
+        """Return the flows, typed GPU events and hardware counters of these nodes.
 
         Parameters
         ----------
@@ -273,13 +275,22 @@ class NodeColumns:
             Rows of nodes.
         flows
             For all nodes where their flow ids begin, and the ids.
+        gpu_events
+            Likewise the numbers of typed GPU events, as in `encode.Lists`; None where none are written.
         """
         flow_first, flow = _ragged_rows(flows[0][nodes], flows[0][nodes + 1])
+        gpu_first, gpu_event = np.zeros(len(nodes) + 1, np.int64), np.empty(0, np.int64)
+        if gpu_events:
+            first, numbers = gpu_events
+            gpu_first, rows = _ragged_rows(first[nodes], first[nodes + 1])
+            gpu_event = numbers[rows]
         bounds = (np.searchsorted(self._counted, nodes, side) for side in ("left", "right"))
         counter_first, counter = _ragged_rows(*bounds)
         return encode.Lists(
             flow_first=flow_first,
             flow=flows[1][flow],
+            gpu_first=gpu_first,
+            gpu_event=gpu_event,
             counter_first=counter_first,
             counter_iid=self._counter_iids[self.trace.array("name", "counters")[counter]],
             counter_value=self.trace.array("value", "counters")[counter],
@@ -314,7 +325,7 @@ def no_slice_data(
         texts_iid=none,
     )
     flow_first, flow = flows or (zeros, none)
-    lists = encode.Lists(flow_first, flow, zeros, none, np.empty(0), 0)
+    lists = encode.Lists(flow_first, flow, zeros, none, zeros, none, np.empty(0), 0)
     arguments = encode.Arguments(np.zeros(1, np.uint8), zeros[:n], np.zeros(n, np.int32))
     return arguments, columns, lists
 

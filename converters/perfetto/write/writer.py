@@ -257,6 +257,7 @@ class PerfettoWriter:
             if gpu_packets
             else None
         )
+        self.gpu_events = self.gpus.of_calls() if self.gpus else None
         self.window = None if all_samples else window_of_work(trace)
         self.is_drawn = drawn_nodes(trace, self.window)
         self.samples_outside = 0
@@ -401,7 +402,7 @@ class PerfettoWriter:
             name=self.trace.array("name")[nodes].astype(np.int64) + 1,
             category=self.trace.array("kind")[nodes].astype(np.int64),
             columns=self.columns.columns(nodes, used),
-            lists=self.columns.lists(nodes, self.flows.of_nodes),
+            lists=self.columns.lists(nodes, self.flows.of_nodes, self.gpu_events),
         )
 
     def _write_slices(
