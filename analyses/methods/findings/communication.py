@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
     from chopper_interop.analyses.methods.findings.job import ExaminedJob
 
-_SENDS = {Collective.SEND: "sends and receives", Collective.RECV: "sends and receives"}
+_SENDS, _UNKNOWN = "sends and receives", "communication of an unknown kind"
+_TWO_ENDS = {Collective.SEND: _SENDS, Collective.RECV: _SENDS}
 """Kinds that are two ends of one communication."""
+_CONDITIONS = {_SENDS: "collective in ('send', 'recv')", _UNKNOWN: "collective.isna()"}
+"""Queries for what is no kind of collective."""
 _MAX_KINDS = 6
 """Kinds of communication that are re-timed. Chosen: those with most time, few enough to be quick."""
 
@@ -27,13 +30,14 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
     if not row.size:
         return
     code, texts = trace.texts("collective", row)
-    kinds = [_SENDS.get(text, text) for text in (*texts, "communication of an unknown kind")]
+    kinds = [_TWO_ENDS.get(text, text) for text in (*texts, _UNKNOWN)]
     of_row = np.array(kinds)[code]
     total = {kind: int(trace.array("dur")[row[of_row == kind]].sum()) for kind in set(kinds)}
     for name in sorted(total, key=lambda kind: (-total[kind], kind))[:_MAX_KINDS]:
         members = job.mask(row[of_row == name])
         saved = job.saved(job.times().take_no_time(members))
         place = job.place(members)
+        condition = _CONDITIONS.get(name, f"collective == '{name}'")
         alone = bool((trace.integers("instance")[members] < 0).all())
         waits = " It includes waits for ranks that were not recorded." if alone else ""
         yield Finding.of(
@@ -43,5 +47,5 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
             name,
             LIKELY if alone else MODELLED,
             f"Transfers of {name} are not hidden by compute.{waits}",
-            "chopper-analyze RUN/ overlap --by collective",
+            job.what_if(f"scale=0 where kind == 'comm' and {condition}"),
         )

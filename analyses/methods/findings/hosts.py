@@ -166,7 +166,7 @@ def code_loading(job: ExaminedJob) -> Iterator[Finding]:
             f"{dur.max() / 1e6:,.1f} ms, and {dur.sum() / 1e6:,.1f} ms in all."
         )
         times = job.times().take_no_time(calls)
-        yield _of_nodes(job, "code-loading", calls, names, text, times, LIKELY)
+        yield _of_nodes(job, "code-loading", calls, names, text, times, calls)
 
 
 def _launching(job: ExaminedJob) -> Array:
@@ -297,7 +297,7 @@ def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
             LIKELY,
             f"Work of the GPU starts up to {wait_ns / 1e6:,.2f} ms after its launch though its queue is free: it "
             "waits for what was not recorded.",
-            "chopper-analyze RUN/ what_if -O change=delays=0",
+            job.what_if("delays=0 where kind in ('kernel', 'memcpy', 'memset')"),
         )
 
 
@@ -311,7 +311,8 @@ def allocator(job: ExaminedJob) -> Iterator[Finding]:
         count = int(np.count_nonzero(calls))
         text = f"The runtime allocates or frees memory of the GPU in {count:,} calls of {names}."
         times = job.times().return_without_waiting(calls).take_no_time(calls)
-        yield _of_nodes(job, "allocator", calls, names, text, times)
+        waited = calls & job.mask(host_waits.calls_that_waited(job.trace))
+        yield _of_nodes(job, "allocator", calls, names, text, times, calls & ~waited)
 
 
 def data_loader(job: ExaminedJob) -> Iterator[Finding]:
@@ -319,9 +320,10 @@ def data_loader(job: ExaminedJob) -> Iterator[Finding]:
     loading = named_nodes(job, _LOADS) & job.inside
     if loading.any():
         name = job.names(loading)[0]
-        times = job.times().take_no_time(_under(job, loading))
+        under = _under(job, loading)
         text = "GPUs wait for the data loader."
-        yield _of_nodes(job, "data-loader", loading, name, text, times)
+        times = job.times().take_no_time(under)
+        yield _of_nodes(job, "data-loader", loading, name, text, times, under)
 
 
 def allocating_calls(job: ExaminedJob) -> Array:
@@ -351,8 +353,9 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
                     "at a time."
                 )
             alone = same & ~_encloses(job, launches)  # nothing below them reaches the GPU
-            times = job.times().take_no_time(same | (_under(job, alone) & ~of_others))
-            yield _of_nodes(job, "host-work", same, stem, text, times)
+            without = same | (_under(job, alone) & ~of_others)
+            times = job.times().take_no_time(without)
+            yield _of_nodes(job, "host-work", same, stem, text, times, without)
 
 
 def _blamed_stems(job: ExaminedJob) -> dict[str, tuple[int, int]]:
@@ -413,15 +416,16 @@ def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
     where: str,
     text: str,
     times: LagChanges,
-    certainty: str = MODELLED,
+    without: Array,
 ) -> Finding:
+    """Make a finding of nodes of hosts; `without` are those that take no time."""
     saved, place = job.saved(times), job.place(nodes)
     return Finding.of(
         code,
         saved,
         place,
         where,
-        certainty,
+        LIKELY if code == "code-loading" else MODELLED,
         text,
-        "chopper-analyze RUN/ idle --by blame",
+        job.without(without) or "chopper-analyze RUN/ idle --by blame",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 _MIN_STEPS = 3
 """Steps from which on their range is stated. Chosen: two have none worth the name."""
+_MAX_NAMES = 3
+"""Names of nodes in a command. Chosen: a command is read, and copied, as one line."""
+_PLAIN = re.compile(r"[\w:#.,()<> -]+$")
+"""Names that need no quoting in a query and a shell."""
 _NO_WAIT_NS = -(2**60)
 """Least time along an edge that no longer makes anything wait."""
 
@@ -112,6 +117,7 @@ class ExaminedJob:
         self.ranks = windows.chosen_ranks(trace, ranks)
         self.timing = timing_of_steps(trace)
         self.changer = Changer(self.timing)
+        self._is_isolated = self.timing.graph.kind.max(initial=0) == BORDER_EDGE
         self.has_steps = bool(windows.step_windows(trace))
         self._every = spans.spans_of_timing(self.timing, "each" if self.has_steps else "")
         self._chosen = self._choose()
@@ -165,7 +171,7 @@ class ExaminedJob:
         start, end = self._every.starts(at), self._every.ends(at)
         if len(start):
             start[0] = min(start[0] + self._backlog_ns, end[0])
-        if self.timing.graph.kind.max(initial=0) != BORDER_EDGE:
+        if not self._is_isolated:
             start[1:] = end[:-1]
         return (end - start)[self._chosen]
 
@@ -236,6 +242,30 @@ class ExaminedJob:
         """Summary of another analysis; empty where data for it is missing."""
         known = self.result(analysis, **options)
         return known.summary if known else {}
+
+    def what_if(self, change: str) -> str:
+        """Command that re-times the same with a change of nodes: its gain is the saving of all steps that count."""
+        option, number = "", self.trace.integers("iteration")[self.on_gpu]
+        if self._is_isolated:  # steps that begin when they did, each by itself
+            option = f" --steps {self.chosen_steps or 'each'}"
+        elif self.has_steps and not np.isin(number, self.iterations).all():
+            change += f" and {self.iterations.min()} <= iteration <= {self.iterations.max()}"
+        if len(self.ranks) < len(self.trace.ranks):
+            change += f" and rank in {self.ranks}"
+        return f'chopper-analyze RUN/ what_if{option} -O "change={change}"'
+
+    def without(self, nodes: Array) -> str | None:
+        """Command that re-times the same without the marked nodes; None if a short query does not choose just them."""
+        names, kinds = (np.unique(self.trace.array(column)[nodes]) for column in ("name", "kind"))
+        texts = [self.trace.names()[code] for code in names[:_MAX_NAMES].tolist()]
+        same = np.isin(self.trace.array("name"), names) & np.isin(self.trace.array("kind"), kinds)
+        is_short = len(names) <= _MAX_NAMES and len(kinds) == 1 and all(map(_PLAIN.match, texts))
+        # a change of a node changes what it calls, too
+        chosen = self.changer.within(same & self.inside) if is_short else ~nodes
+        if not np.array_equal(chosen, nodes):
+            return None
+        kind = Kind(int(kinds[0])).name.lower()
+        return self.what_if(f"scale=0 where kind == '{kind}' and name in {texts}")
 
     def place(self, nodes: Array) -> FindingPlace:
         """Ranks of the marked nodes, and the longest of them."""

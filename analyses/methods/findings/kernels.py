@@ -179,5 +179,5 @@ def recompute(job: ExaminedJob) -> Iterator[Finding]:
         MODELLED,
         f"The backward pass computes activations again, in {share:.1%} of the GPU's work, which saves "
         "memory.",
-        "chopper-analyze RUN/ kernels --by phase",
+        job.what_if("scale=0 where phase == 'recompute'"),
     )

@@ -186,6 +186,21 @@ def host_work(seed: int, *, has: bool) -> p.Program:
     return _one_rank("host-work", seed, block)
 
 
+def unrecorded_wait(seed: int, *, has: bool) -> p.Program:
+    """A kernel starts long after its launch, as behind the work of another process on the GPU."""
+
+    def block(thread: _Thread, index: int) -> None:
+        if index == 1:
+            latency_ns, gap_ns = thread.latencies()
+            latency_ns += 2_500_000 if has else 0
+            with thread.range("aten::decode"):
+                thread.add(p.Launch(MAIN, "decode", 40_000, 5_000, latency_ns, gap_ns))
+        if index == _BLOCKS - 1:  # else launches of all steps are ahead by as much
+            thread.sync()
+
+    return _one_rank("unrecorded-wait", seed, block)
+
+
 def full_queue(seed: int, *, has: bool) -> p.Program:
     """Launches to a full queue hold up what another stream could do meanwhile."""
     job = _job("full-queue", seed)
@@ -271,6 +286,7 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
     "allocator": allocator,
     "data-loader": data_loader,
     "host-work": host_work,
+    "unrecorded-wait": unrecorded_wait,
     "full-queue": full_queue,
     "exposed-collective": exposed_collective,
     "straggling-stage": straggling_stage,
@@ -279,6 +295,6 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
 """Programs by the code of what is wrong with them: ``(seed, has=True)``."""
 EXACT = (
     "item", "blocking-copy", "host-sync", "allocator", "data-loader", "host-work", "full-queue",
-    "serialised-launches", "code-loading",
+    "serialised-launches", "code-loading", "unrecorded-wait",
 )  # fmt: skip
 """Those of which the program without the defect shows what it costs."""
