@@ -32,11 +32,14 @@ _ANALYSES = ("critical_path", "idle", "findings")
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-view`` and return its exit status."""
     from chopper_interop import pipeline, sources
+    from chopper_interop.commands import trace_server
 
     if not args.source:
         raise UsageError("name a trace or profiles", hint="see --help")
     if args.port and not args.offline:
         raise UsageError("--port: it is the port of --offline")
+    if args.offline:
+        trace_server.offline_pages()  # before profiles are converted, which can take minutes
     paths = [sources.to_path(text) for text in args.source]
     inventory = sources.find(paths, args.from_format, pipeline.rank_numbers(args.ranks))
     with _trace_file(args, paths, inventory) as trace:

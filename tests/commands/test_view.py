@@ -179,6 +179,21 @@ def test_profiles_are_converted_first(
     assert ci.read(kept).has("critical_ns")
 
 
+def test_nothing_is_converted_for_a_ui_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+    job: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ci.write(ci.read(job), tmp_path / "kineto.json", to_format="kineto")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    kept = tmp_path / "kept.pftrace"
+    arguments = [str(tmp_path / "kineto.json"), "--offline", "-o", str(kept)]
+    assert cli.view_main(arguments) == 2
+    assert "pip install 'chopper-interop[viewer]'" in capsys.readouterr().err
+    assert not kept.exists()
+
+
 def test_what_is_converted_is_anonymised(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
