@@ -38,8 +38,9 @@ _CAUSES = {
 }  # fmt: skip
 """Causes of idle time as `idle` names them, in words."""
 _CONVENTIONS = {
-    "step": "from the end of the step before, of the first from its start, to the end of its last work on "
-    "GPUs, which may be later than the host's range of the step",
+    "step": "from the end of the step before, of the first from its start and later by what its work then "
+    "waited for work launched before the recording, to the end of its last work on GPUs, which may be "
+    "later than the host's range of the step",
     "shares": "of the time of all ranks within the host's ranges of all steps that count; compute, exposed "
     "communication, copies and idle time add up to 100 %",
     "findings": "see the analysis findings",
