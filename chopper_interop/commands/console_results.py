@@ -133,11 +133,12 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
         _print_line(console, name, text)
     indent = " " * 3
     room = None if console_tables.is_unfolded(console) else console.width - len(indent)
+    of = " a step" if result.summary.get("steps", 1) else ""  # else of the whole job
     for number, row in enumerate(result.rows.slice(0, max_rows).to_pylist(), 1):
         times = [row["saves_ns"], row["saves_low_ns"], row["saves_high_ns"]]
         saves, low, high = console_tables.cells("saves_ns", times)
         interval = f" ({low} to {high})" if low and high else ""
-        heading = f"{number}. {row['code']}: saves {saves}{interval} a step, {row['share']:.1%}"
+        heading = f"{number}. {row['code']}: saves {saves}{interval}{of}, {row['share']:.1%}"
         console.print(Text(one_line(heading), style="bold"))
         noun = "rank" if row["ranks"].isdecimal() else "ranks"
         where = f"{noun} {row['ranks']}: {row['where']}" if row["ranks"] else row["where"]

@@ -473,6 +473,13 @@ def test_findings_are_listed_with_the_command_that_shows_them(demo: Path, run) -
     assert f"chopper-analyze {demo / 'kineto'} stragglers --by operation --ranks 1" in out
 
 
+def test_findings_of_a_job_without_steps_are_not_those_of_a_step(tmp_path: Path, run) -> None:
+    copies = [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 10, 100, 7)]
+    source = write(tmp_path / "rank0.json", [kernel("k", 0, 10, 7), *copies])
+    heading = run("analyze", source, "-q", "findings")[1].splitlines()[1]
+    assert re.fullmatch(r"1\. exposed-collective: saves 100.0 µs, 90\.9%", heading)
+
+
 def test_texts_of_findings_are_folded_and_commands_whole(demo: Path, run, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = run("analyze", demo / "kineto", "-q", "findings")[1].splitlines()[1:]
