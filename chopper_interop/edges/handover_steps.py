@@ -202,10 +202,10 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
 
 
 def _recent_threads(work: HostWork, rows: Array, wake_ns: int) -> tuple[Array, Array]:
-    """Pairs of a row, as its position in `rows`, and another thread of its rank with work that ended within `wake_ns` before it and
-    while its own thread was idle.
+    """Pairs of a row, by its position, and another thread of its rank that ended work in the `wake_ns` before.
 
-    A row follows such threads alone, in every step, so that those of one step are all that need be tried.
+    Its own thread was idle then. A row follows such threads alone, in every step, so that those of one step are all
+    that need be tried.
     """
     ends = np.flatnonzero(work.can_end)
     ends = ends[np.lexsort((work.end[ends], work.first[work.thread[ends]]))]

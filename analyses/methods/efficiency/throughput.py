@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.activity.backlog import backlog_ns
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.annotate.telemetry import energy, job
 from chopper_interop.annotate.telemetry.quantity_series import POWER
@@ -32,9 +33,10 @@ class Interval:
     steps
         Steps that it consists of; none of a trace without steps.
     step_ns
-        Mean length of its steps, each from the first rank's start to the last rank's end.
+        Length of a step, from the first rank's start to the last rank's end; of all, their time by their number.
     start_ns, end_ns
-        The time that it has for itself: a step begins no sooner than the one before it has ended.
+        The time that it has for itself: a step begins no sooner than the one before it has ended, and the first
+        not before GPUs have done what was launched before the recording.
     measured_ns
         Part of that time that counts, where power is known by measured windows alone; None for all.
     """
@@ -60,8 +62,13 @@ def each(trace: Trace, ranks: str = "") -> list[Interval]:
         return []
     at = spans.endpoint_times(trace)
     starts, ends = ranges.starts(at), ranges.ends(at)
-    before, made = -(1 << 62), []
+    before = -(1 << 62)
+    made: list[Interval] = []
     for i in np.lexsort((ends, starts)).tolist():
+        if not made:
+            chosen_ranks = windows.chosen_ranks(trace, ranks)
+            start = int(starts[i])
+            before = start + backlog_ns(trace, chosen_ranks, int(ranges.iteration[i]), start)
         step, start, end = int(ranges.iteration[i]), int(starts[i]), int(ends[i])
         made.append(Interval(step, (step,), end - start, min(max(start, before), end), end))
         before = max(before, end)
@@ -81,10 +88,9 @@ def job_interval(trace: Trace, steps: Sequence[Interval], ranks: str = "") -> li
         ranges = spans.spans_of_trace(trace, "", ranks)
         bounds = zip(ranges.starts(at).tolist(), ranges.ends(at).tolist(), strict=True)
         return [Interval(windows.NO_STEP, (), None, start, end) for start, end in bounds]
-    lengths = [one.step_ns for one in steps if one.step_ns is not None]
     start, end = min(one.start_ns for one in steps), max(one.end_ns for one in steps)
     numbers = tuple(one.iteration for one in steps)
-    return [Interval(windows.NO_STEP, numbers, round(sum(lengths) / len(lengths)), start, end)]
+    return [Interval(windows.NO_STEP, numbers, round((end - start) / len(steps)), start, end)]
 
 
 def lasting(steps: Sequence[Interval], chosen: Sequence[Interval]) -> list[tuple[int, int]]:

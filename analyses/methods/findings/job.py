@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chopper_interop import registry
-from chopper_interop.analyses.methods.activity import host_waits, windows
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.activity.backlog import backlog_ns
 from chopper_interop.analyses.methods.changes.changer import Changer
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, timing_of_steps
@@ -141,27 +142,10 @@ class ExaminedJob:
         return np.flatnonzero(np.isin(self._every.iteration, list(chosen)))
 
     def _backlog(self) -> int:
-        """Time that the first step waited for what was launched before the recording, on the rank that waited least.
-
-        Its first work waited behind its launch, and its host in calls before that.
-        """
-        trace, waits = self.trace, []
-        synced = host_waits.find_waits(trace)
-        ts = trace.array("ts")
-        of_step = trace.integers("iteration") == self._every.iteration[0]
-        of_step &= is_any(trace.array("kind"), GPU_WORK)
-        of_step &= trace.launch >= 0
-        begin = self._every.starts(self.timing.at_ns)[0]
-        for rows in trace.rank_rows.values():
-            work = np.flatnonzero(of_step[rows]) + rows.start
-            if work.size:
-                call = trace.launch[work]
-                first = np.argmin(ts[call])
-                lane = trace.array("lane")[call[[first, first]]].astype(np.int64)
-                at = np.array([begin, ts[call[first]]], np.int64)
-                before, until = host_waits.waited_ns(synced, lane, at)
-                waits.append(int(ts[work[first]] - ts[call[first]] + until - before))
-        return max(min(waits, default=0), 0)
+        """Time of the first step that belongs to work from before the recording, on all ranks."""
+        begin_ns = int(self._every.starts(self.timing.at_ns)[0])
+        first = int(self._every.iteration[0])
+        return backlog_ns(self.trace, self.trace.rank_rows, first, begin_ns)
 
     def _lengths(self, at: Array) -> Array:
         """Length of each step that counts: from the end of the step before, of the first from its start.
