@@ -119,18 +119,21 @@ KERNELS: tuple[KernelNames, ...] = (
         "Triton-distributed kernels/nvidia/low_latency_allgather.py; flux src/coll/all_gather_impls.cu",
     ),
     KernelNames(
-        "Triton-distributed, UCC",
+        "Triton-distributed, UCC, AITER",
         r"all_?gather_(?:opt|no_barrier|strided_chunked|chunked_pull|push_2d)\w*_kernel"
         r"|allreduce_(?:one_shot|two_shot|double_tree)_\w*intra_node_kernel"
         r"|consumer_all_reduce_(?:load_store_)?kernel|reduce_scatter_ring_push_1d_intra_node_kernel"
-        r"|\A(?:allreduce|allgatherv|reduce_scatter)_kernel(?:_vec32)?\Z",
+        r"|\A(?:allreduce|allgatherv|reduce_scatter)_kernel(?:_vec32)?\Z"
+        r"|\A_(?:all_gather|reduce_scatter)_kernel\Z",
         NAMED,
         False,
-        "Triton-distributed kernels/{nvidia,amd}; ucc src/components/tl/cuda/kernels",
+        "Triton-distributed kernels/{nvidia,amd}; ucc src/components/tl/cuda/kernels; aiter "
+        "aiter/ops/triton/comms",
     ),
     KernelNames(
         "Triton-distributed, FLUX",
-        r"all_to_all_(?:kernel|single_2d_kernel|v_2d_)|\A(?:dispatch|combine)_kernel_v2\Z"
+        r"all_to_all_(?:kernel|single_2d_kernel|v_2d_)|cp_from_recv_buf|\A(?:dispatch|combine)_kernel_v2\Z"
+        r"|kernel_cutlass_\w*ep_overlapkernelscutedsl_(?:dispatch|combine)(?!_group_gemm)"
         r"|kernel_(?:dispatch|combine)_token(?:_intra_node)?\Z|kernel_all2all_(?:pull|push)_intra_node"
         r"|(?:kernel_)?(?:pre|post)_attn_(?:qkv_pack_)?(?:a2a|all2all)|a2a_single_kernel"
         r"|flux::(?:all2all|transport_kernel)"
@@ -138,7 +141,8 @@ KERNELS: tuple[KernelNames, ...] = (
         r"(?!_copy_out)",
         Collective.ALL_TO_ALL,
         False,
-        "Triton-distributed kernels/{nvidia,amd}/*a2a*, *all_to_all*; flux src/coll, "
+        "Triton-distributed kernels/{nvidia,amd}/*a2a*, *all_to_all*, FlashComm/python/flash_comm/"
+        "ep_overlap (CuTe DSL writes the module without its dots); flux src/coll, "
         "src/{gemm_a2a_transpose,a2a_transpose_gemm}",
     ),
     KernelNames(
@@ -257,12 +261,13 @@ KERNELS: tuple[KernelNames, ...] = (
         r"(?:moereduce_|moefinalize_)?allreduce_fusion_kernel_(?:one|two)shot"
         r"|oneshotAllreduceFusionKernel|rmsNormLamport"
         r"|(?:lamport_style_)?one_shot_(?:prenorm_)?all_reduce_norm_kernel"
-        r"|minimax_reduce_rms_kernel|kimi_k3_moe_tail_kernel|_fp8_blockscale_2shot_kernel",
+        r"|minimax_reduce_rms_kernel|kimi_k3_moe_tail_kernel|_fp8_blockscale_2shot_kernel"
+        r"|kernel_cutlass_\w*mnnvl_cutedsl",
         Collective.ALL_REDUCE,
         True,
         "TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels; flashinfer "
         "include/flashinfer/comm/trtllm_{allreduce,mnnvl_allreduce,moe_allreduce}*.cuh, "
-        "flashinfer/comm/quantized_allreduce.py; vllm csrc/minimax_reduce_rms_kernel.cu",
+        "flashinfer/comm/{quantized_allreduce.py,mnnvl_cutedsl}; vllm csrc/minimax_reduce_rms_kernel.cu",
     ),
     KernelNames(
         "TensorRT-LLM",
@@ -315,7 +320,7 @@ LOOKS_LIKE = (
     r"(?i:all_?reduce|all_?to_?all|all_?2_?all|all_?gather|reduce_?scatter|nvshmem|symm_?mem|multimem"
     r"|cross_device|\bep::|int(?:er|ra)_?node|(?:moe|expert|token|_ep_)\w*(?:dispatch|combine)"
     r"|(?:dispatch|combine)\w*(?:moe|expert|token)|gemm_(?:rs|ar)(?![a-z])|gather_rs(?![a-z])"
-    r"|notify_ar(?![a-z])|(?<![a-z])(?:ag_(?:gemm|scatter)|a2a|p2p)(?![a-z0-9]))"
+    r"|notify_ar(?![a-z])|wait_signal|(?<![a-z])(?:ag_(?:gemm|scatter)|a2a|p2p)(?![a-z0-9]))"
 )
 """Own names of kernels that may communicate, of no library in `KERNELS`."""
 

@@ -73,6 +73,7 @@ COMMUNICATE = [
     ("_forward_push_2d_kernel", "all_gather"),
     ("_forward_push_numa_2d_ll_multinode_kernel", "all_gather"),
     ("dispatch_kernel_v2", "all_to_all"),
+    ("cp_from_recv_buf", "all_to_all"),
     ("kernel_combine_token_intra_node", "all_to_all"),
     ("kernel_pre_attn_qkv_pack_a2a", "all_to_all"),
     ("all_gather_push_2d_kernel", "all_gather"),
@@ -101,6 +102,11 @@ COMMUNICATE = [
     ("allgatherv_kernel_vec32(X)", "all_gather"),
     ("void executor_kernel<false>(ucc_ec_cuda_executor volatile*, int)", None),
     ("aiv_all_reduce_910b_bfloat16_t", "all_reduce"),
+    ("_reduce_scatter_kernel", "reduce_scatter"),
+    ("kernel_cutlass_kernel_flashinfercommmnnvl_cutedslkernel_htdevice_kernel_MoeFinalize_object_at_",
+     "all_reduce"),
+    ("kernel_cutlass_kernel_flash_commep_overlapkernelscutedsl_dispatchMoEDispatch_object_at_",
+     "all_to_all"),
     ("hcom_allReduce__721_0", "all_reduce"),
 ]  # fmt: skip
 COMPUTE = [
@@ -122,6 +128,8 @@ COMPUTE = [
     "moe_gather_rs_grouped_gemm_kernel",
     "void my::dispatchKernel<8>(int*)",
     "flash_combine_kernel_v2",
+    "kernel_cutlass_kernel_flash_commep_overlapkernelscutedsl_topk_reduceMoETopkReduce_object_at_",
+    "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm100FlashAttentionForwardSm100_object_at__tensor",
     "void softmax_warp_forward<block_reduce, 8>(float*)",
     "Cijk_Ailk_Bljk_BBS_BH_MT256x128",
     "triton_red_fused_all_gather_copy",
@@ -148,6 +156,7 @@ def test_kernels_that_compute(name: str) -> None:
         "kernel_fused_ag_gemm",
         "void bytedance::flux::some_a2a_kernel<8>(X)",
         "mega_kernel_dispatch_token_moe_grouped_gemm",
+        "wait_signal_matmul_triton_kernel",
     ],
 )
 def test_products_that_communicate_compute_and_are_named(name: str) -> None:
