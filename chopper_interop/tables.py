@@ -377,14 +377,16 @@ class TraceTables:
         if rows is None:
             raise UsageError(f"the trace has no rank {rank}", hint=f"it has {self.ranks}")
         series = np.flatnonzero(self.array("rank", "series") == rank)
-        new_row = np.full(self.series.num_rows, -1, np.int32)  # of each series, -1 if left out
-        new_row[series] = np.arange(len(series), dtype=np.int32)
-        owner = new_row[self.array("series", "samples")]
-        samples = arrow.take(self.samples, owner >= 0)
+        bounds = self.sample_bounds  # found once: not a pass over all samples a rank
+        counts = bounds[series + 1] - bounds[series]
+        owner = np.repeat(np.arange(len(series), dtype=np.int32), counts)
+        before = np.cumsum(counts) - counts  # of a chosen series: chosen samples before its own
+        rows_of_series = np.arange(len(owner)) + np.repeat(bounds[series] - before, counts)
+        samples = arrow.rows(self.samples, rows_of_series)
         return replace(
             self.of_rows(rows),
             series=arrow.take(self.series, series),
-            samples=arrow.replace_column(samples, "series", owner[owner >= 0]),
+            samples=arrow.replace_column(samples, "series", owner),
         )
 
     def of_rows(self, rows: slice) -> Self:

@@ -207,7 +207,10 @@ def _build_timing(trace: Trace) -> Timing:
     ts = trace.array("ts")
     end = ts + trace.array("dur")
     on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
-    before = stream_orders(ts, trace.array("dur"), trace.array("lane"), on_gpu)
+    # lanes of a job stay whole in a trace of one rank, which has only some: a heap each for these
+    present, lane = np.unique(trace.array("lane"), return_inverse=True)
+    lane = lane.astype(trace.array("lane").dtype)
+    before = stream_orders(ts, trace.array("dur"), lane, on_gpu[present])
     known = latencies.edge_latencies(trace, before)
     src, dst, kind = graph.endpoint_edges(trace, set(EdgeKind), before)
     stored = len(known.min_ns)  # edges of the trace's table come first, in its order

@@ -35,6 +35,7 @@ from chopper_interop.converters.chakra.relays import Relays, find_relays, no_rel
 from chopper_interop.converters.chakra.roofline import bandwidth_gbs
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
+from chopper_interop.grouping import by_key
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.planning.plan import Figures, Plan
+    from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
 
 RENUMBERED = Fault.info(
@@ -182,14 +184,16 @@ def write(
     reacts: dict[int, dict[str, float]] = {}
     progress.start(_TASK, trace.nodes.num_rows, "events")
     with outputs.folder(folder, owns=_earlier_files(folder, job)) as target:
-        for rank in ranks:
+        for rank, fits in _clock_fits(trace, ranks).items():
             rank_trace = trace.rank(rank)
             of_rank = _rank_comms(trace, rank, comms)
             relays_of_rank = relays.of_rank(trace.rank_rows[rank])
             communication = _communication(of_rank, relays_of_rank)
             plan = build_plan(rank_trace, mode=how, origin_ns=origin_ns, comm=communication)
             reacts[rank] = reaction.deviations(timing_of(rank_trace), plan, of_rank["npu"])
-            rank_facts = _rank_facts(rank_trace, rank, plan, reacts[rank], concurrent.get(rank, 0))
+            rank_facts = _rank_facts(
+                rank_trace, rank, plan, reacts[rank], concurrent.get(rank, 0), fits
+            )
             with (target / f"{job}.{numbering[rank]}.et").open("wb") as stream:
                 _write_metadata(stream, facts | rank_facts)
                 _write_nodes(stream, rank_trace, plan, of_rank, relays_of_rank, numbering[rank])
@@ -249,16 +253,24 @@ def _rank_facts(
     plan: Plan,
     reacts: dict[str, float],
     concurrent_ns: int,
+    fits: list[ClockFit],
 ) -> dict[str, str | int]:
     """Metadata of a rank's ET, as far as other ranks have others."""
     facts: dict[str, str | int] = {"rank": rank, "roofline_gbs": round(bandwidth_gbs(trace))}
     facts |= _accuracy(trace, plan.figures, reacts)
     if concurrent_ns:
         facts[CONCURRENT] = concurrent_ns
-    fits = [f for f in trace.meta.clocks if relations.rank_of(f) in (-1, rank)]
     if fits:
         facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits))
     return facts
+
+
+def _clock_fits(trace: Trace, ranks: list[int]) -> dict[int, list[ClockFit]]:
+    """Fits of clocks that are of each rank or of none, in the order of the trace."""
+    clocks = trace.meta.clocks
+    places = by_key(range(len(clocks)), lambda n: relations.rank_of(clocks[n]))
+    of_none = places.get(-1, [])
+    return {r: [clocks[n] for n in sorted(of_none + places.get(r, []))] for r in ranks}
 
 
 def _accuracy(trace: Trace, figures: Figures, reacts: dict[str, float]) -> dict[str, str | int]:

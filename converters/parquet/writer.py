@@ -89,7 +89,10 @@ def _rows_by_rank(trace: Trace, table: str) -> Iterator[tuple[int, Array]]:
     has_rows = False
     if table == "samples":
         owner = trace.array("rank", "series")[trace.array("series", "samples")]
-        of_ranks = ((int(rank), np.flatnonzero(owner == rank)) for rank in np.unique(owner))
+        by_rank = np.argsort(owner, kind="stable")  # once: not a pass over all samples a rank
+        present, first = np.unique(owner[by_rank], return_index=True)
+        parts = np.split(by_rank, first[1:])  # one without rows where there are no samples
+        of_ranks = ((rank, parts[n]) for n, rank in enumerate(present.tolist()))
     else:
         nodes = trace.rank_rows.items()
         of_ranks = ((rank, _rows_of_nodes(trace, table, rows)) for rank, rows in nodes)

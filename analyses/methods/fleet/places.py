@@ -107,8 +107,8 @@ def find_places(  # a trace, what to look for, and what all analyses have
     ]
     chosen = [gpu for gpu in (*gpus, *bare) if set(gpu.ranks) & set(selected)]
     requested = _Windows(trace, steps, ranks, window)
-    places = [_place(trace, gpu, requested) for gpu in (*chosen, *idle)]
-    places = _counted(places)
+    nodes = _HostsOfGpus(trace)
+    places = _counted(nodes.place(gpu, requested.windows_of_gpu(gpu)) for gpu in (*chosen, *idle))
     return sorted(places, key=lambda p: (p.rank < 0, p.rank, p.device, p.host))
 
 
@@ -141,23 +141,65 @@ class _Windows:
         return (Window(ALL_RANKS, NO_STEP, start, end),)
 
 
-def _place(trace: Trace, gpu: Gpu, requested: _Windows) -> GpuPlace:
-    hosts = {r.rank: r.host for r in trace.meta.ranks}
-    device = min(_devices(trace, gpu, gpu.ranks[0])) if gpu.ranks else gpu.device
-    same = [d for d in trace.meta.devices if d.device == device]
-    host = hosts.get(gpu.ranks[0], "") if gpu.ranks else _only({d.host for d in same})
-    host = host or only_host(trace)
-    product = next(iter(devices_on_host(same, host)), None) or _alike(
-        devices_on_host(trace.meta.devices, host)
-    )
-    return GpuPlace(
-        gpu,
-        device,
-        host,
-        _index(trace, gpu, device, product),
-        product,
-        requested.windows_of_gpu(gpu),
-    )
+class _HostsOfGpus:
+    """Hosts and devices of a job by what they are asked for, so that no GPU looks at those of all."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._hosts = {r.rank: r.host for r in trace.meta.ranks}
+        self._by_number = by_key(trace.meta.devices, lambda device: device.device)
+        self._by_host = by_key(trace.meta.devices, lambda device: device.host)
+        self._first: dict[tuple[int, str], Device] = {}  # of each number and host
+        for one in trace.meta.devices:
+            self._first.setdefault((one.device, one.host), one)
+        self._only_host = only_host(trace)
+        self._alike: dict[str, Device | None] = {}
+        self._numbers_of_rank: dict[int, set[int]] = {}
+        self._numbers_of_device: dict[int, set[int]] = {}
+        for match in trace.meta.device_matches:
+            numbers, key = (
+                (self._numbers_of_device, match.device)
+                if match.rank < 0
+                else (self._numbers_of_rank, match.rank)
+            )
+            numbers.setdefault(key, set()).add(match.number)
+
+    def place(self, gpu: Gpu, of_gpu: tuple[Window, ...]) -> GpuPlace:
+        """The place of a GPU with its windows."""
+        rank = gpu.ranks[0] if gpu.ranks else -1
+        device = min(_devices(self._trace, gpu, rank)) if gpu.ranks else gpu.device
+        same = self._by_number.get(device, [])
+        host = self._hosts.get(rank, "") if gpu.ranks else _only({d.host for d in same})
+        host = host or self._only_host
+        product = self._product(device, host)
+        return GpuPlace(gpu, device, host, self._index(gpu, device, product), product, of_gpu)
+
+    def _product(self, number: int, host: str) -> Device | None:
+        """The device of that number on a host, else what all devices of the host are."""
+        if not host:
+            found = next(iter(self._by_number.get(number, [])), None)
+        else:
+            found = self._first.get((number, host)) or self._first.get((number, ""))
+        if found is not None:
+            return found
+        if host not in self._alike:
+            self._alike[host] = _alike(self._devices_on(host))
+        return self._alike[host]
+
+    def _devices_on(self, host: str) -> Iterable[Device]:
+        """As `devices_on_host`, without a pass over all devices for each host that has some."""
+        known = self._by_host.get(host) if host else None
+        return devices_on_host(self._trace.meta.devices, host) if known is None else known
+
+    def _index(self, gpu: Gpu, device: int, product: Device | None) -> int:
+        """Number by the management tool, as far as one is known."""
+        if product is not None and product.index >= 0:
+            return product.index
+        if not gpu.ranks:
+            return device
+        of_rank = set().union(*(self._numbers_of_rank.get(rank, ()) for rank in gpu.ranks))
+        known = of_rank or self._numbers_of_device.get(device, set())
+        return next(iter(known)) if len(known) == 1 else -1
 
 
 def _only(names: set[str]) -> str:
@@ -173,24 +215,14 @@ def _alike(devices: Iterable[Device]) -> Device | None:
     return Device("", -1, name=name, arch=arch, cus=cus)
 
 
-def _index(trace: Trace, gpu: Gpu, device: int, product: Device | None) -> int:
-    """Number by the management tool, as far as one is known."""
-    if product is not None and product.index >= 0:
-        return product.index
-    if not gpu.ranks:
-        return device
-    of_rank = {m.number for m in trace.meta.device_matches if m.rank in gpu.ranks}
-    of_all = {m.number for m in trace.meta.device_matches if m.rank < 0 and m.device == device}
-    known = of_rank or of_all
-    return known.pop() if len(known) == 1 else -1
+def _host_of(place: GpuPlace) -> str:
+    return place.host
 
 
 def _counted(places: Iterable[GpuPlace]) -> list[GpuPlace]:
     """GPUs with their device's number where no tool's is known, if these differ in each node."""
     places = list(places)
+    numbers = {host: [p.device for p in same] for host, same in by_key(places, _host_of).items()}
     missing = {p.host for p in places if p.index < 0}
-    for host in missing:
-        here = [p.device for p in places if p.host == host]
-        if len(set(here)) < len(here):
-            missing = missing - {host}
+    missing = {host for host in missing if len(set(numbers[host])) == len(numbers[host])}
     return [replace(p, index=p.device) if p.host in missing else p for p in places]
