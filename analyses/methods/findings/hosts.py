@@ -285,6 +285,8 @@ def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
     local = is_any(trace.array("kind"), _LOCAL) & job.inside & (trace.launch >= 0)
     starts = job.timing.delay_ns[: 2 * len(local) : 2]
     late = local & (starts >= _LONG_NS)
+    if not job.has_steps:  # a program begins by setting up its GPU
+        late &= ~_first_work(job)
     if late.any():
         longest = int(np.argmax(starts * late))
         at, wait_ns = int(trace.array("ts")[longest]), int(starts[longest])
@@ -299,6 +301,14 @@ def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
             "waits for what was not recorded.",
             job.what_if("delays=0 where kind in ('kernel', 'memcpy', 'memset')"),
         )
+
+
+def _first_work(job: ExaminedJob) -> Array:
+    """Mark the first GPU work of each rank."""
+    work = np.flatnonzero(job.on_gpu)
+    rank, ts = (job.trace.array(column)[work] for column in ("rank", "ts"))
+    order = np.lexsort((ts, rank))
+    return job.mask(work[order[np.diff(rank[order], prepend=-1) != 0]])
 
 
 def allocator(job: ExaminedJob) -> Iterator[Finding]:
