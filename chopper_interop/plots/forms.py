@@ -208,7 +208,10 @@ def spreads(  # noqa: PLR0913 # as of the other forms, and the kind of axis
         low, box_low, middle, box_high, high = drawn
     x = alt.X(f"{low}:Q", title=unit, scale=scale, axis=axis)
     whisker = chart.mark_rule(color=style.GREY).encode(x=x, x2=f"{high}:Q")
-    box = chart.mark_bar(opacity=0.75).encode(x=f"{box_low}:Q", x2=f"{box_high}:Q", color=hue)
+    # the tick is seen on boxes of any colour, red as well
+    box = chart.mark_bar(opacity=0.45 if colour_by else 0.75).encode(
+        x=f"{box_low}:Q", x2=f"{box_high}:Q", color=hue
+    )
     tick = chart.mark_tick(color=style.RED, thickness=2).encode(x=f"{middle}:Q")
     height = alt.Step(max(style.step(len(known)), _LABEL_STEP if len(known) <= MAX_BARS else 0))
     return (whisker + box + tick).properties(
