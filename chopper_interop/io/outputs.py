@@ -104,6 +104,8 @@ def require_writable(path: Path, *, is_folder: bool | None = None) -> None:
             return
         target = real(path)
         parent = target.parent
+        if target == parent:  # -o "$UNSET/"
+            raise WriteError("it is the root of all folders", path=path, hint="name a folder in it")
         require_folder(parent)
         _require(parent.is_dir() or not parent.exists(), errno.ENOTDIR)
         if target.is_dir():

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 FUSED = Fault.info(
     "ranks-split", "Another tool had fused several ranks into the file; they were separated again."
 )
+IMPOSSIBLE = Fault.info(
+    "rank-impossible",
+    "Files whose header states a rank or a number of ranks that cannot be: below 0, above 1,048,576, no whole number, "
+    "or a rank that is not below the number.",
+)
 
 _IN_LABEL = re.compile(r"\brank\s*[:#-]?\s*(\d+)", re.IGNORECASE)
 _THREAD = re.compile(r"thread -?\d+ \((.+)\)$")
@@ -112,9 +117,11 @@ def assign_ranks(file: TraceFile, requested: int | None, issues: SourceIssues) -
             of_labels = tuple(replace(r, known_by="labels") for r in several)
             return Owners(rank, (of_labels,), fused=True)
     single = [_single_rank(member.path, member.header, requested) for member in file.members]
-    for log, (_, known_by) in zip(issues.logs, single, strict=True):
+    for log, member, (_, known_by) in zip(issues.logs, file.members, single, strict=True):
         if known_by == ASSUMED:
             log.add(RANK_ASSUMED)
+        stated = _impossible(member.header)
+        log.add(IMPOSSIBLE, bool(stated), stated)
     described = _describe_ranks(file, file.member, list(range(len(single))))
     of_files = tuple(
         (replace(rank, rank=number, known_by=known_by),)
@@ -152,6 +159,22 @@ def _single_rank(path: Path, header: dict[str, Any], requested: int | None) -> t
     in_name = IN_NAME.search(path.name)
     named = whole_number(in_name.group(1), maximum=MAX_RANK) if in_name else None
     return (0, ASSUMED) if named is None else (named, "name")
+
+
+def _impossible(header: dict[str, Any]) -> str:
+    """Return what a header states of the rank and the number of ranks, if it cannot be; else nothing."""
+    info = header.get("distributedInfo")
+    stated = {
+        name: info[name]
+        for name in ("rank", "world_size")
+        if isinstance(info, dict) and info.get(name) is not None
+    }
+    rank, world = (whole_number(stated.get(n), maximum=MAX_RANK) for n in ("rank", "world_size"))
+    known = {"rank": rank, "world_size": world or None}  # a job has a rank at least
+    is_possible = all(known[name] is not None for name in stated)
+    if is_possible and (rank is None or world is None or rank < world):
+        return ""
+    return ", ".join(f"{name} {value!r:.30}" for name, value in stated.items())
 
 
 def _may_be_fused(file: TraceFile) -> Sequence[int]:

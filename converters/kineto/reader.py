@@ -58,7 +58,10 @@ if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
-NO_TIME = Fault.loss_of_events("event-without-time", "Events without a start were left out.")
+NO_TIME = Fault.loss_of_events(
+    "event-without-time",
+    "Events without a start, or with one that is no number or beyond 64 bits of nanoseconds, were left out.",
+)
 BAD_DURATION = Fault.loss(
     "duration-not-a-number", "Durations that are not numbers were taken as 0."
 )

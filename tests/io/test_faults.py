@@ -408,6 +408,13 @@ def test_an_empty_path_is_not_the_current_folder(tmp_path: Path, run, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
 
 
+def test_the_root_of_all_folders_is_not_filled(tmp_path: Path, run) -> None:
+    """As ``-o "$UNSET/"`` names it."""
+    ci.write(tiny_trace(), tmp_path / "a.parquet")
+    status, _, output = run("convert", tmp_path / "a.parquet", "-o", tmp_path.anchor)
+    assert (status, "root" in output) == (WriteError.exit_status, True), output
+
+
 def test_one_folder_is_made_and_no_more(tmp_path: Path, run) -> None:
     ci.write(tiny_trace(), tmp_path / "a.parquet")
     for arguments in (

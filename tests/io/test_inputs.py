@@ -1,6 +1,7 @@
 """Files of any compression are read, and what is lost is reported."""
 
 import bz2
+import collections
 import gzip
 import lzma
 import tracemalloc
@@ -106,6 +107,20 @@ def test_reading_the_head_decompresses_little(tmp_path: Path, pack) -> None:
     path.write_bytes(pack(bytes(64 << 20)))
     tracemalloc.start()
     assert inputs.head(path) == bytes(inputs.HEAD_BYTES)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, zstd])
+def test_a_bomb_is_refused_before_it_is_in_memory(tmp_path: Path, pack, monkeypatch) -> None:
+    """64 MB of zeros are 79 bytes of bzip2."""
+    monkeypatch.setattr(inputs, "_ALWAYS_UNPACKED", 1 << 20)
+    path = tmp_path / "zeros"
+    path.write_bytes(pack(bytes(64 << 20)))
+    tracemalloc.start()
+    with pytest.raises(ReadError, match="--max-unpacked"):
+        collections.deque(inputs.blocks(path, IssueLog()), maxlen=0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 16 << 20

@@ -450,6 +450,16 @@ def test_copies_have_their_bytes(tmp_path: Path) -> None:
     assert [None if pd.isna(v) else v for v in trace.values("bytes")] == [4096, None, 128]
 
 
+@pytest.mark.parametrize(
+    ("rank", "world", "count"),
+    [(1, 2, 0), (0, None, 0), (5, 2, 1), (0, 0, 1), (-3, 2, 1), (0, -1, 1), (1 << 40, 2, 1), ("x", 2, 1)],
+)  # fmt: skip
+def test_a_rank_that_cannot_be_is_counted(tmp_path: Path, rank, world, count: int) -> None:
+    header = {"distributedInfo": {"rank": rank, "world_size": world}}
+    path = write(tmp_path / "a.json", [call("cudaLaunchKernel", 10, 5, 7)], **header)
+    assert issues(ci.read(path)).get("rank-impossible", 0) == count
+
+
 def test_a_fused_file_is_split_by_the_ranks_in_arguments(tmp_path: Path) -> None:
     def of(rank: int, event: dict) -> dict:
         args = event["args"] | {"rank": rank, "pid_raw": event["pid"]}
