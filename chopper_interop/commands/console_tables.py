@@ -47,6 +47,9 @@ _ROUNDED_UP = 1.0005
 _SPREAD = 100
 """Ratio of the largest to the smallest value from which on numbers do not share their decimals. Chosen: the
 smallest keeps two figures."""
+_NEGLIGIBLE = 1000
+"""Ratio of the largest to another value of a scaled column up to which the other has three figures. Chosen: what is
+less than a thousandth of the largest does not matter next to it, and columns stay narrow."""
 _PEERS = {
     "hta": (("_us", "(us)"), ("_percent", "_pctg")),
     "tracelens": (("_us", ""),),
@@ -386,17 +389,29 @@ def _scaled(
     known = [v for v in values if isinstance(v, int | float) and math.isfinite(v)]
     longest = max(map(abs, known), default=0)
     unit, symbol = next((u for u in scale if longest >= u[0]), scale[-1])
-    digits = 0 if unit == 1 else max(1, 3 - len(f"{longest / unit:.0f}"))
-    return [_scaled_text(v, unit, digits, symbol) for v in (*values, *sums)]
+    counted = [abs(v) for v in known if v and abs(v) * _NEGLIGIBLE >= longest]
+    # decimals by which the least of them has three figures
+    least = min(counted, default=unit) / unit
+    digits = 0 if unit == 1 else max(1, 2 - math.floor(math.log10(least * _ROUNDED_UP)))
+    room = len(f"{longest / unit:,.{digits}f}")
+    return [
+        f"{text} {symbol}" if (text := _scaled_text(v, unit, digits, room)) else ""
+        for v in (*values, *sums)
+    ]
 
 
-def _scaled_text(value: float | None, unit: int, digits: int, symbol: str) -> str:
+def _scaled_text(value: float | None, unit: int, digits: int, room: int) -> str:
+    """A number with so many decimals, or with all for which there is room where it would read 0."""
     if value is None:
         return ""
-    text = f"{value / unit:,.{digits}f}"
-    if value and not float(text.replace(",", "")):  # there is some, though little
-        return f"<{10.0**-digits:.{digits}f} {symbol}" if value > 0 else f"0 {symbol}"
-    return f"{text if value else '0'} {symbol}"
+    text = f"{value / unit:,.{digits}f}" if value else "0"
+    if not value or float(text.replace(",", "")):
+        return text
+    digits = max(digits, room - len("<0."))
+    if value < 0:
+        return "0"
+    text = f"{value / unit:.{digits}f}"
+    return text if float(text) else f"<{10.0**-digits:.{digits}f}"  # there is some, though little
 
 
 _WHOLE, _LONG = 9_999.5, 1e15
