@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import textwrap
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chopper_interop.errors import one_line
+from chopper_interop.grouping import grouped
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
@@ -293,25 +295,40 @@ def _hidden(columns: dict[str, list[str]], headers: dict[str, str], width: int |
 
 def shortened(texts: Sequence[str], longest: int) -> list[str]:
     """Texts no longer than a cell; those that would look alike show where they differ."""
-    cut = [text if len(text) <= longest else text[: longest - 1] + "…" for text in texts]
-    alike: dict[str, list[str]] = {}
-    for short, text in zip(cut, texts, strict=True):
-        if text not in (same := alike.setdefault(short, [])):
-            same.append(text)
-    return [
-        short if len(alike[short]) == 1 else _different(text, alike[short], longest)
-        for short, text in zip(cut, texts, strict=True)
-    ]
+    cut = {text: text if len(text) <= longest else text[: longest - 1] + "…" for text in texts}
+    for alike in grouped((short, text) for text, short in cut.items()).values():
+        if len(alike) > 1:
+            cut |= _differing(alike, longest)
+    return [cut[text] for text in texts]
 
 
-def _different(text: str, alike: list[str], longest: int) -> str:
-    """A text without what it has in common with others, and its number among these if that is not enough."""
-    letters = enumerate(zip(*alike, strict=False))
-    shared = next((k for k, at in letters if len(set(at)) > 1), min(map(len, alike)))
-    start = max(shared - _BEFORE, _BEFORE)
-    parts = [f"{other[:_BEFORE]}…{other[start : start + longest - 16]}" for other in alike]
-    at = alike.index(text)
-    return parts[at] if parts.count(parts[at]) == 1 else f"{parts[at]} #{at + 1}"
+def _differing(alike: Sequence[str], longest: int) -> dict[str, str]:
+    """Texts that begin alike, each without what it has in common with those that it would look like."""
+    head = alike[0][: min(_BEFORE, longest // 3)]
+    parts = _differing_parts(alike, longest - len(head) - 1)
+    shown = {text: f"{head}…{part}" for text, part in parts.items()}
+    for same in grouped((short, text) for text, short in shown.items()).values():
+        numbers = {text: f" #{k}" for k, text in enumerate(same, 1)} if len(same) > 1 else {}
+        shown |= {t: shown[t][: longest - len(number)] + number for t, number in numbers.items()}
+    return shown
+
+
+def _differing_parts(alike: Sequence[str], room: int) -> dict[str, str]:
+    """The part of each text in which it first differs from the others.
+
+    Texts whose parts are the same differ later, so that these are compared again: each time they have more
+    in common.
+    """
+    shared = len(os.path.commonprefix(alike))  # noqa: RUF071 # of characters
+    start = max(shared - room // 4, 0)  # a little of what they share, to recognise the place
+    groups = grouped((text[start : start + room], text) for text in alike)
+    return {
+        text: part
+        for short, same in groups.items()
+        for text, part in (
+            _differing_parts(same, room).items() if len(same) > 1 else [(same[0], short)]
+        )
+    }
 
 
 def header(name: str, names: Sequence[str]) -> str:

@@ -651,3 +651,17 @@ def test_small_values_of_a_column_keep_three_figures_next_to_large_ones() -> Non
         "<0.01 ms",
     ]
     assert console_tables.cells("span_ns", [9_996_000_000, 0, None]) == ["10.0 s", "0 s", ""]
+
+
+def test_shortened_names_show_the_part_in_which_they_differ() -> None:
+    start = "void miopenSp3AsmConv_v30_3_1_gfx942_fp16_dot2_edc"
+    ends = ["_f2x3_stride1", "_f2x3_stride2", "_f3x2_stride1", "_wrw" + "x" * 90]
+    shown = console_tables.shortened([start + end for end in (*ends, ends[0])], 24)
+    assert [len(text) <= 24 for text in shown] == [True] * 5
+    assert [part in text for part, text in zip((*ends[:3], "_wrw"), shown, strict=False)] == [
+        True
+    ] * 4
+    assert len(set(shown)) == 4
+    assert shown[4] == shown[0]
+    short = [f"{'a' * 40}{end}" for end in ("", "b", "bc")]  # one is the beginning of another
+    assert len(set(console_tables.shortened(short, 24))) == 3
