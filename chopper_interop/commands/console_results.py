@@ -121,8 +121,8 @@ def _print_lines(console: Console, result: Result, source: str) -> None:
 
 def _folded(text: str, room: int | None, *, is_cut: bool) -> list[str]:
     """Lines of a text as wide as there is room; of one that is cut the first."""
-    if is_cut and room is not None and len(text) > room:
-        return [f"{text[: room - 1]}…"]
+    if is_cut and room is not None:
+        return [console_tables.cut_text(text, room)]
     return console_tables.folded(text, room)
 
 

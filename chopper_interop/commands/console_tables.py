@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -125,21 +124,35 @@ def _only_row(rows: pa.Table) -> dict[str, str]:
 
 def print_pairs(console: Console, texts: dict[str, str]) -> None:
     """Print names and texts in two columns, a long text on several lines."""
+    from rich.cells import cell_len, set_cell_size
     from rich.text import Text
 
-    width = max(map(len, texts), default=0) + _GAP
+    width = max(map(cell_len, texts), default=0) + _GAP
     room = None if is_unfolded(console) else console.width - width
     for name, text in texts.items():
         lines = folded(one_line(text), room)
         for first, part in zip([name, *[""] * len(lines)], lines, strict=False):
-            console.print(Text(f"{first:<{width}}{part}"), soft_wrap=True)
+            console.print(Text(set_cell_size(first, width) + part), soft_wrap=True)
 
 
 def folded(text: str, room: int | None) -> list[str]:
-    """Lines of a text that are as wide as there is room."""
-    if room is None or len(text) <= room:
+    """Lines of a text that take no more cells of a terminal than there is room for."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.text import Text
+
+    if room is None or cell_len(text) <= room:
         return [text]
-    return textwrap.wrap(text, room, break_on_hyphens=False)
+    return [line.plain.rstrip() for line in Text(text).wrap(Console(), max(room, 1))]
+
+
+def cut_text(text: str, room: int) -> str:
+    """A text that takes no more cells of a terminal than there is room for, with … where it ends early."""
+    from rich.text import Text
+
+    short = Text(text)
+    short.truncate(room, overflow="ellipsis")
+    return short.plain
 
 
 def fields_table(parts: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -282,10 +295,12 @@ def is_text(kind: pa.DataType) -> bool:
 
 def _hidden(columns: dict[str, list[str]], headers: dict[str, str], width: int | None) -> list[str]:
     """Columns that a terminal has no room for."""
+    from rich.cells import cell_len
+
     hidden: list[str] = []
     room = width or 0
     for name, shown in columns.items() if width else ():
-        needed = _GAP + max(map(len, (headers[name], *shown)))
+        needed = _GAP + max(map(cell_len, (headers[name], *shown)))
         if needed > room and len(hidden) < len(columns) - 1:
             hidden.append(name)
         else:
@@ -295,7 +310,7 @@ def _hidden(columns: dict[str, list[str]], headers: dict[str, str], width: int |
 
 def shortened(texts: Sequence[str], longest: int) -> list[str]:
     """Texts no longer than a cell; those that would look alike show where they differ."""
-    cut = {text: text if len(text) <= longest else text[: longest - 1] + "…" for text in texts}
+    cut = {text: cut_text(text, longest) for text in texts}
     for alike in grouped((short, text) for text, short in cut.items()).values():
         if len(alike) > 1:
             cut |= _differing(alike, longest)
@@ -306,10 +321,12 @@ def _differing(alike: Sequence[str], longest: int) -> dict[str, str]:
     """Texts that begin alike, each without what it has in common with those that it would look like."""
     head = alike[0][: min(_BEFORE, longest // 3)]
     parts = _differing_parts(alike, longest - len(head) - 1)
-    shown = {text: f"{head}…{part}" for text, part in parts.items()}
+    shown = {text: cut_text(f"{head}…{part}", longest) for text, part in parts.items()}
     for same in grouped((short, text) for text, short in shown.items()).values():
         numbers = {text: f" #{k}" for k, text in enumerate(same, 1)} if len(same) > 1 else {}
-        shown |= {t: shown[t][: longest - len(number)] + number for t, number in numbers.items()}
+        shown |= {
+            t: cut_text(shown[t], longest - len(number)) + number for t, number in numbers.items()
+        }
     return shown
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from kineto_files import BASE, kernel, span, write
+from rich.cells import cell_len
 
 import chopper_interop as ci
 from chopper_interop import cli, errors, registry
@@ -665,3 +666,15 @@ def test_shortened_names_show_the_part_in_which_they_differ() -> None:
     assert shown[4] == shown[0]
     short = [f"{'a' * 40}{end}" for end in ("", "b", "bc")]  # one is the beginning of another
     assert len(set(console_tables.shortened(short, 24))) == 3
+
+
+def test_texts_of_wide_characters_fit_in_cells_of_the_terminal() -> None:
+    text = "计算核函数" * 12 + " 重叠 of 通信"  # two cells a character
+    lines = console_tables.folded(text, 24)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert max(map(cell_len, lines)) <= 24
+    assert cell_len(console_tables.cut_text(text, 24)) <= 24
+    alike = [text + end for end in ("前向", "后向", "后向再")]
+    shown = console_tables.shortened(alike, 24)
+    assert len(set(shown)) == 3
+    assert max(map(cell_len, shown)) <= 24
