@@ -9,6 +9,7 @@ and ordinal), or if the user does; else it is assumed, and reported as an assump
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from chopper_interop.schemas.meta import Device
 from chopper_interop.source_selectors import names_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeVar
 
     from chopper_interop.schemas.meta import Rank
@@ -276,16 +277,11 @@ def match_remaining(
     return matched | {n: (target, BY_ORDER) for n, target in zip(unmatched, free, strict=True)}
 
 
-def _with_linked_names(targets: Sequence[Device], others: Iterable[Device]) -> list[Device]:
-    """Devices with the names and hardware that linked devices have, where they have none."""
-    links = _Links([*others, *targets])
-    fields = ("name", "host", *NAMES, *HARDWARE)
-    completed = []
-    for device in targets:
-        for linked in links.chain(device):
-            device = _completed(device, linked, fields)  # noqa: PLW2901
-        completed.append(device)
-    return completed
+def _with_linked_names(device: Device, links: _Links) -> Device:
+    """A device with the names and hardware that linked devices have, where it has none."""
+    for linked in links.chain(device):
+        device = _completed(device, linked, ("name", "host", *NAMES, *HARDWARE))
+    return device
 
 
 def _completed(device: Device, other: Device, fields: Iterable[str]) -> Device:
@@ -357,19 +353,21 @@ def identified_devices(trace: Trace, others: Iterable[Device]) -> tuple[Device, 
     numbers = [r.device for r in trace.meta.ranks if r.device >= 0]
     one_each = len(set(numbers)) == len(numbers) and len({r.host for r in trace.meta.ranks}) < 2  # noqa: PLR2004
     working = {d.device: d for d in working_devices(trace, others)} if one_each else {}
+    links = _Links(others)
     identified = []
     for device in trace.meta.devices:
         by_number = working.pop(device.device, device)
         if not _names(device):
             unnamed = replace(by_number, name="", host=device.host)
-            full = _with_linked_names([unnamed], others)[0]
+            full = _with_linked_names(unnamed, links.and_device(unnamed))
             if _is_identified(full):
                 name = device.name or full.name
                 identified.append(replace(full, name=name, source=device.source))
                 continue
-        identified += _with_linked_names([device], others)
-    identified += filter(_is_identified, _with_linked_names([*working.values()], others))
-    return tuple(identified)
+        identified.append(_with_linked_names(device, links.and_device(device)))
+    links = _Links([*others, *working.values()])
+    completed = (_with_linked_names(device, links) for device in working.values())
+    return (*identified, *filter(_is_identified, completed))
 
 
 def _is_identified(device: Device) -> bool:
@@ -405,6 +403,12 @@ def _names(device: Device) -> list[Name]:
     return [(field, value) for field, value in values if value not in (-1, "")]
 
 
+def _is_ambiguous(name: Name, same: Iterable[Device]) -> bool:
+    """True if devices of one name differ in a name that is more certain."""
+    fields = _more_certain_fields(name[0])
+    return any(len({getattr(d, field) for d in same} - {-1, ""}) > 1 for field in fields)
+
+
 class _Links:
     """Devices connected by names that they have in common.
 
@@ -414,13 +418,19 @@ class _Links:
 
     def __init__(self, devices: list[Device]) -> None:
         self.devices = devices
-        self._by_name = grouped((name, device) for device in devices for name in _names(device))
-        for name, same in list(self._by_name.items()):
-            if any(
-                len({getattr(d, field) for d in same} - {-1, ""}) > 1
-                for field in _more_certain_fields(name[0])
-            ):
-                del self._by_name[name]
+        self._all = grouped((name, device) for device in devices for name in _names(device))
+        self._by_name: Mapping[Name, list[Device]] = {
+            name: same for name, same in self._all.items() if not _is_ambiguous(name, same)
+        }
+
+    def and_device(self, device: Device) -> _Links:
+        """These links with one more device; only those of its own names are looked at again."""
+        result = _Links([])
+        result.devices = [*self.devices, device]
+        named = {name: [*self._all.get(name, ()), device] for name in _names(device)}
+        of_device = {n: [] if _is_ambiguous(n, same) else same for n, same in named.items()}
+        result._by_name = ChainMap(of_device, self._by_name)  # type: ignore[arg-type] # it is read alone
+        return result
 
     def chain(self, device: Device) -> list[Device]:
         """All devices connected to one, the nearest first."""
