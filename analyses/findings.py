@@ -53,5 +53,5 @@ def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     if not job.has_times:
         notes["no rows"] = "no times of operations were recorded: give a profile of the job"
     elif not table.num_rows:
-        notes["no rows"] = f"nothing was found that would save {finding.MIN_SHARE:.1%} of the step"
+        notes["no rows"] = finding.nothing_text(has_steps=job.has_steps)
     return Result("findings", table, summary, _CONVENTIONS, notes=notes)

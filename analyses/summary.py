@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
@@ -31,6 +32,8 @@ _MAX_SHARES = 3
 """Causes and classes that a line names. Chosen: they fit a line, and the rest is small."""
 _MIN_SHOWN = 0.0005
 """Smallest share that is written: less would read 0.0 %."""
+_POWER_UNITS = ("W", "mW", "J")
+"""Units of series that have a GPU's power."""
 _CAUSES = {
     "host_late": "host late", "sync": "waits of the host", "launch": "launches",
     "kernel_to_kernel": "between kernels", "event": "other streams", "peer": "other ranks",
@@ -71,7 +74,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     figures["not_recorded"] = [need.name for need in absent]
     lines = [*_lines(trace, job, figures)]
     if job.has_times:
-        lines += _finding_lines(findings)
+        lines += _finding_lines(findings, has_steps=job.has_steps)
         lines += [("record", sentence(absent))] if absent else []
     topic, text = zip(*lines, strict=True)
     rows = pa.table({"topic": pa.array(topic, pa.string()), "text": pa.array(text, pa.string())})
@@ -167,6 +170,8 @@ def _lines(trace: Trace, job: ExaminedJob, figures: dict[str, Any]) -> Iterator[
     yield "trust", _trust_text(figures)
     if not job.has_times:
         yield "step", _why_no_times(trace)
+        if trace.series.num_rows:
+            yield "more", f"chopper-analyze RUN/ {_of_telemetry(trace)}: of the telemetry alone"
         return
     yield "step", _length_text(job, figures)
     if "compute_share" in figures:
@@ -220,6 +225,13 @@ def _why_no_times(trace: Trace) -> str:
     return "no times were recorded: give a profile of the same job too"
 
 
+def _of_telemetry(trace: Trace) -> str:
+    """Analyses that need nothing but the telemetry that there is."""
+    of_gpus = pc.greater_equal(trace.series["device"], 0)
+    has_power = pc.and_(of_gpus, pc.is_in(trace.series["unit"], pa.array(_POWER_UNITS)))
+    return "telemetry energy imbalance" if pc.any(has_power).as_py() else "telemetry"
+
+
 def _length_text(job: ExaminedJob, figures: dict[str, Any]) -> str:
     if not job.has_steps:
         return f"{_ms(figures['step_ns'])} in all, as no training steps were recorded"
@@ -257,7 +269,7 @@ def _late_text(figures: dict[str, Any]) -> str:
     return "; ".join(parts) or "no rank and no link"
 
 
-def _finding_lines(findings: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def _finding_lines(findings: list[dict[str, Any]], *, has_steps: bool) -> Iterator[tuple[str, str]]:
     for number, row in enumerate(findings[:_MAX_FINDINGS], 1):
         sure = ", likely" if row["certainty"] == finding.LIKELY else ""
         saves = f"{number}. {_ms(row['saves_ns'])} ({row['share']:.1%}{sure})"
@@ -265,8 +277,7 @@ def _finding_lines(findings: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     if findings:
         yield "more", "chopper-analyze RUN/ findings: all of them"
     else:
-        share = f"{finding.MIN_SHARE:.1%}"
-        yield "finding", f"nothing was found that would save {share} of the step or more"
+        yield "finding", finding.nothing_text(has_steps=has_steps)
 
 
 def _shares(names: dict[str, str], figures: dict[str, Any]) -> str:

@@ -384,3 +384,24 @@ def test_a_trace_of_nothing_has_a_summary() -> None:
     result = ci.analyze(gpu_trace([]), "summary")
     assert result.summary["findings"] == []
     assert "no operations were recorded" in result.rows["text"][-1].as_py()
+
+
+def test_telemetry_alone_names_the_analyses_that_have_rows(tmp_path: Path) -> None:
+    path = tmp_path / "smi.csv"
+    rows = [f"2026/01/01 00:00:0{k}.000, 0, {40 + k}, {300 + k}.00 W" for k in range(8)]
+    path.write_text("\n".join(["timestamp, index, temperature.gpu, power.draw [W]", *rows, ""]))
+    trace = ci.read(path)
+    line = ci.analyze(trace, "summary").rows.to_pylist()[-1]
+    assert line["topic"] == "more"
+    command, _, _ = line["text"].partition(":")
+    named = command.removeprefix("chopper-analyze RUN/ ").split()
+    assert named == ["telemetry", "energy", "imbalance"]
+    assert all(ci.analyze(trace, name).rows.num_rows for name in named)
+
+
+def test_without_steps_nothing_is_found_in_the_job() -> None:
+    trace = gpu_trace([Work(Kind.KERNEL, 0, 1000)])
+    texts = ci.analyze(trace, "summary").rows["text"].to_pylist()
+    found = "nothing was found that would save 0.5% of the job or more"
+    assert found in texts
+    assert ci.analyze(trace, "findings").notes["no rows"] == found

@@ -97,3 +97,9 @@ def to_table(findings: Iterable[Finding], step_ns: int) -> pa.Table:
     shown.sort(key=lambda f: (-f.saves_ns, f.code, f.ranks, f.where))
     rows = [vars(f) | {"share": f.saves_ns / (f.step_ns or step_ns)} for f in shown]
     return pa.Table.from_pylist(rows, pa.schema(list(COLUMNS.items())))
+
+
+def nothing_text(*, has_steps: bool) -> str:
+    """Say that nothing saves enough."""
+    whole = "the step" if has_steps else "the job"
+    return f"nothing was found that would save {MIN_SHARE:.1%} of {whole} or more"
