@@ -42,7 +42,8 @@ def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     Returns
     -------
     Result
-        One row a finding, the largest saving first: `code` (stable), `saves_ns` with
+        One row a finding, the largest saving first, and `warm-up-steps`, which is of the recording and
+        not of the steps that count, last: `code` (stable), `saves_ns` with
         `saves_low_ns` and `saves_high_ns`, `share` of the step, `ranks`, `where`, one place `at_ns`
         to `until_ns` where it can be seen, `certainty`, `finding` (a sentence), `command`.
     """

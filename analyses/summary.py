@@ -72,7 +72,8 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     figures = _read(trace, job) | _step(job) | _late(job) | _clock(job)
     absent = missing(trace)
     figures["not_recorded"] = [need.name for need in absent]
-    lines = [*_lines(trace, job, figures)]
+    warm_up = next((found.where for found in ranked if found.code == "warm-up-steps"), "")
+    lines = [*_lines(trace, job, figures, warm_up)]
     if job.has_times:
         lines += _finding_lines(findings, has_steps=job.has_steps)
         lines += [("record", sentence(absent))] if absent else []
@@ -164,7 +165,9 @@ def _clock(job: ExaminedJob) -> dict[str, Any]:
     }
 
 
-def _lines(trace: Trace, job: ExaminedJob, figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _lines(
+    trace: Trace, job: ExaminedJob, figures: dict[str, Any], warm_up: str
+) -> Iterator[tuple[str, str]]:
     """Lines on the job as a whole."""
     yield "read", _read_text(trace, figures)
     yield "trust", _trust_text(figures)
@@ -173,7 +176,8 @@ def _lines(trace: Trace, job: ExaminedJob, figures: dict[str, Any]) -> Iterator[
         if trace.series.num_rows:
             yield "more", f"chopper-analyze RUN/ {_of_telemetry(trace)}: of the telemetry alone"
         return
-    yield "step", _length_text(job, figures)
+    left_out = f", without {warm_up} (warm-up)" if warm_up else ""
+    yield "step", _length_text(job, figures) + left_out
     if "compute_share" in figures:
         yield "step", _consists_text(figures)
         idle = _shares({f"idle_{name}_share": text for name, text in _CAUSES.items()}, figures)

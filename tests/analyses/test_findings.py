@@ -359,6 +359,9 @@ def test_a_warm_up_is_less_than_the_whole_of_the_steps() -> None:
     work = [Work(Kind.KERNEL, start, 100_000 if not i else 1000, iteration=i)
             for i, start in enumerate(starts)]  # fmt: skip
     row = findings_by_code(gpu_trace(work))["warm-up-steps"]
+    lines = ci.analyze(gpu_trace(work), "summary").rows.to_pylist()
+    (length, *_) = (line["text"] for line in lines if line["topic"] == "step")
+    assert length.endswith(", without step 0 (warm-up)")
     assert row["saves_ns"] == 24_750
     assert row["share"] == pytest.approx(24_750 / 25_750)
     assert "step 0 takes 100.0 times as long as the others, and is left out" in row["finding"]
@@ -405,3 +408,16 @@ def test_without_steps_nothing_is_found_in_the_job() -> None:
     found = "nothing was found that would save 0.5% of the job or more"
     assert found in texts
     assert ci.analyze(trace, "findings").notes["no rows"] == found
+
+
+def test_a_warm_up_stands_behind_what_shares_the_step_that_is_shown() -> None:
+    own = {"command": "", "finding": "", "certainty": finding.MEASURED, "at_ns": 0, "until_ns": 1}
+    of_steps = finding.Finding(code="idle", saves_ns=10, ranks="0", where="", **own)
+    of_recording = finding.Finding(
+        code="warm-up-steps", saves_ns=50, ranks="0", where="", step_ns=150, **own
+    )
+    rows = finding.to_table([of_recording, of_steps], 100).to_pylist()
+    assert [(row["code"], row["share"]) for row in rows] == [
+        ("idle", 0.1),
+        ("warm-up-steps", pytest.approx(1 / 3)),
+    ]

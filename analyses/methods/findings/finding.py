@@ -84,7 +84,7 @@ class Finding:
 
 
 def to_table(findings: Iterable[Finding], step_ns: int) -> pa.Table:
-    """Make a table of the findings that save enough, the largest first.
+    """Make a table of the findings that save enough, the largest first; those on other steps are last.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def to_table(findings: Iterable[Finding], step_ns: int) -> pa.Table:
         Mean length of the steps that count, of which `share` is a part.
     """
     shown = [f for f in findings if f.saves_ns >= max(MIN_SHARE * (f.step_ns or step_ns), 1)]
-    shown.sort(key=lambda f: (-f.saves_ns, f.code, f.ranks, f.where))
+    shown.sort(key=lambda f: (f.step_ns is not None, -f.saves_ns, f.code, f.ranks, f.where))
     rows = [vars(f) | {"share": f.saves_ns / (f.step_ns or step_ns)} for f in shown]
     return pa.Table.from_pylist(rows, pa.schema(list(COLUMNS.items())))
 
