@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chopper_interop import registry
-from chopper_interop.errors import ChopperError
+from chopper_interop.errors import ChopperError, UsageError
 from chopper_interop.io import inputs
 from chopper_interop.result import Result
 from chopper_interop.schemas import hub
@@ -82,6 +82,11 @@ def check_converter(converter: Converter, sample: Path) -> None:
     Traceback (most recent call last):
     AssertionError: it writes but has no suffixes: no file name will choose it
     """
+    if not isinstance(sample, Path):
+        raise UsageError(
+            f"the sample must be a pathlib.Path, and is of type {type(sample).__name__}",
+            hint="write it to a file and give its path",
+        )
     _check_signatures(converter)
     if converter.sniff is not None:
         _check_sniff(converter, sample)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 
 from chopper_interop.build import TraceBuilder
-from chopper_interop.errors import ReadError
+from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.issues import Issue, Severity
 from chopper_interop.registry import Converter
 from chopper_interop.result import Result
@@ -531,3 +531,8 @@ def test_hypothesis_is_needed_for_strategies_only():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "refused\n"
+
+
+def test_a_sample_that_is_no_path_is_named(toy) -> None:
+    with pytest.raises(UsageError, match="and is of type bytes"):
+        check_converter(toy[0], b"the bytes of a sample")
