@@ -15,6 +15,7 @@ from chopper_interop.arrays import arrow, gather, intervals, name_stems, statist
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
+from chopper_interop.schemas import results
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def compare(  # noqa: PLR0913
     table = pa.table({**{n: keys[n] for n in keys.column_names}, **arrays})
     notes = _notes(sides, steps, in_steps=in_steps, missing=missing, names=names, used=used)
     summary = _summary(sides, current, base, columns)
+    notes["unchanged"] = _unchanged_text(columns)
     return Result("compare", arrow.take(table, order), summary, _CONVENTIONS, notes=notes)
 
 
@@ -310,6 +312,18 @@ def _summary(
         "significantly_slower": int(np.count_nonzero(significant & (median_delta > 0))),
         "significantly_faster": int(np.count_nonzero(significant & (median_delta < 0))),
     }
+
+
+def _unchanged_text(columns: dict[str, Any]) -> str:
+    """Count the groups that differ in none of their `CHANGES`."""
+    changed = [
+        np.ma.filled(np.ma.asarray(columns[name], dtype=float), np.nan) != 0
+        for name in results.CHANGES["compare"]
+    ]
+    groups, unchanged = len(changed[0]), int(np.count_nonzero(~np.any(changed, axis=0)))
+    if groups and unchanged == groups:
+        return f"nothing changed: all {groups:,} groups take the same time in both jobs"
+    return f"{unchanged:,} of {groups:,} groups take the same time in both jobs"
 
 
 def _notes(

@@ -753,6 +753,8 @@ FIGURES: dict[str, dict[str, str]] = {
 """Meaning of each analysis' figures, by column; some occur only in some of its modes."""
 
 
+CHANGES = {"compare": ("delta_ns", "median_delta_ns")}
+"""Figures of an analysis that are 0 in rows without a change, which a terminal leaves out."""
 FIRST = {
     "breakdown": ("total_ns", "o_inst_ratio", "o_util_ratio", "o_ovl_ratio", "o_freq_ratio"),
     "bubbles": ("bubble_ns", "bubble_share"),

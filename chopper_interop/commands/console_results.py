@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import inspect
 import json
 import math
@@ -164,10 +165,9 @@ def _print_result(console: Console, result: Result, max_rows: int | None) -> Non
         _print_line(console, "no figures", "; ".join(_without_window(result.notes)) or "no data")
         return
     total = _total(result)
-    if result.rows.num_rows:
-        console_tables.print_table(
-            console, result.rows, max_rows, analysis=result.analysis, total=total
-        )
+    rows = _changed(result)
+    if rows.num_rows:
+        console_tables.print_table(console, rows, max_rows, analysis=result.analysis, total=total)
     _print_summary(console, result, total or {}, max_rows)
     for parts in _records(result.summary):
         console.print(f"{escape(result.analysis)}: {escape(', '.join(parts))}")
@@ -205,6 +205,15 @@ def _no_row_reasons(result: Result) -> Mapping[str, str]:
         return {}
     others = {n: text for n, text in result.notes.items() if n != _WINDOW}
     return {n: text for n, text in others.items() if n == _NO_ROWS} or others
+
+
+def _changed(result: Result) -> pa.Table:
+    """Rows without those of no change, which a note counts."""
+    names = results.CHANGES.get(result.analysis, ())
+    if not result.rows.num_rows or not set(names) <= set(result.rows.column_names):
+        return result.rows
+    changes = [pc.fill_null(pc.not_equal(result.rows[name], 0), fill_value=True) for name in names]
+    return result.rows.filter(functools.reduce(pc.or_, changes)) if changes else result.rows
 
 
 def _total(result: Result) -> dict[str, Any] | None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from gpu_work import Work
+from gpu_work import trace as gpu_trace
 from kineto_files import BASE, kernel, span, write
 from rich.cells import cell_len
 
@@ -25,6 +27,7 @@ from chopper_interop.commands import analysis_plan, console_tables
 from chopper_interop.demo import make_demo
 from chopper_interop.result import Result
 from chopper_interop.schemas import hub, results
+from chopper_interop.schemas.kinds import Kind
 
 
 def sample(folder: Path, name: str = "rank0.json", slower: int = 0) -> Path:
@@ -678,3 +681,29 @@ def test_texts_of_wide_characters_fit_in_cells_of_the_terminal() -> None:
     shown = console_tables.shortened(alike, 24)
     assert len(set(shown)) == 3
     assert max(map(cell_len, shown)) <= 24
+
+
+def test_compare_of_equal_jobs_says_that_nothing_changed(demo: Path, run) -> None:
+    path = demo / "kineto"
+    lines = run("analyze", "-q", path, "--against", path, "compare", "--by", "kernel")[
+        1
+    ].splitlines()
+    assert not any(line.startswith(("kernel", "status")) for line in lines)  # no table
+    assert any(line.startswith("unchanged: nothing changed: all ") for line in lines)
+
+
+def test_compare_counts_rows_without_a_change_and_leaves_them_out(tmp_path: Path, run) -> None:
+    paths = []
+    for dur in (1000, 3000):
+        works = [
+            Work(Kind.KERNEL, 0, 2000, name="same"),
+            Work(Kind.KERNEL, 5000, dur, name="slower"),
+        ]
+        paths.append(tmp_path / f"{dur}.parquet")
+        ci.write(gpu_trace(works), paths[-1])
+    arguments = (paths[1], "--against", paths[0], "compare", "--by", "kernel")
+    lines = run("analyze", "-q", *arguments)[1].splitlines()
+    assert [sum(name in line.split() for line in lines) for name in ("slower", "same")] == [1, 1]
+    assert "unchanged: 1 of 2 groups take the same time in both jobs" in lines
+    rows = json.loads(run("analyze", "-q", "--json", *arguments)[1])["compare"]["rows"]
+    assert len(rows) == 2
