@@ -41,11 +41,7 @@ class _Stage(NamedTuple):
 _STAGES = (
     _Stage(structure.columns, lambda trace: trace.nodes.num_rows > 0),
     _Stage(operators.columns, lambda trace: trace.nodes.num_rows > 0),
-    _Stage(
-        node_telemetry.columns,
-        lambda trace: trace.series.num_rows > 0 and gpu_series.are_known(trace),
-        by_host=True,
-    ),
+    _Stage(node_telemetry.columns, gpu_series.are_known, by_host=True),
     _Stage(counter_metrics.columns, lambda trace: trace.counters.num_rows > 0, at_once=True),
 )
 """Stages in their order: each sees the columns of those before."""

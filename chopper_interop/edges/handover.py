@@ -147,7 +147,7 @@ def _is_work(trace: Trace, node: Array, range_start: Array) -> Array:
 
 
 def _steps(trace: Trace, node: Array) -> Array:
-    """Which training step of its rank each node starts in, counted from 0; -1 before the first, and without any."""
+    """Number of the training step of its rank in which each node starts, counted from 0; -1 before the first, and without any."""
     marks = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
     row = np.flatnonzero(marks & _starts_with(trace, np.arange(len(marks)), STEP_RANGE))
     rank, ts = trace.array("rank"), trace.array("ts")

@@ -74,7 +74,7 @@ class HostWork:
 
     @cached_property
     def ordinal(self) -> Array:
-        """How many rows of its thread and step there are before each."""
+        """Number of rows of its thread and step before each."""
         order = np.lexsort((self.step, self.thread))
         new = np.ones(len(order), bool)
         new[1:] = (np.diff(self.step[order]) != 0) | (np.diff(self.thread[order]) != 0)
