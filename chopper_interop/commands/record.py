@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("name the program to run", hint="chopper-record -o RUN/ -- prog args")
     program.require(command[0])
     folder = Path(args.output)
+    outputs.require_folder(folder)
     outputs.require_writable(folder, is_folder=True)
     environment = preparation.torch_environment(args.torch, folder) if args.torch else {}
     if args.rocprof:
