@@ -290,9 +290,9 @@ def _since_place(
         Within which time a thread goes on.
     """
     thread, nth, before = place
-    found = (nth >= 0) & (nth < np.diff(work.first_place)[thread])
+    exists = (nth >= 0) & (nth < np.diff(work.first_place)[thread])
     cause = np.full(rows.shape, -1)
-    cause[found] = work.row[work.place(thread, nth)[found]]
+    cause[exists] = work.row[work.place(thread, nth)[exists]]
     cause[before, 1:] = cause[before, :-1]
     cause[before, 0] = -1
     known = (rows >= 0) & (cause >= 0)

@@ -188,7 +188,7 @@ def make_flows(folder: Path, flows: int) -> Path:
 
 
 def make_counters(folder: Path, counters: int) -> Path:
-    """As many counters with four values each, beside a hundred kernels."""
+    """As many counters with four values each, and a hundred kernels."""
     events: list[Event] = []
     end = _launched(events, ["gemm"] * 100)
     for n in range(counters):

@@ -305,8 +305,8 @@ def judge(options):
     for path in sorted(options.folder.glob("*.case")):
         case = json.loads(path.read_text())
         pairs = [_errors(path, case["what_if"], n) for n in range(REPEATS)]
-        for way, found in zip(errors, zip(*pairs, strict=True), strict=True):
-            error, spread = statistics.median(found), max(found) - min(found)
+        for way, of_repeats in zip(errors, zip(*pairs, strict=True), strict=True):
+            error, spread = statistics.median(of_repeats), max(of_repeats) - min(of_repeats)
             errors[way][case["family"]][case["change"]].append(error)
             if abs(error) > max(FAR_PERCENT, spread):
                 far[way].append(f"  {case['family']} {case['seed']} {case['change']} {error:+.1f}")

@@ -35,7 +35,7 @@ def test_a_small_conversion_imports_nothing_that_only_compiling_needs(tmp_path: 
 
 
 def call(depth: int) -> int:
-    """Memory that a hundred calls at a depth take from the system anew, in pages."""
+    """Memory that a hundred calls at a depth take from the system again, in pages."""
     if depth:
         return call(depth - 1)
     nothing()

@@ -32,7 +32,7 @@ _MIN_STEPS = 3
 """Steps from which on their range is stated. Chosen: two have none worth the name."""
 _MAX_NAMES = 3
 """Names of nodes in a command. Chosen: a command is read, and copied, as one line."""
-_PLAIN = re.compile(r"[\w:#.,()<> -]+$")
+_PLAIN = re.compile(r"[\w:#.,()<> -]+\Z")
 """Names that need no quoting in a query and a shell."""
 _NO_WAIT_NS = -(2**60)
 """Least time along an edge that no longer makes anything wait."""
