@@ -406,7 +406,7 @@ _ENERGY = {
 }
 _EFFICIENCY = {
     "steps": "Training steps.",
-    "step_ns": "Duration of a step, from the first rank's start to the last rank's end.",
+    "step_ns": "Duration of a step, from the first rank's start to the last rank's end; of a job in `efficiency`, its time by its steps.",
     "time_ns": "The time that rates and energy are by: of a step, from when the one before has ended.",
     "gpus": "GPUs that the ranks work on.",
     "gpus_without_power": "Of them, those whose power is not known.",
