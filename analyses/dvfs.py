@@ -51,7 +51,8 @@ _CONVENTIONS = {
     "possible, from none of their time to all of it, and no time of a step within is an estimate: ideal and loss "
     "are null. Those of kernels and classes are what is expected of their class",
     "sum of kernels": "for comparison only: durations of all kernels of a rank and step, mean over these",
-    "peak": "the highest clock of each GPU, as reported for it or its product",
+    "peak": "the highest clock of each GPU, as reported for it or its product, where it is what tools read: kernels "
+    "that draw much current run below it even then, as is known of H100 and H200",
     "floor": "no kernel gets shorter than its busy cycles at that clock, nor than its bytes "
     "at the memory's peak bandwidth, where counters are known",
     "achievable": "the clock at which the maker measured the achievable rate of the matrix cores, for "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sensor_jobs.sensors import Sensor
+from sensor_jobs.signals import Steps
 from sensor_jobs.simulation import AFTER_NS, CALL_NS, Gpu, Ran, Run
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sensor_jobs.programs import Kernel, Program
-    from sensor_jobs.signals import Steps
 
 START_NS = 1_795_207_800_000_000_000  # of a run, in unix time
 BASE_NS = 1_790_857_026_000_000_000
@@ -221,18 +221,18 @@ class Readings:
 def readings(run: Run, telemetry: Telemetry) -> list[Readings]:
     """Return what the tool read of each GPU."""
     random = np.random.default_rng([run.program.seed, 4])
-    counted = np.random.default_rng([run.program.seed, 6]).uniform(*telemetry.clock.counted)
+    lacking = np.random.default_rng([run.program.seed, 6]).uniform(*telemetry.clock.at_highest)
     read = []
     for gpu, times in zip(run.gpus, sample_times_ns(run, telemetry), strict=True):
         phases = random.random(2)
         mhz, watts, busy = _signals(gpu)
+        # What work lacks of the highest clock it does not lack of lower ones; no clock reads as more than the highest.
+        shown = np.minimum(mhz.values * lacking, run.program.max_mhz)
+        mhz = Steps(mhz.edges_ns, np.where(mhz.values < run.program.max_mhz, shown, mhz.values))
         read.append(
             Readings(
                 times,
-                # no clock reads as more than the highest
-                np.minimum(
-                    telemetry.clock.read(mhz, times, phases[0]) / counted, run.program.max_mhz
-                ),
+                telemetry.clock.read(mhz, times, phases[0]),
                 telemetry.power.read(watts, times, phases[1]),
                 watts.integral(times) / 1e9,
                 100 * ACTIVITY.read(busy, times, phases[0]),

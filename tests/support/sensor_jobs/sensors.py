@@ -17,15 +17,15 @@ class Sensor:
 
     With `decay_ns` the value is that of an exponential filter with this time constant.
     Without `hold_ns` the value is of the moment at which it is read; without `mean_ns` it is that of a moment.
-    Values are multiples of `quantum`. It shows more than there is: what it measures is between both of `counted` of
-    it. When the sensor takes values is not related to when it is read.
+    Values are multiples of `quantum`. What work runs at where it shows the highest is between both of `at_highest` of that, if it
+    shows what lower values are. When the sensor takes values is not related to when it is read.
     """
 
     mean_ns: int = 0
     hold_ns: int = 0
     lag_ns: int = 0
     quantum: float = 1.0
-    counted: tuple[float, float] = (1.0, 1.0)
+    at_highest: tuple[float, float] = (1.0, 1.0)
     decay_ns: int = 0
 
     def read(self, signal: Steps, times_ns: np.ndarray, phase: float = 0.0) -> np.ndarray:
@@ -56,7 +56,7 @@ SENSORS = {
     "quantum15": Sensor(quantum=15.0),
     "filter10": Sensor(decay_ns=10 * _MS),
     "filter50": Sensor(decay_ns=50 * _MS),
-    "nvml": Sensor(mean_ns=20 * _MS, hold_ns=100 * _MS, counted=(0.9, 1.0)),  # H100, H200
+    "nvml": Sensor(mean_ns=20 * _MS, hold_ns=100 * _MS, at_highest=(0.9, 1.01)),  # H100, H200
     "all": Sensor(mean_ns=100 * _MS, hold_ns=50 * _MS, lag_ns=30 * _MS, quantum=15.0),
 }
 POWER = {

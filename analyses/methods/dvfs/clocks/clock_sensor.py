@@ -120,8 +120,8 @@ class Readings:
         The same where updates were seen as such, else 0.
     quantum_mhz
         Smallest difference of values.
-    counted
-        Least and most that the clock may be of a value, as `ClockField.counted`.
+    at_highest
+        Clock of kernels where the highest is read, as `ClockField.at_highest`.
     """
 
     kernel: Array
@@ -132,7 +132,7 @@ class Readings:
     period_ns: float
     hold_ns: float
     quantum_mhz: float
-    counted: tuple[float, float] = (1.0, 1.0)
+    at_highest: tuple[float, float] = (1.0, 1.0)
 
     def is_sparse(self, assumed: Assumption) -> bool:
         """Return True if readings show nothing of the clock in between."""
@@ -341,7 +341,7 @@ def sensed_gpus(trace: Trace, node: Array, sensor: Sensor | None) -> list[Sensed
         ):
             continue
         readings = _readings(rows, start[rows], end[rows], (time, mhz, period), given)
-        groups.setdefault(field, []).append(replace(readings, counted=field.counted))
+        groups.setdefault(field, []).append(replace(readings, at_highest=field.at_highest))
     return [SensedGpus(field, gpus) for field, gpus in groups.items()]
 
 

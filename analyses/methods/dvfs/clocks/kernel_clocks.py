@@ -60,10 +60,8 @@ _PRIOR_FREEDOM = 3
 """Readings as which it counts. Chosen: few, so that clocks that throttle show it."""
 _MIN_LEVEL = 0.002
 """Smallest error of the mean clock of a GPU, as a share. Chosen: one step of 4 MHz of 2000."""
-_USUAL_LOSS_SHARE = 0.25
-"""Usual part of the cycles that readings may count too many that they do. Chosen: between the half of all that counters of
-kernels showed, and none: probes between kernels of eleven throttled programs on an H200 counted 0.989 to 1.001 of NVML's
-cycles, and products of zeros lost as much time as that clock says."""
+_LOW_SHARE = 0.5
+"""Share of the highest clock at which all that kernels may lack of it counts. Chosen: any that is low enough."""
 _TINY = 1e-12
 """Keeps quotients finite; far below all values."""
 
@@ -213,8 +211,8 @@ def with_sensor(
         k = gpu.kernel[known]
         highest = np.fmax(work.highest[k], gpu.mhz.max())
         mhz = np.clip(one.mhz[known] + level_mhz - mean, 1.0, highest)
-        share, unsure = _counted(gpu.counted, float(np.mean(mhz / highest)))
-        new.mhz[k] = share * mhz
+        factor, unsure = _like_highest(gpu.at_highest, float(np.mean(mhz / highest)))
+        new.mhz[k] = np.minimum(factor * mhz, highest)
         common = _common_error(gpu, assumed, beta[gpu.kernel], error)[known]
         new.common[k] = np.hypot(common, unsure)
         new.error_share[k] = max(
@@ -255,7 +253,9 @@ def _spread_size_errors(clocks: Clocks, gpus: list[Readings], work: Work) -> Non
     )
     share = np.clip(within / np.maximum(of_all, _TINY), 0.0, 1.0)
     between = np.sqrt(np.maximum(of_all - within, _TINY**2))
-    apart = np.hypot(GPU_TIME_SPREAD, max(_counted(gpu.counted, 0.0)[1] for gpu in gpus))
+    apart = np.hypot(
+        GPU_TIME_SPREAD, max(_like_highest(gpu.at_highest, _LOW_SHARE)[1] for gpu in gpus)
+    )
     by_gpus = np.minimum(apart / between, 1.0) * (1 - share)
     clocks.size_error[k] = np.hypot(clocks.size_error[k] * share, by_gpus)
 
@@ -268,16 +268,15 @@ def _deviations(mhz: Array, group: Array) -> Array:
     return np.where(good, mhz / np.maximum(mean[group], 1.0) - 1, 0.0)
 
 
-def _counted(counted: tuple[float, float], of_highest: float) -> tuple[float, float]:
-    """Clock over its readings by what is known of cycles that kernels count, and its standard error.
+def _like_highest(at_highest: tuple[float, float], of_highest: float) -> tuple[float, float]:
+    """Clock over its readings if the highest reading is the clock that kernels run at then, and its standard error.
 
-    A GPU that reads at its highest clock is taken to run at it, one that gives way at a usual part of what is
-    possible; the error covers all of that.
+    What kernels lack of the highest clock where it is read, those at a lower one do not, so that these are nearer to it than
+    readings say. No kernel is above it, and one that reads there is at it. The error covers all that is possible.
     """
-    low, high = counted
-    slower = min((1 - of_highest) / max(1 - low, _TINY), 1.0)
-    share = high - slower * (high - low) * _USUAL_LOSS_SHARE
-    return share, max(share - low, high - share) / TWO_SIDED
+    low, high = at_highest
+    least, most = max(1 / high, of_highest), min(1 / low, 1 / of_highest)
+    return (least + most) / 2, (most - least) / 2 / TWO_SIDED
 
 
 def _common_error(gpu: Readings, assumed: Assumption, beta: Array, level: float) -> Array:

@@ -176,7 +176,7 @@ def _mean_clocks(gpus: list[Readings], work: Work) -> tuple[Array, Array]:
             own = float(mhz.std() / mhz.mean())
             spread = max(own, np.sqrt(squares / degrees), min_spread(gpu, work))
             clock[number] = np.log(mhz.mean())
-            low, high = gpu.counted
+            low, high = gpu.at_highest
             of_mean = spread * student(degrees) / TWO_SIDED / np.sqrt(len(mhz))
             error[number] = np.hypot(of_mean, (high - low) / 2 / TWO_SIDED)
     return clock, error

@@ -10,7 +10,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     _quantum,
     phases_at,
 )
-from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import _counted
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import _like_highest
 from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
     mean_sensitivity,
     mean_sensitivity_of_gpus,
@@ -130,13 +130,29 @@ def test_durations_show_how_far_the_clock_varies_at_least() -> None:
     assert min_spread(readings, work) < 0.005
 
 
-def test_counted_cycles_are_part_of_a_clock() -> None:
-    for of_highest in (0.7, 0.95, 1.0):
-        share, error = _counted((0.9, 1.0), of_highest)
-        assert share - 1.96 * error <= 0.9 + 1e-9
-        assert share + 1.96 * error >= 1.0 - 1e-9
-    assert _counted((0.9, 1.0), 1.0)[0] == 1.0
-    assert _counted((1.0, 1.0), 0.7) == (1.0, 0.0)
+@pytest.mark.parametrize(
+    ("limited_ms", "mhz", "burst_ms"),
+    [
+        (12.819, 1520, 10.878),  # bf16, 8192 x 8192, random
+        (10.853, 1800, 9.826),  # the same of zeros
+        (12.031, 1628, 10.933),  # among kernels bound by memory
+        (12.610, 1518, 10.557),  # tf32
+        (18.280, 1670, 15.920),  # attention
+    ],
+)
+def test_kernels_of_an_h200_in_bursts(limited_ms: float, mhz: float, burst_ms: float) -> None:
+    """A product under the limit of power took in a burst as long as it would have at 1,790 MHz, where 1,980 was read."""
+    factor, error = _like_highest((0.9, 1.01), mhz / 1980)
+    assert factor - 1.96 * error <= burst_ms / limited_ms * 1980 / mhz <= factor + 1.96 * error
+
+
+def test_kernels_lack_part_of_the_highest_clock_that_is_read() -> None:
+    for of_highest, most in ((0.7, 1 / 0.9), (0.95, 1 / 0.95)):
+        factor, error = _like_highest((0.9, 1.01), of_highest)
+        assert factor - 1.96 * error == pytest.approx(1 / 1.01)
+        assert factor + 1.96 * error == pytest.approx(most)
+    assert _like_highest((0.9, 1.01), 1.0) == (1.0, 0.0)
+    assert _like_highest((1.0, 1.0), 0.7) == (1.0, 0.0)
 
 
 def test_a_step_goes_on_within_a_kernel() -> None:
