@@ -178,6 +178,13 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def drop_frames(error: BaseException | None) -> None:
+    """Let an error that is kept hold nothing of the calls in which it came, such as what they had read of a file."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 def raise_interrupt(error: BaseException | None) -> None:
     """Raise `KeyboardInterrupt` if an error is due to one.
 

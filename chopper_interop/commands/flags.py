@@ -53,7 +53,10 @@ def add_remedy(
         return
     flags = {text for a in parser._actions if a.nargs == 0 for text in a.option_strings}  # noqa: SLF001 # argparse has no public list
     for flag, value in itertools.pairwise(arguments):
-        if flag in flags and _is_about(error, value):
+        is_input = (
+            flag not in _REMEDIES and Path(value).exists()
+        )  # -q PROFILE is what it looks like
+        if flag in flags and not is_input and _is_about(error, value):
             error.hint = "; ".join(filter(None, (_remedy(flag, value), error.hint)))
             return
 

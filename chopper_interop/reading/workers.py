@@ -16,7 +16,7 @@ from chopper_interop import registry
 from chopper_interop.arrays import spill
 from chopper_interop.combined import Combined, NotTogetherError
 from chopper_interop.edges import communication
-from chopper_interop.errors import ChopperError, ReadError, UsageError
+from chopper_interop.errors import ChopperError, ReadError, UsageError, drop_frames
 from chopper_interop.io import inputs, memory
 from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
@@ -282,6 +282,7 @@ def read_batch(batch: Batch) -> list[Outcome]:
         try:
             return [read(batch[0])]
         except ReadError as error:
+            drop_frames(error)  # eight bombs in a folder kept 8 GB
             return [error]
     try:
         return [_read_together(batch)]

@@ -129,9 +129,13 @@ class Sampler:
         self._file = open(  # noqa: SIM115 # until it is stopped
             self.path, "w", 1 << 20, encoding="utf-8", errors="replace", opener=without_waiting
         )
-        if any(first):
-            self._begin_file(*first)
-            self._file.flush()
+        try:
+            if any(first):
+                self._begin_file(*first)
+                self._file.flush()
+        except OSError:
+            self.discard()
+            raise
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"sampler-{self.gpus.vendor}")
 
@@ -141,6 +145,15 @@ class Sampler:
             name for values in (self._of_host(), *readings) for name in values
         )
         self._file.write(",".join([*CLOCKS, "gpu", *self._columns]) + "\n")
+
+    def discard(self) -> None:
+        """Remove the file, in which there are no samples yet."""
+        with contextlib.suppress(
+            OSError
+        ):  # on a full disk the names of the columns are written again
+            self._file.close()
+        if self.path.is_file():  # not a pipe or a device that the user put there
+            self.path.unlink()
 
     def start(self) -> None:
         """Start to sample."""

@@ -167,6 +167,8 @@ def _samplers(
             samplers.append(Sampler(gpus, facts, path, rate_hz, wake, extra))
             first += len(facts)
     except OSError as error:
+        for sampler in samplers:
+            sampler.discard()
         raise WriteError(str(error.strerror), path=error.filename or folder) from error
     return samplers
 

@@ -411,6 +411,12 @@ def test_a_value_of_an_option_without_one_is_said_so(
     assert f"{words.split()[-2]} takes no value{remedy}" in output.splitlines()[-1]
 
 
+def test_an_input_behind_an_option_is_no_value_of_it(tmp_path: Path, run) -> None:
+    (tmp_path / "a.json").write_text("[[[[")
+    status, _, output = run("convert", "-q", tmp_path / "a.json", "-o", tmp_path / "b.json")
+    assert (status, "takes no value" in output) == (3, False), output
+
+
 def test_a_value_behind_an_equals_sign_is_said_so(run, capsys) -> None:
     with pytest.raises(SystemExit, match="2"):
         run("analyze", "RUN", "--json=out.json")

@@ -17,6 +17,7 @@ import pytest
 import chopper_interop as ci
 from chopper_interop import cli
 from chopper_interop.converters.amd_smi import recorder_facts
+from chopper_interop.errors import WriteError
 from chopper_interop.recording import gpus, preparation, program, sampler
 from chopper_interop.schemas.meta import Device
 
@@ -338,6 +339,19 @@ def test_a_full_disk_ends_the_samples_and_not_the_program(tmp_path: Path) -> Non
     trace = ci.read(tmp_path)
     assert len(trace.samples) > 0
     assert any(i.code == "recording-incomplete" for i in trace.meta.issues)
+
+
+def test_a_disk_that_is_full_at_the_start_keeps_no_empty_file(tmp_path: Path) -> None:
+    import resource
+
+    def limited() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+
+    done = record(tmp_path, before=limited)
+    assert done.returncode == WriteError.exit_status
+    assert "File too large" in done.stderr
+    assert not list(tmp_path.glob("*.csv"))
 
 
 def test_a_description_that_the_disk_does_not_take_leaves_no_piece(tmp_path: Path) -> None:
