@@ -92,6 +92,8 @@ def empty(count: int, dtype: Any) -> Array:
 
 def full(count: int, value: float, dtype: Any) -> Array:
     """Return an array with one value; as `empty`."""
+    if not value and not _is_on.get():
+        return np.zeros(count, dtype)  # pages that are only read take no memory
     values = empty(count, dtype)
     values[:] = value
     return values

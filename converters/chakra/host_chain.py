@@ -164,7 +164,7 @@ def _of_returns(cuts: _Cuts, vertex: Array, behind_ns: Array, endpoints: int) ->
     """Part of the own time before endpoints that their returns have, by node."""
     at = np.zeros(endpoints, np.int64)
     at[vertex] = behind_ns
-    return cuts.placed(np.zeros_like(cuts.vertex), at[cuts.vertex])
+    return cuts.placed(np.zeros_like(cuts.piece_ns), at[cuts.vertex])
 
 
 def _sleeps(vertex: Array, watches: Array) -> Array:
@@ -250,7 +250,7 @@ def _nodes(timing: Timing, cuts: _Cuts, planned: Array) -> dict[str, Array]:
     """Columns of the nodes, except for `in_operation`."""
     node = cuts.vertex // 2
     around = _innermost(timing.trace.array("parent"), planned)[node]
-    none, at_ns = np.full(len(node), -1, np.int64), timing.at_ns[cuts.vertex]
+    none, at_ns = np.full_like(node, -1), timing.at_ns[cuts.vertex]
     return {
         "row": cuts.placed(np.where(cuts.starts_operation, node, -1), none),
         # a return belongs to the call that waited, which ends with it
@@ -260,7 +260,7 @@ def _nodes(timing: Timing, cuts: _Cuts, planned: Array) -> dict[str, Array]:
         "thread": cuts.placed(cuts.thread, cuts.thread),
         "vertex": cuts.placed(cuts.vertex, cuts.vertex),
         "at_ns": cuts.placed(at_ns, at_ns),
-        "own_ns": cuts.placed(cuts.piece_ns, np.zeros_like(node)),
+        "own_ns": cuts.placed(cuts.piece_ns, np.zeros_like(cuts.piece_ns)),
         "is_return": cuts.placed(np.zeros(len(node), bool), np.ones(len(node), bool)),
     }
 
@@ -279,7 +279,7 @@ def _at_endpoints(cuts: _Cuts, number: Array, endpoints: int) -> Array:
     thread = cuts.placed(cuts.thread, cuts.thread)
     inside = (number >= 0) & (number < cuts.total)
     inside[inside] = thread[number[inside]] == cuts.thread[inside]
-    nodes = np.full(endpoints, -1, np.int64)
+    nodes = np.full(endpoints, -1, np.int32)
     nodes[cuts.vertex] = np.where(inside, number, -1)
     return nodes
 
@@ -291,8 +291,8 @@ def _endpoints(trace: Trace) -> tuple[Array, Array]:
     src, dst, _ = thread_endpoint_edges(ts, dur, lane, threads, parent)
     # edges of a thread stand in a row: src 0 1 2, dst 1 2 3; a new thread begins with a new source
     first = np.flatnonzero(src != np.concatenate([[-1], dst[:-1]])) if len(src) else src
-    vertex = np.insert(dst, first, src[first]).astype(np.int64)
-    return vertex, lane[vertex // 2].astype(np.int64)
+    vertex = np.insert(dst, first, src[first])
+    return vertex, lane[vertex // 2]
 
 
 def _own_times(timing: Timing, vertex: Array, thread: Array, issue_ns: Array) -> Array:
@@ -303,7 +303,7 @@ def _own_times(timing: Timing, vertex: Array, thread: Array, issue_ns: Array) ->
     """
     graph = timing.graph
     src, dst = graph.src, graph.after
-    before = np.full(len(timing.at_ns), -1, np.int64)
+    before = np.full(len(timing.at_ns), -1, np.int32)
     before[vertex[1:]] = np.where(thread[1:] == thread[:-1], vertex[:-1], -1)
     lag = np.full(len(timing.at_ns), -1, np.int64)
     along = np.flatnonzero(
@@ -324,7 +324,7 @@ def _own_times(timing: Timing, vertex: Array, thread: Array, issue_ns: Array) ->
 def _innermost(parent: Array, planned: Array) -> Array:
     """For each node, the innermost planned node around it; -1 if none."""
     # parents come before their children, so what is around a skipped parent is already known
-    around = np.full(len(parent), -1, np.int64)
+    around = np.full(len(parent), -1, np.int32)
     for i in range(len(parent)):
         p = parent[i]
         if p >= 0:

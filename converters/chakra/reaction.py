@@ -15,6 +15,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import run
 from chopper_interop.converters.chakra.files import integer
 from chopper_interop.converters.chakra.host_chain import watching_threads
+from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.timing import variation
 
@@ -100,11 +101,13 @@ def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[str, float]:
 
     before_ns = later_ns(np.ones(len(kind)))
     chosen = {name: _chosen(timing.trace, tried) for name, tried in DEVIATIONS.items()}
-    return {
+    shares = {
         name: (later_ns(np.where(mask, DEVIATIONS[name].factor, 1.0)) - before_ns) / span_ns
         for name, mask in chosen.items()
         if mask.any()
     }
+    memory.give_back(timing.trace.nodes.nbytes)
+    return shares
 
 
 def _chosen(trace: Trace, tried: Tried) -> Array:
@@ -139,8 +142,11 @@ def _job(plan: Plan, npu: Array) -> tuple[run.JobNodes, Array]:
     stream = np.where(plan.row >= 0, npu[plan.row], -1)
     slot = np.where(stream >= 0, run.NO_SLOT + np.unique(stream, return_inverse=True)[1], plan.slot)
     lasts_ns = np.where(stream >= 0, plan.duration_ns, 1000 * plan.slot_us)
-    columns = dict.fromkeys(run.TYPES, np.zeros(n, np.int64)) | {
+    stated = {
         "order": np.arange(n), "slot": slot, "partner": np.full(n, -1), "waits": np.diff(plan.dep_first),
     }  # fmt: skip
-    columns = {name: column.astype(run.TYPES[name]) for name, column in columns.items()}
+    columns = {
+        name: stated[name].astype(dtype) if name in stated else np.zeros(n, dtype)
+        for name, dtype in run.TYPES.items()
+    }
     return run.JobNodes(**columns, members=np.ones(1, np.int64), first=first, after=after), lasts_ns

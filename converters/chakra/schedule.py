@@ -46,19 +46,20 @@ class Nodes(NamedTuple):
         Mask of work that the NPU of a stream does, which is a receive here.
     start_ns
         Measured start; of returns the measured end.
-    began_ns
-        Measured start, by which simulators choose of nodes that wait; of work that has the end of its time for
-        itself it is earlier than `start_ns`.
     own_ns
         How long each holds its slot.
     known_ns
         Least latency of a return, or from its launch to GPU work; -1 without a launch.
-    notified_ns
-        When the last other rank has notified it of what it waits for; -1 if none does.
-    behind, behind_ns
-        Work before it on its stream, and the least time until it begins behind that; -1 and 0 if there is none.
     dep_first, dep
         Node i depends on ``dep[dep_first[i]:dep_first[i + 1]]``.
+    began_ns
+        Of GPU work, the last of the nodes, the measured start, by which simulators choose of nodes that wait; of work
+        that has the end of its time for itself it is earlier than `start_ns`.
+    notified_ns
+        Of GPU work when the last other rank has notified it of what it waits for; -1 if none does.
+    behind, behind_ns
+        Of GPU work the node before it on its stream, and the least time until it begins behind that; -1 and 0 if
+        there is none.
     """
 
     slot: Array
@@ -66,14 +67,14 @@ class Nodes(NamedTuple):
     is_watch: Array
     is_apart: Array
     start_ns: Array
-    began_ns: Array
     own_ns: Array
     known_ns: Array
+    dep_first: Array
+    dep: Array
+    began_ns: Array
     notified_ns: Array
     behind: Array
     behind_ns: Array
-    dep_first: Array
-    dep: Array
 
 
 class Schedule(NamedTuple):
@@ -88,7 +89,8 @@ class Schedule(NamedTuple):
     unexplained_us
         Part of that of which nothing recorded is the cause.
     behind_us
-        Time for which work also waits behind the work before it on its stream, which here is over before it begins.
+        Of GPU work the time for which it also waits behind the work before it on its stream, which here is over
+        before it begins.
     ended_us
         When it ends.
     anchor
@@ -148,21 +150,21 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     #   host       ...call ────────────┐
     #   simulated  ...work|least time| └>|node
     slot, start, own = nodes.slot, nodes.start_ns, nodes.own_ns
-    n = len(slot)
+    n, h = len(slot), len(slot) - len(nodes.behind)
     slot_us, gap_us, known_us = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     ended = np.zeros(n, np.int64)
-    anchor, binding = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    anchor, binding = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
     kept = np.ones(len(nodes.dep), np.bool_)
     free = np.zeros(_SLOTS + 1, np.int64)
     last = np.full(_SLOTS + 1, -1, np.int64)
     busy_until = np.zeros(_SLOTS + 1, np.int64)  # measured
     rounded_off = np.zeros(_SLOTS, np.int64)
     # least times between work of a stream that no node stands for yet; few microseconds are not worth one
-    behind_us, left_ns = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    behind_us, left_ns = np.zeros(n - h, np.int64), np.zeros(n - h, np.int64)
     # the last node of each slot that did not start as soon as the slot was free, and when it did; when the
     # last node of each slot started
-    follows, opener = np.full(n, -1, np.int64), np.full(_SLOTS, -1, np.int64)
-    opened, held = np.zeros(_SLOTS, np.int64), np.zeros(_SLOTS, np.int64)
+    follows, opener = np.full(n, -1, np.int32), np.full(_SLOTS, -1, np.int64)
+    opened, held, began = np.zeros((3, _SLOTS), np.int64)
     # what a host waits for begins behind other work when measured, so that the host need not make up for what is the
     # GPU's time
     awaited = np.zeros(n, np.bool_)
@@ -171,7 +173,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             for e in range(nodes.dep_first[i], nodes.dep_first[i + 1]):
                 awaited[nodes.dep[e]] = True
     for i in order:
-        s = slot[i]
+        s, g = slot[i], i - h
         begin, waits_for = free[s], last[s]
         measured_us = _micros(start[i])
         depends, ready = False, 0
@@ -187,9 +189,9 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             ready = max(ready, ended[d])
             if ended[d] >= begin:
                 begin, waits_for = ended[d], d
-        if nodes.notified_ns[i] >= 0:
+        if g >= 0 and nodes.notified_ns[g] >= 0:
             depends = True
-            ready = max(ready, _micros(nodes.notified_ns[i]))
+            ready = max(ready, _micros(nodes.notified_ns[g]))
             begin = max(begin, ready)
         # work without a predecessor follows what had ended last when it started, and a host only a host, as
         # nothing says that it waited for the GPU; on an NPU of its own work keeps its time, as in the timing model
@@ -213,10 +215,11 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
             if anchor[i] >= 0:
                 ready = ended[anchor[i]]
         # other ranks wait for communication to start, so none may wait for other communication to end
+        began_ns = nodes.began_ns[g] if g >= 0 else start[i]
         if with_gaps and s < COMM:
             if ready < opened[s]:
                 follows[i] = opener[s]
-            elif last[s] >= 0 and ready <= held[s] and nodes.began_ns[i] < nodes.began_ns[last[s]]:
+            elif last[s] >= 0 and ready <= held[s] and began_ns < began[s]:
                 follows[i] = last[s]
         if s == NO_SLOT:  # it may begin as soon as it can, and ends when the message has come
             slot_us[i] = max(_micros(start[i] + own[i]) - ready, 0)
@@ -251,11 +254,11 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
                 if anchor[i] < 0:
                     anchor[i] = last[s]
                 busy_until[s] = start[i]
-            elif with_gaps and nodes.behind[i] >= 0:
-                left_ns[i] = left_ns[nodes.behind[i]] + nodes.behind_ns[i]
-                if _micros(left_ns[i]) >= _TOLERATED_US and last[s] == nodes.behind[i]:
-                    behind_us[i] = min(_micros(left_ns[i]), begin - free[s])
-                    left_ns[i] -= 1000 * behind_us[i]
+            elif with_gaps and nodes.behind[g] >= 0:
+                left_ns[g] = left_ns[nodes.behind[g] - h] + nodes.behind_ns[g]
+                if _micros(left_ns[g]) >= _TOLERATED_US and last[s] == nodes.behind[g]:
+                    behind_us[g] = min(_micros(left_ns[g]), begin - free[s])
+                    left_ns[g] -= 1000 * behind_us[g]
             # durations of a slot add up to what they are in nanoseconds
             slot_us[i] = max(_micros(own[i] + rounded_off[s]), 0)
             rounded_off[s] += own[i] - 1000 * slot_us[i]
@@ -270,7 +273,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
         if ended[i] > held_from or nodes.is_return[i] or own[i] > 0:
             if held_from > free[s]:
                 opened[s], opener[s] = held_from, i
-            free[s], last[s], held[s] = ended[i], i, held_from
+            free[s], last[s], held[s], began[s] = ended[i], i, held_from, began_ns
         busy_until[s] = max(busy_until[s], start[i] + own[i])
     unexplained_us = np.maximum(gap_us - known_us, 0)
     return Schedule(

@@ -29,6 +29,8 @@ from chopper_interop.converters.chakra.schedule import (
 from chopper_interop.schemas.chakra import CONTROL, Cause
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.planning.connected import Host
     from chopper_interop.converters.chakra.planning.control import Control
@@ -69,16 +71,18 @@ def assembled(
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
     end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MAX_LATENCY_US else 0
     begins, leaves = _borders(control, gpu, used, len(gapped), comm, src, dst, last=end_us > 0)
-    columns = _identities(host, gpu, times.unexplained_us[gapped], control)
+    columns: dict[str, Any] = _identities(host, gpu, times.unexplained_us[gapped], control)
     columns |= _times(nodes, times, gapped, control, start, dur, end_ns, end_us)
+    del start, dur
     own_ns = np.where(host.is_return, np.minimum(host.call_ns, 1000 * times.slot_us[:h]), -1)
-    columns["own_ns"] = np.append(own_ns, np.full(len(columns["row"]) - h, -1, np.int64))
-    relay = np.full((2, n), -1, np.int64)
-    columns["relay"] = np.concatenate([relay[0], relay[1][: len(gapped)], control.relay, [-1, -1]])
-    columns["slot"] = np.concatenate([
-        nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
+    columns["own_ns"] = np.append(own_ns, np.full(len(columns["row"]) - h, -1))
+    del own_ns
+    none = np.full(n + len(gapped), -1, np.int32)
+    columns["relay"] = _column(np.int32, none, control.relay, [-1, -1])
+    columns["slot"] = _column(
+        np.uint8, nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
         np.repeat(HOST if used[:h].any() else COMPUTE, 2),
-    ])  # fmt: skip
+    )  # fmt: skip
     # simulators do not run files without any node
     has_end = leaves.size > 0 or not used.any()
     between = np.ones(len(gapped) + len(control.owner), bool)
@@ -110,6 +114,8 @@ def _with_messages(
     dst: Array,
 ) -> tuple[Array, Array]:
     """Dependencies with those of control messages, which are numbered behind nodes and their gaps."""
+    if not len(control.owner):
+        return src, dst
     h, numbers = len(nodes.slot) - len(gpu), len(nodes.slot) + len(gapped)
     joined = h + joined_rows(gpu, comm.turn)
     npu = np.concatenate([np.full(h, -1, np.int64), comm.npu[gpu]])
@@ -181,7 +187,7 @@ def _times(
         "late_us": np.concatenate([
             np.where(nodes.is_apart, times.gap_us, 0), np.zeros(others, np.int64),
         ]),
-        "late_cause": np.concatenate([late_cause, np.full(others, Cause.LATENCY)]),
+        "late_cause": _column(np.uint8, late_cause, np.full(others, Cause.LATENCY)),
     }  # fmt: skip
 
 
@@ -191,20 +197,25 @@ def _identities(
     """Rows of the trace, owners and causes of host nodes, GPU work, gaps, control messages, begin and end."""
     gaps = len(unexplained_us)
     is_row = host.row >= 0
-    absent = np.full(gaps + len(control.owner) + 2, -1, np.int64)
+    absent = np.full(gaps + len(control.owner) + 2, -1)
     cause = np.where(is_row, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST))
     return {
-        "row": np.concatenate([host.row, gpu, absent]),
-        "owner": np.concatenate([
-            np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1, np.int64),
+        "row": _column(np.int32, host.row, gpu, absent),
+        "owner": _column(
+            np.int32, np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1),
             gpu[control.owner - len(is_row)], [-1, -1],
-        ]),
-        "cause": np.concatenate([
-            cause, np.full(len(gpu), Cause.WORK),
+        ),
+        "cause": _column(
+            np.uint8, cause, np.full(len(gpu), Cause.WORK),
             np.where(unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY), control.cause,
             [Cause.BEGIN, Cause.END],
-        ]),
+        ),
     }  # fmt: skip
+
+
+def _column(dtype: type[np.integer], *parts: ArrayLike) -> Array:
+    """Column of all nodes from those of its parts."""
+    return np.concatenate(parts, dtype=dtype, casting="unsafe")
 
 
 def _measured_times(
@@ -239,22 +250,22 @@ def _all_dependencies(
 ) -> tuple[Array, Array]:
     """Dependencies of nodes that hold, and of gaps: a gap depends on what its node depends on."""
     n = len(nodes.slot)
-    gap_before = np.full(n, -1, np.int64)
-    gap_before[gapped] = n + np.arange(len(gapped))
-    target = np.repeat(np.arange(n), np.diff(nodes.dep_first))
-    held = times.kept & used[target] & used[nodes.dep]
+    gap_of = n + np.arange(len(gapped))
+    anchored = np.arange(n, dtype=np.int32)
+    target = np.repeat(anchored, np.diff(nodes.dep_first))
+    held = np.flatnonzero(times.kept & used[target] & used[nodes.dep])
     src, dst = nodes.dep[held], target[held]
-    anchored = np.where(gap_before >= 0, gap_before, np.arange(n))
+    anchored[gapped] = gap_of
+    into_gap = np.flatnonzero(anchored[dst] >= n)
+    anchors, follows = np.flatnonzero(times.anchor >= 0), np.flatnonzero(times.follows >= 0)
     pairs = [
         (src, dst),
-        (src, gap_before[dst]),
-        (gap_before[gapped], gapped),
-        (times.anchor, anchored),
-        (times.follows, anchored),
+        (src[into_gap], anchored[dst[into_gap]]),
+        (gap_of, gapped),
+        (times.anchor[anchors], anchored[anchors]),
+        (times.follows[follows], anchored[follows]),
     ]
-    real = [(a >= 0) & (b >= 0) for a, b in pairs]
-    kept = [(a[taken], b[taken]) for (a, b), taken in zip(pairs, real, strict=True)]
-    src, dst = (np.concatenate(side) for side in zip(*kept, strict=True))
+    src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
     return src, dst
 
 
@@ -306,9 +317,15 @@ def _with_latencies(
         "own_ns": np.full(len(returns), -1), "slot": np.full(len(returns), COMM),
     }  # fmt: skip
     columns["slot_us"][returns] = own_us[returns]
-    columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
-    keep = np.append(keep, np.ones(len(returns), bool))
+    keep = _append(columns, keep, more)
     return columns, keep, np.append(src, latency[waits]), np.append(dst, waits)
+
+
+def _append(columns: dict[str, Any], keep: Array, more: dict[str, Array]) -> Array:
+    """Append nodes to columns, one after the other, as all of them twice would take most of a plan's memory."""
+    for name, of_more in more.items():
+        columns[name] = np.concatenate([columns[name], of_more.astype(columns[name].dtype)])
+    return np.append(keep, np.ones(len(more["slot"]), bool))
 
 
 def _with_least_times(
@@ -324,8 +341,9 @@ def _with_least_times(
 
     So a stream that was waiting for its host, and no longer does, takes that time too.
     """
-    later = np.flatnonzero(used & (times.behind_us > 0))
-    before, us = nodes.behind[later], times.behind_us[later]
+    h = len(nodes.slot) - len(nodes.behind)
+    work = np.flatnonzero(used[h:] & (times.behind_us > 0))
+    later, before, us = h + work, nodes.behind[work], times.behind_us[work]
     ended_ns = columns["start_ns"][before] + columns["duration_ns"][before]
     more = {name: np.full(len(later), -1) for name in ("row", "owner", "own_ns", "relay")} | {
         "cause": np.full(len(later), Cause.LATENCY), "late_cause": np.full(len(later), Cause.LATENCY),
@@ -333,8 +351,7 @@ def _with_least_times(
         "late_us": np.zeros(len(later), np.int64), "slot": nodes.slot[later],
     }  # fmt: skip
     number = len(keep) + np.arange(len(later))
-    columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
-    keep = np.append(keep, np.ones(len(later), bool))
+    keep = _append(columns, keep, more)
     return (
         columns,
         keep,
@@ -388,7 +405,6 @@ def _with_answers(
         "late_us": np.zeros(count, np.int64), "slot": np.full(count, COMM),
     }  # fmt: skip
     work, total = len(keep) + group, len(keep) + count
-    columns = {name: np.concatenate([column, more[name]]) for name, column in columns.items()}
     before = work + 1 < total
     in_turn = np.lexsort((control.moves_us[ends], group))
     first, then = in_turn[:-1], in_turn[1:]
@@ -401,7 +417,7 @@ def _with_answers(
     src, dst = (
         np.concatenate([a, *b]) for a, b in zip((src, dst), zip(*pairs, strict=True), strict=True)
     )
-    return columns, np.append(keep, np.ones(count, bool)), src, dst
+    return columns, _append(columns, keep, more), src, dst
 
 
 def in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:

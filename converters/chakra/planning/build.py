@@ -27,6 +27,7 @@ from chopper_interop.converters.chakra.planning.assembly import assembled, in_or
 from chopper_interop.converters.chakra.planning.connected import connected_nodes
 from chopper_interop.converters.chakra.planning.plan import Mode, Plan
 from chopper_interop.converters.chakra.schedule import schedule
+from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.timing.model import timing_of
 
@@ -51,16 +52,22 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication)
         Its communication.
     """
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
-    host, nodes, order = connected_nodes(timing_of(trace), gpu, mode, origin_ns, comm)
+    timing = timing_of(trace)
+    memory.give_back(trace.nodes.nbytes)
+    host, nodes, order = connected_nodes(timing, gpu, mode, origin_ns, comm)
+    memory.give_back(trace.nodes.nbytes)
     times = schedule(order, nodes, mode is not Mode.KERNELS)
     columns, keep, src, dst, figures = assembled(
         trace, gpu, host, nodes, times, order, origin_ns, comm, mode
     )
     # a hundred bytes a node, of which nothing is needed while all is sorted
     del host, nodes, order, times
+    memory.give_back(trace.nodes.nbytes)
     if mode is Mode.KERNELS:
         figures = figures._replace(span_ns=0)
-    return Plan(**in_order(columns, keep, src, dst), figures=figures)
+    plan = Plan(**in_order(columns, keep, src, dst), figures=figures)
+    memory.give_back(trace.nodes.nbytes)
+    return plan
 
 
 def planned(trace: Trace, mode: Mode) -> Array:

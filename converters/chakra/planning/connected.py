@@ -27,6 +27,7 @@ from chopper_interop.converters.chakra.schedule import (
     leading_to,
     topological_order,
 )
+from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ def connected_nodes(
 
     What this takes of memory is free again when it ends.
     """
+    host, columns, keep, joined, nodes = _unconnected(timing, gpu, mode, origin_ns, comm)
+    memory.give_back(timing.trace.nodes.nbytes)
+    order, first, dep = _connected(columns, keep, mode, joined)
+    return host, nodes._replace(dep_first=first, dep=dep), order
+
+
+def _unconnected(
+    timing: Timing, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
+) -> tuple[Host, _Columns, Array, Array, Nodes]:
+    """Host nodes, columns of all nodes, those that there are, collectives in turn, and nodes without dependencies."""
     trace = timing.trace
     links = links_of(timing, gpu)
     watches = host_chain.watching_threads(timing)
@@ -68,44 +79,42 @@ def connected_nodes(
     joined = len(host.row) + joined_rows(gpu, comm.turn)
     columns = _shared_slots(trace, gpu, host, dep, comm, _begins(trace, gpu, comm, origin_ns))
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
-    order, first, dep_of = _connected(columns, keep, mode, joined)
-    behind, behind_ns = _behind_work(
-        links, gpu_numbers(trace, gpu, len(host.row)), len(columns.slot)
-    )
+    behind, behind_ns = _behind_work(links, gpu_numbers(trace, gpu, len(host.row)), gpu)
     nodes = Nodes(
         slot=columns.slot,
         is_return=columns.is_return,
         is_watch=np.append(watches, False)[columns.watched],
         is_apart=np.concatenate([np.zeros(len(host.row), bool), comm.npu[gpu] >= 0]),
         start_ns=columns.start_ns,
-        began_ns=columns.began_ns,
         own_ns=columns.own_ns,
         known_ns=_known_latencies(timing, gpu, host, links, columns),
-        notified_ns=_notified_by_others(len(columns.slot), gpu, comm),
+        dep_first=np.empty(0, np.int64),
+        dep=np.empty(0, np.int64),
+        began_ns=columns.began_ns,
+        notified_ns=_notified_by_others(gpu, comm),
         behind=behind,
         behind_ns=behind_ns,
-        dep_first=first,
-        dep=dep_of,
     )
-    return Host(host.row, host.owner, host.is_return, host.call_ns), nodes, order
+    return Host(host.row, host.owner, host.is_return, host.call_ns), columns, keep, joined, nodes
 
 
-def _behind_work(links: Links, number: Array, nodes: int) -> tuple[Array, Array]:
-    """Work before each node on its stream, and the least time between the two; -1 and 0 if there is none."""
-    behind, behind_ns = np.full(nodes, -1, np.int64), np.zeros(nodes, np.int64)
+def _behind_work(links: Links, number: Array, gpu: Array) -> tuple[Array, Array]:
+    """Node before GPU work on its stream, and the least time between the two; -1 and 0 if there is none."""
+    behind, behind_ns = np.full(len(gpu), -1, np.int64), np.zeros(len(gpu), np.int64)
     after = np.flatnonzero((links.kind == EdgeKind.STREAM) & (links.src % 2 == 1))
     src, dst = number[links.src[after] // 2], number[links.dst[after] // 2]
     both = (src >= 0) & (dst >= 0)
-    behind[dst[both]] = src[both]
-    behind_ns[dst[both]] = np.maximum(links.lag_ns[after[both]], 0)
+    work = np.searchsorted(gpu, links.dst[after[both]] // 2)
+    behind[work] = src[both]
+    behind_ns[work] = np.maximum(links.lag_ns[after[both]], 0)
     return behind, behind_ns
 
 
-def _notified_by_others(nodes: int, gpu: Array, comm: Communication) -> Array:
-    """Time at which the last other rank has notified each node of what it waits for; -1 of most nodes."""
-    notified_ns = np.full(nodes, -1, np.int64)
+def _notified_by_others(gpu: Array, comm: Communication) -> Array:
+    """Time at which the last other rank has notified GPU work of what it waits for; -1 of most."""
+    notified_ns = np.full(len(gpu), -1, np.int64)
     received = np.flatnonzero((comm.relays.dst >= 0) & (comm.relays.use == NOTIFIES_RANK))
-    place = nodes - len(gpu) + np.searchsorted(gpu, comm.relays.dst[received])
+    place = np.searchsorted(gpu, comm.relays.dst[received])
     np.maximum.at(notified_ns, place, comm.relays.came_ns[received])
     return notified_ns
 
@@ -128,7 +137,7 @@ class _Columns(NamedTuple):
     watched
         Lane of host nodes that begin an operation; -1 of others.
     began_ns
-        Measured start of GPU work; of host nodes as `start_ns`.
+        Measured start of GPU work.
     short_ns
         By how much sooner than measured each ends.
     src, dst
@@ -170,7 +179,7 @@ def _shared_slots(
     joined = h + joined_rows(gpu, comm.turn)
     kind = trace.array("kind")[gpu]
     of_work = np.where(comm.receives[gpu], NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
-    slot = np.concatenate([np.full(h, HOST), of_work])
+    slot = np.concatenate([np.full(h, HOST), of_work]).astype(np.uint8)
     start = np.concatenate([host.at_ns, begins_ns])
     end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
     lane = np.concatenate([host.thread, trace.array("lane")[gpu].astype(np.int64)])
@@ -178,9 +187,7 @@ def _shared_slots(
     # must not hold up what does, and neither must communication that is only timed what other ranks wait for
     timed = (of_work == COMM) & ~comm.sends[gpu] & (comm.turn[gpu] < 0)
     rank = np.concatenate([~host.in_operation, timed]).astype(np.int64)
-    order, src, dst = _ordered(start, np.ones(len(slot), bool), *dep)
-    needed = leading_to(order, np.arange(len(slot)) >= h, *gather.group_values(dst, src, len(slot)))
-    rank += 2 * ~needed
+    rank += 2 * ~_needed(start, h, *dep)
     share = slots.shares(*slots.in_turn(start, end, joined), slot, lane, rank, slot == NO_SLOT)
     behind = np.flatnonzero(share.after >= 0)
     src = np.concatenate([dep[0], share.after[behind], joined[:-1]])
@@ -193,11 +200,18 @@ def _shared_slots(
         is_return=np.concatenate([host.is_return & ~_are_covered(host.at_ns, share), no_gpu]),
         start_ns=share.start_ns,
         own_ns=share.end_ns - share.start_ns,
-        began_ns=np.concatenate([share.start_ns[:h], start[h:]]),
+        began_ns=begins_ns,
         short_ns=end - share.end_ns,
         src=src,
         dst=dst,
     )
+
+
+def _needed(start_ns: Array, h: int, src: Array, dst: Array) -> Array:
+    """Mask of GPU work, the nodes behind the first h, and of what it waits for."""
+    nodes = len(start_ns)
+    order, src, dst = _ordered(start_ns, np.ones(nodes, bool), src, dst)
+    return leading_to(order, np.arange(nodes) >= h, *gather.group_values(dst, src, nodes))
 
 
 def _are_covered(at_ns: Array, share: slots.Shares) -> Array:

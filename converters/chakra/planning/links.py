@@ -57,8 +57,7 @@ def links_of(timing: Timing, gpu: Array) -> Links:
     takes_part = on_thread.copy()
     takes_part[gpu] = True
     inside = (graph.src < endpoints) & (graph.after < endpoints)
-    src = np.where(inside, graph.src, 0).astype(np.int64)
-    dst = np.where(inside, graph.after, 0).astype(np.int64)
+    src, dst = np.where(inside, graph.src, 0), np.where(inside, graph.after, 0)
     a, b = src // 2, dst // 2
     inside &= takes_part[a] & takes_part[b]
     inside &= ~(on_thread[a] & on_thread[b] & (lane[a] == lane[b])) & (a != b)
@@ -68,7 +67,7 @@ def links_of(timing: Timing, gpu: Array) -> Links:
     late_launch = (graph.kind == EdgeKind.LAUNCH) & (early_ns <= 1000 * MAX_LATENCY_US)
     inside &= (early_ns <= 0) | (graph.kind == EdgeKind.STREAM) | late_launch
     edge = np.flatnonzero(inside)
-    src, dst, kind = src[edge], dst[edge], graph.kind[edge]
+    src, dst, kind = src[edge].astype(np.int64), dst[edge].astype(np.int64), graph.kind[edge]
     lag = variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0][edge]
     return_ns = np.full(len(timing.at_ns), -1, np.int64)
     sources = np.zeros(len(timing.at_ns), bool)
@@ -141,13 +140,13 @@ def dependencies(
     src = np.where(issued & is_piece, first_piece, src)
     dst = np.where(number[b] >= 0, number[b], host.begins_at[links.dst])
     previous = host.previous(watches)
-    src, dst = np.concatenate([previous, src]), np.concatenate([np.arange(h), dst])
+    src, dst = np.concatenate([previous, src]), np.concatenate([np.arange(h, dtype=np.int32), dst])
     both = (src >= 0) & (dst >= 0) & (src != dst)
     return src[both], dst[both]
 
 
 def gpu_numbers(trace: Trace, gpu: Array, h: int) -> Array:
     """Number of each row of the trace as a node behind `h` host nodes; -1 if it is no GPU work."""
-    number = np.full(trace.nodes.num_rows, -1, np.int64)
+    number = np.full(trace.nodes.num_rows, -1, np.int32)
     number[gpu] = h + np.arange(len(gpu))
     return number

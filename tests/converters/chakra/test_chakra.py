@@ -1,6 +1,7 @@
 """ETs that simulators run to the end in the measured time."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -672,3 +673,18 @@ def test_a_wait_for_work_that_began_before_its_launch_closes_no_circle(tmp_path:
     _, nodes = messages(tmp_path / "job.0.et")
     assert len(nodes) >= 3
     assert replay_us(nodes) == pytest.approx(measured_ns(trace, "full") // 1000, abs=5)
+
+
+def test_writing_takes_less_than_a_thousand_bytes_an_event(tmp_path: Path) -> None:
+    """Not all columns of a plan twice at once, nor a value for each host node of what only GPU work has."""
+    count = 50_000
+    events = [call("hipLaunchKernel", 10 * i, 2, i) for i in range(count)]
+    events += [kernel("gemm", 10 * i + 5, 8, i) for i in range(0, count, 10)]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    tracemalloc.start()
+    try:
+        ci.write(trace, tmp_path / "job.et")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1000 * len(events)
