@@ -10,10 +10,12 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.peers import hta_critical_path as peers_critical_path
 from chopper_interop.analyses.methods.timing import critical, spans
-from chopper_interop.analyses.methods.timing.paths import CLASSES
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.analyses.methods.timing.paths import CLASS_CODE, CLASSES
+from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.result import Result
+from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ _CONVENTIONS = {
     "classes": "compute, comm, copy: GPU work (comm from the time at which the last member had started); "
     "host, runtime: host threads in and between operators, in calls of the runtime, and before the "
     "first record of the rank with which the path begins; launch: from "
-    "a call to its work; stream, event: between pieces of GPU work; sync: from the end of work to the "
+    "a call to its work; stream, event: between pieces of GPU work, and before it where no launch is recorded; sync: from the end of work to the "
     "return of the call that waited for it; handover: from one host thread to another; dependency: "
     "dependencies that a source records as such",
     "delay_ns": "time of a piece beyond the minimum that its kind of wait takes in this trace",
@@ -47,6 +49,9 @@ _CONVENTIONS = {
     "stays as it is, delays too",
     "drag": "how much sooner the window would end if the node took no time, for GPU work on the path; "
     "the transfer of a collective ends for all its members at once",
+    "unknown_ns": "time on the path before GPU work beyond the least latencies: it waited for what is not recorded, "
+    "such as its launch",
+    "unknown_busy_ns": "part of unknown_ns in which other work of the rank ran, which may be what was waited for",
     "links": "all work counts; work without a recorded launch starts when it did",
     "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
@@ -228,8 +233,26 @@ def _summary(timing: Timing, paths: list[Path]) -> dict[str, Any]:
         "pieces": len(class_code),
         "near_critical_nodes": sum(p.near_nodes for p in paths),
         "near_critical_work_ns": sum(p.near_work_ns for p in paths),
+        **_unknown(timing.trace, paths),
         "edges_left_out": timing.graph.left_out,
     }
+
+
+def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
+    """Time on paths before GPU work for no known reason, and the part of it in which other work ran."""
+    before_work = [CLASS_CODE[name] for name in ("launch", "stream", "event")]
+    waits = np.isin(_all(paths, "class_code"), before_work)
+    end, delay, rank = (_all(paths, name)[waits] for name in ("end", "delay", "rank"))
+    work = is_any(trace.array("kind"), GPU_WORK)
+    ts, busy_ns = trace.array("ts"), 0
+    for number in np.unique(rank).tolist():
+        rows = trace.rank_rows[number]
+        row = np.flatnonzero(work[rows]) + rows.start
+        busy = intervals.union(ts[row], ts[row] + trace.array("dur")[row])
+        of_rank = rank == number
+        since = end[of_rank] - delay[of_rank]
+        busy_ns += int(intervals.covered_time(since, end[of_rank], busy).sum())
+    return {"unknown_ns": int(delay.sum()), "unknown_busy_ns": busy_ns}
 
 
 def _all(paths: list[Path], column: str) -> Array:

@@ -32,6 +32,9 @@ CAUSES = (
     "host_late", "sync", "launch", "kernel_to_kernel", "event", "peer", "window", "unknown",
 )  # fmt: skip
 _OWN_GRAINS = ("device", "blame")
+_LONGEST_LAUNCH_NS = 100_000
+"""Work that begins so long after its launch is due and the call has returned waited for something else. Chosen: as the
+finding `unrecorded-wait`; a launch takes some 10 µs."""
 _COMPAT = ("", "hta")
 
 
@@ -65,7 +68,8 @@ def idle(  # noqa: PLR0913 # each choice is an option
     ``launch``, ``kernel_to_kernel``, ``unknown``
         The rest. `launch` if the host was late, or if the launch was still on its way when the gap
         began: of all that the work waited for, with minimum latencies of the trace, the launch came
-        last (`timing.Timing.binding`). Else `kernel_to_kernel` if shorter than `threshold_ns`, and
+        last (`timing.Timing.binding`), and the work began within 100 µs after it and its call; what is beyond is
+        `unknown` then. Else `kernel_to_kernel` if shorter than `threshold_ns`, and
         `unknown` if longer. Gaps before work whose call is not known are `unknown` as well.
     ``window``
         Before the first and after the last work of the GPU (or stream) in the trace.
@@ -155,6 +159,8 @@ class _WorkTimes:
         Start of the call for it, no later than its own; `gaps.NO_TIME` if not known.
     bound
         True if the launch came last of all that it waited for, with minimum latencies of the trace.
+    reached
+        When the launch was due on the GPU and its call had returned, if the work began long after; else its start.
     thread
         Lane of that call, -1 if not known.
     event_end
@@ -173,6 +179,7 @@ class _WorkTimes:
     end: Array
     ask: Array
     bound: Array
+    reached: Array
     thread: Array
     event_end: Array
     peer_start: Array
@@ -220,14 +227,19 @@ def _work_times(trace: Trace, rows: Array) -> _WorkTimes:
     gpu, gpus = gaps.gpu_numbers(trace, rows)
     before = gaps.latest_end_before(gpu, gpus, end)
     blame = host_waits.blamed_operations(trace, synced, thread, before, ask)
-    bound = known & _bound_by_launch(trace, rows)
-    return _WorkTimes(start, end, ask, bound, thread, *_events(trace, rows), synced, blame, before)
+    launched, others = _ready_times(trace, rows)
+    bound = known & (launched > others)
+    due = np.maximum(launched, (trace.array("ts") + trace.array("dur"))[call])
+    reached = np.where(known & (start - due >= _LONGEST_LAUNCH_NS), due, start)
+    return _WorkTimes(
+        start, end, ask, bound, reached, thread, *_events(trace, rows), synced, blame, before
+    )
 
 
-def _bound_by_launch(trace: Trace, rows: Array) -> Array:
-    """Mark work that started when its launch had reached the GPU, not when the work before had ended.
+def _ready_times(trace: Trace, rows: Array) -> tuple[Array, Array]:
+    """Times at which the launch of each piece of work had reached the GPU, and all else had ended that it waits for.
 
-    As in `timing.Timing.binding`: the launch came last, with the minimum latency of each kind added.
+    As in `timing.Timing.binding`, with the minimum latency of each kind added.
     """
     ts, dur = trace.array("ts"), trace.array("dur")
     src, dst, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
@@ -248,9 +260,8 @@ def _bound_by_launch(trace: Trace, rows: Array) -> Array:
     gap = ts[rows] - end[predecessor]
     min_gap = np.minimum(latencies.stream_latency(trace, before), gap)
     free = np.where(predecessor >= 0, end[predecessor] + min_gap, gaps.NO_TIME)
-    return ready_by_kind[EdgeKind.LAUNCH][rows] > np.maximum(
-        free, ready_by_kind[EdgeKind.EVENT][rows]
-    )
+    others = np.maximum(free, ready_by_kind[EdgeKind.EVENT][rows])
+    return ready_by_kind[EdgeKind.LAUNCH][rows], others
 
 
 def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
@@ -358,15 +369,16 @@ def _divide_by_cause(works: _WorkTimes, pieces: _Intervals, threshold_ns: int) -
     rest = until - ready
     unlinked, launched = ask == gaps.NO_TIME, works.bound[at] | (ask > pieces.before)
     short = ~unlinked & ~launched & (rest < threshold_ns)
+    launch = np.where(launched, np.clip(works.reached[at], ready, until) - ready, 0)
     parts = {
         "host_late": called - since - sync,
         "sync": sync,
-        "launch": np.where(launched, rest, 0),
+        "launch": launch,
         "kernel_to_kernel": np.where(short, rest, 0),
         "event": ready - called - peer,
         "peer": peer,
         "window": np.zeros_like(rest),
-        "unknown": np.where(launched | short, 0, rest),
+        "unknown": np.where(short, 0, rest - launch),
     }
     parts = {name: np.where(pieces.edge, 0, values) for name, values in parts.items()}
     parts["window"] = np.where(pieces.edge, until - since, 0)

@@ -131,6 +131,8 @@ def _step(job: ExaminedJob) -> dict[str, Any]:
     length = path.get("path_ns") or 0
     for name, classes in CLASS_GROUPS.items() if length else ():
         figures[f"path_{name}_share"] = sum(path[f"{c}_ns"] for c in classes) / length
+    for name in ("unknown", "unknown_busy") if length else ():
+        figures[f"path_{name}_share"] = path[f"{name}_ns"] / length
     return figures
 
 
@@ -186,6 +188,14 @@ def _lines(
     names = {"compute": "compute", "host": "host", "comm": "communication", "copy": "copies"}
     has_launches = figures["launch_known_share"] != 0
     names["wait"] = "launches and waits" if has_launches else "gaps of unknown cause"
+    part, text = (
+        ("unknown", "for no recorded reason")
+        if has_launches
+        else ("unknown_busy", "while other work runs")
+    )
+    share = figures.get(f"path_{part}_share", 0.0)
+    if share >= _MIN_SHOWN:
+        names["wait"] += f" ({share:.1%} {text})"
     path = _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
     if path:
         yield "binds", f"critical path: {path}"

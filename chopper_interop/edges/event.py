@@ -2,8 +2,8 @@
 
 There are four sources, the best first. Some profilers record which event a stream waited for. Some
 write the stream and event handles that calls name. Otherwise only the order of the calls is known
-(`wait_order`). Of work that was queued before the recording began, no calls are known (`wait_queued`),
-nor of that of graphs (`wait_graphs`).
+(`wait_order`). Of work that was queued before the recording began, or where only GPU work was
+traced, no calls are known (`wait_queued`), nor of that of graphs (`wait_graphs`).
 
 A stream that waits for another also waits for all that the other one waits for.
 """
@@ -61,6 +61,11 @@ GRAPH = Fault.info(
     "Work of graphs started later than what it is known to wait for lets it: which branches fork from which work "
     "of a graph is not recorded.",
 )
+UNLAUNCHED = Fault.info(
+    "event-without-launches",
+    "No launches are recorded, so why work starts is not known. What started behind work of another queue depends on "
+    "it where the times of both queues cannot be by chance: they take turns, or one starts right behind the other.",
+)
 REPEATED = Fault.info(
     "event-by-repetition",
     "Communication that was queued before the recording began depends on the work that was launched before it "
@@ -100,19 +105,22 @@ def event_edges(
     )
     resolved = joined.source[joined.is_resolved], joined.target[joined.is_resolved]
     none = np.empty(0, np.int64)
-    by_time = repeated = none, none
+    by_time = repeated = unlaunched = none, none
+    if (queues.call < 0).any():
+        unlaunched = wait_queued.slots_between_queues(queues)
     if queues.queued_before.any():
         by_time = wait_queued.slots_by_time(queues)
         repeated = wait_queued.slots_by_repetition(trace, queues, *resolved)
     _note_waits(UNRESOLVED, joined.call[~joined.is_resolved], issues)
     _note_waits(QUEUED_BEFORE, queues.node[by_time[1]], issues)
     _note_waits(REPEATED, queues.node[repeated[1]], issues)
+    _note_waits(UNLAUNCHED, queues.node[unlaunched[1]], issues)
     of_graphs = [none, none]
     launched = np.sort(queues.call[queues.call >= 0])
     if (launched[1:] == launched[:-1]).any():
         *of_graphs, held_up = wait_graphs.slots_of_graphs(trace, queues)
         _note_waits(GRAPH, queues.node[held_up], issues)
-    edges = resolved, _passed_on(queues, joined), by_time, repeated, of_graphs
+    edges = resolved, _passed_on(queues, joined), by_time, repeated, of_graphs, unlaunched
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)
 

@@ -138,6 +138,14 @@ def test_the_launch_was_on_its_way() -> None:
     assert causes(job.trace()) == {"launch": 15, "kernel_to_kernel": 5}
 
 
+def test_work_that_begins_long_after_its_launch_waits_for_something_unknown() -> None:
+    job = Job()
+    job.launched(0, 10, 20)  # work begins 19 behind its call
+    call = job.host("hipLaunchKernel", 40, 5)
+    job.gpu(500_000, 10, call)
+    assert causes(job.trace()) == {"host_late": 30, "launch": 24, "unknown": 499_936}
+
+
 def test_work_without_a_call() -> None:
     job = Job()
     job.gpu(0, 10)

@@ -13,6 +13,7 @@ from chopper_interop.analyses.methods.timing.paths import (
     CLASS_OF_NODE,
     LATENCIES,
     OWN_TIME_EDGES,
+    class_before,
 )
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
@@ -38,7 +39,7 @@ class Path:
     start_ns, end_ns
         The window.
     node
-        Node of each piece; -1 for the host before anything that was recorded.
+        Node of each piece; -1 before the first of which the path knows.
     rank
         Of each piece.
     class_code
@@ -204,15 +205,15 @@ def _path(timing: Timing, edges: Array, window: tuple[int, int], last: int) -> P
     rank = trace.array("rank")[graph.node[np.where(sent, src, dst)]]
     begin = int(timing.at_ns[src[0]]) if edges.size else window[1]
     first = graph.node[src[0]] if edges.size else graph.node[last]
-    # before the first edge it is the host of its rank that had not come. Where clocks run
-    # backwards along an edge, the later edge counts, so that pieces tile the window
+    # where clocks run backwards along an edge, the later edge counts, so that pieces tile the window
     end = np.append(begin, timing.at_ns[dst])
     start = np.append(window[0], np.maximum(timing.at_ns[src], window[0]))
     start = np.minimum.accumulate(start[::-1])[::-1]
     end = np.append(start[1:], window[1])
-    node, class_code = np.append(-1, node), np.append(CLASS_CODE["host"], class_code)
+    node, class_code = np.append(-1, node), np.append(class_before(trace, int(first)), class_code)
     rank = np.append(trace.array("rank")[first], rank)
     delay = np.minimum(np.append(0, timing.delay_ns[dst]), end - start)
+    delay[0] = 0 if class_code[0] == CLASS_CODE["host"] else end[0] - start[0]
     lasts = end > start
     columns = node, class_code, rank, start, delay
     node, class_code, rank, start, delay = (column[lasts] for column in columns)

@@ -9,7 +9,7 @@ import numpy as np
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.schemas.kinds import CALLS, EdgeKind, Kind
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing.model import EDGE_PRIORITY
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ for _node, _name in {
 }.items():
     CLASS_OF_NODE[int(_node)] = CLASS_CODE[_name]
 """Class of the time along an edge by its kind, and by the kind of the node whose time it is."""
-_HOST, _SIZE = CLASS_CODE["host"], len(CLASSES)
+_SIZE = len(CLASSES)
 OWN_TIME_EDGES = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.DURATION)
 """Kinds of edges along which a node's or thread's own time passes; others are waits and latencies."""
 MAX_TOTAL_NS = 2.0**62
@@ -57,6 +57,11 @@ MAX_TOTAL_NS = 2.0**62
 def rounded(ns: Array) -> Array:
     """Round times to integers; those beyond 64 bits become long enough to be refused."""
     return np.minimum(np.rint(ns), MAX_TOTAL_NS).astype(np.int64)
+
+
+def class_before(trace: Trace, node: int) -> int:
+    """Class of the time before the node with which a path begins: of its host, or unknown where that is GPU work."""
+    return CLASS_CODE["stream" if trace.array("kind")[node] in GPU_WORK else "host"]
 
 
 def edge_owners(timing: Timing) -> Array:
@@ -126,7 +131,7 @@ class BindingPaths:
         self._priority = EDGE_PRIORITY[timing.graph.kind]
 
     def by_class(self, lag_ns: Array, at_ns: Array, last: int, start_ns: int) -> Array:
-        """Time by class on the binding path of a vertex; time that no edge explains counts as host.
+        """Time by class on the binding path of a vertex; that before its first edge is of `class_before`.
 
         Parameters
         ----------
@@ -139,9 +144,10 @@ class BindingPaths:
         start_ns
             Where the path begins.
         """
-        total, unexplained, _ = self._along(lag_ns, at_ns, last, start_ns)
+        total, unexplained, _, first = self._along(lag_ns, at_ns, last, start_ns)
         if self._size == _SIZE:
-            total[_HOST] += unexplained
+            node = int(self._timing.graph.node[first])
+            total[class_before(self._timing.trace, node)] += unexplained
         return total
 
     def delay_ns(self, lag_ns: Array, at_ns: Array, last: int, start_ns: int) -> int:
@@ -153,15 +159,15 @@ class BindingPaths:
 
     def _along(
         self, lag_ns: Array, at_ns: Array, last: int, start_ns: int
-    ) -> tuple[Array, int, int]:
-        """Time by class along a binding path, time that no edge explains, and delays."""
+    ) -> tuple[Array, int, int, int]:
+        """Time by class along a binding path, time before its first edge, delays, and its first vertex."""
         first, edge = self._entering
         src = self._timing.graph.src
         total = np.zeros(self._size, np.int64)
-        unexplained, delay = _add_along_path(
+        unexplained, delay, vertex = _add_along_path(
             first, edge, src, lag_ns, at_ns, self._priority, self._class, last, start_ns, total
         )
-        return total, int(unexplained), int(delay)
+        return total, int(unexplained), int(delay), int(vertex)
 
 
 @jit
@@ -176,8 +182,8 @@ def _add_along_path(  # noqa: PLR0913, PLR0917 # columns
     last: int,
     start: int,
     total: Array,
-) -> tuple[int, int]:
-    """Add the time of each class to `total`; return the time that no edge explains, and all delays.
+) -> tuple[int, int, int]:
+    """Add the time of each class to `total`; return the time before the first edge, all delays, and the first vertex.
 
     Compiled: each step back depends on which edge into the vertex is reached last there.
     """
@@ -191,11 +197,11 @@ def _add_along_path(  # noqa: PLR0913, PLR0917 # columns
             if best < 0 or time > reached or (time == reached and priority[e] < priority[best]):
                 best, reached = e, time
         if best < 0:
-            return until - start, delay
+            return until - start, delay, v
         late = at[v] - reached
         v = src[best]
         since = max(min(until, at[v]), start)
         total[code[best]] += until - since
         delay += min(late, until - since)
         until = since
-    return 0, delay
+    return 0, delay, v

@@ -1,0 +1,106 @@
+"""Queues of which no launches are recorded: what follows what shows in times alone, and not by chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import chopper_interop as ci
+from chopper_interop.edges.inference import infer_edges
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.kinds import EdgeKind, Kind
+from tests.support.gpu_work import Work
+from tests.support.gpu_work import trace as gpu_trace
+from tests.support.read_once import read_once
+from tests.support.shared_data import real
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _read(works: list[Work]) -> ci.Trace:
+    return infer_edges(gpu_trace(sorted(works, key=lambda w: w.start)), IssueLog())
+
+
+def _events(trace: ci.Trace) -> int:
+    return int((trace.array("kind", "edges") == EdgeKind.EVENT).sum())
+
+
+def _path(trace: ci.Trace) -> dict[str, int]:
+    return ci.analyze(trace, "critical_path").summary
+
+
+def _turns(count: int) -> Iterator[Work]:
+    """One queue computes, the other copies its result, and the host waits for that."""
+    at = 0
+    for i in range(count):
+        yield Work(Kind.KERNEL, at, 60_000 + 1_000 * (i % 7), stream=0)
+        at += 75_000 + 1_000 * (i % 7)
+        yield Work(Kind.KERNEL, at, 3_000, stream=1)
+        at += 20_000
+
+
+def test_queues_that_take_turns_follow_each_other() -> None:
+    trace = _read(list(_turns(10)))
+    assert _events(trace) == 19
+    path = _path(trace)
+    assert path["compute_ns"] == int(trace.array("dur").sum())
+    assert path["unknown_ns"] > 0
+    assert path["unknown_busy_ns"] == 0
+
+
+def test_a_few_turns_may_be_chance() -> None:
+    trace = _read(list(_turns(3)))
+    assert _events(trace) == 0
+    path = _path(trace)
+    # the last copy's queue alone: nothing says whether the kernels that ran in its gaps were waited for
+    assert path["compute_ns"] == 9_000
+    assert path["unknown_busy_ns"] == 60_000 + 61_000 + 62_000
+
+
+def test_what_starts_right_behind_another_queue_waited_for_it() -> None:
+    rng = np.random.default_rng(5)
+    works, at, compute, comm = [], 0, 0, 0
+    for _ in range(40):
+        short, long = (int(x) for x in rng.integers((20_000, 80_000), (60_000, 200_000)))
+        works += [
+            Work(Kind.KERNEL, at, 10_000, stream=0),
+            Work(Kind.COMM, at + 14_000, long, stream=1, name="nccl"),  # waits for the kernel
+            Work(Kind.KERNEL, at + 11_000, short, stream=0),  # runs meanwhile
+        ]
+        compute, comm = compute + 10_000, comm + long
+        at += 14_000 + long + int(rng.integers(4_000, 6_000))  # and the next waits for both
+    works.append(Work(Kind.KERNEL, at, 10_000, stream=0))
+    path = _path(_read(works))
+    assert path["comm_ns"] == comm
+    assert path["compute_ns"] >= compute
+    assert path["unknown_busy_ns"] < 0.01 * path["path_ns"]
+
+
+@pytest.mark.parametrize("busy", [0.2, 0.5, 0.8])
+def test_independent_queues_do_not_follow_each_other(busy: float) -> None:
+    rng = np.random.default_rng(int(10 * busy))
+    wrong = 0
+    for _ in range(30):
+        works = []
+        for stream in (0, 1):
+            dur = rng.integers(5_000, 100_000, 60)
+            idle = rng.exponential(dur.mean() * (1 - busy) / busy, 60).astype(int)
+            start = np.cumsum(dur + idle) - dur
+            works += [
+                Work(Kind.KERNEL, int(s), int(d), stream=stream)
+                for s, d in zip(start, dur, strict=True)
+            ]
+        wrong += _events(_read(works)) > 0
+    assert wrong <= 1  # of 60 pairs; 3 standard deviations allow one of 740
+
+
+@pytest.mark.parametrize("name", ["v3_json_mi350x", "v1_gfx942"])
+def test_paths_of_kernel_traces_have_gaps_only_where_the_gpu_is_idle(name: str) -> None:
+    trace = read_once(real(f"rocprof/{name}"))
+    path, time = _path(trace), ci.analyze(trace, "temporal").summary
+    assert path["stream_ns"] + path["event_ns"] == pytest.approx(time["idle_ns"], rel=0.01)
+    assert path["unknown_busy_ns"] < 0.005 * path["path_ns"]
+    assert path["host_ns"] == 0
