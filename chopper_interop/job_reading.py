@@ -46,7 +46,7 @@ from chopper_interop.errors import (
 from chopper_interop.gpus import devices
 from chopper_interop.io import archives, inputs, memory
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.joining import chosen_ranks, job
+from chopper_interop.joining import chosen_ranks, one_source
 from chopper_interop.joining.fragment import Fragment
 from chopper_interop.reading import workers
 from chopper_interop.reading.workers import SourceTask
@@ -138,7 +138,13 @@ def _read_job(
 ) -> Trace:
     names = communication.user_pattern(reading.options.get("comm"))
     fragments, failures = read_all(inventory.sources, reading.options, names)
-    trace = job.assemble(fragments, reading.name, device_rules, offset_rules, reading.run)
+    rules = device_rules, offset_rules
+    if any(rules) or reading.run is not None or not one_source.is_whole(fragments):
+        from chopper_interop.joining import job
+
+        trace = job.assemble(fragments, reading.name, *rules, reading.run)
+    else:
+        trace = one_source.job_of_one(fragments[0], reading.name)
     del fragments  # of which the trace has copies
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)

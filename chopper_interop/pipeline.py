@@ -25,7 +25,6 @@ from chopper_interop.errors import AmbiguousRunError, LossError, SchemaError, Us
 from chopper_interop.io import inputs, memory, outputs, remote
 from chopper_interop.issues import Severity
 from chopper_interop.job_reading import Reading
-from chopper_interop.joining import job, telemetry
 from chopper_interop.reading.workers import Workers, reading_by
 from chopper_interop.result import Result
 from chopper_interop.run import Run
@@ -47,12 +46,6 @@ _OTHER_RANKS = (
     "ranks are of another run, or their clocks differ",
     "--run 1 takes those of the first alone; --clock-offset states by how much a clock differs",
 )
-_OTHER_RUN = (
-    (telemetry.TELEMETRY_APART, *_OTHER_TELEMETRY),
-    (telemetry.CONTRADICTS, *_OTHER_TELEMETRY),
-    (job.RANKS_APART, *_OTHER_RANKS),
-)
-"""Faults by which the inputs are no single run, though outputs can be made of them; what they mean, what to do."""
 
 
 @dataclass(frozen=True)
@@ -555,9 +548,18 @@ def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
 
 def refuse_other_runs(issues: Iterable[Issue], on_loss: str) -> None:
     """Raise `AmbiguousRunError` if telemetry or ranks are of another run, unless `on_loss` is "ignore"."""
-    by_code = {issue.code: issue for issue in issues}
-    present = [row for row in _OTHER_RUN if row[0].code in by_code]
-    if not present or on_loss == "ignore":
+    by_code = {issue.code: issue for issue in issues if issue.severity is Severity.ERROR}
+    if not by_code or on_loss == "ignore":
+        return
+    from chopper_interop.joining import job, telemetry
+
+    other_run = (
+        (telemetry.TELEMETRY_APART, *_OTHER_TELEMETRY),
+        (telemetry.CONTRADICTS, *_OTHER_TELEMETRY),
+        (job.RANKS_APART, *_OTHER_RANKS),
+    )
+    present = [row for row in other_run if row[0].code in by_code]
+    if not present:
         return
     _, meaning, remedy = present[-1]  # telemetry is apart from ranks that are apart
     of_it = [by_code[fault.code] for fault, text, _ in present if text == meaning]

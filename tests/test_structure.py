@@ -1,5 +1,7 @@
 """The way of the data through the modules stays short."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from structure_report import ways
@@ -15,3 +17,18 @@ def test_a_kineto_file_enters_few_modules(demo: Path) -> None:
     assert len(entered) <= AT_MOST
     assert not [name for name in imported if "reader" in name or ".read." in name]
     assert len(sniffing) < len(entered) / 5, sniffing
+
+
+def test_one_file_does_not_import_what_joins_several(demo: Path, tmp_path: Path) -> None:
+    """What a small conversion takes is a good part imports."""
+    trace = next(demo.rglob("*.pt.trace.json*"))
+    code = (
+        "import sys; from chopper_interop import cli; cli.convert_main(sys.argv[1:]); "
+        "print(*(name for name in sys.modules if name.startswith('chopper_interop')))"
+    )
+    command = [sys.executable, "-c", code, "-q", trace, "-o", tmp_path / "job.pftrace"]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    names = [name.removeprefix("chopper_interop.") for name in ran.stdout.split()]
+    assert "joining.one_source" in names
+    rarely = ("joining.job", "clocks.ranks", "annotate.telemetry.annotations", "annotate.counters")
+    assert [name for name in names if name.startswith(rarely)] == []

@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop import rank_batches
 from chopper_interop.annotate import provenance
-from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.structure import annotations as structure
-from chopper_interop.annotate.telemetry import annotations as node_telemetry
-from chopper_interop.annotate.telemetry import gpu_series
 from chopper_interop.annotate.work import operators
 from chopper_interop.arrays import arrow
 from chopper_interop.io import memory
@@ -38,11 +35,31 @@ class _Stage(NamedTuple):
     at_once: bool = False
 
 
+def _has_gpu_series(trace: Trace) -> bool:
+    if not trace.series.num_rows:  # no file of telemetry, nor what only it imports
+        return False
+    from chopper_interop.annotate.telemetry import gpu_series
+
+    return gpu_series.are_known(trace)
+
+
+def _telemetry(trace: Trace, log: IssueLog) -> dict[str, pa.Array]:
+    from chopper_interop.annotate.telemetry import annotations
+
+    return annotations.columns(trace, log)
+
+
+def _counters(trace: Trace, log: IssueLog) -> dict[str, pa.Array]:
+    from chopper_interop.annotate.counters import counter_metrics
+
+    return counter_metrics.columns(trace, log)
+
+
 _STAGES = (
     _Stage(structure.columns, lambda trace: trace.nodes.num_rows > 0),
     _Stage(operators.columns, lambda trace: trace.nodes.num_rows > 0),
-    _Stage(node_telemetry.columns, gpu_series.are_known, by_host=True),
-    _Stage(counter_metrics.columns, lambda trace: trace.counters.num_rows > 0, at_once=True),
+    _Stage(_telemetry, _has_gpu_series, by_host=True),
+    _Stage(_counters, lambda trace: trace.counters.num_rows > 0, at_once=True),
 )
 """Stages in their order: each sees the columns of those before."""
 

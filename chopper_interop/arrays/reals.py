@@ -7,7 +7,6 @@ than that before it is rounded once. Both are taken as sums of two doubles, whic
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,9 +32,10 @@ def _powers() -> Array:
     """Powers of ten as sums of two doubles, from 10**-_LARGEST_POWER on."""
     table = np.zeros((2 * _LARGEST_POWER + 1, 2))
     for row, power in enumerate(range(-_LARGEST_POWER, _LARGEST_POWER + 1)):
-        exact = Fraction(10) ** power
-        table[row, 0] = float(exact)
-        table[row, 1] = float(exact - Fraction(float(exact)))
+        top, bottom = 10 ** max(power, 0), 10 ** max(-power, 0)
+        high = top / bottom  # Python rounds a quotient of integers once
+        a, b = high.as_integer_ratio()
+        table[row] = high, (top * b - a * bottom) / (b * bottom)
     return table
 
 

@@ -17,8 +17,6 @@ import numpy as np
 from chopper_interop.annotate.counters import join_passes
 from chopper_interop.arrays import arrow
 from chopper_interop.build import concat
-from chopper_interop.clocks import ranks as rank_clocks
-from chopper_interop.edges import collectives
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.gpus import devices
 from chopper_interop.issues import Fault, IssueLog, Severity
@@ -27,6 +25,7 @@ from chopper_interop.joining import (
     groups,
     host_et,
     monitors,
+    one_source,
     processes,
     rematch,
     same_run,
@@ -34,7 +33,7 @@ from chopper_interop.joining import (
     telemetry_files,
 )
 from chopper_interop.joining.telemetry import TelemetryContext, with_telemetry
-from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, DeviceMatch, Meta, Rank
+from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, DeviceMatch, Meta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,8 +95,6 @@ def assemble(
     UsageError
         A rule applies to nothing.
     """
-    if not (rules or clock_rules) and chosen is None and _is_one_timed_run(fragments):
-        return _job_of_one(fragments[0], name, IssueLog("job"))
     run = groups.parsed(chosen)
     clocks, fragments = source_clocks.collect_clocks(fragments, clock_rules)
     assembled = partial(_assemble_chosen, fragments, clocks, name, rules, clock_rules)
@@ -138,7 +135,7 @@ def _assemble_chosen(  # noqa: PLR0913 # as of `assemble`
     described = {r.rank: r for f in run.timing for r in f.trace.meta.ranks}
     timing = [monitors.assign_by_rules(f, rules, described) for f in run.timing]
     run = replace(run, timing=timing)
-    meta = _meta(name, fragments, run.timing, fits, run.matches)
+    meta = one_source.meta_of(name, fragments, run.timing, fits, run.matches)
     meta = replace(meta, offsets=source_clocks.offsets_of_job(clocks))
     if run.timing:
         trace = _join_ranks(run, meta, issues)
@@ -156,34 +153,15 @@ def _assemble_chosen(  # noqa: PLR0913 # as of `assemble`
             continue
         trace = joined
         issues.extend(log)
-    trace = trace.with_meta(facts=_facts(fragments))
+    trace = trace.with_meta(facts=one_source.facts_of(fragments))
     trace = host_et.join_programs(trace, [f.trace for f in programs], issues)
     folder = {r: f.path.parent for f in reversed(run.timing) for r in f.trace.ranks}
     context = TelemetryContext(trace, folder, all_devices, rules, issues, clocks)
     trace = with_telemetry(telemetry, context)
     trace = trace.with_meta(devices=devices.identified_devices(trace, all_devices))
-    return _with_sources_and_issues(trace, fragments, run.passes + programs, run.nodes_kept, issues)
-
-
-def _is_one_timed_run(fragments: list[Fragment]) -> bool:
-    """True if there is one source, with times on one clock: nothing has to be joined."""
-    if len(fragments) != 1:
-        return False
-    trace = fragments[0].trace
-    return (
-        trace.nodes.num_rows > 0
-        and trace.meta.clock != ORDER
-        and not trace.meta.offsets
-        and len({r.host for r in trace.meta.ranks}) < 2  # noqa: PLR2004
+    return one_source.with_sources_and_issues(
+        trace, fragments, run.passes + programs, run.nodes_kept, issues
     )
-
-
-def _job_of_one(fragment: Fragment, name: str, issues: IssueLog) -> Trace:
-    """Trace of a job's only source."""
-    meta = _meta(name, [fragment], [fragment])
-    trace = _with_collectives(concat([fragment.trace], meta), issues)
-    trace = trace.with_meta(devices=devices.identified_devices(trace, meta.devices))
-    return _with_sources_and_issues(trace, [fragment], [], {}, issues)
 
 
 def _timing_of(fragments: list[Fragment]) -> list[Fragment]:
@@ -231,15 +209,9 @@ def _join_ranks(run: same_run.JoinedRun, meta: Meta, issues: IssueLog) -> Trace:
     trace = concat([f.trace for f in run.timing], meta)
     for described, device_of in run.hardware:
         trace = devices.with_hardware(trace, described, device_of)
-    trace = _with_collectives(trace, issues)
+    trace = one_source.with_collectives(trace, issues)
     _note_ranks_apart(run.timing, trace, issues)
     return trace
-
-
-def _with_collectives(trace: Trace, issues: IssueLog) -> Trace:
-    """Match the collectives of all ranks, and bring the ranks to one clock by them."""
-    trace = collectives.match_collectives(collectives.name_collectives(trace), issues)
-    return rank_clocks.align_ranks(trace, issues) if len(trace.ranks) > 1 else trace
 
 
 def _job_of_telemetry(
@@ -301,33 +273,6 @@ def _losses(fragments: list[Fragment]) -> str | None:
     issues = (issue for f in fragments for issue in f.trace.meta.issues)
     lost = [i.meaning.rstrip(".") for i in issues if i.severity is Severity.LOSS]
     return "; ".join(list(dict.fromkeys(lost))[:3]) or None
-
-
-def _with_sources_and_issues(
-    trace: Trace,
-    fragments: list[Fragment],
-    passes: list[Fragment],
-    nodes_kept: dict[str, int],
-    issues: IssueLog,
-) -> Trace:
-    """The trace with the sources and issues of all fragments.
-
-    Passes and programs have no nodes in the trace; sources joined to another have those in
-    `nodes_kept`, counted once for their first file.
-    """
-    without_nodes = {id(fragment) for fragment in passes}
-    collected = IssueLog()
-    for fragment in fragments:
-        collected.extend(fragment.trace.meta.issues)
-    collected.extend(issues)
-    sources = tuple(
-        replace(s, nodes=0 if id(f) in without_nodes or k else nodes_kept.get(str(f.path), s.nodes))
-        if id(f) in without_nodes or str(f.path) in nodes_kept
-        else s
-        for f in fragments
-        for k, s in enumerate(f.trace.meta.sources)
-    )
-    return trace.with_meta(issues=tuple(collected), sources=sources)
 
 
 def _split_passes(timed: list[Fragment]) -> tuple[list[Fragment], list[Fragment]]:
@@ -423,40 +368,6 @@ def _renumbered(trace: Trace, numbers: list[int]) -> Trace:
         series=renumbered(trace.series),
         meta=replace(trace.meta, ranks=ranks),
     )
-
-
-def _meta(
-    name: str,
-    fragments: list[Fragment],
-    timing: list[Fragment],
-    fits: Sequence[ClockFit] = (),
-    matches: Sequence[DeviceMatch] = (),
-) -> Meta:
-    ranks: dict[int, Rank] = {}
-    for f in timing:
-        ranks |= {r.rank: r for r in f.trace.meta.ranks}
-    distinct_devices = {d: None for f in timing for d in f.trace.meta.devices}
-    clock_names = {f.trace.meta.clock for f in timing}
-    earlier_fits = [fit for f in timing for fit in f.trace.meta.clocks]
-    return Meta(
-        job=name,
-        clock=REALTIME if REALTIME in clock_names else min(clock_names, default=REALTIME),
-        clocks=tuple(dict.fromkeys([*earlier_fits, *fits])),
-        ranks=tuple(ranks[r] for r in sorted(ranks)),
-        devices=tuple(distinct_devices),
-        device_matches=(*(m for f in timing for m in f.trace.meta.device_matches), *matches),
-        facts=_facts(fragments),
-        issues=tuple(issue for f in timing for issue in f.trace.meta.issues),
-        # of several traces the analyses would say something else
-        marks=fragments[0].trace.meta.marks if len(fragments) == 1 else (),
-    )
-
-
-def _facts(fragments: list[Fragment]) -> dict[str, str]:
-    facts: dict[str, str] = {}
-    for fragment in fragments:
-        facts |= fragment.trace.meta.facts
-    return facts
 
 
 def _devices_of_pass(
