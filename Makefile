@@ -8,7 +8,7 @@ SECONDS ?= 60
 MILLIONS ?= 1 5
 FUZZ   := .venv-fuzz
 
-.PHONY: report demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs code man schemas wheel clean
+.PHONY: report demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs code man schemas wheel release clean
 
 report: $(VENV)/run.stamp ## a report of RUN, a folder of profiles, or of a sample job
 	mkdir -p $(DEMO)
@@ -86,10 +86,14 @@ wheel: $(VENV)/dev.stamp code man ## sdist, and the wheel that comes of it
 	tar -xzf dist/*.tar.gz -C build --strip-components 1
 	cp -r chopper_interop/machine_code build/chopper_interop/
 	cp -r man build/
+	$(BIN)/python tests/support/release.py --readme build/README.md build/PKG-INFO
 	$(BIN)/python -m build --quiet --wheel --outdir dist build
 	rm -rf build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
+
+release: wheel ## the same, and an error for each thing that a published package must have and this one lacks
+	$(BIN)/python tests/support/release.py dist
 
 clean:
 	rm -rf $(VENV) $(FUZZ) $(DEMO) chopper_interop/machine_code docs/_build man pictures build dist *.egg-info

@@ -9,6 +9,7 @@ that have changed are compiled again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import itertools
 import os
@@ -20,6 +21,7 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 MUTANTS = 4
 """Damaged inputs of each format: enough for the loops that only those reach."""
 COMPATIBLE = (
@@ -28,12 +30,14 @@ COMPATIBLE = (
     *(("chopper", name) for name in ("overlap", "breakdown")),
 )
 """Other tools, and analyses by their definitions."""
+SOURCES = "SOURCES"
+"""Member of an archive with the digest of what it was made of."""
 STAMP = (1980, 1, 1, 0, 0, 0)
 """Time of all files in the archive, so that equal code gives equal archives."""
 
 
 def commands(folder: Path) -> None:
-    """Convert and analyse a sample job of data parallelism, and one of pipeline parallelism."""
+    """Convert and analyse sample jobs: of data parallelism, of pipeline parallelism, as users make them."""
     from chopper_interop import cli
 
     def convert(arguments: list[str]) -> None:
@@ -47,6 +51,7 @@ def commands(folder: Path) -> None:
     for size, job in (
         (["ranks=2", "layers=2", "steps=3", "recorder_hz=200"], folder / "job"),
         (["ranks=2", "layers=2", "steps=2", "pipeline=2", "event_records=True"], folder / "stages"),
+        (["ranks=2"], folder / "default"),
     ):
         options = [text for option in size for text in ("-O", option)]
         convert(["-q", "--demo", str(job), *options])
@@ -69,6 +74,7 @@ def commands(folder: Path) -> None:
             )
         table = str(out / "job.parquet")
         analyze(str(job))
+        analyze(table, "all")
         analyze(table, "temporal", "energy", "--steps", "each", "--by", "rank")
         analyze(table, "compare", "--against", table)
         for tool, name in COMPATIBLE:
@@ -174,6 +180,25 @@ def main(kept: Path) -> None:
     pack(loops)
 
 
+def sources_digest() -> bytes:
+    """Hash the modules of the package, which loops are made of."""
+    digest = hashlib.sha256()
+    for folder in ("chopper_interop", "schemas", "converters", "analyses"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest().encode()
+
+
+def remove_others(folder: Path) -> None:
+    """Remove archives of other sources: no loop of them would be loaded, but the wheel would hold them."""
+    for path in sorted(folder.glob("*.zip")):
+        with zipfile.ZipFile(path) as archive:
+            is_current = SOURCES in archive.namelist() and archive.read(SOURCES) == sources_digest()
+        if not is_current:
+            path.unlink()
+            print(f"{path.name} was made of other sources: removed")
+
+
 def pack(loops: dict[str, Path]) -> None:
     """Write the archive, with numba's licence, as the machine code contains functions of numba."""
     from chopper_interop.arrays import shipped_code
@@ -184,10 +209,12 @@ def pack(loops: dict[str, Path]) -> None:
     part = path.with_suffix(".part")
     with zipfile.ZipFile(part, "w") as archive:
         members = {"LICENSE.numba": Path(str(licence.locate())), **dict(sorted(loops.items()))}
+        archive.writestr(zipfile.ZipInfo(SOURCES, STAMP), sources_digest())
         for name, source in members.items():
             info = zipfile.ZipInfo(name, STAMP)
             archive.writestr(info, source.read_bytes(), zipfile.ZIP_DEFLATED, 9)
     part.replace(path)
+    remove_others(path.parent)
     print(f"{path.name}: {len(loops)} loops, {path.stat().st_size / 1e6:.1f} MB")
 
 
