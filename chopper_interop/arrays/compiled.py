@@ -207,7 +207,9 @@ def _description(value: Any, names: tuple[str, ...]) -> str:
     if isinstance(value, tuple):
         return repr([_description(v, names) for v in value])
     name = getattr(value, "__qualname__", None) or repr(value)
-    return f"{name} {getattr(value, '_fields', '')}"  # of a class of named tuples
+    writer = getattr(value, "_defn", None)  # of what is written in LLVM's language
+    codes = [code.co_code.hex() for code in _codes(writer.__code__)] if writer else ""
+    return f"{name} {getattr(value, '_fields', '')}{codes}"  # fields: of a class of named tuples
 
 
 @cache

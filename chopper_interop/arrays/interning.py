@@ -96,7 +96,7 @@ def _next_slot(slot: np.uint64, slots: np.uint64) -> np.uint64:
 
 
 @jit_in_place
-def _word(buffer: Bytes, at: np.uint64) -> np.uint64:
+def word_at(buffer: Bytes, at: np.uint64) -> np.uint64:
     """Eight bytes as one number, the lowest first; the compiler reads them by one instruction."""
     word = np.uint64(0)
     for k in range(np.uint64(8)):
@@ -119,10 +119,10 @@ def _hash(buffer: Bytes, start: int, stop: int) -> np.uint64:
         last = np.uint64(stop) - eight
         step = max(eight, length // np.uint64(_HASHED_WORDS))
         while at < last:
-            value = (value ^ _word(buffer, at)) * prime
+            value = (value ^ word_at(buffer, at)) * prime
             value ^= value >> np.uint64(32)  # as a product's lower half knows only lower bytes
             at += step
-        value = (value ^ _word(buffer, last)) * prime
+        value = (value ^ word_at(buffer, last)) * prime
     return value ^ (value >> np.uint64(29))
 
 

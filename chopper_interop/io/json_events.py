@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import interning
+from chopper_interop.arrays.byte_masks import lowest_bit
 from chopper_interop.arrays.compiled import jit, jit_in_place
-from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts
+from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts, word_at
 from chopper_interop.io.json_text import (
     CLOSE,
     CLOSE_LIST,
@@ -42,6 +43,7 @@ from chopper_interop.io.json_text import (
     QUOTE,
     parse_decimal,
     parse_integer,
+    plain_number,
     skip_blank,
     skip_string,
     skip_value,
@@ -86,9 +88,9 @@ more than five threads would wait)."""
 _MIN_GROWTH = 1.25
 """Times as large as what it must hold that an array is made at least (chosen: a text in which events get shorter has
 it moved a few times)."""
-_MORE_THAN_EXPECTED = 1.1
-"""Times as many events, arguments and strings as in the text so far that the rest is given room for (chosen: pieces of
-real traces differ by less)."""
+_MORE_THAN_EXPECTED = 1.5
+"""Times as many events, arguments and strings as in the text so far that the rest is given room for (chosen: the first piece
+of a real trace had two thirds of the events of later ones; moving them all took longer than all other copies)."""
 _BATCH = 1 << 14
 """Events of a batch (chosen: 1 MiB of rows, which stay in the processor's cache)."""
 _STRINGS = 1 << 12
@@ -100,13 +102,16 @@ _DONE, _MORE, _CUT, _REACHED, _DAMAGED = range(5)
 """Ends of a walk: at the array's end, with more to come, where the text breaks off, behind its
 piece, at an element that is no proper event."""
 
-_MAX_KEY = 7
-"""Bytes of the longest key that is looked for, and that a number can hold with a 1 before it."""
 _PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS, _BIND_ID = (
-    int.from_bytes(b"\1" + key, "big")
+    np.uint64(int.from_bytes(key + b'"', "little"))
     for key in (b"ph", b"ts", b"dur", b"pid", b"tid", b"id", b"cat", b"name", b"args", b"bind_id")
 )
-"""Keys of an event, as `_key_number` makes numbers of them."""
+"""Keys of an event, as `_key` makes numbers of them; with its quote the longest one fills the number."""
+_KEYS = (_PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS, _BIND_ID)
+_FIRST_KEYS = (_PH, _NAME, _CAT, _TS, _PID, _TID, _ARGS)
+"""Those with which writers begin an event."""
+_QUOTES, _ONES = np.uint64(QUOTE * 0x0101010101010101), np.uint64(0x0101010101010101)
+_TOPS, _ALL = np.uint64(0x8080808080808080), np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,8 @@ def _guessed_pieces(
 ) -> Iterator[tuple[_Piece, _Damage]]:
     """Yield what `_walk_piece` is called with, for pieces that end where an event seems to begin."""
     at_first = _Damage.room(0, 0)
+    if not text.complete:  # what is in a piece says how much room the rest needs
+        text.move(0, _PIECE)
     while True:
         window = text.bytes
         stop = len(window) if text.complete else _last_event(window, begin)
@@ -442,6 +449,9 @@ def extract_integers(
 @jit_in_place
 def _identity(buffer: Bytes, i: int, n: int, strings: TextTable) -> tuple[int, int]:
     """A pid, tid or id as a number, and the offset behind it; a string as `EVENT` says."""
+    short, end = plain_number(buffer, i, n, 0)
+    if end > i:
+        return short, end
     end = skip_value(buffer, i, n)
     if end < 0:
         return 0, end
@@ -457,59 +467,65 @@ def _identity(buffer: Bytes, i: int, n: int, strings: TextTable) -> tuple[int, i
 @jit_in_place
 def _member(
     buffer: Bytes,
-    key: int,
-    key_end: int,
+    key: np.uint64,
     i: int,
     n: int,
     event: Any,
     strings: TextTable,
 ) -> int:
     """Read one member of an event into it; the offset behind its value, negative if broken."""
-    word = _key_number(buffer, key, key_end)
     text = buffer[i] == QUOTE
-    if word == _TS:
+    if key == _TS:
         event.ts, end, good = _time(buffer, i, n)
         event.has = event.has | HAS_TS if good else event.has & ~HAS_TS | BAD_TIME
         return end
-    if word == _DUR:
+    if key == _DUR:
         event.dur, end, good = _time(buffer, i, n)
         event.has = event.has | HAS_DUR if good else event.has & ~HAS_DUR | BAD_TIME
         return end
-    if word == _PID:
+    if key == _PID:
         event.pid, end = _identity(buffer, i, n, strings)
         return end
-    if word == _TID:
+    if key == _TID:
         event.tid, end = _identity(buffer, i, n, strings)
         return end
-    if word == _ID:
+    if key == _ID:
         event.id, end = _identity(buffer, i, n, strings)
         return end
     end = skip_value(buffer, i, n)
     if end < 0:
         return end
-    if word == _PH:
+    if key == _PH:
         event.ph = buffer[i + 1] if text and end == i + 3 else 0
-    elif word == _CAT and text:
+    elif key == _CAT and text:
         event.cat = intern_text(buffer, i + 1, end - 1, strings)
-    elif word == _NAME:
+    elif key == _NAME:
         quote = 1 if text else 0
         event.name = intern_text(buffer, i + quote, end - quote, strings)
-    elif word == _ARGS and buffer[i] == OPEN:
+    elif key == _ARGS and buffer[i] == OPEN:
         event.args_at, event.args_len = i, end - i
-    elif word == _BIND_ID:
+    elif key == _BIND_ID:
         event.has = event.has | HAS_BIND_ID
     return end
 
 
 @jit_in_place
-def _key_number(buffer: Bytes, key: int, key_end: int) -> int:
-    """Bytes of a short key as one number, to compare keys in one step; 0 for a longer one."""
-    if key_end - key > _MAX_KEY:
-        return 0
-    word = 1  # so that leading zeros count
-    for k in range(key, key_end):
-        word = word << 8 | np.int64(buffer[k])
-    return word
+def _key(buffer: Bytes, i: int, n: int) -> tuple[np.uint64, int]:
+    """The key whose opening quote is at `i`, if it is one that is looked for, and the offset behind it; else 0.
+
+    Eight bytes at once: a byte that is a quote is 0 in `other`, of which a subtraction borrows into its top bit.
+    """
+    at, word = i + 1, np.uint64(0)
+    if at + 8 <= n:
+        word = word_at(buffer, np.uint64(at))
+    else:
+        for k in range(n - at):
+            word |= np.uint64(buffer[at + k]) << np.uint64(8 * k)
+    other = word ^ _QUOTES
+    quotes = (other - _ONES) & ~other & _TOPS
+    top = lowest_bit(quotes)  # of the first quote
+    key = word & (_ALL >> (np.uint64(63) - top)) if quotes else np.uint64(0)
+    return (key, at + 1 + (np.int64(top) >> 3)) if key in _KEYS else (np.uint64(0), i)
 
 
 @jit_in_place
@@ -541,11 +557,10 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tup
         at = i
         if buffer[i] != QUOTE:
             return -2, at
-        key = i + 1
-        i = skip_string(buffer, i, n)
+        key, end = _key(buffer, i, n)
+        i = end if key else skip_string(buffer, i, n)
         if i < 0:
             return i, at
-        key_end = i - 1
         i = skip_blank(buffer, i, n)
         if i < n and buffer[i] != COLON:
             return -2, i
@@ -553,7 +568,7 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tup
         if i >= n:
             return -1, n
         at = i
-        i = _member(buffer, key, key_end, i, n, event, strings)
+        i = _member(buffer, key, i, n, event, strings)
         if i < 0:
             return i, at
         i = skip_blank(buffer, i, n)
@@ -598,18 +613,7 @@ def _seems_event(buffer: Bytes, i: int, n: int) -> bool:
     before -= 1
     while before > 0 and buffer[before] <= 32:
         before -= 1
-    return buffer[before] == CLOSE and _event_key(buffer, after + 1, n)
-
-
-@jit_in_place
-def _event_key(buffer: Bytes, key: int, n: int) -> bool:
-    """True if at `key` stands one of the keys with which writers begin an event."""
-    end = key
-    while end < n and end - key <= _MAX_KEY and buffer[end] != QUOTE:
-        end += 1
-    if end >= n:
-        return False
-    return _key_number(buffer, key, end) in (_PH, _NAME, _CAT, _TS, _PID, _TID, _ARGS)
+    return buffer[before] == CLOSE and _key(buffer, after, n)[0] in _FIRST_KEYS
 
 
 @jit

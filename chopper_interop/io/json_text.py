@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import nest
+from chopper_interop.arrays.byte_masks import WIDTH, equal_bytes, lowest_bit
 from chopper_interop.arrays.compiled import jit, jit_in_place
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ _BITS_DEPTH = 64
 """Depth of brackets whose kinds the bits of one number can hold."""
 # Characters by their codes.
 _ZERO, _NINE, MINUS, _PLUS, _DOT = 48, 57, 45, 43, 46
+_CASE = 32
+"""Bit in which brackets of objects differ from those of lists, as small letters do from large ones."""
 
 
 def byte_table(members: bytes, *, but: bool = False) -> Array:
@@ -101,6 +104,9 @@ def skip_value(buffer: Bytes, i: int, n: int) -> int:
         if end == n:
             return -1
         return end if end > i and _ends_value(buffer[end]) else -2
+    end = _skip_plain(buffer, i, n)
+    if end > i:
+        return end
     start, depth = i, 0
     lists = np.uint64(0)  # a bit for each bracket around, the innermost lowest: 1 for a list
     while True:
@@ -121,6 +127,68 @@ def skip_value(buffer: Bytes, i: int, n: int) -> int:
         depth -= 1
         if depth == 0:
             return i
+
+
+@jit_in_place
+def _skip_plain(buffer: Bytes, i: int, n: int) -> int:
+    """Return what `skip_value` does of a list or object that is as most are; of all else `i`.
+
+    It takes 64 bytes at a time as masks. Bits of `inside` are those of strings with their opening quotes: of each bit,
+    whether the number of quotes up to it is odd. Where there is an escape, a string runs over the end of a line, or brackets do
+    not match, a walk of bytes decides what that means.
+    """
+    at, depth, lists, carried, behind = np.uint64(i), 0, np.uint64(0), np.uint64(0), np.uint64(0)
+    one, top = np.uint64(1), np.uint64(63)
+    while np.int64(at) + WIDTH <= len(buffer):
+        quotes = _bytes(buffer, at, 0, QUOTE)
+        inside = quotes
+        for shift in (1, 2, 4, 8, 16, 32):
+            inside ^= inside << np.uint64(shift)
+        inside ^= carried
+        opened = _bytes(buffer, at, _CASE, OPEN) & ~inside
+        closed = _bytes(buffer, at, _CASE, CLOSE) & ~inside
+        left, before = opened | closed, ~np.uint64(0)
+        while left:
+            bit = left & (~left + one)
+            c = buffer[at + lowest_bit(left)]
+            left ^= bit
+            if bit & opened:
+                if depth == _BITS_DEPTH:
+                    return i
+                lists = (lists << one) | np.uint64(c == OPEN_LIST)
+                depth += 1
+                continue
+            if (c == CLOSE_LIST) != (lists & one == one):
+                return i
+            lists >>= one
+            depth -= 1
+            if depth == 0:
+                before = bit | (bit - one)
+                break
+        if (_bytes(buffer, at, 0, _BACKSLASH) | _bytes(buffer, at, 0, _NEWLINE) & inside) & before:
+            return i
+        ended = quotes & ~inside
+        next_ = (ended << one | behind) & before
+        next_ &= ~(closed | _bytes(buffer, at, 0, COMMA) | _bytes(buffer, at, 0, COLON))
+        while next_:
+            k = skip_blank(buffer, np.int64(at + lowest_bit(next_)), n)
+            if k < n and buffer[k] not in (COMMA, COLON, CLOSE, CLOSE_LIST):
+                return i
+            next_ &= next_ - one
+        if depth == 0:
+            end = np.int64(at + lowest_bit(before + one if ~before else np.uint64(0)))
+            return end if end <= n else i
+        carried = np.uint64(0) - (inside >> top)
+        behind = ended >> top
+        at += np.uint64(WIDTH)
+        if np.int64(at) >= n:
+            return i
+    return i
+
+
+@jit_in_place
+def _bytes(buffer: Bytes, at: np.uint64, ignored: int, byte: int) -> np.uint64:
+    return equal_bytes(buffer, at, np.uint8(ignored), np.uint8(byte))
 
 
 @jit_in_place
@@ -300,6 +368,13 @@ def parse_decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, in
 
 
 @jit_in_place
+def plain_number(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int]:
+    """Return what `_short_number` does of one with which a value ends; of all else the offset behind is `i`."""
+    short, end = _short_number(buffer, i, n, decimals)
+    return (short, end) if i < end < n and _ends_value(buffer[end]) else (0, i)
+
+
+@jit_in_place
 def parse_integer(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, int, bool]:
     """Return the whole number at `i` times 10**decimals, which may be quoted or hexadecimal.
 
@@ -309,8 +384,8 @@ def parse_integer(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, in
         `end` is the offset behind the value; `ok` is False if it is no number, or none that an
         int64 can hold.
     """
-    short, end = _short_number(buffer, i, n, decimals)
-    if i < end < n and _ends_value(buffer[end]):
+    short, end = plain_number(buffer, i, n, decimals)
+    if end > i:
         return short, end, True
     end = skip_value(buffer, i, n)
     if end < 0:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
 
+from chopper_interop.arrays.byte_masks import WIDTH
 from chopper_interop.io import json_events, json_text
 from chopper_interop.io.inputs import TextWindow
 
@@ -274,10 +275,17 @@ def test_events_of_any_depth(depth: int) -> None:
 
 
 OF_NAMES_AND_NUMBERS = {
-    json_text: ("parse_integer_within",),
-    json_events: ("parse_decimal", "intern_text", "merge_texts", "_copy_arguments"),
+    json_text: ("parse_integer_within", "plain_number"),
+    json_events: (
+        "parse_decimal",
+        "plain_number",
+        "intern_text",
+        "merge_texts",
+        "_copy_arguments",
+        "_key",
+    ),
 }
-CALLED_BY_THESE = ("parse_decimal", "_digits", "_exponent", "_hexadecimal", "copy_bytes")
+CALLED_BY_THESE = ("parse_decimal", "_short_number", "_digits", "_exponent", "_hexadecimal", "copy_bytes", "word_at")  # fmt: skip
 
 
 class CountedText:
@@ -296,11 +304,18 @@ class CountedText:
 
 def steps_of_scan(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
     """Bytes that a scan reads, each as often as it is read; names and numbers are not counted."""
-    counted, skip = CountedText(text), json_text.skip_bytes
+    counted, skip, skip_plain = CountedText(text), json_text.skip_bytes, json_text._skip_plain
 
     def skip_bytes(_: CountedText, i: int, n: int, table: np.ndarray) -> int:
         end = skip(counted.array, i, n, table)
         counted.reads += end - i + 1
+        return end
+
+    def skip_blocks(_: CountedText, i: int, n: int) -> int:
+        end = skip_plain(counted.array, i, n)
+        counted.reads += max(
+            end - i, WIDTH
+        )  # in vain it goes no further than the walk that follows
         return end
 
     def by_array(function: Callable) -> Callable:
@@ -317,6 +332,7 @@ def steps_of_scan(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
         patch.setattr(json_events, "EVENT", wide)  # Python's numbers do not wrap around
         walk = json_events._walk
         patch.setattr(json_text, "skip_bytes", skip_bytes)
+        patch.setattr(json_text, "_skip_plain", skip_blocks)
         patch.setattr(
             json_events,
             "_walk",
@@ -473,3 +489,27 @@ def _integer(value: Any) -> int | None:
         else:
             return None
     return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None
+
+
+_PIECES = st.sampled_from([*'{}[]"":,\\\n a', '": ', '", "', " " * 61, f'"{"b" * 70}"'])
+
+
+@given(st.lists(_PIECES, max_size=60).map("".join) | VALUES.map(json.dumps), _PIECES)
+def test_blocks_of_bytes_are_skipped_as_single_ones(inner: str, behind: str) -> None:
+    """The last 64 bytes of a buffer are walked one by one; with more behind, the same value is skipped by blocks."""
+    text = f'{{"a": [{inner}]}}'.encode()
+    alone = json_text.skip_value(buffer(text), 0, len(text))
+    longer = buffer(text + behind.encode() + b"}" * 64)
+    assert json_text.skip_value(longer, 0, len(text)) == alone
+
+
+def test_values_of_any_length_are_skipped() -> None:
+    for size in range(200):
+        for filling in (
+            f'"{"b" * size}"',
+            f'"{"{" * size}"',
+            " " * size + "1",
+            "[]," * size + "[]",
+        ):
+            text = f'{{"a": {filling}}}'.encode()
+            assert json_text.skip_value(buffer(text + b", " * 40), 0, len(text) + 80) == len(text)
