@@ -36,6 +36,10 @@ _FIRST_READINGS = 2
 """Readings of each GPU before the program starts. Chosen: the first may take longer, as the library sets itself up."""
 _MAX_FAILURES = 5
 """Failures in sequence after which a GPU is asked once a second only (chosen: more than a hiccup)."""
+_AT_ONCE_NS = 50_000
+"""Duration up to which clocks were read at once. Chosen: a reading of three takes 1 to 10 µs, an interruption milliseconds."""
+_CLOCK_TRIES = 3
+"""Readings of the clocks for a row at most. Chosen: a busy machine interrupted one of 4,000."""
 _MAX_PERIODS = 1 << 20
 """Periods kept for the quantiles of the rate: 17 minutes at 1 kHz, then every second one, and so on."""
 
@@ -46,6 +50,18 @@ CLOCKS: dict[str, Callable[[], int]] = {
 """Clocks of each row."""
 if hasattr(time, "CLOCK_BOOTTIME"):
     CLOCKS["boottime_ns"] = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def clock_values() -> list[int]:
+    """Read all clocks at one time: again where something interrupted it, or all samples would be as uncertain."""
+    readings: dict[int, list[int]] = {}
+    for _ in range(_CLOCK_TRIES):
+        before = time.perf_counter_ns()
+        values = [clock() for clock in CLOCKS.values()]
+        readings[time.perf_counter_ns() - before] = values
+        if min(readings) <= _AT_ONCE_NS:
+            break
+    return readings[min(readings)]
 
 
 def clock_offsets() -> dict[str, int]:
@@ -220,7 +236,7 @@ class Sampler:
         extra = self._of_host() if flush else {}
         try:
             for k, gpu in enumerate(self._gpus):
-                clocks = [str(clock()) for clock in CLOCKS.values()]
+                clocks = map(str, clock_values())
                 values = self._values(k, due.get(k, self._schedule.all_calls))
                 if values:
                     if not self._columns:

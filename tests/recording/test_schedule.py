@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chopper_interop.recording import gpus, schedule
+from chopper_interop.recording import gpus, sampler, schedule
 
 
 class FakeLibrary:
@@ -170,3 +170,27 @@ def test_a_call_that_nearly_fits_is_made_at_nearly_each_tick(monkeypatch) -> Non
     reached = simulated(1000, 8, 5, monkeypatch, clock=30e-6, power=2e-6, energy=33e-6)
     assert reached["power"] == reached["clock"] > 990
     assert 880 < reached["energy"] < 940
+
+
+def test_an_interruption_between_clocks_is_in_no_row(monkeypatch) -> None:
+    now_ns = itertools.count(1_000, 1_000)  # the real clock; each look at a clock takes 1 µs
+    interruptions_ns = iter([0, 12_000_000])
+    late_ns = 0
+
+    def clock() -> int:
+        nonlocal late_ns
+        late_ns += next(interruptions_ns, 0)
+        return next(now_ns) + late_ns
+
+    monkeypatch.setattr(sampler.time, "perf_counter_ns", clock)
+    monkeypatch.setattr(sampler, "CLOCKS", {"realtime_ns": clock, "monotonic_ns": clock})
+    first, second = sampler.clock_values()
+    assert second - first == 1_000
+    assert second > 12_000_000  # of the second try
+
+
+def test_clocks_that_are_interrupted_each_time_are_read_all_the_same(monkeypatch) -> None:
+    now_ns = itertools.count(0, 1_000_000)
+    monkeypatch.setattr(sampler.time, "perf_counter_ns", now_ns.__next__)
+    monkeypatch.setattr(sampler, "CLOCKS", {"realtime_ns": now_ns.__next__})
+    assert len(sampler.clock_values()) == 1
