@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import container
 import pages
 import pytest
 from read_once import read_once
@@ -58,8 +59,8 @@ def test_each_table_is_in_one_page(mark: str) -> None:
 
 @pytest.mark.slow
 def test_the_command_for_a_container_runs_and_leaves_nothing(tmp_path: Path) -> None:
-    block = (ROOT / "docs" / "limits.md").read_text("utf-8").split("```dockerfile\nRUN ")[1]
-    command = block.split("```")[0].replace("\\\n", " ")
+    install, command = container.run_lines(container.PAGE.read_text("utf-8"))
+    assert install.startswith("pip install")
     scripts = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"}
     subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment, check=True)
