@@ -166,12 +166,12 @@ def _show_by_trace_processor(args: argparse.Namespace, trace: Path, tool: str) -
 
 def _parameters(trace: Path, *, in_order: bool) -> dict[str, str]:
     """Return what of the trace is in view; nothing for a trace of another program."""
-    from chopper_interop.converters.perfetto import opening
+    from chopper_interop.converters.perfetto import chopper_metadata, opening
     from chopper_interop.io import inputs
 
-    view = opening.read_opening(inputs.head(trace))
+    view = chopper_metadata.read_opening(inputs.head(trace))
     hidden = {"hideSidebar": "true"}
-    return hidden if view is None else hidden | view.parameters(in_order=in_order)
+    return hidden if view is None else hidden | opening.parameters(view, in_order=in_order)
 
 
 def _open(args: argparse.Namespace, url: str) -> None:

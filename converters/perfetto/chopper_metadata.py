@@ -1,20 +1,23 @@
-"""Metadata that our writer adds and our reader takes back: clock, groups, lanes, kinds of arrows.
+"""Metadata that our writer adds and our reader takes back: clock, groups, lanes, kinds of arrows, the view.
 
 One packet at the end of the file holds it as JSON, in the list of names and values that Chrome
 keeps of a trace (``ChromeEventBundle.metadata``); Perfetto shows it among a trace's metadata.
+How the UI opens the trace stands in one of the first packets, so that it is known of a trace of any
+size without reading it.
 The names by which the reader recognises what else the writer draws are here, too.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop.clocks import relations as clocks
+from chopper_interop.converters.perfetto import packets_of_head
 from chopper_interop.schemas.kinds import EdgeKind, LaneKind
 from chopper_interop.schemas.meta import ORDER, ClockFit
 
@@ -36,6 +39,7 @@ RATES_SOURCE = "rates of kernels"
 CONSTANT_SUFFIX = " (constant)"
 """End of the names of groups of counter lanes whose values never change."""
 _NAME = "chopper"
+_OPENING_NAME = "chopper opening"
 _FIT_NAME = "clock of {}"
 """Name of a clock fit among the trace's metadata."""
 
@@ -82,6 +86,26 @@ class ChopperMetadata:
         if ORDER in self.clocks:
             return ORDER
         return min(self.clocks) if len(self.clocks) == 1 else shown
+
+
+@dataclass(frozen=True)
+class Opening:
+    """View of a trace when Perfetto's UI opens it.
+
+    Parameters
+    ----------
+    start_ns, end_ns
+        Time in view, on the clock of the trace's packets.
+    groups
+        Names of the groups of tracks at the top, in order.
+    unfolded
+        Names of those that are unfolded.
+    """
+
+    start_ns: int
+    end_ns: int
+    groups: tuple[str, ...]
+    unfolded: tuple[str, ...]
 
 
 class DrawnCounter(Protocol):
@@ -207,3 +231,39 @@ def _int32(value: Any) -> int:
     if abs(number) >= 1 << 31:
         raise ValueError(value)
     return number
+
+
+def opening_packet(opening: Opening) -> proto.TracePacket:
+    """Build the packet that notes how a trace is opened."""
+    packet = proto.TracePacket()
+    packet.chrome_events.metadata.add(name=_OPENING_NAME, json_value=json.dumps(asdict(opening)))
+    return packet
+
+
+def read_opening(head: bytes) -> Opening | None:
+    """Read how a trace is opened from its first bytes; None if another program wrote it."""
+    from google.protobuf.message import DecodeError
+
+    for raw in packets_of_head(head, PACKET):
+        packet = proto.TracePacket()
+        try:
+            packet.ParseFromString(raw)
+        except DecodeError:
+            continue
+        for entry in packet.chrome_events.metadata:
+            if entry.name == _OPENING_NAME:
+                return _parsed_opening(entry.json_value)
+    return None
+
+
+def _parsed_opening(text: str) -> Opening | None:
+    try:
+        value = json.loads(text)
+        return Opening(
+            int(value["start_ns"]),
+            int(value["end_ns"]),
+            tuple(str(name) for name in value["groups"]),
+            tuple(str(name) for name in value["unfolded"]),
+        )
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None  # of a later version, or damaged: the trace is opened without it

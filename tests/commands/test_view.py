@@ -17,7 +17,7 @@ import chopper_interop as ci
 from chopper_interop import cli
 from chopper_interop.build import TraceBuilder
 from chopper_interop.commands import trace_server, view
-from chopper_interop.converters.perfetto import opening
+from chopper_interop.converters.perfetto import chopper_metadata, opening
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Rank
 
@@ -117,10 +117,10 @@ def test_any_name_of_a_file_has_an_address(job: Path) -> None:
 @pytest.mark.parametrize("start", ["Infinity", "null", "[]", '"x"', "[" * 100_000])
 def test_damaged_notes_are_ignored(start: str) -> None:
     text = f'{{"start_ns": {start}, "end_ns": 1, "groups": [], "unfolded": []}}'
-    packet = opening.opening_packet(opening.Opening(0, 1, (), ()))
+    packet = chopper_metadata.opening_packet(chopper_metadata.Opening(0, 1, (), ()))
     packet.chrome_events.metadata[0].json_value = text
     trace = perfetto_trace_pb2.Trace(packet=[packet])
-    assert opening.read_opening(trace.SerializeToString()) is None
+    assert chopper_metadata.read_opening(trace.SerializeToString()) is None
 
 
 def view_in_browser(
@@ -229,8 +229,10 @@ def test_the_offline_ui_gets_ranks_in_order(job: Path) -> None:
     """Versions before v57 order processes by their slices; a workspace has the order of copying."""
     from chopper_interop.io import inputs
 
-    steps = opening.read_opening(inputs.head(job))
-    copied = [c for c in commands(steps.parameters(in_order=True)) if c[0].startswith("Copy")]
+    steps = chopper_metadata.read_opening(inputs.head(job))
+    copied = [
+        c for c in commands(opening.parameters(steps, in_order=True)) if c[0].startswith("Copy")
+    ]
     assert [c[1].split("(")[0] for c in copied] == ["^rank 0", "^rank 1", "^host"]
 
 
@@ -284,14 +286,14 @@ def test_a_port_in_use_is_one_line(
 
 
 def test_damaged_notes_of_what_is_in_view_are_ignored() -> None:
-    packet = opening.opening_packet(opening.Opening(0, 1, ("a",), ("a",)))
+    packet = chopper_metadata.opening_packet(chopper_metadata.Opening(0, 1, ("a",), ("a",)))
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
     head = proto.Trace(packet=[packet]).SerializeToString()
-    assert opening.read_opening(head) is not None
+    assert chopper_metadata.read_opening(head) is not None
     for at in range(len(head)):
-        opening.read_opening(head[:at])
-        opening.read_opening(head[:at] + b"\xff" + head[at + 1 :])
+        chopper_metadata.read_opening(head[:at])
+        chopper_metadata.read_opening(head[:at] + b"\xff" + head[at + 1 :])
 
 
 def test_telemetry_alone_is_in_view_and_unfolded(tmp_path: Path) -> None:
@@ -301,5 +303,5 @@ def test_telemetry_alone_is_in_view_and_unfolded(tmp_path: Path) -> None:
     row = builder.series(-1, "power", "W", "recorder", device=0)
     builder.samples(row, np.array([7_000, 9_000]), np.array([1.0, 2.0]))
     ci.write(builder.finish(), tmp_path / "job.pftrace")
-    shown = opening.read_opening(inputs.head(tmp_path / "job.pftrace"))
+    shown = chopper_metadata.read_opening(inputs.head(tmp_path / "job.pftrace"))
     assert (shown.start_ns, shown.end_ns, shown.unfolded) == (7_000, 9_000, ("host", "recorder"))

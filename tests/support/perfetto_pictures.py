@@ -15,7 +15,7 @@ from typing import Any
 
 import chopper_interop as ci
 from chopper_interop.commands import trace_server
-from chopper_interop.converters.perfetto import opening
+from chopper_interop.converters.perfetto import chopper_metadata, opening
 from chopper_interop.demo import make_demo
 from chopper_interop.io import inputs
 
@@ -47,7 +47,7 @@ def take(
     """
     from playwright.sync_api import sync_playwright
 
-    view = opening.read_opening(inputs.head(trace)).parameters(in_order=True)
+    view = opening.parameters(chopper_metadata.read_opening(inputs.head(trace)), in_order=True)
     if unfold:
         further = {"id": "dev.perfetto.ExpandTracksByRegex", "args": [unfold]}
         view["startupCommands"] = json.dumps([*json.loads(view["startupCommands"]), further])

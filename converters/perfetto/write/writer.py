@@ -26,9 +26,10 @@ from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import (
     DERIVED_CATEGORY,
     DrawnTracks,
+    Opening,
     metadata_packet,
+    opening_packet,
 )
-from chopper_interop.converters.perfetto.opening import Opening, opening_packet
 from chopper_interop.converters.perfetto.write import critical_path, gpu_packets, parts
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write import slice_data as slice_columns
