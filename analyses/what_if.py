@@ -98,8 +98,8 @@ def what_if(
     change
         The change: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
         ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``ideal``, ``launch=0|5us|+2us``,
-        ``calls=0|5us|+2us``, ``bandwidth=F|50GB/s [latency=5us] [ranks=16]``, ``insert=50us``,
-        ``fuse[=F]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``, ``buckets=25MB
+        ``calls=0|5us|+2us``, ``bandwidth=F|50GB/s [latency=5us] [ranks=16]``, ``ranks=16
+        [latency=5us]``, ``insert=50us``, ``fuse[=F]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``, ``buckets=25MB
         [latency=5us] [first=1MB]``, ``microbatches=16 [stages=8]``, ``stages=8 [microbatches=16]``,
         optionally with ``where`` and a query on the nodes' columns, which at least one node must
         match. Several changes are separated by ``;``: each is evaluated alone, then all together

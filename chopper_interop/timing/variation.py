@@ -43,6 +43,26 @@ def on_edges(timing: Timing, lag_ns: Array, delay_ns: Array) -> tuple[Array, Arr
     return lag, delay
 
 
+def usual_gap_ns(timing: Timing) -> int:
+    """Usual time between work of a stream and what follows behind it; 0 if no work waits for its stream alone."""
+    binding = timing.binding[timing.binding >= 0]
+    behind = binding[timing.graph.kind[binding] == EdgeKind.STREAM]
+    if not behind.size:
+        return 0
+    return max(int(np.median(on_edges(timing, timing.lag_ns, timing.delay_ns)[0][behind])), 0)
+
+
+def without_gaps(timing: Timing, work: Array, lag_ns: Array, delay_ns: Array) -> None:
+    """Take the usual time behind the work before it from work of the mask, in lags and delays that are changed so."""
+    graph = timing.graph
+    start = np.zeros(len(graph), bool)
+    start[2 * np.flatnonzero(work)] = True
+    into = np.flatnonzero((graph.kind == EdgeKind.STREAM) & start[graph.after])
+    lag_ns[into] = np.minimum(lag_ns[into], 0)
+    varies = _variations(timing)
+    delay_ns[varies[start[varies]]] = 0
+
+
 def with_own_times(timing: Timing, lag_ns: Array) -> Array:
     """Changed lags of a model, with messages' changed own times in edges through unrecorded ranks to their ends.
 

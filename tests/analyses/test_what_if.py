@@ -202,7 +202,7 @@ def test_changes_are_parsed() -> None:
 CHANGES = (
     "scale=0", "scale=0.5 where kind == 'kernel'", "scale=3 where rank == 0", "remove where dur > 2",
     "launch=0", "launch=+3", "calls=2", "calls=+5", "bandwidth=4 latency=1", "delays=0", "median",
-    "clock=1000",
+    "clock=1000", "insert=7",
 )  # fmt: skip
 
 
@@ -229,8 +229,11 @@ def test_times_of_any_trace_are_longest_paths_of_networkx(trace, chosen) -> None
     at = {}
     for v in nx.topological_sort(graph):
         before = [at[u] + graph.edges[u, v]["lag"] for u in graph.predecessors(v)]
-        at[v] = max(before) + int(now.delay_ns[v]) if before else int(timing.at_ns[v])
-    assert [at[v] for v in range(len(at))] == timing.retimed(now.lag_ns, now.delay_ns).tolist()
+        later = int(now.delay_ns[v] + now.inserted_ns[v])
+        at[v] = max(before) + later if before else int(timing.at_ns[v])
+    assert [at[v] for v in range(len(at))] == timing.retimed(
+        now.lag_ns, now.delay_ns + now.inserted_ns
+    ).tolist()
     for by in ("job", "rank", "class"):
         ci.analyze(trace, "what_if", change=";".join(chosen), by=by)
     ci.analyze(trace, "what_if")

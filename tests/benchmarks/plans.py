@@ -37,6 +37,15 @@ def listed(seed: int) -> dict[str, Plan]:
         before, after = (plans.pipelined(seed, *shape) for shape in (recorded, asked))
         change = f"stages={asked[0]} microbatches={asked[1]}"
         plan_by_name[f"stages, microbatches {recorded} -> {asked}"] = before, after, change
+    for edit in plans.EDITS:
+        (before, _), (after, change) = plans.edited(seed), plans.edited(seed, edit)
+        plan_by_name[f"operations {edit}"] = before, after, change
+    for recorded, asked in plans.REPLICAS:
+        for how, alike in (("", False), (", alike", True)):
+            (before, _), (after, _) = (
+                plans.edited(seed, ranks=n, alike=alike) for n in (recorded, asked)
+            )
+            plan_by_name[f"ranks {recorded} -> {asked}{how}"] = before, after, f"ranks={asked}"
     return plan_by_name
 
 

@@ -153,5 +153,5 @@ def plan_error_percent(before: Program, after: Program, change: str, folder: Pat
     one, other = simulate(before), simulate(after)
     result = ci.analyze(read(one, folder), "what_if", change=change)
     before_ns, after_ns = span_ns(one, one), span_ns(other, other)
-    predicted_ns = before_ns - result.summary["changes"][0]["gain_ns"]
+    predicted_ns = before_ns - result.summary["changes"][-1]["gain_ns"]
     return 100 * (predicted_ns - after_ns) / max(before_ns, after_ns)

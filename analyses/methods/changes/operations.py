@@ -9,7 +9,8 @@ import numpy as np
 from chopper_interop.analyses.methods.changes.changer import scaled
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.graph.chains import stream_orders
-from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, Kind
+from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, EdgeKind, Kind
+from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer
@@ -52,14 +53,19 @@ def calls(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) ->
 
 
 def insert(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
-    """Insert an operation before each node: it starts later by its time than all it waits for allows."""
+    """Insert an operation before each node: it starts later by its time than all it waits for allows.
+
+    On a stream the node also has the usual gap behind it.
+    """
     has_cause = np.zeros(len(now.delay_ns), bool)
     has_cause[changer.timing.graph.after] = True
     start = 2 * np.flatnonzero(chosen)
     now.notes["nodes left unchanged as nothing is known to precede them"] += int(
         np.count_nonzero(~has_cause[start])
     )
-    now.inserted_ns[start] += change.value
+    on_stream = is_any(changer.trace.array("kind")[chosen], GPU_WORK)
+    gap_ns = np.where(on_stream, variation.usual_gap_ns(changer.timing), 0)
+    now.inserted_ns[start] += change.value + gap_ns
 
 
 def fuse(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:

@@ -15,6 +15,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer
@@ -28,8 +29,10 @@ def scale(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) ->
 
 
 def remove(changer: Changer, now: ChangedTimes, _change: Change, chosen: Array) -> None:
-    """Set own time of nodes to 0, and the delay of launches by these calls."""
+    """Set own time of nodes to 0, the delay of launches by these calls, and the gaps before GPU work."""
     inside = changer.within(chosen)
+    work = chosen & is_any(changer.trace.array("kind"), GPU_WORK)
+    variation.without_gaps(changer.timing, work, now.lag_ns, now.delay_ns)
     edge = changer.edges(inside)
     now.lag_ns[edge] = np.minimum(now.lag_ns[edge], 0)
     launches = operations.launches(changer)

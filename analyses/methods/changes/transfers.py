@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.changes.changer import scaled
+from chopper_interop.analyses.methods.changes.gradients import fixed_time
 from chopper_interop.analyses.methods.communication import network
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
@@ -45,6 +46,52 @@ def bandwidth(changer: Changer, now: ChangedTimes, change: Change, chosen: Array
         new = np.where(like == NO_VALUE, new, like)
     now.notes["transfers changed"] += int(np.count_nonzero(new != lag))
     now.lag_ns[edge] = new
+
+
+def ranks(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
+    """Set transfers of collectives to those of groups of another size, over the network as it was measured.
+
+    Of rings the part that does not depend on size grows with their steps, the rest with the bytes that each link carries.
+    """
+    other = network.regrouped(changer.trace, change.value)
+    is_chosen = chosen[other.row]
+    fixed_ns = _fixed_times(change, other, is_chosen)
+    at = np.full(len(chosen), -1)
+    at[other.row[is_chosen]] = np.flatnonzero(is_chosen)
+    edge = changer.edges(chosen & (changer.trace.array("kind") == Kind.COMM))
+    of_edge = at[changer.owner[edge]]
+    now.notes["transfers of unknown kind or size, or not of rings, left unchanged"] += int(
+        np.count_nonzero(of_edge < 0)
+    )
+    edge, of_edge = edge[of_edge >= 0], of_edge[of_edge >= 0]
+    if not edge.size:
+        raise UsageError(
+            f"change={change.text}: no collective among ranks of the trace has a known kind and size"
+        )
+    lag = now.lag_ns[edge]
+    fixed = np.clip(lag, 0, fixed_ns[of_edge])
+    longer = fixed * other.steps_ratio[of_edge] + scaled(lag - fixed, other.moved_ratio[of_edge])
+    now.lag_ns[edge] = np.rint(longer).astype(np.int64)
+    now.notes["transfers changed"] += len(edge)
+
+
+def _fixed_times(change: Change, other: network.Regrouped, is_chosen: Array) -> Array:
+    """Part of each transfer that does not depend on its size: as stated, else by those of its kind and group's size."""
+    latency_ns = change.options["latency"]
+    if latency_ns is not None:
+        return other.steps * latency_ns
+    fixed_ns = np.zeros(len(other.row))
+    for group in np.unique(other.group[is_chosen]).tolist():
+        alike = np.flatnonzero(is_chosen & (other.group == group))
+        known = fixed_time(other.size[alike], other.transfer_ns[alike])
+        if known is None:
+            raise UsageError(
+                f"change={change.text}: collectives of one kind are of about one size, so that the time of "
+                "one that does not depend on size is unknown",
+                hint="state it: latency=5us for each step of a ring",
+            )
+        fixed_ns[alike] = known.ns
+    return fixed_ns
 
 
 def _as_others(trace: Trace, owner: Array, known: Array, lag_ns: Array, new_ns: Array) -> Array:

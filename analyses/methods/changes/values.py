@@ -118,6 +118,13 @@ def group_size(text: str) -> int:
     return int(text)
 
 
+def other_group_size(text: str) -> int:
+    """Parse a number of ranks."""
+    if not text:
+        raise ValueError("it takes a number of ranks")
+    return group_size(text)
+
+
 def beta(text: str) -> float | None:
     """Parse a sensitivity; None, for each kernel's own by the trace, if the text is empty."""
     if not text:

@@ -76,6 +76,12 @@ VERBS = {
         own_times.clock,
     ),
     "delays": Verb("delays=FACTOR", values.factor, {}, own_times.delays),
+    "ranks": Verb(
+        "ranks=16 latency=5us",
+        values.other_group_size,
+        {"latency": values.optional_latency},
+        transfers.ranks,
+    ),
     "insert": Verb("insert=50us", values.length, {}, operations.insert),
     "fuse": Verb("fuse=FACTOR", values.fusion_factor, {}, operations.fuse),
     "buckets": Verb(
@@ -110,9 +116,10 @@ they take what rings take over links of that bandwidth, with that latency a step
 kernels run at another core clock (MHz, a factor to their own, or a limit), by their sensitivities to
 the clock as the trace shows them, or by t (beta measured / new + 1 - beta). ``delays``: multiply waits
 that have no known reason. ``insert``: an operation of that time before each node, on its stream or
-thread. ``fuse``: selected GPU work that follows each other on a stream becomes one piece, with one launch
-and that factor to its durations. ``ranks`` of ``bandwidth``: groups of another size, as for another
-number of data-parallel ranks. ``buckets``: gradients are reduced in buckets of that size, the first in one
+thread, there with the usual gap behind it. ``fuse``: selected GPU work that follows each other on a stream becomes one
+piece, with one launch and that factor to its durations. ``ranks``: collectives of groups of another size, as for
+another number of data-parallel ranks like those of the trace, over the network as measured; of ``bandwidth``, over
+the network that it states. ``buckets``: gradients are reduced in buckets of that size, the first in one
 of another (`changes.buckets`); ``latency``, of each step of a ring, is taken from the trace if not given.
 ``microbatches``, ``stages``: pipelines with other numbers of them (`changes.pipelines`).
 """

@@ -13,16 +13,19 @@ S is counted as nccl-tests does: of an all-gather what each rank has in the end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chopper_interop.analyses.methods.communication import sizes
 from chopper_interop.analyses.methods.communication.times import communication_times
+from chopper_interop.arrays import gather
+from chopper_interop.schemas.collectives import BUS_FACTORS
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.instances import Instances
+    from chopper_interop.analyses.methods.communication.times import CommunicationTimes
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -52,17 +55,71 @@ def transfer_times(trace: Trace, bandwidth_gbs: float, latency_ns: int, ranks: i
     matched = np.flatnonzero(times.instance >= 0)
     if not matched.size:
         return transfer
-    instances, instance = times.instances, times.instance[matched]
+    rings = _rings(times, ranks)
+    ns = np.rint(rings.moved / bandwidth_gbs + rings.steps * latency_ns)
+    per_instance = np.where(rings.moved >= 0, ns, -1).astype(np.int64)
+    transfer[times.row[matched]] = per_instance[times.instance[matched]]
+    return transfer
+
+
+class _Rings(NamedTuple):
+    """Bytes that each link carries for each instance, -1 where unknown, and steps one after the other."""
+
+    moved: Array
+    steps: Array
+
+
+def _rings(times: CommunicationTimes, ranks: int) -> _Rings:
+    """Rings of the instances in groups of so many ranks; of their own size if 0."""
+    instances = times.instances
     n = np.full_like(instances.group_size, ranks) if ranks else instances.group_size
     size = _sizes_in_groups(instances, times.kinds, n)
     moved = size * sizes.bandwidth_factors(instances.kind, times.kinds, n)
     steps = sizes.ring_steps(instances.kind, times.kinds, n)
-    with np.errstate(invalid="ignore"):
-        ns = np.rint(moved / bandwidth_gbs + steps * latency_ns)
-    known = (size >= 0) & ~np.isnan(ns)
-    per_instance = np.where(known, np.where(np.isnan(ns), 0, ns), -1).astype(np.int64)
-    transfer[times.row[matched]] = per_instance[instance]
-    return transfer
+    return _Rings(np.where((size >= 0) & ~np.isnan(moved), moved, -1), steps)
+
+
+class Regrouped(NamedTuple):
+    """Collectives that all ranks of a group share, in groups of another size.
+
+    Parameters
+    ----------
+    row
+        Rows of the trace's nodes, of which the rest has a value each.
+    group
+        Number of their kind and group's size.
+    size, transfer_ns
+        Bytes, and nanoseconds from the last member's start to the last end.
+    steps
+        Of a ring one after the other, as measured.
+    moved_ratio, steps_ratio
+        Bytes that each link carries, and steps, in the other group by those in its own.
+    """
+
+    row: Array
+    group: Array
+    size: Array
+    transfer_ns: Array
+    steps: Array
+    moved_ratio: Array
+    steps_ratio: Array
+
+
+def regrouped(trace: Trace, ranks: int) -> Regrouped:
+    """Collectives of known kind and size, in groups of so many ranks: what each rank puts in stays."""
+    times = communication_times(trace)
+    own, other = _rings(times, 0), _rings(times, ranks)
+    instances = times.instances
+    shared = [k for k, kind in enumerate(times.kinds) if BUS_FACTORS.get(kind, (0, False))[1]]
+    known = np.isin(instances.kind, shared) & (own.moved > 0) & (own.steps > 0)
+    matched = np.flatnonzero(times.instance >= 0)
+    matched = matched[known[times.instance[matched]]]
+    one = times.instance[matched]
+    _, group = gather.distinct(instances.kind[one], instances.group_size[one])
+    return Regrouped(
+        times.row[matched], group, instances.size[one], instances.transfer[one], own.steps[one],
+        other.moved[one] / own.moved[one], other.steps[one] / own.steps[one],
+    )  # fmt: skip
 
 
 def _sizes_in_groups(instances: Instances, kinds: tuple[str, ...], n: Array) -> Array:

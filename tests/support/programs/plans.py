@@ -30,13 +30,14 @@ _ACCUMULATE = "torch::autograd::AccumulateGrad"
 class _Drawn:
     """Draws for a thread what belongs to one operation, however many came before."""
 
-    def __init__(self, thread: families._Thread, seed: int) -> None:
+    def __init__(self, thread: families._Thread, seed: int, rank: int | None = None) -> None:
         self.thread, self.seed = thread, seed
+        self.rank = thread.rank if rank is None else rank
 
     @contextmanager
     def of(self, *key: object) -> Iterator[None]:
         before = self.thread.rng
-        self.thread.rng = random.Random(f"{self.seed} {self.thread.rank} {key}")  # noqa: S311 # no secret
+        self.thread.rng = random.Random(f"{self.seed} {self.rank} {key}")  # noqa: S311 # no secret
         yield
         self.thread.rng = before
 
@@ -209,3 +210,120 @@ def pipelined(seed: int, stages: int, microbatches: int, *, first_all: bool = Fa
                     thread.item()
         families._end(thread)
     return job.program()
+
+
+EDITS = ("inserted", "removed", "fused")
+"""Changes of a model's operations: one more before each product, one less, three in one."""
+REPLICAS = [(2, 4), (4, 2), (2, 8)]
+"""Data-parallel ranks: as recorded, and as asked."""
+_CHAIN = ("norm", "softmax", "gelu")
+"""Operations of a layer that one kernel can do."""
+_FUSED = 0.6
+"""Share of their time that it takes, as it reads and writes less. Chosen: well below 1."""
+
+
+class _Edited:
+    """Data-parallel training of a model of which the operations, or the number of ranks, may be others."""
+
+    def __init__(self, seed: int, edit: str, ranks: int, *, alike: bool) -> None:
+        self.seed, self.edit, self.alike = seed, edit, alike
+        self.job = families._Job("edited", seed, ranks)
+        rng = self.job.rng
+        self.layers, self.mean, self.host_us = (
+            rng.randint(3, 7),
+            rng.uniform(10, 60),
+            rng.uniform(2, 14),
+        )
+        self.inserted_us = rng.uniform(5, 60)
+        self.alpha_us, self.bytes_per_us = rng.uniform(2, 20), rng.uniform(1e4, 8e4)
+        self.bytes = [rng.randint(200, 4_000) * 1_000 for _ in range(self.layers)]
+        self.longer = [rng.uniform(0.99, 1.01) for _ in range(self.layers)]
+
+    def drawn(self, thread: families._Thread) -> _Drawn:
+        return _Drawn(thread, self.seed, thread.rank % 2 if self.alike else None)
+
+    def reduce(self, layer: int) -> int:
+        """The all-reduce of a layer's gradients, by a ring."""
+        ranks = len(self.job.threads)
+        us = 2 * (ranks - 1) * (self.alpha_us + self.bytes[layer] / ranks / self.bytes_per_us)
+        ns = round(1000 * us * self.longer[layer])
+        self.job.messages.append(
+            p.Message("allreduce", tuple(range(ranks)), ns, self.bytes[layer] // 4)
+        )
+        return len(self.job.messages) - 1
+
+    def operations(self, thread: families._Thread, key: tuple[object, ...], factor: float) -> None:
+        """The operations of a layer."""
+        drawn, mean = self.drawn(thread), self.mean * factor
+        lengths = {}
+        for name in _CHAIN:
+            with drawn.of(*key, name, "length"):
+                lengths[name] = thread.rng.uniform(0.8, 1.2) * mean * self.job.kernel_us[name]
+        chain = {name: lengths[name] for name in _CHAIN if (self.edit, name) != ("removed", "gelu")}
+        if self.edit == "fused":
+            chain = {"norm": _FUSED * sum(chain.values())}
+        for name, us in chain.items():
+            with drawn.of(*key, name):
+                self._operation(thread, name, us)
+        for name in ("gemm", "attention"):
+            if self.edit == "inserted" and name == "gemm":
+                with drawn.of(*key, "inserted"):
+                    self._operation(thread, "embed", self.inserted_us)
+            with drawn.of(*key, name):
+                thread.kernel(mean, name=name)
+
+    def _operation(self, thread: families._Thread, name: str, us: float) -> None:
+        with thread.range(f"aten::{name}"):
+            thread.work(thread.host_us / 2)
+            ns = round(1000 * us)
+            thread.add(p.Launch(families.MAIN, name, ns, thread.ns(3), *thread.latencies()))
+            thread.work(thread.host_us / 2)
+
+    @property
+    def change(self) -> str:
+        """The edit as `what_if` takes it."""
+        others = [f"aten::{name}" for name in _CHAIN[1:]]
+        return {
+            "inserted": f"insert={self.inserted_us:.3f}us where name == 'gemm'; "
+            f"insert={self.host_us + 3:.3f}us where name == 'aten::gemm'",
+            "removed": "remove where name in ['gelu', 'aten::gelu']",
+            "fused": f"fuse={_FUSED} where name in {[*_CHAIN]}; remove where name in {others}",
+        }[self.edit]
+
+
+def edited(
+    seed: int, edit: str = "", ranks: int = 2, *, alike: bool = False
+) -> tuple[p.Program, str]:
+    """Training with an edit of `EDITS`, and the change that asks for it; with "" as it is.
+
+    Parameters
+    ----------
+    alike
+        All ranks are as one of the first two, also in what varies from one operation to the next.
+    """
+    made = _Edited(seed, edit, ranks, alike=alike)
+    job, listed = made.job, families._steps(made.job, 3)
+    messages = [[made.reduce(layer) for layer in range(made.layers)] for _ in listed]
+    for rank in range(ranks):
+        thread = job.thread(rank, 1.0 + 0.1 * (rank % 2))
+        thread.host_us, drawn = made.host_us, made.drawn(thread)
+        for number, reduces in zip(listed, messages, strict=True):
+            with thread.step(number):
+                for layer in range(made.layers):
+                    made.operations(thread, (number, layer, "forward"), 1.0)
+                ends = []
+                for layer in reversed(range(made.layers)):
+                    made.operations(thread, (number, layer, "backward"), 1.8)
+                    with drawn.of("reduce", number, layer):
+                        ends.append(thread.communicate(reduces[layer]))
+                with drawn.of("end", number):
+                    for event in ends:
+                        thread.wait_event(families.MAIN, event)
+                    families._optimizer(thread, made.layers)
+                    if seed % 2:
+                        thread.item()
+                    elif number < job.first_step:
+                        thread.sync()
+        with drawn.of("end"):
+            families._end(thread)
+    return job.program(), made.change if edit else ""
