@@ -103,13 +103,13 @@ def test_sensor(sensor, reads) -> None:
 
 
 def test_no_clock_reads_as_more_than_it_is() -> None:
-    """Compared with the highest: kernels lack up to a tenth of that, and readings below it do not show so; but for 1 %."""
+    """Compared with the highest: kernels lack up to a sixth of that, and readings below it do not show so; but for 1 %."""
     (cell,) = cells.matching(["constant/1kHz/nvml"])
     run = cells.truth_of(cell.kind, cell.vendor, 0).run
     share = run.gpus[0].mhz.values[0] / run.program.max_mhz
     shown = np.unique(files.readings(run, cell.telemetry())[0].mhz) / run.program.max_mhz
     assert len(shown) == 1
-    assert 0.9 * share - 1e-3 <= shown[0] <= min(1.01 * share + 1e-3, 1.0)
+    assert 0.83 * share - 1e-3 <= shown[0] <= min(1.01 * share + 1e-3, 1.0)
 
 
 def test_phase_of_updates() -> None:

@@ -233,7 +233,7 @@ def test_known_fields() -> None:
         assert (field.window_ns, field.hold_ns, field.at_highest) == (
             20 * MS,
             100 * MS,
-            (0.9, 1.01),
+            (0.83, 1.01),
         )
         assert field_of(tool, series, "NVIDIA GH200 480GB").window_ns is None
     assert field_of("unheard-of", "gfx clock", "").source.startswith("no source")
