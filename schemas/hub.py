@@ -17,6 +17,9 @@ import pyarrow as pa
 
 NAME = pa.dictionary(pa.int32(), pa.string())
 """Interned text."""
+MAX_RANK = 1 << 20
+"""Highest rank, and number of ranks. Chosen: ten times the largest training job known, and small enough to list all
+ranks; beyond it a number is garbled or mistyped."""
 
 
 @dataclass(frozen=True)

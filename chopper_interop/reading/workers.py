@@ -46,8 +46,6 @@ _BATCH_BYTES = 1 << 22
 """Bytes of the sources that are read in one pass. Chosen: with 10 KB each, calls take a few µs of each source's
 time, and columns are of some megabytes."""
 _chosen: ContextVar[Workers] = ContextVar("_chosen", default=None)
-_MAX_RANK = 1 << 20
-"""Highest rank accepted: ten times the largest training job known; beyond it is a mistyped number."""
 
 
 @contextmanager
@@ -355,5 +353,5 @@ def read(task: SourceTask) -> Trace:
 
 def _refuse_rank(rank: Any) -> None:
     """Raise `UsageError` for a number that cannot be a rank, whatever reader it is for."""
-    if isinstance(rank, int) and not 0 <= rank <= _MAX_RANK:
-        raise UsageError(f"option rank={rank}: a rank is a number from 0 to {_MAX_RANK}")
+    if isinstance(rank, int) and not 0 <= rank <= hub.MAX_RANK:
+        raise UsageError(f"option rank={rank}: a rank is a number from 0 to {hub.MAX_RANK}")

@@ -132,7 +132,7 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
         Files and folders that the user gave; paths of sources are kept from there on.
     """
     trace, in_tables = texts.change_tables(trace, lambda _, text: without_folders(text))
-    changes = Changes(without_folders, left_out=LEFT_OUT, only_paths=True)
+    changes = Changes(without_folders, without_folders, LEFT_OUT, only_paths=True)
     trace, in_arguments = change_arguments(trace, changes)
     facts = {k: v for k, v in trace.meta.facts.items() if not _is_left_out(k)}
     hosts = _host_numbers(trace.meta)

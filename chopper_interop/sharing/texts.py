@@ -116,7 +116,7 @@ class Changes:
     left_out
         Keys whose values are replaced by an empty text, in lower case, their words joined.
     only_paths
-        True if `value` changes only strings with a slash or backslash, so that others are not decoded.
+        True if only strings and keys with a slash or backslash change, so that others are not decoded.
     """
 
     value: Callable[[str], str]
@@ -208,7 +208,8 @@ def _objects(trace: Trace) -> _Objects:
 def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges, Array]:
     """List what may change, by object and offset, and mark objects that are no JSON."""
     keys = _LeftOut.of(changes.left_out)
-    wanted = np.array([changes.key is not None, not changes.only_paths])
+    by_slash = [changes.key is not None, True]
+    wanted = np.array([[can, can and not changes.only_paths] for can in by_slash])
     damaged = np.zeros(len(objects.at), np.bool_)
     parts = [_TextRanges(*(np.empty(0, np.int64) for _ in _TextRanges._fields))]
     for first in range(0, len(damaged), _BLOCK):
@@ -235,8 +236,8 @@ def _list_texts(
 ) -> tuple[int, Array]:
     """Count what may change and, if `out` has room, list it; mark objects that are no JSON.
 
-    Compiled, as it visits every byte of the arguments. `wanted` says if keys, and if strings
-    without a slash are listed. Rows of `out`: index of the object, offset, length, what it is.
+    Compiled, as it visits every byte of the arguments. `wanted` says of keys and of strings if they are listed, and if
+    those without a slash are. Rows of `out`: index of the object, offset, length, what it is.
     """
     count = 0
     damaged = np.zeros(len(start), np.bool_)
@@ -253,7 +254,7 @@ def _list_texts(
             after, kind = json_text.skip_blank(buffer, end, n), VALUE
             if after < n and buffer[after] == json_text.COLON:
                 kind = KEY
-                if wanted[KEY]:
+                if _is_wanted(buffer, begin, end, wanted[KEY]):
                     count = _note(out, count, row, begin, end, KEY)
                 if _is_left_out(buffer, begin + 1, end - 1, keys):
                     begin, end = _value_behind(buffer, after, n)
@@ -262,7 +263,7 @@ def _list_texts(
                         damaged[row] = True
                         break
             if kind == LEFT_OUT or (
-                kind == VALUE and (wanted[VALUE] or _has_slash(buffer, begin, end))
+                kind == VALUE and _is_wanted(buffer, begin, end, wanted[VALUE])
             ):
                 count = _note(out, count, row, begin, end, kind)
             i = end
@@ -287,8 +288,10 @@ def _value_behind(buffer: Bytes, colon: int, n: int) -> tuple[int, int]:
 
 
 @jit_in_place
-def _has_slash(buffer: Bytes, begin: int, end: int) -> bool:
-    """True if a string can hold a path; escapes may stand for a slash."""
+def _is_wanted(buffer: Bytes, begin: int, end: int, wanted: Array) -> bool:
+    """True if a string is to be listed: whatever it is, or if it can hold a path; escapes may stand for a slash."""
+    if wanted[1] or not wanted[0]:
+        return bool(wanted[1])
     i = begin
     while i < end and buffer[i] != _SLASH and buffer[i] != _BACKSLASH:
         i += 1

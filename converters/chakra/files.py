@@ -13,6 +13,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import message_class
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ _OLD_NODE = _NODE | dict.fromkeys(range(5, 23), (0, 2))
 _MAX_FIRST_BYTES = 1 << 24
 """Bytes of a file's first messages. Chosen: far more than any known writer's, so that most files
 of another format are refused by their first bytes."""
-_MAX_RANKS = 1 << 20
-"""Ranks that a job may have. Chosen: more than any machine, and a rank still fits every column."""
 
 
 def sniff(head: bytes) -> bool:
@@ -226,7 +225,7 @@ def prefixes(folder: Path) -> list[Path]:
 def job_and_rank(path: Path) -> tuple[str, int | None]:
     """Job and rank in a file's name ``JOB.RANK.et``; rank None where it has another form."""
     match = _NAMED.fullmatch(path.name)
-    if match is None or int(match.group("rank")) >= _MAX_RANKS:
+    if match is None or int(match.group("rank")) > hub.MAX_RANK:
         return inputs.plain_name(path), None
     return match.group("job"), int(match.group("rank"))
 
@@ -274,7 +273,7 @@ def _read_groups(path: Path) -> dict[str, list[int]]:
     except NOT_GROUPS as error:
         raise ReadError(f"it is no object of lists of ranks: {error}", path=path) from error
     invalid = [
-        name for name, ranks in groups.items() if any(not 0 <= r < _MAX_RANKS for r in ranks)
+        name for name, ranks in groups.items() if any(not 0 <= r <= hub.MAX_RANK for r in ranks)
     ]
     if invalid:
         raise ReadError(f"it is no object of lists of ranks: group {invalid[0]!r}", path=path)

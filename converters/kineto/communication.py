@@ -21,10 +21,11 @@ from chopper_interop.arrays import arrow
 from chopper_interop.build import group_row, group_table
 from chopper_interop.converters.kineto.edges import member_of_nodes
 from chopper_interop.converters.kineto.header import world_size
-from chopper_interop.converters.kineto.trace_file import MAX_RANK, rank_list, whole_number
+from chopper_interop.converters.kineto.trace_file import rank_list, whole_number
 from chopper_interop.edges.communication import collective_of_kernel, collective_of_name
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.dtypes import element_bytes
+from chopper_interop.schemas.hub import MAX_RANK
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:

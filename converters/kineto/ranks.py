@@ -14,8 +14,9 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.combined import NotTogetherError
 from chopper_interop.converters.kineto.categories import ON_DEVICE
 from chopper_interop.converters.kineto.stated_rank import IN_NAME
-from chopper_interop.converters.kineto.trace_file import MAX_RANK, is_id, whole_number
+from chopper_interop.converters.kineto.trace_file import is_id, whole_number
 from chopper_interop.issues import RANK_ASSUMED, Fault
+from chopper_interop.schemas.hub import MAX_RANK
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, Rank
 

@@ -23,6 +23,7 @@ from chopper_interop.io.inputs import TextWindow
 from chopper_interop.io.json_events import HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PYTORCH
+from chopper_interop.schemas.hub import MAX_RANK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,10 +69,6 @@ costs a scan."""
 _SINCE_1970_NS = 315_360_000 * 10**9
 """Ten years: no machine has been up for longer, and no profile dates from before 1980, so times
 below it count from a boot or another base, times above it from 1970."""
-MAX_RANK = 1 << 20
-"""Beyond this a number is no rank, nor a number of ranks: ten times the largest jobs, and small
-enough to make a list of all ranks."""
-
 MAX_ID = (1 << 31) - 1
 """Beyond this a number is no device, and no process id: the hub holds both as int32."""
 

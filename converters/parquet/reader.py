@@ -79,6 +79,7 @@ def read(paths: list[Path]) -> Trace:
     tables["samples"] = _in_order(tables["samples"])
     trace = Trace(**tables, meta=content.meta, text=Text(tuple(text)))
     _check_references(trace, meta.parent)
+    _check_order(trace, meta.parent)
     return trace
 
 
@@ -177,9 +178,21 @@ def _hub_types(table: str, data: pa.Table, folder: Path) -> pa.Table:
         elif name in core and array.null_count:
             raise _damaged(f"{table}.{name} has rows without a value", folder)
         declared = core.get(name) or hub.ANNOTATION_TYPES.get(name) if table == "nodes" else None
-        columns[name] = array.cast(declared) if declared not in (None, array.type) else array
+        columns[name] = (
+            array if declared in (None, array.type) else _cast(array, declared, name, folder)
+        )
     schema = pa.schema([pa.field(n, a.type, nullable=n not in core) for n, a in columns.items()])
     return pa.table(list(columns.values()), schema=schema)
+
+
+def _cast(array: pa.Array, declared: pa.DataType, name: str, folder: Path) -> pa.Array:
+    """Return an annotation with the type that it has in memory."""
+    try:
+        return array.cast(declared)
+    except pa.ArrowException as error:
+        raise _damaged(
+            f"its column {name!r} is {array.type}, not {declared}: {first_line(error)}", folder
+        ) from error
 
 
 def _kind_numbers(table: str, kind: pa.DictionaryArray, folder: Path) -> pa.Array:
@@ -249,6 +262,20 @@ def _check_rows(folder: Path, table: str, data: pa.Table, expected: int) -> None
         numbers = arrow.to_numpy(data[layout.NUMBERED[table]])
         if not np.array_equal(numbers, np.arange(expected)):
             raise ReadError(f"rows of {table} are out of place", path=folder, hint=hint)
+
+
+def _check_order(trace: Trace, folder: Path) -> None:
+    """Nodes are in order of ranks, which are those of their lanes and can be ranks, and of time; none ends before it starts."""
+    rank, ts, of_lane = trace.array("rank"), trace.array("ts"), trace.array("rank", "lanes")
+    if of_lane.size and (of_lane.min() < 0 or of_lane.max() > hub.MAX_RANK):
+        raise _damaged(f"lanes.rank has numbers that are not 0 to {hub.MAX_RANK}", folder)
+    if not np.array_equal(rank, of_lane[trace.array("lane")]):
+        raise _damaged("nodes.rank differs from the ranks of their lanes", folder)
+    is_earlier = (rank[1:] == rank[:-1]) & (ts[1:] < ts[:-1])
+    if (rank[1:] < rank[:-1]).any() or is_earlier.any():
+        raise _damaged("rows of nodes are not in order of rank and time", folder)
+    if (trace.array("dur") < 0).any():
+        raise _damaged("nodes.dur has times below 0", folder)
 
 
 def _check_references(trace: Trace, folder: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault
+from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import ASSUMED
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ RANK_ASSUMED = Fault.info(
     "together with a profile it is matched by the process id.",
 )
 
-_MAX_RANK = 1 << 20
-"""Beyond this a number is no rank: ten times the largest jobs, and ranks can still be listed."""
 _MAX_NODES = 64
 """Nodes of each kind that are decoded; chosen: one process has one list of groups, and all its
 collectives state one rank, so a few are enough to notice a contradiction."""
@@ -83,7 +82,7 @@ def job_facts(
         return facts
     name = inputs.plain_name(path)
     named = _IN_NAME.search(name) or _AT_END.search(name)
-    if named and int(named.group(1)) <= _MAX_RANK:
+    if named and int(named.group(1)) <= hub.MAX_RANK:
         facts.rank = (int(named.group(1)), "name")
     return facts
 
@@ -124,7 +123,7 @@ def _groups(args: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_rank(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_RANK
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= hub.MAX_RANK
 
 
 def _global_rank(args: dict[str, Any]) -> int | None:

@@ -234,6 +234,34 @@ def test_damage_is_reported_in_a_line(folder, damage, message):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "change", "message"),
+    [
+        (
+            "lanes",
+            "rank",
+            lambda v: [-1, *v[1:]],
+            "lanes.rank has numbers that are not 0 to 1048576",
+        ),
+        ("lanes", "rank", lambda v: [v[0] + 1, *v[1:]], "nodes.rank differs"),
+        ("nodes", "ts", lambda v: v[::-1], "not in order of rank and time"),
+        ("nodes", "dur", lambda v: [-1, *v[1:]], "nodes.dur has times below 0"),
+        ("nodes", "operation", lambda v: [1] * len(v), "its column 'operation' is int64, not dict"),
+    ],
+)
+def test_values_that_no_trace_has_are_refused(folder, table, column, change, message) -> None:
+    """Writers, for which they cannot be, failed with an internal error."""
+    for path in (folder / f"{table}.parquet", *(folder / table).glob("*.parquet")):
+        if path.exists():
+            data = pq.read_table(path)
+            at = data.column_names.index(column)
+            kind = None if column == "operation" else data.schema.field(at).type
+            changed = pa.array(change(data[column].to_pylist()), kind)
+            pq.write_table(data.set_column(at, column, changed), path)
+    with pytest.raises(ReadError, match=message):
+        ci.read(folder)
+
+
 def test_too_little_memory_is_no_unreadable_file(folder, monkeypatch: pytest.MonkeyPatch, run):
     def fails(_file) -> None:
         raise pa.ArrowMemoryError("malloc of size 600000000 failed")
