@@ -78,6 +78,8 @@ def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
 
 def _reason(error: BaseException) -> str:
     """Reason why a library cannot be used, in one line; amdsmi raises a KeyError of the driver's library that it lacks."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"{error.name} is not installed"
     missing = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
     if missing.endswith(".so"):
         return f"{missing} is not there, which comes with the driver"

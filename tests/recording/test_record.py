@@ -435,6 +435,12 @@ def test_a_library_that_exits_ends_nothing(tmp_path: Path, at: str) -> None:
     assert done.returncode == 0
 
 
+def test_a_package_that_is_not_there_is_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "amdsmi.py").write_text("raise ModuleNotFoundError(name='amdsmi')")
+    done = record(tmp_path / "out", libraries=(tmp_path,), script="")
+    assert "amd: amdsmi is not installed; " in done.stderr
+
+
 def test_without_a_gpu_the_host_is_recorded(tmp_path: Path, run) -> None:
     """The real packages, which raise what they like where there is no driver; the program had not been started."""
     script = "import sys; print('ran'); sys.exit(3)"
