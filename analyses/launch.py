@@ -10,6 +10,7 @@ import pyarrow as pa
 from chopper_interop.analyses.methods import distributions, options
 from chopper_interop.analyses.methods.activity import gaps, grouping, launch_split, windows
 from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
@@ -163,15 +164,14 @@ def _queues(trace: Trace, rows: Array, selected: list[Window]) -> list[dict[str,
     """Figures of the queue of each GPU in each window."""
     request, end = _queue_times(trace, rows)
     rank, device = trace.array("rank")[rows], gaps.device_numbers(trace, rows)
-    queues = []
+    of_rank, queues = by_key(selected, lambda window: window.rank), []
     for of_gpu in _by_gpu(trace, rows):
         ordered = of_gpu[np.argsort(request[of_gpu], kind="stable")]
         times = request[ordered], end[ordered], np.maximum.accumulate(end[ordered])
-        for window in selected:
-            if window.rank == rank[ordered[0]]:
-                row = {"rank": window.rank, "device": int(device[ordered[0]])}
-                row |= {} if window.iteration < 0 else {"iteration": window.iteration}
-                queues.append(row | _queue(*times, window))
+        for window in of_rank.get(int(rank[ordered[0]]), ()):
+            row = {"rank": window.rank, "device": int(device[ordered[0]])}
+            row |= {} if window.iteration < 0 else {"iteration": window.iteration}
+            queues.append(row | _queue(*times, window))
     return sorted(queues, key=lambda row: (row["rank"], row["device"]))
 
 

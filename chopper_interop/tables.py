@@ -7,6 +7,7 @@ tables (`graph`, `pandas_view`) takes a `TraceTables`; `trace.Trace` adds method
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -304,7 +305,9 @@ class TraceTables:
             return {}
         import msgspec
 
-        buffer = int(np.searchsorted(self.text.starts, at, "right")) - 1
+        buffer = (
+            bisect_right(self.text.starts, at) - 1
+        )  # of one offset: numpy takes four times as long
         at -= int(self.text.starts[buffer])
         try:
             return dict(msgspec.json.decode(self.text.buffers[buffer][at : at + length].tobytes()))

@@ -393,24 +393,25 @@ def _label_by_sequence(members: CommMembers, chosen: Array, label: Array, issues
     if uneven.any():
         issues.add(UNEVEN, np.count_nonzero(uneven), f"seq {seq[uneven][0]}")
     _, instance = gather.distinct(call, _occurrence(part))
-    _assign_labels(instance, chosen, ~uneven, label, members, issues)
+    first_label = int(label.max(initial=-1)) + 1
+    _assign_labels(instance[~uneven], chosen[~uneven], label, members, issues, first_label)
 
 
 def _assign_labels(
     instance: Array,
     chosen: Array,
-    use: Array,
     label: Array,
     members: CommMembers,
     issues: IssueLog,
-) -> None:
-    """Write new labels for the instances that have more than one member, in place."""
-    size = np.bincount(instance[use], minlength=int(instance.max(initial=-1)) + 1)
-    shared = use & (size[instance] > 1)
-    label[chosen[shared]] = instance[shared] + label.max(initial=-1) + 1
-    alone = chosen[use & ~shared]
+    first_label: int,
+) -> int:
+    """Write labels from the first one on for the instances that have more than one member, in place; return the next one."""
+    shared = np.bincount(instance)[instance] > 1
+    label[chosen[shared]] = instance[shared] + first_label
+    alone = chosen[~shared]
     if alone.size:
         issues.add(ALONE, len(alone), members.describe(int(alone[0])))
+    return first_label + int(instance[shared].max(initial=-1)) + 1
 
 
 def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: IssueLog) -> None:
@@ -420,7 +421,7 @@ def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: I
     starts, order = gather.group_values(
         members.group[chosen], chosen, int(members.group.max(initial=-1)) + 1
     )
-    matched = 0
+    matched, next_label = 0, int(label.max(initial=-1)) + 1
     for group in range(len(starts) - 1):
         group_rows = order[starts[group] : starts[group + 1]]
         ranks = np.unique(members.rank[group_rows])
@@ -435,11 +436,11 @@ def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: I
             issues.add(NOT_MATCHED, len(group_rows), members.describe(int(group_rows[0])))
             continue
         rows, position = _best_order(members, codes, together, parts)
-        lost = np.setdiff1d(group_rows, rows)
-        if lost.size:
+        if len(rows) < len(group_rows):
+            lost = np.setdiff1d(group_rows, rows)
             issues.add(NOT_MATCHED, len(lost), members.describe(int(lost[0])))
         _, instance = gather.distinct(position)
-        _assign_labels(instance, rows, np.ones(len(rows), np.bool_), label, members, issues)
+        next_label = _assign_labels(instance, rows, label, members, issues, next_label)
         matched += np.count_nonzero(label[rows] >= 0)
     issues.add(BY_ORDER, matched)
 

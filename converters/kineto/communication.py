@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -64,6 +65,8 @@ _ROOT_INPUT: dict[str, tuple[str, int]] = {
 _ROOTED = tuple(kind for kind, _ in _ROOT_INPUT.values())
 _CUT_LIST = "..."
 """PyTorch writes the first 30 ranks of a group and then this."""
+_KEPT_TEXTS = 1 << 12
+"""Texts of groups' ranks whose lists are kept (chosen: more groups than a rank is in)."""
 
 
 def add_communication(trace: Trace, file: TraceFile, issues: SourceIssues) -> tuple[Trace, Array]:
@@ -242,12 +245,7 @@ def _sequence(args: Arguments) -> int | None:
 def _group_ranks(args: Arguments) -> tuple[int, ...] | None:
     """Return the group's global ranks, from their list or from start, stride and size."""
     listed = args.get("Process Group Ranks")
-    if isinstance(listed, str) and _CUT_LIST not in listed:
-        try:
-            listed = msgspec.json.decode(listed)
-        except msgspec.DecodeError:
-            listed = None
-    ranks = rank_list(listed)
+    ranks = _ranks_of_text(listed) if isinstance(listed, str) else rank_list(listed)
     if ranks is not None:
         return ranks
     start = whole_number(args.get("Global rank start"))
@@ -257,6 +255,15 @@ def _group_ranks(args: Arguments) -> tuple[int, ...] | None:
         return None
     stop = start + stride * size
     return tuple(range(start, stop, stride)) if stop <= MAX_RANK else None
+
+
+@lru_cache(_KEPT_TEXTS)
+def _ranks_of_text(text: str) -> tuple[int, ...] | None:
+    """Return the ranks of a list as text; None if it is cut or none. Kernels of a group state the same one."""
+    try:
+        return None if _CUT_LIST in text else rank_list(msgspec.json.decode(text))
+    except msgspec.DecodeError:
+        return None
 
 
 def _operator_facts(name: str, args: Arguments) -> Facts:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import gather, name_stems
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -95,7 +95,10 @@ def group_medians(
     members
         Number of values that counted.
     """
-    label = np.full(len(group), -1, np.int64) if apart is None else apart.astype(np.int64)
+    label = np.full(len(group), -1, np.int64)
+    if apart is not None:
+        labelled = np.flatnonzero(apart >= 0)
+        label[labelled] = gather.distinct(apart[labelled])[1]
     counted = np.flatnonzero(group >= 0 if counts is None else (group >= 0) & counts)
     size = int(group.max(initial=-1)) + 1
     first, position = gather.group_rows(group[counted], size)
@@ -105,28 +108,30 @@ def group_medians(
     median, members = values.copy(), np.zeros(len(group), np.int64)
     member = counted[position]
     sort_members(values, first, member)
+    _, by_label = gather.group_rows(label[member] + 1, int(label.max(initial=-1)) + 2)
+    by_label = by_label[gather.group_rows(group[member[by_label]], size)[1]]
     _write_medians(
-        values, label, first, member, starts, grouped[of_group], between, median, members
+        values, label, first, member, starts, grouped[of_group], by_label, between, median, members
     )
     return median, members
 
 
 @jit
-def _write_medians(  # noqa: C901, PLR0913, PLR0917 # columns
+def _write_medians(  # noqa: PLR0913, PLR0917 # columns
     values: Array,
     label: Array,
     first: Array,
     member: Array,
     starts: Array,
     row: Array,
+    by_label: Array,
     between: bool,  # noqa: FBT001
     median: Array,
     members: Array,
 ) -> None:
     """Write medians of each group's members, whose values ascend, for all rows of the group.
 
-    Compiled: the median without the values of one's own label is found by counting through the
-    sorted members, which is different for each label.
+    Compiled: the median without the values of one's own label is another one for each label.
 
     Parameters
     ----------
@@ -136,6 +141,8 @@ def _write_medians(  # noqa: C901, PLR0913, PLR0917 # columns
         Rows that count in group g are ``member[first[g]:first[g + 1]]``, ascending by value.
     starts, row
         All rows of group g are ``row[starts[g]:starts[g + 1]]``.
+    by_label
+        Places of `member`, group by group in order of their labels, and of a label ascending.
     between
         As of `group_medians`.
     median, members
@@ -150,23 +157,48 @@ def _write_medians(  # noqa: C901, PLR0913, PLR0917 # columns
                 if members[i]:
                     median[i] = median[row[k - 1]]
                 continue
-            count = 0
-            for m in range(low, high):
-                count += label[i] < 0 or label[member[m]] != label[i]
+            own, stop = low, low
+            if label[i] >= 0:
+                own = _first_of_label(label, member, by_label, low, high, label[i])
+                stop = _first_of_label(label, member, by_label, own, high, label[i] + 1)
+            count = high - low - (stop - own)
             members[i] = count
-            seen = 0
-            lower = np.int64(0)
-            for m in range(low, high):
-                if label[i] >= 0 and label[member[m]] == label[i]:
-                    continue
-                seen += 1
-                if seen == (count + 1) // 2:
-                    lower = values[member[m]]
-                    median[i] = lower
-                if seen == count // 2 + 1:
-                    if between:
-                        median[i] = lower + (values[member[m]] - lower) // 2
-                    break
+            if count:
+                lower = _nth_but(by_label[own:stop], low, (count - 1) // 2)
+                median[i] = values[member[lower]]
+                if between:
+                    upper = _nth_but(by_label[own:stop], low, count // 2)
+                    median[i] += (values[member[upper]] - values[member[lower]]) // 2
+
+
+@jit_in_place
+def _first_of_label(
+    label: Array, member: Array, by_label: Array, low: int, high: int, wanted: int
+) -> int:
+    """First of a group's places, which are in order of their members' labels, whose label is this or a higher one.
+
+    Compiled: a search of each row's label among the members of its group.
+    """
+    while low < high:
+        middle = (low + high) // 2
+        if label[member[by_label[middle]]] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@jit_in_place
+def _nth_but(own: Array, low: int, n: int) -> int:
+    """Place from `low` on that has `n` others before it, not counting the places of `own`, which ascend.
+
+    Compiled: each of those that are not behind it moves it by one.
+    """
+    place = low + n
+    for other in own:
+        if other <= place:
+            place += 1
+    return place
 
 
 @jit

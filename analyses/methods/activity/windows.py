@@ -98,7 +98,8 @@ def rank_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]
     selected = chosen_ranks(trace, ranks)
     if not steps:
         return [w for w in (_work_window(trace, rank) for rank in selected) if w is not None]
-    return [w for w in _steps(trace, steps) if w.rank in selected]
+    chosen = set(selected)
+    return [w for w in _steps(trace, steps) if w.rank in chosen]
 
 
 def job_windows(of_ranks: Sequence[Window]) -> list[Window]:

@@ -96,7 +96,7 @@ def find_places(  # a trace, what to look for, and what all analyses have
         raise OptionError(f"window={window}: there is none of that name", hint="there is all")
     if window and steps:
         raise UsageError(f"window={ALL} has no steps", hint="leave one of the two out")
-    selected = windows.chosen_ranks(trace, ranks)
+    selected = set(windows.chosen_ranks(trace, ranks))
     gpus = gpus_with_telemetry(trace, quantities=quantities)
     idle = [] if ranks else gpus_without_work(trace, gpus, quantities)
     owned = {(r, d) for gpu in gpus for r in gpu.ranks for d in _devices(trace, gpu, r)}
@@ -105,7 +105,7 @@ def find_places(  # a trace, what to look for, and what all analyses have
         for (rank, device), rows in work_by_location(trace).items()
         if (rank, device) not in owned
     ]
-    chosen = [gpu for gpu in (*gpus, *bare) if set(gpu.ranks) & set(selected)]
+    chosen = [gpu for gpu in (*gpus, *bare) if not selected.isdisjoint(gpu.ranks)]
     requested = _Windows(trace, steps, ranks, window)
     nodes = _HostsOfGpus(trace)
     places = _counted(nodes.place(gpu, requested.windows_of_gpu(gpu)) for gpu in (*chosen, *idle))

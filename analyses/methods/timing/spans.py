@@ -98,7 +98,8 @@ def spans_of_trace(
     """Spans as of `spans_of_timing`, for a trace that needs no timing model."""
     selected = windows.chosen_ranks(trace, ranks)
     marked = windows.step_windows(trace) if not steps else windows.rank_windows(trace, steps)
-    marked = [w for w in marked if w.rank in selected]
+    chosen = set(selected)
+    marked = [w for w in marked if w.rank in chosen]
     rank = trace.array("rank")
     if marked:
         starts, ends, iteration = _step_nodes(trace, marked)
