@@ -66,7 +66,7 @@ KERNELS: tuple[KernelNames, ...] = (
         "DeepEP, HybridEP, UCCL-EP, Primus-Turbo",
         _DEEP_EP
         + r"(?:notify_dispatch|cached_notify(?:_dispatch|_combine)?|barrier(?:_impl)?|device_sync_kernel"
-        + r"|clean_low_latency_buffer|pp_(?:send|recv)_impl|engram_fetch(?:_wait)?_impl)"
+        + r"|clean_low_latency_buffer|cleanLowLatencyBufferKernel|pp_(?:send|recv)_impl|engram_fetch(?:_wait)?_impl)"
         + _WORD_END,
         None,
         False,
@@ -182,10 +182,10 @@ KERNELS: tuple[KernelNames, ...] = (
     ),
     KernelNames(
         "NCCL user buffers",
-        r"ubx_kernel_(?:all|a2a|combine|barrier)",
+        r"ubx_kernel_(?:all|a2a|combine|barrier)|reshardKernelUserWindow",
         NAMED,
         False,
-        "nccl contrib/nccl_ubx/csrc/ubx.cu",
+        "nccl contrib/nccl_ubx/csrc/ubx.cu, contrib/nccl_m2n/src/reshard_user_window.cu",
     ),
     KernelNames(
         "NVSHMEM",
@@ -249,7 +249,7 @@ KERNELS: tuple[KernelNames, ...] = (
     ),
     KernelNames(
         "TensorRT-LLM, FlashInfer",
-        r"(?:oneShot|twoShot|lowPrecisionOneShot|lowPrecisionTwoShot|twoshot|hybridCubeMesh)"
+        r"(?:oneShot|twoShot|lowPrecisionOneShot|lowPrecisionTwoShot(?:Hier)?|twoshot|hybridCubeMesh)"
         r"All[Rr]educeKernel|(?:one|two)shot_allreduce_kernel",
         Collective.ALL_REDUCE,
         False,
