@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import itertools
+import os
 import re
 import shlex
 from pathlib import Path
@@ -53,17 +54,15 @@ def add_remedy(
         return
     flags = {text for a in parser._actions if a.nargs == 0 for text in a.option_strings}  # noqa: SLF001 # argparse has no public list
     for flag, value in itertools.pairwise(arguments):
-        is_input = (
-            flag not in _REMEDIES and Path(value).exists()
-        )  # -q PROFILE is what it looks like
-        if flag in flags and not is_input and _is_about(error, value):
+        if flag in flags and _is_about(flag, error, value):
             error.hint = "; ".join(filter(None, (_remedy(flag, value), error.hint)))
             return
 
 
-def _is_about(error: ChopperError, value: str) -> bool:
-    """True if an error is that a text is neither an input nor an analysis."""
-    if isinstance(error, ReadError) and Path(value).exists():
+def _is_about(flag: str, error: ChopperError, value: str) -> bool:
+    """True if an error is that a text is neither an input nor an analysis, or what stands there may be an older output."""
+    may_be_output = flag in _REMEDIES and isinstance(error, UnknownFormatError)
+    if os.path.exists(value) and not may_be_output:  # noqa: PTH110 # Path's raises where a folder can't be entered
         return False
     names = [str(error.path), *_QUOTED.findall(error.message)]
     return value in names or str(Path(value)) in names

@@ -574,6 +574,21 @@ def test_a_subfolder_that_cannot_be_read_is_a_loss(reachable: Path, mode: int) -
     assert len(inventory.unreadable) == 1
 
 
+def test_a_file_in_a_folder_that_cannot_be_entered_is_one_line(reachable: Path, run) -> None:
+    """Behind an option, the look at whether it was meant as the option's value failed too."""
+    (reachable / "closed").mkdir()
+    ci.write(tiny_trace(), reachable / "closed" / "a.json")
+    (reachable / "closed").chmod(0o644)
+    with without_privileges():
+        for flag in ("-q", "--debug", "--anonymise"):
+            status, _, output = run(
+                "convert", "-o", reachable / "b.json", flag, reachable / "closed" / "a.json"
+            )
+            assert status == ReadError.exit_status
+            assert "Permission denied" in output
+    assert run("convert", "-o", reachable / "b.json", "-q", "a" * 300)[0] == UsageError.exit_status
+
+
 def test_entries_that_are_no_files_are_listed(tmp_path: Path) -> None:
     ci.write(tiny_trace(), tmp_path / "a.pftrace")
     os.mkfifo(tmp_path / "pipe")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import chopper_interop as ci
@@ -10,12 +11,15 @@ OUTPUTS = ("a.parquet", "a.pftrace", "a.json", "a.graphml", "et/")
 
 
 def content(path: Path) -> bytes:
-    """All that an output says, names of files included; the columns of Parquet files unpacked."""
+    """All that an output says, names of files included; of Parquet files the columns, words of no row and metadata too."""
     if path.is_dir():
         inner = sorted(p for p in path.rglob("*") if p.is_file())
         return b"".join(str(p.relative_to(path)).encode() + content(p) for p in inner)
     if path.suffix == ".parquet":
-        return str(pq.read_table(path).to_pydict()).encode()
+        table = pq.read_table(path)
+        coded = [c for c in table.columns if pa.types.is_dictionary(c.type)]
+        words = [chunk.dictionary.to_pylist() for column in coded for chunk in column.chunks]
+        return str((table.to_pydict(), words, table.schema.metadata)).encode()
     return path.read_bytes()
 
 
