@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.plots import forms
+from chopper_interop.plots import forms, style
 from chopper_interop.plots.tables import frame_of, in_unit, labels, named
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def run_gpu_clock(result: Result) -> Chart:
 
 def run_gpu_busy(result: Result) -> Chart:
     """Share of the time in which each GPU of each run is busy, of `sweep` by run,gpu."""
-    return _gpu_map(_rows(result, "busy_share"), "busy_share", "busy share")
+    frame = _rows(result, "busy_share")
+    return _gpu_map(frame.assign(busy=100 * frame["busy_share"]), "busy", "busy (%)")
 
 
 def run_gpu_bytes(result: Result) -> Chart:
@@ -139,8 +140,8 @@ def _place(frame: pd.DataFrame) -> list[str]:
     texts = frame[columns].astype("string")
     if "layer" in columns:
         texts["layer"] = "layer " + texts["layer"].str.removesuffix(".0")
-    rows = texts.itertuples(index=False)
-    return [" · ".join(text for text in row if isinstance(text, str)) or "(none)" for row in rows]
+    known = ([t for t in row if isinstance(t, str)] for row in texts.itertuples(index=False))
+    return [style.shorten_first(row) if row else "(none)" for row in known]
 
 
 def _mean_and_peak(result: Result, title: str, mean: str, peak: str) -> Chart:

@@ -12,7 +12,7 @@ import numpy as np
 from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import pandas as pd
 
@@ -83,10 +83,20 @@ def step(rows: int) -> float:
     return float(np.clip(_ROWS_HEIGHT / max(rows, 1), _MIN_STEP, _MAX_STEP))
 
 
-def shorten(name: str, length: int = 44) -> str:
+_AXIS_LENGTH, _MIN_LENGTH = 44, 12
+"""Letters of a name at an axis, and of one that others follow. Chosen: a third of a chart, and enough to tell kernels apart."""
+
+
+def shorten(name: str, length: int = _AXIS_LENGTH) -> str:
     """Name that fits at an axis: its middle is left out, as names of kernels differ at both ends."""
     half = (length - 1) // 2
     return name if len(name) <= length else f"{name[: length - 1 - half]}…{name[-half:]}"
+
+
+def shorten_first(parts: Sequence[str]) -> str:
+    """Join parts so that they fit at an axis: the first is shortened, as the others tell apart what shares it."""
+    behind = "".join(f" · {part}" for part in parts[1:])
+    return shorten(parts[0], max(_AXIS_LENGTH - len(behind), _MIN_LENGTH)) + behind
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -38,10 +38,7 @@ def labels(column: pd.Series[Any]) -> list[str]:
 def named(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """Names of rows in a column of their own, `name`: short enough for an axis, each once."""
     texts = [frame[column].astype("string").fillna("(none)") for column in columns]
-    joined = texts[0]
-    for more in texts[1:]:
-        joined = joined.str.cat(more, sep=" · ")
-    frame = frame.assign(name=labels(joined))
+    frame = frame.assign(name=[style.shorten_first(row) for row in zip(*texts, strict=True)])
     number = frame.groupby("name").cumcount() + 1
     numbered = [f"{n} #{k}" if k > 1 else n for n, k in zip(frame["name"], number, strict=True)]
     return frame.assign(name=numbered)
