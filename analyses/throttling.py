@@ -15,7 +15,7 @@ from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, T
 from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.annotate.telemetry.throttle_causes import ANY, HOLDING, METHODS
-from chopper_interop.grouping import by_key
+from chopper_interop.grouping import by_key, grouped
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.series.figures import CellFigures
     from chopper_interop.analyses.methods.series.samples import Series, SeriesPlace
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.annotate.telemetry.throttle_causes import Share
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -137,23 +136,16 @@ def _is_clock(name: str, unit: str) -> bool:
 
 def _cause_series(selected: Sequence[Series]) -> tuple[list[_CauseSeries], int]:
     """Return the samples of each cause, location, method and source, and the number of impossible samples."""
-    by_cause: dict[tuple[Any, ...], list[Share]] = {}
-    ended: dict[tuple[Any, ...], list[bool]] = {}
-    impossible = 0
-    for series in selected:
-        for share in throttle_causes.shares(series.name, series.unit, series.samples):
-            key = (series.place, share.cause, share.method, series.source)
-            by_cause.setdefault(key, []).append(share)
-            ended.setdefault(key, []).append(series.is_ended)
-            impossible += share.impossible
-    all_causes = [
-        _CauseSeries(
-            place, cause, method, source, tuple(s.samples for s in parts), tuple(ended[key])
-        )
-        for key, parts in by_cause.items()
-        for place, cause, method, source in [key]
+    shares = [
+        ((series.place, share.cause, share.method, series.source), (share, series.is_ended))
+        for series in selected
+        for share in throttle_causes.shares(series.name, series.unit, series.samples)
     ]
-    return all_causes, impossible
+    all_causes = [
+        _CauseSeries(*key, tuple(s.samples for s, _ in parts), tuple(ended for _, ended in parts))
+        for key, parts in grouped(shares).items()
+    ]
+    return all_causes, sum(share.impossible for _, (share, _) in shares)
 
 
 def _best(all_causes: Sequence[_CauseSeries]) -> list[_CauseSeries]:
