@@ -41,18 +41,21 @@ MAY_BE_REFUSED: tuple[tuple[str, str], ...] = (
     (r"rocm_smi_real/", "no samples|describes"),
 )
 """Path → why some of these hold no trace; their own tests say which."""
+TWICE = re.compile(r"pytorch/odd/|telemetry/amd_smi_by_version/v6\.[234]")
+"""What `test_kineto_odd` reads and counts, and what `test_amd_smi` does of versions between the first and the last."""
 
 
 def files() -> list[Any]:
     """All files that are no document and no figure of another tool.
 
-    Those that must be read and that `test_real_inputs` reads, counts and converts are slow.
+    Those that must be read and that other tests read and count are slow: `test_real_inputs` converts them,
+    and `TWICE` lists the others.
     """
     result = (p for folder in PROFILES for p in (SHARED / folder).rglob("*") if p.is_file())
     cases: list[Any] = []
     elsewhere = converted()
     for name in sorted(str(p.relative_to(SHARED)) for p in result):
-        is_twice = name in elsewhere and not reason(name, REFUSED)
+        is_twice = (name in elsewhere or TWICE.match(name)) and not reason(name, REFUSED)
         cases.append(pytest.param(name, marks=pytest.mark.slow) if is_twice else name)
     return cases
 

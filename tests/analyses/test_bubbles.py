@@ -266,7 +266,7 @@ def test_an_empty_trace() -> None:
     assert result.rows.num_rows == 0
 
 
-@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("seed", slow_from([0, 7], 1))
 def test_sends_and_receives_that_began_both_end_when_the_last_of_them_lets_them(
     tmp_path: Path, seed: int
 ) -> None:

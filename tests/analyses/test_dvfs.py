@@ -54,7 +54,7 @@ def kernel_truth(folder: Path, trace: ci.Trace) -> dict[str, np.ndarray]:
     return {"node": node} | result
 
 
-@pytest.mark.parametrize("seeds", slow_from([2, 20], 1))
+@pytest.mark.parametrize("seeds", slow_from([1, 20], 1))
 def test_truth_is_recovered_at_all_rates_of_sampling(seeds: int) -> None:
     """The step within 1 % at 1 kHz, intervals right 9 times of 10, and wider at low rates."""
     inside, width, error = defaultdict(list), defaultdict(list), defaultdict(list)
@@ -153,11 +153,11 @@ def test_a_power_cap_is_predicted_from_the_other_run(tmp_path: Path) -> None:
     assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
 
 
-@pytest.mark.parametrize("caps_w", slow_from([[300, 500], [400, 600, 700]], 1))
-@pytest.mark.parametrize("straggler", slow_from([1, -1], 1))
+@pytest.mark.parametrize("caps_w", slow_from([[500], [300, 400, 600, 700]], 1))
+@pytest.mark.parametrize("straggler", slow_from([{}, {"straggler": -1}], 1))
 def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, caps_w) -> None:
-    size = {"straggler": straggler, "ranks": 4, "layers": 2, "steps": 3}
-    trace = ci.read(make_demo(tmp_path / "job", **size))
+    size = SMALL | straggler
+    trace = read_once(demo_once(seed=0, recorder_hz=1000, **size))
     for watts in caps_w:
         capped = make_demo(tmp_path / "capped", power_w=watts, **TRUTH_ALONE, **size)
         summary = ci.analyze(trace, "dvfs", cap_w=watts).summary["asked"]

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from slow import slow_from
 
 from chopper_interop import cli
 from chopper_interop.commands.completion import SHELLS
@@ -131,12 +132,15 @@ INTERACTIVE = {
 
 @pytest.mark.parametrize(
     ("line", "added"),
-    [
-        ("chopper-record --torch h", "ost "),
-        ("chopper-record -o x --torch -- cat -n a", "\\ job.json "),
-        ("chopper-record -o x -- cat a", "\\ job.json "),
-        ("chopper-record -o x -- ech", "o "),
-    ],
+    slow_from(
+        [
+            ("chopper-record --torch h", "ost "),
+            ("chopper-record -o x --torch -- cat -n a", "\\ job.json "),
+            ("chopper-record -o x -- cat a", "\\ job.json "),
+            ("chopper-record -o x -- ech", "o "),
+        ],
+        2,
+    ),
 )
 @pytest.mark.parametrize("shell", INTERACTIVE, indirect=True)
 def test_programs_after_the_options_are_completed(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto_files import BASE, call, kernel, write
 from read_once import read_once
+from slow import slow_from
 from trace_processor import TraceProcessor
 
 import chopper_interop as ci
@@ -382,7 +383,7 @@ def test_damaged_fits_are_ignored(text: str | None) -> None:
     assert relations.from_text(text) == ()
 
 
-@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize("rank", slow_from([2, 0], 1))
 def test_an_offset_of_the_user_takes_precedence_over_collectives(shared: Path, rank: int) -> None:
     """That rank has the offset that the user states; the others are compared with each other."""
     folder = shared / "pytorch" / "clock_skew_4rank_amd"

@@ -34,7 +34,7 @@ JOBS = slow_from(
         "ddp_resnet_4rank_amd",
         "base_boundary_4rank_amd",
     ],
-    4,
+    2,
 )
 BLOCK = 1000
 """Nodes of a batch: fewer than two ranks have together, so that each is one, and than a column has, so that it has

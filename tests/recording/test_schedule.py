@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+from slow import slow_from
 
 from chopper_interop.recording import gpus, sampler, schedule
 
@@ -146,7 +147,7 @@ MICROSECONDS = (1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 99)
 NAMES = ("clock", "power", "throttling", "temperature", "memory clock", "energy")
 
 
-@pytest.mark.parametrize("gpu_count", [1, 4, 8])
+@pytest.mark.parametrize("gpu_count", slow_from([1, 8, 4], 2))
 def test_rates_fall_little_by_little(gpu_count: int, monkeypatch) -> None:
     """Readings that do not fit into each tick have what is left of half of the period, and fall to no 5 % at once."""
     reached = [

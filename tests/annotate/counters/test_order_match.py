@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import slow_from
 
 from chopper_interop.annotate.counters import order_match
 from chopper_interop.annotate.counters.order_match import match_order
@@ -130,7 +131,7 @@ def missing(a: list[int], gone: object) -> tuple[np.ndarray, order_match.OrderMa
     return kept[result.position[at]] - at, result
 
 
-@pytest.mark.parametrize("steps", [1000, 2000])
+@pytest.mark.parametrize("steps", slow_from([1000, 2000], 1))
 def test_many_steps_missing_here_and_there_shift_none(steps: int) -> None:
     draw = np.random.default_rng(0)
     a = np.tile(draw.integers(0, 15, 200), steps)

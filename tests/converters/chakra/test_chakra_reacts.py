@@ -134,8 +134,9 @@ def test_a_job_whose_hosts_wait_for_seconds_ends_when_measured(
     assert findings.passes, [str(entry) for entry in findings.entries]
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize(
+    ("job", "mode"), slow_from([*product(JOBS, ["gpu"]), *product(("dlrm", "generation", "ddp"), ["full"])], 5)
+)  # fmt: skip
 def test_each_rank_ends_when_measured(
     jobs: dict[str, ci.Trace], tmp_path: Path, job: str, mode: str, run
 ) -> None:

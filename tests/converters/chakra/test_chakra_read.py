@@ -12,6 +12,7 @@ from read_once import read_once
 from schedule import attributes, messages
 from seeds.chakra import FIRST, GPU, HOST, REDUCE, SECOND, VERSION, framed, node
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.schemas.chakra import NodeType
@@ -148,7 +149,7 @@ def test_the_output_of_the_jsonizer_reads_the_same(
     assert [binary.args(k) for k in range(50)] == [as_json.args(k) for k in range(50)]
 
 
-@pytest.mark.parametrize("mode", ["full", "gpu"])
+@pytest.mark.parametrize("mode", slow_from(["full", "gpu"], 1))
 def test_written_ets_read_the_same_as_json(
     demo: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from kineto_files import BASE, call, kernel, write
 from programs import families
 from programs.simulation import simulate
 from schedule import attributes, messages
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.schemas.chakra import NodeType
@@ -23,7 +24,9 @@ ENDS = ("comm_src", "comm_dst", "comm_tag", "comm_size")
 
 
 @pytest.mark.parametrize("mode", ["gpu", "full"])
-@pytest.mark.parametrize(("seed", "streams"), [(9709, "npus"), (9709, "slots"), (9707, "slots")])
+@pytest.mark.parametrize(
+    ("seed", "streams"), slow_from([(9709, "npus"), (9707, "slots"), (9709, "slots")], 2)
+)
 def test_ets_react_to_what_unrecorded_ranks_answer(
     tmp_path: Path, seed: int, streams: str, mode: str
 ) -> None:
