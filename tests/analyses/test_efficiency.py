@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
@@ -34,7 +35,7 @@ JOBS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module", params=slow_from([*JOBS], 3))
 def job(request, tmp_path_factory) -> tuple[ci.Trace, dict, DemoParameters]:
     facts = JOBS[request.param]
     folder = make_demo(tmp_path_factory.mktemp("job") / "demo", counter_steps=1, **facts)

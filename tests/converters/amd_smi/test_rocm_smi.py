@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from slow import slow_from
 from telemetry import assert_all_rows_counted, counts, lanes, points_of, units
 
 import chopper_interop as ci
@@ -150,7 +151,7 @@ def test_all_values_of_rocm_smi(shared: Path) -> None:
 LOOP = sorted(("gpu_power", "gpu_temp", "gpu_usage"))
 
 
-@pytest.mark.parametrize("what", LOOP)
+@pytest.mark.parametrize("what", slow_from(LOOP, 1))
 def test_the_loop_on_eight_mi300x(shared: Path, what: str) -> None:
     files = sorted((shared / REAL).rglob(f"{what}_*.csv"))
     assert len(files) == 4

@@ -11,6 +11,7 @@ from kineto_files import BASE, call, kernel, write
 from programs import families
 from programs.simulation import simulate
 from schedule import attributes, messages
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.errors import ReadError, UsageError
@@ -50,8 +51,10 @@ def two_streams(folder: Path) -> ci.Trace:
     return ci.read(folder)
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
-@pytest.mark.parametrize("family", ["fsdp", "streams"])
+@pytest.mark.parametrize(
+    ("family", "mode"),
+    slow_from([("fsdp", "full"), ("streams", "full"), ("streams", "gpu"), ("fsdp", "gpu")], 3),
+)
 def test_streams_react_as_the_model_does(tmp_path: Path, family: str, mode: str) -> None:
     """With one slot for several streams they are 3 to 7 % off."""
     ran = simulate(families.FAMILIES[family](8103))
