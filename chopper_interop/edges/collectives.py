@@ -91,6 +91,8 @@ of the group's collectives; and sizes, if more than this share is matched by the
 _CLOCK_ERRORS = 3
 """Standard deviations of clocks by which an edge may seem to lead backward in time. Chosen: of normal
 errors, one in 370 is larger."""
+_BEFORE = np.iinfo(np.int64).min
+"""Stands for a launch before the recording."""
 _MIN_OF_UNKNOWN_KIND = 5
 """Chosen: with fewer collectives of unknown kind on a rank, their ends may agree by chance."""
 
@@ -115,6 +117,8 @@ class CommMembers:
         Sequence number, and rank of the other end, as the source states them; -1 if not.
     start, end
         When it started and ended, ns.
+    called
+        When it was launched, ns; `_BEFORE` if that is not recorded.
     kinds
         Names of the kinds.
     """
@@ -128,6 +132,7 @@ class CommMembers:
     peer: Array
     start: Array
     end: Array
+    called: Array
     kinds: tuple[str, ...]
 
     def is_kind(self, kinds: tuple[str, ...]) -> Array:
@@ -306,6 +311,7 @@ def _read_members(trace: Trace) -> CommMembers:
     row = communication_rows(trace)
     kind, kinds = trace.texts("collective", row)
     rank = trace.array("rank")[row].astype(np.int64)
+    call = trace.launch[row]
     return CommMembers(
         row=row,
         rank=rank,
@@ -316,6 +322,7 @@ def _read_members(trace: Trace) -> CommMembers:
         peer=trace.integers("peer", row),
         start=trace.array("ts")[row],
         end=trace.array("ts")[row] + trace.array("dur")[row],
+        called=np.where(call >= 0, trace.array("ts")[call], _BEFORE),
         kinds=kinds,
     )
 
@@ -431,6 +438,7 @@ def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: I
             continue
         by_rank = group_rows[np.argsort(members.rank[group_rows], kind="stable")]
         parts = np.split(by_rank, np.searchsorted(members.rank[by_rank], ranks[1:]))
+        parts = [_as_launched(members, part) for part in parts]
         unknown_kind = (members.kind[group_rows] < 0).any()
         if unknown_kind and min(map(len, parts)) < _MIN_OF_UNKNOWN_KIND:
             issues.add(NOT_MATCHED, len(group_rows), members.describe(int(group_rows[0])))
@@ -443,6 +451,22 @@ def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: I
         next_label = _assign_labels(instance, rows, label, members, issues, next_label)
         matched += np.count_nonzero(label[rows] >= 0)
     issues.add(BY_ORDER, matched)
+
+
+#   rank 0, slow   stream a          [ 2 ]      all ranks launch 1 before 2, and 2 starts before 1 where its
+#                  stream b      [ 1 ]          stream is free sooner
+#   rank 1         stream a   [ 2    ]
+#                  stream b     [ 1]
+def _as_launched(members: CommMembers, part: Array) -> Array:
+    """Members of one rank in the order of their launches, which all ranks share, if these are known.
+
+    Those without a launch had been queued before the recording began, if none starts behind others.
+    """
+    called = members.called[part]
+    queued_before = called == _BEFORE
+    if queued_before[np.argmin(queued_before) :].any():
+        return part
+    return part[np.argsort(called, kind="stable")]
 
 
 def _order_codes(members: CommMembers) -> tuple[Array, ...]:

@@ -486,3 +486,40 @@ def test_what_ranks_lack_makes_no_match_wrong(shared: Path, folder: str, pattern
                 of_rank.setdefault(number, set()).add(truth_of)
         assert all(len(mixed) == 1 for mixed in of_rank.values())
     assert missed < 0.1 * 10 * len(rows)
+
+
+@pytest.mark.parametrize("queued", [0, 2])
+def test_collectives_of_two_streams_are_matched_by_the_order_of_their_launches(queued: int) -> None:
+    """A rank whose compute is late starts one stream's collectives behind the other's, launched before."""
+    builder = TraceBuilder()
+    launched = []
+    for rank in (0, 1):
+        thread = builder.lane(rank, LaneKind.THREAD, 1, "main")
+        for i in range(12):
+            gathers = i % 2 == 0
+            late = 60_000 if rank == 0 and i in (4, 8) else 0
+            end = 1_000_000 + 500_000 * (i // 2) + (40_000 if gathers else 0)
+            length = 120_000 if gathers else 60_000
+            stream = builder.lane(rank, LaneKind.STREAM, 7 + i % 2, f"stream {7 + i % 2}", 0)
+            kind = Collective.ALL_GATHER if gathers else Collective.REDUCE_SCATTER
+            work = builder.nodes(
+                kind=int(Kind.COMM), name="nccl", rank=rank, lane=stream, ts=np.array([end - length + late]),
+                dur=length - late, correlation=i, collective=kind, bytes=64,
+            )  # fmt: skip
+            if i >= queued:
+                call = builder.nodes(
+                    kind=int(Kind.RUNTIME), name="hipLaunchKernel", rank=rank, lane=thread,
+                    ts=np.array([1000 * i]), dur=500, correlation=i,
+                )  # fmt: skip
+                launched.append((call, work))
+    src, dst = np.array(launched).reshape(-1, 2).T
+    builder.edges(src, dst, int(EdgeKind.LAUNCH))
+    trace, counts = matched(builder.finish())
+    communicates = trace.array("kind") == Kind.COMM
+    number, of_rank = trace.array("correlation")[communicates], trace.array("rank")[communicates]
+    instance = trace.integers("instance")[communicates]
+    assert set(counts) == {"collectives-by-order"}
+    assert len(set(instance.tolist())) == 12
+    for i in range(12):
+        assert len(set(instance[number == i].tolist())) == 1, i
+    assert (np.bincount(of_rank) == 12).all()
