@@ -16,12 +16,14 @@ import numpy as np
 
 from chopper_interop.arrays import nest
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import wait_graphs, wait_order, wait_queued
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.pair_table import empty_table, with_pair
 from chopper_interop.edges.queues import NEVER_TOO_LATE, group_pairs
 from chopper_interop.edges.sync import last_records, pairs_by_handle
 from chopper_interop.issues import Fault
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def event_edges(
     resolved = joined.source[joined.is_resolved], joined.target[joined.is_resolved]
     none = np.empty(0, np.int64)
     by_time = repeated = unlaunched = none, none
-    if (queues.call < 0).any():
+    if (queues.call < 0).any() and not _has_dependencies(trace):
         unlaunched = wait_queued.slots_between_queues(queues)
     if queues.queued_before.any():
         by_time = wait_queued.slots_by_time(queues)
@@ -172,6 +174,13 @@ def _recorded_waits(trace: Trace, queues: Queues, recorded: RecordedWaits, rows:
     target[known] = queues.first_submitted_since(target_queue[known], recorded.since[rows[known]])
     since = recorded.since[rows]
     return _Waits(recorded.call[rows], source, target, source_queue, target_queue, until, since)
+
+
+def _has_dependencies(trace: Trace) -> bool:
+    """Return true if the source itself states what GPU work depends on, other than its launch and other ranks."""
+    dst, kind = (trace.array(c, "edges") for c in ("dst", "kind"))
+    stated = ~is_any(kind, (EdgeKind.LAUNCH, EdgeKind.COMM)) & (dst >= 0)
+    return bool(is_any(trace.array("kind"), GPU_WORK)[dst[stated]].any())
 
 
 def _with_awaited_stream(recorded: RecordedWaits, rows: Array) -> Array:
