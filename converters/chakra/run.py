@@ -4,7 +4,7 @@ Rules are those of ASTRA-sim: for each rank a slot for host operations, one for 
 communication; of the nodes that are ready, the lowest id starts. Collectives of a group are joined in order
 of issue, and never end if they differ in kind or size. Broadcasts are only timed; a receive ends when its
 send has, and a send whose receive has begun takes the shorter of both times. Nodes that end at the same
-moment are seen in order of their start.
+moment are seen in order of their start, a receive with its send.
 
 Compiled, as which node starts next depends on all that ended before.
 """
@@ -87,11 +87,14 @@ class Outcome:
     mismatch
         Of each group, the first collective that differs between ranks: the number of collectives
         before it, and two nodes that differ; -1 if there is none.
+    last
+        Of each rank the node that was seen to end last, also of several that end at the same moment; -1 if none ended.
     """
 
     end_ns: Array
     started: Array
     mismatch: Array
+    last: Array
 
     @property
     def makespan_us(self) -> int:
@@ -117,13 +120,13 @@ def _find_mismatch(job: JobNodes, waiting: Array) -> tuple[int, int]:
 
 
 @jit
-def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array]:
+def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array, Array]:
     """Return the fields of `Outcome`: a discrete-event simulation."""
     # One event at a time: start all that is ready on the ranks whose state has changed, then go on
     # to the next end, which frees its slot and may make other nodes ready. `ready` is a heap by id
     # for each rank and slot; `heap` has the ends to come. It ends when nothing is left to end.
     n, groups = len(job.rank), len(job.members)
-    end = np.full(n, -1, np.int64)
+    end, last = np.full(n, -1, np.int64), np.full(ranks, -1, np.int64)
     started = np.zeros(n, np.bool_)
     waits = job.waits.copy()
     slots = max(job.slot.max() + 1, NO_SLOT + 1) if n else 0
@@ -137,7 +140,8 @@ def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array]:
     for i in range(n):
         if job.role[i] == RECEIVE and job.partner[i] >= 0:
             receiver[job.partner[i]] = i
-    # by time, then by start: round of starts, and position by id
+    # a simulator sees ends of one moment in the order in which they were planned: by round of starts, rank and id
+    place = (job.rank.astype(np.int64) << 40) + job.order
     heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
     turn = np.int64(0)
     for i in range(n):
@@ -179,21 +183,21 @@ def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array]:
                             for m in range(ranks):
                                 w = waiting[g, m]
                                 if w >= 0:
-                                    heapq.heappush(heap, (now + shortest, turn, job.order[w], w))
+                                    heapq.heappush(heap, (now + shortest, turn, place[w], w))
                                     waiting[g, m] = -1
                     elif job.role[i] == RECEIVE:
                         sender = job.partner[i]
                         if sender >= 0 and end[sender] >= 0:
-                            heapq.heappush(heap, (now, turn, job.order[i], i))
+                            heapq.heappush(heap, (now, turn, place[i], i))
                     else:
                         lasts = job.duration[i]
                         if receiver[i] >= 0 and started[receiver[i]]:
                             lasts = min(lasts, job.duration[receiver[i]])
-                        heapq.heappush(heap, (now + lasts, turn, job.order[i], i))
+                        heapq.heappush(heap, (now + lasts, turn, place[i], i))
         if len(heap) == 0:
-            return end, started, mismatch
-        now, _, _, i = heapq.heappop(heap)
-        end[i] = now
+            return end, started, mismatch, last
+        now, planned, at, i = heapq.heappop(heap)
+        end[i], last[job.rank[i]] = now, i
         for k in range(count):
             is_touched[touched[k]] = False
         touched[0], count = job.slot[i], 1
@@ -201,8 +205,7 @@ def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array]:
         busy[job.rank[i], job.slot[i]] = False
         from_rank, to_rank = job.rank[i], job.rank[i] + 1
         if receiver[i] >= 0 and started[receiver[i]]:
-            j = receiver[i]
-            heapq.heappush(heap, (now, turn, job.order[j], j))
+            heapq.heappush(heap, (now, planned, at, receiver[i]))  # with its send, before all else
         for e in range(job.first[i], job.first[i + 1]):
             d = job.after[e]
             waits[d] -= 1

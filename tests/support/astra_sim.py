@@ -35,12 +35,15 @@ class Simulated:
         By rank; absent where it never finished.
     output
         What it printed.
+    status
+        Exit status, negative where a signal ended it.
     """
 
     issued_ns: dict[tuple[int, int], int] = field(default_factory=dict)
     ended_ns: dict[tuple[int, int], int] = field(default_factory=dict)
     finished_ns: dict[int, int] = field(default_factory=dict)
     output: str = ""
+    status: int = 0
 
 
 def run(
@@ -115,7 +118,7 @@ def run(
         command, capture_output=True, text=True, timeout=timeout_s, check=False, cwd=work
     )
     result = _read_logs(work / "log")
-    result.output = ended.stdout + ended.stderr
+    result.output, result.status = ended.stdout + ended.stderr, ended.returncode
     if ranks == 1:
         result.finished_ns.pop(1, None)
         for times in (result.issued_ns, result.ended_ns):

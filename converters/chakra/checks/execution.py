@@ -76,7 +76,6 @@ def _check_last_messages(
     ets: list[EtFile], job: run.JobNodes, outcome: run.Outcome, findings: Findings
 ) -> None:
     """Find ranks with host nodes that end with a send or receive, at which ASTRA-sim aborts."""
-    last = _ends(job, outcome, len(ets))
     message = (job.role == run.SEND) | (job.role == run.RECEIVE)
     leaf = np.diff(job.first) == 0
     for rank, et in enumerate(ets):
@@ -86,7 +85,7 @@ def _check_last_messages(
         final = np.flatnonzero(of_rank & message & leaf)
         if final.size:
             rows = final - int(np.argmax(of_rank))
-            stops = bool((outcome.end_ns[final] == last[rank]).any())
+            stops = bool(message[outcome.last[rank]])
             findings.add_nodes(
                 f"rank {rank}",
                 et,
