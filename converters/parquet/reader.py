@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _RANK = re.compile(r"rank(-?\d+)\.parquet")
 _CELL_BYTES = 4
 """Bytes of a value in memory, at least."""
+_MAX_NUMBER = (1 << 62) - 1
+"""Largest number of a description: a time, so that the sum of two is one."""
 _AGAIN = "write the folder again from the profiles"
 
 
@@ -101,9 +103,26 @@ def _content(path: Path) -> _Content:
         raw = bytes(head.content)
         if zlib.crc32(raw) != head.crc32:
             raise _damaged("it is not as it was written", path)
-        return msgspec.json.decode(raw, type=_Content)
+        content = msgspec.json.decode(raw, type=_Content)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _damaged(f"it cannot be read: {first_line(error)}", path) from error
+    _refuse_large(msgspec.to_builtins(content), path)
+    return content
+
+
+def _refuse_large(value: Any, path: Path) -> None:
+    """Raise `ReadError` for a number that columns and other formats have no place for: JSON's have any length."""
+    if isinstance(value, int) and abs(value) > _MAX_NUMBER:
+        raise _damaged("it has numbers beyond 64 bits", path)
+    inner = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
+    for each in inner:
+        _refuse_large(each, path)
 
 
 def _whole(folder: Path, table: str) -> pa.Table:

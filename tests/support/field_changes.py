@@ -413,7 +413,7 @@ def _values_of(kind: pa.DataType) -> str:
     return "float" if pa.types.is_floating(kind) else "text"
 
 
-def _summed(raw: bytes) -> bytes:
+def summed(raw: bytes) -> bytes:
     """Correct the sum of a description that was changed, as who means harm would."""
     begin, end = raw.find(b'"content":') + len(b'"content":'), raw.rstrip().rfind(b"}")
     crc32 = zlib.crc32(raw[begin:end].strip())
@@ -426,7 +426,7 @@ def _parquet_with(source: Path, name: Path, make: Callable[[], Any] | None, plac
     if make is None:
         target.unlink()
     elif isinstance(new := make(), bytes):
-        target.write_bytes(_summed(new))
+        target.write_bytes(summed(new))
     else:
         pq.write_table(new, target)
 

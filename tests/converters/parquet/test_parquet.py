@@ -1,9 +1,11 @@
 """Parquet folders: what is written comes back, other tools can read it, damage is reported."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
+import field_changes
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -260,6 +262,22 @@ def test_values_that_no_trace_has_are_refused(folder, table, column, change, mes
             pq.write_table(data.set_column(at, column, changed), path)
     with pytest.raises(ReadError, match=message):
         ci.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "status"),
+    [("origin_ns", b"9" * 40, 4), ("pid", b"18446744073709551615", 4), ("path", b'"%b"' % (b"x" * 70_000), 0)],
+)  # fmt: skip
+def test_a_description_of_impossible_values_is_no_defect(tmp_path, run, key, value, status) -> None:
+    """Its sum is right, as somebody's who means harm is."""
+    folder = field_changes.trace_folder(tmp_path)
+    raw = (folder / "meta.json").read_bytes()
+    changed = re.sub(rb'("%b":)(?:-?\d+|"[^"]*")' % key.encode(), rb"\g<1>" + value, raw)
+    (folder / "meta.json").write_bytes(field_changes.summed(changed))
+    outputs = ("-o", tmp_path / "a.pftrace", "-o", tmp_path / "a.json")
+    actual, _, output = run("convert", "-q", folder, *outputs)
+    assert actual == status, output
+    assert output.count("\n") == (status != 0)
 
 
 def test_too_little_memory_is_no_unreadable_file(folder, monkeypatch: pytest.MonkeyPatch, run):
