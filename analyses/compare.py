@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods import distributions, options
-from chopper_interop.analyses.methods.activity import grouping, selected_work, windows
+from chopper_interop.analyses.methods.activity import grouping, selected_work, step_times, windows
 from chopper_interop.arrays import arrow, gather, intervals, name_stems, statistics
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
@@ -55,6 +55,7 @@ _CONVENTIONS = {
     f"{_MIN_COUNT} instances, and where counts by unit differ by more than "
     f"{_MAX_COUNT_DIFFERENCE:.0%}, as these are not the same kernels then. Groups "
     "that mix kernels of several sizes have a wide uncertainty",
+    "step": step_times.DEFINITION,
     "times": "busy, exposed communication and idle are means over the same windows, by interval "
     "union; of work that reaches beyond a window, the part within",
 }
@@ -106,8 +107,7 @@ def compare(  # noqa: PLR0913
         - `median_delta_ns`, plus or minus `median_uncertainty_ns`, and `is_significant`: true if
           the difference is larger than that
 
-        The summary has for both jobs the median step (from the first rank's start to the last rank's
-        end) and, by rank and step, GPU time, busy, exposed communication and idle time. It also has
+        The summary has for both jobs the mean step and, by rank and step, GPU time, busy, exposed communication and idle time. It also has
         the number of groups, and the share of GPU time whose groups are in both jobs.
 
     Notes
@@ -128,6 +128,7 @@ def compare(  # noqa: PLR0913
         _Side(
             job,
             selected_work.select_work(job, (requested or "each") if in_steps else "", ranks),
+            ranks,
             in_steps,
         )
         for job, requested in ((trace, steps), (against, against_steps or steps))
@@ -157,6 +158,7 @@ class _Side:
 
     trace: Trace
     work: SelectedWork
+    ranks: str
     in_steps: bool
 
     @cached_property
@@ -184,10 +186,12 @@ class _Side:
 
     @cached_property
     def step_ns(self) -> float | None:
-        """Median over steps of the time from the first rank's start to the last rank's end."""
+        """Mean time of a step of the job."""
         if not self.in_steps or not self.work.windows:
             return None
-        return float(np.median([w.span_ns for w in windows.job_windows(self.work.windows)]))
+        chosen = ",".join(str(n) for n in sorted({w.iteration for w in self.work.windows}))
+        steps = windows.job_windows(self.trace, chosen, self.ranks)
+        return float(np.mean([step.span_ns for step in steps]))
 
     @cached_property
     def times(self) -> dict[str, float | None]:

@@ -20,10 +20,10 @@ from chopper_interop.result import Result
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.dvfs.ideal import Durations, Lengths
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate
-    from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 

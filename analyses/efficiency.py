@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chopper_interop.analyses.methods import options
-from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.activity import step_times, windows
 from chopper_interop.analyses.methods.efficiency import batches, model_flops, throughput
 from chopper_interop.analyses.methods.peers import charllm as peers_charllm
 from chopper_interop.annotate.telemetry.job import gpu_locations
@@ -55,10 +55,7 @@ _MEASURED = (
 )
 _NO_TIME = "none: no work with times was recorded, and GPUs were not sampled at two different times"
 _CONVENTIONS = {
-    "steps": "a step lasts from the first rank's start to the last rank's end: the range that marks "
-    "it, and the GPU work launched in it until that has ended. Its time_ns begins no sooner than the "
-    "step before it has ended, so that no time is counted twice, and that of the first not before GPUs "
-    "have done what was launched before the recording. The job's step_ns is its time_ns by its steps",
+    "step": f"{step_times.DEFINITION}. Of the job step_ns is the mean",
     "links": "energy is that of GPUs, whatever ran; FLOPs are those of kernels that an operator with "
     "known shapes launched",
     "memset": "has no FLOPs",
@@ -121,7 +118,7 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     Result
         A row for the job or each step, null where not known:
 
-        - `steps`, `step_ns` (for the job, `time_ns` by `steps`), `time_ns`; `gpus`, and of them
+        - `steps`, `step_ns` (of the job their mean), `time_ns`; `gpus`, and of them
           `gpus_without_power`, those whose power is not known
         - `tokens`, `samples`, `tokens_per_s`, `tokens_per_s_per_gpu`, `samples_per_s`
         - `model_flops`, `computed_flops` (including recomputation) and `tflop_per_s_per_gpu` of

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods import options
-from chopper_interop.analyses.methods.activity import counterparts, windows
+from chopper_interop.analyses.methods.activity import counterparts, step_times, windows
 from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.analyses.methods.timing import steps as step_timing
 from chopper_interop.arrays import arrow, gather, name_stems
@@ -19,6 +19,7 @@ from chopper_interop.result import Result
 from chopper_interop.timing import loops as timing_loops
 
 if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.timing.steps import StepTiming
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -51,8 +52,8 @@ _CONVENTION_TEXTS = {
     "median": "of an even number the middle between the two central values",
     "border": "dependencies of a step on work before it (streams that are still busy, the origin of its "
     "threads) count as times since the step's start, and are taken from the other steps likewise",
-    "length": "of a step, from the first start to the last end of the ranges that mark it, else of its "
-    "host work, else of its GPU work",
+    "length": f"of a step, {step_times.DEFINITION}. A prediction takes what is before its begin from the "
+    "other steps",
     "links": "all work counts; work without a recorded launch starts at its measured time",
     "memset": "counts as work",
     "copies": "count as work",
@@ -71,8 +72,7 @@ def replay(
     trace
         Any trace with several training steps.
     by
-        ``"job"``: length of a step from the first rank's start to the last rank's end; ``"rank"``:
-        length of each rank's step.
+        ``"job"``: length of each step of the job; ``"rank"``: of each rank's.
     steps
         Only these training steps (``"10-14"``), as if there were no others; all by default.
     ranks
@@ -104,7 +104,7 @@ def replay(
     selected = windows.chosen_ranks(trace, ranks)
     part = trace if selected == trace.ranks else trace.select_ranks(selected)
     step_windows = (
-        windows.rank_windows(part, steps or "each") if steps or windows.step_windows(part) else []
+        windows.marked_windows(part, steps or "each") if steps or windows.has_steps(part) else []
     )
     notes = {
         "window": f"training steps {steps}, as if there were no others"
@@ -276,33 +276,29 @@ def _index_without(rank: int, head: int, after: Array) -> int:
 
 def _replay_own_times(model: StepTiming, delay: Array, by: str) -> tuple[Array, ...]:
     """Replay each step's graph with its own times and these delays; columns of `_Lengths`."""
-    numbers = np.array(model.steps)
-    at = model.retimed(model.lag_ns, delay)
-    by_rank = by == "rank"
-    step = model.window_step if by_rank else np.arange(len(numbers))
-    measured = model.lengths(model.at_ns, by_rank=by_rank)
-    predicted = model.lengths(at, by_rank=by_rank)
-    return numbers[step], numbers[step], _ranks(model, by), measured, predicted
+    spans, step = _spans(model, by), _spans(model, by).iteration
+    predicted = spans.lengths(model.retimed(model.lag_ns, delay))
+    return step, step, spans.rank, spans.lengths(model.at_ns), predicted
 
 
-def _ranks(model: StepTiming, by: str) -> Array:
-    size = len(model.steps)
-    return np.array([w.rank for w in model.windows] if by == "rank" else [-1] * size, np.int64)
+def _spans(model: StepTiming, by: str) -> Spans:
+    return model.of_ranks if by == "rank" else model.of_job
 
 
 def _held_out(
     model: StepTiming, lags: _Counterparts, delays: _Counterparts, by: str, graphs: int, since: int
 ) -> list[_Lengths]:
     """Predict every step by the graphs of the nearest others, in each pass all graphs at once."""
-    by_rank, count = by == "rank", len(model.steps)
-    step = model.window_step if by_rank else np.arange(count)
-    numbers, rank = np.array(model.steps), _ranks(model, by)
-    measured = model.lengths(model.at_ns, by_rank=by_rank)
+    spans, numbers, count = _spans(model, by), np.array(model.steps), len(model.steps)
+    step, rank = np.searchsorted(numbers, spans.iteration), spans.rank
+    begins = _counterparts(spans.starts(model.at_ns), rank - rank.min(initial=0), step)
+    measured = spans.lengths(model.at_ns)
     window = {key: k for k, key in enumerate(zip(step.tolist(), rank.tolist(), strict=True))}
     lengths = []
     for excluded in _passes(count, since, graphs):
         lag, delay = lags.without(excluded, since)[0], delays.without(excluded, since)[0]
-        predicted = model.lengths(model.retimed(lag, delay), by_rank=by_rank)
+        usual = begins.without(excluded, since)[0]
+        predicted = np.maximum(spans.ends(model.retimed(lag, delay)) - usual, 0)
         pairs = zip(excluded[step].tolist(), rank.tolist(), strict=True)
         target = np.array([window.get(pair, -1) for pair in pairs], np.int64)
         at = np.flatnonzero(target >= 0)
@@ -424,11 +420,7 @@ def _binding_edges(model: StepTiming) -> Array:
     binding, _ = timing_loops.find_binding(
         model.at_ns, model.first, model.after, model.lag_ns, none
     )
-    vertex, window = model.ends
-    step = model.window_step[window]
-    # by step and time: the last of each step ends it
-    order = np.lexsort((-vertex, model.at_ns[vertex], step))
-    last = vertex[order][np.flatnonzero(np.diff(step[order], append=-1))]
+    last = model.of_job.last(model.at_ns)
     never = -int(timing_loops.NEVER)
     paths = [
         timing_loops.binding_path(binding, model.src, model.at_ns, int(v), never) for v in last

@@ -153,10 +153,10 @@ def _conventions(threshold: float) -> dict[str, str]:
 def _why_no_rows(trace: Trace, steps: str) -> str | None:
     if len(trace.ranks) < 2:  # noqa: PLR2004
         return "one rank has nothing to be compared with"
-    marked = windows.rank_windows(trace, steps) if steps else windows.step_windows(trace)
-    if not marked:
+    if not steps and not windows.has_steps(trace):
         return "the trace has no training steps, so that corresponding operations are unknown"
-    in_steps = np.isin(trace.integers("iteration"), list({w.iteration for w in marked}))
+    chosen = windows.chosen_steps(trace, steps or "each")
+    in_steps = np.isin(trace.integers("iteration"), chosen)
     work = is_any(trace.array("kind"), GPU_WORK) & in_steps
     return None if work.any() else "the training steps have no GPU work"
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chopper_interop.analyses.methods.activity import step_times
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.findings.job import ranks_text
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["summary"]
 
+_APART = "ranks-apart"
+"""Fault of recordings whose times do not overlap: the time from the first to the last says nothing."""
 _MAX_FINDINGS = 5
 _MAX_PARTS = 3
 """Gaps in the numbers of steps that are written. Chosen: of more the first and last say enough."""
@@ -41,11 +44,9 @@ _CAUSES = {
 }  # fmt: skip
 """Causes of idle time as `idle` names them, in words."""
 _CONVENTIONS = {
-    "step": "from the end of the step before, of the first from its start and later by what its work then "
-    "waited for work launched before the recording, to the end of its last work on GPUs, which may be "
-    "later than the host's range of the step",
-    "shares": "of the time of all ranks within the host's ranges of all steps that count; compute, exposed "
-    "communication, copies and idle time add up to 100 %",
+    "step": step_times.DEFINITION,
+    "shares": "of the time of all ranks in all steps that count; compute, exposed communication, copies "
+    "and idle time add up to 100 %",
     "findings": "see the analysis findings",
 }
 
@@ -74,7 +75,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     figures["not_recorded"] = [need.name for need in absent]
     warm_up = next((found.where for found in ranked if found.code == "warm-up-steps"), "")
     lines = [*_lines(trace, job, figures, warm_up)]
-    if job.has_times:
+    if job.has_times and not _is_apart(job, figures):
         lines += _finding_lines(findings, has_steps=job.has_steps)
         lines += [("record", sentence(absent))] if absent else []
     topic, text = zip(*lines, strict=True)
@@ -173,6 +174,12 @@ def _lines(
     """Lines on the job as a whole."""
     yield "read", _read_text(trace, figures)
     yield "trust", _trust_text(figures)
+    if _is_apart(job, figures):
+        yield (
+            "step",
+            "unknown, as these ranks were not recorded at one time: give one recording alone",
+        )
+        return
     if not job.has_times:
         yield "step", _why_no_times(trace)
         if trace.series.num_rows:
@@ -208,6 +215,11 @@ def _lines(
         if loss is not None:
             cost = f"{_ms(loss)} a step ({_ms(low)} to {_ms(high)})"
         yield "clock", f"below its highest, it costs {cost}"
+
+
+def _is_apart(job: ExaminedJob, figures: dict[str, Any]) -> bool:
+    """True if nothing says how long it all took: no steps, and recordings of different times."""
+    return not job.has_steps and _APART in figures["losses"]
 
 
 def _read_text(trace: Trace, figures: dict[str, Any]) -> str:

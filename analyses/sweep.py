@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import run as of_runs
 from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods.activity import step_times
 from chopper_interop.analyses.methods.runs import figures as run_figures
 from chopper_interop.analyses.methods.runs import names as run_names
 from chopper_interop.analyses.methods.runs import parallelism
@@ -33,7 +34,7 @@ __all__ = ["sweep"]
 _BY = ("run", "run,gpu")
 _MEAN = "mean of runs"
 _RATIOS = {
-    "step_ratio": "step_mean_ns",
+    "step_ratio": "step_ns",
     "compute_ratio": "compute_ns",
     "comm_ratio": "comm_ns",
     "exposed_comm_ratio": "exposed_comm_ns",
@@ -45,7 +46,7 @@ _RATIOS = {
 }
 """Columns of ratios to the base, and the columns they are of."""
 _STEP_COLUMNS = (
-    "step_mean_ns",
+    "step_ns",
     "compute_ns",
     "comm_ns",
     "exposed_comm_ns",
@@ -58,12 +59,12 @@ _TEXT_COLUMNS = ("run", "differs", "status", "reason", "model", "strategy", "opt
           "sizes_from", "tokens_from", "samples_from")  # fmt: skip
 _INTEGER_COLUMNS = (
     "micro_batch", "ranks", "world_size", "hosts", "gpus", "power_gpus", "losses", "steps",
-    "window_ns", "step_ns", "step_min_ns", "step_max_ns", "gpu", "rank", "device", "tokens", "samples", *_SIZES,
+    "window_ns", "step_median_ns", "step_min_ns", "step_max_ns", "gpu", "rank", "device", "tokens", "samples", *_SIZES,
 )  # fmt: skip
 _RUN_COLUMNS = (
-    "run", "differs", "status", "gpus", "step_mean_ns", "tokens_per_s_per_gpu", "j_per_token", "best",
+    "run", "differs", "status", "gpus", "step_ns", "tokens_per_s_per_gpu", "j_per_token", "best",
     "reason", "model", "strategy", "optimisation", "micro_batch", "ranks", "world_size", "hosts",
-    *_SIZES, "sizes_from", "steps", "step_ns", "step_std_ns", "step_min_ns", "step_max_ns",
+    *_SIZES, "sizes_from", "steps", "step_median_ns", "step_std_ns", "step_min_ns", "step_max_ns",
     "step_ratio", "window_ns", "tokens", "samples", "tokens_per_s", "samples_per_s",
     "samples_per_s_per_gpu", "tokens_from", "samples_from", "busy_share", "exposed_comm_share", "busy_ns", "idle_ns",
     "compute_ns", "comm_ns", "exposed_comm_ns", "memcpy_ns", *run_figures.CATEGORY_COLUMNS,
@@ -72,7 +73,7 @@ _RUN_COLUMNS = (
     "power_known_share", "power_gpus", *(name for name in _RATIOS if name != "step_ratio"), "losses",
 )  # fmt: skip
 _ALWAYS_SHOWN = (
-    "run", "differs", "status", "reason", "ranks", "gpus", "steps", "step_ns", "step_mean_ns",
+    "run", "differs", "status", "reason", "ranks", "gpus", "steps", "step_ns", "step_median_ns",
     "step_ratio", "best", "window_ns", "busy_share", "exposed_comm_ns", "mean_power_w",
     "energy_per_step_j",
 )  # fmt: skip
@@ -89,10 +90,8 @@ _CONVENTIONS = {
     "times": "means by rank and step (by rank where steps is 0) over ranks with GPU work; work "
     "that reaches beyond a step counts with the part within; busy, compute, communication and copies by "
     "interval union, categories by summed duration, whatever overlaps them",
-    "step": "a step lasts from the first rank's start to the last rank's end: the range that marks it, "
-    "and the GPU work launched in it until that has ended, as of efficiency. step_ns is the median, "
-    "the lower of two in the middle; ratios are of the mean. Rates are of window_ns, from the first "
-    "begin to the last end of consecutive steps",
+    "step": f"{step_times.DEFINITION}. step_ns is the mean, step_median_ns "
+    "the lower of two in the middle. Rates are of window_ns, the time of all steps",
     "telemetry": "means over time of each GPU, then over GPUs, by the finest tool that covers nearly "
     "as much as the best of them, and of its dies where it samples dies; peaks are the highest of any GPU. "
     "Time without samples (gaps of more than 6 usual periods) does not count. Temperature is that of the "
@@ -162,7 +161,7 @@ def sweep(  # noqa: PLR0913
         "whole", "partial" or "invalid", and `reason`; `model`, `strategy`, `optimisation`,
         `micro_batch` by the names of CharLLM-PPT's folders; `ranks` in the profile, of `world_size`;
         `gpus`, `hosts`; `dp_size`, `tp_size`, `pp_size`, `cp_size`, `ep_size`; `steps`; `step_ns`
-        (median), `step_mean_ns`, `step_std_ns`, `step_min_ns`, `step_max_ns` of the job; times of GPU
+        (mean), `step_median_ns`, `step_std_ns`, `step_min_ns`, `step_max_ns` of the job; times of GPU
         work by rank and step; `<category>_ns`, the same by category of kernels; mean and peak of power,
         temperature, clock, utilization and throttling; `power_w` of all GPUs, `energy_j`,
         `energy_per_step_j`; `tokens`, `samples` of all steps that count, their origin (`tokens_from`,

@@ -21,7 +21,7 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.timing.spans import Spans
+    from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
@@ -99,8 +99,8 @@ def what_if(
         The change: ``"scale=0.5 where kind == 'kernel' and operation == 'aten::mm'"``.
         ``scale=F``, ``remove``, ``median=both|ranks|iterations``, ``ideal``, ``launch=0|5us|+2us``,
         ``calls=0|5us|+2us``, ``bandwidth=F|50GB/s [latency=5us] [ranks=16]``, ``ranks=16
-        [latency=5us]``, ``insert=50us``, ``fuse[=F]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``, ``buckets=25MB
-        [latency=5us] [first=1MB]``, ``microbatches=16 [stages=8]``, ``stages=8 [microbatches=16]``,
+        [latency=5us]``, ``insert=50us``, ``fuse[=F]``, ``clock=1900|0.9x|max1900 [beta=0..1]``, ``delays=F``, ``nowait``,
+        ``buckets=25MB [latency=5us] [first=1MB]``, ``microbatches=16 [stages=8]``, ``stages=8 [microbatches=16]``,
         optionally with ``where`` and a query on the nodes' columns, which at least one node must
         match. Several changes are separated by ``;``: each is evaluated alone, then all together
         in this order, unless one would overwrite another, of which a note says. By

@@ -74,9 +74,10 @@ class Trace(TraceTables):
         """Training steps: one row for each step of each rank, in order of rank and start.
 
         Columns are `rank`; `iteration`, the number of the step as in the nodes' column; `start_ns`
-        and `end_ns`, on the axis of `ts`. A step lasts as long as the range that marks it on its
-        rank, else from the first start to the last end of what the host does in it, or where no
-        host was recorded, of its GPU work. Without known steps the table has no rows.
+        and `end_ns`, on the axis of `ts`, of the range that marks the step on its rank, else from the
+        first start to the last end of what the host does in it, or where no host was recorded, of
+        its GPU work. GPUs may work on a step later; how long it takes is what the analysis
+        `temporal` has with ``steps="each"``. Without known steps the table has no rows.
 
         Examples
         --------
@@ -91,7 +92,7 @@ class Trace(TraceTables):
         from chopper_interop import training_steps
 
         columns = training_steps.Step._fields
-        return pd.DataFrame(training_steps.steps(self), columns=columns).astype("int64")
+        return pd.DataFrame(training_steps.marked(self), columns=columns).astype("int64")
 
     def between(self, start_ns: int, end_ns: int, *, cut: bool = False) -> Self:
         """Trace of the nodes that start from `start_ns` on and before `end_ns`.

@@ -1,4 +1,4 @@
-"""Training steps of a trace: when each began and ended on each rank."""
+"""Ranges that mark training steps in a trace; `analyses.methods.activity.step_times` says how long they take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
 
 
 class Step(NamedTuple):
-    """A training step on one rank; times on the axis of `ts`, nanoseconds."""
+    """The range of a training step on one rank; times on the axis of `ts`, nanoseconds."""
 
     rank: int
     iteration: int
@@ -26,12 +26,16 @@ class Step(NamedTuple):
     end_ns: int
 
 
-def steps(trace: TraceTables) -> list[Step]:
-    """Every training step of every rank, in order of rank and start.
+def marked(trace: TraceTables) -> list[Step]:
+    """Range of every training step of every rank, in order of rank and start.
 
-    A step lasts as long as the range that marks it on its rank, else from the first start to the
-    last end of what the host does in it, or where no host was recorded, of its GPU work.
+    That is the range that marks the step on its rank, else from the first start to the last end of
+    what the host does in it, or where no host was recorded, of its GPU work.
     """
+    return trace.cached("marked steps", _marked)
+
+
+def _marked(trace: TraceTables) -> list[Step]:
     if not trace.has("iteration"):
         return []
     iteration = trace.integers("iteration")

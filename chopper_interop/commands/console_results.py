@@ -146,8 +146,8 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
         seen = ", ".join(console_tables.cells("at_ns", [row["at_ns"]]))
         sure = f"{row['certainty']}; {where}; seen at {seen}"
         entry = catalogue.CATALOGUE.get(row["code"])
-        remedy = f"remedy: {entry.remedy}" if entry else ""
-        for text in filter(None, (row["finding"], sure, remedy)):
+        known = (f"saving: as if {entry.saving}", f"remedy: {entry.remedy}") if entry else ()
+        for text in (row["finding"], sure, *known):
             for line in _folded(one_line(text), room, is_cut=False):
                 console.print(Text(indent + line), soft_wrap=True)
         command = one_line(row["command"].replace(_SOURCE, source))

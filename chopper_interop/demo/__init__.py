@@ -39,7 +39,7 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
     the profiled window: ``window_start_ns`` (first ProfilerStep begins) to ``window_end_ns`` (last
     one ends).
 ``measured_step_ns``, ``ideal_step_ns``, ``mean_measured_step_ns``, ``mean_ideal_step_ns``
-    For each step the time from the first rank's start to the last rank's end, in the job as it ran,
+    For each step the time to the last rank's end, from that of the step before, in the job as it ran,
     and in the same job, with the same noise, at a constant clock of ``peak_mhz``.
 ``straggler``
     ``rank`` (-1: none), ``requested_slowdown``, ``slowdown`` (its kernel time by the median of the

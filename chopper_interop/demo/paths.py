@@ -98,14 +98,14 @@ def host_spans(programs: Sequence[Program], tables: ProgramTables) -> HostSpans:
 def critical_path(
     tables: ProgramTables, timeline: Timeline, spans: HostSpans, steps: range
 ) -> CriticalPath:
-    """Path over all ranks from the first start to the last end of some consecutive steps.
+    """Path over all ranks from the begin to the last end of some consecutive steps; they begin as `begin_ns` says.
 
     Parameters
     ----------
     steps
         Steps of the window, counted from 0.
     """
-    begin = int(timeline.mark_ns[:, steps.start, 0].min())
+    begin = begin_ns(timeline, steps.start)
     rank = int(timeline.mark_ns[:, steps.stop - 1, -1].argmax())
     marks, ops = int(tables.marks.sum()), int(tables.ops.sum())
     out = np.zeros((len(steps) * (marks + 2 * ops) * 2, 5), dtype=np.int64)
@@ -116,6 +116,11 @@ def critical_path(
     kind, where, step, item, ts = out[:count][::-1].T
     end_ns = int(timeline.mark_ns[rank, steps.stop - 1, -1])
     return _merged(CriticalPath(kind, where, step, item, ts, np.diff(ts, append=end_ns)))
+
+
+def begin_ns(timeline: Timeline, step: int) -> int:
+    """Begin of a step of the job: the last end of the one before, the first start of the first."""
+    return int(timeline.mark_ns[:, step - 1, -1].max() if step else timeline.mark_ns[:, 0, 0].min())
 
 
 def _merged(path: CriticalPath) -> CriticalPath:

@@ -87,8 +87,8 @@ def _constants(p: DemoParameters) -> dict[str, int]:
 
 
 def _job_steps_ns(timeline: Timeline) -> Array:
-    """Time from the first rank's start to the last rank's end of each step."""
-    return timeline.mark_ns[:, :, -1].max(axis=0) - timeline.mark_ns[:, :, 0].min(axis=0)
+    """Time of each step of the job: to the last rank's end, from that of the step before."""
+    return np.diff(timeline.mark_ns[:, :, -1].max(axis=0), prepend=paths.begin_ns(timeline, 0))
 
 
 def _straggler(job: DemoJob) -> dict[str, Any]:

@@ -132,11 +132,11 @@ def _step_of(path: Result | None) -> int | None:
 
 def _window(trace: Trace, step: int | None) -> windows.Window | None:
     """The step, or that of median length; all GPU work where there are no steps."""
-    steps = windows.job_windows(windows.step_windows(trace))
+    steps = windows.job_windows(trace, "each") if windows.has_steps(trace) else []
     chosen = [w for w in steps if step is None or w.iteration == step]
     if chosen:
         return sorted(chosen, key=lambda w: w.span_ns)[(len(chosen) - 1) // 2]
-    return next(iter(windows.job_windows(windows.rank_windows(trace))), None)
+    return next(iter(windows.job_windows(trace)), None)
 
 
 def _gpu_slices(trace: Trace, window: windows.Window, ranks: list[int]) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import peer_files
 import pytest
+import step_truth
 from hypothesis import given
 from hypothesis import strategies as st
 from kineto_files import kernel, span, write
@@ -332,7 +333,7 @@ def test_neither_the_origin_nor_the_numbers_of_ranks_matter(
 @pytest.mark.parametrize("steps", [1, 3])
 def test_idle_of_steps_of_the_sample_job(tmp_path: Path, steps: int) -> None:
     make_demo(tmp_path / "job", ranks=2, layers=2, steps=steps, telemetry=False, counter_steps=0)
-    truth = json.loads((tmp_path / "job" / "truth.json").read_text())["steps"]
+    truth = step_truth.following(json.loads((tmp_path / "job" / "truth.json").read_text())["steps"])
     trace = ci.read(tmp_path / "job" / "kineto")
     rows = idle(trace, steps="each").rows.to_pylist()
     reported = sorted(zip(truth["rank"], truth["step"], truth["idle_ns"], strict=True))

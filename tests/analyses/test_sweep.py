@@ -87,13 +87,13 @@ def test_each_run_has_the_figures_of_it_alone(folder: Path) -> None:
         columns = [row[c] or 0 for c in row if c in CATEGORIES]
         assert sum(columns) == pytest.approx(total / 6, rel=1e-12)
         truth = json.loads((folder / name / "truth.json").read_text())
-        assert row["step_ns"] == sorted(truth["measured_step_ns"])[1]
-        assert row["step_mean_ns"] == pytest.approx(truth["mean_measured_step_ns"], rel=1e-12)
+        assert row["step_median_ns"] == sorted(truth["measured_step_ns"])[1]
+        assert row["step_ns"] == pytest.approx(truth["mean_measured_step_ns"], rel=1e-12)
     base = result.rows.to_pylist()[0]
     for row in result.rows.to_pylist():
-        assert row["step_ratio"] == row["step_mean_ns"] / base["step_mean_ns"]
-        assert row["step_min_ns"] <= row["step_ns"] <= row["step_max_ns"]
-        assert 0.99 < row["window_ns"] / (3 * row["step_mean_ns"]) <= 1.01  # steps overlap by some
+        assert row["step_ratio"] == row["step_ns"] / base["step_ns"]
+        assert row["step_min_ns"] <= row["step_median_ns"] <= row["step_max_ns"]
+        assert 0.99 < row["window_ns"] / (3 * row["step_ns"]) <= 1.01
     again = sweep(traces[0], against=traces[1:], base=names[1])
     assert by_name(again)[names[1]]["step_ratio"] == 1.0
     assert again.summary["base"] == names[1]
@@ -147,7 +147,7 @@ def test_each_run_has_its_own_batch(tmp_path: Path) -> None:
         assert rows[name]["tokens_from"] == alone["tokens_from"]
         for column in ("j_per_sample", "j_per_token", "tokens_per_s_per_gpu", "samples_per_s"):
             assert rows[name][column] == pytest.approx(alone[column], rel=0.02)
-    shortest = min(rows, key=lambda name: rows[name]["step_mean_ns"])
+    shortest = min(rows, key=lambda name: rows[name]["step_ns"])
     highest = max(rows, key=lambda name: rows[name]["tokens_per_s_per_gpu"])
     cheapest = min(rows, key=lambda name: rows[name]["j_per_token"])
     assert shortest != highest
@@ -160,9 +160,9 @@ def test_each_run_has_its_own_batch(tmp_path: Path) -> None:
     assert overridden.rows["samples"].to_pylist() == [21, 21]
 
 
-@pytest.mark.parametrize(("gpus", "by"), [(2, "step_mean_ns"), (4, None)])
+@pytest.mark.parametrize(("gpus", "by"), [(2, "step_ns"), (4, None)])
 def test_steps_of_jobs_of_different_size_are_not_compared(gpus: int, by: str | None) -> None:
-    rows = [{"gpus": 2, "step_mean_ns": 9.0}, {"gpus": gpus, "step_mean_ns": 5.0}]
+    rows = [{"gpus": 2, "step_ns": 9.0}, {"gpus": gpus, "step_ns": 5.0}]
     best = run_rates.best(rows)
     assert best == ({"throughput": (by, [1])} if by else {})
 
@@ -174,9 +174,9 @@ def test_times_are_those_of_efficiency(shared: Path) -> None:
     (efficiency,) = ci.analyze(trace, "efficiency").rows.to_pylist()
     each = ci.analyze(trace, "efficiency", steps="each").rows
     assert row["window_ns"] == efficiency["time_ns"]
-    mean_ns = sum(each["step_ns"].to_pylist()) / 3  # from start to end, so that steps overlap
-    assert row["step_mean_ns"] == pytest.approx(mean_ns, abs=1)
-    assert sorted(each["step_ns"].to_pylist())[1] == row["step_ns"]
+    lengths = each["step_ns"].to_pylist()
+    assert row["step_ns"] == pytest.approx(sum(lengths) / 3, abs=1) == efficiency["step_ns"]
+    assert sorted(lengths)[1] == row["step_median_ns"]
     (by_samples,) = ci.analyze(trace, "efficiency", samples=10).rows.to_pylist()
     assert row["samples_per_s"] == pytest.approx(by_samples["samples_per_s"])
     (last,) = sweep(trace, samples=10, steps="16-17").rows.to_pylist()
@@ -247,7 +247,7 @@ def test_patterns_and_invalid_runs(folder: Path, run: Callable) -> None:
     assert next(iter(rows)) == base.name  # and but once
     assert sorted(rows) == sorted(path.name for path in folder.iterdir())
     for name in ("cut", "empty", "text"):
-        assert (rows[name]["status"], rows[name]["step_ns"]) == ("invalid", None)
+        assert (rows[name]["status"], rows[name]["step_median_ns"]) == ("invalid", None)
         assert rows[name]["reason"]
     assert document["summary"]["invalid"] == 3
     assert (document["summary"]["whole"], document["summary"]["runs"]) == (3, 6)
@@ -256,7 +256,7 @@ def test_patterns_and_invalid_runs(folder: Path, run: Callable) -> None:
     status, other = run_sweep(run, folder / "cut", "--against", base)
     assert (status, [row["status"] for row in other["rows"]]) == (0, ["invalid", "whole"])
     assert other["rows"][0]["reason"]
-    assert other["rows"][1]["step_ns"] == rows[base.name]["step_ns"]
+    assert other["rows"][1]["step_median_ns"] == rows[base.name]["step_median_ns"]
     for mistyped in (folder / "none", f"{folder}/none*"):  # before anything is read
         status, _, errors = run("analyze", base, "sweep", "--against", mistyped)
         assert (status, "none" in errors, "kineto" in errors) == (

@@ -7,6 +7,7 @@ from pathlib import Path
 import gpu_work
 import numpy as np
 import pytest
+import step_truth
 from gpu_work import WORKS, Work, instants
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,7 +223,7 @@ def test_equals_the_truth_of_sample_jobs(seed: int, tmp_path: Path) -> None:
     folder = make_demo(
         tmp_path / "job", **size, seed=seed, sequence=sequence, telemetry=False, counter_steps=0
     )
-    truth = json.loads((folder / "truth.json").read_text())["steps"]
+    truth = step_truth.following(json.loads((folder / "truth.json").read_text())["steps"])
     trace = ci.read(folder / "kineto")
     rows = ci.analyze(trace, "temporal", steps="each").rows
     for truth_name, column in TRUTH.items():

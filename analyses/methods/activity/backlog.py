@@ -21,7 +21,7 @@ _LAUNCH_NS = 100_000
 
 
 def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> int:
-    """Time that a step waited for what was launched before the recording, on the rank that waited least.
+    """Time that the first step waited for what was launched before the recording, on the rank that waited least.
 
     Its first work waited behind its launch, and its host in calls before that.
 
@@ -30,17 +30,15 @@ def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> 
     trace, ranks
         Some ranks of a job.
     step, begin_ns
-        The first step, and when it began on the axis of `ts`.
+        Their first step, and when it began on the axis of `ts`.
     """
     waits = []
-    synced = host_waits.find_waits(trace)
-    ts = trace.array("ts")
-    of_step = trace.integers("iteration") == step
-    of_step &= is_any(trace.array("kind"), GPU_WORK)
-    of_step &= trace.launch >= 0
+    synced = trace.cached("host waits", host_waits.find_waits)
+    ts, iteration = trace.array("ts"), trace.integers("iteration")
     for rank in ranks:
         rows = trace.rank_rows[rank]
-        work = np.flatnonzero(of_step[rows]) + rows.start
+        launched = is_any(trace.array("kind")[rows], GPU_WORK) & (trace.launch[rows] >= 0)
+        work = np.flatnonzero(launched & (iteration[rows] == step)) + rows.start
         if work.size:
             call = trace.launch[work]
             first = np.argmin(ts[call])
@@ -49,5 +47,6 @@ def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> 
             before, until = host_waits.waited_ns(synced, lane, at)
             behind = ts[work] - ts[call]
             alone = min(behind.min(), _LAUNCH_NS)
-            waits.append(int(behind[first] - alone + until - before))
+            queued = behind[first] - alone if behind[first] > _LAUNCH_NS else 0
+            waits.append(int(queued + until - before))
     return max(min(waits, default=0), 0)

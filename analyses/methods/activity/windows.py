@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import number_ranges, training_steps
+from chopper_interop.analyses.methods.activity import step_times
+from chopper_interop.analyses.methods.activity.step_times import ALL_RANKS, NO_STEP
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.grouping import by_key
@@ -16,13 +18,15 @@ from chopper_interop.schemas.kinds import GPU_WORK
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-NO_STEP = -1
-"""Iteration of a window that is not one step."""
-ALL_RANKS = -1
-"""Rank of a window of the whole job."""
+__all__ = [
+    "ALL_RANKS", "NO_STEP", "Window", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
+    "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "overlapping_windows",
+    "rank_windows", "starting_in_windows", "step_windows",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,8 @@ def rank_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]
     ----------
     steps
         ``""``: from the first start to the last end of the rank's GPU work; ``"each"``: every
-        training step by itself; ``"3"``, ``"3,5-7"``: these steps, each by itself. A step lasts as
-        long as the range that marks it on its rank, else from the first start to the last end of
-        what the host does in it, or where no host was recorded, of its GPU work.
+        training step by itself; ``"3"``, ``"3,5-7"``: these steps, each by itself, as `step_times`
+        defines them.
     ranks
         As of `chosen_ranks`.
 
@@ -98,12 +101,26 @@ def rank_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]
     selected = chosen_ranks(trace, ranks)
     if not steps:
         return [w for w in (_work_window(trace, rank) for rank in selected) if w is not None]
-    chosen = set(selected)
-    return [w for w in _steps(trace, steps) if w.rank in chosen]
+    numbers, chosen = chosen_steps(trace, steps), set(selected)
+    return [w for w in step_windows(trace) if w.rank in chosen and w.iteration in numbers]
 
 
-def job_windows(of_ranks: Sequence[Window]) -> list[Window]:
-    """Windows of the job, one for each step of these windows of ranks."""
+def job_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
+    """Windows of the job, over all chosen ranks: each step, or all of their GPU work.
+
+    Parameters
+    ----------
+    steps, ranks
+        As of `rank_windows`.
+    """
+    if not steps:
+        return merged_windows(rank_windows(trace, "", ranks))
+    spans = step_times.step_spans(trace, chosen_ranks(trace, ranks))
+    return _measured(trace, spans.of_steps(chosen_steps(trace, steps)))
+
+
+def merged_windows(of_ranks: Sequence[Window]) -> list[Window]:
+    """Windows from the first start to the last end of those of each step."""
     by_step = by_key(of_ranks, lambda window: window.iteration)
     return [
         Window(ALL_RANKS, step, min(w.start_ns for w in same), max(w.end_ns for w in same))
@@ -113,7 +130,25 @@ def job_windows(of_ranks: Sequence[Window]) -> list[Window]:
 
 def step_windows(trace: Trace) -> list[Window]:
     """Every training step of every rank, in order of rank and start."""
-    return [Window(*step) for step in training_steps.steps(trace)]
+    return _measured(trace, step_times.step_spans(trace, trace.ranks, by_rank=True))
+
+
+def marked_windows(trace: Trace, steps: str = "each") -> list[Window]:
+    """Ranges that mark training steps: what hosts do in them, whenever GPUs follow."""
+    numbers = chosen_steps(trace, steps)
+    return [Window(*one) for one in training_steps.marked(trace) if one.iteration in numbers]
+
+
+def has_steps(trace: Trace) -> bool:
+    """True if the trace has training steps."""
+    return bool(training_steps.marked(trace))
+
+
+def _measured(trace: Trace, spans: Spans) -> list[Window]:
+    at = step_times.endpoint_times(trace)
+    columns = (spans.rank, spans.iteration, spans.starts(at), spans.ends(at))
+    found = [Window(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    return sorted(found, key=lambda window: (window.rank, window.start_ns, window.iteration))
 
 
 def describe(steps: str, if_all: str) -> str:
@@ -129,7 +164,7 @@ def describe(steps: str, if_all: str) -> str:
     if not steps:
         return if_all
     chosen = "every training step" if steps == "each" else f"training steps {steps}"
-    return f"{chosen} by itself, as long as the range that marks it; of work that reaches beyond, the part within"
+    return f"{chosen} by itself, from the end of the one before; of work that reaches beyond, the part within"
 
 
 def _work_window(trace: Trace, rank: int) -> Window | None:
@@ -145,23 +180,26 @@ def _extent(trace: Trace, rank: int, rows: Array) -> Window:
     return Window(rank, NO_STEP, int(start.min()), int((start + trace.array("dur")[rows]).max()))
 
 
-def _steps(trace: Trace, steps: str) -> list[Window]:
-    """Windows of the training steps that the option names, on all ranks."""
+def chosen_steps(trace: Trace, steps: str) -> list[int]:
+    """Numbers of the training steps that an option names, ascending.
+
+    Raises
+    ------
+    UsageError
+        There are no training steps, or not these.
+    """
     requested = [] if steps == "each" else number_ranges.parse("steps", steps)
-    marked = step_windows(trace)
-    if not marked:
+    present = sorted({step.iteration for step in training_steps.marked(trace)})
+    if not present:
         raise UsageError(
             "the trace has no training steps", hint="leave steps out to ask about all of it"
         )
-    if steps == "each":
-        return marked
-    present = sorted({w.iteration for w in marked})
     if missing := [n for n in requested if n not in present]:
         raise UsageError(
             f"the trace has no training step {missing[0]}",
             hint=f"it has {number_ranges.describe(present)}",
         )
-    return [w for w in marked if w.iteration in requested]
+    return present if steps == "each" else sorted(requested)
 
 
 def check_steps_and_ranks(steps: str = "", ranks: str = "") -> None:

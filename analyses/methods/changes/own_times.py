@@ -14,12 +14,16 @@ from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
-from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer
     from chopper_interop.arrays.types import Array
+    from chopper_interop.timing.model import Timing
+
+_NO_WAIT_NS = -(2**60)
+"""Least time along an edge that no longer makes anything wait."""
 
 
 def scale(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
@@ -44,6 +48,21 @@ def delays(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
     """Multiply the waits of endpoints without a known reason by a factor."""
     endpoint = np.flatnonzero(changer.within(chosen)[changer.timing.graph.node])
     now.delay_ns[endpoint] = scaled(now.delay_ns[endpoint], change.value)
+
+
+def nowait(changer: Changer, now: ChangedTimes, _change: Change, chosen: Array) -> None:
+    """Let calls of hosts return without the GPU work that they waited for."""
+    calls = changer.within(chosen) & is_any(changer.trace.array("kind"), CALLS)
+    return_without_waiting(changer.timing, calls, now.lag_ns, now.delay_ns)
+
+
+def return_without_waiting(timing: Timing, calls: Array, lag_ns: Array, delay_ns: Array) -> None:
+    """Write into lags and delays that the marked calls wait neither for GPU work nor for what is not known."""
+    graph = timing.graph
+    ends = np.zeros(len(graph), bool)
+    ends[2 * np.flatnonzero(calls) + 1] = True
+    lag_ns[(graph.kind == EdgeKind.SYNC) & ends[graph.after]] = _NO_WAIT_NS
+    delay_ns[ends] = 0
 
 
 def clock(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:

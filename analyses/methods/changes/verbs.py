@@ -82,6 +82,7 @@ VERBS = {
         {"latency": values.optional_latency},
         transfers.ranks,
     ),
+    "nowait": Verb("nowait", values.no_value, {}, own_times.nowait),
     "insert": Verb("insert=50us", values.length, {}, operations.insert),
     "fuse": Verb("fuse=FACTOR", values.fusion_factor, {}, operations.fuse),
     "buckets": Verb(
@@ -115,12 +116,13 @@ they take what rings take over links of that bandwidth, with that latency a step
 (`methods.communication.network`). ``clock``:
 kernels run at another core clock (MHz, a factor to their own, or a limit), by their sensitivities to
 the clock as the trace shows them, or by t (beta measured / new + 1 - beta). ``delays``: multiply waits
-that have no known reason. ``insert``: an operation of that time before each node, on its stream or
-thread, there with the usual gap behind it. ``fuse``: selected GPU work that follows each other on a stream becomes one
-piece, with one launch and that factor to its durations. ``ranks``: collectives of groups of another size, as for
-another number of data-parallel ranks like those of the trace, over the network as measured; of ``bandwidth``, over
-the network that it states. ``buckets``: gradients are reduced in buckets of that size, the first in one
-of another (`changes.buckets`); ``latency``, of each step of a ring, is taken from the trace if not given.
+that have no known reason. ``nowait``: calls return without the GPU work that they waited for. ``insert``: an operation
+of that time before each node, on its stream or thread, there with the usual gap behind it. ``fuse``: selected GPU work
+that follows each other on a stream becomes one piece, with one launch and that factor to its durations. ``ranks``:
+collectives of groups of another size, as for another number of data-parallel ranks like those of the trace, over the
+network as measured; of ``bandwidth``, over the network that it states. ``buckets``: gradients are reduced in buckets of
+that size, the first in one of another (`changes.buckets`); ``latency``, of each step of a ring, is taken from the trace
+if not given.
 ``microbatches``, ``stages``: pipelines with other numbers of them (`changes.pipelines`).
 """
 

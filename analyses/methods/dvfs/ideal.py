@@ -19,10 +19,10 @@ from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.dvfs.intervals import Limits
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.sources.combination import Ratio
-    from chopper_interop.analyses.methods.timing.spans import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
 
@@ -352,5 +352,5 @@ class Retiming:
 
 def windows_of(timing: Timing, steps: str, ranks: str) -> Spans:
     """Spans of a job's training steps, or of all of a job that has none."""
-    has_steps = bool(windows.step_windows(timing.trace))
-    return spans.spans_of_timing(timing, steps or ("each" if has_steps else ""), ranks)
+    every = "each" if windows.has_steps(timing.trace) else ""
+    return spans.spans_of_timing(timing, steps or every, ranks)

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.activity.backlog import backlog_ns
+from chopper_interop.analyses.methods.activity import step_times, windows
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.annotate.telemetry import energy, job
 from chopper_interop.annotate.telemetry.quantity_series import POWER
-from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Interval:
-    """A training step, or all of a job; steps are as of `spans.spans_of_timing`.
+    """A training step as of `step_times`, or all of a job.
 
     Parameters
     ----------
@@ -33,10 +31,9 @@ class Interval:
     steps
         Steps that it consists of; none of a trace without steps.
     step_ns
-        Length of a step, from the first rank's start to the last rank's end; of all, their time by their number.
+        Length of a step; of all, their mean.
     start_ns, end_ns
-        The time that it has for itself: a step begins no sooner than the one before it has ended, and the first
-        not before GPUs have done what was launched before the recording.
+        Its time.
     measured_ns
         Part of that time that counts, where power is known by measured windows alone; None for all.
     """
@@ -50,29 +47,19 @@ class Interval:
 
     @property
     def time_ns(self) -> int:
-        """The time that it has for itself, as far as it counts."""
+        """Its time, as far as it counts."""
         return self.end_ns - self.start_ns if self.measured_ns is None else self.measured_ns
 
 
 def each(trace: Trace, ranks: str = "") -> list[Interval]:
     """Every training step of some ranks, by number; none where there are none."""
-    try:
-        ranges = spans.spans_of_trace(trace, "each", ranks)
-    except UsageError:
+    if not windows.has_steps(trace):
         return []
-    at = spans.endpoint_times(trace)
-    starts, ends = ranges.starts(at), ranges.ends(at)
-    before = -(1 << 62)
-    made: list[Interval] = []
-    for i in np.lexsort((ends, starts)).tolist():
-        if not made:
-            chosen_ranks = windows.chosen_ranks(trace, ranks)
-            start = int(starts[i])
-            before = start + backlog_ns(trace, chosen_ranks, int(ranges.iteration[i]), start)
-        step, start, end = int(ranges.iteration[i]), int(starts[i]), int(ends[i])
-        made.append(Interval(step, (step,), end - start, min(max(start, before), end), end))
-        before = max(before, end)
-    return sorted(made, key=lambda one: one.iteration)
+    ranges = spans.spans_of_trace(trace, "each", ranks)
+    at = step_times.endpoint_times(trace)
+    columns = (ranges.iteration, ranges.starts(at), ranges.ends(at))
+    steps = zip(*(column.tolist() for column in columns), strict=True)
+    return [Interval(step, (step,), end - start, start, end) for step, start, end in steps]
 
 
 def chosen(trace: Trace, steps: Sequence[Interval], wanted: str, ranks: str = "") -> list[Interval]:
@@ -84,37 +71,24 @@ def chosen(trace: Trace, steps: Sequence[Interval], wanted: str, ranks: str = ""
 def job_interval(trace: Trace, steps: Sequence[Interval], ranks: str = "") -> list[Interval]:
     """All steps as one interval; without steps, all that ran; empty if nothing ran."""
     if not steps:
-        at = spans.endpoint_times(trace)
+        at = step_times.endpoint_times(trace)
         ranges = spans.spans_of_trace(trace, "", ranks)
         bounds = zip(ranges.starts(at).tolist(), ranges.ends(at).tolist(), strict=True)
         return [Interval(windows.NO_STEP, (), None, start, end) for start, end in bounds]
     start, end = min(one.start_ns for one in steps), max(one.end_ns for one in steps)
     numbers = tuple(one.iteration for one in steps)
-    return [Interval(windows.NO_STEP, numbers, round((end - start) / len(steps)), start, end)]
+    mean_ns = round(sum(one.end_ns - one.start_ns for one in steps) / len(steps))
+    return [Interval(windows.NO_STEP, numbers, mean_ns, start, end)]
 
 
-def lasting(steps: Sequence[Interval], chosen: Sequence[Interval]) -> list[tuple[int, int]]:
-    """Extent of chosen steps: from the begin of the first to the end of the last.
-
-    Parameters
-    ----------
-    steps
-        All steps.
-    chosen
-        Those that count; between steps that follow each other nothing is left out.
-    """
-    numbers = {one.iteration for one in chosen}
+def lasting(steps: Sequence[Interval]) -> list[tuple[int, int]]:
+    """Extents of steps: of those that follow each other as one."""
     merged: list[tuple[int, int]] = []
-    is_new = True
-    for one in sorted(steps, key=lambda step: (step.start_ns, step.end_ns)):
-        if one.iteration not in numbers:
-            is_new = True
-            continue
-        if is_new:
-            merged.append((one.start_ns, one.end_ns))
+    for one in sorted(steps, key=lambda step: step.start_ns):
+        if merged and one.start_ns == merged[-1][1]:
+            merged[-1] = merged[-1][0], one.end_ns
         else:
-            merged[-1] = merged[-1][0], max(merged[-1][1], one.end_ns)
-        is_new = False
+            merged.append((one.start_ns, one.end_ns))
     return merged
 
 

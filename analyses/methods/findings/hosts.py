@@ -235,6 +235,8 @@ def waits(job: ExaminedJob) -> Iterator[Finding]:
     """Find waits of hosts for GPUs: values that are fetched, blocking copies, synchronisation, full queues."""
     trace = job.trace
     waiting = job.mask(host_waits.calls_that_waited(trace)) & job.inside & ~serialised_calls(job)
+    if not job.has_steps:  # the first call of a program sets up its GPU
+        waiting &= trace.array("ts") > job.first_work_ns
     if not waiting.any():
         return
     fetching = waiting & _under(job, named_nodes(job, _FETCHES))
@@ -275,7 +277,7 @@ def _wait(job: ExaminedJob, code: str, calls: Array, text: str) -> Finding:
         ", ".join(names),
         MODELLED,
         text.format(names=" and ".join(names)),
-        "chopper-analyze RUN/ idle --by blame",
+        job.without_waiting(waiting, at) or "chopper-analyze RUN/ idle --by blame",
     )
 
 
@@ -404,7 +406,7 @@ def _before_first_work(job: ExaminedJob) -> Iterator[tuple[int, int]]:
         work = rows[job.on_gpu[rows]]
         work = work[np.argsort(ts[work], kind="stable")]
         by_rank[rank] = rows[alone[rows]], ts[work], np.maximum.accumulate(end[work])
-    for window in windows.step_windows(trace):
+    for window in windows.marked_windows(trace) if windows.has_steps(trace) else ():
         if window.rank not in by_rank or window.iteration not in job.iterations:
             continue
         host, starts, ends = by_rank[window.rank]

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 
 from chopper_interop import registry
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.activity.backlog import backlog_ns
+from chopper_interop.analyses.methods.changes import own_times
 from chopper_interop.analyses.methods.changes.changer import Changer
 from chopper_interop.analyses.methods.timing import spans
-from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, timing_of_steps
+from chopper_interop.analyses.methods.timing.steps import is_isolated, timing_of_steps
 from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
-from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ _MAX_NAMES = 3
 """Names of nodes in a command. Chosen: a command is read, and copied, as one line."""
 _PLAIN = re.compile(r"[\w:#.,()<> -]+\Z")
 """Names that need no quoting in a query and a shell."""
-_NO_WAIT_NS = -(2**60)
-"""Least time along an edge that no longer makes anything wait."""
 
 
 class Saved(NamedTuple):
@@ -77,11 +75,7 @@ class LagChanges:
 
     def return_without_waiting(self, calls: Array) -> LagChanges:
         """Let the marked calls of hosts return without the GPU work that they waited for."""
-        graph = self._timing.graph
-        ends = np.zeros(len(graph), bool)
-        ends[2 * np.flatnonzero(calls) + 1] = True
-        self.lag_ns[(graph.kind == EdgeKind.SYNC) & ends[graph.after]] = _NO_WAIT_NS
-        self.delay_ns[ends] = 0
+        own_times.return_without_waiting(self._timing, calls, self.lag_ns, self.delay_ns)
         return self
 
     def without_delays(self, nodes: Array) -> LagChanges:
@@ -118,14 +112,13 @@ class ExaminedJob:
         self.ranks = windows.chosen_ranks(trace, ranks)
         self.timing = timing_of_steps(trace)
         self.changer = Changer(self.timing)
-        self._is_isolated = self.timing.graph.kind.max(initial=0) == BORDER_EDGE
-        self.has_steps = bool(windows.step_windows(trace))
-        self._every = spans.spans_of_timing(self.timing, "each" if self.has_steps else "")
-        self._chosen = self._choose()
-        self._backlog_ns = self._backlog() if self.has_steps else 0
-        self.iterations = self._every.iteration[self._chosen]
+        self._is_isolated = is_isolated(self.timing)
+        self.has_steps = windows.has_steps(trace)
+        each = "each" if self.has_steps else ""
+        self._spans = spans.spans_of_timing(self.timing, self.chosen_steps or each)
+        self.iterations = self._spans.iteration
         self._results: dict[str, Result | None] = {}
-        self.of_steps_ns = self._lengths(self.timing.at_ns)
+        self.of_steps_ns = self._spans.lengths(self.timing.at_ns)
         self.before_ns = int(self.of_steps_ns.sum())
         self.inside = self._inside()
         kind = trace.array("kind")
@@ -134,41 +127,16 @@ class ExaminedJob:
         thread = trace.array("kind", "lanes") == LaneKind.THREAD
         self.on_host = thread[trace.array("lane")] & ~self.on_gpu
 
-    def _choose(self) -> Array:
-        """Positions of the steps that count among all."""
-        if not self.chosen_steps:
-            return np.arange(len(self._every))
-        chosen = {w.iteration for w in windows.rank_windows(self.trace, self.chosen_steps)}
-        return np.flatnonzero(np.isin(self._every.iteration, list(chosen)))
-
-    def _backlog(self) -> int:
-        """Time of the first step that belongs to work from before the recording, on all ranks."""
-        begin_ns = int(self._every.starts(self.timing.at_ns)[0])
-        first = int(self._every.iteration[0])
-        return backlog_ns(self.trace, self.trace.rank_rows, first, begin_ns)
-
-    def _lengths(self, at: Array) -> Array:
-        """Length of each step that counts: from the end of the step before, of the first from its start.
-
-        So they add up to the time of the job, also where GPUs lag behind and steps overlap.
-        """
-        start, end = self._every.starts(at), self._every.ends(at)
-        if len(start):
-            start[0] = min(start[0] + self._backlog_ns, end[0])
-        if not self._is_isolated:
-            start[1:] = end[:-1]
-        return (end - start)[self._chosen]
-
     def span_ns(self) -> tuple[int, int]:
         """Start of the first step that counts, and end of the last, on the axis of `ts`."""
         at = self.timing.at_ns
-        start, end = self._every.starts(at)[self._chosen], self._every.ends(at)[self._chosen]
+        start, end = self._spans.starts(at), self._spans.ends(at)
         return (int(start[0]), int(end[-1])) if len(start) else (0, 0)
 
     @property
     def steps(self) -> int:
         """Steps that count; a job without steps is one."""
-        return max(len(self._chosen), 1)
+        return max(len(self._spans), 1)
 
     @property
     def each(self) -> str:
@@ -205,7 +173,7 @@ class ExaminedJob:
     def saved(self, times: LagChanges) -> Saved:
         """Time by which the mean step is shorter with these times."""
         at = self.timing.retimed(times.lag_ns, times.delay_ns)
-        gains = self.of_steps_ns - self._lengths(at)
+        gains = self.of_steps_ns - self._spans.lengths(at)
         ns = gains.sum() / self.steps
         if len(gains) < _MIN_STEPS:
             return Saved(round(ns))
@@ -240,16 +208,32 @@ class ExaminedJob:
 
     def without(self, nodes: Array) -> str | None:
         """Command that re-times the same without the marked nodes; None if a short query does not choose just them."""
+        query, chosen = self._by_name(nodes)
+        return self.what_if(f"scale=0 where {query}") if np.array_equal(chosen, nodes) else None
+
+    def without_waiting(self, calls: Array, callers: Array) -> str | None:
+        """The same for calls that wait, by their names or those of their callers: they return at once."""
+        calls = calls & self.inside  # those behind the last step hold up none
+        alike = self.times().return_without_waiting(calls)
+        for nodes in (callers, calls):
+            query, chosen = self._by_name(nodes)
+            chosen &= is_any(self.trace.array("kind"), CALLS)
+            now = self.times().return_without_waiting(chosen)
+            same_lags = np.array_equal(now.lag_ns, alike.lag_ns)
+            if query and same_lags and np.array_equal(now.delay_ns, alike.delay_ns):
+                return self.what_if(f"nowait where {query}")
+        return None
+
+    def _by_name(self, nodes: Array) -> tuple[str, Array]:
+        """A short query by names and kind, and the nodes that a change of it changes; none if it would be long."""
         names, kinds = (np.unique(self.trace.array(column)[nodes]) for column in ("name", "kind"))
         texts = [self.trace.names()[code] for code in names[:_MAX_NAMES].tolist()]
-        same = np.isin(self.trace.array("name"), names) & np.isin(self.trace.array("kind"), kinds)
-        is_short = len(names) <= _MAX_NAMES and len(kinds) == 1 and all(map(_PLAIN.match, texts))
+        if len(names) > _MAX_NAMES or len(kinds) != 1 or not all(map(_PLAIN.match, texts)):
+            return "", np.zeros(len(nodes), bool)
+        same = np.isin(self.trace.array("name"), names) & (self.trace.array("kind") == kinds[0])
+        query = f"kind == '{Kind(int(kinds[0])).name.lower()}' and name in {texts}"
         # a change of a node changes what it calls, too
-        chosen = self.changer.within(same & self.inside) if is_short else ~nodes
-        if not np.array_equal(chosen, nodes):
-            return None
-        kind = Kind(int(kinds[0])).name.lower()
-        return self.what_if(f"scale=0 where kind == '{kind}' and name in {texts}")
+        return query, self.changer.within(same & self.inside)
 
     def place(self, nodes: Array) -> FindingPlace:
         """Ranks of the marked nodes, and the longest of them."""

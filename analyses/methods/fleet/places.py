@@ -127,11 +127,11 @@ class _Windows:
         of_ranks = windows.rank_windows(trace, steps, ranks)
         self._window, self._steps = window, steps
         self._of_rank = by_key(of_ranks, lambda window: window.rank)
-        self._of_job = windows.job_windows(of_ranks)
+        self._of_job = windows.job_windows(trace, steps, ranks)
 
     def windows_of_gpu(self, gpu: Gpu) -> tuple[Window, ...]:
         of_gpu = [w for rank in gpu.ranks for w in self._of_rank.get(rank, ())]
-        chosen = windows.job_windows(of_gpu) if gpu.ranks else self._of_job
+        chosen = windows.merged_windows(of_gpu) if gpu.ranks else self._of_job
         if self._steps or (self._window == WORKING and chosen):
             return tuple(chosen)
         parts = [s for sources in gpu.sources.values() for one in sources for _, s in one.samples]

@@ -172,23 +172,23 @@ def _of_job(
         every = throughput.each(trace, ranks)
         selected = [one for one in every if one.iteration in numbers]
         if selected:
-            lengths = [one.step_ns for one in selected if one.step_ns is not None]
-            return throughput.lasting(every, selected), lengths
+            lengths = [one.end_ns - one.start_ns for one in selected]
+            return throughput.lasting(selected), lengths
     if not chosen:
         return [], []
     return [(min(w.start_ns for w in chosen), max(w.end_ns for w in chosen))], []
 
 
 def _lengths(job: Sequence[tuple[int, int]], lengths: Sequence[int]) -> Row:
-    """Lengths of steps, from the first rank's start to the last rank's end."""
+    """Lengths of steps."""
     row: Row = {"window_ns": sum(end - start for start, end in job) if job else None}
     if not lengths:
         return row | {"steps": 0}
     spans = np.sort(lengths)
     return row | {
         "steps": len(spans),
-        "step_ns": int(spans[(len(spans) - 1) // 2]),
-        "step_mean_ns": float(spans.mean()),
+        "step_ns": float(spans.mean()),
+        "step_median_ns": int(spans[(len(spans) - 1) // 2]),
         "step_std_ns": float(spans.std()),
         "step_min_ns": int(spans[0]),
         "step_max_ns": int(spans[-1]),

@@ -18,7 +18,7 @@ MEASURES = {
     "throughput": (
         ("tokens_per_s_per_gpu", max),
         ("samples_per_s_per_gpu", max),
-        ("step_mean_ns", min),
+        ("step_ns", min),
     ),
     "energy": (("j_per_token", min), ("j_per_sample", min), ("energy_per_step_j", min)),
 }

@@ -20,7 +20,7 @@ from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.timing import loops
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.timing.spans import Spans
+    from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
@@ -88,12 +88,11 @@ def critical_paths(
     last = spans.last(timing.at_ns)
     by_start = np.argsort(start, kind="stable")
     first, chosen = timing.windows(start[by_start], np.maximum.accumulate(end[by_start]))
-    bounds = np.searchsorted(spans.end_of, np.arange(len(spans) + 1))
     by_window: dict[int, Path] = {}
     for nth, k in enumerate(by_start.tolist()):
         order = chosen[first[nth] : first[nth + 1]]
         order = order[timing.at_ns[order] <= end[k]]
-        ends = spans.end[bounds[k] : bounds[k + 1]]
+        ends = spans.may_end_with(k)
         edges = timing.path(int(last[k]), int(start[k]))
         path = _path(timing, edges, (int(start[k]), int(end[k])), int(last[k]))
         near = columns.add(path, edges, order, ends, near_ns)

@@ -2,7 +2,7 @@
 
 Where it is recorded which calls launched the work, the job is re-timed as a whole: a step may begin
 sooner if the one before ends sooner. Where it is not, what lies between steps is not known, and each step
-is re-timed by itself, from its own start on (`timing.steps`); it lasts as long as its GPU work.
+is re-timed by itself, from when it began (`timing.steps`), and ends with its GPU work.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import counterparts, windows
+from chopper_interop.analyses.methods.activity import counterparts, step_times, windows
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
-from chopper_interop.analyses.methods.timing.spans import Spans
-from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, step_timing
+from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, relative_spans, step_timing
 from chopper_interop.arrays import sequences
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, HOST_WAITS, EdgeKind, LaneKind
@@ -25,7 +24,9 @@ from chopper_interop.timing import loops
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.timing.reduced import Ordered
+    from chopper_interop.analyses.methods.timing.steps import StepTiming
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
@@ -72,18 +73,17 @@ class JobReplay:
 
     def __init__(self, trace: Trace, steps: str = "") -> None:
         self.trace = trace
-        rank_steps = windows.rank_windows(trace, steps) if steps else windows.step_windows(trace)
-        self.iterations = sorted({w.iteration for w in rank_steps})
+        self.iterations = windows.chosen_steps(trace, steps or "each")
         step = trace.integers("iteration")
         on_thread = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
         work = is_any(trace.array("kind"), GPU_WORK) & (step >= 0)
         self.by_step = not (trace.launch[work] >= 0).any()
         if self.by_step:
-            model = step_timing(trace, windows.step_windows(trace))
+            model = step_timing(trace, windows.marked_windows(trace))
             self.graph: Ordered = model
             self.src, self.kind = model.src, model.kind
             self.lag_ns, self.delay_ns, self.at_ns = model.lag_ns, model.delay_ns, model.at_ns
-            self._spans = self._step_spans = _work_spans(trace, work, self.iterations)
+            self._spans = self._step_spans = _work_spans(model, work).of_steps(self.iterations)
         else:
             timing = timing_of(trace)
             self.graph, self.src, self.kind = timing.graph, timing.graph.src, timing.graph.kind
@@ -322,14 +322,13 @@ class HostTimes:
         return 2 * self._group[vertex // 2] + vertex % 2
 
 
-def _work_spans(trace: Trace, work: Array, iterations: list[int]) -> Spans:
-    """Spans of steps from the first start to the last end of their GPU work, which a mask marks."""
-    step = trace.integers("iteration")
-    rows = np.flatnonzero(work & np.isin(step, iterations))
-    rows = rows[np.argsort(step[rows], kind="stable")]
-    number = np.searchsorted(iterations, step[rows])
-    ranks = np.full(len(iterations), windows.ALL_RANKS, np.int32)
-    return Spans(ranks, np.array(iterations, np.int32), 2 * rows, number, 2 * rows + 1, number)
+def _work_spans(model: StepTiming, work: Array) -> Spans:
+    """Spans of steps by their GPU work, which a mask marks."""
+    trace = model.timing.trace
+    rows = np.flatnonzero(work)
+    ranks = np.full(len(work), windows.ALL_RANKS)
+    spans = step_times.spans_of_nodes(trace, trace.integers("iteration"), ranks, rows, rows)
+    return relative_spans(trace, spans, model.steps, model.start_ns)
 
 
 def _local_spans(both: tuple[Spans, ...]) -> tuple[Spans, ...]:

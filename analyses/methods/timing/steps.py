@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import counterparts, windows
+from chopper_interop.analyses.methods.activity import counterparts, step_times, windows
 from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, LaneKind
@@ -30,6 +30,7 @@ from chopper_interop.timing.model import EDGE_PRIORITY, Timing, timing_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
@@ -58,13 +59,10 @@ class StepTiming:
         Of vertices: how much later than that each was, and when, since the start of its step.
     order
         Vertices of steps in topological order.
-    windows
-        Windows of ranks in steps.
-    window_step
-        Position in `steps` of each window.
-    begins, ends
-        Vertices with which windows begin and end, the first and the last of these; and behind them
-        the window of each.
+    start_ns
+        Of each step: the time that others are relative to, on the axis of `ts`.
+    of_job, of_ranks
+        Spans of steps as `step_times` defines them, of the job and of each rank, that begin when they did.
     """
 
     timing: Timing
@@ -78,25 +76,14 @@ class StepTiming:
     delay_ns: Array
     at_ns: Array
     order: Array
-    windows: Sequence[Window]
-    window_step: Array
-    begins: tuple[Array, Array]
-    ends: tuple[Array, Array]
+    start_ns: Array
+    of_job: Spans
+    of_ranks: Spans
 
     def retimed(self, lag_ns: Array, delay_ns: Array) -> Array:
         """Time of each vertex since its step's start, with other lags and delays."""
         release = np.zeros(len(self.step), np.int64)
         return loops.earliest_times(self.order, self.first, self.after, lag_ns, delay_ns, release)
-
-    def lengths(self, at_ns: Array, *, by_rank: bool = False) -> Array:
-        """Lengths of steps by these times, of the job or of each window of a rank, nanoseconds."""
-        row = np.arange(len(self.windows)) if by_rank else self.window_step
-        size = len(self.windows) if by_rank else len(self.steps)
-        begin = np.full(size, loops.NEVER)
-        end = np.full(size, -loops.NEVER)
-        np.minimum.at(begin, row[self.begins[1]], at_ns[self.begins[0]])
-        np.maximum.at(end, row[self.ends[1]], at_ns[self.ends[0]])
-        return end - begin
 
     def groups(self) -> tuple[Array, Array]:
         """Counterparts of edges and of vertices in other steps: numbers that they share.
@@ -126,29 +113,33 @@ def step_timing(trace: Trace, rank_steps: Sequence[Window]) -> StepTiming:
     Parameters
     ----------
     rank_steps
-        Windows of ranks in steps, as `windows.of_ranks` gives them.
+        Ranges of ranks' steps, as `windows.marked_windows` gives them.
     """
     timing = timing_of(trace)
     graph = timing.graph
     steps = sorted({w.iteration for w in rank_steps})
-    window_step = np.searchsorted(steps, [w.iteration for w in rank_steps])
-    start = _start_ns(rank_steps, window_step, len(steps))
+    start = _start_ns(rank_steps, steps)
     number = trace.integers("iteration")
     of_node = np.minimum(np.searchsorted(steps, number), len(steps) - 1)
     of_node[np.array(steps)[of_node] != number] = -1
     step = np.concatenate([of_node[graph.node], np.arange(len(steps))])
     at = np.append(timing.at_ns, start)
     at -= np.where(step >= 0, start[step], 0)
+    of_job, of_ranks = (
+        relative_spans(
+            trace, step_times.step_spans(trace, trace.ranks, by_rank=by_rank), steps, start
+        )
+        for by_rank in (False, True)
+    )
     src, after, kind, lag = _cut(timing, step, at, start)
     first, edge = gather.group_rows(src, len(step))
     src, after, kind, lag = src[edge], after[edge], kind[edge], lag[edge]
     _, delay = loops.find_binding(at, first, after, lag, EDGE_PRIORITY[kind])
     sources = len(graph) + np.arange(len(steps), dtype=np.int32)
     inside = graph.order[step[graph.order] >= 0]
-    begins, ends = _bounds(trace, rank_steps, steps, of_node)
     return StepTiming(
         timing, steps, step, src, kind, first, after, lag, delay, at,
-        np.concatenate([sources, inside]), rank_steps, window_step, begins, ends,
+        np.concatenate([sources, inside]), start, of_job, of_ranks,
     )  # fmt: skip
 
 
@@ -157,7 +148,12 @@ def timing_of_steps(trace: Trace) -> Timing:
     work = is_any(trace.array("kind"), GPU_WORK) & (trace.integers("iteration") >= 0)
     if not work.any() or (trace.launch[work] >= 0).any():
         return timing_of(trace)
-    return isolated_steps(trace, windows.step_windows(trace))
+    return isolated_steps(trace, windows.marked_windows(trace))
+
+
+def is_isolated(timing: Timing) -> bool:
+    """True if it is a model as of `isolated_steps`."""
+    return bool(timing.graph.kind.max(initial=0) == BORDER_EDGE)
 
 
 def isolated_steps(trace: Trace, rank_steps: Sequence[Window]) -> Timing:
@@ -175,8 +171,7 @@ def isolated_steps(trace: Trace, rank_steps: Sequence[Window]) -> Timing:
     present, vertex = np.unique(model.step[:size], return_index=True)
     example = np.zeros(len(model.steps), np.int64)
     example[present[present >= 0]] = vertex[present >= 0]
-    start = _start_ns(rank_steps, model.window_step, len(model.steps))
-    at = np.concatenate([graph.at_ns, start])
+    at = np.concatenate([graph.at_ns, model.start_ns])
     lag = np.minimum(model.lag_ns, at[model.after] - at[model.src])
     outside = np.flatnonzero(model.step[:size] < 0).astype(model.order.dtype)
     isolated = replace(
@@ -194,11 +189,19 @@ def isolated_steps(trace: Trace, rank_steps: Sequence[Window]) -> Timing:
     return Timing(trace, isolated, lag, binding, delay)
 
 
-def _start_ns(rank_steps: Sequence[Window], window_step: Array, steps: int) -> Array:
-    """Start of each step: that of the first of its windows."""
-    start = np.full(steps, loops.NEVER)
-    np.minimum.at(start, window_step, np.array([w.start_ns for w in rank_steps], np.int64))
+def _start_ns(rank_steps: Sequence[Window], steps: list[int]) -> Array:
+    """Start of each step: that of the first of its ranges."""
+    start = np.full(len(steps), loops.NEVER)
+    step = np.searchsorted(steps, [one.iteration for one in rank_steps])
+    np.minimum.at(start, step, np.array([one.start_ns for one in rank_steps], np.int64))
     return start
+
+
+def relative_spans(trace: Trace, spans: Spans, steps: list[int], start: Array) -> Spans:
+    """Spans of these steps, that begin when they did since the start of each."""
+    begin, _ = spans.bounds(step_times.endpoint_times(trace))
+    step = np.minimum(np.searchsorted(steps, spans.iterations), len(steps) - 1)
+    return spans.of_steps(steps).beginning_at(begin - start[step])
 
 
 def _cut(timing: Timing, step: Array, at: Array, start: Array) -> tuple[Array, ...]:
@@ -225,36 +228,3 @@ def _cut(timing: Timing, step: Array, at: Array, start: Array) -> tuple[Array, .
         np.concatenate([graph.kind[within], np.full(len(border), BORDER_EDGE, np.uint8)]),
         np.concatenate([timing.lag_ns[within], release[border]]),
     )
-
-
-def _bounds(
-    trace: Trace, rank_steps: Sequence[Window], steps: list[int], step: Array
-) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Vertices with which windows begin and end, and their windows.
-
-    Those of the range that is as long as its window; without one, of all of the host's nodes if the
-    window begins with one of these, else of all GPU work.
-    """
-    ranks = trace.ranks
-    table = np.full((len(ranks), len(steps)), -1, np.int64)
-    of_rank = np.searchsorted(ranks, [one.rank for one in rank_steps])
-    table[of_rank, np.searchsorted(steps, [one.iteration for one in rank_steps])] = np.arange(
-        len(rank_steps)
-    )
-    rows = np.flatnonzero(step >= 0)
-    window = table[np.searchsorted(ranks, trace.array("rank")[rows]), step[rows]]
-    rows, window = rows[window >= 0], window[window >= 0]
-    ts = trace.array("ts")[rows]
-    end = ts + trace.array("dur")[rows]
-    on_host = (trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD)[rows]
-    starts = ts == np.array([w.start_ns for w in rank_steps], np.int64)[window]
-    stops = end == np.array([w.end_ns for w in rank_steps], np.int64)[window]
-    ranged = np.zeros(len(rank_steps), bool)
-    is_range = starts & stops & on_host
-    ranged[window[is_range]] = True
-    host_bounds = np.zeros(len(rank_steps), bool)
-    host_bounds[window[starts & on_host]] = True
-    chosen = np.where(ranged[window], is_range, on_host == host_bounds[window])
-    chosen &= on_host | is_any(trace.array("kind")[rows], GPU_WORK)
-    vertex, window = 2 * rows[chosen], window[chosen]
-    return (vertex, window), (vertex + 1, window)

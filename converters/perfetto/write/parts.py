@@ -47,7 +47,7 @@ def windows(trace: Trace, each: int) -> list[StepWindow]:
 
     The first begins with the trace and the last ends with it; without steps there are none.
     """
-    steps = training_steps.steps(trace)
+    steps = training_steps.marked(trace)
     groups = [steps[at : at + each] for at in range(0, len(steps), each)]
     if not groups:
         return []
@@ -113,7 +113,7 @@ def choose(trace: Trace, size_of: Callable[[Trace], int]) -> int | None:
     per_node = size_of(measured) / max(measured.nodes.num_rows, 1)
     if per_node * trace.nodes.num_rows <= LARGE_BYTES:
         return None
-    steps = len(training_steps.steps(largest))
+    steps = len(training_steps.marked(largest))
     of_rank = per_node * largest.nodes.num_rows
     if of_rank <= LARGE_BYTES or not steps:
         return 0

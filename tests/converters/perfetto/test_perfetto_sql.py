@@ -70,7 +70,7 @@ def test_exposed_communication_and_idle_time_of_steps(
 ) -> None:
     """Steps on a GPU begin with their first kernel; communication outside of all is in none."""
     rows = perfetto.query(
-        "select iteration, exposed_ns, exposed_percent, step_ns from chopper_exposed_communication"
+        "select iteration, exposed_ns, exposed_percent, kernels_ns from chopper_exposed_communication"
     )
     total = ci.analyze(analysed, "overlap").summary["exposed_comm_ns"]
     assert 0.9 * total < sum(exposed for _, exposed, _, _ in rows) <= total

@@ -1,4 +1,4 @@
--- Time of training steps in a trace that chopper-interop wrote: exposed, idle, critical.
+-- Training steps in a trace that chopper-interop wrote: exposed, idle, critical.
 
 -- Slices of the lanes that are drawn of each GPU: iterations, exposed communication, idle, ...
 CREATE PERFETTO VIEW chopper_gpu_spans AS
@@ -16,13 +16,15 @@ JOIN process AS p USING (upid)
 JOIN track AS g ON t.parent_id = g.id
 WHERE s.category = 'derived' AND g.name GLOB 'GPU*';
 
--- Exposed communication, and idle time where its analysis ran, of each GPU in each step, in ns.
+-- Exposed communication, and idle time where its analysis ran, of each GPU while kernels of each step ran, in ns.
+-- kernels_ns is from the first start to the last end of these kernels; the time that a step takes, from the end of
+-- the one before on, is what `chopper-analyze RUN/ temporal --steps each` prints.
 CREATE PERFETTO VIEW chopper_step_losses AS
 SELECT
   step.rank,
   step.gpu,
   CAST(substr(step.name, length('iteration ') + 1) AS INT) AS iteration,
-  step.dur AS step_ns,
+  step.dur AS kernels_ns,
   span.lane,
   span.name AS cause,
   count(*) AS spans,
@@ -35,15 +37,15 @@ WHERE step.lane = 'iterations' AND span.lane IN ('exposed communication', 'idle'
 GROUP BY step.id, span.lane, span.name
 ORDER BY step.rank, step.gpu, iteration, dur_ns DESC;
 
--- Exposed communication of each GPU in each step, in ns and percent of the step.
+-- Exposed communication of each GPU while kernels of each step ran, in ns and percent of that time.
 CREATE PERFETTO VIEW chopper_exposed_communication AS
 SELECT
   rank,
   gpu,
   iteration,
-  step_ns,
+  kernels_ns,
   sum(dur_ns) AS exposed_ns,
-  100.0 * sum(dur_ns) / step_ns AS exposed_percent
+  100.0 * sum(dur_ns) / kernels_ns AS exposed_percent
 FROM chopper_step_losses
 WHERE lane = 'exposed communication'
 GROUP BY rank, gpu, iteration;

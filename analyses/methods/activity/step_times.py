@@ -1,0 +1,315 @@
+"""The time that a training step takes, and a job as a whole: one definition for all analyses.
+
+A step ends with the last that it did: the range that marks it on its host, or without one what its hosts
+do in it, and the work of GPUs that is launched in it, until that has ended. It begins where the step
+before it has ended: steps add up to the time of the job, also where GPUs lag behind their hosts::
+
+    host  [--- step 7 ---][--- step 8 ---]
+    GPU         ┄[-------- 7 --------][-------- 8 --------]
+    time        |<------ step 7 ----->|<----- step 8 ---->|
+
+The first step begins with its range, but not before GPUs have done what was launched before the recording
+(``┄``); so does one whose number does not follow that of the step before it, as steps in between were not
+recorded. Of a rank its own work counts; a step of the job ends with that of its last rank.
+
+What threads other than the one with the range wait for in between is not known: they do not hold the step
+up. GPU work without a known launch counts where nothing marks a step. The time of a job is that from the
+begin of its first step to the end of its last, or without steps all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop import training_steps
+from chopper_interop.analyses.methods.activity.backlog import backlog_ns
+from chopper_interop.arrays import gather
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.timing.model import takes_time
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from chopper_interop.arrays.types import Array
+    from chopper_interop.trace import Trace
+
+DEFINITION = (
+    "from the end of the step before to the end of the last that the step did: of the range that marks it, "
+    "and of the GPU work launched in it, on any rank; the first step, and one whose number does not follow, "
+    "from the begin of its range, but not before GPUs have done what was launched before the recording"
+)
+"""The definition as conventions of results state it."""
+NO_STEP = -1
+"""Iteration of what is not one step."""
+ALL_RANKS = -1
+"""Rank of what is of the whole job."""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Spans of time by endpoints of nodes, which may move: all of a job or of its ranks, or steps of these.
+
+    Parameters
+    ----------
+    ranks, iterations
+        Of each span; `ALL_RANKS` and `NO_STEP` where it is of no single one.
+    begin, begin_of
+        Endpoints that a span may begin with, and the number of that span, ascending.
+    end, end_of
+        Endpoints that it may end with, and the number of the span.
+    sequence
+        Numbers of the spans, by rank and begin.
+    follows
+        For each of `sequence`, whether it is the next step after the one before.
+    late_ns
+        Of each span: how long after its first endpoint it begins.
+    chosen
+        Numbers of the spans that count; all figures are of these.
+    fixed_ns
+        Of each span: when it begins, whatever moves; None if that is when the one before has ended.
+    """
+
+    ranks: Array
+    iterations: Array
+    begin: Array
+    begin_of: Array
+    end: Array
+    end_of: Array
+    sequence: Array
+    follows: Array
+    late_ns: Array
+    chosen: Array
+    fixed_ns: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    @property
+    def rank(self) -> Array:
+        """Rank of each span."""
+        return self.ranks[self.chosen]
+
+    @property
+    def iteration(self) -> Array:
+        """Step of each span."""
+        return self.iterations[self.chosen]
+
+    @property
+    def is_next(self) -> Array:
+        """Of each span, whether it begins where another ends: the step before it."""
+        mask = np.zeros(len(self.ranks), bool)
+        mask[self.sequence] = self.follows
+        return mask[self.chosen]
+
+    def of_steps(self, numbers: Collection[int]) -> Spans:
+        """The same, of which only these steps count."""
+        return replace(self, chosen=np.flatnonzero(np.isin(self.iterations, list(numbers))))
+
+    def beginning_at(self, start_ns: Array) -> Spans:
+        """The same, which begin at these times; one for each span, also of those that do not count."""
+        return replace(self, fixed_ns=start_ns)
+
+    def starts(self, at_ns: Array) -> Array:
+        """Start of each span, nanoseconds."""
+        return self.bounds(at_ns)[0][self.chosen]
+
+    def ends(self, at_ns: Array) -> Array:
+        """End of each span, nanoseconds."""
+        return self.bounds(at_ns)[1][self.chosen]
+
+    def lengths(self, at_ns: Array) -> Array:
+        """Length of each span, nanoseconds."""
+        start, end = self.bounds(at_ns)
+        return (end - start)[self.chosen]
+
+    def last(self, at_ns: Array) -> Array:
+        """Endpoint that each span ends with."""
+        end = np.maximum.reduceat(at_ns[self.end], _starts_of_runs(self.end_of))
+        latest = np.flatnonzero(at_ns[self.end] == end[self.end_of])
+        return self.end[latest[_starts_of_runs(self.end_of[latest])]][self.chosen]
+
+    def may_end_with(self, nth: int) -> Array:
+        """Endpoints that one of the spans may end with."""
+        low, high = np.searchsorted(self.end_of, self.chosen[nth] + np.arange(2))
+        return self.end[low:high]
+
+    def bounds(self, at_ns: Array) -> tuple[Array, Array]:
+        """Start and end of each span, also of those that do not count, nanoseconds."""
+        if not len(self.ranks):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        end = np.maximum.reduceat(at_ns[self.end], _starts_of_runs(self.end_of))
+        if self.fixed_ns is not None:
+            return self.fixed_ns, np.maximum(self.fixed_ns, end)
+        start = np.minimum.reduceat(at_ns[self.begin], _starts_of_runs(self.begin_of))
+        start += self.late_ns
+        order, rank = self.sequence, self.ranks[self.sequence]
+        latest = _latest(end[order], rank)
+        before = np.append(0, latest[:-1])  # when all that come before have ended
+        own = start[order]
+        of_rank = np.append(False, rank[1:] == rank[:-1])
+        own = np.where(of_rank, np.where(self.follows, before, np.maximum(own, before)), own)
+        start[order], end[order] = np.minimum(own, latest), latest
+        return start, end
+
+
+def step_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool = False) -> Spans:
+    """Spans of every training step, over these ranks or of each; none without steps.
+
+    Parameters
+    ----------
+    ranks
+        Ranks that count.
+    by_rank
+        Each rank by itself.
+    """
+    return trace.cached(
+        f"step times {by_rank} {list(ranks)}", lambda _: _step_spans(trace, ranks, by_rank=by_rank)
+    )
+
+
+def job_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool = False) -> Spans:
+    """Spans of all steps as one, or without steps of all that these ranks do; else as of `step_spans`."""
+    rank = trace.array("rank")
+    starts, ends = _step_nodes(trace, _marked(trace, ranks))
+    if not len(starts):
+        starts = ends = _job_nodes(trace, ranks)
+    none = np.full(len(rank), NO_STEP)
+    return spans_of_nodes(trace, none, _span_ranks(trace, by_rank=by_rank), starts, ends)
+
+
+def endpoint_times(trace: Trace) -> Array:
+    """Measured time of each endpoint of a trace: starts and ends of its nodes by turns."""
+    at = np.repeat(trace.array("ts"), 2)
+    at[1::2] += trace.array("dur")
+    return at
+
+
+def _step_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool) -> Spans:
+    starts, ends = _step_nodes(trace, _marked(trace, ranks))
+    iteration = trace.integers("iteration")
+    return spans_of_nodes(trace, iteration, _span_ranks(trace, by_rank=by_rank), starts, ends)
+
+
+def _marked(trace: Trace, ranks: Collection[int]) -> list[training_steps.Step]:
+    return [step for step in training_steps.marked(trace) if step.rank in set(ranks)]
+
+
+def _span_ranks(trace: Trace, *, by_rank: bool) -> Array:
+    """Rank of the span of each node."""
+    rank = trace.array("rank")
+    return rank if by_rank else np.full(len(rank), ALL_RANKS, rank.dtype)
+
+
+def spans_of_nodes(
+    trace: Trace, step: Array, span_rank: Array, starts: Array, ends: Array
+) -> Spans:
+    """Spans, one for each distinct step and rank that has both nodes to begin and to end with.
+
+    Parameters
+    ----------
+    step, span_rank
+        Of each node: which span it is of.
+    starts, ends
+        Nodes that spans may begin with, and those that they may end with.
+    """
+    both = np.concatenate([starts, ends])
+    first, code = gather.distinct(step[both], span_rank[both])
+    of_starts, of_ends = code[: len(starts)], code[len(starts) :]
+    complete = np.zeros(len(first), bool)
+    complete[of_starts] = True
+    complete[np.setdiff1d(of_starts, of_ends)] = False
+    # number the complete ones by step and rank; the others keep -1 and their endpoints go
+    order = np.lexsort((span_rank[both][first], step[both][first]))
+    order = order[complete[order]]
+    number = np.full(len(first), -1)
+    number[order] = np.arange(len(order))
+    examples = both[first[order]]  # one node of each span
+    begin, begin_of = _by_span(2 * starts, number[of_starts])
+    end, end_of = _by_span(2 * ends + 1, number[of_ends])
+    rank, iteration = span_rank[examples].astype(np.int32), step[examples].astype(np.int32)
+    none = np.zeros(len(rank), np.int64)
+    spans = Spans(
+        rank, iteration, begin, begin_of, end, end_of, none, none > 0, none, np.arange(len(rank))
+    )
+    return _in_sequence(trace, spans) if len(rank) else spans
+
+
+def _in_sequence(trace: Trace, spans: Spans) -> Spans:
+    """Put spans in order, and find when the first of each rank begins."""
+    at = endpoint_times(trace)
+    start = np.minimum.reduceat(at[spans.begin], _starts_of_runs(spans.begin_of))
+    sequence = np.lexsort((spans.iterations, start, spans.ranks))
+    rank, number = spans.ranks[sequence], spans.iterations[sequence]
+    is_first = np.append(True, rank[1:] != rank[:-1])
+    follows = ~is_first & (number == np.append(0, number[:-1] + 1))
+    late = np.zeros(len(rank), np.int64)
+    for k in sequence[is_first].tolist() if training_steps.marked(trace) else ():
+        node = spans.begin[spans.begin_of == k] // 2
+        step = int(trace.integers("iteration")[node[np.argmin(trace.array("ts")[node])]])
+        ranks = np.unique(trace.array("rank")[node]).tolist()
+        late[k] = backlog_ns(trace, ranks, step, int(start[k]))
+    return replace(spans, sequence=sequence, follows=follows, late_ns=late)
+
+
+def _by_span(endpoint: Array, span: Array) -> tuple[Array, Array]:
+    """Endpoints in order of their span's number, without those of none, and these numbers."""
+    endpoint, span = endpoint[span >= 0], span[span >= 0]
+    order = np.argsort(span, kind="stable")
+    return endpoint[order], span[order]
+
+
+def _job_nodes(trace: Trace, ranks: Sequence[int]) -> Array:
+    """Nodes that a job without steps consists of; profilers' own records only where there are no others."""
+    metadata = (Kind.SPAN, Kind.INSTANT, Kind.OVERHEAD)
+    timed = np.isin(trace.array("rank"), ranks) & takes_time(trace)
+    work = timed & ~is_any(trace.array("kind"), metadata)
+    return np.flatnonzero(work if work.any() else timed)
+
+
+def _step_nodes(trace: Trace, marked: list[training_steps.Step]) -> tuple[Array, Array]:
+    """Nodes that steps may begin with, and those that they may end with."""
+    if not marked:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    iteration = trace.integers("iteration")
+    rank = trace.array("rank")
+    ts = trace.array("ts")
+    end = ts + trace.array("dur")
+    rows = np.flatnonzero((iteration >= 0) & takes_time(trace))
+    known = np.array(marked, np.int64)  # rank, iteration, start, end
+    # ranges and nodes get common codes by rank and step, which lead from each node to its range
+    pairs = [
+        np.concatenate([known[:, 0], rank[rows]]),
+        np.concatenate([known[:, 1], iteration[rows]]),
+    ]
+    _, code = gather.distinct(*pairs)
+    range_of_code = np.full(int(code.max()) + 1, -1)
+    range_of_code[code[: len(known)]] = np.arange(len(known))
+    of_node = range_of_code[code[len(known) :]]
+    rows, of_node = rows[of_node >= 0], of_node[of_node >= 0]
+    start, stop = known[of_node, 2], known[of_node, 3]
+    call = trace.launch[rows]
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
+    called = ts[call]
+    launched = work & (call >= 0) & (called >= start) & (called < stop)
+    marks = (ts[rows] == start) & (end[rows] == stop) & ~work
+    has_mark = np.zeros(len(known), bool)
+    has_mark[of_node[marks]] = True
+    bounds = marks | ~has_mark[of_node]
+    return rows[(ts[rows] >= start) & bounds], rows[((end[rows] <= stop) & bounds) | launched]
+
+
+def _latest(end: Array, rank: Array) -> Array:
+    """Latest of the ends up to each within its rank; equal ranks are together."""
+    low = int(end.min())
+    # each rank lies above the one before it, so that one running maximum serves all of them
+    shift = np.cumsum(np.append(0, rank[1:] != rank[:-1])) * (int(end.max()) - low + 1)
+    return np.asarray(np.maximum.accumulate(end - low + shift) - shift + low)
+
+
+def _starts_of_runs(code: Array) -> Array:
+    """Positions at which ascending codes change: where `reduceat` begins a group."""
+    return np.flatnonzero(np.diff(code, prepend=-1))

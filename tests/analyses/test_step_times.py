@@ -1,0 +1,157 @@
+"""One meaning of a step in all analyses: on jobs by hand whose GPUs lag behind, and on real ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from read_once import read_once
+from shared_data import real
+
+import chopper_interop as ci
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.arrays import arrow
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+
+MS = 10**6
+
+
+def lagging(
+    steps: dict[int, tuple[int, int]], late_ms: tuple[int, ...] = (0,), first_ms: int = 1
+) -> ci.Trace:
+    """Ranks whose hosts take 10 ms for a step, one after the other, and whose GPUs take longer and lag behind.
+
+    `steps` has for each number when its range begins, and how long its one kernel takes; the first kernel
+    begins `first_ms` behind its launch. Ranks begin `late_ms` later.
+    """
+    builder, edges, row = TraceBuilder(), [], 0
+    for rank, late in enumerate(late_ms):
+        thread = builder.lane(rank, LaneKind.THREAD, 1, "t")
+        stream = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
+        free = 0
+        for step, (at, kernel) in steps.items():
+            start = at + late
+            begin = max(free, start + 1 + (first_ms if not free else 0))
+            free = begin + kernel
+            for kind, name, lane, ts, dur in (
+                (Kind.ANNOTATION, f"ProfilerStep#{step}", thread, start, 10),
+                (Kind.RUNTIME, "hipLaunchKernel", thread, start + 1, 1),
+                (Kind.KERNEL, f"k{rank}", stream, begin, kernel),
+            ):
+                builder.nodes(
+                    kind=int(kind), name=name, rank=rank, lane=lane, ts=np.array([ts * MS]),
+                    dur=dur * MS, iteration=np.array([step], np.int32),
+                )  # fmt: skip
+            edges.append((row + 1, row + 2))
+            row += 3
+    src, dst = np.array(edges, np.int32).T
+    builder.edges(src, dst, int(EdgeKind.LAUNCH))
+    return builder.finish()
+
+
+def times(found: list[windows.Window]) -> list[tuple[int, int]]:
+    """Starts and ends in milliseconds."""
+    return [(w.start_ns // MS, w.end_ns // MS) for w in found]
+
+
+BEHIND = {3: (0, 30), 4: (10, 30), 5: (20, 30)}
+"""Three steps of hosts of 10 ms, whose GPU takes 30 each and so ends them at 32, 62 and 92 ms."""
+
+
+def test_steps_follow_each_other_where_gpus_lag_behind() -> None:
+    trace = lagging(BEHIND, first_ms=0)
+    assert times(windows.step_windows(trace)) == [(0, 31), (31, 61), (61, 91)]
+    assert times(windows.job_windows(trace, "each")) == [(0, 31), (31, 61), (61, 91)]
+    assert times(windows.job_windows(trace, "4-5")) == [(31, 61), (61, 91)]
+    assert times(windows.marked_windows(trace)) == [(0, 10), (10, 20), (20, 30)]
+
+
+def test_the_first_step_does_not_wait_for_work_of_before() -> None:
+    """Its kernel begins 9 ms behind its launch: 8.9 more than a launch takes."""
+    (first, *_) = windows.step_windows(lagging(BEHIND, first_ms=9))
+    assert first.start_ns == 8_900_000
+    assert windows.step_windows(lagging(BEHIND, first_ms=0))[0].start_ns == 0
+
+
+def test_a_step_of_the_job_ends_with_its_last_rank() -> None:
+    trace = lagging(BEHIND, late_ms=(0, 5), first_ms=0)
+    assert times(windows.step_windows(trace))[3:] == [(5, 36), (36, 66), (66, 96)]
+    assert times(windows.job_windows(trace, "each")) == [(0, 36), (36, 66), (66, 96)]
+    assert times(windows.job_windows(trace, "each", "1")) == [(5, 36), (36, 66), (66, 96)]
+
+
+def test_steps_that_were_not_recorded_count_in_none() -> None:
+    trace = lagging({3: (0, 30), 4: (10, 30), 9: (500, 30), 10: (510, 30)}, first_ms=0)
+    assert times(windows.step_windows(trace)) == [(0, 31), (31, 61), (500, 531), (531, 561)]
+
+
+def test_a_step_that_ends_before_the_one_before_takes_no_time() -> None:
+    """A stream of each step: the kernel of the first ends behind all of the second."""
+    trace = lagging({3: (0, 90), 4: (10, 30)}, first_ms=0)
+    ts = trace.array("ts").copy()
+    ts[-1] = 12 * MS
+    trace = replace(trace, nodes=arrow.replace_column(trace.nodes, "ts", ts))
+    assert times(windows.step_windows(trace)) == [(0, 91), (91, 91)]
+
+
+def figures(trace: ci.Trace, steps: str = "") -> dict[str, float]:
+    """Mean time of a step of the job as each analysis has it, in ns; those of ranks only where there is one."""
+
+    def frame(analysis: str, **options: object):
+        return ci.analyze(trace, analysis, **options).rows.to_pandas()
+
+    each = steps or "each"
+    kept = frame("replay", steps=steps).query("convention == 'gaps_kept'")
+    unchanged = frame("what_if", steps=each, change="scale=1").query("change == 'as measured'")
+    path = ci.analyze(trace, "critical_path", steps=each)
+    found = {
+        "summary": ci.analyze(trace, "summary", steps=steps).summary["step_ns"],
+        "findings": ci.analyze(trace, "findings", steps=steps).summary["step_ns"],
+        "efficiency": frame("efficiency", steps=each)["step_ns"].mean(),
+        "efficiency of the job": ci.analyze(trace, "efficiency").summary["step_ns"]
+        if not steps
+        else None,
+        "sweep": frame("sweep", steps=steps)["step_ns"][0],
+        "compare": ci.analyze(trace, "compare", against=trace, steps=steps).summary["step_ns"],
+        "replay": kept["measured_ns"].mean(),
+        "what_if": unchanged["before_ns"].mean(),
+        "critical_path": path.summary["path_ns"] / path.rows["iteration"].to_pandas().nunique(),
+    }
+    if len(trace.ranks) == 1:
+        found["temporal"] = frame("temporal", by="rank,iteration", steps=each)["span_ns"].mean()
+    else:
+        found["stragglers"] = frame("stragglers", by="iteration", steps=steps)["measured_ns"].mean()
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def test_analyses_agree_on_a_job_whose_gpus_lag_behind() -> None:
+    for late in ((0,), (0, 5)):
+        measured = figures(lagging(BEHIND, late_ms=late, first_ms=0))
+        mean = (91 + late[-1]) / 3 * MS
+        assert measured == pytest.approx(dict.fromkeys(measured, mean), abs=1), measured
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("pytorch/mi300x/resnet_act_checkpoint.json.gz", ""),
+        ("pytorch/torchrec_4rank_v100", "5-6"),  # the summary leaves step 4 out, a warm-up
+        ("pytorch/misc/rank0.json.gz", "551-554"),
+        ("pytorch/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz", ""),
+        ("pytorch/dlrm_8rank_v100/kineto", ""),
+        ("pytorch/v100_2021", ""),
+    ],
+)
+def test_analyses_agree_on_the_time_of_a_step(name: str, steps: str) -> None:
+    measured = figures(read_once(real(name)), steps)
+    assert measured == pytest.approx(dict.fromkeys(measured, measured["summary"]), abs=1)
+
+
+def test_times_of_ranks_are_those_of_temporal_and_replay() -> None:
+    trace = read_once(real("pytorch/torchrec_4rank_v100"))
+    spans = ci.analyze(trace, "temporal", by="rank,iteration", steps="each").rows.to_pandas()
+    kept = ci.analyze(trace, "replay", by="rank").rows.to_pandas()
+    kept = kept.query("convention == 'gaps_kept'").sort_values(["rank", "iteration"])
+    assert spans["span_ns"].tolist() == kept["measured_ns"].tolist()
