@@ -31,7 +31,7 @@ __all__ = ["imbalance"]
 
 _BY = ("rank", "node", "job", "position", "correlation")
 _SPREAD = (*MEASURED, "kernel_time_ns")
-_COMPARED = (*_SPREAD, "lead_ns", "late_share")
+_COMPARED = (*_SPREAD, "lead_sum_ns", "late_share")
 _CONVENTIONS = {
     "means": "over the time of the window in which samples of the quantity are known, idle time included; "
     "of the samples alone where they are isolated, with nothing known between. Of several tools the "
@@ -95,7 +95,7 @@ def imbalance(
         - means `gfxclk_mhz`, `temperature_c`, `memory_temperature_c`, `power_w`, `throttle_share`,
           each with its difference to the median of all GPUs and, except throttling, its ratio
         - `kernel_time_ns` and `slowdown_factor` (by the median of the others)
-        - `lead_ns`, `lead_median_ns` and `last_kernels`, out of the `lead_kernels` that all ranks
+        - `lead_sum_ns`, `lead_median_ns` and `last_kernels`, out of the `lead_kernels` that all ranks
           have
         - `collectives`, `late_share` in which it came last, `times_last_certain`, and
           `caused_wait_ns`, which others spent waiting for it
@@ -153,7 +153,7 @@ _GPU_TYPES = {
 }  # fmt: skip
 _STEP_TYPE = {"iteration": pa.int32()}
 _WORK_TYPES = {
-    "kernel_time_ns": pa.int64(), "slowdown_factor": pa.float64(), "lead_ns": pa.int64(),
+    "kernel_time_ns": pa.int64(), "slowdown_factor": pa.float64(), "lead_sum_ns": pa.int64(),
     "lead_median_ns": pa.int64(), "lead_kernels": pa.int64(), "last_kernels": pa.int64(),
     "collectives": pa.int64(), "late_share": pa.float64(), "times_last_certain": pa.int64(),
     "caused_wait_ns": pa.int64(),
@@ -280,20 +280,20 @@ def _correlations(rows: Sequence[Row]) -> list[Row]:
     return pairs
 
 
-_CORRELATED_WITH = ("kernel_time_ns", "lead_ns")
+_CORRELATED_WITH = ("kernel_time_ns", "lead_sum_ns")
 _STRAGGLER = (
     "rank", "device", "host", "gpu_index", "iteration", "slowdown_factor", "late_share", "gfxclk_ratio",
     "gfxclk_difference_mhz", "temperature_difference_c", "power_difference_w", "throttle_share",
-    "lead_ns",
+    "lead_sum_ns",
 )  # fmt: skip
 
 
 def _summary(rows: Sequence[Row], correlations: list[Row]) -> dict[str, Any]:
     with_slowdown = [row for row in rows if row.get("slowdown_factor")]
-    with_lead = [row for row in rows if row.get("lead_ns") is not None]
+    with_lead = [row for row in rows if row.get("lead_sum_ns") is not None]
     with_lateness = [row for row in rows if row.get("late_share") is not None]
     straggler = max(with_slowdown, key=lambda row: row["slowdown_factor"], default=None)
-    leader = max(with_lead, key=lambda row: row["lead_ns"], default=None)
+    leader = max(with_lead, key=lambda row: row["lead_sum_ns"], default=None)
     last = max(with_lateness, key=lambda row: row["late_share"], default=None)
     job_spread = _spread(_means_over_steps(rows)) if rows else {}
     return {

@@ -449,3 +449,10 @@ def test_recordings_of_different_times_have_no_length() -> None:
     lines = dict(ci.analyze(trace, "summary").rows.to_pandas()[["topic", "text"]].to_numpy())
     assert lines["step"].startswith("unknown")
     assert "finding" not in lines
+
+
+def test_of_ranks_without_gpu_work_nothing_else_is_missed() -> None:
+    trace = read_once(real("pytorch/misc/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz"))
+    lines = dict(ci.analyze(trace, "summary").rows.to_pandas()[["topic", "text"]].to_numpy())
+    assert lines["record"].startswith("GPU activity")
+    assert "amd-smi" not in lines["record"]

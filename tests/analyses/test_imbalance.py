@@ -106,7 +106,7 @@ def test_the_sample_jobs_straggler(
     assert slow["gfxclk_ratio"] < 0.97
     assert slow["temperature_difference_c"] > 1  # 9 more at equal power, of which it draws less
     assert slow["memory_temperature_difference_c"] < 0  # the demo's memory heats by power alone
-    assert rows["lead_ns"].idxmin() == rows["last_kernels"].idxmax() == straggler
+    assert rows["lead_sum_ns"].idxmin() == rows["last_kernels"].idxmax() == straggler
     assert rows["late_share"].idxmax() == straggler
     for name in ("slowest", "most_often_last"):
         assert result.summary[name]["rank"] == straggler
@@ -117,7 +117,7 @@ def test_the_sample_jobs_straggler(
     stepped = imbalance(trace, steps="each").to_pandas()
     times = stepped.groupby("rank")["kernel_time_ns"].sum()
     assert times.tolist() == truth["straggler"]["kernel_time_ns"]
-    assert stepped.groupby("rank")["lead_ns"].sum().tolist() == rows["lead_ns"].tolist()
+    assert stepped.groupby("rank")["lead_sum_ns"].sum().tolist() == rows["lead_sum_ns"].tolist()
     assert stepped.groupby("rank")["collectives"].sum().tolist() == rows["collectives"].tolist()
 
 
@@ -164,9 +164,9 @@ def test_leads_are_those_of_plain_loops(kernels) -> None:
     for row in result.rows.to_pylist():
         own = sorted(leads[row["rank"]])
         if len(ranks) < 2 or not own:
-            assert row["lead_ns"] is None
+            assert row["lead_sum_ns"] is None
             continue
-        assert row["lead_ns"] == sum(own)
+        assert row["lead_sum_ns"] == sum(own)
         assert row["lead_median_ns"] == own[(len(own) - 1) // 2]
         assert row["lead_kernels"] == len(own)
 

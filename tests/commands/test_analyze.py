@@ -566,7 +566,7 @@ def test_each_unit_is_written_once_and_unknown_numbers_are_named(
             "rank": 1,
             "power_w": 250.5,
             "power_share": None,
-            "lead_ns": 30,
+            "lead_sum_ns": 30,
             "late_share": 0.5,
         }
         return result_of("mixed", rows, first=record, last=record | {"power_w": None})
@@ -583,7 +583,7 @@ def test_each_unit_is_written_once_and_unknown_numbers_are_named(
         "first last",
         "rank 1 1",
         "power 250.5 W",
-        "lead 30 ns 30 ns",
+        "lead_sum 30 ns 30 ns",
         "late 50.0% 50.0%",
     ]
 

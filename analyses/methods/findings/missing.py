@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop.annotate.telemetry import throttle_causes
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.grouping import by_key
+from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,13 @@ def _has_causes(trace: Trace) -> bool:
 
 
 _METRIC = "amd-smi metric --watch"
+_GPU_WORK = Need(
+    "GPU work",
+    ("temporal", "idle", "kernels", "energy"),
+    "GPU activity (ProfilerActivity.CUDA, --kernel-trace)",
+    lambda trace: bool(is_any(trace.array("kind"), GPU_WORK).any()),
+)
+"""Without it nothing else is missed."""
 NEEDS = (
     Need(
         "training steps",
@@ -89,7 +98,9 @@ NEEDS = (
 
 
 def missing(trace: Trace) -> list[Need]:
-    """Data that a trace with GPU work lacks."""
+    """Data that a trace lacks."""
+    if not _GPU_WORK.is_there(trace):
+        return [_GPU_WORK]
     return [need for need in NEEDS if not need.is_there(trace)]
 
 

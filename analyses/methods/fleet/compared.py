@@ -113,7 +113,7 @@ class _Work:
         result: Row = {}
         if lead is not None:
             result = {
-                "lead_ns": lead.total_ns, "lead_median_ns": lead.median_ns,
+                "lead_sum_ns": lead.total_ns, "lead_median_ns": lead.median_ns,
                 "lead_kernels": lead.kernels, "last_kernels": lead.last,
             }  # fmt: skip
         return result | self._late.get((rank, unit), {})
