@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike, fspath
-from os.path import commonpath, isfile
+from os.path import commonpath, exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -509,12 +509,10 @@ def job_name(*paths: Path) -> str:
 
 def refuse_overwriting(read_: Iterable[Path], written: Iterable[PathArg]) -> None:
     """Raise `UsageError` if a file to be written is one that is read."""
-    files = {
-        outputs.real(path)
-        for path in read_
-        if isfile(path)  # noqa: PTH113 # Path's raises for names that are too long
-    }
-    for path in map(Path, written):
+    # those of os.path do not raise for names that are too long, as Path's do
+    there = [path for path in map(Path, written) if exists(path)]  # noqa: PTH110
+    files = {outputs.real(path) for path in read_ if isfile(path)} if there else set()  # noqa: PTH113
+    for path in there:
         if outputs.real(path) in files:
             raise UsageError("it would be overwritten by what is made of it", path=path)
 

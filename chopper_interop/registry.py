@@ -307,9 +307,12 @@ def _accepts(converter: Converter, function: Callable[..., object], *arguments: 
         ) from error
 
 
+_signature = cache(inspect.signature)  # of a reader: asked for each source
+
+
 def options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The keyword-only parameters of a reader, writer or analysis."""
-    parameters = inspect.signature(function).parameters.values()
+    parameters = _signature(function).parameters.values()
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 

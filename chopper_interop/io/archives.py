@@ -166,6 +166,8 @@ def origin(path: Path) -> Path:
 
 
 def _folder_of(path: Path) -> Path | None:
+    if not _FOLDERS:
+        return None
     return next((parent for parent in (path, *path.parents) if parent in _FOLDERS), None)
 
 

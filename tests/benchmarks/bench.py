@@ -133,7 +133,7 @@ def warm(path: Path, out: Path) -> None:
     from chopper_interop.annotate import stages as annotate_stages
     from chopper_interop.edges import inference
     from chopper_interop.errors import MissingDataError
-    from chopper_interop.io import inputs, json_events
+    from chopper_interop.io import json_events
     from chopper_interop.joining import job
     from chopper_interop.timing import model
 
@@ -158,8 +158,7 @@ def warm(path: Path, out: Path) -> None:
         return spent
 
     once()
-    inner = dict.fromkeys(("unpack", "scan", "join", "dependencies", "annotations"), 0.0)
-    timed(inner, "unpack", inputs, "read")
+    inner = dict.fromkeys(("scan", "join", "dependencies", "annotations"), 0.0)
     timed(inner, "scan", json_events, "scan")
     timed(inner, "join", job, "assemble")
     timed(inner, "dependencies", inference, "infer_edges")
