@@ -192,18 +192,7 @@ def _lines(
         idle = _shares({f"idle_{name}_share": text for name, text in _CAUSES.items()}, figures)
         if idle:
             yield "idle", idle
-    names = {"compute": "compute", "host": "host", "comm": "communication", "copy": "copies"}
-    has_launches = figures["launch_known_share"] != 0
-    names["wait"] = "launches and waits" if has_launches else "gaps of unknown cause"
-    part, text = (
-        ("unknown", "for no recorded reason")
-        if has_launches
-        else ("unknown_busy", "while other work runs")
-    )
-    share = figures.get(f"path_{part}_share", 0.0)
-    if share >= _MIN_SHOWN:
-        names["wait"] += f" ({share:.1%} {text})"
-    path = _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
+    path = _path_text(figures)
     if path:
         yield "binds", f"critical path: {path}"
     if "late_rank" in figures:
@@ -215,6 +204,22 @@ def _lines(
         if loss is not None:
             cost = f"{_ms(loss)} a step ({_ms(low)} to {_ms(high)})"
         yield "clock", f"below its highest, it costs {cost}"
+
+
+def _path_text(figures: dict[str, Any]) -> str:
+    """What the critical path consists of; without launches, its gaps in which other work ran."""
+    names = {"compute": "compute", "host": "host", "comm": "communication", "copy": "copies"}
+    has_launches = figures["launch_known_share"] != 0
+    names["wait"] = "launches and waits" if has_launches else "gaps of unknown cause"
+    part, text = (
+        ("unknown", "for no recorded reason")
+        if has_launches
+        else ("unknown_busy", "while other work runs")
+    )
+    share = figures.get(f"path_{part}_share", 0.0)
+    if share >= _MIN_SHOWN:
+        names["wait"] += f" ({share:.1%} {text})"
+    return _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
 
 
 def _is_apart(job: ExaminedJob, figures: dict[str, Any]) -> bool:
