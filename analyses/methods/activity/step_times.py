@@ -10,7 +10,7 @@ before it has ended: steps add up to the time of the job, also where GPUs lag be
 
 The first step begins with its range, but not before GPUs have done what was launched before the recording
 (``┄``); so does one whose number does not follow that of the step before it, as steps in between were not
-recorded. Of a rank its own work counts; a step of the job ends with that of its last rank.
+recorded. So do all steps where no launches were recorded: nothing says what lies between them. Of a rank its own work counts; a step of the job ends with that of its last rank.
 
 What threads other than the one with the range wait for in between is not known: they do not hold the step
 up. GPU work without a known launch counts where nothing marks a step. The time of a job is that from the
@@ -137,6 +137,10 @@ class Spans:
         low, high = np.searchsorted(self.end_of, self.chosen[nth] + np.arange(2))
         return self.end[low:high]
 
+    def own_starts(self, at_ns: Array) -> Array:
+        """When each span's own nodes begin, whatever is before, also of those that do not count."""
+        return np.minimum.reduceat(at_ns[self.begin], _starts_of_runs(self.begin_of)) + self.late_ns
+
     def bounds(self, at_ns: Array) -> tuple[Array, Array]:
         """Start and end of each span, also of those that do not count, nanoseconds."""
         if not len(self.ranks):
@@ -144,8 +148,7 @@ class Spans:
         end = np.maximum.reduceat(at_ns[self.end], _starts_of_runs(self.end_of))
         if self.fixed_ns is not None:
             return self.fixed_ns, np.maximum(self.fixed_ns, end)
-        start = np.minimum.reduceat(at_ns[self.begin], _starts_of_runs(self.begin_of))
-        start += self.late_ns
+        start = self.own_starts(at_ns)
         order, rank = self.sequence, self.ranks[self.sequence]
         latest = _latest(end[order], rank)
         before = np.append(0, latest[:-1])  # when all that come before have ended
@@ -246,6 +249,9 @@ def _in_sequence(trace: Trace, spans: Spans) -> Spans:
     rank, number = spans.ranks[sequence], spans.iterations[sequence]
     is_first = np.append(True, rank[1:] != rank[:-1])
     follows = ~is_first & (number == np.append(0, number[:-1] + 1))
+    work = is_any(trace.array("kind"), GPU_WORK)
+    if work.any() and not (trace.launch[work] >= 0).any():
+        follows[:] = False  # nothing says what lies between steps
     late = np.zeros(len(rank), np.int64)
     for k in sequence[is_first].tolist() if training_steps.marked(trace) else ():
         node = spans.begin[spans.begin_of == k] // 2

@@ -16,7 +16,7 @@ import numpy as np
 from chopper_interop.analyses.methods.activity import counterparts, step_times, windows
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
-from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, relative_spans, step_timing
+from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, step_timing
 from chopper_interop.arrays import sequences
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, HOST_WAITS, EdgeKind, LaneKind
@@ -328,7 +328,10 @@ def _work_spans(model: StepTiming, work: Array) -> Spans:
     rows = np.flatnonzero(work)
     ranks = np.full(len(work), windows.ALL_RANKS)
     spans = step_times.spans_of_nodes(trace, trace.integers("iteration"), ranks, rows, rows)
-    return relative_spans(trace, spans, model.steps, model.start_ns)
+    begin = spans.own_starts(step_times.endpoint_times(trace))
+    return spans.beginning_at(
+        begin - model.start_ns[np.searchsorted(model.steps, spans.iterations)]
+    )
 
 
 def _local_spans(both: tuple[Spans, ...]) -> tuple[Spans, ...]:

@@ -29,7 +29,7 @@ def spans_of_timing(
     """
     spans = spans_of_trace(timing.trace, steps, ranks, by_rank=by_rank)
     if steps and is_isolated(timing):
-        return spans.beginning_at(spans.bounds(timing.at_ns)[0])
+        return spans.beginning_at(spans.own_starts(timing.at_ns))
     return spans
 
 
