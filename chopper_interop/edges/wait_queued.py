@@ -29,8 +29,7 @@ one of five at most."""
 _SIGMAS = 3.0
 """Standard deviations by which work starts sooner behind another queue's than by chance: of 740 pairs one seems to."""
 _TURNS = 6.6
-"""Starts that would have met running work of the other queue, had they been independent, if none did: the
-probability of none is exp(-6.6), one of 740 (Poisson)."""
+"""Negative logarithm of the probability by which independent queues never meet that take turns: one of 740 pairs."""
 _FAR = np.iinfo(np.int64).max // 4
 """A time that no trace reaches, far enough from overflow for differences."""
 
@@ -99,9 +98,10 @@ def slots_by_repetition(
 
 
 #   queue a   [ w ]                   [ work ]      last work elsewhere ended within the gap before `work`:
-#   queue b            [ last ]                     delay since then, of the time in which it could have been
+#   queue b        [ last ]               [ next ]  delay since then, of the time in which it could have been
 #             <------- gap --------->
 #                           <-delay->
+#                           <-------between------>
 class _Starts(NamedTuple):
     """Work that started behind a gap of its lane in which work of another lane of its device was the last to end.
 
@@ -114,12 +114,17 @@ class _Starts(NamedTuple):
         end before on the other one. Where the lanes are independent, it is anything from 0 to 1 alike.
     meets
         Mask of work that started while work of the other lane ran.
+    apart
+        Part of the longest possible time before the next work of the other lane began: the probability of no meeting
+        where the lanes are independent. The time in which that lane works says too little, as a short gap behind an end
+        is over before the next work begins.
     """
 
     slot: Array
     last: Array
     share: Array
     meets: Array
+    apart: Array
 
 
 def slots_between_queues(queues: Queues) -> tuple[Array, Array]:
@@ -130,7 +135,7 @@ def slots_between_queues(queues: Queues) -> tuple[Array, Array]:
     if not slot.size or (lane == lane[0]).all():
         return slot[:0], slot[:0]
     starts = _starts_behind_others(queues, slot, lane)
-    follows = _follows(queues, slot, starts)
+    follows = _follows(queues, starts)
     return starts.last[follows], starts.slot[follows]
 
 
@@ -146,13 +151,17 @@ def _starts_behind_others(queues: Queues, slot: Array, lane: Array) -> _Starts:
     last, start, gap = last[chosen], start[chosen], gap[chosen]
     # the next end on the other lane: times are negated to look ahead
     following = preceding_rows(lane, -end, lane[last], -start - 1)
-    between = np.where(following >= 0, end[following], _FAR) - end[last]
-    share = (start - end[last]) / np.minimum(gap, between)
-    begun = preceding_rows(lane, queues.start[slot], lane[last], start)
-    return _Starts(slot[chosen], slot[last], share, end[begun] > start)
+    is_last = following < 0
+    between = np.where(is_last, _FAR, end[following]) - end[last]
+    until_next = np.where(is_last, _FAR, queues.start[slot][following]) - end[last]
+    longest, delay = np.minimum(gap, between), start - end[last]
+    return _Starts(
+        slot[chosen], slot[last], delay / longest, delay > until_next,
+        np.clip(until_next, 1, longest) / longest,
+    )  # fmt: skip
 
 
-def _follows(queues: Queues, slot: Array, starts: _Starts) -> Array:
+def _follows(queues: Queues, starts: _Starts) -> Array:
     """Mask of the starts between two lanes that take turns, or one of which starts sooner behind the other than by chance."""
     lane = queues.lane[queues.queue]
     own, other = lane[starts.slot], lane[starts.last]
@@ -162,17 +171,6 @@ def _follows(queues: Queues, slot: Array, starts: _Starts) -> Array:
     sooner = (count / 2 - np.bincount(way, starts.share)) / np.sqrt(count / 12)
     low, high = np.minimum(own, other), np.maximum(own, other)
     _, pair = gather.distinct(low, high)
-    expected = np.bincount(pair, _busy_shares(queues, slot)[other])
-    turns = (expected >= _TURNS) & (np.bincount(pair, starts.meets) == 0)
+    apart = np.bincount(pair, np.log(starts.apart))
+    turns = (apart <= -_TURNS) & (np.bincount(pair, starts.meets) == 0)
     return (sooner >= _SIGMAS)[way] | turns[pair]
-
-
-def _busy_shares(queues: Queues, slot: Array) -> Array:
-    """Share of time, from the first start to the last end of each lane, in which it works."""
-    lane = queues.lane[queues.queue[slot]]
-    begins = np.full(int(lane.max()) + 1, _FAR)
-    ends = np.full(len(begins), -_FAR)
-    np.minimum.at(begins, lane, queues.start[slot])
-    np.maximum.at(ends, lane, queues.end[slot])
-    busy = np.bincount(lane, queues.end[slot] - queues.start[slot])
-    return np.minimum(busy / np.maximum(ends - begins, 1), 1.0)

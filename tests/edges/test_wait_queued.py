@@ -97,6 +97,23 @@ def test_independent_queues_do_not_follow_each_other(busy: float) -> None:
     assert wrong <= 1  # of 60 pairs; 3 standard deviations allow one of 740
 
 
+def test_short_gaps_behind_long_work_are_no_turns() -> None:
+    """What starts in a pause of the other queue, that is longer than its own gaps, meets nothing there by chance too."""
+    wrong = 0
+    for seed in range(12):
+        rng, works = np.random.default_rng(seed), []
+        for stream, busy_ns, idle_ns in ((0, 1_000_000, 1_000_000), (1, 2_000, 20_000)):
+            count = 30_000_000 // (busy_ns + idle_ns)
+            dur, idle = (rng.integers(0.8 * ns, 1.2 * ns, count) for ns in (busy_ns, idle_ns))
+            start = np.cumsum(dur + idle) - dur + rng.integers(idle_ns)
+            works += [
+                Work(Kind.KERNEL, int(s), int(d), stream=stream)
+                for s, d in zip(start, dur, strict=True)
+            ]
+        wrong += _events(_read(works)) > 0
+    assert wrong <= 1
+
+
 @pytest.mark.parametrize("name", ["v3_json_mi350x", "v1_gfx942"])
 def test_paths_of_kernel_traces_have_gaps_only_where_the_gpu_is_idle(name: str) -> None:
     trace = read_once(real(f"rocprof/{name}"))
