@@ -82,6 +82,15 @@ def test_a_step_of_the_job_ends_with_its_last_rank() -> None:
     assert times(windows.job_windows(trace, "each", "1")) == [(5, 36), (36, 66), (66, 96)]
 
 
+def test_clocks_of_ranks_may_be_decades_apart() -> None:
+    """Of one rank times count from 1970, of the others from a boot: differences of all of them together do not fit 64 bits."""
+    trace = lagging(BEHIND, late_ms=(1_700_000_000_000, *[0] * 7), first_ms=0)
+    of_first, *of_others = np.reshape(times(windows.step_windows(trace)), (8, 3, 2))
+    since = of_first - 1_700_000_000_000
+    for of_rank in (since, *of_others):
+        assert of_rank.tolist() == [[0, 31], [31, 61], [61, 91]]
+
+
 def test_steps_that_were_not_recorded_count_in_none() -> None:
     trace = lagging({3: (0, 30), 4: (10, 30), 9: (500, 30), 10: (510, 30)}, first_ms=0)
     assert times(windows.step_windows(trace)) == [(0, 31), (31, 61), (500, 531), (531, 561)]

@@ -198,7 +198,8 @@ def _step_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool) -> Spans:
 
 
 def _marked(trace: Trace, ranks: Collection[int]) -> list[training_steps.Step]:
-    return [step for step in training_steps.marked(trace) if step.rank in set(ranks)]
+    chosen = set(ranks)
+    return [step for step in training_steps.marked(trace) if step.rank in chosen]
 
 
 def _span_ranks(trace: Trace, *, by_rank: bool) -> Array:
@@ -254,7 +255,8 @@ def _in_sequence(trace: Trace, spans: Spans) -> Spans:
         follows[:] = False  # nothing says what lies between steps
     late = np.zeros(len(rank), np.int64)
     for k in sequence[is_first].tolist() if training_steps.marked(trace) else ():
-        node = spans.begin[spans.begin_of == k] // 2
+        low, high = np.searchsorted(spans.begin_of, (k, k + 1))
+        node = spans.begin[low:high] // 2
         step = int(trace.integers("iteration")[node[np.argmin(trace.array("ts")[node])]])
         ranks = np.unique(trace.array("rank")[node]).tolist()
         late[k] = backlog_ns(trace, ranks, step, int(start[k]))
@@ -310,10 +312,11 @@ def _step_nodes(trace: Trace, marked: list[training_steps.Step]) -> tuple[Array,
 
 def _latest(end: Array, rank: Array) -> Array:
     """Latest of the ends up to each within its rank; equal ranks are together."""
-    low = int(end.min())
-    # each rank lies above the one before it, so that one running maximum serves all of them
-    shift = np.cumsum(np.append(0, rank[1:] != rank[:-1])) * (int(end.max()) - low + 1)
-    return np.asarray(np.maximum.accumulate(end - low + shift) - shift + low)
+    times, place = np.unique(end, return_inverse=True)
+    # each rank's places lie above those of the one before it, so that one running maximum serves all of them; times
+    # themselves do not fit where clocks of many ranks differ
+    shift = np.cumsum(np.append(0, rank[1:] != rank[:-1])) * len(times)
+    return np.asarray(times[np.maximum.accumulate(place + shift) - shift])
 
 
 def _starts_of_runs(code: Array) -> Array:

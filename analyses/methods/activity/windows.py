@@ -101,7 +101,7 @@ def rank_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]
     selected = chosen_ranks(trace, ranks)
     if not steps:
         return [w for w in (_work_window(trace, rank) for rank in selected) if w is not None]
-    numbers, chosen = chosen_steps(trace, steps), set(selected)
+    numbers, chosen = set(chosen_steps(trace, steps)), set(selected)
     return [w for w in step_windows(trace) if w.rank in chosen and w.iteration in numbers]
 
 
@@ -135,7 +135,7 @@ def step_windows(trace: Trace) -> list[Window]:
 
 def marked_windows(trace: Trace, steps: str = "each") -> list[Window]:
     """Ranges that mark training steps: what hosts do in them, whenever GPUs follow."""
-    numbers = chosen_steps(trace, steps)
+    numbers = set(chosen_steps(trace, steps))
     return [Window(*one) for one in training_steps.marked(trace) if one.iteration in numbers]
 
 
