@@ -176,7 +176,8 @@ def number_machines_apart(
     max_device = max(
         (int(part.array("device", "series").max(initial=-1)) for part in parts), default=-1
     )
-    machines: list[Recorded] = [{}]
+    # that of the first file is the first, even if it contradicts itself
+    machines: list[Recorded] = []
     numbered = []
     for part, devices_of_ranks in zip(parts, matched, strict=True):
 

@@ -171,3 +171,13 @@ def test_consecutive_files_are_of_one_machine() -> None:
 
     parts = [minute(number) for number in range(40)]
     assert telemetry_files.number_machines_apart(parts, [set()] * len(parts), IssueLog()) == parts
+
+
+def test_a_file_that_contradicts_itself_is_of_one_machine() -> None:
+    """As own tables of telemetry of several rates: their GPUs got other numbers, or reading ended with an internal error."""
+    builder = TraceBuilder()
+    for watts in (100.0, 300.0):
+        row = builder.series(-1, "socket power", "W", "amd-smi", device=0)
+        builder.samples(row, np.arange(60) * 10**9, np.full(60, watts))
+    parts = [builder.finish()]
+    assert telemetry_files.number_machines_apart(parts, [set()], IssueLog()) == parts
