@@ -91,6 +91,16 @@ def test_clocks_of_ranks_may_be_decades_apart() -> None:
         assert of_rank.tolist() == [[0, 31], [31, 61], [61, 91]]
 
 
+def test_work_of_steps_that_no_range_marks_holds_nothing_up() -> None:
+    """Without launches; the last kernel of rank 1 is of a step that is not marked."""
+    trace = lagging(BEHIND, late_ms=(0, 0))
+    step = trace.integers("iteration").copy()
+    step[-1] = 9
+    nodes = arrow.replace_column(trace.nodes, "iteration", step.astype(np.int32))
+    trace = replace(trace, nodes=nodes, edges=trace.edges.slice(0, 0))
+    assert ci.analyze(trace, "stragglers").summary["slow_rank"] == -1
+
+
 def test_steps_that_were_not_recorded_count_in_none() -> None:
     trace = lagging({3: (0, 30), 4: (10, 30), 9: (500, 30), 10: (510, 30)}, first_ms=0)
     assert times(windows.step_windows(trace)) == [(0, 31), (31, 61), (500, 531), (531, 561)]

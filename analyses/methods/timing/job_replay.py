@@ -323,11 +323,12 @@ class HostTimes:
 
 
 def _work_spans(model: StepTiming, work: Array) -> Spans:
-    """Spans of steps by their GPU work, which a mask marks."""
+    """Spans of the model's steps by their GPU work, which a mask marks: ranges may not mark all that work is of."""
     trace = model.timing.trace
-    rows = np.flatnonzero(work)
+    step = trace.integers("iteration")
+    rows = np.flatnonzero(work & np.isin(step, model.steps))
     ranks = np.full(len(work), windows.ALL_RANKS)
-    spans = step_times.spans_of_nodes(trace, trace.integers("iteration"), ranks, rows, rows)
+    spans = step_times.spans_of_nodes(trace, step, ranks, rows, rows)
     begin = spans.own_starts(step_times.endpoint_times(trace))
     return spans.beginning_at(
         begin - model.start_ns[np.searchsorted(model.steps, spans.iterations)]
