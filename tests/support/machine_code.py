@@ -51,7 +51,7 @@ def commands(folder: Path) -> None:
     for size, job in (
         (["ranks=2", "layers=2", "steps=3", "recorder_hz=200"], folder / "job"),
         (["ranks=2", "layers=2", "steps=2", "pipeline=2", "event_records=True"], folder / "stages"),
-        (["ranks=2"], folder / "default"),
+        (["ranks=2", "layers=1"], folder / "default"),
     ):
         options = [text for option in size for text in ("-O", option)]
         convert(["-q", "--demo", str(job), *options])
