@@ -111,7 +111,7 @@ class _Starts(NamedTuple):
         Slots of the work, and of what ended last.
     share
         Time between the two, as part of the longest possible one: up to the work before on its own lane, or to the
-        end before on the other one. Where the lanes are independent, it is anything from 0 to 1 alike.
+        next end on any other lane of the device. Where the lanes are independent, it is anything from 0 to 1 alike.
     meets
         Mask of work that started while work of the other lane ran.
     apart
@@ -149,16 +149,34 @@ def _starts_behind_others(queues: Queues, slot: Array, lane: Array) -> _Starts:
     gap = np.where(own >= 0, start - end[own], _FAR)
     chosen = np.flatnonzero((last >= 0) & (lane[last] != lane) & (gap > HELD_NS))
     last, start, gap = last[chosen], start[chosen], gap[chosen]
-    # the next end on the other lane: times are negated to look ahead
+    # the next work on that lane: times are negated to look ahead
     following = preceding_rows(lane, -end, lane[last], -start - 1)
-    is_last = following < 0
-    between = np.where(is_last, _FAR, end[following]) - end[last]
-    until_next = np.where(is_last, _FAR, queues.start[slot][following]) - end[last]
+    begins = np.where(following >= 0, queues.start[slot][following], _FAR)
+    until_next = begins - end[last]
+    between = _until_next_end(device, lane, end, last, lane[chosen])
     longest, delay = np.minimum(gap, between), start - end[last]
     return _Starts(
         slot[chosen], slot[last], delay / longest, delay > until_next,
         np.clip(until_next, 1, longest) / longest,
     )  # fmt: skip
+
+
+#   ends, by time   b  a  c  a  a  b      behind the first b the next end elsewhere than on a is that of c, and behind c
+#   last | next     0     2        5      it is where the run of ends on a is over
+def _until_next_end(device: Array, lane: Array, end: Array, last: Array, own: Array) -> Array:
+    """Time from each last end to the next one on its device that is not on the own lane."""
+    order = np.lexsort((end, device))
+    n = len(order)
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    of_lane = lane[order]
+    changes = np.flatnonzero(np.diff(of_lane, append=-1)) + 1
+    at = place[last] + 1
+    is_own = of_lane[np.minimum(at, n - 1)] == own
+    at = np.where(is_own, changes[np.searchsorted(changes[:-1], at, "right")], at)
+    row = order[np.minimum(at, n - 1)]
+    is_there = (at < n) & (device[row] == device[last])
+    return np.where(is_there, end[row], _FAR) - end[last]
 
 
 def _follows(queues: Queues, starts: _Starts) -> Array:
