@@ -207,7 +207,7 @@ def _lines(
 
 
 def _path_text(figures: dict[str, Any]) -> str:
-    """What the critical path consists of; without launches, its gaps in which other work ran."""
+    """Shares of the critical path; without launches, also its gaps in which other work ran."""
     names = {"compute": "compute", "host": "host", "comm": "communication", "copy": "copies"}
     has_launches = figures["launch_known_share"] != 0
     names["wait"] = "launches and waits" if has_launches else "gaps of unknown cause"

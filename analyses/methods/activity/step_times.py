@@ -138,7 +138,7 @@ class Spans:
         return self.end[low:high]
 
     def own_starts(self, at_ns: Array) -> Array:
-        """When each span's own nodes begin, whatever is before, also of those that do not count."""
+        """Time at which each span's own nodes begin, whatever is before, also of those that do not count."""
         return np.minimum.reduceat(at_ns[self.begin], _starts_of_runs(self.begin_of)) + self.late_ns
 
     def bounds(self, at_ns: Array) -> tuple[Array, Array]:
