@@ -309,17 +309,19 @@ class Retiming:
 
     def lengths(self, new: Durations, limits: Limits) -> Lengths:
         """Predict the durations of the windows, with errors and bounds."""
-        lag = self._lag(new.log if new.free is None else new.free)
+        # Errors are those of `free`: where single kernels are held, its range is none around them.
+        log = new.log if new.free is None else new.free
+        lag = self._lag(log)
         at = self._timing.retimed(lag)
         ns = self._spans.lengths(at).astype(float)
         # An error that all kernels share moves them all: re-time with it added and subtracted.
         systematic = [
-            ns * np.log(self._length(new.log + error) / self._length(new.log - error)) / 2
+            ns * np.log(self._length(log + error) / self._length(log - error)) / 2
             for error in (new.clock, new.form, new.sensor)
         ]
-        systematic.append(self._length(new.log + new.shift) - self._length(new.log))
-        bounds = [self._length(log) for log in limits]
+        bounds = [self._length(limit) for limit in limits]
         possible = np.where(ns > 0, np.clip(ns, *bounds), ns)
+        systematic.append(self._length(log + new.shift) - np.maximum(possible, 1.0))
         return Lengths(possible, self._statistical(new, lag, at), *systematic, *bounds)
 
     def _length(self, log: Array) -> Array:

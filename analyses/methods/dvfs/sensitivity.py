@@ -23,7 +23,7 @@ fitted to.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,8 +54,11 @@ from chopper_interop.analyses.methods.dvfs.sources.laws import MIN_SPREAD
 from chopper_interop.gpus import ratings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Sensor
     from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import Clocks, SensedClocks
+    from chopper_interop.analyses.methods.dvfs.clocks.sensor_fit import End
     from chopper_interop.analyses.methods.dvfs.repeats import Repeats
     from chopper_interop.analyses.methods.dvfs.sources.by_other_run import Runs
     from chopper_interop.arrays.types import Array
@@ -133,11 +136,20 @@ class Sensitivities(Evidence):
         ends, errors = [ratios[low], ratios[high]], [sums[low][1], sums[high][1]]
         return combination.between(together, ends, errors, ns)
 
+    def change_of_all(self, mhz: Array) -> tuple[float, float]:
+        """Return the logarithm of the change of all kernels' time at these clocks, and its standard error."""
+        ratio = self._ratio(mhz, is_change=False)[0]
+        return ratio.of_sum(np.bincount(self.repeats.key, self.repeats.dur))
+
     @property
     def _shares(self) -> tuple[float, float]:
         """Part of the errors under both extremes that counts; of several sensors the largest."""
         accepted = [one.accepted for one in self.sensors]
-        return max(one.low_share for one in accepted), max(one.high_share for one in accepted)
+        low, high = (
+            max(one[0].share for one in ends)
+            for ends in zip(*((a.low, a.high) for a in accepted), strict=True)
+        )
+        return low, high
 
     @property
     def _is_estimated(self) -> bool:
@@ -375,9 +387,39 @@ def _estimate(trace: Trace, given: Sensor | None) -> Sensitivities:
     known = under(*(one.central for one in accepted))
     if not any(one.is_range for one in accepted):
         return known
-    low = under(*(one.low for one in accepted))
-    high = under(*(one.high for one in accepted))
-    return replace(known, extremes=(low, high))
+    sensors = tuple(_with_ends(sensors, under, work.highest))
+    low = under(*(one.accepted.low[0].assumed for one in sensors))
+    high = under(*(one.accepted.high[0].assumed for one in sensors))
+    return replace(known, sensors=sensors, extremes=(low, high))
+
+
+def _with_ends(
+    sensors: tuple[SensedClocks, ...], under: Callable[..., Sensitivities], highest: Array
+) -> Iterator[SensedClocks]:
+    """Yield the sensors with the assumptions by which kernels take the least and the most, by laws, at the highest clock.
+
+    Each sensor's while those of the others are the central ones.
+    """
+    central = [one.accepted.central for one in sensors]
+    for number, sensor in enumerate(sensors):
+        low, high = ends = sensor.accepted.low, sensor.accepted.high
+        if len(low) > 1 or len(high) > 1:
+            tried = {end.assumed for end in low + high}
+            sums = {
+                one: under(*central[:number], one, *central[number + 1 :]).change_of_all(highest)
+                for one in tried
+            }
+            low, high = (
+                (max(of, key=partial(_reach, sums, sign)),)
+                for of, sign in zip(ends, (-1, 1), strict=True)
+            )
+        yield sensor._replace(accepted=sensor.accepted._replace(low=low, high=high))
+
+
+def _reach(sums: dict[Assumption, tuple[float, float]], sign: int, end: End) -> float:
+    """Logarithm of the time that kernels may take at most under an assumption, or the negative of the least."""
+    change, error = sums[end.assumed]
+    return sign * change + end.share * intervals.TWO_SIDED * error
 
 
 def _work(r: Repeats) -> clock_sensor.Work:

@@ -73,8 +73,8 @@ def expected_clocks(gpus: list[Readings], work: Work, assumed: Assumption) -> li
 
 def saved_time(
     gpus: list[Readings], work: Work, assumed: Assumption, reach: float
-) -> tuple[float, float]:
-    """Return the least and the most time that kernels would save at the highest clock.
+) -> tuple[float, float, float]:
+    """Return the least and the most time that kernels would save at the highest clock, and its standard error.
 
     With one sensitivity of all kernels, which may be wrong by `reach` standard errors.
     """
@@ -88,4 +88,4 @@ def saved_time(
     if np.isnan(beta):
         beta, wide = 0.5, 0.25
     low, high = in_full * np.clip([beta - reach * wide, beta + reach * wide], 0.0, 1.0)
-    return min(low, high), max(low, high)
+    return min(low, high), max(low, high), abs(in_full) * wide

@@ -76,6 +76,22 @@ _MIN_COVERED_SHARE = 0.3
 """Share of a window in which kernels ran that a reading needs, of what is usual."""
 
 
+class End(NamedTuple):
+    """An assumption by which the range of answers may end.
+
+    Parameters
+    ----------
+    assumed
+        The assumption.
+    share
+        Part of the errors under it that the answer may be wrong by as well, as it agrees less than the best does:
+        all that deviates together is within two standard errors (a profile likelihood).
+    """
+
+    assumed: Assumption
+    share: float
+
+
 class Accepted(NamedTuple):
     """Assumptions on a sensor that agree with the data.
 
@@ -84,7 +100,7 @@ class Accepted(NamedTuple):
     best
         The one that agrees best; the last resort, where times do not show it, is an instant, without delay.
     low, high
-        The ones by which kernels would take the least and the most at a higher clock.
+        The ones by which kernels may take the least and the most at a higher clock, as far as that is known without laws.
     spread
         All, (assumption, window and delay), nanoseconds.
     origin
@@ -93,20 +109,15 @@ class Accepted(NamedTuple):
         What was given, or is known.
     is_given
         True if the window was given.
-    low_share, high_share
-        Part of the errors under `low` and `high` that the answer may be wrong by as well, as both agree less
-        than the best does: all that deviates together is within two standard errors (a profile likelihood).
     """
 
     best: Assumption
-    low: Assumption
-    high: Assumption
+    low: tuple[End, ...]
+    high: tuple[End, ...]
     spread: Array
     origin: str
     fixed: Sensor
     is_given: bool
-    low_share: float = 1.0
-    high_share: float = 1.0
 
     def described(self, hold_ns: float | None) -> dict[str, float | str | None]:
         """Describe the sensor by columns of results; None for what is not known."""
@@ -137,7 +148,7 @@ class Accepted(NamedTuple):
     @property
     def is_range(self) -> bool:
         """True if other assumptions than the central one remain."""
-        return not self.low == self.high == self.central
+        return any(end.assumed != self.central for end in (*self.low, *self.high))
 
 
 def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
@@ -168,12 +179,23 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
     saved = np.array(
         [saved_time(sensed.gpus, work, *one) for one in zip(assumed, reach, strict=True)]
     )
-    low, high = int(saved[:, 1].argmax()), int(saved[:, 0].argmin())
+    ends = [
+        End(one, float(part)) for one, part in zip(assumed, reach / _MAX_EXCESS_ERRORS, strict=True)
+    ]
+    low, high = (
+        tuple(ends[i] for i in _extremes(time, saved[:, 2])) for time in (-saved[:, 1], saved[:, 0])
+    )
     is_given = given is not None and given.window_ns is not None
-    return Accepted(
-        Assumption(*best), assumed[low], assumed[high], kept, origin, sensor, is_given,
-        *(float(reach[end]) / _MAX_EXCESS_ERRORS for end in (low, high)),
-    )  # fmt: skip
+    return Accepted(Assumption(*best), low, high, kept, origin, sensor, is_given)
+
+
+def _extremes(time: Array, error: Array) -> list[int]:
+    """Positions of the assumptions that may be the one with the least time, by the errors of these, the least first."""
+    order = np.argsort(time, kind="stable")
+    least = order[0]
+    further = time[order] - time[least] > np.hypot(error[order], error[least])
+    positions: list[int] = order[~further].tolist()
+    return positions
 
 
 def _of_possible_windows(gpus: list[Readings], work: Work, kept: Array) -> Array:
@@ -382,7 +404,8 @@ def _usual(values: Array, phase: Array, of_step: int) -> Array:
         )
     )
     waves = np.hstack([np.ones((len(values), 1)), np.cos(turn), np.sin(turn)])
-    fitted: Array = waves @ np.linalg.lstsq(waves, values, rcond=None)[0]
+    # By its few columns' products, as an SVD of all rows takes many times as long.
+    fitted: Array = waves @ np.linalg.lstsq(waves.T @ waves, waves.T @ values, rcond=None)[0]
     return fitted
 
 
