@@ -105,10 +105,10 @@ class Run:
 
     @property
     def step_ns(self) -> np.ndarray:
-        """Length of each recorded step: from the first host's begin to the last host's end."""
-        begin = np.array([[gpu.steps[s][0] for s in self.recorded] for gpu in self.gpus]).min(0)
+        """Length of each recorded step: to the last host's end, from that of the step before or the first host's begin."""
         end = np.array([[gpu.steps[s][2] for s in self.recorded] for gpu in self.gpus]).max(0)
-        return end - begin
+        begin = min(gpu.steps[self.recorded[0]][0] for gpu in self.gpus)
+        return np.diff(end, prepend=begin)
 
 
 def simulate(program: Program) -> Run:
