@@ -414,7 +414,7 @@ def _decimals(values: Sequence[Any]) -> int | None:
     known = [abs(v) for v in values if isinstance(v, float) and v]
     if len(known) < 2 or not max(known) < _WHOLE or max(known) > _SPREAD * min(known):  # noqa: PLR2004
         return None
-    return 3 - math.floor(math.log10(max(known) * _ROUNDED_UP))
+    return max(0, 3 - math.floor(math.log10(max(known) * _ROUNDED_UP)))  # 9,997 counts as 10,000
 
 
 def _scaled(

@@ -1,0 +1,50 @@
+"""Cells of tables: any column has one."""
+
+import math
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from chopper_interop.commands import console_tables
+from chopper_interop.schemas import results
+
+NAMES = ("mean", "busy_ns", "read_bytes", "flops", "busy_share", "tokens_per_s", "power_w", "rank")
+NUMBERS = st.floats() | st.floats(9_990, 10_001) | st.floats(1e-4, 1.01)
+COLUMNS = st.sampled_from(
+    [
+        (NUMBERS, pa.float64()),
+        (st.integers(-(2**63), 2**63 - 1), pa.int64()),
+        (st.booleans(), pa.bool_()),
+    ]
+).flatmap(
+    lambda kind: st.lists(st.none() | kind[0], min_size=3, max_size=3).map(
+        lambda values: pa.array(values, kind[1])
+    )
+)
+
+
+def number(cell: str) -> float:
+    return float(cell.split(" ", maxsplit=1)[0].replace(",", ""))
+
+
+def test_the_largest_number_below_10000_has_four_figures() -> None:
+    assert console_tables.cells("mean", [9_997.0, 9_100.5, None]) == ["9,997", "9,100", ""]
+
+
+@given(st.lists(COLUMNS, min_size=len(NAMES), max_size=len(NAMES)))
+def test_columns_of_all_numbers_are_printed(columns: list[pa.Array]) -> None:
+    rows = pa.table(dict(zip(NAMES, columns, strict=True)))
+    console = Console(width=console_tables.PIPE_WIDTH, quiet=True)
+    console_tables.print_table(console, rows, None, total={"busy_ns": 1, "power_w": math.nan})
+    for name, column in zip(NAMES, columns, strict=True):
+        values = column.to_pylist()
+        shown = console_tables.cells(name, values)
+        assert [
+            "" if value is None else cell for value, cell in zip(values, shown, strict=True)
+        ] == shown
+        if results.unit(name) in ("", "1/s", "W") and pa.types.is_floating(column.type):
+            for value, cell in zip(values, shown, strict=True):
+                if value is not None and abs(value) < 1e300:  # more would be inf as four figures
+                    assert math.isclose(number(cell), value, rel_tol=0.006)
