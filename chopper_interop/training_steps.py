@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import name_stems
+from chopper_interop.arrays import gather, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.names import STEPS
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
@@ -66,9 +67,12 @@ def _extents(trace: TraceTables, rank: int, rows: Array, iteration: Array) -> li
 
 
 def _ranges(trace: TraceTables, iteration: Array, host: Array) -> Array:
-    """Mark ranges that mark steps: outermost ones of hosts whose name ends with their step's number."""
+    """Mark ranges that mark steps: outermost ones of hosts that are called a step, with their step's number."""
     number = np.append(name_stems.split_numbers(trace.names())[1], name_stems.NO_NUMBER)
-    marks = host & is_any(trace.array("kind"), _RANGES)
-    marks &= number[trace.array("name")] == iteration
-    parent = trace.array("parent")
-    return marks & ((parent < 0) | (iteration[parent] != iteration))
+    name, parent = trace.array("name"), trace.array("parent")
+    marks = host & is_any(trace.array("kind"), _RANGES) & (number[name] == iteration)
+    marks &= (parent < 0) | (iteration[parent] != iteration)
+    called = np.zeros(len(number), bool)  # by a step's name: NllLossBackward0 has a number, too
+    for code in gather.unique_codes(name[marks]).tolist():
+        called[code] = any(pattern.fullmatch(trace.names()[code]) for pattern in STEPS)
+    return marks & called[name]

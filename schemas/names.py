@@ -7,6 +7,14 @@ from enum import IntEnum
 
 STEP_RANGE = "ProfilerStep#"
 """Beginning of the names of the ranges that PyTorch's profiler puts around training steps."""
+STEPS = (
+    re.compile(r"ProfilerStep#(\d+)"),
+    re.compile(r"Iteration(\d+)"),
+    re.compile(
+        r"(?i:(?:training|train|global|optim|optimizer)?[-_ ]?(?:step|iter|iteration)[-_ #:=]*)(\d+)"
+    ),
+)
+"""Names that number training steps: PyTorch's profiler's, Chopper's, and any others."""
 
 
 class Role(IntEnum):

@@ -161,6 +161,7 @@ def test_analyses_agree_on_a_job_whose_gpus_lag_behind() -> None:
         ("pytorch/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz", ""),
         ("pytorch/dlrm_8rank_v100/kineto", ""),
         ("pytorch/v100_2021", ""),
+        ("pytorch/rtx2080ti_pairs/linear_kineto.json.gz", "1-39"),  # counted; set-up is in step 0
     ],
 )
 def test_analyses_agree_on_the_time_of_a_step(name: str, steps: str) -> None:

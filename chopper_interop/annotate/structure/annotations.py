@@ -16,7 +16,7 @@ from chopper_interop.annotate import provenance
 from chopper_interop.annotate.structure.autograd import link_autograd, locate_arguments
 from chopper_interop.annotate.structure.coverage import coverage
 from chopper_interop.annotate.structure.modules import add_backward_modules, read_modules
-from chopper_interop.annotate.structure.names import BACKWARD, OPTIMIZER, PARTS, classify_names
+from chopper_interop.annotate.structure.names import BACKWARD, PARTS, classify_names
 from chopper_interop.annotate.structure.operations import find_operations
 from chopper_interop.annotate.structure.phase import find_passes
 from chopper_interop.arrays import arrow, gather
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from chopper_interop.annotate.structure.autograd import Autograd
     from chopper_interop.annotate.structure.names import Names
     from chopper_interop.annotate.structure.phase import Passes
     from chopper_interop.arrays.types import Array
@@ -42,7 +43,8 @@ BY_NAMES = Fault.info(
 )
 COUNTED = Fault.info(
     "iterations-counted",
-    "Training steps are not numbered: they were counted from 0, each until its optimizer is done.",
+    "Training steps are not numbered: they were counted from 0, each until its optimizer is done; "
+    "what starts after the last of these is in none.",
 )
 _EXACT = (STEP_RANGE, "Iteration")
 """The first of the kinds of names of steps, which can have no other meaning."""
@@ -92,7 +94,7 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
     autograd = link_autograd(trace, names, located)
     iteration_issues = issues if "iteration" in requested else quiet
     iteration = read_iterations(trace, names, iteration_issues)
-    counted = _counted_iterations(trace, names, autograd.backward, iteration, iteration_issues)
+    counted = _counted_iterations(trace, names, autograd, iteration, iteration_issues)
     np.copyto(iteration, counted, where=iteration < 0)
     del counted
     passes = find_passes(trace, names, autograd, iteration)
@@ -139,18 +141,17 @@ def _phases(passes: Passes) -> Array:
 
 
 def _counted_iterations(
-    trace: Trace, names: Names, backward: Array, iteration: Array, issues: IssueLog
+    trace: Trace, names: Names, autograd: Autograd, iteration: Array, issues: IssueLog
 ) -> Array:
     """Counted steps, for ranks whose steps have no numbers."""
-    name, kind = trace.array("name"), trace.array("kind")
-    ranges = is_any(kind, (Kind.CPU_OP, Kind.ANNOTATION))
+    name = trace.array("name")
+    ranges = is_any(trace.array("kind"), (Kind.CPU_OP, Kind.ANNOTATION))
     part = np.where(ranges, names.part[name], -1)
-    part = np.where(backward, BACKWARD, part)
+    backward = autograd.backward | (part == BACKWARD)
+    updates = ranges & names.update[name] & ~autograd.backward
     for rows in trace.rank_rows.values():
-        if (iteration[rows] >= 0).any():
-            part[rows] = -1
-    updates = ranges & names.update[name] & (part == OPTIMIZER)
-    return count_iterations(trace, part, updates, BACKWARD, issues)
+        updates[rows] &= not (iteration[rows] >= 0).any()
+    return count_iterations(trace, backward, updates, issues)
 
 
 _ITSELF, _NO_ORIGIN = -1, -2
@@ -220,32 +221,29 @@ def _numbers_within(trace: Trace, rows: slice, steps: Array, number: Array) -> A
     return np.where(inside, number[index], -1)
 
 
-def count_iterations(
-    trace: Trace, part: Array, optimizer: Array, backward: int, issues: IssueLog
-) -> Array:
-    """Count steps by the optimizers that end them; -1 on ranks without any.
+def count_iterations(trace: Trace, backward: Array, updates: Array, issues: IssueLog) -> Array:
+    """Count steps by the optimizers that end them; -1 after the last of these and on ranks without any.
 
     Parameters
     ----------
     trace, issues
         The trace, and the log for the steps that were counted.
-    part
-        Pass of each node by its name; -1 on ranks whose steps are numbered.
-    optimizer
-        Mask of nodes that are the outermost of an optimizer's step.
     backward
-        Number of the backward pass.
+        Mask of nodes of the backward pass.
+    updates
+        Mask of nodes that are the outermost of an optimizer's step, on ranks whose steps have no numbers.
     """
     ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
-    result = np.full(len(part), -1, np.int32)
+    result = np.full(len(ts), -1, np.int32)
     for rows in trace.rank_rows.values():
-        ends = np.sort(end[rows][optimizer[rows]])
-        backward_starts = np.sort(ts[rows][part[rows] == backward])
+        ends = np.sort(end[rows][updates[rows]])
+        backward_starts = np.sort(ts[rows][backward[rows]])
         if not ends.size or not backward_starts.size:
             continue
         # several optimizers one after the other, without a backward pass between, end one step
         before = np.searchsorted(backward_starts, ends)
         last = ends[np.append(before[1:] != before[:-1], True)]
-        result[rows] = np.searchsorted(last, ts[rows], "right")
+        step = np.searchsorted(last, ts[rows], "right")
+        result[rows] = np.where(step < len(last), step, -1)
         issues.add(COUNTED, len(last), f"rank {int(trace.array('rank')[rows.start])}")
     return result

@@ -16,6 +16,7 @@ from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.communication import OPERATORS
 from chopper_interop.schemas.kinds import RANGES, Kind
+from chopper_interop.schemas.names import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,14 +104,6 @@ _RECOMPUTE_PYTHON = re.compile(
 _RECOMPUTE_RANGE = re.compile(r"(?i:(?:activation[-_ ])?(?:recompute|recomputation)(?:[-_ ]\w+)*)")
 _CHECKPOINT = re.compile(r"\w*CheckpointFunctionBackward\d*$")
 
-_STEPS = (
-    re.compile(r"ProfilerStep#(\d+)"),
-    re.compile(r"Iteration(\d+)"),
-    re.compile(
-        r"(?i:(?:training|train|global|optim|optimizer)?[-_ ]?(?:step|iter|iteration)[-_ #:=]*)(\d+)"
-    ),
-)
-"""Names that number steps: PyTorch's profiler's, Chopper's, and any others."""
 _LAYERS = (
     re.compile(r"Layer(\d+)"),
     re.compile(r"(?i:(?:decoder|encoder|transformer)?[-_ ]?(?:layer|block)[-_ #:=]*)(\d+)"),
@@ -149,7 +142,7 @@ class Names:
     step: Array
     """Number of the step."""
     step_kind: Array
-    """Index of the naming of steps in `_STEPS`; -1 for none."""
+    """Index of the naming of steps in `STEPS`; -1 for none."""
     layer: Array
     """Number of a layer that the name says in words."""
     chopper: Array
@@ -209,7 +202,7 @@ def _classify(names: Names, code: int, text: str) -> None:
     names.unit[code] = text == "FullyShardedDataParallel.forward"
     names.fsdp2[code] = text.startswith("FSDP::")
     names.opens[code], names.closes[code] = (b.match(text) is not None for b in _BRACKETS)
-    for kind, pattern in enumerate(_STEPS):
+    for kind, pattern in enumerate(STEPS):
         if match := pattern.fullmatch(text):
             names.step[code] = _number(match.group(1))
             names.step_kind[code] = kind if names.step[code] >= 0 else -1

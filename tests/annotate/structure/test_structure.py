@@ -269,11 +269,15 @@ def test_steps_that_nothing_numbers_are_counted(tmp_path: Path) -> None:
             note("Optimizer.step#A.step", at + 30, 5), note("Optimizer.step#B.step", at + 40, 5),
             *launch(10 * i + 2, at + 42),
         ]  # fmt: skip
+    events += [op("aten::mm", 300, 5), *launch(99, 301)]  # of no step: no optimizer ends it
     path = write(tmp_path / "t.json", events)
-    assert values_of(path, "iteration") == {
-        f"k{10 * i + j}": i for i in range(3) for j in (1, 2, 3)
-    }
-    assert {i.code: i.count for i in ci.read(path).meta.issues}["iterations-counted"] == 3
+    numbers: dict[str, int | None] = {f"k{10 * i + j}": i for i in range(3) for j in (1, 2, 3)}
+    assert values_of(path, "iteration") == numbers | {"k99": None}
+    trace = ci.read(path)
+    assert {i.code: i.count for i in trace.meta.issues}["iterations-counted"] == 3
+    # from the first to the last that the host does in each: MmBackward0, whose name ends with a step's number, is none
+    assert trace.steps()["start_ns"].to_list() == [0, 100_000, 200_000]
+    assert trace.steps()["end_ns"].to_list() == [45_000, 145_000, 245_000]
 
 
 def test_steps_by_the_names_that_people_give(tmp_path: Path) -> None:
