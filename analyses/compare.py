@@ -10,13 +10,17 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods import distributions, options
-from chopper_interop.analyses.methods.activity import grouping, selected_work, step_times, windows
-from chopper_interop.arrays import arrow, gather, intervals, name_stems, statistics
-from chopper_interop.arrays.gather import is_any
+from chopper_interop.analyses.methods.activity import (
+    grouping,
+    pieces,
+    selected_work,
+    step_times,
+    windows,
+)
+from chopper_interop.arrays import arrow, gather, name_stems, statistics
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas import results
-from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.selected_work import SelectedWork
@@ -57,7 +61,7 @@ _CONVENTIONS = {
     "that mix kernels of several sizes have a wide uncertainty",
     "step": step_times.DEFINITION,
     "times": "busy, exposed communication and idle are means over the same windows, by interval "
-    "union; of work that reaches beyond a window, the part within",
+    "union; of work that reaches beyond a window, the part within. Each rank counts with the job's step",
 }
 
 
@@ -198,29 +202,13 @@ class _Side:
         """Busy, exposed communication and idle time of a rank in a window, mean over windows."""
         if not self.windows:
             return dict.fromkeys(("busy", "exposed_comm", "idle"))
-        busy, exposed, span = 0, 0, 0
-        for rank in sorted({w.rank for w in self.windows}):
-            rank_windows = [w for w in self.windows if w.rank == rank]
-            start, end = (
-                np.array(t)
-                for t in zip(*((w.start_ns, w.end_ns) for w in rank_windows), strict=True)
-            )
-            rows = self.trace.rank_rows[rank]
-            busy += _within(self.trace, rows, start, end, *GPU_WORK)
-            compute = (Kind.KERNEL, Kind.MEMSET)
-            exposed += _within(self.trace, rows, start, end, *compute, Kind.COMM)
-            exposed -= _within(self.trace, rows, start, end, *compute)
-            span += int((end - start).sum())
-        sums = {"busy": busy, "exposed_comm": exposed, "idle": span - busy}
+        of_job = windows.of_the_job(self.trace, self.windows, self.ranks)
+        work = pieces.pieces_in_windows(self.trace, of_job)
+        times = pieces.class_times(work.patterns(work.window, len(of_job)))
+        busy, exposed = (int(times[name].sum()) for name in ("busy", "exposed_comm"))
+        idle = sum(window.span_ns for window in of_job) - busy
+        sums = {"busy": busy, "exposed_comm": exposed, "idle": idle}
         return {name: total / self.units for name, total in sums.items()}
-
-
-def _within(trace: Trace, rows: slice, start: Array, end: Array, *kinds: Kind) -> int:
-    """Return the time in which work of these kinds runs within some windows, by interval union."""
-    selected = is_any(trace.array("kind")[rows], kinds)
-    ts = trace.array("ts")[rows][selected]
-    covered = intervals.union(ts, ts + trace.array("dur")[rows][selected])
-    return int(intervals.covered_time(start, end, covered).sum())
 
 
 def _have_steps(trace: Trace, against: Trace, ranks: str) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.analyses.methods.activity import step_times
+from chopper_interop.analyses.methods.activity import pieces, step_times
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.findings.job import ranks_text
@@ -45,8 +45,8 @@ _CAUSES = {
 """Causes of idle time as `idle` names them, in words."""
 _CONVENTIONS = {
     "step": step_times.DEFINITION,
-    "shares": "of the time of all ranks in all steps that count; compute, exposed communication, copies "
-    "and idle time add up to 100 %",
+    "shares": "of the length of the job's steps that count, times the ranks with GPU work: what a rank is without "
+    "work within them is idle; compute, exposed communication, copies and idle time add up to 100 %",
     "findings": "see the analysis findings",
 }
 
@@ -106,28 +106,13 @@ def _read(trace: Trace, job: ExaminedJob) -> dict[str, Any]:
 
 def _step(job: ExaminedJob) -> dict[str, Any]:
     """Length of steps, and what they consist of."""
-    each = "each" if job.has_steps and not job.chosen_steps else job.chosen_steps
     ranks = ",".join(map(str, job.ranks))
     figures: dict[str, Any] = {
         "step_ns": job.step_ns,
         "step_min_ns": int(job.of_steps_ns.min(initial=job.step_ns)),
         "step_max_ns": int(job.of_steps_ns.max(initial=job.step_ns)),
     }
-    time = job.figures("temporal", steps=each, ranks=ranks)
-    covered = time.get("span_ns") or 0
-    whole = covered if job.has_steps else max(covered, job.step_ns * len(job.ranks))
-    if covered:
-        parts = {"compute": "compute", "exposed_comm": "exposed_comm", "copy": "memcpy_only"}
-        figures |= {f"{n}_share": time[f"{part}_ns"] / whole for n, part in parts.items()}
-        waits = job.figures("taxes", steps=each, ranks=ranks).get("exposed_wait_ns")
-        figures["exposed_wait_share"] = None if waits is None else waits / whole
-        idle = job.figures("idle", steps=each, ranks=ranks)
-        outside = {"window": whole - covered}  # the host before and after all work
-        figures["idle_share"] = (time["idle_ns"] + whole - covered) / whole
-        figures |= {
-            f"idle_{name}_share": (idle[f"{name}_ns"] + outside.get(name, 0)) / whole
-            for name in _CAUSES
-        }
+    figures |= _parts(job, ranks)
     path = job.figures("critical_path", ranks=ranks)
     length = path.get("path_ns") or 0
     for name, classes in CLASS_GROUPS.items() if length else ():
@@ -135,6 +120,34 @@ def _step(job: ExaminedJob) -> dict[str, Any]:
     for name in ("unknown", "unknown_busy") if length else ():
         figures[f"path_{name}_share"] = path[f"{name}_ns"] / length
     return figures
+
+
+def _parts(job: ExaminedJob, ranks: str) -> dict[str, float | None]:
+    """Shares of the step over all ranks with GPU work; none without any."""
+    selected = job.windows()
+    whole = sum(window.span_ns for window in selected)
+    if not whole:
+        return {}
+    work = pieces.pieces_in_windows(job.trace, selected)
+    times = pieces.class_times(work.patterns(work.window, len(selected)))
+    parts = {"compute": "compute", "exposed_comm": "exposed_comm", "copy": "memcpy_only"}
+    figures = {f"{n}_share": int(times[part].sum()) / whole for n, part in parts.items()}
+    each = "each" if job.has_steps and not job.chosen_steps else job.chosen_steps
+    waits = job.figures("taxes", steps=each, ranks=ranks).get("exposed_wait_ns")
+    idle_ns = whole - int(times["busy"].sum())
+    causes = job.figures("idle", steps=each, ranks=ranks)
+    known = {name: causes[f"{name}_ns"] for name in _CAUSES if name != "window"}
+    # causes are of each rank's own steps; the host before and after them is the rest, and where its own begin
+    # before the job's, there is less idle time than they have
+    scale = min(1.0, idle_ns / max(sum(known.values()), 1))
+    of_cause = {name: scale * ns for name, ns in known.items()}
+    of_cause["window"] = idle_ns - sum(of_cause.values())
+    return {
+        **figures,
+        "exposed_wait_share": None if waits is None else waits / whole,
+        "idle_share": idle_ns / whole,
+        **{f"idle_{name}_share": of_cause[name] / whole for name in _CAUSES},
+    }
 
 
 def _late(job: ExaminedJob) -> dict[str, Any]:

@@ -36,7 +36,6 @@ _ROW = ("span", "busy", "compute", "comm", "memcpy", "overlap", "exposed_comm", 
 _SPLIT = ("compute_only", "comm_only", "memcpy_only", "overlapped")
 _SPAN_KEYS = {"rank", "stream", "iteration"}
 """Only groups by these have a span, and so idle time."""
-_COMPUTE, _COMM, _COPY = (1 << c for c in (pieces.COMPUTE, pieces.COMM, pieces.COPY))
 _ITERATION_WINDOW = (
     "from the first start to the last end of all work that an iteration launched on its rank: where a "
     "GPU lags behind its host these windows overlap, and their idle times do not add up to the total; "
@@ -99,7 +98,7 @@ def temporal(
         table = pa.table(rank | _columns(_ROW, of_windows))
         return Result("temporal", table, summary, conventions, notes=notes)
     cells = pieces.group_cells(trace, selected, work, by)
-    figures = _figures(cells.summed(work.patterns(cells.code, len(cells))))
+    figures = pieces.class_times(cells.summed(work.patterns(cells.code, len(cells))))
     figures["span"], known = _spans(trace, selected, work, cells, by)
     figures["idle"] = figures["span"] - figures["busy"]
     columns = _columns((*_ROW, *_SPLIT), figures, {"span": known, "idle": known})
@@ -116,33 +115,11 @@ def _ranks_with_work(trace: Trace) -> set[int]:
     return {rank for rank, rows in trace.rank_rows.items() if work[rows].any()}
 
 
-def _figures(time: Array) -> dict[str, Array]:
-    """Figures from the time of each combination of classes of work; bit c of a combination is class c."""
-    combination = np.arange(time.shape[1])
-
-    def total(mask: Array) -> Array:
-        return np.asarray(time[:, mask].sum(axis=1))
-
-    compute, comm, copy = (combination & bit > 0 for bit in (_COMPUTE, _COMM, _COPY))
-    return {
-        "busy": total(combination > 0),
-        "compute": total(compute),
-        "comm": total(comm),
-        "memcpy": total(copy),
-        "overlap": total(compute & comm),
-        "exposed_comm": total(comm & ~compute),
-        "compute_only": total(combination == _COMPUTE),
-        "comm_only": total(combination == _COMM),
-        "memcpy_only": total(combination == _COPY),
-        "overlapped": total(compute & comm | compute & copy | comm & copy),
-    }
-
-
 def _summary(
     selected: Sequence[Window], work: WorkPieces
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return sums over windows, and the figures of each window."""
-    figures = _figures(work.patterns(work.window, len(selected)))
+    figures = pieces.class_times(work.patterns(work.window, len(selected)))
     figures["span"] = np.array([window.span_ns for window in selected], np.int64)
     figures["idle"] = figures["span"] - figures["busy"]
     sums = {f"{name}_ns": int(figures[name].sum()) for name in (*_ROW, *_SPLIT)}

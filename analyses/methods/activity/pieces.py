@@ -74,6 +74,30 @@ class WorkPieces:
         return intervals.combination_times(cell, self.work_class, self.start, self.end, n, 3)
 
 
+def class_times(time: Array) -> dict[str, Array]:
+    """Times by class from those of each combination of classes in a row, as `WorkPieces.patterns` has them."""
+    combination = np.arange(time.shape[1])  # bit c of a combination is class c
+    bits = (1 << c for c in (COMPUTE, COMM, COPY))
+    compute, comm, copy = ((combination & bit) > 0 for bit in bits)
+    is_single = (combination & (combination - 1)) == 0
+
+    def total(mask: Array) -> Array:
+        return np.asarray(time[:, mask].sum(axis=1))
+
+    return {
+        "busy": total(combination > 0),
+        "compute": total(compute),
+        "comm": total(comm),
+        "memcpy": total(copy),
+        "overlap": total(compute & comm),
+        "exposed_comm": total(comm & ~compute),
+        "compute_only": total(compute & is_single),
+        "comm_only": total(comm & is_single),
+        "memcpy_only": total(copy & is_single),
+        "overlapped": total(~is_single),
+    }
+
+
 def pieces_in_windows(trace: Trace, rank_windows: Sequence[Window]) -> WorkPieces:
     """Pieces of all GPU work of the ranks of these windows, within them."""
     work = WorkByRank(trace)

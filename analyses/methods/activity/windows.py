@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_RANKS", "NO_STEP", "Window", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
-    "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "overlapping_windows",
+    "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "of_the_job", "overlapping_windows",
     "rank_windows", "starting_in_windows", "step_windows",
 ]  # fmt: skip
 
@@ -117,6 +117,13 @@ def job_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
         return merged_windows(rank_windows(trace, "", ranks))
     spans = step_times.step_spans(trace, chosen_ranks(trace, ranks))
     return _measured(trace, spans.of_steps(chosen_steps(trace, steps)))
+
+
+def of_the_job(trace: Trace, of_ranks: Sequence[Window], ranks: str = "") -> list[Window]:
+    """Steps of ranks with the time of the same step of the job, so that shares are of the step over all ranks."""
+    spans = step_times.step_spans(trace, chosen_ranks(trace, ranks))
+    jobs = {window.iteration: window for window in _measured(trace, spans)}
+    return [replace(jobs.get(one.iteration, one), rank=one.rank) for one in of_ranks]
 
 
 def merged_windows(of_ranks: Sequence[Window]) -> list[Window]:

@@ -133,6 +133,18 @@ class ExaminedJob:
         start, end = self._spans.starts(at), self._spans.ends(at)
         return (int(start[0]), int(end[-1])) if len(start) else (0, 0)
 
+    def windows(self) -> list[windows.Window]:
+        """Steps of the job that count, for each of the chosen ranks with GPU work."""
+        at = self.timing.at_ns
+        columns = (self._spans.iteration, self._spans.starts(at), self._spans.ends(at))
+        with_work = set(np.unique(self.trace.array("rank")[self.on_gpu]).tolist())
+        return [
+            windows.Window(rank, *one)
+            for rank in self.ranks
+            if rank in with_work
+            for one in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
     @property
     def steps(self) -> int:
         """Steps that count; a job without steps is one."""

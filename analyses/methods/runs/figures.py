@@ -53,6 +53,8 @@ OF_SAMPLES = {
 """Columns of telemetry: of which quantity, and what of it."""
 OF_LINKS = tuple(link_traffic.COLUMNS.values())
 """Columns of bytes over links."""
+_TIMES = ("busy", "compute", "comm", "exposed_comm", "memcpy")
+_SHARES = ("busy", "exposed_comm")
 _PEAK = "peak"
 _OTHER_COMM = "other_comm_ns"
 CATEGORIES = {
@@ -124,7 +126,7 @@ def figures_of_run(
     if not in_steps:
         result.reasons.append("no training steps are known: all of it counts")
     result.reasons += _missing(chosen) if in_steps else []
-    busy = _add_times(trace, result, chosen)
+    busy = _add_times(trace, result, windows.of_the_job(trace, chosen, ranks))
     selected = windows.chosen_ranks(trace, ranks)
     numbers = sorted({w.iteration for w in chosen}) if in_steps else []
     result.row |= rates.done(trace, selected, numbers, tokens, samples)
@@ -221,22 +223,11 @@ def _add_times(
     ranks = {chosen[n].rank for n in at_work.tolist()}
     rank_windows = [w for w in chosen if w.rank in ranks]
     units, span = len(rank_windows), sum(w.span_ns for w in rank_windows)
-    time = work.patterns(work.window, len(chosen)).sum(axis=0)
-    sort = np.arange(len(time))
-    compute, comm, copy = (
-        sort & (1 << one) > 0 for one in (pieces.COMPUTE, pieces.COMM, pieces.COPY)
-    )
-    sums = {
-        "busy": time[sort > 0],
-        "idle": np.array([span - time[sort > 0].sum()]),
-        "compute": time[compute],
-        "comm": time[comm],
-        "exposed_comm": time[comm & ~compute],
-        "memcpy": time[copy],
-    }
-    figures.row |= {f"{name}_ns": float(part.sum()) / units for name, part in sums.items()}
-    figures.row["busy_share"] = float(time[sort > 0].sum()) / span if span else None
-    figures.row["exposed_comm_share"] = float(sums["exposed_comm"].sum()) / span if span else None
+    times = pieces.class_times(work.patterns(work.window, len(chosen)))
+    sums = {name: int(times[name].sum()) for name in _TIMES}
+    sums["idle"] = span - sums["busy"]
+    figures.row |= {f"{name}_ns": time / units for name, time in sums.items()}
+    figures.row |= {f"{name}_share": sums[name] / span if span else None for name in _SHARES}
     figures.row |= _categories(trace, work, units)
     return _busy(trace, work, rank_windows)
 
