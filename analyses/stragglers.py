@@ -143,7 +143,9 @@ def _conventions(threshold: float) -> dict[str, str]:
         f"{PERSISTENT_SHARE:.0%} of the steps or more, of at least two. A straggler is named if without "
         f"it the job gains {MIN_GAIN_SHARE:.1%} and more than clocks are uncertain, and if others waited "
         "for it that long in collectives",
-        "gains": f"of the {MAX_REPLAYS} with the largest excess, null for the rest; they do not add up",
+        "gains": f"of the {MAX_REPLAYS} with the largest excess, null for the rest; they do not add up. "
+        "gain_share may exceed 100 %: gain_ns is against the median of the other ranks, the ideal of a type of "
+        "operations is the mean over all, the late rank included, and takes longer",
         "links": "all work of steps counts, whether its launch is recorded or not",
         "memset": "count as operations and in compute_ns, but not in kernel_time_ns",
         "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as kernels",

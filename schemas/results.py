@@ -326,7 +326,8 @@ _STRAGGLERS = {
     "slower_share": "In how many of them they took longer.",
     "gain_ns": "Time the job would gain if they took as long as their counterparts; of dp_rank, stage and "
     "type if they were ideal.",
-    "gain_share": "gain_ns as a share of the gain if all operations were ideal.",
+    "gain_share": "gain_ns as a share of the gain if all operations were ideal; it may exceed 1, as the mean that is "
+    "ideal includes the late rank and counterparts do not.",
     "alone_slowdown_factor": "Slow-down of the job if only these operations kept their own times and all "
     "others were ideal; of a rank the lower one of its dp_rank and its stage.",
     "host_late_ns": "Time by which the rank's host launched work later than other ranks', the median.",
