@@ -130,7 +130,7 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
           `tokens_per_j`, `tokens_per_s_per_w`, `samples_per_s_per_mj`
 
         The summary has the same figures for the job, and the origin of tokens and samples
-        (`tokens_from`, `samples_from`).
+        (`tokens_from`, `samples_from`), and `all_gpus_peak_tflop_per_s`, the sum of the peaks of its GPUs.
 
     Notes
     -----
@@ -165,7 +165,10 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     summary |= {name: value for row in job_rows for name, value in row.items() if name in summary}
     summary |= {"tokens_from": counts.tokens_from, "samples_from": counts.samples_from}
     summary["flops_unknown_share"] = flops.unknown_share
-    summary |= {"dtype": flops.dtype or None, "peak_tflop_per_s": peak / 1e12 if peak else None}
+    summary |= {
+        "dtype": flops.dtype or None,
+        "all_gpus_peak_tflop_per_s": peak / 1e12 if peak else None,
+    }
     window = windows.describe(steps or ("" if is_job else "each"), _WINDOW)
     notes = {"window": window if job_windows else _telemetry_window(windows_of_job)}
     notes |= {"tokens_from": counts.tokens_from, "samples_from": counts.samples_from}
@@ -232,8 +235,8 @@ def _peak(
         why = f"for {dtype}" if dtype else "as element types are not known"
         return None, f"not known for {names or 'any GPU'} {why}; -O peak_tflops=… states it"
     return sum(known), (
-        f"{sum(known) / len(known) / 1e12:.1f} TFLOP/s of a GPU ({names}), dense, for {dtype}, as the "
-        "maker states it; single precision by matrix cores only where they have a rate for it"
+        f"{sum(known) / 1e12:.1f} TFLOP/s of {len(known)} GPUs, {sum(known) / len(known) / 1e12:.1f} of each "
+        f"({names}), dense, for {dtype}, as the maker states it; single precision by matrix cores only where they have a rate for it"
     )
 
 

@@ -41,6 +41,8 @@ _CONVENTIONS = {
     "the energy counter where it is more precise",
     "median": "of all requested GPUs in the same step, or in the whole window: differences and "
     "ratios are to that; slowdown_factor is by the median of the others that do the same work",
+    "highest to lowest": "mean of the GPU with the highest by that of the GPU with the lowest, without a unit; "
+    "temperature_spread_c is the difference, in °C",
     "kernels": "kernel_time_ns sums durations of kernels, without fills, copies and communication",
     "lead": "how much sooner a kernel starts than on the last of the ranks that do the same work (stages "
     "of a pipeline are compared separately), for kernels that all these have equally often in a step",
@@ -300,7 +302,10 @@ def _summary(rows: Sequence[Row], correlations: list[Row]) -> dict[str, Any]:
         **slowest.summary(rows),
         "gpus": len({(row["rank"], row["device"], row["host"]) for row in rows}),
         "hosts": len({row["host"] for row in rows}),
-        **{f"{parted(n)[0]}_ratio": job_spread.get(f"{parted(n)[0]}_ratio") for n in _SPREAD},
+        **{
+            f"{parted(n)[0]}_highest_to_lowest_ratio": job_spread.get(f"{parted(n)[0]}_ratio")
+            for n in _SPREAD
+        },
         "temperature_spread_c": job_spread.get("temperature_spread_c"),
         "slowest": _straggler_columns(straggler),
         "ahead": _straggler_columns(leader),

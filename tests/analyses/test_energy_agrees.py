@@ -178,7 +178,7 @@ def test_two_ranks_on_one_gpu_are_one_gpu() -> None:
     assert actual["gpus"] == [1] * 3
     assert actual["energy_j"] == pytest.approx([50_000] * 3)
     summary = efficiency(trace, tokens=1000, peak_tflops=100.0).summary
-    assert summary["peak_tflop_per_s"] == pytest.approx(100)
+    assert summary["all_gpus_peak_tflop_per_s"] == pytest.approx(100)
     row = sweep(trace, tokens=1000).rows.to_pylist()[0]
     assert row["tokens_per_s_per_gpu"] == summary["tokens_per_s_per_gpu"] == pytest.approx(10)
     rows = sweep(trace, by="run,gpu").rows.to_pylist()

@@ -203,6 +203,9 @@ def test_differences_by_gpu_node_job_and_position() -> None:
     (job_row,) = imbalance(trace, by="job").rows.to_pylist()
     assert (job_row["gpus"], job_row["gfxclk_spread_mhz"], job_row["power_ratio"]) == (4, 300, 1)
     assert job_row["kernel_time_ns"] == 11.5 * MILLI
+    summary = imbalance(trace).summary
+    assert summary["temperature_highest_to_lowest_ratio"] == job_row["temperature_ratio"]
+    assert summary["temperature_spread_c"] == job_row["temperature_spread_c"]
     asked = imbalance(trace, ranks="1-2").rows.to_pylist()
     assert [row["gfxclk_difference_mhz"] for row in asked] == [50, -50]
 
