@@ -362,6 +362,7 @@ def test_names() -> None:
         "one/profile", "two/profile", "other",
     ]  # fmt: skip
     assert run_names.distinct(["a", "a"], ["", ""]) == ["a", "a (2)"]
+    assert run_names.distinct(["a", "a"], [".", "x/a.json"]) == ["a", "x/a.json"]
     parsed = run_names.charllm("results/mixtral-8x22b/mixtral-8x22b_2_01000/77_kineto")
     assert parsed == {"model": "mixtral-8x22b", "strategy": "EP8-TP2-PP2", "ep": 8, "tp": 2, "pp": 2,
                     "optimisation": "act"}  # fmt: skip

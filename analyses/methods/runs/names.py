@@ -68,7 +68,7 @@ def distinct(names: Sequence[str], paths: Sequence[str]) -> list[str]:
         if not again:
             return result
         result = [
-            "/".join(PurePath(path).parts[-depth:]) if name in again and path else name
+            ("/".join(PurePath(path).parts[-depth:]) if name in again else "") or name
             for name, path in zip(result, paths, strict=True)
         ]
     seen: Counter[str] = Counter()
