@@ -312,7 +312,11 @@ _signature = cache(inspect.signature)  # of a reader: asked for each source
 
 def options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The keyword-only parameters of a reader, writer or analysis."""
-    parameters = _signature(function).parameters.values()
+    try:
+        signature = _signature(function)
+    except TypeError:  # a plug-in's callable object may have no hash
+        signature = inspect.signature(function)
+    parameters = signature.parameters.values()
     return {p.name: p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 

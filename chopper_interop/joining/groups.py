@@ -149,7 +149,8 @@ def leave_out(
     if run is None or run == ALL:
         raise AmbiguousRunError(
             f"{fragment.files.label} and {timing[0].files.label} are of two runs: {reason}",
-            hint="give the files of one; --run 1 leaves out what is of another run than the profiles",
+            hint="give the files of one; --run 1 (in Python run=1) leaves out what is of another run "
+            "than the profiles",
         )
     issues.add(LEFT_OUT, 1, f"{fragment.files.label}: {reason}")
 
@@ -336,7 +337,8 @@ def _refuse(groups: list[ProfileGroup], prefix: str = "") -> None:
         f"{prefix}there {_count_text(len(groups))}: {shown}{more}",
         path=folder,
         hint=f"choose one with --run 1 to --run {len(groups)}"
-        + ("" if prefix else f", or --run {ALL} for all windows of one run"),
+        + ("" if prefix else f", or --run {ALL} for all windows of one run")
+        + "; in Python run=1",
     )
 
 

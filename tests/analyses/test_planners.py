@@ -192,7 +192,8 @@ def test_steps_that_a_pipeline_lacks_in_part_are_moved_only(tmp_path) -> None:
         ("microbatches=4", "no ranks send to each other"),
         ("buckets=5MB first=3", "no size"),
         ("ranks", "takes a number of ranks"),
-        ("ranks=1", "no number of ranks"),
+        ("ranks=1", "no number of ranks from 2 to 1,000,000"),
+        ("ranks=1048576", "no number of ranks from 2 to 1,000,000"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(change: str, message: str, tmp_path) -> None:

@@ -138,6 +138,20 @@ def test_definitions_of_another_tool(tmp_path: Path, run, install) -> None:
     assert stderr == "chopper-analyze: error: optional: compat=x: there is hta\n"
 
 
+def test_an_analysis_may_be_an_object_without_a_hash(tmp_path: Path, run, install) -> None:
+    class Unhashable:
+        """Counts nodes."""
+
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, trace, *, by: str = "rank") -> Result:
+            return result_of("counted", nodes=trace.nodes.num_rows, by=by)
+
+    install(counted=Unhashable())
+    status, out, _ = run("analyze", sample(tmp_path), "counted", "--json", "--by", "rank")
+    assert (status, json.loads(out)["counted"]["summary"]["nodes"]) == (0, 2)
+
+
 def test_every_analysis_refuses_definitions_that_it_lacks(tmp_path: Path) -> None:
     trace = ci.read(sample(tmp_path))
     for name, function in registry.working_analyses().items():

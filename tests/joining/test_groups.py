@@ -127,6 +127,7 @@ def test_they_are_listed_in_one_line_and_each_can_be_chosen(tmp_path: Path, make
     assert f"there are {len(groups)} runs or windows: 1: " in line
     assert all(str(files[0].relative_to(tmp_path)) in line for files in groups)
     assert f"--run 1 to --run {len(groups)}" in line
+    assert "in Python run=1" in line
     for k, files in enumerate(groups, 1):
         chosen = ci.read(tmp_path, run=k, keep_environment=True)
         assert content(chosen) == content(ci.read(*files, keep_environment=True))

@@ -114,7 +114,7 @@ def group_size(text: str) -> int:
     if not text:
         return 0
     if not text.isdecimal() or not 2 <= int(text) <= _MAX_FACTOR:  # noqa: PLR2004 # one rank alone sends nothing
-        raise ValueError(f"{text} is no number of ranks from 2 on")
+        raise ValueError(f"{text} is no number of ranks from 2 to {_MAX_FACTOR:,.0f}")
     return int(text)
 
 
