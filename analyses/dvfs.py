@@ -89,7 +89,7 @@ def dvfs(  # noqa: PLR0913 # options of a command
     ranks
         Ranks to include, as ``0,4-7``; all if empty. All ranks are re-timed in any case.
     clock
-        Another clock to evaluate: ``"1900"`` (MHz, or ``"1.9GHz"``) for all kernels, ``"0.9x"``
+        Another clock to evaluate, as tools read it: ``"1900"`` (MHz, or ``"1.9GHz"``) for all kernels, ``"0.9x"``
         relative to the clock of each, ``"max1900"`` for kernels that ran faster.
     memory_clock
         The same for the memory. It changes kernels whose bytes take 70 % of their time or more.
@@ -262,7 +262,8 @@ def _table(
 def _group_rows(known: Sensitivities, name: str, case: Case, by: str, selected: Array) -> pa.Table:
     """Sum times over the kernels of each group."""
     r, durations = known.repeats, case.durations
-    node, key, dur, mhz = r.node[selected], r.key[selected], r.dur[selected], r.clocks.mhz[selected]
+    node, key, dur = r.node[selected], r.key[selected], r.dur[selected]
+    mhz = r.clocks.read_mhz[selected]
     groups = grouping.group_nodes(r.trace, node, by)
     n = len(groups)
     changed_ns = dur * np.exp(durations.log[node])
@@ -351,7 +352,7 @@ def _repeat_rows(known: Sensitivities, name: str, case: Case, rows: _SelectedRep
         "kernel": pa.array([names[i] for i in r.trace.array("name")[first].tolist()], pa.string()),
         "sensitivity_class": pa.array([CLASSES[i] for i in known.classes.tolist()], pa.string()),
         "kernels": arrow.array(np.bincount(key, minlength=n).astype(np.int64)),
-        "mean_mhz": arrow.nan_to_null(1000.0 / known.x),
+        "mean_mhz": arrow.nan_to_null(known.mean_read_mhz),
         "beta": arrow.nan_to_null(beta.value),
         "beta_low": arrow.nan_to_null(np.clip(beta.value - intervals.TWO_SIDED * beta.error, 0, 1)),
         "beta_high": arrow.nan_to_null(
@@ -453,7 +454,7 @@ def _annotations(trace: Trace, known: Sensitivities, case: Case, beta: _Beta) ->
         "ideal_high_ns": np.rint(high).astype(np.int64),
         "beta": beta.combined.value[k],
         "beta_error": beta.combined.error[k],
-        "beta_ref_mhz": 1000.0 / known.x[k],
+        "beta_ref_mhz": known.mean_read_mhz[k],
     }
     annotations = {name: _node_column(trace, rows, values) for name, values in columns.items()}
     for column, sources in (("ideal_source", case.weight), ("beta_source", beta.weight)):

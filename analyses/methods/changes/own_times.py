@@ -75,21 +75,21 @@ def clock(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) ->
     """
     trace, beta = changer.trace, change.options["beta"]
     known = sensitivity.kernel_sensitivities(trace)
-    measured, node = known.repeats.clocks.mhz, known.repeats.node
-    mhz = change.value.applied_to(measured if beta is not None else known.mhz)
+    measured, node, is_change = known.repeats.clocks, known.repeats.node, change.value.is_change
+    read = change.value.applied_to(measured.read_mhz if beta is not None else known.read_mhz)
+    towards, mhz, _ = known.at_readings(read, is_change=is_change)
     kernels = chosen & (trace.array("kind") == Kind.KERNEL)
     is_known = np.zeros(len(kernels), bool)
     log = np.zeros(len(kernels))
     if beta is None:
-        is_change = change.value.is_change
-        target_clocks.check_possible(mhz, known.mhz, target_clocks.highest(known))
-        ratio, *_ = known.ratio(mhz, is_change=is_change)
-        durations = ideal.durations(known, ratio, mhz, is_change=is_change)
+        target_clocks.check_possible(read, known.read_mhz, target_clocks.highest(known))
+        ratio, *_ = towards.ratio(mhz, is_change=is_change)
+        durations = ideal.durations(towards, ratio, mhz, is_change=is_change)
         is_known, log = durations.key >= 0, durations.log
     else:
-        has_clock = ~np.isnan(measured)
+        has_clock = ~np.isnan(measured.mhz)
         is_known[node] = has_clock
-        log[node[has_clock]] = np.log(beta * measured / mhz + 1 - beta)[has_clock]
+        log[node[has_clock]] = np.log(beta * measured.mhz / mhz + 1 - beta)[has_clock]
     unchanged = int((kernels & ~is_known).sum())
     if unchanged and not (kernels & is_known).any():
         raise MissingDataError(

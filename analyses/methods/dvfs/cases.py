@@ -18,11 +18,14 @@ class Case:
     """Durations of kernels at the clocks of one target."""
 
     def __init__(self, known: Sensitivities, target: Target, highest: Array) -> None:
-        self.mhz, self.clocks, change = target.mhz, target.clocks, target.is_change
+        change = target.is_change
+        known, mhz, scale_error = known.at_readings(target.mhz, is_change=change)
+        target = target._replace(mhz=mhz, scale_error=scale_error)
+        self.mhz, self.clocks = mhz, target.clocks
         self.is_of_core = target.memory is None
         ratio, self.each, self.weight = known.ratio(target.mhz, is_change=change)
         slope = known.chords(ratio, target.mhz, is_change=change)
-        error = target.error_share * slope
+        error = np.hypot(target.error_share, known.repeats.mean(scale_error)) * slope
         ratio = ratio._replace(clock=np.hypot(ratio.clock, error))
         durations = ideal.measured(known)
         if target.core:

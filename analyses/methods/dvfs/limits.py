@@ -63,10 +63,14 @@ def _kernel_limits(known: Sensitivities, target: Target, highest: Array) -> tupl
     bound = np.where(r.clocks.is_sensed, r.clocks.common, r.clocks.error_share)
     if not target.is_change:
         error = np.hypot(error, np.nan_to_num(bound, nan=PRIOR_SHARE))
+    # A lower reading is no higher clock, however readings are related to clocks.
+    with_scale = np.hypot(error, r.clocks.scale_error + target.scale_error)
+    below = TWO_SIDED * np.where(all_core > 0, error, with_scale)
+    above = TWO_SIDED * np.where(all_core < 0, error, with_scale)
     fastest = np.log(np.fmax(known.mhz, highest) / target.mhz)
     fastest[np.isnan(highest)] = np.nan
-    low = np.minimum(all_core - TWO_SIDED * error, 0.0)
-    high = np.maximum(np.fmin(all_core + TWO_SIDED * error, fastest), 0.0)
+    low = np.minimum(all_core - below, 0.0)
+    high = np.maximum(np.fmin(all_core + above, fastest), 0.0)
     floor = np.log(np.maximum(known.floors(target.mhz), 1.0) / r.dur)
     if not target.is_change:
         low, high = low - _STEP_RUN_ERROR, high + _STEP_RUN_ERROR

@@ -93,7 +93,7 @@ def unknown_notes(known: Sensitivities, cases: dict[str, Case]) -> dict[str, str
 
 def _above_peak_note(known: Sensitivities, highest: Array) -> dict[str, str]:
     """Say how many kernels ran above the highest clock of their GPU: at it they would take longer."""
-    share = known.repeats.clocks.mhz / highest - 1
+    share = known.repeats.clocks.read_mhz / highest - 1
     above = share > 0
     if not above.any():
         return {}

@@ -30,6 +30,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.dvfs import intervals, repeats
 from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor, kernel_clocks, sensor_fit
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import like_highest
 from chopper_interop.analyses.methods.dvfs.sources import (
     by_class,
     by_law,
@@ -126,6 +127,41 @@ class Sensitivities(Evidence):
             ratio = one._ratio(clocks, is_change=is_change, runs=runs)[0]  # noqa: SLF001
             ratios.append(ratio.with_part_of_errors(share))
         return self._between_ends(together, ratios), each, weight
+
+    def at_readings(
+        self, mhz: Array, *, is_change: bool = False
+    ) -> tuple[Sensitivities, Array, Array]:
+        """Return the sensitivities towards clocks that a tool would read, with these clocks and their errors.
+
+        How readings are related to clocks is one error that both clocks have: alike readings have none.
+
+        Parameters
+        ----------
+        mhz
+            Reading at the new clock of each repeat.
+        is_change
+            As of `ratio`.
+
+        Returns
+        -------
+        known
+            Sensitivities whose clocks have the error of their scale in comparison with the new ones.
+        mhz
+            New clock of each repeat, as `ratio` takes it.
+        error
+            Error of this clock against its own by their scale, as a share; 0 unless `is_change`.
+        """
+        clocks, zero = self.repeats.clocks, np.zeros(len(mhz))
+        if (clocks.at_highest == 1).all():
+            return self, mhz, zero
+        factor, error = like_highest(clocks.at_highest, mhz / clocks.highest)
+        if not is_change:
+            return _with_scale_error(self, error), factor * mhz, zero
+        read = self.read_mhz
+        own, of_own = like_highest(clocks.at_highest, read / clocks.highest)
+        new = np.minimum(self.mhz / read * (factor / own) * mhz, np.maximum(clocks.highest, mhz))
+        new = np.where(mhz == read, self.mhz, new)
+        return _with_scale_error(self, None), new, np.nan_to_num(np.abs(error - of_own))
 
     def _between_ends(self, together: Ratio, ratios: list[Ratio]) -> Ratio:
         """Return the ratio with the range of these, of which each end has the errors of its own assumption."""
@@ -337,6 +373,20 @@ class Sensitivities(Evidence):
             apart = np.fmax(apart, np.abs(value - together.value))
         error = together.error + apart / intervals.TWO_SIDED
         return together._replace(error=error), estimates, weight
+
+
+def _with_scale_error(known: Sensitivities, error: Array | None) -> Sensitivities:
+    """Return the same in comparison with clocks of this error of their scale; None for changes, which have no such error."""
+    clocks = known.repeats.clocks
+    apart = np.zeros(len(clocks.mhz))
+    if error is not None:
+        apart = np.nan_to_num(np.abs(error - clocks.scale_error))
+    r = replace(known.repeats, clocks=clocks._replace(scale_error=apart))
+    extremes = known.extremes
+    if extremes is not None:
+        low, high = (_with_scale_error(one, error) for one in extremes)
+        extremes = low, high
+    return replace(known, repeats=r, extremes=extremes)
 
 
 def kernel_sensitivities(trace: Trace, gpus: str = "", sensor: str = "") -> Sensitivities:

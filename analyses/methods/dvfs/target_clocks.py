@@ -55,7 +55,7 @@ class Target(NamedTuple):
     Parameters
     ----------
     mhz
-        Clock of each repeat of `repeats.Repeats`; NaN where unknown.
+        Clock of each repeat of `repeats.Repeats` as a tool would read it; NaN where unknown.
     description
         Human-readable description of the clocks.
     error_share
@@ -69,6 +69,8 @@ class Target(NamedTuple):
         clock stays.
     core
         True if the core's clock changes.
+    scale_error
+        Standard deviation of each clock by how readings are related to clocks, as `Sensitivities.at_readings`.
     """
 
     mhz: Array
@@ -78,6 +80,7 @@ class Target(NamedTuple):
     ranks: tuple[int, ...] | None = None
     memory: Array | None = None
     core: bool = True
+    scale_error: Array | float = 0.0
 
     @property
     def clocks(self) -> str:
@@ -201,7 +204,7 @@ def target_clocks(known: Sensitivities, question: Question, gpus: str = "") -> d
     targets = {PEAK: Target(boost, _mhz_text(boost))}
     achievable = _achievable(r.trace, r.node, list(devices.values()), device)
     if not np.isnan(achievable).all():
-        at_least = np.maximum(known.mhz, achievable)
+        at_least = np.maximum(known.read_mhz, achievable)
         targets[ACHIEVABLE] = Target(at_least, _mhz_text(achievable), is_change=True)
     if question:
         targets[ASKED] = _asked(known, question, boost)
@@ -216,7 +219,7 @@ def highest(known: Sensitivities, gpus: str = "") -> Array:
 
 def _asked(known: Sensitivities, question: Question, boost: Array) -> Target:
     """Target of a user's question; `boost` is the highest clock of each repeat's GPU."""
-    r, measured = known.repeats, known.mhz
+    r, measured = known.repeats, known.read_mhz
     mhz, error, is_change, texts = measured, 0.0, True, []
     ranks, selected = None, np.ones(len(measured), bool)
     if question.on_ranks:
@@ -314,7 +317,7 @@ def _capped(
 
     GPUs on which no selected kernel ran may lack power and clocks.
     """
-    r, measured = known.repeats, known.mhz
+    r, measured = known.repeats, known.read_mhz
     trace = r.trace
     models, rows_of_gpu = _power_models(known, cap_w, selected)
     capped_gpus = gpu_caps.capped_gpus(trace, models)
@@ -331,7 +334,8 @@ def _capped(
                 errors += [mean[1]] if is_asked else []
             elif is_asked:
                 raise UsageError(f"cap_w={cap_w:g}: no clock of rank {gpu.gpu.ranks[0]} is known")
-        log = known.ratio(mhz, is_change=True)[0].log[r.key]
+        lifted, new, _ = known.at_readings(mhz, is_change=True)
+        log = lifted.ratio(new, is_change=True)[0].log[r.key]
         factor[r.node[selected]] = np.exp(np.nan_to_num(log))[selected]
     for gpu, busy, rows in zip(capped_gpus, mixes, rows_of_gpu, strict=True):
         if selected[rows].any():

@@ -93,6 +93,15 @@ class Clocks(NamedTuple):
         Mean sensitivity of the kernels on GPUs with this sensor; NaN unless sensed.
     common
         Error that the clocks of all kernels of a GPU have in common, as a share; NaN unless sensed.
+    scale_error
+        Error that they have in comparison with another clock, by how readings are related to clocks, as a share;
+        that clock is the highest unless `Sensitivities.at_readings` chooses another.
+    read_mhz
+        Clock of each as a tool reads it.
+    highest
+        Highest reading of its GPU, MHz; infinite unless sensed.
+    at_highest
+        Clock of kernels where that is read, as `ClockField.at_highest`, (node, end).
     readings
         Number of readings by its sensor while the GPUs worked; infinite unless sensed.
     """
@@ -109,6 +118,10 @@ class Clocks(NamedTuple):
     beta_error: Array
     common: Array
     readings: Array
+    scale_error: Array
+    read_mhz: Array
+    highest: Array
+    at_highest: Array
 
 
 class SensedClocks(NamedTuple):
@@ -171,8 +184,9 @@ def kernel_clocks(trace: Trace, node: Array) -> Clocks:
     times = resolution.astype(np.int64)
     every = np.full(len(node), np.inf)
     return Clocks(
-        mhz, share, times, is_counted, unmarked, unmarked, zero, zero, none, none, none, every
-    )
+        mhz, share, times, is_counted, unmarked, unmarked, zero, zero, none, none, none, every,
+        zero, mhz, every, np.ones((len(node), 2)),
+    )  # fmt: skip
 
 
 def with_sensor(
@@ -209,12 +223,13 @@ def with_sensor(
         if not known.any():
             continue
         k = gpu.kernel[known]
-        highest = np.fmax(work.highest[k], gpu.mhz.max())
-        mhz = np.clip(one.mhz[known] + level_mhz - mean, 1.0, highest)
-        factor, unsure = _like_highest(gpu.at_highest, float(np.mean(mhz / highest)))
+        new.highest[gpu.kernel] = np.fmax(work.highest[gpu.kernel], gpu.mhz.max())
+        new.at_highest[gpu.kernel] = gpu.at_highest
+        highest = new.highest[k]
+        new.read_mhz[k] = mhz = np.clip(one.mhz[known] + level_mhz - mean, 1.0, highest)
+        factor, new.scale_error[k] = like_highest(gpu.at_highest, float(np.mean(mhz / highest)))
         new.mhz[k] = np.minimum(factor * mhz, highest)
-        common = _common_error(gpu, assumed, beta[gpu.kernel], error)[known]
-        new.common[k] = np.hypot(common, unsure)
+        new.common[k] = _common_error(gpu, assumed, beta[gpu.kernel], error)[known]
         new.error_share[k] = max(
             one.unseen, 0.0 if _is_followed(gpu, assumed) else _hidden(gpu, assumed)
         )
@@ -254,7 +269,7 @@ def _spread_size_errors(clocks: Clocks, gpus: list[Readings], work: Work) -> Non
     share = np.clip(within / np.maximum(of_all, _TINY), 0.0, 1.0)
     between = np.sqrt(np.maximum(of_all - within, _TINY**2))
     apart = np.hypot(
-        GPU_TIME_SPREAD, max(_like_highest(gpu.at_highest, _LOW_SHARE)[1] for gpu in gpus)
+        GPU_TIME_SPREAD, max(like_highest(gpu.at_highest, _LOW_SHARE)[1] for gpu in gpus)
     )
     by_gpus = np.minimum(apart / between, 1.0) * (1 - share)
     clocks.size_error[k] = np.hypot(clocks.size_error[k] * share, by_gpus)
@@ -268,14 +283,17 @@ def _deviations(mhz: Array, group: Array) -> Array:
     return np.where(good, mhz / np.maximum(mean[group], 1.0) - 1, 0.0)
 
 
-def _like_highest(at_highest: tuple[float, float], of_highest: float) -> tuple[float, float]:
+def like_highest(
+    at_highest: Array | tuple[float, float], of_highest: Array | float
+) -> tuple[Array, Array]:
     """Clock over its readings if the highest reading is the clock that kernels run at then, and its standard error.
 
     What kernels lack of the highest clock where it is read, those at a lower one do not, so that these are nearer to it than
     readings say. No kernel is above it, and one that reads there is at it. The error covers all that is possible.
     """
-    low, high = at_highest
-    least, most = max(1 / high, of_highest), min(1 / low, 1 / of_highest)
+    low, high = np.moveaxis(np.asarray(at_highest), -1, 0)
+    of_highest = np.clip(of_highest, _TINY, 1.0)
+    least, most = np.maximum(1 / high, of_highest), np.minimum(1 / low, 1 / of_highest)
     return (least + most) / 2, (most - least) / 2 / TWO_SIDED
 
 

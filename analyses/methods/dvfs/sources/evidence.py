@@ -65,6 +65,22 @@ class Evidence:
         return np.where(np.isnan(measured), 1000.0 / self.x[self.repeats.key], measured)
 
     @cached_property
+    def lift(self) -> Array:
+        """Mean clock of each kernel's repeats over what tools read."""
+        return self.repeats.mean(self.repeats.clocks.mhz / self.repeats.clocks.read_mhz)
+
+    @cached_property
+    def read_mhz(self) -> Array:
+        """Clock of each repeat as tools read it; by the mean of the others where its own is not known."""
+        measured = self.repeats.clocks.read_mhz
+        return np.where(np.isnan(measured), self.mhz / self.lift[self.repeats.key], measured)
+
+    @cached_property
+    def mean_read_mhz(self) -> Array:
+        """Mean clock of each kernel as tools read it."""
+        return 1000.0 / (self.x * self.lift)
+
+    @cached_property
     def period(self) -> Array:
         """Clock period of each repeat, ns; the mean of the others where its own is unknown."""
         x = self.regression.x
@@ -78,7 +94,8 @@ class Evidence:
         square = self.repeats.mean(np.where(unknown, kernel_clocks.PRIOR_SHARE, error) ** 2)
         unreliable = np.sqrt(square) > MIN_SPREAD
         by_column = np.sqrt(square) * np.where(unreliable, 1.0, _COMMON_CLOCK_SHARE)
-        sensed = np.sqrt(self.repeats.mean(self.repeats.clocks.common**2))
+        clocks = self.repeats.clocks
+        sensed = np.sqrt(self.repeats.mean(np.hypot(clocks.common, clocks.scale_error) ** 2))
         return np.where(np.isnan(sensed), by_column, sensed)
 
     @cached_property

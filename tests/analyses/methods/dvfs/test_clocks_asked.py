@@ -1,5 +1,6 @@
 """Times at requested clocks where clocks of kernels, or of their GPUs, are known or not."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.dvfs.sensitivity import kernel_sensitivities
+from chopper_interop.annotate.stages import annotate
 from chopper_interop.arrays import arrow
+from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import Device, Rank
 
 MI300X = "AMD Instinct MI300X"
 AT_ALL = 0.8
@@ -213,3 +219,78 @@ def test_both_clocks_change_no_more_than_the_one_that_changes_more(options, end,
     (row,) = rows_of(streaming(np.linspace(1400, 2000, 60)), "job", "asked", **options)
     at_most = factor * row["measured_ns"]
     assert row[end] <= at_most * 1.001 if factor > 1 else row[end] >= at_most * 0.999
+
+
+def read_at(mhz: float, gpu: str = "NVIDIA H200") -> ci.Trace:
+    """Products of 10 ms for 2 s on a GPU of which one clock is read throughout."""
+    builder = TraceBuilder()
+    start = np.arange(200) * 10 * MS
+    builder.nodes(
+        kind=int(Kind.KERNEL), name="gemm", rank=0, lane=builder.lane(0, LaneKind.STREAM, 7, "s", 0),
+        ts=start, dur=np.full(200, 10 * MS),
+    )  # fmt: skip
+    builder.samples(
+        builder.series(0, "gfx clock", "MHz", "recorder", device=0), start, np.full(200, mhz)
+    )
+    trace = builder.finish()
+    meta = dataclasses.replace(
+        trace.meta, ranks=(Rank(0, host="h", device=0),), devices=(Device("h", 0, gpu),)
+    )
+    return annotate(dataclasses.replace(trace, meta=meta))
+
+
+@pytest.mark.parametrize("mhz", [1200, 1517, 1850, 1980])
+@pytest.mark.parametrize("asked", ["{}", "max{}", "1x"])
+def test_the_clock_that_was_read_is_that_of_the_run(mhz: int, asked: str) -> None:
+    """A stated clock was not lifted as readings are: kernels read at 1517 MHz took 9 % longer at 1500 than they should."""
+    trace, clock = read_at(mhz), asked.format(mhz)
+    (row,) = rows_of(trace, "job", "asked", clock=clock)
+    ends = [row["ideal_low_ns"], row["ideal_high_ns"]]
+    assert ends == pytest.approx([row["measured_ns"]] * 2, rel=0.005)
+    for change in (f"clock={clock}", f"clock={clock} beta=1"):
+        after = ci.analyze(trace, "what_if", change=change).rows.to_pylist()[-1]["after_ns"]
+        assert after == pytest.approx(row["measured_ns"], rel=1e-6)
+    (repeats,) = rows_of(trace, "repeats", "asked", clock=clock)
+    (of_class,) = rows_of(trace, "class", "asked", clock=clock)
+    assert repeats["mean_mhz"] == pytest.approx(mhz)
+    assert of_class["mean_mhz"] == pytest.approx(mhz)
+
+
+@pytest.mark.parametrize("asked", ["{}", "max{}", "{}x"])
+@pytest.mark.parametrize("mhz", [1400, 1850, 1980])
+def test_kernels_take_longer_at_lower_readings(mhz: int, asked: str) -> None:
+    trace, ends = read_at(mhz), []
+    for new in np.linspace(1000, mhz, 7).round():
+        clock = asked.format(new / mhz if asked == "{}x" else new)
+        (row,) = rows_of(trace, "job", "asked", clock=clock)
+        after = ci.analyze(trace, "what_if", change=f"clock={clock}").rows.to_pylist()[-1]
+        ends.append([row["ideal_low_ns"], after["after_ns"], row["ideal_high_ns"]])
+        assert row["ideal_low_ns"] >= 0.995 * row["measured_ns"]
+    assert (np.diff(ends, axis=0) <= 0).all()
+    assert all(low <= after <= high for low, after, high in ends)
+
+
+def test_the_highest_clock_is_the_ideal() -> None:
+    for mhz in (1200, 1500, 1850, 1980):
+        peak, asked = (
+            rows_of(read_at(mhz), "job", ceiling, clock="1980")[0] for ceiling in ("peak", "asked")
+        )
+        assert asked | {"ceiling": "peak"} == peak
+
+
+def test_readings_of_other_gpus_are_clocks() -> None:
+    known = kernel_sensitivities(read_at(1500, MI300X))
+    asked = np.full(200, 1200.0)
+    for is_change in (False, True):
+        towards, mhz, error = known.at_readings(asked, is_change=is_change)
+        assert towards is known
+        assert mhz is asked
+        assert not error.any()
+
+
+def test_an_unknown_reading_is_no_clock() -> None:
+    known = kernel_sensitivities(read_at(1500))
+    for is_change in (False, True):
+        _, mhz, error = known.at_readings(np.full(200, np.nan), is_change=is_change)
+        assert np.isnan(mhz).all()
+        assert not error.any()

@@ -10,7 +10,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     _quantum,
     phases_at,
 )
-from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import _like_highest
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import like_highest
 from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
     mean_sensitivity,
     mean_sensitivity_of_gpus,
@@ -146,17 +146,17 @@ def test_durations_show_how_far_the_clock_varies_at_least() -> None:
 )
 def test_kernels_of_an_h200_in_bursts(limited_ms: float, mhz: float, burst_ms: float) -> None:
     """A product under the limit of power took in a burst as long as it would have at 1,790 MHz, where 1,980 was read."""
-    factor, error = _like_highest(H200, mhz / 1980)
+    factor, error = like_highest(H200, mhz / 1980)
     assert factor - 1.96 * error <= burst_ms / limited_ms * 1980 / mhz <= factor + 1.96 * error
 
 
 def test_kernels_lack_part_of_the_highest_clock_that_is_read() -> None:
     for of_highest, most in ((0.7, 1 / 0.9), (0.95, 1 / 0.95)):
-        factor, error = _like_highest((0.9, 1.01), of_highest)
+        factor, error = like_highest((0.9, 1.01), of_highest)
         assert factor - 1.96 * error == pytest.approx(1 / 1.01)
         assert factor + 1.96 * error == pytest.approx(most)
-    assert _like_highest((0.9, 1.01), 1.0) == (1.0, 0.0)
-    assert _like_highest((1.0, 1.0), 0.7) == (1.0, 0.0)
+    assert like_highest((0.9, 1.01), 1.0) == (1.0, 0.0)
+    assert like_highest((1.0, 1.0), 0.7) == (1.0, 0.0)
 
 
 def test_a_step_goes_on_within_a_kernel() -> None:
