@@ -46,6 +46,10 @@ COUNTED = Fault.info(
     "Training steps are not numbered: they were counted from 0, each until its optimizer is done; "
     "what starts after the last of these is in none.",
 )
+EMPTY = Fault.info(
+    "steps-without-work",
+    "Ranges of steps that launch nothing, where others of their rank do, are no steps, as the one that a profiler begins when it stops.",
+)
 _EXACT = (STEP_RANGE, "Iteration")
 """The first of the kinds of names of steps, which can have no other meaning."""
 
@@ -203,13 +207,28 @@ def read_iterations(trace: Trace, names: Names, issues: IssueLog) -> Array:
     result = np.full(trace.nodes.num_rows, -1, np.int32)
     ranges = is_any(kind, RANGES)
     step_kind = np.where(ranges, names.step_kind[name], -1)
+    busy = _launches(trace)
     for rows in trace.rank_rows.values():
         kinds = np.unique(step_kind[rows][step_kind[rows] >= 0])
         if kinds.size:
             steps = np.flatnonzero(step_kind[rows] == kinds[0]) + rows.start
-            result[rows] = _numbers_within(trace, rows, steps, names.step[name[steps]])
+            number = _numbers_within(trace, rows, steps, names.step[name[steps]])
+            working = np.unique(number[busy[rows] & (number >= 0)])
+            empty = steps[~np.isin(names.step[name[steps]], working)]
+            if working.size and empty.size:
+                number[~np.isin(number, working)] = -1
+                issues.add(EMPTY, len(empty), repr(trace.names()[name[empty[0]]]))
+            result[rows] = number
             if kinds[0] == len(_EXACT):
                 issues.add(BY_NAMES, len(steps), repr(trace.names()[name[steps[0]]]))
+    return result
+
+
+def _launches(trace: Trace) -> Array:
+    """Mark calls that launch GPU work, and GPU work whose launch is not known."""
+    work = is_any(trace.array("kind"), GPU_WORK)
+    result = work & (trace.launch < 0)
+    result[trace.launch[work & (trace.launch >= 0)]] = True
     return result
 
 

@@ -287,6 +287,16 @@ def test_steps_by_the_names_that_people_give(tmp_path: Path) -> None:
     assert values_of(write(tmp_path / "u.json", events), "iteration") == {"k1": 12, "k2": 12}
 
 
+def test_a_range_that_launches_nothing_is_no_step_where_others_launch(tmp_path: Path) -> None:
+    """The profiler begins a step at the last call of `step`, and ends it when it stops."""
+    events = [note("ProfilerStep#1", 0, 50), *launch(1, 5), note("ProfilerStep#2", 60, 1)]
+    trace = ci.read(write(tmp_path / "t.json", events))
+    assert trace.steps()["iteration"].to_list() == [1]
+    assert {i.code: i.count for i in trace.meta.issues}["steps-without-work"] == 1
+    host_only = ci.read(write(tmp_path / "u.json", [events[0], events[-1]]))
+    assert host_only.steps()["iteration"].to_list() == [1, 2]
+
+
 def test_images_of_ranges_on_the_gpu_are_of_their_range(tmp_path: Path) -> None:
     ranges = [
         note("ProfilerStep#3", 0, 50, args={"External id": 4}),
