@@ -71,6 +71,7 @@ def annotate(trace: Trace) -> Trace:
         if stage.has_data(trace):
             trace = _with_stage(trace, stage, log)
             memory.give_back(trace.nodes.nbytes)
+    structure.note_numbers_apart(trace, log)
     return trace.with_meta(issues=_merged(trace.meta.issues, log)) if tuple(log) else trace
 
 

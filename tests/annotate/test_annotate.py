@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from kineto_files import call, kernel, span, write
 from read_once import read_once
 
 import chopper_interop as ci
 from chopper_interop.annotate.stages import annotate
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import Kind, LaneKind
 
 
 def step(number: int, ts: float, dur: float) -> dict:
@@ -93,3 +96,17 @@ def test_what_a_rank_has_stays(tmp_path: Path) -> None:
     actual = trace.nodes["iteration"].to_pylist()[first:]
     assert again.nodes["iteration"].to_pylist()[first:] == actual
     assert any(value is not None for value in actual)
+
+
+def test_ranks_that_number_the_same_steps_differently_are_noted() -> None:
+    for shift, count in ((0, 0), (1, 3)):
+        builder = TraceBuilder()
+        for rank in range(2):
+            stream = builder.lane(rank, LaneKind.STREAM, 7, "s", rank)
+            builder.nodes(
+                kind=int(Kind.COMM), name="all_reduce", rank=rank, lane=stream, ts=np.arange(3) * 1000,
+                dur=500, instance=np.arange(3, dtype=np.int32),
+                iteration=np.arange(3, dtype=np.int32) + rank * shift,
+            )  # fmt: skip
+        issues = annotate(builder.finish()).meta.issues
+        assert sum(i.count for i in issues if i.code == "step-numbers-apart") == count

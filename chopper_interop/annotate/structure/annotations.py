@@ -46,6 +46,11 @@ COUNTED = Fault.info(
     "Training steps are not numbered: they were counted from 0, each until its optimizer is done; "
     "what starts after the last of these is in none.",
 )
+NUMBERS_APART = Fault.error(
+    "step-numbers-apart",
+    "Most communication is of steps whose numbers differ between its ranks: steps of the job, which go by these "
+    "numbers, have wrong times. Analyse one rank (--ranks).",
+)
 EMPTY = Fault.info(
     "steps-without-work",
     "Ranges of steps that launch nothing, where others of their rank do, are no steps, as the one that a profiler begins when it stops.",
@@ -53,7 +58,7 @@ EMPTY = Fault.info(
 _EXACT = (STEP_RANGE, "Iteration")
 """The first of the kinds of names of steps, which can have no other meaning."""
 
-__all__ = ["COLUMNS", "columns", "coverage"]
+__all__ = ["COLUMNS", "columns", "coverage", "note_numbers_apart"]
 
 COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
 RECOMPUTE, COMMUNICATION = "recompute", "communication"
@@ -156,6 +161,23 @@ def _counted_iterations(
     for rows in trace.rank_rows.values():
         updates[rows] &= not (iteration[rows] >= 0).any()
     return count_iterations(trace, backward, updates, issues)
+
+
+def note_numbers_apart(trace: Trace, issues: IssueLog) -> None:
+    """Note that ranks number the same step differently, which shows where they communicate."""
+    if not (trace.has("instance") and trace.has("iteration")):
+        return
+    iteration, instance = trace.integers("iteration"), trace.integers("instance")
+    members = np.flatnonzero((iteration >= 0) & (instance >= 0))
+    _, code = gather.distinct(instance[members])
+    low = np.full(int(code.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    high = np.full(len(low), -1)
+    np.minimum.at(low, code, iteration[members])
+    np.maximum.at(high, code, iteration[members])
+    apart = np.flatnonzero(low < high)
+    if 2 * apart.size > len(low):
+        first = apart[0]
+        issues.add(NUMBERS_APART, apart.size, f"steps {low[first]} and {high[first]}")
 
 
 _ITSELF, _NO_ORIGIN = -1, -2
