@@ -15,6 +15,7 @@ from chopper_interop.analyses.methods.activity import (
     pieces,
     selected_work,
     step_times,
+    warm_up,
     windows,
 )
 from chopper_interop.arrays import arrow, gather, name_stems, statistics
@@ -91,7 +92,7 @@ def compare(  # noqa: PLR0913
         How kernels are distinguished where `by` has them: "exact" by name, "stem" by name without
         arguments of templates, parameters, tile sizes and trailing numbers.
     steps
-        Training steps to include, "10", "10-12", "" or "each" for all. If one of the jobs has
+        Training steps to include, "10", "10-12", "each" for all, "" for all but a warm-up. If one of the jobs has
         none, all of both jobs counts.
     against_steps
         Training steps of the other job, if it numbers them differently.
@@ -131,7 +132,7 @@ def compare(  # noqa: PLR0913
     sides = [
         _Side(
             job,
-            selected_work.select_work(job, (requested or "each") if in_steps else "", ranks),
+            selected_work.select_work(job, _counted(job, requested) if in_steps else "", ranks),
             ranks,
             in_steps,
         )
@@ -152,8 +153,23 @@ def compare(  # noqa: PLR0913
     table = pa.table({**{n: keys[n] for n in keys.column_names}, **arrays})
     notes = _notes(sides, steps, in_steps=in_steps, missing=missing, names=names, used=used)
     summary = _summary(sides, current, base, columns)
+    if in_steps:
+        requests = ((trace, "this", steps), (against, "the other", against_steps or steps))
+        first = [
+            f"{warm_up.describe(first)} of {name} job"
+            for job, name, requested in requests
+            if not requested and (first := warm_up.steps(job))
+        ]
+        notes |= (
+            {warm_up.NOTE: f"without {', '.join(first)}; --steps each has all"} if first else {}
+        )
     notes["unchanged"] = _unchanged_text(columns)
     return Result("compare", arrow.take(table, order), summary, _CONVENTIONS, notes=notes)
+
+
+def _counted(job: Trace, requested: str) -> str:
+    """Steps that count: without any that were requested all but a warm-up."""
+    return requested or warm_up.without(job) or "each"
 
 
 @dataclass(frozen=True)

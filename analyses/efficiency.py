@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chopper_interop.analyses.methods import options
-from chopper_interop.analyses.methods.activity import step_times, windows
+from chopper_interop.analyses.methods.activity import step_times, warm_up, windows
 from chopper_interop.analyses.methods.efficiency import batches, model_flops, throughput
 from chopper_interop.analyses.methods.peers import charllm as peers_charllm
 from chopper_interop.annotate.telemetry.job import gpu_locations
@@ -129,8 +129,9 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
         - `energy_j`, `power_w` of all GPUs, `power_known_share`, `j_per_token`, `j_per_sample`,
           `tokens_per_j`, `tokens_per_s_per_w`, `samples_per_s_per_mj`
 
-        The summary has the same figures for the job, and the origin of tokens and samples
-        (`tokens_from`, `samples_from`), and `all_gpus_peak_tflop_per_s`, the sum of the peaks of its GPUs.
+        The summary has the same figures for the job, without a warm-up unless `steps` is ``each``, and the
+        origin of tokens and samples (`tokens_from`, `samples_from`), and `all_gpus_peak_tflop_per_s`, the sum of
+        the peaks of its GPUs.
 
     Notes
     -----
@@ -149,7 +150,9 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     power = throughput.power(trace, ranks)
     timed = trace.meta.clock != ORDER
     step_windows = throughput.each(trace, ranks) if timed else []
-    job_windows = throughput.job_interval(trace, step_windows, ranks) if timed else []
+    first = [] if steps == "each" or not timed else warm_up.steps(trace)
+    counted = [one for one in step_windows if one.iteration not in first]
+    job_windows = throughput.job_interval(trace, counted, ranks) if timed else []
     windows_of_job = job_windows or throughput.of_telemetry(power)
     requested = _requested_windows(trace, step_windows, windows_of_job, (by, steps, ranks))
     is_job = requested is windows_of_job
@@ -172,6 +175,7 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     window = windows.describe(steps or ("" if is_job else "each"), _WINDOW)
     notes = {"window": window if job_windows else _telemetry_window(windows_of_job)}
     notes |= {"tokens_from": counts.tokens_from, "samples_from": counts.samples_from}
+    notes |= warm_up.left_out(trace) if first else {}
     notes |= {"peak": peak_from, "left out": _left_out(requested, flops, counts)}
     notes |= _ranks_note(batch_sizes, chosen_ranks)
     notes |= _mfu_note(flops)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.result import Result
 
@@ -34,7 +35,7 @@ def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     Parameters
     ----------
     steps
-        Training steps, ``10`` or ``10-12``; all of them if empty or ``each``. A trace without
+        Training steps, ``10`` or ``10-12``; ``each`` for all of them, all but a warm-up if empty. A trace without
         training steps counts as one step.
     ranks
         Ranks of which findings are listed (``"0,4-7"``); all if empty.
@@ -55,4 +56,5 @@ def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         notes["no rows"] = "no times of operations were recorded: give a profile of the job"
     elif not table.num_rows:
         notes["no rows"] = finding.nothing_text(has_steps=job.has_steps)
+    notes |= {} if steps else warm_up.left_out(trace)
     return Result("findings", table, summary, _CONVENTIONS, notes=notes)

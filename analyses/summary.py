@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.analyses.methods.activity import pieces, step_times
+from chopper_interop.analyses.methods.activity import pieces, step_times, warm_up
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.findings.job import ranks_text
@@ -57,7 +57,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     Parameters
     ----------
     steps
-        Training steps, ``10`` or ``10-12``; all of them if empty or ``each``.
+        Training steps, ``10`` or ``10-12``; ``each`` for all of them, all but a warm-up if empty.
     ranks
         Ranks that count: ``0,4-7``; all by default.
 
@@ -71,16 +71,17 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     job, ranked = catalogue.find(trace, steps, ranks)
     findings = finding.to_table(ranked, job.step_ns).to_pylist()
     figures = _read(trace, job) | _step(job) | _late(job) | _clock(job)
-    absent = missing(trace)
+    absent, first = missing(trace), warm_up.steps(trace)
     figures["not_recorded"] = [need.name for need in absent]
-    warm_up = next((found.where for found in ranked if found.code == "warm-up-steps"), "")
-    lines = [*_lines(trace, job, figures, warm_up)]
+    lines = [*_lines(trace, job, figures, warm_up.describe(first) if first and not steps else "")]
     if job.has_times and not _is_apart(job, figures):
         lines += _finding_lines(findings, has_steps=job.has_steps)
         lines += [("record", sentence(absent))] if absent else []
     topic, text = zip(*lines, strict=True)
     rows = pa.table({"topic": pa.array(topic, pa.string()), "text": pa.array(text, pa.string())})
-    return Result("summary", rows, figures | {"findings": findings}, _CONVENTIONS)
+    notes = {} if steps else warm_up.left_out(trace)
+    figures["findings"] = findings
+    return Result("summary", rows, figures, _CONVENTIONS, notes=notes)
 
 
 def _read(trace: Trace, job: ExaminedJob) -> dict[str, Any]:
@@ -182,7 +183,7 @@ def _clock(job: ExaminedJob) -> dict[str, Any]:
 
 
 def _lines(
-    trace: Trace, job: ExaminedJob, figures: dict[str, Any], warm_up: str
+    trace: Trace, job: ExaminedJob, figures: dict[str, Any], without: str
 ) -> Iterator[tuple[str, str]]:
     """Lines on the job as a whole."""
     yield "read", _read_text(trace, figures)
@@ -198,7 +199,7 @@ def _lines(
         if trace.series.num_rows:
             yield "more", f"chopper-analyze RUN/ {_of_telemetry(trace)}: of the telemetry alone"
         return
-    left_out = f", without {warm_up} (warm-up)" if warm_up else ""
+    left_out = f", without {without} (warm-up)" if without else ""
     yield "step", _length_text(job, figures) + left_out
     if "compute_share" in figures:
         yield "step", _consists_text(figures)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from chopper_interop import run as of_runs
 from chopper_interop.analyses.methods import options
-from chopper_interop.analyses.methods.activity import step_times
+from chopper_interop.analyses.methods.activity import step_times, warm_up
 from chopper_interop.analyses.methods.runs import figures as run_figures
 from chopper_interop.analyses.methods.runs import names as run_names
 from chopper_interop.analyses.methods.runs import parallelism
@@ -81,7 +81,7 @@ _ALWAYS_SHOWN = (
 _GPU_COLUMNS = ("run", "status", "gpu", "host", "rank", "device", "busy_share", *run_figures.OF_SAMPLES,
            *run_figures.OF_LINKS)  # fmt: skip
 _CONVENTIONS = {
-    "window": "all training steps of a run, from the first begin to the last end; "
+    "window": "all training steps of a run but a warm-up, from the first begin to the last end; "
     "without steps all of the run; of telemetry alone from its first to its last sample, without "
     "up to 10 % in which the power of only some GPUs is known",
     "links": "all GPU work counts, whether its launch is recorded or not",
@@ -148,7 +148,7 @@ def sweep(  # noqa: PLR0913
     base
         Name of the run that ratios refer to, "" for the first.
     steps
-        Training steps that count: "10-12"; "" or "each" for all.
+        Training steps that count: "10-12"; "each" for all, "" for all but a warm-up.
     ranks
         Ranks that count: "0,4-7"; "" for all.
     tokens, samples
@@ -343,6 +343,9 @@ def _notes(runs: list[_SweepRun], best: Best) -> dict[str, str]:
             f"no shapes give tokens or samples of {len(without)} runs ({', '.join(without[:5])}): set "
             "tokens= or samples= of a step, the same for all runs (-O samples=128)"
         )
+    warm = [f"{warm_up.describe(w)} of {one.name}" for one in runs if (w := one.figures.warm_up)]
+    if warm:
+        notes[warm_up.NOTE] = f"without {', '.join(warm[:5])}; --steps each has all"
     if len(runs) == 1:
         notes["runs"] = "there is only one run: name others with --against"
     if not runs[0].figures.row.get("window_ns"):

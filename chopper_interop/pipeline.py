@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
 from os.path import commonpath, exists, isfile
@@ -470,10 +470,19 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
     with registry.as_errors(f"analysis {analysis}"):
-        result = function(trace, **registry.chosen_options(function, options))
+        chosen = registry.chosen_options(function, options)
+        result = function(trace, **chosen)
     if not isinstance(result, Result):
         raise SchemaError(f"analysis {analysis} returns a {type(result).__name__}, not a Result")
-    return result
+    is_whole = "steps" in registry.options(function) and not chosen.get("steps")
+    return _with_warm_up(trace, result) if is_whole and not chosen.get("compat") else result
+
+
+def _with_warm_up(trace: Trace, result: Result) -> Result:
+    """Say which steps are a warm-up where all count, unless the analysis says so itself."""
+    from chopper_interop.analyses.methods.activity import warm_up
+
+    return replace(result, notes={**warm_up.included(trace), **result.notes})
 
 
 def _runs(against: Any) -> tuple[Run, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.analyses.methods.findings import (
     clock,
     communication,
@@ -199,7 +200,7 @@ def _find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[ExaminedJ
     job = ExaminedJob(trace, chosen_steps, chosen_ranks)
     if not job.has_times:
         return job, []
-    warm_up = list(steps.warm_up_steps(job))
-    if warm_up and not job.chosen_steps:
-        job = ExaminedJob(trace, steps.without_warm_up(job), chosen_ranks)
-    return job, [*warm_up, *(finding for finder in FINDERS for finding in finder(job))]
+    first = list(steps.warm_up_steps(job, is_left_out=not chosen_steps))
+    if first and not chosen_steps:
+        job = ExaminedJob(trace, warm_up.without(trace), chosen_ranks)
+    return job, [*first, *(finding for finder in FINDERS for finding in finder(job))]

@@ -45,7 +45,7 @@ def throttled_gpus(job: ExaminedJob) -> Iterator[Finding]:
         place.until_ns,
         MODELLED if causes else LIKELY,
         f"GPUs ran at {np.nanmean(mhz):,.0f} MHz instead of {peak}{held}.",
-        "chopper-analyze RUN/ dvfs throttling",
+        job.command("dvfs throttling"),
         low,
         high,
     )

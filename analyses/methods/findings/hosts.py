@@ -106,7 +106,7 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
         f"{count:,} kernels {job.each}",
         certainty,
         text,
-        "chopper-analyze RUN/ launch --by operation",
+        job.command("launch --by operation"),
     )
 
 
@@ -209,7 +209,7 @@ def serialised_launches(job: ExaminedJob) -> Iterator[Finding]:
         MODELLED,
         "Each launch waits until its kernel has ended, as with AMD_SERIALIZE_KERNEL, "
         "HIP_LAUNCH_BLOCKING or CUDA_LAUNCH_BLOCKING.",
-        "chopper-analyze RUN/ launch",
+        job.command("launch"),
     )
 
 
@@ -277,7 +277,7 @@ def _wait(job: ExaminedJob, code: str, calls: Array, text: str) -> Finding:
         ", ".join(names),
         MODELLED,
         text.format(names=" and ".join(names)),
-        job.without_waiting(waiting, at) or "chopper-analyze RUN/ idle --by blame",
+        job.without_waiting(waiting, at) or job.command("idle --by blame"),
     )
 
 
@@ -439,5 +439,5 @@ def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
         where,
         LIKELY if code == "code-loading" else MODELLED,
         text,
-        job.without(without) or "chopper-analyze RUN/ idle --by blame",
+        job.without(without) or job.command("idle --by blame"),
     )

@@ -207,6 +207,11 @@ class ExaminedJob:
         known = self.result(analysis, **options)
         return known.summary if known else {}
 
+    def command(self, analyses: str) -> str:
+        """Command of analyses with their options, of the steps that count."""
+        chosen = f" --steps {self.chosen_steps}" if self.chosen_steps else ""
+        return f"chopper-analyze RUN/ {analyses}{chosen}"
+
     def what_if(self, change: str) -> str:
         """Command that re-times the same with a change of nodes: its gain is the saving of all steps that count."""
         option, number = "", self.trace.integers("iteration")[self.on_gpu]

@@ -82,7 +82,7 @@ def _below(job: ExaminedJob, row: Array, share: float, names: tuple[str, str | N
         LIKELY,
         f"{stem} reaches {_share_text(share)} of its roofline by shapes; the saving is that of "
         f"{_REACHABLE:.0%}.",
-        "chopper-analyze RUN/ kernels --by kernel,operation",
+        job.command("kernels --by kernel,operation"),
     )
 
 
@@ -121,7 +121,7 @@ def unfused_elementwise(job: ExaminedJob) -> Iterator[Finding]:
         LIKELY,
         f"{each:,.0f} elementwise kernels {job.each} follow one of the same size and could be part of "
         "it.",
-        "chopper-analyze RUN/ kernels --by category,operation",
+        job.command("kernels --by category,operation"),
     )
 
 

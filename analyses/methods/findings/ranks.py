@@ -80,8 +80,7 @@ def _rank(job: ExaminedJob, row: dict[str, Any]) -> Finding:
         place.until_ns,
         LIKELY if cause == "delays" else MODELLED,
         _TEXTS[cause].format(rank=rank, slower=(row["slowdown_factor"] or 1) - 1, late=late_ms),
-        "chopper-analyze RUN/ stragglers"
-        + (f" --by operation --ranks {rank}" if cause == "gpu" else ""),
+        job.command("stragglers") + (f" --by operation --ranks {rank}" if cause == "gpu" else ""),
     )
 
 
@@ -106,7 +105,7 @@ def _link(job: ExaminedJob, compared: Result) -> Iterator[Finding]:
         place.until_ns,
         MODELLED if has_sizes else LIKELY,
         f"Transfers between ranks {ranks_text(members)} take {longer:.1%} longer than {others}.",
-        "chopper-analyze RUN/ stragglers --by link",
+        job.command("stragglers --by link"),
     )
 
 
@@ -133,7 +132,7 @@ def _stage(job: ExaminedJob, rows: list[dict[str, Any]], stage: int) -> Finding:
         MODELLED,
         f"Stage {stage} of the pipeline's stages 0-{len(gain) - 1} takes longer than the others, "
         "which wait for it.",
-        "chopper-analyze RUN/ stragglers --by stage",
+        job.command("stragglers --by stage"),
     )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.analyses.methods.findings.finding import MEASURED, Finding
 from chopper_interop.analyses.methods.findings.job import ranks_text
 
@@ -13,36 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chopper_interop.analyses.methods.findings.job import ExaminedJob
-    from chopper_interop.arrays.types import Array
-
-_LONGER = 1.2
-"""By how many times a warm-up exceeds the longest of the other steps. Chosen: more than steps vary."""
-_MIN_OTHERS = 2
-"""Steps that must be left, so that there is a longest of the others."""
 
 
-def _count(length: Array) -> int:
-    """Number of first steps that exceed all that follow."""
-    first = 0
-    while len(length) - first > _MIN_OTHERS and length[first] > _LONGER * length[first + 1 :].max():
-        first += 1
-    return first
-
-
-def without_warm_up(job: ExaminedJob) -> str:
-    """Steps that are none, as text for an option."""
-    return ranks_text(job.iterations[_count(job.of_steps_ns) :].tolist())
-
-
-def warm_up_steps(job: ExaminedJob) -> Iterator[Finding]:
-    """Find first steps that take longer than all others, and so are part of every mean."""
-    length, number = job.of_steps_ns, job.iterations
-    first = _count(length)
-    if not first:
+def warm_up_steps(job: ExaminedJob, *, is_left_out: bool) -> Iterator[Finding]:
+    """Find first steps that take longer than all others; they count in other findings only where they were chosen."""
+    length, warm = job.of_steps_ns, warm_up.steps(job.trace)
+    first = int(np.isin(job.iterations, warm).sum())
+    if not first or first == len(length):
         return
-    where, takes, are = f"step {number[0]}", "takes", "is"
-    if first > 1:
-        where, takes, are = f"steps {number[0]}-{number[first - 1]}", "take", "are"
+    where = warm_up.describe(job.iterations[:first].tolist())
+    takes, are = ("takes", "is") if first == 1 else ("take", "are")
+    counted = f"{are} left out of" if is_left_out else f"{'counts' if first == 1 else 'count'} in"
     start, _ = job.span_ns()
     longer = length[:first].mean() / np.median(length[first:])
     yield Finding(
@@ -54,7 +36,7 @@ def warm_up_steps(job: ExaminedJob) -> Iterator[Finding]:
         start + int(length[:first].sum()),
         MEASURED,
         f"The recording begins with a warm-up: {where} {takes} {longer:.1f} times as long as the others, and "
-        f"{are} left out of all other findings.",
-        f"chopper-analyze RUN/ --steps {without_warm_up(job)}",
+        f"{counted} all other findings.",
+        f"chopper-analyze RUN/ --steps {warm_up.without(job.trace)}",
         step_ns=job.step_ns,
     )

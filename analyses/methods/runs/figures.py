@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import pieces, windows
+from chopper_interop.analyses.methods.activity import pieces, warm_up, windows
 from chopper_interop.analyses.methods.efficiency import throughput
 from chopper_interop.analyses.methods.runs import parallelism, rates, telemetry
 from chopper_interop.analyses.methods.series import link_traffic
@@ -83,11 +83,14 @@ class RunFigures:
         The same of each GPU.
     reasons
         Missing data, human-readable.
+    warm_up
+        Steps that do not count, as they are a warm-up.
     """
 
     row: Row = field(default_factory=dict)
     gpus: list[Row] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    warm_up: list[int] = field(default_factory=list)
 
     @property
     def status(self) -> str:
@@ -107,8 +110,8 @@ def figures_of_run(
     trace
         The run.
     steps, ranks
-        As of `windows.rank_windows`; without `steps` all training steps count, or where there are none
-        all of the run.
+        As of `windows.rank_windows`; without `steps` all training steps but a warm-up count, or where there
+        are none all of the run.
     tokens, samples
         Of a step, as of `runs.rates.done`.
 
@@ -120,7 +123,8 @@ def figures_of_run(
     result = RunFigures(_about(trace))
     if not trace.nodes.num_rows:
         return _of_telemetry(trace, result, tokens, samples)
-    chosen, in_steps = _windows(trace, steps, ranks)
+    result.warm_up = [] if steps else warm_up.steps(trace)
+    chosen, in_steps = _windows(trace, steps or warm_up.without(trace), ranks)
     job, lengths = _of_job(trace, chosen, ranks, in_steps=in_steps)
     result.row |= _lengths(job, lengths)
     if not in_steps:

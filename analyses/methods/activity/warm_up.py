@@ -1,0 +1,71 @@
+"""Warm-up: first steps of a recording that take longer than all that follow.
+
+What rates or compares runs by their steps leaves them out, unless steps are chosen (``each`` has all of them).
+What is of a whole recording keeps them, and says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chopper_interop import number_ranges
+from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.schemas.meta import ORDER
+
+if TYPE_CHECKING:
+    from chopper_interop.trace import Trace
+
+NOTE = "warm-up"
+"""Key of the note that says which steps are a warm-up."""
+_LONGER = 1.2
+"""By how many times a warm-up exceeds the longest of the other steps. Chosen: more than steps vary."""
+_MIN_OTHERS = 2
+"""Steps that must be left, so that there is a longest of the others."""
+
+
+def steps(trace: Trace) -> list[int]:
+    """Numbers of the steps that are a warm-up."""
+    return _split(trace)[0]
+
+
+def without(trace: Trace) -> str:
+    """Steps that are none, as text for an option; empty where there is no warm-up, and so all of them count."""
+    first, others = _split(trace)
+    return number_ranges.describe(others) if first else ""
+
+
+def describe(first: list[int]) -> str:
+    """Name warm-up steps."""
+    return f"step{'s' if len(first) > 1 else ''} {number_ranges.describe(first)}"
+
+
+def left_out(trace: Trace) -> dict[str, str]:
+    """Say in a note which steps do not count; empty where there is no warm-up."""
+    first = steps(trace)
+    return {NOTE: f"without {describe(first)}; --steps each has all"} if first else {}
+
+
+def included(trace: Trace) -> dict[str, str]:
+    """Say in a note which of the steps that count are a warm-up; empty where there is none."""
+    first = steps(trace)
+    if not first:
+        return {}
+    are, leaves = ("is a warm-up step", "it") if len(first) == 1 else ("are warm-up steps", "them")
+    return {NOTE: f"{describe(first)} {are}: --steps {without(trace)} leaves {leaves} out"}
+
+
+def _split(trace: Trace) -> tuple[list[int], list[int]]:
+    """Steps that are a warm-up, and the others."""
+    return trace.cached("warm-up", _found)
+
+
+def _found(trace: Trace) -> tuple[list[int], list[int]]:
+    if trace.meta.clock == ORDER or not windows.has_steps(trace):
+        return [], []
+    every = windows.job_windows(trace, "each")
+    length = [window.span_ns for window in every]
+    first = 0
+    while len(every) - first > _MIN_OTHERS and length[first] > _LONGER * max(length[first + 1 :]):
+        first += 1
+    numbers = [window.iteration for window in every]
+    return numbers[:first], sorted(numbers[first:])

@@ -1,0 +1,66 @@
+"""A warm-up counts the same way in all analyses, and each says what it does with it."""
+
+import pytest
+from gpu_work import Work
+from gpu_work import trace as gpu_trace
+from read_once import read_once
+from shared_data import real
+
+import chopper_interop as ci
+from chopper_interop.analyses.methods.activity import warm_up
+from chopper_interop.schemas.kinds import Kind
+
+STARTS = (0, 100_000, 101_000, 102_000)
+WORK = [
+    Work(Kind.KERNEL, start, 1000 if i else 100_000, iteration=i) for i, start in enumerate(STARTS)
+]
+STEPWISE = ("sweep", "compare", "efficiency", "summary", "findings")
+
+
+def step_ns(analysis: str, steps: str = "") -> tuple[float, str]:
+    trace = gpu_trace(WORK)
+    against = {"sweep": [trace], "compare": trace}
+    options = {"against": against[analysis]} if analysis in against else {}
+    result = ci.analyze(trace, analysis, steps=steps, **options)
+    figures = result.rows.to_pylist()[0] if analysis == "sweep" else result.summary
+    return figures["step_ns"], result.notes.get(warm_up.NOTE, "")
+
+
+@pytest.mark.parametrize("analysis", STEPWISE)
+def test_what_rates_steps_leaves_out_the_same_steps_and_says_so(analysis: str) -> None:
+    length, note = step_ns(analysis)
+    assert length == 1000
+    assert note.startswith("without step 0")
+    assert step_ns(analysis, "each") == (25_750, "")
+
+
+@pytest.mark.parametrize("analysis", ["critical_path", "stragglers", "idle", "launch", "temporal"])
+def test_what_is_of_the_whole_recording_names_its_warm_up(analysis: str) -> None:
+    trace = gpu_trace(WORK)
+    note = "step 0 is a warm-up step: --steps 1-3 leaves it out"
+    assert ci.analyze(trace, analysis).notes[warm_up.NOTE] == note
+    assert warm_up.NOTE not in ci.analyze(trace, analysis, steps="1-3").notes
+    assert warm_up.NOTE not in ci.analyze(gpu_trace(WORK[1:]), analysis).notes
+
+
+def test_chosen_steps_count_whether_they_are_a_warm_up_or_not() -> None:
+    rows = ci.analyze(gpu_trace(WORK), "findings", steps="0-3").rows.to_pylist()
+    (row,) = (row for row in rows if row["code"] == "warm-up-steps")
+    assert (
+        "step 0 takes 100.0 times as long as the others, and counts in all other" in row["finding"]
+    )
+    lines = ci.analyze(gpu_trace(WORK), "summary", steps="0-3").rows.to_pylist()
+    assert not any("(warm-up)" in line["text"] for line in lines)
+
+
+def test_commands_of_findings_are_of_the_steps_that_count() -> None:
+    trace = read_once(real("pytorch/torchrec_4rank_v100"))
+    rows = ci.analyze(trace, "findings").rows.to_pylist()
+    others = [row for row in rows if row["code"] != "warm-up-steps"]
+    assert all(
+        row["command"].endswith("--steps 5-6") or "5 <= iteration <= 6" in row["command"]
+        for row in others
+    )
+    (late,) = (row for row in others if row["code"] == "late-rank-host")
+    gain = ci.analyze(trace, "stragglers", steps="5-6").summary["rank_gain_ns"]
+    assert late["saves_ns"] == pytest.approx(gain / 2, abs=1)
