@@ -69,10 +69,13 @@ def write(
     options: dict[str, Any],
 ) -> None:
     """Write what is wanted, print that on stderr, and add charts that failed to the outcome's failures."""
+    from chopper_interop.analyses.methods.activity import warm_up
     from chopper_interop.report import figures, gather, page
 
     common = {name: value for name, value in options.items() if name not in _OF_ROWS}
-    known = outcome.results if len(common) == len(options) else []
+    whole = warm_up.included(trace).get(warm_up.NOTE)
+    same = [r for r in outcome.results if not whole or r.notes.get(warm_up.NOTE) != whole]
+    known = same if len(common) == len(options) else []
     job = gather.JobResults(trace, against, runs, common, {(r.analysis,): r for r in known})
     charts = gather.charts_of(job, for_page=not args.figures)
     if args.html:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chopper_interop.plots import forms
-from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, named
+from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, named, summed
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ROWS = 240
 
 def hidden_by_kind(result: Result) -> Chart:
     """Exposed and hidden time of each kind of collective, of `overlap` by collective."""
-    frame = frame_of(result).dropna(subset=["collective"])
+    frame = summed(result, "collective").dropna(subset=["collective"])
     frame = frame.assign(hidden=frame["comm_ns"] - frame["exposed_comm_ns"])
     frame, unit = in_unit(frame, ["hidden", "exposed_comm_ns"])
     parts = {"exposed": "exposed_comm_ns", "hidden": "hidden"}
@@ -112,7 +112,7 @@ def collective_durations(result: Result) -> Chart:
 
 def collective_waits(result: Result) -> Chart:
     """Waiting and transfer by kind of collective and size, of `collectives`."""
-    frame = frame_of(result)
+    frame = summed(result, "collective", "bytes")
     frame = frame.assign(transfer=frame["duration_ns"] - frame["wait_ns"])
     text = "Time of members: waiting for the last one to start, and transfer from then on."
     frame = frame.assign(size=[_size(size) for size in frame["bytes"]])

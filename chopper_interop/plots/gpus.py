@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.fleet import means, places
 from chopper_interop.analyses.methods.series import samples as series_samples
 from chopper_interop.annotate.telemetry import lines, quantity_series
 from chopper_interop.plots import forms
-from chopper_interop.plots.tables import frame_of
+from chopper_interop.plots.tables import frame_of, summed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,7 +151,7 @@ def _is_processor(series: dict[str, Any]) -> bool:
 
 def energy_by_rank(result: Result) -> Chart:
     """Energy of each rank's GPU by what it did, of `energy` by rank."""
-    frame = frame_of(result).dropna(subset=["energy_j"])
+    frame = summed(result, "rank").dropna(subset=["energy_j"])
     parts = {
         "compute": "compute_j",
         "communication": "comm_j",

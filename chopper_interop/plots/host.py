@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
-from chopper_interop.plots.tables import frame_of, in_unit, named
+from chopper_interop.plots.tables import in_unit, named, summed
 
 if TYPE_CHECKING:
     from chopper_interop.plots.forms import Chart
@@ -27,7 +27,7 @@ CAUSES = {
 
 def idle_causes(result: Result) -> Chart:
     """Idle time of each rank's GPU by cause, of `idle` by rank."""
-    frame, unit = in_unit(frame_of(result), CAUSES.values())
+    frame, unit = in_unit(summed(result, "rank"), CAUSES.values())
     text = "Why each rank's GPU had no work, all steps together."
     return forms.stacked_bars(frame, "rank", CAUSES, f"idle ({unit})", text)
 
@@ -51,7 +51,7 @@ def idle_blame(result: Result) -> Chart:
 
 def launch_overhead(result: Result) -> Chart:
     """Gaps before kernels by operation, of `launch` by phase,operation: host late, and launch."""
-    frame = frame_of(result)
+    frame = summed(result, "phase", "operation")
     frame = frame[frame["launch_ns"] > 0]
     text = (
         "Gaps before kernels, summed over ranks and steps: until the host asked for them "

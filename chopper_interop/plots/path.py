@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.plots import forms
 from chopper_interop.plots.library import alt
-from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, labels
+from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, labels, summed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,7 @@ def slack_by_layer(trace: Trace) -> Chart:
 
 def change_gains(result: Result) -> Chart:
     """Time that changes would save, of `what_if`."""
-    frame = frame_of(result)
+    frame = summed(result, "change")
     frame = frame[frame["change"] != "as measured"].dropna(subset=["gain_ns"])
     frame, unit = in_unit(frame, ["gain_ns"])
     frame = frame.sort_values("gain_ns", ascending=False)

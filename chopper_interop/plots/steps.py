@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
-from chopper_interop.plots.tables import frame_of, in_unit
+from chopper_interop.plots.tables import frame_of, in_unit, summed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ def step_times(result: Result) -> Chart:
 
 def step_parts(result: Result) -> Chart:
     """Share of each rank's time that computes, communicates or is idle, of `temporal` by rank."""
-    frame = frame_of(result)
+    frame = summed(result, "rank")
     busy = frame["compute_ns"] + frame["exposed_comm_ns"]
     parts = (
         frame["compute_ns"] - frame["overlap_ns"], frame["overlap_ns"], frame["exposed_comm_ns"],

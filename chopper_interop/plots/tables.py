@@ -23,6 +23,12 @@ def frame_of(result: Result) -> pd.DataFrame:
     return result.to_pandas()
 
 
+def summed(result: Result, *keys: str) -> pd.DataFrame:
+    """Rows of a result as pandas, those of its steps added up."""
+    groups = frame_of(result).groupby(list(keys), sort=False, dropna=False)
+    return groups.sum(numeric_only=True, min_count=1).reset_index()
+
+
 def in_unit(frame: pd.DataFrame, columns: Iterable[str]) -> tuple[pd.DataFrame, str]:
     """Columns of nanoseconds in one readable unit, and that unit."""
     chosen = list(columns)

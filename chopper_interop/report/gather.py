@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop import pipeline, registry
+from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.errors import (
     ChopperError,
     InternalError,
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 _ANNOTATING = (("critical_path", {"by": "piece"}), ("overlap", {"by": "instance"}))
 """Analyses, with their options, whose columns charts of the trace draw."""
+
+
+_AS_RECORDED = (*warm_up.STEPWISE, "imbalance", "throttling")
+"""Analyses that get no steps without the user's wish: they leave a warm-up out by themselves, or have
+means by step, which no chart adds up."""
 
 
 @dataclass
@@ -73,6 +79,8 @@ class JobResults:
         function = registry.analysis(analysis)
         takes = registry.options(function)
         chosen = options | {n: v for n, v in self.common.items() if n in takes}
+        if "steps" in takes and not chosen.get("steps") and analysis not in _AS_RECORDED:
+            chosen["steps"] = warm_up.without(self.trace)  # as in the summary
         if "against" in takes:
             chosen["against"] = self.runs if registry.takes_runs(function) else self.against
             if not chosen["against"]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import __version__
+from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.errors import MissingDataError
 from chopper_interop.plots import style, timeline
 from chopper_interop.plots.catalogue import SECTIONS
@@ -105,6 +106,8 @@ def _head(job: JobResults) -> str:
     hosts = sorted({rank.host for rank in meta.ranks if rank.host})
     if hosts:
         about += f", on {', '.join(hosts[:4])}{' and others' * (len(hosts) > 4)}"  # noqa: PLR2004 # a line
+    if not job.common.get("steps") and (counted := warm_up.without(job.trace)):
+        about += f", charts and tables without warm-up: steps {counted}"
     return (
         f"<header><h1>{html.escape(meta.job)}</h1>"
         f'<p class="muted">{html.escape(about)} · chopper-interop {__version__}</p>'

@@ -8,6 +8,8 @@ from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import warm_up
+from chopper_interop.plots.tables import summed
+from chopper_interop.report import gather
 from chopper_interop.schemas.kinds import Kind
 
 STARTS = (0, 100_000, 101_000, 102_000)
@@ -64,3 +66,19 @@ def test_commands_of_findings_are_of_the_steps_that_count() -> None:
     (late,) = (row for row in others if row["code"] == "late-rank-host")
     gain = ci.analyze(trace, "stragglers", steps="5-6").summary["rank_gain_ns"]
     assert late["saves_ns"] == pytest.approx(gain / 2, abs=1)
+
+
+def test_charts_of_a_report_are_of_the_steps_of_its_tiles() -> None:
+    job = gather.JobResults(gpu_trace(WORK))
+    assert set(job.result("temporal", by="rank").rows["iteration"].to_pylist()) == {1, 2, 3}
+    each = job.result("temporal", by="rank,iteration", steps="each")
+    assert set(each.rows["iteration"].to_pylist()) == {0, 1, 2, 3}
+    chosen = gather.JobResults(gpu_trace(WORK), common={"steps": "0-1"})
+    assert set(chosen.result("temporal", by="rank").rows["iteration"].to_pylist()) == {0, 1}
+
+
+def test_parts_of_several_steps_add_up_to_the_time_of_a_rank() -> None:
+    result = ci.analyze(gpu_trace(WORK), "temporal", by="rank", steps="1-3")
+    assert result.rows.num_rows == 3
+    (row,) = summed(result, "rank").to_dict("records")
+    assert (row["rank"], row["span_ns"], row["busy_ns"]) == (0, 3000, 3000)

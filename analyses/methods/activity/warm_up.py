@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NOTE = "warm-up"
 """Key of the note that says which steps are a warm-up."""
+STEPWISE = ("summary", "findings", "sweep", "compare", "efficiency")
+"""Analyses that leave a warm-up out by themselves."""
 _LONGER = 1.2
 """By how many times a warm-up exceeds the longest of the other steps. Chosen: more than steps vary."""
 _MIN_OTHERS = 2
