@@ -82,3 +82,11 @@ def test_parts_of_several_steps_add_up_to_the_time_of_a_rank() -> None:
     assert result.rows.num_rows == 3
     (row,) = summed(result, "rank").to_dict("records")
     assert (row["rank"], row["span_ns"], row["busy_ns"]) == (0, 3000, 3000)
+
+
+@pytest.mark.parametrize("analysis", ["temporal", "idle", "taxes"])
+def test_a_window_that_is_not_of_steps_says_how_to_measure_these(analysis: str) -> None:
+    assert "--steps each" in ci.analyze(gpu_trace(WORK), analysis).notes["window"]
+    assert "--steps" not in ci.analyze(gpu_trace(WORK), analysis, steps="each").notes["window"]
+    stepless = gpu_trace([Work(Kind.KERNEL, 0, 10)])
+    assert "--steps" not in ci.analyze(stepless, analysis).notes["window"]

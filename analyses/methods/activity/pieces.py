@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-_ALL_WORK = "from the first start to the last end of a rank's GPU work"
 CONVENTIONS = {
     "links": "all GPU work counts, whether its launch is recorded or not",
     "memset": "counts as compute",
@@ -184,7 +183,7 @@ def notes(
 ) -> dict[str, str]:
     """Notes of a result about its window and about what it leaves out."""
     chosen = windows.chosen_ranks(trace, ranks)
-    text = {"window": windows.describe(steps, _ALL_WORK)}
+    text = {"window": windows.describe_work(trace, steps)}
     inside = np.zeros(trace.nodes.num_rows, np.bool_)
     inside[pieces.row] = True
     out = sum(
