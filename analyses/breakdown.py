@@ -13,6 +13,7 @@ from chopper_interop.analyses.methods.dvfs import breakdown_terms
 from chopper_interop.analyses.methods.peers import chopper as peers_chopper
 from chopper_interop.arrays import arrow
 from chopper_interop.errors import UsageError
+from chopper_interop.percents import percent
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
@@ -230,7 +231,7 @@ def _left_out(trace: Trace, rows: Array, terms: Terms, is_known: Array) -> str:
     share = dur[~is_known].sum() / max(int(dur.sum()), 1)
     borrowed = np.count_nonzero(terms.borrowed & is_known)
     return (
-        f"{np.count_nonzero(~is_known)} of {len(rows)} kernels ({share:.1%} of their time) are in no "
+        f"{np.count_nonzero(~is_known)} of {len(rows)} kernels ({percent(share)} of their time) are in no "
         f"product: {', '.join(parts)}; {borrowed} have counters of similar kernels; for "
         f"{np.count_nonzero(terms.uncompared)} that overlap communication no similar kernel ran without it"
     )

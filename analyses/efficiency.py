@@ -14,6 +14,7 @@ from chopper_interop.annotate.telemetry.job import gpu_locations
 from chopper_interop.arrays import statistics
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.gpus import ratings as gpus_ratings
+from chopper_interop.percents import percent
 from chopper_interop.result import Result
 from chopper_interop.schemas.meta import ORDER
 
@@ -197,7 +198,7 @@ def _mfu_note(flops: Flops) -> dict[str, str]:
     verdict = "null" if flops.matrix_known_share < _MIN_SHARE else "lower bounds"
     return {
         "mfu": f"mfu_share and hfu_share are {verdict}: FLOPs are known for only "
-        f"{flops.matrix_known_share:.1%} of the time of matrix products, convolutions and attention"
+        f"{percent(flops.matrix_known_share)} of the time of matrix products, convolutions and attention"
     }
 
 
@@ -308,7 +309,7 @@ def _left_out(spans: Sequence[Interval], flops: Flops, counts: Batches) -> str:
         for span in spans
     )
     return (
-        f"FLOPs of {flops.unknown} kernels without a rule or known shapes ({flops.unknown_share:.1%} of "
+        f"FLOPs of {flops.unknown} kernels without a rule or known shapes ({percent(flops.unknown_share)} of "
         f"the time of kernels that compute); {blank} rows without known tokens or samples"
     )
 

@@ -16,6 +16,7 @@ from chopper_interop.analyses.methods.findings.missing import missing, sentence
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
 from chopper_interop.issues import Severity
+from chopper_interop.percents import percent
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def _trust_text(figures: dict[str, Any]) -> str:
     lost = ", ".join(f"{code} {count:,}" for code, count in losses.items())
     parts = [f"lost or wrong: {lost}" if losses else "nothing was lost"]
     if known is not None and known < 1:
-        parts.append(f"launches of {known:.0%} of the GPU's work are known")
+        parts.append(f"launches of {percent(known)} of the GPU's work are known")
     if figures["clock_uncertainty_ns"]:
         parts.append(f"ranks' clocks agree within {figures['clock_uncertainty_ns'] / 1e3:,.1f} µs")
     return "; ".join(parts)

@@ -17,6 +17,7 @@ from chopper_interop.commands.console_tables import escape
 from chopper_interop.errors import one_line
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.issues import Severity
+from chopper_interop.percents import percent
 from chopper_interop.schemas.kinds import OBSERVED
 from chopper_interop.tables import EDGES_APART
 
@@ -242,7 +243,7 @@ def _show_coverage(trace: Trace, console: Console) -> None:
         for row in structure_coverage.coverage(trace).to_pylist()
         if row["gpu_time_share"] is not None
     )
-    means = [f"{column} {sum(s) / len(s):.1%}" for column, s in shares.items() if any(s)]
+    means = [f"{column} {percent(sum(s) / len(s))}" for column, s in shares.items() if any(s)]
     if means:
         console.print(f"share of GPU time with a known: {', '.join(means)}")
 

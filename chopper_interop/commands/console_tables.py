@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from chopper_interop.errors import one_line
 from chopper_interop.grouping import grouped
+from chopper_interop.percents import percent
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ PIPE_WIDTH = 10_000
 _MAX_CELLS = (48, 36, 24)
 """Longest text in a cell on a terminal: the first with which the columns that answer the question fit. Chosen:
 names of kernels stay apart."""
+_MAX_PIPED = 200
+"""Longest text in a cell where stdout is no terminal; JSON and CSV have all of it. Chosen: a few names of C++ kernels
+have over 2,000 characters, to which all rows would be padded."""
 _BEFORE = 10
 """Characters that stay of what long texts have in common. Chosen: a library's name is recognised."""
 _GAP = 2
@@ -230,7 +234,7 @@ def make_table(
         columns = {
             name: _column_cells(
                 rows[name].slice(0, max_rows), name, headers[name], total, compat=compat,
-                longest=longest if width else None,
+                longest=longest if width else _MAX_PIPED,
             )
             for name in names
         }  # fmt: skip
@@ -403,7 +407,7 @@ def cells(
     digits = _decimals(values)
     values = [*values, *sums]
     if unit == "1" and name.endswith("share"):
-        return ["" if v is None else f"{v:,.1%}" for v in values]
+        return ["" if v is None else percent(v) for v in values]
     plain = f" {unit}" if with_unit and unit not in ("", "1") else ""
     texts = [value_text(v) if v is None or digits is None else f"{v:,.{digits}f}" for v in values]
     return [f"{text}{plain}" if text else "" for text in texts]

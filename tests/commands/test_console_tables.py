@@ -1,5 +1,6 @@
 """Cells of tables: any column has one."""
 
+import io
 import math
 
 import pyarrow as pa
@@ -48,3 +49,28 @@ def test_columns_of_all_numbers_are_printed(columns: list[pa.Array]) -> None:
             for value, cell in zip(values, shown, strict=True):
                 if value is not None and abs(value) < 1e300:  # more would be inf as four figures
                     assert math.isclose(number(cell), value, rel_tol=0.006)
+
+
+@given(st.floats(-0.01, 1.1) | st.floats(0.9985, 1.0015) | st.sampled_from([0, 1]))
+def test_only_nothing_and_all_read_so(share: float) -> None:
+    (cell,) = console_tables.cells("busy_share", [share])
+    if cell in ("0.0%", "-0.0%", "100.0%"):
+        assert abs(share - round(share)) <= 1e-9
+    elif cell[0] in "<>":
+        bound = float(cell[1:-1]) / 100
+        assert 0 < (bound - share if cell[0] == "<" else share - bound) < 0.001
+    else:
+        assert abs(float(cell[:-1]) / 100 - share) <= 0.000501
+
+
+def test_long_names_in_a_pipe_are_cut_and_stay_apart() -> None:
+    names = [f"void kernel<{'float, ' * 400}{number}>" for number in (1, 2)]
+    rows = pa.table({"kernel": names, "count": [1, 2]})
+    console = Console(width=console_tables.PIPE_WIDTH, file=io.StringIO())
+    console_tables.print_table(console, rows, None)
+    _, *lines = console.file.getvalue().splitlines()
+    assert all(len(line) < 220 for line in lines)
+    assert [f"{number}>" in line for line, number in zip(lines, (1, 2), strict=True)] == [
+        True,
+        True,
+    ]

@@ -15,6 +15,7 @@ from chopper_interop.analyses.methods.fleet.slowdowns import Slowdowns
 from chopper_interop.analyses.methods.timing.job_replay import JobReplay
 from chopper_interop.arrays import intervals, statistics
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.percents import percent
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ComparedJob:
         total = max(int(self.trace.array("dur")[self._rows].sum()), 1)
         notes = {
             "counterparts": f"{np.count_nonzero(matched):,} of {len(self._rows):,} operations have "
-            f"counterparts, with {own[matched].sum() / total:.1%} of the time; the others stay as measured"
+            f"counterparts, with {percent(own[matched].sum() / total)} of the time; the others stay as measured"
         }
         kept, removed = slow.factor_with_delays, slow.factor
         if kept and removed and abs(kept / removed - 1) > _DELAYS_MATTER:
