@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from gpu_work import Work
 from gpu_work import trace as gpu_trace
-from kineto_files import BASE, kernel, span, write
+from kineto_files import BASE, call, kernel, span, write
 from rich.cells import cell_len
 
 import chopper_interop as ci
@@ -136,6 +136,14 @@ def test_definitions_of_another_tool(tmp_path: Path, run, install) -> None:
     )
     assert (status, list(json.loads(out))) == (2, ["another"])
     assert stderr == "chopper-analyze: error: optional: compat=x: there is hta\n"
+
+
+def test_launches_that_are_not_all_known_are_not_100_percent(tmp_path: Path, run) -> None:
+    events = [kernel("k", 0, 1, 0)]
+    for k in range(1, 250):
+        events += [call("hipLaunchKernel", 4 * k, 1, k), kernel("k", 4 * k + 2, 1, k)]
+    _, out, _ = run("analyze", "-q", write(tmp_path / "a.json", events, baseTimeNanoseconds=BASE))
+    assert "launches of 99.6% of the GPU's work are known" in out
 
 
 def test_an_analysis_may_be_an_object_without_a_hash(tmp_path: Path, run, install) -> None:
