@@ -24,6 +24,7 @@ from chopper_interop.commands import console_tables
 from chopper_interop.commands.console import console_for
 from chopper_interop.commands.console_tables import escape
 from chopper_interop.errors import SchemaError, one_line
+from chopper_interop.percents import percent
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _NO_NEWS = re.compile(r"(nothing|none)$|0 |(\d[\d,]*) of \2\b")
 _LINES = ["topic", "text"]
 """Columns of rows that are lines of text."""
 _FINDING = "finding"
+_OF_ALL_STEPS = " of the mean step with the warm-up"
+"""Says of which step a share is, where it is not the one of the findings before."""
 _MAX_LINES, _MIN_FINDINGS = 15, 2
 """Lines of the summary, and findings that it has in any case. Fixed by its purpose: the answer at a glance."""
 _SUMS = {"dur_ns": "path_ns"}
@@ -139,7 +142,8 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
         times = [row["saves_ns"], row["saves_low_ns"], row["saves_high_ns"]]
         saves, low, high = console_tables.cells("saves_ns", times)
         interval = f" ({low} to {high})" if low and high else ""
-        heading = f"{number}. {row['code']}: saves {saves}{interval}{of}, {row['share']:.1%}"
+        heading = f"{number}. {row['code']}: saves {saves}{interval}{of}, {percent(row['share'])}"
+        heading += _OF_ALL_STEPS if row["code"] == "warm-up-steps" else ""
         console.print(Text(one_line(heading), style="bold"))
         noun = "rank" if row["ranks"].isdecimal() else "ranks"
         where = f"{noun} {row['ranks']}: {row['where']}" if row["ranks"] else row["where"]

@@ -23,6 +23,7 @@ from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.summary import summary
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
+from chopper_interop.commands import console_results
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_analysis
 
@@ -359,7 +360,7 @@ def test_the_cause_of_a_late_rank_is_its_own_where_a_link_costs_more() -> None:
     assert late.endswith("the link between ranks 1,2")
 
 
-def test_a_warm_up_is_less_than_the_whole_of_the_steps() -> None:
+def test_a_warm_up_is_less_than_the_whole_of_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
     starts = (0, 100_000, 101_000, 102_000)
     work = [Work(Kind.KERNEL, start, 100_000 if not i else 1000, iteration=i)
             for i, start in enumerate(starts)]  # fmt: skip
@@ -370,6 +371,10 @@ def test_a_warm_up_is_less_than_the_whole_of_the_steps() -> None:
     assert row["saves_ns"] == 24_750
     assert row["share"] == pytest.approx(24_750 / 25_750)
     assert "step 0 takes 100.0 times as long as the others, and is left out" in row["finding"]
+    console_results.show([ci.analyze(gpu_trace(work), "findings")], max_rows=None, definitions=True)
+    shown = capsys.readouterr().out
+    assert "µs a step, 96.1% of the mean step with the warm-up\n" in shown
+    assert "order: the largest saving first; warm-up-steps last" in shown
 
 
 def test_a_warm_up_of_several_steps_is_as_long_as_their_mean() -> None:
