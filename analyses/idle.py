@@ -502,7 +502,7 @@ def _conventions(names: list[str], threshold_ns: int) -> dict[str, str]:
 
 
 def _notes(trace: Trace, steps: str, works: _WorkTimes, rows: Array) -> dict[str, str]:
-    notes = {"window": windows.describe_work(trace, steps)}
+    notes = windows.work_notes(trace, steps)
     if unlinked := int(np.count_nonzero(works.ask == gaps.NO_TIME)):
         notes["links"] = f"{unlinked:,} of {len(rows):,} pieces of work have no recorded launch"
     with_work = np.count_nonzero(np.diff(trace.array("rank")[rows])) + bool(len(rows))

@@ -107,7 +107,7 @@ def taxes(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
                 row["critical_launch_ns"] = critical.get(key, 0)
             rows.append(row)
     summary = {name: _known_sum([row[name] for row in rows]) for name in _TIMES}
-    notes = {"window": windows.describe_work(trace, steps)}
+    notes = windows.work_notes(trace, steps)
     if not rows:
         notes["no rows"] = "nothing ran on a GPU"
     return Result("taxes", _table(rows, steps), summary, _CONVENTIONS, notes=notes)

@@ -86,7 +86,7 @@ def test_parts_of_several_steps_add_up_to_the_time_of_a_rank() -> None:
 
 @pytest.mark.parametrize("analysis", ["temporal", "idle", "taxes"])
 def test_a_window_that_is_not_of_steps_says_how_to_measure_these(analysis: str) -> None:
-    assert "--steps each" in ci.analyze(gpu_trace(WORK), analysis).notes["window"]
-    assert "--steps" not in ci.analyze(gpu_trace(WORK), analysis, steps="each").notes["window"]
+    assert "--steps each" in ci.analyze(gpu_trace(WORK), analysis).notes["steps"]
+    assert "steps" not in ci.analyze(gpu_trace(WORK), analysis, steps="each").notes
     stepless = gpu_trace([Work(Kind.KERNEL, 0, 10)])
-    assert "--steps" not in ci.analyze(stepless, analysis).notes["window"]
+    assert "steps" not in ci.analyze(stepless, analysis).notes

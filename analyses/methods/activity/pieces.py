@@ -183,7 +183,7 @@ def notes(
 ) -> dict[str, str]:
     """Notes of a result about its window and about what it leaves out."""
     chosen = windows.chosen_ranks(trace, ranks)
-    text = {"window": windows.describe_work(trace, steps)}
+    text = windows.work_notes(trace, steps)
     inside = np.zeros(trace.nodes.num_rows, np.bool_)
     inside[pieces.row] = True
     out = sum(

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_RANKS", "NO_STEP", "Window", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
-    "describe", "describe_work", "has_steps", "job_windows", "marked_windows", "merged_windows", "of_the_job", "overlapping_windows",
+    "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "of_the_job", "overlapping_windows",
     "rank_windows", "starting_in_windows", "step_windows",
+    "work_notes",
 ]  # fmt: skip
 
 
@@ -174,10 +175,12 @@ def describe(steps: str, if_all: str) -> str:
     return f"{chosen} by itself, from the end of the one before; of work that reaches beyond, the part within"
 
 
-def describe_work(trace: Trace, steps: str) -> str:
-    """The same of windows of ranks: those of all GPU work are not those of training steps, where there are any."""
-    other = "; training steps, as the summary has them: --steps each" if has_steps(trace) else ""
-    return describe(steps, f"from the first start to the last end of a rank's GPU work{other}")
+def work_notes(trace: Trace, steps: str) -> dict[str, str]:
+    """Notes on windows of ranks; those of all GPU work are not those of training steps, where there are any."""
+    notes = {"window": describe(steps, "from the first start to the last end of a rank's GPU work")}
+    if not steps and has_steps(trace):
+        notes["steps"] = "from the first to the last GPU work; --steps each has the steps"
+    return notes
 
 
 def _work_window(trace: Trace, rank: int) -> Window | None:
