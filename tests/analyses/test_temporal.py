@@ -16,14 +16,13 @@ from read_once import read_once
 from slow import slow_from
 
 import chopper_interop as ci
-from chopper_interop.arrays import arrow, intervals
+from chopper_interop.arrays import intervals
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.testing import check_analysis
 from chopper_interop.testing.strategies import traces
-from chopper_interop.trace import empty
 
 WORK = st.lists(
     st.tuples(st.sampled_from(GPU_WORK), st.integers(0, 40), st.integers(0, 15)), max_size=12
@@ -340,10 +339,12 @@ def test_any_trace(trace: ci.Trace) -> None:
                         assert row["busy_ns"] + row["idle_ns"] == row["span_ns"]
 
 
-def test_without_gpu_work_there_are_no_rows_and_a_reason(demo: Path) -> None:
-    trace = read_once(demo / "kineto")
-    kind = trace.array("kind")
-    host = replace(trace, nodes=arrow.take(trace.nodes, kind == Kind.CPU_OP), edges=empty("edges"))
+def test_without_gpu_work_there_are_no_rows_and_a_reason() -> None:
+    builder = TraceBuilder()
+    thread = builder.lane(0, LaneKind.THREAD, 1, "main")
+    times = {"ts": np.array([0, 20]), "dur": np.array([10, 10])}
+    builder.nodes(kind=int(Kind.CPU_OP), name="aten::mm", rank=0, lane=thread, **times)
+    host = builder.finish()
     for name in ("temporal", "overlap"):
         for compat in ("", "hta", "tracelens"):
             result = ci.analyze(host, name, compat=compat)
