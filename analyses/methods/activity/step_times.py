@@ -10,11 +10,12 @@ before it has ended: steps add up to the time of the job, also where GPUs lag be
 
 The first step begins with its range, but not before GPUs have done what was launched before the recording
 (``┄``); so does one whose number does not follow that of the step before it, as steps in between were not
-recorded. So do all steps where no launches were recorded: nothing says what lies between them. Of a rank its own work counts; a step of the job ends with that of its last rank.
+recorded. So do all steps where no launches were recorded: nothing says what lies between them. Of a rank its own
+work counts; a step of the job ends with that of its last rank.
 
 What threads other than the one with the range wait for in between is not known: they do not hold the step
 up. GPU work without a known launch counts where nothing marks a step. The time of a job is that from the
-begin of its first step to the end of its last, or without steps all of it.
+begin of its first range to the end of its last step, with what GPUs had to do before it, or without steps all of it.
 """
 
 from __future__ import annotations
@@ -175,13 +176,18 @@ def step_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool = False) -> 
 
 
 def job_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool = False) -> Spans:
-    """Spans of all steps as one, or without steps of all that these ranks do; else as of `step_spans`."""
+    """Spans of all steps as one, or without steps of all that these ranks do; else as of `step_spans`.
+
+    They begin with the first range: of all that was recorded, work from before the recording is a part, which
+    changes move as well.
+    """
     rank = trace.array("rank")
     starts, ends = _step_nodes(trace, _marked(trace, ranks))
     if not len(starts):
         starts = ends = _job_nodes(trace, ranks)
     none = np.full(len(rank), NO_STEP)
-    return spans_of_nodes(trace, none, _span_ranks(trace, by_rank=by_rank), starts, ends)
+    spans = spans_of_nodes(trace, none, _span_ranks(trace, by_rank=by_rank), starts, ends)
+    return replace(spans, late_ns=np.zeros_like(spans.late_ns))
 
 
 def endpoint_times(trace: Trace) -> Array:
