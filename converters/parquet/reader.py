@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -106,22 +107,16 @@ def _content(path: Path) -> _Content:
         content = msgspec.json.decode(raw, type=_Content)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _damaged(f"it cannot be read: {first_line(error)}", path) from error
-    _refuse_large(msgspec.to_builtins(content), path)
+    _refuse_large([content.meta, *content.rows.values()], path)
     return content
 
 
 def _refuse_large(value: Any, path: Path) -> None:
-    """Raise `ReadError` for a number that columns and other formats have no place for: JSON's have any length."""
+    """Raise `ReadError` for a number that columns have no place for: JSON's have any length, as facts may have."""
     if isinstance(value, int) and abs(value) > _MAX_NUMBER:
         raise _damaged("it has numbers beyond 64 bits", path)
-    inner = (
-        value.values()
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list | tuple)
-        else ()
-    )
-    for each in inner:
+    inner = [getattr(value, f.name) for f in fields(value)] if is_dataclass(value) else []
+    for each in value if isinstance(value, list | tuple) else inner:
         _refuse_large(each, path)
 
 

@@ -154,7 +154,16 @@ WORK = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 120), st.integers(0, 60), st.integers(0, 1)),
     min_size=1, max_size=8,
 )  # fmt: skip
-STEPS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60)), min_size=1, max_size=3)
+STEPS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 60)), min_size=1, max_size=3).map(
+    lambda drawn: [
+        (
+            sum(gap for gap, _ in drawn[: k + 1]) + sum(length for _, length in drawn[:k]),
+            drawn[k][1],
+        )
+        for k in range(len(drawn))
+    ]
+)
+"""Start and length, one behind the other, as steps that overlap are cut."""
 
 
 def small(points, work, steps, shift: int = 0) -> ci.Trace:
