@@ -30,6 +30,7 @@ import mutations
 import pyarrow as pa
 import pyarrow.parquet as pq
 from kineto_files import BASE, call, kernel, span
+from protobuf_wire import framed, varint
 from seeds import Seed, seeds
 
 import chopper_interop as ci
@@ -226,15 +227,6 @@ Field = tuple[int, int, Any]
 """Number, wire type and value (of a message its fields) of a field of a protobuf."""
 
 
-def varint(value: int) -> bytes:
-    """Encode a number as protobuf does."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
 def taken(data: bytes, at: int) -> tuple[int, int]:
     """Decode a number; with the place behind it."""
     value = shift = 0
@@ -324,7 +316,7 @@ def of_et(data: bytes) -> Iterator[Change]:
 
 
 def _with_message(own: list[bytes], number: int, new: list[Field]) -> bytes:
-    return joined([*own[:number], encoded(new), *own[number + 1 :]])
+    return framed(*own[:number], encoded(new), *own[number + 1 :])
 
 
 def messages(data: bytes) -> list[bytes]:
@@ -335,11 +327,6 @@ def messages(data: bytes) -> list[bytes]:
         found.append(data[at : at + size])
         at += size
     return found
-
-
-def joined(parts: list[bytes]) -> bytes:
-    """Put messages behind their lengths."""
-    return b"".join(varint(len(part)) + part for part in parts)
 
 
 # --- the own tables ---

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from protobuf_wire import varint
 
 import chopper_interop as ci
 from chopper_interop.testing.samples import tiny_trace
@@ -91,15 +92,6 @@ def folder_of_bombs(path: Path, scale: float) -> None:
 
 
 gzip_bomb = partial(bomb, partial(gzip.open, mode="wb"))
-
-
-def varint(value: int) -> bytes:
-    """Encode a number as protobuf does."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
 
 
 def packets_bomb(path: Path, scale: float) -> None:

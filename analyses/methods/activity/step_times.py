@@ -186,8 +186,8 @@ def job_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool = False) -> S
     if not len(starts):
         starts = ends = _job_nodes(trace, ranks)
     none = np.full(len(rank), NO_STEP)
-    spans = spans_of_nodes(trace, none, _span_ranks(trace, by_rank=by_rank), starts, ends)
-    return replace(spans, late_ns=np.zeros_like(spans.late_ns))
+    span_rank = _span_ranks(trace, by_rank=by_rank)
+    return spans_of_nodes(trace, none, span_rank, starts, ends, begins_late=False)
 
 
 def endpoint_times(trace: Trace) -> Array:
@@ -215,7 +215,13 @@ def _span_ranks(trace: Trace, *, by_rank: bool) -> Array:
 
 
 def spans_of_nodes(
-    trace: Trace, step: Array, span_rank: Array, starts: Array, ends: Array
+    trace: Trace,
+    step: Array,
+    span_rank: Array,
+    starts: Array,
+    ends: Array,
+    *,
+    begins_late: bool = True,
 ) -> Spans:
     """Spans, one for each distinct step and rank that has both nodes to begin and to end with.
 
@@ -225,6 +231,8 @@ def spans_of_nodes(
         Of each node: which span it is of.
     starts, ends
         Nodes that spans may begin with, and those that they may end with.
+    begins_late
+        True if the first of each rank waits for what GPUs had to do from before the recording.
     """
     both = np.concatenate([starts, ends])
     first, code = gather.distinct(step[both], span_rank[both])
@@ -245,10 +253,10 @@ def spans_of_nodes(
     spans = Spans(
         rank, iteration, begin, begin_of, end, end_of, none, none > 0, none, np.arange(len(rank))
     )
-    return _in_sequence(trace, spans) if len(rank) else spans
+    return _in_sequence(trace, spans, begins_late=begins_late) if len(rank) else spans
 
 
-def _in_sequence(trace: Trace, spans: Spans) -> Spans:
+def _in_sequence(trace: Trace, spans: Spans, *, begins_late: bool) -> Spans:
     """Put spans in order, and find when the first of each rank begins."""
     at = endpoint_times(trace)
     start = np.minimum.reduceat(at[spans.begin], _starts_of_runs(spans.begin_of))
@@ -260,7 +268,8 @@ def _in_sequence(trace: Trace, spans: Spans) -> Spans:
     if work.any() and not (trace.launch[work] >= 0).any():
         follows[:] = False  # nothing says what lies between steps
     late = np.zeros(len(rank), np.int64)
-    for k in sequence[is_first].tolist() if training_steps.marked(trace) else ():
+    may_wait = begins_late and training_steps.marked(trace)
+    for k in sequence[is_first].tolist() if may_wait else ():
         low, high = np.searchsorted(spans.begin_of, (k, k + 1))
         node = spans.begin[low:high] // 2
         step = int(trace.integers("iteration")[node[np.argmin(trace.array("ts")[node])]])

@@ -58,10 +58,11 @@ def included(trace: Trace) -> dict[str, str]:
 
 def _split(trace: Trace) -> tuple[list[int], list[int]]:
     """Steps that are a warm-up, and the others."""
-    return trace.cached("warm-up", _found)
+    return trace.cached("warm-up", _split_by_length)
 
 
-def _found(trace: Trace) -> tuple[list[int], list[int]]:
+def _split_by_length(trace: Trace) -> tuple[list[int], list[int]]:
+    """Split where the first steps no longer exceed all that follow."""
     if trace.meta.clock == ORDER or not windows.has_steps(trace):
         return [], []
     every = windows.job_windows(trace, "each")

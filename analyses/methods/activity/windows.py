@@ -155,8 +155,8 @@ def has_steps(trace: Trace) -> bool:
 def _measured(trace: Trace, spans: Spans) -> list[Window]:
     at = step_times.endpoint_times(trace)
     columns = (spans.rank, spans.iteration, spans.starts(at), spans.ends(at))
-    found = [Window(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-    return sorted(found, key=lambda window: (window.rank, window.start_ns, window.iteration))
+    measured = [Window(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    return sorted(measured, key=lambda window: (window.rank, window.start_ns, window.iteration))
 
 
 def describe(steps: str, if_all: str) -> str:

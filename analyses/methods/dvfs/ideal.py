@@ -309,7 +309,8 @@ class Retiming:
 
     def lengths(self, new: Durations, limits: Limits) -> Lengths:
         """Predict the durations of the windows, with errors and bounds."""
-        # Errors are those of `free`: where single kernels are held, its range is none around them.
+        # Errors are those of `free`, the durations before they are held within what is possible: around held ones the
+        # range would be wrong.
         log = new.log if new.free is None else new.free
         lag = self._lag(log)
         at = self._timing.retimed(lag)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop import registry
+from chopper_interop import number_ranges, registry
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.changes import own_times
 from chopper_interop.analyses.methods.changes.changer import Changer
@@ -306,10 +306,4 @@ class ExaminedJob:
 
 def ranks_text(ranks: list[int]) -> str:
     """Write numbers of ranks as ``"0-3,7"``."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1][1:] = [rank]
-        else:
-            parts.append([rank])
-    return ",".join("-".join(map(str, part)) for part in parts)
+    return number_ranges.describe(sorted(ranks)) if ranks else ""

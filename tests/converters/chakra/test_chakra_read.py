@@ -8,9 +8,10 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from protobuf_wire import framed
 from read_once import read_once
 from schedule import attributes, messages
-from seeds.chakra import FIRST, GPU, HOST, REDUCE, SECOND, VERSION, framed, node
+from seeds.chakra import FIRST, GPU, HOST, REDUCE, SECOND, VERSION, node
 from shared_data import real
 from slow import slow_from
 

@@ -7,23 +7,11 @@ import json
 import struct
 from typing import Any
 
+from protobuf_wire import framed, varint
+
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas.chakra import CommType, NodeType, message_class
 from seeds import Odd, Reads, Refused, Seed
-
-
-def varint(value: int) -> bytes:
-    """Encode a number as protobuf does."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def framed(*parts: bytes) -> bytes:
-    """Put messages into one file: each after its length."""
-    return b"".join(varint(len(part)) + part for part in parts)
 
 
 def node(number: int, *, type_: int = NodeType.COMP, **more: Any) -> bytes:

@@ -288,8 +288,9 @@ def like_highest(
 ) -> tuple[Array, Array]:
     """Clock over its readings if the highest reading is the clock that kernels run at then, and its standard error.
 
-    What kernels lack of the highest clock where it is read, those at a lower one do not, so that these are nearer to it than
-    readings say. No kernel is above it, and one that reads there is at it. The error covers all that is possible.
+    Where the highest clock is read, kernels that draw much current run below it; at lower readings they do not. So
+    a lower clock is nearer to that of the highest reading than readings say: by 1 / `at_highest`, but never above
+    it. The factor is the middle of what is possible, and the error covers all of that.
     """
     low, high = np.moveaxis(np.asarray(at_highest), -1, 0)
     of_highest = np.clip(of_highest, _TINY, 1.0)
