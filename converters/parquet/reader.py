@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 _RANK = re.compile(r"rank(-?\d+)\.parquet")
 _CELL_BYTES = 4
 """Bytes of a value in memory, at least."""
-_MAX_NUMBER = (1 << 62) - 1
-"""Largest number of a description: a time, so that the sum of two is one."""
+_INT64 = 1 << 63
 _AGAIN = "write the folder again from the profiles"
 
 
@@ -113,7 +112,7 @@ def _content(path: Path) -> _Content:
 
 def _refuse_large(value: Any, path: Path) -> None:
     """Raise `ReadError` for a number that columns have no place for: JSON's have any length, as facts may have."""
-    if isinstance(value, int) and abs(value) > _MAX_NUMBER:
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
         raise _damaged("it has numbers beyond 64 bits", path)
     inner = [getattr(value, f.name) for f in fields(value)] if is_dataclass(value) else []
     for each in value if isinstance(value, list | tuple) else inner:
