@@ -278,7 +278,10 @@ def _check_rows(folder: Path, table: str, data: pa.Table, expected: int) -> None
 
 
 def _check_order(trace: Trace, folder: Path) -> None:
-    """Nodes are in order of ranks, which are those of their lanes and can be ranks, and of time; none ends before it starts."""
+    """Nodes are in order of ranks, which are those of their lanes and can be ranks, and of time.
+
+    None ends before it starts, and none is called by a later one, which could be called by itself then.
+    """
     rank, ts, of_lane = trace.array("rank"), trace.array("ts"), trace.array("rank", "lanes")
     if of_lane.size and (of_lane.min() < 0 or of_lane.max() > hub.MAX_RANK):
         raise _damaged(f"lanes.rank has numbers that are not 0 to {hub.MAX_RANK}", folder)
@@ -289,6 +292,11 @@ def _check_order(trace: Trace, folder: Path) -> None:
         raise _damaged("rows of nodes are not in order of rank and time", folder)
     if (trace.array("dur") < 0).any():
         raise _damaged("nodes.dur has times below 0", folder)
+    parent, lane = trace.array("parent"), trace.array("lane")
+    called = np.flatnonzero(parent >= 0)
+    caller = parent[called]
+    if (caller >= called).any() or (lane[caller] != lane[called]).any():
+        raise _damaged("nodes.parent names others than earlier nodes of the same lane", folder)
 
 
 def _check_references(trace: Trace, folder: Path) -> None:

@@ -248,11 +248,13 @@ def test_damage_is_reported_in_a_line(folder, damage, message):
         ("lanes", "rank", lambda v: [v[0] + 1, *v[1:]], "nodes.rank differs"),
         ("nodes", "ts", lambda v: v[::-1], "not in order of rank and time"),
         ("nodes", "dur", lambda v: [-1, *v[1:]], "nodes.dur has times below 0"),
+        ("nodes", "parent", lambda v: [*range(len(v))], "nodes.parent names others than earlier"),
+        ("nodes", "parent", lambda v: [-1, *v[1:-1], 0], "earlier nodes of the same lane"),
         ("nodes", "operation", lambda v: [1] * len(v), "its column 'operation' is int64, not dict"),
     ],
 )
 def test_values_that_no_trace_has_are_refused(folder, table, column, change, message) -> None:
-    """Writers, for which they cannot be, failed with an internal error."""
+    """Writers, for which they cannot be, failed with an internal error; calls of themselves were followed for ever."""
     for path in (folder / f"{table}.parquet", *(folder / table).glob("*.parquet")):
         if path.exists():
             data = pq.read_table(path)
