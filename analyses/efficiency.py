@@ -45,7 +45,10 @@ _FIRST = (
     "j_per_sample", "tokens_per_s_per_gpu",
 )  # fmt: skip
 """Columns that come first: a narrow terminal has no room for all of them."""
-_WINDOW = "from the first start to the last end of all training steps, or of all if there are none"
+_WINDOW = (
+    "all training steps, without the time of others between them that were not recorded; from the first start to "
+    "the last end of all if there are none"
+)
 _TELEMETRY = (
     "from telemetry alone: from its first to its last sample of power, without up to 10 % in which the "
     "power of only some GPUs is known; tokens and samples are those of all of it"

@@ -23,18 +23,22 @@ def lagging(
     late_ms: tuple[int, ...] = (0,),
     first_ms: int = 1,
     sync_ns: int = 0,
+    power_w: float = 0.0,
 ) -> ci.Trace:
     """Ranks whose hosts take 10 ms for a step, one after the other, and whose GPUs take longer and lag behind.
 
     `steps` has for each number when its range begins, and how long its one kernel takes; the first kernel
     begins `first_ms` behind its launch. Ranks begin `late_ms` later. A call of `sync_ns` waits for the GPU at the
-    begin of the first.
+    begin of the first. A GPU draws `power_w` all the time.
     """
     builder, edges, row = TraceBuilder(), [], 0
     for rank, late in enumerate(late_ms):
         thread = builder.lane(rank, LaneKind.THREAD, 1, "t")
         stream = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
         free = 0
+        if power_w:
+            series = builder.series(rank, "socket power", "W", "smi", device=0)
+            builder.samples(series, np.arange(0, 1000 * MS, MS), np.full(1000, power_w))
         if sync_ns:
             builder.nodes(
                 kind=int(Kind.RUNTIME), name="hipDeviceSynchronize", rank=rank, lane=thread,
@@ -118,8 +122,14 @@ def test_work_of_steps_that_no_range_marks_holds_nothing_up() -> None:
 
 
 def test_steps_that_were_not_recorded_count_in_none() -> None:
-    trace = lagging({3: (0, 30), 4: (10, 30), 9: (500, 30), 10: (510, 30)}, first_ms=0)
+    steps = {3: (0, 30), 4: (10, 30), 9: (500, 30), 10: (510, 30)}
+    trace = lagging(steps, first_ms=0, power_w=100.0)
     assert times(windows.step_windows(trace)) == [(0, 31), (31, 61), (500, 531), (531, 561)]
+    (rated,) = ci.analyze(trace, "efficiency", samples=10).rows.to_pylist()
+    (run,) = ci.analyze(trace, "sweep", samples=10).rows.to_pylist()
+    assert rated["time_ns"] == run["window_ns"] == 122 * MS
+    assert rated["samples_per_s"] == run["samples_per_s"] == pytest.approx(40 / 0.122)
+    assert rated["energy_j"] == run["energy_j"] == pytest.approx(100 * 0.122)
 
 
 def test_a_step_that_ends_before_the_one_before_takes_no_time() -> None:

@@ -32,8 +32,8 @@ class Interval:
         Steps that it consists of; none of a trace without steps.
     step_ns
         Length of a step; of all, their mean.
-    start_ns, end_ns
-        Its time.
+    extents
+        Starts and ends of its time: several where steps in between were not recorded.
     measured_ns
         Part of that time that counts, where power is known by measured windows alone; None for all.
     """
@@ -41,14 +41,15 @@ class Interval:
     iteration: int
     steps: tuple[int, ...]
     step_ns: int | None
-    start_ns: int
-    end_ns: int
+    extents: tuple[tuple[int, int], ...]
     measured_ns: int | None = None
 
     @property
     def time_ns(self) -> int:
         """Its time, as far as it counts."""
-        return self.end_ns - self.start_ns if self.measured_ns is None else self.measured_ns
+        if self.measured_ns is not None:
+            return self.measured_ns
+        return sum(end - start for start, end in self.extents)
 
 
 def each(trace: Trace, ranks: str = "") -> list[Interval]:
@@ -59,7 +60,7 @@ def each(trace: Trace, ranks: str = "") -> list[Interval]:
     at = step_times.endpoint_times(trace)
     columns = (ranges.iteration, ranges.starts(at), ranges.ends(at))
     steps = zip(*(column.tolist() for column in columns), strict=True)
-    return [Interval(step, (step,), end - start, start, end) for step, start, end in steps]
+    return [Interval(step, (step,), end - start, ((start, end),)) for step, start, end in steps]
 
 
 def chosen(trace: Trace, steps: Sequence[Interval], wanted: str, ranks: str = "") -> list[Interval]:
@@ -69,26 +70,25 @@ def chosen(trace: Trace, steps: Sequence[Interval], wanted: str, ranks: str = ""
 
 
 def job_interval(trace: Trace, steps: Sequence[Interval], ranks: str = "") -> list[Interval]:
-    """All steps as one interval; without steps, all that ran; empty if nothing ran."""
+    """All steps as one interval, of their time alone; without steps, all that ran; empty if nothing ran."""
     if not steps:
         at = step_times.endpoint_times(trace)
         ranges = spans.spans_of_trace(trace, "", ranks)
         bounds = zip(ranges.starts(at).tolist(), ranges.ends(at).tolist(), strict=True)
-        return [Interval(windows.NO_STEP, (), None, start, end) for start, end in bounds]
-    start, end = min(one.start_ns for one in steps), max(one.end_ns for one in steps)
+        return [Interval(windows.NO_STEP, (), None, (bound,)) for bound in bounds]
     numbers = tuple(one.iteration for one in steps)
-    mean_ns = round(sum(one.end_ns - one.start_ns for one in steps) / len(steps))
-    return [Interval(windows.NO_STEP, numbers, mean_ns, start, end)]
+    mean_ns = round(sum(one.time_ns for one in steps) / len(steps))
+    return [Interval(windows.NO_STEP, numbers, mean_ns, tuple(lasting(steps)))]
 
 
 def lasting(steps: Sequence[Interval]) -> list[tuple[int, int]]:
     """Extents of steps: of those that follow each other as one."""
     merged: list[tuple[int, int]] = []
-    for one in sorted(steps, key=lambda step: step.start_ns):
-        if merged and one.start_ns == merged[-1][1]:
-            merged[-1] = merged[-1][0], one.end_ns
+    for start, end in sorted(extent for step in steps for extent in step.extents):
+        if merged and start == merged[-1][1]:
+            merged[-1] = merged[-1][0], end
         else:
-            merged.append((one.start_ns, one.end_ns))
+            merged.append((start, end))
     return merged
 
 
@@ -119,14 +119,16 @@ class Power:
 
         Energy is NaN unless all GPUs' power is known throughout; power unless it is of some time.
         """
-        start = np.array([one.start_ns for one in intervals], np.int64)
-        end = np.array([one.end_ns for one in intervals], np.int64)
+        extents = [extent for one in intervals for extent in one.extents]
+        start, end = np.array(extents, np.int64).reshape(-1, 2).T
+        of_first = np.cumsum([0, *(len(one.extents) for one in intervals)])[:-1]
         length = np.array([one.time_ns for one in intervals], np.int64)
         joules, watts = np.zeros(len(intervals)), np.zeros(len(intervals))
         known = np.zeros(len(intervals), np.int64)
         with np.errstate(divide="ignore", invalid="ignore"):
             for board in self.boards:
-                part, time = energy.energy_drawn(board.powers, start, end)
+                drawn = energy.energy_drawn(board.powers, start, end)
+                part, time = (np.add.reduceat(column, of_first) for column in drawn)
                 joules += np.where(time == length, part, np.nan)
                 watts += part / (time * 1e-9)
                 known += time * len(board.dies)
@@ -150,7 +152,7 @@ def of_telemetry(power: Power) -> list[Interval]:
     first, last = job.power_extent(power.boards) or (0, 0)
     if last <= first:
         return []
-    return [Interval(windows.NO_STEP, (), None, first, last, _measured(power, first, last))]
+    return [Interval(windows.NO_STEP, (), None, ((first, last),), _measured(power, first, last))]
 
 
 def _measured(power: Power, first: int, last: int) -> int | None:

@@ -178,7 +178,7 @@ def _of_job(
         every = throughput.each(trace, ranks)
         selected = [one for one in every if one.iteration in numbers]
         if selected:
-            lengths = [one.end_ns - one.start_ns for one in selected]
+            lengths = [one.time_ns for one in selected]
             return throughput.lasting(selected), lengths
     if not chosen:
         return [], []
