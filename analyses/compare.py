@@ -62,7 +62,8 @@ _CONVENTIONS = {
     "that mix kernels of several sizes have a wide uncertainty",
     "step": step_times.DEFINITION,
     "times": "busy, exposed communication and idle are means over the same windows, by interval "
-    "union; of work that reaches beyond a window, the part within. Each rank counts with the job's step",
+    "union; of work that reaches beyond a window, the part within. Each rank counts with the job's step, or without steps "
+    "all of the job's time",
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.analyses.methods.activity import pieces, step_times, warm_up
+from chopper_interop.analyses.methods.activity import pieces, step_times, warm_up, windows
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.findings.job import ranks_text
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["summary"]
 
-_APART = "ranks-apart"
-"""Fault of recordings whose times do not overlap: the time from the first to the last says nothing."""
 _MAX_FINDINGS = 5
 _MAX_PARTS = 3
 """Gaps in the numbers of steps that are written. Chosen: of more the first and last say enough."""
@@ -75,7 +73,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     absent, first = missing(trace), warm_up.steps(trace)
     figures["not_recorded"] = [need.name for need in absent]
     lines = [*_lines(trace, job, figures, warm_up.describe(first) if first and not steps else "")]
-    if job.has_times and not _is_apart(job, figures):
+    if job.has_times and not _is_apart(job):
         lines += _finding_lines(findings, has_steps=job.has_steps)
         lines += [("record", sentence(absent))] if absent else []
     topic, text = zip(*lines, strict=True)
@@ -189,7 +187,7 @@ def _lines(
     """Lines on the job as a whole."""
     yield "read", _read_text(trace, figures)
     yield "trust", _trust_text(figures)
-    if _is_apart(job, figures):
+    if _is_apart(job):
         yield (
             "step",
             "unknown, as these ranks were not recorded at one time: give one recording alone",
@@ -237,9 +235,9 @@ def _path_text(figures: dict[str, Any]) -> str:
     return _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
 
 
-def _is_apart(job: ExaminedJob, figures: dict[str, Any]) -> bool:
+def _is_apart(job: ExaminedJob) -> bool:
     """True if nothing says how long it all took: no steps, and recordings of different times."""
-    return not job.has_steps and _APART in figures["losses"]
+    return not job.has_steps and windows.are_apart(job.trace)
 
 
 def _read_text(trace: Trace, figures: dict[str, Any]) -> str:

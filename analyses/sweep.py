@@ -90,7 +90,7 @@ _CONVENTIONS = {
     "times": "means by rank and step (by rank where steps is 0) over ranks with GPU work; work "
     "that reaches beyond a step counts with the part within; busy, compute, communication and copies by "
     "interval union, categories by summed duration, whatever overlaps them. Each rank counts with the "
-    "job's step, so that what it is without work within that is idle",
+    "job's step, or without steps all of the job's time, so that what it is without work within that is idle",
     "step": f"{step_times.DEFINITION}. step_ns is the mean, step_median_ns "
     "the lower of two in the middle. Rates are of window_ns, the time of all steps",
     "telemetry": "means over time of each GPU, then over GPUs, by the finest tool that covers nearly "

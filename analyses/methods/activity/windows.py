@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
+_APART = "ranks-apart"
+"""Fault of recordings whose times do not overlap."""
+
 __all__ = [
-    "ALL_RANKS", "NO_STEP", "Window", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
+    "ALL_RANKS", "NO_STEP", "Window", "are_apart", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
     "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "of_the_job", "overlapping_windows",
     "rank_windows", "starting_in_windows", "step_windows",
     "work_notes",
@@ -121,10 +124,21 @@ def job_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
 
 
 def of_the_job(trace: Trace, of_ranks: Sequence[Window], ranks: str = "") -> list[Window]:
-    """Steps of ranks with the time of the same step of the job, so that shares are of the step over all ranks."""
-    spans = step_times.step_spans(trace, chosen_ranks(trace, ranks))
-    jobs = {window.iteration: window for window in _measured(trace, spans)}
+    """Windows of ranks with the time of the same step of the job, or of all of it: shares are of the time over all ranks.
+
+    Where recordings are of different times, nothing says how long all of it took, and ranks keep their own.
+    """
+    chosen = chosen_ranks(trace, ranks)
+    every = _measured(trace, step_times.step_spans(trace, chosen))
+    if not are_apart(trace):
+        every += _measured(trace, step_times.job_spans(trace, chosen))
+    jobs = {window.iteration: window for window in every}
     return [replace(jobs.get(one.iteration, one), rank=one.rank) for one in of_ranks]
+
+
+def are_apart(trace: Trace) -> bool:
+    """True if ranks were recorded at different times: that from the first to the last says nothing."""
+    return any(issue.code == _APART for issue in trace.meta.issues)
 
 
 def merged_windows(of_ranks: Sequence[Window]) -> list[Window]:

@@ -157,32 +157,19 @@ def _windows(trace: Trace, steps: str, ranks: str) -> tuple[list[Window], bool]:
     chosen = set(windows.chosen_ranks(trace, ranks))
     if steps or any(w.rank in chosen for w in windows.step_windows(trace)):
         return windows.rank_windows(trace, steps or "each", ranks), True
-    ranges = windows.rank_windows(trace, "", ranks)
-    return ranges or [
-        w for rank in sorted(chosen) if (w := _everything(trace, rank)).span_ns
-    ], False
-
-
-def _everything(trace: Trace, rank: int) -> Window:
-    """Extent of a rank: from the first start to the last end of all that is known of it."""
-    ts, dur = (trace.array(column)[trace.rank_rows[rank]] for column in ("ts", "dur"))
-    return windows.Window(rank, windows.NO_STEP, int(ts.min()), int((ts + dur).max()))
+    return windows.rank_windows(trace, "", ranks), False
 
 
 def _of_job(
     trace: Trace, chosen: Sequence[Window], ranks: str, *, in_steps: bool
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Start and end of the job, and the length of each of its steps, as of `throughput`."""
-    if in_steps and chosen:
-        numbers = {w.iteration for w in chosen}
-        every = throughput.each(trace, ranks)
-        selected = [one for one in every if one.iteration in numbers]
-        if selected:
-            lengths = [one.time_ns for one in selected]
-            return throughput.lasting(selected), lengths
-    if not chosen:
+    """Starts and ends of the job's time, and the length of each of its steps, as of `throughput`."""
+    numbers = {w.iteration for w in chosen}
+    steps = [one for one in throughput.each(trace, ranks) if one.iteration in numbers]
+    if in_steps and not steps:
         return [], []
-    return [(min(w.start_ns for w in chosen), max(w.end_ns for w in chosen))], []
+    job = throughput.job_interval(trace, steps, ranks)
+    return [extent for one in job for extent in one.extents], [one.time_ns for one in steps]
 
 
 def _lengths(job: Sequence[tuple[int, int]], lengths: Sequence[int]) -> Row:
