@@ -8,8 +8,8 @@ measured time: it is written as a broadcast, which simulators only time and do n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -123,6 +123,16 @@ class Comms:
     control_tag: Array
     turn: Array
     npu: Array
+
+
+def copied(comms: Comms, *names: str) -> Comms:
+    """Copy columns, to files where all nodes' are kept in files."""
+    copies: dict[str, Any] = {}
+    for name in names:
+        column = getattr(comms, name)
+        copies[name] = spill.empty(len(column), column.dtype)
+        copies[name][:] = column
+    return replace(comms, **copies)
 
 
 def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) -> Comms:

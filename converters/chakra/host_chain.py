@@ -98,10 +98,11 @@ def watching_threads(timing: Timing) -> Array:
     trace = timing.trace
     lane = trace.array("lane")
     operation = is_operation(timing) & (trace.array("kind") != Kind.ANNOTATION)
-    polls = node_roles(trace) == Role.POLL
+    role = node_roles(trace)
     mask = np.zeros(trace.lanes.num_rows, bool)
-    mask[lane[operation & polls]] = True
-    mask[lane[operation & ~polls]] = False
+    mask[lane[operation & (role == Role.POLL)]] = True
+    # a thread that pins memory asks for attributes of pointers too
+    mask[lane[operation & ~is_any(role, (Role.POLL, Role.UPKEEP))]] = False
     return mask
 
 

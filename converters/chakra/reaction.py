@@ -59,9 +59,9 @@ _SHOWN_SHARE = 0.02
 """Share of a span from which a deviation is worth a line. Chosen: what is asked of predictions of changes."""
 
 
-def is_far(share: float, span_ns: int) -> bool:
+def is_far(share: float, span_ns: int, shown: float = _SHOWN_SHARE) -> bool:
     """True if a deviation, as a share of the span, is worth a line."""
-    return abs(share) > _SHOWN_SHARE and abs(share) * span_ns > run.ROUNDING_NS
+    return abs(share) > shown and abs(share) * span_ns > run.ROUNDING_NS
 
 
 def largest_ns(stated: dict[str, int | str]) -> int:

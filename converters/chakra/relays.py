@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.converters.chakra.comms import MIN_BYTES, during_collectives, tags
+from chopper_interop.converters.chakra.comms import MIN_BYTES, copied, during_collectives, tags
 from chopper_interop.schemas.chakra import NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind
 from chopper_interop.timing import unrecorded
@@ -108,8 +108,10 @@ def no_relays() -> Relays:
     return Relays(none, none, none, none, none, none, none, none, none, none, none, 0, none)
 
 
-def find_relays(trace: Trace, comms: Comms, numbering: dict[int, int], origin_ns: int) -> Relays:
-    """Find the dependencies through ranks that do not record yet.
+def find_relays(
+    trace: Trace, comms: Comms, numbering: dict[int, int], origin_ns: int
+) -> tuple[Relays, Comms]:
+    """Find the dependencies through ranks that do not record yet; and communication in which their data is sent.
 
     Parameters
     ----------
@@ -123,7 +125,7 @@ def find_relays(trace: Trace, comms: Comms, numbering: dict[int, int], origin_ns
         When the job starts, on the trace's `ts` axis.
     """
     if not unrecorded.are_links(trace):
-        return no_relays()
+        return no_relays(), comms
     timing = timing_of(trace)
     src, dst = _edges(timing)
     waiting = np.unique(dst[dst % 2 == 1] // 2)
@@ -155,16 +157,18 @@ def find_relays(trace: Trace, comms: Comms, numbering: dict[int, int], origin_ns
     came_ns = ended_ns.copy()
     came_ns[by_ranks] += by_rank.moves_ns
     of_ranks = np.flatnonzero((use == TRANSFERS) & (comms.npu[src] < 0))
-    comms.node_type[src[of_ranks]] = NodeType.COMM_SEND
+    sending = copied(comms, "node_type", "src", "dst", "tag", "size")
+    sending.node_type[src[of_ranks]] = NodeType.COMM_SEND
     for column, values in (
-        (comms.src, sender), (comms.dst, receiver), (comms.tag, tag), (comms.size, size),
+        (sending.src, sender), (sending.dst, receiver), (sending.tag, tag), (sending.size, size),
     ):  # fmt: skip
         column[src[of_ranks]] = values[of_ranks]
     as_time = len(waiting) - len(by_stream) - len(by_rank.row)
-    return Relays(
+    relays = Relays(
         use, src, dst, sender, receiver, tag, size, ended_ns, came_ns, answers, by_stream, as_time,
         _own_times(timing)[by_stream],
     )  # fmt: skip
+    return relays, sending
 
 
 class _Answered(NamedTuple):

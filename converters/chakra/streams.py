@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather, spill
+from chopper_interop.arrays import gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import encode
-from chopper_interop.converters.chakra.comms import MIN_BYTES
+from chopper_interop.converters.chakra.comms import MIN_BYTES, copied
 from chopper_interop.converters.chakra.relays import NOTIFIES_STREAM, TRANSFERS, Relays, no_relays
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
@@ -138,19 +138,19 @@ def _levels(label: Array, number: Array, ranks: int) -> Array:
 
 def _moved(comms: Comms, rows: Array, offset: Array, numbers: list[int]) -> Comms:
     """Communication in which these rows are done by NPUs that are so far behind those of their ranks."""
-    columns = {name: _copy(getattr(comms, name)) for name in ("src", "dst", "group")}
+    moved = copied(comms, "src", "dst", "group")
     joined = comms.turn[rows] >= 0
     rows, offset = rows[joined], offset[joined]
-    columns["src"][rows] += offset
-    columns["dst"][rows] += offset
+    moved.src[rows] += offset
+    moved.dst[rows] += offset
     first, code = gather.distinct(comms.group[rows], offset)
-    columns["group"][rows] = len(comms.groups) + 1 + code
+    moved.group[rows] = len(comms.groups) + 1 + code
     pairs = zip(comms.group[rows[first]].tolist(), offset[first].tolist(), strict=True)
     of_npus = {
         k: [shift + number for number in (comms.groups[group] if group else numbers)]
         for k, (group, shift) in enumerate(pairs, len(comms.groups) + 1)
     }
-    return replace(comms, groups=comms.groups | of_npus, **columns)
+    return replace(moved, groups=comms.groups | of_npus)
 
 
 def _messages(
@@ -160,23 +160,15 @@ def _messages(
     # the group of all ranks has a number too, as a message names no group of its own
     of_all = next((k for k, members in comms.groups.items() if len(members) == ranks), 0)
     joined = rows[comms.turn[rows] >= 0]
-    group = _copy(comms.group)
-    group[joined] = np.where(group[joined] > 0, group[joined], of_all)
-    columns: dict[str, Any] = {"group": group}
-    for name, values in (
-        ("node_type", NodeType.COMM_RECV), ("size", MIN_BYTES), ("turn", -1), ("from_time", 0),
-        ("src", npu), ("dst", number), ("tag", place), ("control_tag", place), ("npu", npu),
-    ):  # fmt: skip
-        columns[name] = _copy(getattr(comms, name))
-        columns[name][rows] = values
-    return replace(comms, **columns)
-
-
-def _copy(column: Array) -> Array:
-    """Copy a column of all nodes, to a file where these are kept in files."""
-    copied = spill.empty(len(column), column.dtype)
-    copied[:] = column
-    return copied
+    columns: dict[str, Any] = {
+        "node_type": NodeType.COMM_RECV, "size": MIN_BYTES, "turn": -1, "from_time": 0,
+        "src": npu, "dst": number, "tag": place, "control_tag": place, "npu": npu,
+    }  # fmt: skip
+    messages = copied(comms, "group", *columns)
+    messages.group[joined] = np.where(comms.group[joined] > 0, comms.group[joined], of_all)
+    for name, values in columns.items():
+        getattr(messages, name)[rows] = values
+    return messages
 
 
 class _Places(NamedTuple):

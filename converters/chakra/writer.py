@@ -11,8 +11,8 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -114,11 +114,19 @@ _PART = 1 << 15
 """Nodes of which attributes are in memory. Chosen: some ten megabytes, and hundreds of calls a million nodes."""
 _TASK = "writing ETs"
 ModeName = Literal["full", "gpu", "kernels"]
-StreamsName = Literal["slots", "npus"]
+StreamsName = Literal["auto", "slots", "npus"]
+_NPUS = "npus"
+"""Attribute of a file: how many NPUs a simulator needs, where streams have their own."""
+_TRIED_SHARE = 0.01
+"""Deviation from which NPUs of streams are tried. Chosen: half of what is worth a line, as other changes than those few
+that are tried may be twice as far off."""
+_LESS_OFF = 0.5
+"""By what factor an ET has to react less wrongly for NPUs of streams. Chosen: more NPUs are a price, as networks and
+statistics of simulators count them."""
 
 
 def write(
-    trace: Trace, path: Path, *, mode: ModeName = "full", streams: StreamsName = "slots"
+    trace: Trace, path: Path, *, mode: ModeName = "full", streams: StreamsName = "auto"
 ) -> IssueLog:
     """Write ``path/<job>.<rank>.et`` for each rank and ``path/<job>.comm_groups.json``.
 
@@ -136,7 +144,9 @@ def write(
         if hosts took no time; on these ASTRA-sim gives all its statistics.
     streams
         "slots": all streams of a rank share its slots. "npus": each stream but the busiest one is an NPU
-        of its own (`streams`), so that their work runs at the same time in a simulator too.
+        of its own (`streams`), so that their work runs at the same time in a simulator too. "auto": "npus"
+        where a rank would otherwise end by more than 1 % of its span sooner or later than `what_if` predicts
+        with a change, or has collectives that run at the same time for more than 2 %; else "slots".
 
     Returns
     -------
@@ -152,7 +162,7 @@ def write(
         There is nothing to write, or no room.
     """
     how = _mode(mode, streams)
-    folder, job = _place(trace, path)
+    folder, name = _place(trace, path)
     issues = IssueLog("ET")
     ranks = trace.ranks
     if not ranks:
@@ -164,52 +174,143 @@ def write(
     numbering = {rank: number for number, rank in enumerate(ranks)}
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)
-    npus = chakra_streams.assigned(trace, comms, numbering) if streams == "npus" else None
     origin_ns = min(first_start(trace.rank(r), how) for r in plannable)
-    concurrent = chakra_comms.concurrent_ns(trace, comms) if npus is None else {}
-    comms = comms if npus is None else npus.on_ranks
-    relays = no_relays() if how is Mode.KERNELS else find_relays(trace, comms, numbering, origin_ns)
-    npus = None if npus is None else replace(npus, relays=relays)
+    job = _job(trace, how, comms, origin_ns, npus=streams == "npus")
+    may_change = streams == "auto" and how is not Mode.KERNELS
+    with outputs.folder(folder, owns=_earlier_files(folder, name)) as target:
+        written = _write_ranks(target / name, job, comms if may_change else None)
+        if written is None:
+            job = _job(trace, how, comms, origin_ns, npus=True)
+            written = _write_ranks(target / name, job)
+    _note_written(job, written or {}, issues)
+    return issues
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A job to write, with all that its ranks have in common.
+
+    Parameters
+    ----------
+    trace, mode, origin_ns
+        All ranks, how much of the host their ETs hold, and when the job begins on the trace's `ts` axis.
+    npus
+        NPUs of streams; None if these share the slots of ranks.
+    comms, relays
+        Communication on the NPUs of ranks, and dependencies through ranks that do not record yet.
+    concurrent_ns
+        For how long collectives of a rank's slot run at the same time, by rank.
+    """
+
+    trace: Trace
+    mode: Mode
+    origin_ns: int
+    npus: chakra_streams.Streams | None
+    comms: chakra_comms.Comms
+    relays: Relays
+    concurrent_ns: dict[int, int]
+
+
+class _Rank(NamedTuple):
+    """Figures of a rank's plan, by how much its ET ends otherwise than predicted, and how many nodes are left out."""
+
+    figures: Figures
+    reacts: dict[str, float]
+    left_out: Counter[int]
+
+
+def _job(
+    trace: Trace, mode: Mode, comms: chakra_comms.Comms, origin_ns: int, *, npus: bool
+) -> _Job:
+    numbering = {rank: number for number, rank in enumerate(trace.ranks)}
+    streams = chakra_streams.assigned(trace, comms, numbering) if npus else None
+    concurrent = {} if streams else chakra_comms.concurrent_ns(trace, comms)
+    comms = streams.on_ranks if streams else comms
+    relays = no_relays()
+    if mode is not Mode.KERNELS:
+        relays, comms = find_relays(trace, comms, numbering, origin_ns)
+    streams = replace(streams, relays=relays) if streams else None
+    return _Job(trace, mode, origin_ns, streams, comms, relays, concurrent)
+
+
+def _planned(job: _Job, rank: int) -> tuple[Plan, dict[str, float]]:
+    """Plan of a rank, and by how much its ET ends otherwise than predicted."""
+    rank_trace, of_rank = job.trace.rank(rank), _rank_comms(job.trace, rank, job.comms)
+    communication = _communication(of_rank, job.relays.of_rank(job.trace.rank_rows[rank]))
+    plan = build_plan(rank_trace, mode=job.mode, origin_ns=job.origin_ns, comm=communication)
+    return plan, reaction.deviations(timing_of(rank_trace), plan, of_rank["npu"])
+
+
+def _write_ranks(
+    prefix: Path, job: _Job, comms: chakra_comms.Comms | None = None
+) -> dict[int, _Rank] | None:
+    """Write the ETs of all ranks, and the groups; None where streams should rather have NPUs of their own.
+
+    Parameters
+    ----------
+    prefix
+        Path without the ending ``.RANK.et``.
+    job
+        All ranks.
+    comms
+        Communication of the job without NPUs of streams; None if it is written as it is.
+    """
+    trace, written = job.trace, {}
     facts: dict[str, str | int] = {
         "job": trace.meta.job,
-        "mode": mode,
-        "streams": streams,
+        "mode": job.mode.value,
+        "streams": "npus" if job.npus else "slots",
         "written_by": outputs.MARK,
-        "origin_ns": trace.meta.origin_ns + origin_ns,
+        "origin_ns": trace.meta.origin_ns + job.origin_ns,
     }
+    if job.npus is not None:
+        facts[_NPUS] = len(trace.ranks) * job.npus.per_rank
     if trace.meta.clock != REALTIME:
         facts["clock"] = trace.meta.clock
-    left_out: Counter[int] = Counter()
-    figures: dict[int, Figures] = {}
-    reacts: dict[int, dict[str, float]] = {}
     progress.start(_TASK, trace.nodes.num_rows, "events")
-    with outputs.folder(folder, owns=_earlier_files(folder, job)) as target:
-        for rank, fits in _clock_fits(trace, ranks).items():
-            rank_trace = trace.rank(rank)
-            of_rank = _rank_comms(trace, rank, comms)
-            relays_of_rank = relays.of_rank(trace.rank_rows[rank])
-            communication = _communication(of_rank, relays_of_rank)
-            plan = build_plan(rank_trace, mode=how, origin_ns=origin_ns, comm=communication)
-            reacts[rank] = reaction.deviations(timing_of(rank_trace), plan, of_rank["npu"])
-            rank_facts = _rank_facts(
-                rank_trace, rank, plan, reacts[rank], concurrent.get(rank, 0), fits
-            )
-            with (target / f"{job}.{numbering[rank]}.et").open("wb") as stream:
-                _write_metadata(stream, facts | rank_facts)
-                _write_nodes(stream, rank_trace, plan, of_rank, relays_of_rank, numbering[rank])
-            if npus is not None:
-                _write_streams(target / job, trace, rank, plan, npus, facts)
-            left_out += _left_out(rank_trace, plan)
-            figures[rank] = plan.figures
-            progress.advance(_TASK, rank_trace.nodes.num_rows)
-        groups = {str(k): v for k, v in comms.groups.items()}
-        (target / f"{job}.comm_groups.json").write_text(json.dumps(groups, indent=1))
+    for number, (rank, fits) in enumerate(_clock_fits(trace).items()):
+        rank_trace = trace.rank(rank)
+        plan, reacts = _planned(job, rank)
+        concurrent_ns = job.concurrent_ns.get(rank, 0)
+        if comms and _needs_npus(job, comms, rank, plan.figures.span_ns, reacts):
+            return None
+        rank_facts = _rank_facts(rank_trace, rank, plan, reacts, concurrent_ns, fits)
+        with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
+            _write_metadata(stream, facts | rank_facts)
+            _write_nodes(stream, job, rank, plan)
+        if job.npus is not None:
+            _write_streams(prefix, trace, rank, plan, job.npus, facts)
+        written[rank] = _Rank(plan.figures, reacts, _left_out(rank_trace, plan))
+        progress.advance(_TASK, rank_trace.nodes.num_rows)
+    groups = {str(k): v for k, v in job.comms.groups.items()}
+    prefix.with_name(f"{prefix.name}.comm_groups.json").write_text(json.dumps(groups, indent=1))
+    return written
+
+
+def _needs_npus(
+    job: _Job, comms: chakra_comms.Comms, rank: int, span_ns: int, reacts: dict[str, float]
+) -> bool:
+    """True if a rank reacts otherwise than predicted as its streams share slots, and less so if each has an NPU."""
+    if span_ns and is_far(job.concurrent_ns.get(rank, 0) / span_ns, span_ns):
+        return True
+    off = max(map(abs, reacts.values()), default=0.0)
+    if not is_far(off, span_ns, _TRIED_SHARE):
+        return False
+    _, reacts = _planned(_job(job.trace, job.mode, comms, job.origin_ns, npus=True), rank)
+    return max(map(abs, reacts.values()), default=0.0) < _LESS_OFF * off
+
+
+def _note_written(job: _Job, written: dict[int, _Rank], issues: IssueLog) -> None:
+    """Log what the ETs of all ranks leave out, and cannot express."""
+    figures = {rank: of_rank.figures for rank, of_rank in written.items()}
+    left_out: Counter[int] = Counter()
+    for of_rank in written.values():
+        left_out += of_rank.left_out
     issues.add(LEFT_OUT, left_out.total(), _counts_by_kind(left_out))
-    issues.add(ANSWERS_AS_TIME, relays.as_time)
-    _note_figures(trace, figures, issues)
-    _note_reactions(reacts, figures, issues)
-    _note_concurrent(concurrent, figures, issues)
-    return issues
+    issues.add(ANSWERS_AS_TIME, job.relays.as_time)
+    _note_figures(job.trace, figures, issues)
+    _note_reactions({r: of_rank.reacts for r, of_rank in written.items()}, figures, issues)
+    _note_concurrent(job.concurrent_ns, figures, issues)
 
 
 def _mode(mode: str, streams: str) -> Mode:
@@ -226,18 +327,22 @@ def _mode(mode: str, streams: str) -> Mode:
 
 def usage(trace: Trace, path: Path) -> str:
     """Line on what a simulator takes, and whether one NPU for each rank is too few."""
-    folder, job = _place(trace, path)
+    folder, name = _place(trace, path)
     stated = [
-        chakra_files.facts_of(folder / f"{job}.{rank}.et") for rank in range(len(trace.ranks))
+        chakra_files.facts_of(folder / f"{name}.{rank}.et") for rank in range(len(trace.ranks))
     ]
     shares = [reaction.largest_ns(s) / max(chakra_files.integer(s, "span_ns"), 1) for s in stated]
-    text = f"simulators take the prefix {folder / job}; chopper-check {folder}{os.sep} checks it"
-    if not any(shares):
-        return text
-    text += f"; changes may be off by {max(shares):.0%} of the span and more"
-    if stated[0].get("streams") == "npus":
-        return text
-    return f"{text}, as what ran at the same time runs one after the other: see -O streams=npus"
+    text = f"simulators take the prefix {folder / name}; chopper-check {folder}{os.sep} checks it"
+    npus = chakra_files.integer(stated[0], _NPUS)
+    if npus:
+        text += (
+            f"; {npus} NPUs, so that streams run at the same time (-O streams=slots: one a rank)"
+        )
+    if any(shares):
+        text += f"; changes may be off by {max(shares):.0%} of the span and more"
+        if not npus:
+            text += ", as what ran at the same time runs one after the other: see -O streams=npus"
+    return text
 
 
 def _place(trace: Trace, path: Path) -> tuple[Path, str]:
@@ -265,12 +370,12 @@ def _rank_facts(
     return facts
 
 
-def _clock_fits(trace: Trace, ranks: list[int]) -> dict[int, list[ClockFit]]:
+def _clock_fits(trace: Trace) -> dict[int, list[ClockFit]]:
     """Fits of clocks that are of each rank or of none, in the order of the trace."""
     clocks = trace.meta.clocks
     places = by_key(range(len(clocks)), lambda n: relations.rank_of(clocks[n]))
     of_none = places.get(-1, [])
-    return {r: [clocks[n] for n in sorted(of_none + places.get(r, []))] for r in ranks}
+    return {r: [clocks[n] for n in sorted(of_none + places.get(r, []))] for r in trace.ranks}
 
 
 def _accuracy(trace: Trace, figures: Figures, reacts: dict[str, float]) -> dict[str, str | int]:
@@ -382,15 +487,10 @@ def _communication(comms: dict[str, Array], relays: Relays) -> Communication:
     )
 
 
-def _write_nodes(
-    stream: IO[bytes],
-    trace: Trace,
-    plan: Plan,
-    comms: dict[str, Array],
-    relays: Relays,
-    number: int,
-) -> None:
-    attributes = Attributes(trace, plan, comms, relays, number)
+def _write_nodes(stream: IO[bytes], job: _Job, rank: int, plan: Plan) -> None:
+    trace, comms = job.trace.rank(rank), _rank_comms(job.trace, rank, job.comms)
+    relays = job.relays.of_rank(job.trace.rank_rows[rank])
+    attributes = Attributes(trace, plan, comms, relays, job.trace.ranks.index(rank))
     table = encode.text_table(attributes.texts)
     comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], int(NodeType.COMM_COLL))
     of_control = np.where(plan.slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))

@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--ets", nargs="*", default=[], help="modes of ETs to run by their rules")
     parser.add_argument("--astra-sim", type=Path)
     parser.add_argument("--mode", nargs="*", default=["full"], help="modes of ETs in ASTRA-sim")
-    parser.add_argument("--streams", default="slots", help="as the ET writer takes it")
+    parser.add_argument("--streams", default="auto", help="as the ET writer takes it")
     parser.add_argument("--network", action="store_true")
     options = parser.parse_args()
     ways: dict[str, dict[str, dict[str, list[tuple[int, float]]]]] = defaultdict(

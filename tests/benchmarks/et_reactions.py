@@ -217,7 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("job", nargs="+", type=Path)
     parser.add_argument("--mode", nargs="*", default=["gpu", "full"])
-    parser.add_argument("--streams", default="slots", help="as the ET writer takes it")
+    parser.add_argument("--streams", default="auto", help="as the ET writer takes it")
     parser.add_argument("--astra-sim", type=Path)
     options = parser.parse_args()
     for path in options.job:

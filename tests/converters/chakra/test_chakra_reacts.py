@@ -338,7 +338,8 @@ def test_what_begins_a_rank_does_not_wait_for_a_delay_of_its_host(tmp_path: Path
 
 def test_a_thread_that_only_asks_does_not_hold_the_job_up(tmp_path: Path) -> None:
     events = [call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 15, 50_000, 1)]
-    events += [{**call("hipEventQuery", 10_000 * k, 5, 100 + k), "tid": 77} for k in range(6)]
+    asks = ("hipEventQuery", "hipPointerGetAttribute")
+    events += [{**call(asks[k % 2], 5_000 * k, 5, 100 + k), "tid": 77} for k in range(10)]
     trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
     ci.write(trace, tmp_path / "job.et")
     assert replay_us(messages(tmp_path / "job.0.et")[1]) == pytest.approx(50_015, abs=5)
@@ -351,7 +352,7 @@ def test_work_of_two_streams_shares_a_slot(tmp_path: Path) -> None:
     calls = [call("hipLaunchKernel", k, 1, 1 + k) for k in range(10)]
     events = [*calls, *kernels, call("hipMemcpyAsync", 12, 2, 50), copy]
     trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
-    issues = {i.code: i.count for i in ci.write(trace, tmp_path / "job.et")}
+    issues = {i.code: i.count for i in ci.write(trace, tmp_path / "job.et", streams="slots")}
     assert issues["et-work-overlapped"] == 1
     _, nodes = messages(tmp_path / "job.0.et")
     durations = [n.duration_micros for n in nodes if n.name == "gemm"]
@@ -628,7 +629,7 @@ def test_what_one_slot_cannot_express_is_stated(
         ]
         events[-1]["tid"] = k % 2
     trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
-    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu")}
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu", streams="slots")}
     change = f"scale=2 where kind == '{kind}'"
     (predicted,) = ci.analyze(trace, "what_if", change=change).summary["changes"]
     assert predicted["gain_ns"] == pytest.approx(-980_000, abs=20_000)
@@ -644,14 +645,16 @@ def test_what_one_slot_cannot_express_is_stated(
     share = f"{facts[attribute] / facts['span_ns']:.0%} of the span"
     assert share in CHAKRA.usage_of(trace, tmp_path / "job.et")
     assert "-O streams=npus" in CHAKRA.usage_of(trace, tmp_path / "job.et")
-    ci.write(trace, tmp_path / "npus.et", mode="gpu", streams="npus")
-    assert "of the span" not in CHAKRA.usage_of(trace, tmp_path / "npus.et")
+    ci.write(trace, tmp_path / "npus.et", mode="gpu")
+    usage = CHAKRA.usage_of(trace, tmp_path / "npus.et")
+    assert " NPUs, so that streams run at the same time" in usage
+    assert "of the span" not in usage
 
 
 def test_what_a_shorter_kernel_would_not_change_is_stated(tmp_path: Path) -> None:
     """Of a program that forks streams all kernels react rightly together, and one alone does not (5.7 % too early)."""
     trace = predictions.read(simulate(families.forks(9901)), tmp_path / "in")
-    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu")}
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode="gpu", streams="slots")}
     assert "the kernel with the most time" in issues["et-reacts-otherwise"].example
     facts = {a.name: a.int64_val for a in messages(tmp_path / "job.0.et")[0].attr}
     assert facts["tenth_kernel_deviation_ns"] / facts["span_ns"] == pytest.approx(-0.057, abs=0.003)
@@ -711,7 +714,8 @@ def test_ranks_run_collectives_of_two_streams_in_one_order(tmp_path: Path, mode:
             baseTimeNanoseconds=BASE,
             distributedInfo={"rank": rank, "world_size": 2},
         )
-    issues = {i.code: i for i in ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode=mode)}
+    trace = ci.read(tmp_path / "in")
+    issues = {i.code: i for i in ci.write(trace, tmp_path / "job.et", mode=mode, streams="slots")}
     for rank in range(2):
         metadata, nodes = messages(tmp_path / f"job.{rank}.et")
         # the last members come at 50 and 52 µs, and the first collective ends at 110 µs

@@ -22,7 +22,7 @@ pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not ins
 def deviation(folder: Path, events: list[dict], mode: str) -> float:
     """Deviation of an ET's length by its durations from the measured span, as a share of that."""
     trace = ci.read(write(folder / "rank0.json", events, baseTimeNanoseconds=BASE))
-    ci.write(trace, folder / "job.et", mode=mode)
+    ci.write(trace, folder / "job.et", mode=mode, streams="slots")
     metadata, nodes = messages(folder / "job.0.et")
     span_us = next(a.int64_val for a in metadata.attr if a.name == "span_ns") / 1000
     return replay_us(nodes) / span_us - 1

@@ -8,12 +8,14 @@ import pytest
 import scaled_ets
 from et_runs import end_ns
 from kineto_files import BASE, call, kernel, write
+from mixed_jobs import mixed_job
 from programs import families
 from programs.simulation import simulate
 from schedule import attributes, messages
 from slow import slow_from
 
 import chopper_interop as ci
+from chopper_interop.converters.chakra import CHAKRA
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.schemas.chakra import NodeType
 
@@ -111,6 +113,56 @@ def test_streams_that_share_an_npu_wait_for_each_other_alone(tmp_path: Path, run
     # from the first kernel's start at 10 µs
     assert end_ns(tmp_path / "job") == pytest.approx(150_000, abs=2000)
     assert run("check", tmp_path / "job")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "second", "streams"),
+    [("gpu", 8, "npus"), ("full", 8, "npus"), ("gpu", 7, "slots"), ("kernels", 8, "slots")],
+)
+def test_streams_have_npus_where_one_slot_would_react_otherwise(
+    tmp_path: Path, mode: str, second: int, streams: str
+) -> None:
+    """Kernels of two streams, or of one, that follow each other and would run at the same time if they were slower."""
+    events = []
+    for k in range(10):
+        for n, stream in enumerate((7, second)):
+            number, at = 2 * k + n + 1, 30 + 100 * k + 50 * n
+            events += [call("cudaLaunchKernel", number, 1, number)]
+            events += [kernel("gemm", at, 45, number, stream=stream)]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    issues = {i.code for i in ci.write(trace, tmp_path / "et/job.et", mode=mode)}
+    ets = sorted((tmp_path / "et").glob("job.*.et"))
+    assert len(ets) == (2 if streams == "npus" else 1)
+    facts = {a.name: a.string_val or a.int64_val for a in messages(ets[0])[0].attr}
+    assert facts["streams"] == streams
+    assert facts.get("npus") == (2 if streams == "npus" else None)
+    usage = CHAKRA.usage_of(trace, tmp_path / "et/job.et")
+    assert ("2 NPUs" in usage) == (streams == "npus")
+    assert "et-reacts-otherwise" not in issues
+
+
+def test_streams_share_slots_where_npus_react_no_better(tmp_path: Path) -> None:
+    """What reacts otherwise there are the threads of the host."""
+    events = mixed_job(25)
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    for streams in ("npus", "auto"):
+        issues = {i.code for i in ci.write(trace, tmp_path / f"{streams}.et", streams=streams)}
+        assert "et-reacts-otherwise" in issues
+    assert len(list(tmp_path.glob("npus.*.et"))) > len(list(tmp_path.glob("auto.*.et"))) == 1
+
+
+def test_collectives_at_the_same_time_have_npus(tmp_path: Path) -> None:
+    ci.write(two_streams(tmp_path), tmp_path / "et/job.et")
+    assert len(list((tmp_path / "et").glob("job.*.et"))) > 2
+
+
+def test_npus_that_were_chosen_are_those_that_are_asked_for(tmp_path: Path) -> None:
+    """Of ranks that begin to record at different times."""
+    trace = predictions.read(simulate(families.pipeline(10402)), tmp_path / "in")
+    for streams in ("auto", "npus"):
+        ci.write(trace, tmp_path / streams / "job.et", mode="gpu", streams=streams)
+    for path in (tmp_path / "npus").iterdir():
+        assert path.read_bytes() == (tmp_path / "auto" / path.name).read_bytes()
 
 
 def test_all_messages_have_both_ends(tmp_path: Path) -> None:
