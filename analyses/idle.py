@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits, windows
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import arrow, gather, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.result import Result
@@ -136,7 +136,8 @@ def idle(  # noqa: PLR0913 # each choice is an option
     if "blame" in names:
         late = parts["host_late"] > 0
         blamed = np.where(late, works.blame[pieces.at], -1)
-        further["blame"] = _node_names(trace, np.append(blamed, np.full(len(waits.at), -1)))
+        code, texts = _names_over_steps(trace, np.append(blamed, np.full(len(waits.at), -1)))
+        further["blame"] = arrow.dictionary(code, texts)
     groups = grouping.group_nodes_with(trace, rows[all_at], by, further)
     columns = _columns(groups, pieces, parts, waits, works)
     table = pa.table({name: groups.keys[name] for name in groups.keys.column_names} | columns)
@@ -438,9 +439,22 @@ def _began_in_sync(works: _WorkTimes, pieces: _Intervals) -> Array:
     return (waited_after > waited_at) & ~pieces.edge
 
 
-def _node_names(trace: Trace, nodes: Array) -> Any:
-    code = np.where(nodes >= 0, trace.array("name")[np.maximum(nodes, 0)] if len(nodes) else 0, -1)
-    return arrow.dictionary(code, trace.names())
+def _names_over_steps(trace: Trace, nodes: Array) -> tuple[Array, list[str]]:
+    """Return the code of each node's name, -1 without a node, and names: ``ProfilerStep#`` of every step is one."""
+    names = trace.names()
+    code = np.full(len(nodes), -1, np.int64)
+    known = nodes >= 0
+    code[known] = trace.array("name")[nodes[known]]
+    used = np.unique(code[known])
+    stems, ends = name_stems.split_numbers(names[i] for i in used.tolist())
+    code_of_stem: dict[str, int] = {}
+    merged = np.array(
+        [code_of_stem.setdefault(s, len(names) + len(code_of_stem)) for s in stems], np.int64
+    )
+    at = np.searchsorted(used, code[known])
+    of_step = ends[at] == trace.integers("iteration")[nodes[known]]
+    code[known] = np.where(of_step, merged[at], code[known])
+    return code, [*names, *code_of_stem]
 
 
 def _blame(
@@ -450,13 +464,11 @@ def _blame(
     late = np.flatnonzero(parts["host_late"] > 0)
     if not late.size:
         return []
-    node = works.blame[pieces.at[late]]
-    name = np.where(node >= 0, trace.array("name")[np.maximum(node, 0)], -1)
+    name, names = _names_over_steps(trace, works.blame[pieces.at[late]])
     first, code = gather.distinct(name)
     total = np.zeros(len(first), np.int64)
     np.add.at(total, code, parts["host_late"][late])
     count, total_ns = np.bincount(code, minlength=len(first)), int(total.sum())
-    names = trace.names()
     return [
         {
             "operation": names[name[first[i]]] if name[first[i]] >= 0 else None,

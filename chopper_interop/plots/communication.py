@@ -104,7 +104,8 @@ def collective_durations(result: Result) -> Chart:
         "Durations of collectives on each rank: a rank that waits less is one that others wait for."
     )
     frame, text = forms.longest(frame, "total_ns", text, _ROWS)
-    frame = named(frame.sort_values(["collective", "rank"]), ["collective", "rank"])
+    frame = frame.sort_values(["collective", "rank"])
+    frame = named(frame.assign(of=[f"rank {rank}" for rank in frame["rank"]]), ["collective", "of"])
     columns = [f"{q}_ns" for q in ("p5", "p25", "median", "p75", "p95")]
     frame, unit = in_unit(frame, columns)
     return forms.spreads(frame, "name", "{}_ns", f"duration ({unit})", text, colour_by="collective")

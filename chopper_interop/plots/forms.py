@@ -30,6 +30,8 @@ MAX_POINTS = 2000
 """Points that a chart draws; of more, evenly spaced ones."""
 MAX_CELLS = 6000
 """Cells of a heat map. Chosen: some pixels each, and small files."""
+_MIN_RANGE = 0.05
+"""Least range of colours and of lines' heights, as a share of the largest value. Chosen: what is equal but for noise looks equal."""
 MAX_BARS = 20
 """Bars of a chart whose rows have names; of more, the longest."""
 
@@ -71,7 +73,7 @@ def stacked_bars(
         base(long, description, len(wide))
         .mark_bar()
         .encode(
-            x=alt.X("value:Q", title=unit),
+            x=alt.X("value:Q", title=unit, scale=alt.Scale(nice=False)),
             y=rows_axis(key, is_number=_are_numbers(wide[key])),
             color=colour("part", labels),
             order=alt.Order("order:Q"),
@@ -102,7 +104,7 @@ def heat_map(
         return None
     across, down = axes
     known, description = _thinned(in_order(frame, down).dropna(subset=[value]), across, description)
-    scale = alt.Scale(scheme=style.CONTINUOUS)
+    scale = alt.Scale(scheme=style.CONTINUOUS, domain=_range(known[value]))
     if middle is not None:
         reach = max(float(np.abs(known[value] - middle).max()), 1.0)
         domain = [middle - reach, middle, middle + reach]
@@ -130,7 +132,9 @@ def time_map(frame: pd.DataFrame, down: str, value: str, description: str) -> Ch
             x=alt.X("from:Q", title="time (s)", scale=alt.Scale(nice=False, zero=False)),
             x2="to:Q",
             y=rows_axis(down, is_number=False),
-            color=alt.Color(f"{value}:Q", scale=alt.Scale(scheme=style.CONTINUOUS, zero=False)),
+            color=alt.Color(
+                f"{value}:Q", scale=alt.Scale(scheme=style.CONTINUOUS, domain=_range(frame[value]))
+            ),
             tooltip=[tip(down), tip("from", "from (s)"), tip(value)],
         )
     )
@@ -153,8 +157,14 @@ def points(  # two axes, colours, and what is special about a scale
         base(sample, description)
         .mark_point(filled=True, opacity=0.65, size=36)
         .encode(
-            x=alt.X(f"{across}:Q", title=across, scale=_scale(across, logarithmic)),
-            y=alt.Y(f"{down}:Q", title=down, scale=_scale(down, logarithmic)),
+            x=alt.X(
+                f"{across}:Q",
+                title=across,
+                **_scale(known[across], logarithmic=across in logarithmic),
+            ),
+            y=alt.Y(
+                f"{down}:Q", title=down, **_scale(known[down], logarithmic=down in logarithmic)
+            ),
             color=colour(group, _names(sample[group])),
             tooltip=[tip(name) for name in dict.fromkeys((*tips, group, across, down))],
         )
@@ -174,7 +184,9 @@ def lines(
         .mark_line(interpolate="step-after" if stepped else "linear", strokeWidth=1.6)
         .encode(
             x=alt.X(f"{across}:Q", title=across, scale=alt.Scale(nice=False, zero=False)),
-            y=alt.Y(f"{down}:Q", title=down, scale=alt.Scale(zero=False)),
+            y=alt.Y(
+                f"{down}:Q", title=down, scale=alt.Scale(zero=False, domain=_range(known[down]))
+            ),
             detail=f"{group}:N",
             color=colour(group, _names(known[group])),
             tooltip=[tip(group), tip(across), tip(down)],
@@ -305,8 +317,20 @@ def concatenated(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _scale(axis: str, logarithmic: Sequence[str]) -> Any:
-    return alt.Scale(type="log") if axis in logarithmic else alt.Scale(zero=False)
+def _scale(values: pd.Series[Any], *, logarithmic: bool) -> dict[str, Any]:
+    """Scale of points; a logarithmic one from and to a power of ten, with lines at these alone."""
+    if not logarithmic:
+        return {"scale": alt.Scale(zero=False)}
+    first, last = (float(np.log10(bound)) for bound in (values.min(), values.max()))
+    powers = [10.0**k for k in range(int(np.floor(first)), int(np.ceil(last)) + 1)]
+    return {"scale": alt.Scale(type="log"), "axis": alt.Axis(values=powers)}
+
+
+def _range(values: pd.Series[Any]) -> list[float]:
+    """Lowest and highest value that is drawn, at least `_MIN_RANGE` of the largest value apart."""
+    low, high = float(values.min()), float(values.max())
+    short = max(_MIN_RANGE * max(abs(low), abs(high)) - (high - low), 0.0)
+    return [low - short / 2, high + short / 2]
 
 
 def _names(column: pd.Series[Any]) -> list[str]:

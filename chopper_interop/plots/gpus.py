@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.fleet import means, places
 from chopper_interop.analyses.methods.series import samples as series_samples
 from chopper_interop.annotate.telemetry import lines, quantity_series
 from chopper_interop.plots import forms
-from chopper_interop.plots.tables import frame_of, summed
+from chopper_interop.plots.tables import averaged, summed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,7 +166,7 @@ def gpu_differences(result: Result) -> Chart:
     """Distance of each GPU from the median of all, of `imbalance` by rank."""
     import pandas as pd
 
-    frame = frame_of(result)
+    frame = averaged(result, "rank")
     ratios = {
         "kernel time": "slowdown_factor",
         "core clock": "gfxclk_ratio",
@@ -185,7 +185,7 @@ def gpu_differences(result: Result) -> Chart:
 
 def temperature_by_place(result: Result) -> Chart:
     """Mean temperature of each GPU by its place in the node, of `imbalance` by rank."""
-    frame = frame_of(result).dropna(subset=["temperature_c"])
+    frame = averaged(result, "host", "gpu_index").dropna(subset=["temperature_c"])
     place = "GPU in its node"
     frame = frame.assign(
         **{place: frame["gpu_index"], "mean temperature (°C)": frame["temperature_c"]}
@@ -197,7 +197,7 @@ def temperature_by_place(result: Result) -> Chart:
 
 def throttle_causes(result: Result) -> Chart:
     """Time in which clocks were held down, by cause, of `throttling` by rank."""
-    frame = frame_of(result)
+    frame = averaged(result, "rank", "cause")
     frame = frame[(frame["cause"] != "any") & (frame["throttled_share"] > 0)]
     frame = frame.assign(share=100 * frame["throttled_share"])
     wide = frame.pivot_table(index="rank", columns="cause", values="share").reset_index()

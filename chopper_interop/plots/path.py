@@ -23,7 +23,7 @@ def path_classes(result: Result) -> Chart:
         index="where", columns="class", values="dur_ns", aggfunc="sum", sort=False
     )
     order = frame.sum().sort_values(ascending=False).index
-    text = "What the critical path consists of: shortening anything else does not shorten the job."
+    text = "What the critical path of all steps consists of: shortening anything else does not shorten the job."
     parts = {c: c for c in order}
     chart = forms.stacked_bars(
         frame.reset_index(), "where", parts, f"time on the path ({unit})", text
@@ -39,7 +39,9 @@ def path_operations(result: Result) -> Chart:
     frame = frame_of(result)
     frame = frame.assign(operation=labels(frame["operation"]))
     totals = frame.groupby("operation", sort=False)["dur_ns"].sum().reset_index()
-    longest, text = forms.longest(totals, "dur_ns", "Time on the critical path by operation.")
+    longest, text = forms.longest(
+        totals, "dur_ns", "Time on the critical path of all steps by operation."
+    )
     ordered = longest[["operation"]].merge(frame, "left", on="operation")
     return _path_bars(ordered, "operation", "operation", text)
 
@@ -49,7 +51,9 @@ def path_layers(result: Result) -> Chart:
     if not result.rows.num_rows:
         return None
     frame = frame_of(result).dropna(subset=["layer"])
-    return _path_bars(frame, "layer", "layer", "Time on the critical path by layer of the model.")
+    return _path_bars(
+        frame, "layer", "layer", "Time on the critical path of all steps by layer of the model."
+    )
 
 
 def _path_bars(frame: pd.DataFrame, key: str, title: str, text: str) -> Chart:
@@ -84,8 +88,12 @@ def change_gains(result: Result) -> Chart:
     """Time that changes would save, of `what_if`."""
     frame = summed(result, "change")
     frame = frame[frame["change"] != "as measured"].dropna(subset=["gain_ns"])
+    before, unit = in_unit(frame, ["before_ns"])
+    whole = f"{before['before_ns'].max():.4g} {unit}"
     frame, unit = in_unit(frame, ["gain_ns"])
     frame = frame.sort_values("gain_ns", ascending=False)
-    text = "Time that the job would save after one change, by re-timing of all ranks."
+    text = (
+        f"Time that the job would save of its {whole} after one change, by re-timing of all ranks."
+    )
     parts = {"saved": "gain_ns"}
     return forms.stacked_bars(frame, "change", parts, f"saved ({unit})", text)

@@ -42,9 +42,11 @@ def step_parts(result: Result) -> Chart:
     }
     text = "What each rank's GPU did, in % of the time; communication is exposed where no compute runs."
     labels = {label: label for label in PARTS}
-    return forms.stacked_bars(
+    chart = forms.stacked_bars(
         frame[["rank"]].assign(**shares), "rank", labels, "% of the time", text
     )
+    axis = alt.X("value:Q", title="% of the time", scale=alt.Scale(domain=[0, 100]))
+    return chart.encode(x=axis) if chart else None
 
 
 def step_throughput(result: Result) -> Chart:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chopper_interop.plots import forms
-from chopper_interop.plots.tables import frame_of, in_unit, labels
+from chopper_interop.plots.tables import averaged, frame_of, in_unit, labels
 
 if TYPE_CHECKING:
     from chopper_interop.plots.forms import Chart
@@ -45,13 +45,13 @@ def straggler_gains(result: Result) -> Chart:
     frame = frame_of(result)
     parts = {"GPU": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
     frame, unit = in_unit(frame, parts.values())
-    text = "Time that the job would gain if a rank's GPU, host or delays were as those of others."
+    text = "Time that the job would gain, all steps together, if a rank's GPU, host or delays were as those of others."
     return forms.stacked_bars(frame, "rank", parts, f"gain ({unit})", text)
 
 
 def rank_leads(result: Result) -> Chart:
     """Time by which each rank is ahead of the last one, of `imbalance` by rank."""
-    frame = frame_of(result).dropna(subset=["lead_median_ns"])
+    frame = averaged(result, "rank").dropna(subset=["lead_median_ns"])
     frame, unit = in_unit(frame, ["lead_median_ns"])
     text = "Median lead of each rank's kernels over the last rank's: the straggler leads least."
     return forms.stacked_bars(frame, "rank", {"lead": "lead_median_ns"}, f"lead ({unit})", text)

@@ -83,7 +83,7 @@ def step(rows: int) -> float:
     return float(np.clip(_ROWS_HEIGHT / max(rows, 1), _MIN_STEP, _MAX_STEP))
 
 
-_AXIS_LENGTH, _MIN_LENGTH = 44, 12
+_AXIS_LENGTH, _MIN_LENGTH = 38, 12
 """Letters of a name at an axis, and of one that others follow. Chosen: a third of a chart, and enough to tell kernels apart."""
 
 

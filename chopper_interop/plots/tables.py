@@ -25,8 +25,16 @@ def frame_of(result: Result) -> pd.DataFrame:
 
 def summed(result: Result, *keys: str) -> pd.DataFrame:
     """Rows of a result as pandas, those of its steps added up."""
-    groups = frame_of(result).groupby(list(keys), sort=False, dropna=False)
-    return groups.sum(numeric_only=True, min_count=1).reset_index()
+    return _over_steps(result, keys).sum(numeric_only=True, min_count=1).reset_index()
+
+
+def averaged(result: Result, *keys: str) -> pd.DataFrame:
+    """Rows of a result as pandas, of those of its steps the mean: of shares and ratios, which do not add up."""
+    return _over_steps(result, keys).mean(numeric_only=True).reset_index()
+
+
+def _over_steps(result: Result, keys: Iterable[str]) -> Any:
+    return frame_of(result).groupby(list(keys), sort=False, dropna=False)
 
 
 def in_unit(frame: pd.DataFrame, columns: Iterable[str]) -> tuple[pd.DataFrame, str]:

@@ -29,11 +29,6 @@ _ANNOTATING = (("critical_path", {"by": "piece"}), ("overlap", {"by": "instance"
 """Analyses, with their options, whose columns charts of the trace draw."""
 
 
-_AS_RECORDED = (*warm_up.STEPWISE, "imbalance", "throttling")
-"""Analyses that get no steps without the user's wish: they leave a warm-up out by themselves, or have
-means by step, which no chart adds up."""
-
-
 @dataclass
 class JobResults:
     """A job with the results of its analyses.
@@ -79,7 +74,7 @@ class JobResults:
         function = registry.analysis(analysis)
         takes = registry.options(function)
         chosen = options | {n: v for n, v in self.common.items() if n in takes}
-        if "steps" in takes and not chosen.get("steps") and analysis not in _AS_RECORDED:
+        if "steps" in takes and not chosen.get("steps") and analysis not in warm_up.STEPWISE:
             chosen["steps"] = warm_up.without(self.trace)  # as in the summary
         if "against" in takes:
             chosen["against"] = self.runs if registry.takes_runs(function) else self.against

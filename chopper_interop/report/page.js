@@ -99,12 +99,12 @@ function compare(column, sign) {
 
 function isLong(value) { return typeof value === "string" && value.length > LONG; }
 
-function cell(value, numeric) {
+function cell(value, numeric, whole) {
   const shown = text(value);
   if (numeric || !isLong(shown)) return element("td", { className: numeric ? "number" : "", textContent: shown });
-  const name = element("div", { title: shown }, ...shown.split(OPTION).map((part, i) =>
+  const name = element("div", { title: shown, className: whole ? "whole" : "" }, ...shown.split(OPTION).map((part, i) =>
     i % 2 ? element("span", { className: "option", textContent: part }) : part));
-  name.addEventListener("click", () => name.classList.toggle("whole"));
+  if (!whole) name.addEventListener("click", () => name.classList.toggle("whole"));
   return element("td", { className: "name" }, name);
 }
 
@@ -132,7 +132,7 @@ function table({ columns, rows }, caption) {
     if (order) shown.sort(order);
     const drawn = all ? shown : shown.slice(0, FIRST);
     body.replaceChildren(...drawn.map((row) => element("tr", {}, ...row.map((value, i) =>
-      cell(value, numeric[i])))));
+      cell(value, numeric[i], columns[i] === "command"))))); // which is there to be copied
     count.textContent = `${drawn.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
     more.hidden = drawn.length === shown.length;
     more.textContent = `Show all ${shown.length.toLocaleString("en")}`;

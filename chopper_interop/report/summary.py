@@ -78,9 +78,14 @@ def tiles(job: JobResults) -> list[Tile]:
 
 
 def lines(job: JobResults) -> list[tuple[str, str]]:
-    """Lines of the summary: topic and text, without those that the table of findings has."""
-    rows = job.result("summary").rows.to_pylist()
-    return [(row["topic"], row["text"]) for row in rows if row["topic"] not in _IN_THE_TABLE]
+    """Lines of the summary: topic, empty where it is that of the line before, and text; findings have a table."""
+    rows = [
+        row for row in job.result("summary").rows.to_pylist() if row["topic"] not in _IN_THE_TABLE
+    ]
+    return [
+        ("" if row["topic"] == last else row["topic"], row["text"])
+        for row, last in zip(rows, ["", *(row["topic"] for row in rows[:-1])], strict=True)
+    ]
 
 
 def _figures(job: JobResults, analysis: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import peer_files
+import pyarrow as pa
 import pytest
 import step_truth
 from hypothesis import given
@@ -91,6 +92,25 @@ def test_the_host_was_late() -> None:
     node = job.trace().nodes.num_rows - 1
     reported = {name: column[node].as_py() for name, column in result.annotations.items()}
     assert reported == {"idle_ns": 40, "idle_cause": "host_late"}
+
+
+def test_the_range_of_a_step_is_blamed_as_one_over_all_steps() -> None:
+    """A hundred steps filled the list, each with a hundredth of the time; other names keep their numbers."""
+    job = Job()
+    for step in range(3):
+        job.host(f"ProfilerStep#{step}", 100 * step, 90, kind=Kind.ANNOTATION)
+        job.launched(100 * step + 5, 10, 0)
+        job.launched(100 * step + 70, 10, 0)  # from 15 on the host does nothing that is named
+    job.host("layer7", 295, 60, kind=Kind.CPU_OP)
+    job.launched(360, 10, 0)
+    ts = job.trace().array("ts")
+    trace = job.trace().with_columns(iteration=pa.array(np.minimum(ts // 100, 2), pa.int32()))
+    blamed = {b["operation"]: b["gaps"] for b in idle(trace).summary["blame"]}
+    assert blamed["ProfilerStep#"] == 3
+    assert "ProfilerStep#1" not in blamed
+    assert "layer7" in blamed
+    rows = idle(trace, by="blame").rows.filter(pa_valid("blame"))
+    assert set(rows["blame"].to_pylist()) == {*blamed} - {None}
 
 
 def pa_valid(name: str):

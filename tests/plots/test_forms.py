@@ -76,6 +76,42 @@ def test_nothing_to_draw_is_no_chart() -> None:
     assert plots.idle_blame(Result("idle", pa.table({}), {"blame": []})) is None
 
 
+def test_noise_is_not_drawn_in_all_colours() -> None:
+    """Steps of 110.7 and 110.8 ms were dark blue and yellow; lines went from the bottom to the top."""
+    frame = pd.DataFrame({"step": [0, 1], "rank": [0, 0], "ms": [110.7, 110.8], "of": "job"})
+    colour = forms.heat_map(frame, ("step", "rank"), "ms", "").to_dict()["encoding"]["color"]
+    height = forms.lines(frame, ("step", "ms"), "of", "", stepped=False).to_dict()["encoding"]["y"]
+    for low, high in (colour["scale"]["domain"], height["scale"]["domain"]):
+        assert (low + high) / 2 == pytest.approx(110.75)
+        assert high - low == pytest.approx(0.05 * 110.8)
+    apart = frame.assign(ms=[100.0, 150.0])
+    colour = forms.heat_map(apart, ("step", "rank"), "ms", "").to_dict()["encoding"]["color"]
+    assert colour["scale"]["domain"] == [100, 150]
+
+
+def test_logarithmic_axes_have_a_line_for_each_power_of_ten() -> None:
+    frame = pd.DataFrame({"a": [0.3, 200.0], "b": [1.0, 2.0], "of": "x"})
+    encoding = forms.points(frame, ("a", "b"), "of", "", logarithmic=("a",)).to_dict()["encoding"]
+    assert encoding["x"]["axis"]["values"] == [0.1, 1, 10, 100, 1000]
+    assert "axis" not in encoding["y"]
+
+
+def test_parts_of_the_time_end_at_100_percent() -> None:
+    """The axis went on to 110, as parts that are rounded add up to 100.001."""
+    row = {"rank": 0, "span_ns": 3, "compute_ns": 1, "overlap_ns": 0, "exposed_comm_ns": 1,
+           "busy_ns": 2, "idle_ns": 1}  # fmt: skip
+    result = Result("temporal", pa.table({name: [value] for name, value in row.items()}))
+    assert plots.step_parts(result).to_dict()["encoding"]["x"]["scale"]["domain"] == [0, 100]
+
+
+def test_shares_of_steps_are_not_added_up() -> None:
+    """Without a warm-up a result has a row for each step: two steps throttled 50 % are not 100 %."""
+    rows = {"rank": [0, 0], "iteration": [1, 2], "cause": ["PPT", "PPT"], "throttled_share": [0.4, 0.6]}  # fmt: skip
+    assert [
+        row["value"] for row in values(plots.throttle_causes(Result("throttling", pa.table(rows))))
+    ] == [50]
+
+
 def test_long_names_that_look_alike_stay_apart() -> None:
     names = ["k" * 50 + "a" * 50, "k" * 50 + "a" * 50 + "a"]
     assert named(pd.DataFrame({"kernel": names}), ["kernel"])["name"].nunique() == 2

@@ -170,6 +170,36 @@ def test_commands_are_not_broken_within_an_option(shown: browser.Page) -> None:
     assert made == [text, ["--by", "--ranks"]]
 
 
+def test_commands_are_whole_and_long_names_are_cut(shown: browser.Page) -> None:
+    """A command that ended in "…" could not be copied."""
+    heights = shown.page.evaluate("""() => {
+      const made = table({ columns: ["finding", "command"], rows: [["x ".repeat(400), "x ".repeat(400)]] }, "t");
+      document.body.append(made);
+      const found = [...made.querySelectorAll("td div")].map((one) => one.clientHeight < one.scrollHeight);
+      made.remove();
+      return found;
+    }""")
+    assert heights == [True, False]
+
+
+def test_topics_of_the_summary_stand_once() -> None:
+    topics = [topic for topic, _ in summary.lines(gather.JobResults(hostile_trace()))]
+    named = [topic for topic in topics if topic]
+    assert len(named) == len(set(named)) < len(topics)
+
+
+def test_charts_of_gpus_are_of_the_steps_of_the_summary() -> None:
+    """Differences between GPUs counted the warm-up that all figures left out."""
+    works = [
+        gpu_work.Work(Kind.KERNEL, 100_000 * step, 90_000 if rank == 0 and step == 0 else 10_000, rank, iteration=step)
+        for step in range(4)
+        for rank in range(2)
+    ]  # fmt: skip
+    job = gather.JobResults(gpu_work.trace(works))
+    rows = job.result("imbalance", by="rank").rows
+    assert set(rows["iteration"].to_pylist()) == {1, 2, 3}
+
+
 def test_tables_sort_by_keyboard(shown: browser.Page) -> None:
     head = shown.page.locator("#kernels th", has_text="total (ms)").first
     head.get_by_role("button").press("Enter")
