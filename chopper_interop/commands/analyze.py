@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         tables = console_results.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
         pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
-    _show(args, outcome, plan)
+    _show(args, trace, outcome, plan)
     _write(args, outcome.annotate(trace), targets)
     if pages:
         report.write(
@@ -246,7 +246,8 @@ def _ascii_only() -> bool:
     return codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
 
 
-def _show(args: argparse.Namespace, outcome: Outcome, plan: AnalysisPlan) -> None:
+def _show(args: argparse.Namespace, trace: Trace, outcome: Outcome, plan: AnalysisPlan) -> None:
+    from chopper_interop.analyses.methods.findings import missing
     from chopper_interop.commands import console_results
     from chopper_interop.commands.analysis_plan import DEFAULT
 
@@ -266,6 +267,7 @@ def _show(args: argparse.Namespace, outcome: Outcome, plan: AnalysisPlan) -> Non
             definitions=args.definitions,
             compat=args.compat or "",
             source="RUN/" if common.anonymise(args) else _source_words(args),
+            record=missing.by_analysis(trace),
         )
         if outcome.results and not (args.definitions or args.quiet):
             console_results.show_definitions_hint()

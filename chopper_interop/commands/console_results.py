@@ -65,6 +65,7 @@ def show(
     definitions: bool,
     compat: str = "",
     source: str = "RUN/",
+    record: Mapping[str, str] | None = None,
 ) -> None:
     """Print rows, summary and notes of each result on stdout.
 
@@ -80,9 +81,12 @@ def show(
         The tool whose definitions were asked for: only its figures are printed, as it prints them.
     source
         The input, for commands to copy.
+    record
+        What to record for analyses that lack data.
     """
     console = console_for(sys.stdout, console_tables.PIPE_WIDTH)
     for index, result in enumerate(all_results):
+        to_record = (record or {}).get(result.analysis, "")
         if index:
             console.print()
         if result.rows.column_names == _LINES:
@@ -91,9 +95,10 @@ def show(
             _print_findings(console, result, max_rows, source)
         elif compat:
             console.print(f"[bold]{escape(result.analysis)} --compat {escape(compat)}[/bold]")
-            console_tables.print_table(console, result.rows, max_rows, compat=compat)
+            if not _is_explained(console, result, _no_row_reasons(result), to_record):
+                console_tables.print_table(console, result.rows, max_rows, compat=compat)
         else:
-            _print_result(console, result, max_rows)
+            _print_result(console, result, max_rows, to_record)
         if definitions:
             _print_line(console, _WINDOW, result.notes.get(_WINDOW, ""))
         for name, text in result.conventions.items() if definitions else ():
@@ -160,13 +165,13 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
         console.print(f"[dim]… {result.rows.num_rows - max_rows:,} more[/dim]")
 
 
-def _print_result(console: Console, result: Result, max_rows: int | None) -> None:
+def _print_result(console: Console, result: Result, max_rows: int | None, record: str) -> None:
+    """Print rows, summary and notes; of a result without figures why, and what to record if that is known."""
     console.print(f"[bold]{escape(result.analysis)}[/bold]")
     reasons = _no_row_reasons(result)
-    for name, text in reasons.items():
-        _print_line(console, name, text)
     if result.rows.num_rows and _is_empty(result):
-        _print_line(console, "no figures", "; ".join(_without_window(result.notes)) or "no data")
+        reasons = {"no figures": "; ".join(_without_window(result.notes)) or "no data"}
+    if _is_explained(console, result, reasons, record):
         return
     total = _total(result)
     rows = _changed(result)
@@ -184,6 +189,17 @@ def _print_result(console: Console, result: Result, max_rows: int | None) -> Non
     notes = {n: t for n, t in result.notes.items() if n not in reasons and _is_news(n, t)}
     for name, text in _together(notes).items():
         _print_line(console, name, text)
+
+
+def _is_explained(
+    console: Console, result: Result, reasons: Mapping[str, str], record: str
+) -> bool:
+    """Print why there are no figures, and what to record; True if that is all that there is to say."""
+    for name, text in reasons.items():
+        _print_line(console, name, text)
+    if reasons:
+        _print_line(console, "record", record)
+    return bool(reasons) and bool(record or result.rows.num_rows)
 
 
 def _is_news(name: str, text: str) -> bool:

@@ -185,12 +185,12 @@ def gpu_differences(result: Result) -> Chart:
 
 def temperature_by_place(result: Result) -> Chart:
     """Mean temperature of each GPU by its place in the node, of `imbalance` by rank."""
-    frame = averaged(result, "host", "gpu_index").dropna(subset=["temperature_c"])
+    frame = averaged(result, "host", "gpu_index").dropna(subset=["temperature_c", "gpu_index"])
     place = "GPU in its node"
     frame = frame.assign(
         **{place: frame["gpu_index"], "mean temperature (°C)": frame["temperature_c"]}
     )
-    frame = frame.assign(node=frame["host"].replace("", "node"))
+    frame = frame.assign(node=frame["host"].fillna("").replace("", "node"))
     text = "Mean temperature of each GPU: those at the rear of a chassis are often hotter."
     return forms.heat_map(frame, (place, "node"), "mean temperature (°C)", text)
 

@@ -3,7 +3,8 @@
 function timeline(canvas, data) {
   const LABEL = innerWidth < 600 ? 62 : 92, AXIS = 22, many = data.rows.length > 40;
   const ROW = many ? 7 : 15, GAP = many ? 1 : 2;
-  const tops = data.rows.map((row, i) => AXIS + i * (ROW + GAP) + Math.floor((i + 1) / 2) * (many ? 2 : 5));
+  const PATH = many ? 8 : 0; // room for the name of the first row, which has no second one below it
+  const tops = data.rows.map((row, i) => AXIS + i * (ROW + GAP) + Math.floor((i + 1) / 2) * (many ? 2 : 5) + (i ? PATH : 0));
   const height = tops[tops.length - 1] + ROW + 8;
   const context = canvas.getContext("2d");
   let from = 0, to = data.span, width = 0, queued = false, chosen = null;

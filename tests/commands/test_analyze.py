@@ -274,6 +274,27 @@ def test_notes_are_shown_and_definitions_on_request(tmp_path: Path, run, install
     assert shown["conventions"] == {"busy": "of GPUs"}
 
 
+@pytest.mark.parametrize(
+    ("words", "record"),
+    [
+        (["energy"], "amd-smi metric --watch"),
+        (["throttling"], "amd-smi metric --watch"),
+        (["memory_round_trips"], "rocprofv3 --pmc"),
+        (["breakdown", "--compat", "chopper"], "record_shapes=True, rocprofv3 --pmc"),
+    ],
+    ids=lambda words: words[0] if isinstance(words, list) else "",
+)
+def test_without_data_an_analysis_names_what_to_record(
+    tmp_path: Path, run, words: list[str], record: str
+) -> None:
+    """It printed zeros, or the head of a table without rows."""
+    path = tmp_path / "job.parquet"
+    ci.write(gpu_trace([Work(Kind.KERNEL, 0, 1000)]), path)
+    lines = run("analyze", "-q", path, *words)[1].splitlines()
+    assert lines[-1] == f"record: {record}"
+    assert len(lines) == 3
+
+
 def test_names_are_shown_literally_and_lists_are_cut(tmp_path: Path, run, install) -> None:
     def odd(trace) -> Result:
         """Odd names."""

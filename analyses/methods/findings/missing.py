@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.grouping import by_key
+from chopper_interop.grouping import by_key, grouped
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
@@ -102,6 +102,12 @@ def missing(trace: Trace) -> list[Need]:
     if not _GPU_WORK.is_there(trace):
         return [_GPU_WORK]
     return [need for need in NEEDS if not need.is_there(trace)]
+
+
+def by_analysis(trace: Trace) -> dict[str, str]:
+    """Return what to record for each analysis that lacks data."""
+    needs = [(name, need.record) for need in missing(trace) for name in need.analyses]
+    return {name: ", ".join(same) for name, same in grouped(needs).items()}
 
 
 def sentence(needs: list[Need]) -> str:
