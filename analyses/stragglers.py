@@ -82,7 +82,8 @@ def stragglers(
         operation were ideal on all ranks. By dp_rank, stage and type `alone_slowdown_factor` and
         `gain_ns`, by iteration the slow-downs of each step, by link its transfers.
 
-        The summary has `slow_rank` (-1: none) with its `slowdown_factor` and `cause`, `slow_link`, and
+        The summary has `slow_rank` (-1: none) with its `slowdown_factor` and `cause`, `slow_ranks`, several
+        whose GPUs hold the job up together, where none of them alone gives half of their gain, `slow_link`, and
         of the job: `measured_ns`; `before_ns` and `even_ns`, without unexplained delays, and their
         ratio `job_slowdown_factor` S; the same with delays kept, `job_slowdown_with_delays_factor`;
         `slowest_workers_share` M_W and `last_stage_share` M_S.
@@ -106,10 +107,15 @@ def stragglers(
     if no_rows := _why_no_rows(trace, steps):
         notes["no rows"] = no_rows
         return Result(
-            "stragglers", _table([], _COLUMNS[by]), _summary(None, [], []), conventions, notes=notes
+            "stragglers",
+            _table([], _COLUMNS[by]),
+            _summary(None, [], [], []),
+            conventions,
+            notes=notes,
         )
     job = ComparedJob(trace, steps, threshold)
-    of_ranks = [row for row in job.rank_rows() if row["rank"] in selected]
+    all_ranks = job.rank_rows()
+    of_ranks = [row for row in all_ranks if row["rank"] in selected]
     of_ranks.sort(key=_gain_of_cause, reverse=True)
     of_links = job.link_rows()
     notes |= job.notes()
@@ -123,7 +129,9 @@ def stragglers(
         "link": lambda: of_links,
     }
     table = _table(tables[by](), _COLUMNS[by])
-    return Result("stragglers", table, _summary(job, of_ranks, of_links), conventions, notes=notes)
+    return Result(
+        "stragglers", table, _summary(job, of_ranks, of_links, all_ranks), conventions, notes=notes
+    )
 
 
 def _conventions(threshold: float) -> dict[str, str]:
@@ -208,7 +216,8 @@ _COLUMNS: dict[str, dict[str, pa.DataType]] = {
 
 
 _FIGURES = (
-    "ranks", "slow_rank", "slowdown_factor", "persistent", "rank_gain_ns", "slow_link",
+    "ranks", "slow_rank", "slowdown_factor", "persistent", "rank_gain_ns", "slow_ranks",
+    "slow_ranks_gain_ns", "slow_link",
     "link_slowdown_factor", "link_gain_ns", "slow_stage", "cause", "measured_ns", "before_ns",
     "even_ns", "job_slowdown_factor", "job_slowdown_with_delays_factor", "slowest_workers_share",
     "last_stage_share", "caused_delay_ns", "unexplained_delay_ns",
@@ -223,7 +232,10 @@ def _table(rows: list[dict[str, Any]], columns: dict[str, pa.DataType]) -> pa.Ta
 
 
 def _summary(
-    job: ComparedJob | None, rows: list[dict[str, Any]], links: list[dict[str, Any]]
+    job: ComparedJob | None,
+    rows: list[dict[str, Any]],
+    links: list[dict[str, Any]],
+    all_ranks: list[dict[str, Any]],
 ) -> dict[str, Any]:
     if job is None:
         return dict.fromkeys(_FIGURES) | {"ranks": 0, "slow_rank": _NO_RANK}
@@ -231,6 +243,7 @@ def _summary(
     straggler = rows[0] if rows and rows[0]["cause"] else None
     gain = _gain_of_cause(straggler) if straggler else None
     link = job.slowest_link(links)
+    several = job.slow_ranks(all_ranks)
     causes = [(gain, straggler["cause"])] if straggler and gain is not None else []
     causes += [(link["gain_ns"], "link")] if link else []
     figures = {
@@ -239,6 +252,8 @@ def _summary(
         "slowdown_factor": straggler["slowdown_factor"] if straggler else 1.0,
         "persistent": straggler["persistent"] if straggler else None,
         "rank_gain_ns": gain,
+        "slow_ranks": ",".join(map(str, several[0])) if several else None,
+        "slow_ranks_gain_ns": several[1] if several else None,
         "slow_link": link["ranks"] if link else None,
         "link_slowdown_factor": link["slowdown_factor"] if link else None,
         "link_gain_ns": link["gain_ns"] if link else None,

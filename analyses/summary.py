@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.activity import pieces, step_times, warm_up, windows
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["summary"]
 
+_LONG_NS = 10**10
+"""Time from which on seconds are read more easily than milliseconds."""
 _MAX_FINDINGS = 5
 _MAX_PARTS = 3
 """Gaps in the numbers of steps that are written. Chosen: of more the first and last say enough."""
@@ -163,6 +166,8 @@ def _late(job: ExaminedJob) -> dict[str, Any]:
         # its own: that of the summary is the link's where a link costs more
         "late_cause": compared.rows["cause"][0].as_py() if rank is not None else None,
         "late_saves_ns": None if gain is None else gain // job.steps,
+        "late_ranks": known["slow_ranks"],
+        "late_ranks_save_ns": (known["slow_ranks_gain_ns"] or 0) // job.steps,
         "late_link": known["slow_link"],
         "late_link_saves_ns": (known["link_gain_ns"] or 0) // job.steps,
     }
@@ -308,6 +313,9 @@ def _late_text(figures: dict[str, Any]) -> str:
     if rank is not None and (figures["late_saves_ns"] or 0) >= threshold_ns:
         cause = causes[figures["late_cause"]]
         parts.append(f"rank {rank}, {cause}: {_ms(figures['late_saves_ns'])} a step")
+    if figures["late_ranks_save_ns"] >= threshold_ns:
+        several = number_ranges.describe(sorted(map(int, figures["late_ranks"].split(","))))
+        parts.append(f"ranks {several}, their GPUs: {_ms(figures['late_ranks_save_ns'])} a step")
     if link is not None and figures["late_link_saves_ns"] >= threshold_ns:
         parts.append(f"the link between ranks {link}")
     return "; ".join(parts) or "no rank and no link"
@@ -336,6 +344,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _ms(ns: float) -> str:
-    """A time in milliseconds with four significant digits, at most three of them decimals."""
-    digits = max(0, 3 - int(np.floor(np.log10(max(abs(ns) / 1e6, 1e-3)))))
-    return f"{ns / 1e6:,.{min(digits, 3)}f} ms"
+    """A time in milliseconds, or seconds from ten on, with four significant digits, at most three of them decimals."""
+    factor, unit = (1e9, "s") if abs(ns) >= _LONG_NS else (1e6, "ms")
+    digits = max(0, 3 - int(np.floor(np.log10(max(abs(ns) / factor, 1e-3)))))
+    return f"{ns / factor:,.{min(digits, 3)}f} {unit}"

@@ -210,6 +210,33 @@ def test_the_rank_and_the_cause_are_those_that_a_job_was_made_with(name: str) ->
     assert summary["rank_gain_ns"] == pytest.approx(without, rel=0.05)
 
 
+@pytest.mark.parametrize("slow", [{0: 1.3, 2: 1.3}, {1: 1.3, 2: 1.28, 5: 1.32}], ids=str)
+def test_several_slow_gpus_are_named_though_none_alone_explains_them(
+    slow: dict[int, float],
+) -> None:
+    """Eight GPUs of 64 took 6 % longer, as those of one node do, and "no rank and no link" was late."""
+    job = MadeJob(ranks=6, gpu=slow)
+    trace = trace_of(job)
+    summary = ci.analyze(trace, "stragglers").summary
+    assert summary["slow_ranks"] == ",".join(map(str, slow))
+    without = length_ns(job) - length_ns(replace(job, gpu={}))
+    assert summary["slow_ranks_gain_ns"] == pytest.approx(without, rel=0.05)
+    found = ci.analyze(trace, "findings").rows.to_pylist()
+    (together,) = [row for row in found if "," in row["ranks"] and row["code"] == "late-rank-gpu"]
+    assert together["saves_ns"] == summary["slow_ranks_gain_ns"] // job.steps
+    late = next(
+        row for row in ci.analyze(trace, "summary").rows.to_pylist() if row["topic"] == "late"
+    )
+    assert f"ranks {together['ranks']}, their GPUs: " in late["text"]
+
+
+@pytest.mark.parametrize(
+    "job", [MadeJob(ranks=6), MadeJob(ranks=6, gpu={1: 1.3})], ids=["even", "one"]
+)
+def test_one_slow_gpu_or_none_is_not_several(job: MadeJob) -> None:
+    assert ci.analyze(trace_of(job), "stragglers").summary["slow_ranks"] is None
+
+
 def test_the_link_is_that_which_a_job_was_made_with() -> None:
     job = MadeJob(link={1: 8.0})
     result = ci.analyze(trace_of(job), "stragglers", by="link")

@@ -42,8 +42,8 @@ class Entry(NamedTuple):
 
 CATALOGUE = {
     "late-rank-gpu": Entry(
-        "kernels longer than their counterparts on other ranks, which wait for it (stragglers)",
-        "its operations take the median of their counterparts",
+        "kernels longer than their counterparts on other ranks, which wait for it, or for several (stragglers)",
+        "their operations take the median of their counterparts",
         "compare clock, power and temperature of that GPU (imbalance); balance the work",
     ),
     "late-rank-host": Entry(

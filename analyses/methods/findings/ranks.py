@@ -51,6 +51,10 @@ def late_ranks(job: ExaminedJob) -> Iterator[Finding]:
         has_peers = len(set(stages)) == 1 or stages.count(row["stage"]) > 1
         if row["cause"] and row["rank"] in job.ranks and has_peers and _is_sure(job, row):
             yield _rank(job, row)
+    if stage is None and (several := compared.summary["slow_ranks"]):
+        members = [row for row in rows if str(row["rank"]) in several.split(",")]
+        if all(_is_slower(job, row) for row in members):
+            yield _several(job, members, compared.summary["slow_ranks_gain_ns"])
     yield from _link(job, compared)
 
 
@@ -81,6 +85,23 @@ def _rank(job: ExaminedJob, row: dict[str, Any]) -> Finding:
         LIKELY if cause == "delays" else MODELLED,
         _TEXTS[cause].format(rank=rank, slower=(row["slowdown_factor"] or 1) - 1, late=late_ms),
         job.command("stragglers") + (f" --by operation --ranks {rank}" if cause == "gpu" else ""),
+    )
+
+
+def _several(job: ExaminedJob, rows: list[dict[str, Any]], gain_ns: int) -> Finding:
+    members = [row["rank"] for row in rows]
+    ranks, place = ranks_text(members), _waits_for(job, members)
+    slower = float(np.median([row["slowdown_factor"] for row in rows])) - 1
+    return Finding(
+        _CODES["gpu"],
+        gain_ns // job.steps,
+        ranks,
+        "kernels",
+        place.at_ns,
+        place.until_ns,
+        MODELLED,
+        f"Ranks {ranks} are late together: their kernels take {slower:.1%} longer than those of other ranks.",
+        job.command("stragglers") + f" --by operation --ranks {ranks}",
     )
 
 

@@ -36,6 +36,8 @@ MIN_GAIN_SHARE = 0.001
 _DELAYS_MATTER = 0.02
 """Difference of the slow-downs with and without delays that is a warning. Chosen: the slow-down of most
 jobs is a few percent, so that a difference of 2 % decides what it is said to be."""
+_MUCH_MORE = 2
+"""How many times the gain of one slow rank that of several is, for them to be named. Chosen: one explains less than half."""
 GAIN_COLUMNS = {"gpu": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
 """Cause of a rank's lateness, and the column of the gain without it."""
 
@@ -133,6 +135,20 @@ class ComparedJob:
             }
             figures.append(row | {"cause": self._cause(row)})
         return figures
+
+    def slow_ranks(self, rows: list[dict[str, Any]]) -> tuple[list[int], int] | None:
+        """Several ranks with slow GPUs, and the gain if all of them were as the others.
+
+        None where that is nothing, or where one of them alone gives half of it.
+        """
+        slow = [row for row in rows if (row["slowdown_factor"] or 0) >= self.threshold]
+        ranks = [row["rank"] for row in slow if row["excess_ns"] > 0]
+        waits = sum(row["caused_wait_ns"] or 0 for row in slow)
+        if len(ranks) <= 1 or waits < self.min_gain_ns:
+            return None
+        gain = self._gain(self._matched & np.isin(self._edge_rank, ranks))
+        alone = max(row["gain_ns"] or 0 for row in slow)
+        return (ranks, gain) if gain >= max(self.min_gain_ns, _MUCH_MORE * alone) else None
 
     def _cause(self, row: dict[str, Any]) -> str | None:
         """The cause with the largest gain, of those by which the rank is slow; None if none counts.
