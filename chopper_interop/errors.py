@@ -156,20 +156,27 @@ class InternalError(ChopperError):
         What was done when it was raised, such as "reading kineto".
     path
         The file or folder concerned.
+    package
+        The package that brings a plug-in in which it was raised.
     """
 
     exit_status = 70  # EX_SOFTWARE of sysexits.h
 
     def __init__(
-        self, error: BaseException, subject: str, path: str | os.PathLike[str] | None = None
+        self,
+        error: BaseException,
+        subject: str,
+        path: str | os.PathLike[str] | None = None,
+        package: str = "",
     ) -> None:
-        reason = f"{type(error).__name__}: {error}"[:_MAX_REASON]
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")[:_MAX_REASON]
         places = traceback.extract_tb(error.__traceback__)
         at = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
+        whom = f"to the authors of {package}" if package else "as SECURITY.md says"
         super().__init__(
             f"{subject} failed: {reason}{at}",
             path=path,
-            hint="please report it as SECURITY.md says, with the input; --debug shows more",
+            hint=f"please report it {whom}, with the input; --debug shows more",
         )
 
 

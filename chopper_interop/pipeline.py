@@ -23,7 +23,7 @@ from chopper_interop import run as runs
 from chopper_interop.arrays import spill
 from chopper_interop.errors import AmbiguousRunError, LossError, SchemaError, UsageError
 from chopper_interop.io import inputs, memory, outputs, remote
-from chopper_interop.issues import Severity
+from chopper_interop.issues import Issue, IssueLog, Severity
 from chopper_interop.job_reading import Reading
 from chopper_interop.reading.workers import Workers, reading_by
 from chopper_interop.result import Result
@@ -33,7 +33,6 @@ from chopper_interop.sharing.stage import Sharing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chopper_interop.issues import Issue
     from chopper_interop.registry import Converter
     from chopper_interop.sources import Inventory, SourceFiles
     from chopper_interop.trace import Trace
@@ -228,16 +227,31 @@ def write(
         hint = registry.similar_option(option, [function])
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}", hint=hint)
     is_spilled = spill.holds(trace.array("ts"))
-    action = f"writing {target.converter.name}"
     with (
         outputs.as_named(local, target.shown),
         spill.when(is_spilled),
-        registry.as_errors(action, local),
+        registry.as_errors("writing", target.converter.name, local),
     ):
-        issues = function(trace, local, **registry.chosen_options(function, options))
+        issues = function(trace, local, **registry.chosen_options(function, options)) or ()
+        _refuse_unsound(target.converter, issues, local)
     if target.url:
         remote.put(local, target.url)
-    return tuple(issues or ())
+    return tuple(issues)
+
+
+def _refuse_unsound(converter: Converter, issues: Any, path: Path) -> None:
+    """Raise `SchemaError` if a plug-in's writer returned no issues, or if nothing is where it was to write."""
+    package = registry.brought_by(registry.CONVERTERS, converter.name)
+    if not package:
+        return
+    writer = f"the writer of {converter.name}, of {package},"
+    if not isinstance(issues, IssueLog | tuple | list) or not all(
+        isinstance(issue, Issue) for issue in issues
+    ):
+        raise SchemaError(f"{writer} returns a {type(issues).__name__}, not an IssueLog")
+    stem = path.name.split(".")[0]
+    if not any(found.name.startswith(stem) for found in path.parent.iterdir()):
+        raise SchemaError(f"{writer} wrote nothing", path=path)
 
 
 def write_all(
@@ -469,7 +483,7 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
         raise UsageError(f"analysis {analysis} takes no option {option!r}", hint=hint)
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
-    with registry.as_errors(f"analysis {analysis}"):
+    with registry.as_errors("analysis", analysis, group=registry.ANALYSES):
         chosen = registry.chosen_options(function, options)
         result = function(trace, **chosen)
     if not isinstance(result, Result):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CONVERTERS = "chopper_interop.converters"
 ANALYSES = "chopper_interop.analyses"
+_OWN = "chopper_interop."
+"""Beginning of what entry points of this package name."""
 READING_OPTIONS = {
     "comm": "Names of kernels that are communication: a regular expression (RE2), or a file with one "
     "a line; in addition to kernels of known libraries and those under operators of collectives."
@@ -430,6 +432,7 @@ def _as_text(name: str, value: Any) -> str:
     raise UsageError(f"option {name}={value!r}: it must be a text, or a list of texts or numbers")
 
 
+@cache
 def _points(group: str) -> list[EntryPoint]:
     return sorted(entry_points(group=group), key=lambda point: point.name)
 
@@ -439,6 +442,13 @@ def _load(point: EntryPoint) -> Any:
         return point.load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 # plug-ins may raise anything
         return Broken(point.name, f"{type(error).__name__}: {error}")
+
+
+@cache
+def brought_by(group: str, name: str) -> str:
+    """Name and version of the package that brings a plug-in; empty for a converter or an analysis of this package."""
+    others = [p for p in _points(group) if p.name == name and not p.value.startswith(_OWN)]
+    return ", ".join(f"{p.dist.name} {p.dist.version}" for p in others if p.dist is not None)
 
 
 def _named(name: str, known: dict[str, Any], noun: str) -> Any:
@@ -451,15 +461,19 @@ def _named(name: str, known: dict[str, Any], noun: str) -> Any:
 
 
 @contextmanager
-def as_errors(subject: str, path: Path | None = None) -> Iterator[None]:
+def as_errors(
+    action: str, name: str, path: Path | None = None, *, group: str = CONVERTERS
+) -> Iterator[None]:
     """Raise `InternalError` for an error that a converter or an analysis, often a plug-in, does not expect.
 
     Parameters
     ----------
-    subject
-        What the block does, such as "reading kineto".
+    action, name
+        What the block does, such as "reading", and the converter or analysis that it calls.
     path
         The file or folder concerned.
+    group
+        Entry points that have the name.
 
     Raises
     ------
@@ -467,10 +481,10 @@ def as_errors(subject: str, path: Path | None = None) -> Iterator[None]:
         Memory does not suffice.
     """
     try:
-        with memory.sufficing(subject, path):
+        with memory.sufficing(f"{action} {name}", path):
             yield
     except ChopperError:
         raise
     except (Exception, SystemExit) as error:
         raise_interrupt(error)
-        raise InternalError(error, subject, path) from error
+        raise InternalError(error, f"{action} {name}", path, brought_by(group, name)) from error

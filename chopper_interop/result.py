@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from chopper_interop.errors import SchemaError
 from chopper_interop.schemas import results
 from chopper_interop.schemas.meta import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
     from chopper_interop.trace import Trace
@@ -70,6 +70,24 @@ class Result:
     annotations: Mapping[str, Any] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raise `SchemaError` for what no table or page of results can show, as plug-ins may make it."""
+        if not isinstance(self.rows, pa.Table):
+            raise SchemaError(f"rows are a {type(self.rows).__name__}, not an Arrow table")
+        names = self.rows.column_names
+        if len(set(names)) < len(names):
+            raise SchemaError(f"rows have columns of one name: {', '.join(names)}")
+        for name, kind in zip(names, self.rows.schema.types, strict=True):
+            if results.unit(name) and not _is_number(kind):
+                raise SchemaError(f"column {name!r} is {kind}; its name is that of a number")
+        for part in ("summary", "conventions", "annotations", "notes"):
+            pairs = getattr(self, part)
+            if not isinstance(pairs, Mapping) or not all(isinstance(key, str) for key in pairs):
+                raise SchemaError(f"{part} is no mapping of names")
+        texts = (self.analysis, *self.conventions.values(), *self.notes.values())
+        if not all(isinstance(text, str) for text in texts):
+            raise SchemaError("the analysis, a convention or a note is no text")
+
     def __repr__(self) -> str:
         names = self.rows.column_names
         more = ", …" if len(names) > _NAMES_SHOWN else ""
@@ -124,3 +142,7 @@ class Result:
             )
             for row in rows
         ]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow, gather, spill
-from chopper_interop.errors import SchemaError, UsageError
+from chopper_interop.errors import SchemaError, UsageError, first_line
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
 
@@ -323,6 +323,11 @@ class TraceTables:
             Name → Arrow array or what `pyarrow.array` takes, one value a node. Columns declared
             in `hub.ANNOTATIONS` are cast to their declared type.
 
+        Raises
+        ------
+        SchemaError
+            A column has another length than the nodes, or values that are not of the declared type.
+
         Examples
         --------
         >>> from chopper_interop.testing.samples import tiny_trace
@@ -335,13 +340,16 @@ class TraceTables:
         """
         nodes = self.nodes
         for name, values in columns.items():
-            array = arrow.column(values, hub.ANNOTATION_TYPES.get(name))
             at = nodes.schema.get_field_index(name)
-            nodes = (
-                nodes.append_column(name, array)
-                if at < 0
-                else nodes.set_column(at, nodes.schema.field(at), array)
-            )
+            try:
+                array = arrow.column(values, hub.ANNOTATION_TYPES.get(name))
+                nodes = (
+                    nodes.append_column(name, array)
+                    if at < 0
+                    else nodes.set_column(at, nodes.schema.field(at), array)
+                )
+            except (pa.ArrowException, TypeError) as error:
+                raise SchemaError(f"nodes.{name}: {first_line(error)}") from error
         return replace(self, nodes=nodes)
 
     def with_edges(self, src: Parts, dst: Parts, kind: int) -> Self:
@@ -466,6 +474,8 @@ def _fields(made: Text | TraceTables) -> dict[str, Any]:
 
 
 def _check(table: str, data: pa.Table) -> None:
+    if not isinstance(data, pa.Table):
+        raise SchemaError(f"{table} is a {type(data).__name__}, not an Arrow table")
     schema = data.schema
     if schema.equals(hub.schema(table)):
         return

@@ -208,3 +208,98 @@ def test_a_plugin_of_any_kind_is_one_line(tmp_path, group: str, code: str, statu
     assert done.returncode == status
     assert done.stderr.count("\n") == (status != 0)
     assert status or "odd  does not load: odd:plugin is no function" in done.stdout
+
+
+ODD_PLUGIN = """
+from dataclasses import replace
+import numpy as np, pyarrow as pa
+from chopper_interop.registry import Converter
+from chopper_interop.result import Result
+from chopper_interop.testing.samples import tiny_trace
+
+def column(table, name, change):
+    def changed(trace):
+        data = getattr(trace, table)
+        at, kind = data.column_names.index(name), data.schema.field(name).type
+        values = change(data.num_rows)
+        values = values if isinstance(values, pa.Array) else pa.array(values, kind)
+        return replace(trace, **{table: data.set_column(at, name, values)})
+    return changed
+
+READ = {
+    "none": lambda trace: None,
+    "generator": lambda trace: (row for row in [trace]),
+    "no table": lambda trace: replace(trace, edges={}),
+    "text": lambda trace: replace(trace, text="x"),
+    "meta": lambda trace: trace.with_meta(origin_ns=None),
+    "large": lambda trace: trace.with_meta(origin_ns=2**80),
+    "type": column("nodes", "ts", lambda n: pa.array(["x"] * n)),
+    "null": column("nodes", "dur", lambda n: [None] * n),
+    "lane": column("nodes", "lane", lambda n: [2**31 - 1] * n),
+    "edge": column("edges", "dst", lambda n: [-7] * n),
+    "time": column("nodes", "ts", lambda n: [-2**63] * n),
+    "length": lambda trace: trace.with_columns(flops=[1]),
+    "raises": lambda trace: {}["k"],
+}
+RESULT = {
+    "rows": lambda rows: Result("odd", [1]),
+    "names": lambda rows: Result("odd", pa.table([[1], [2]], names=["a", "a"])),
+    "unit": lambda rows: Result("odd", pa.table({"a_ns": ["x"]})),
+    "summary": lambda rows: Result("odd", rows, {5: 1}),
+    "notes": lambda rows: Result("odd", rows, notes={"a": 5}),
+    "returns": lambda rows: {},
+    "fails": lambda rows: 1 / 0,
+}
+WRITE = {
+    "nothing": lambda path: None,
+    "number": lambda path: (path.write_text("x"), 5)[1],
+    "numbers": lambda path: (path.write_text("x"), [5])[1],
+    "breaks": lambda path: 1 / 0,
+}
+
+def odd(trace, *, case: str = ""):
+    return RESULT[case](pa.table({"a_ns": [1]}))
+
+ODD = Converter(
+    name="odd", description="odd", suffixes=(".odd",), sniff=lambda head: head.startswith(b"#odd"),
+    read=lambda paths: READ.get(paths[0].read_text()[5:], lambda trace: trace)(tiny_trace()),
+    write=lambda trace, path: WRITE[path.stem](path),
+)
+"""
+STATUSES = {"raises": 70, "fails": 70, "breaks": 70}
+ODD_COMMANDS = {
+    "read": ("none", "generator", "no table", "text", "meta", "large", "type", "null", "lane",
+             "edge", "time", "length", "raises"),
+    "result": ("rows", "names", "unit", "summary", "notes", "returns", "fails"),
+    "write": ("nothing", "number", "numbers", "breaks"),
+}  # fmt: skip
+
+
+def test_what_a_plugin_returns_is_checked(tmp_path):
+    """A lane that is not there was an access beyond an array, and a writer that wrote nothing a success."""
+    facts = tmp_path / "odd-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(
+        "[chopper_interop.converters]\nodd = odd:ODD\n[chopper_interop.analyses]\nodd = odd:odd\n"
+    )
+    (tmp_path / "odd.py").write_text(ODD_PLUGIN)
+    for case in ("", *ODD_COMMANDS["read"]):
+        (tmp_path / f"{case}.txt").write_text(f"#odd {case}")
+    commands = {
+        "read": lambda case: ["convert", "-q", f"{case}.txt", "-o", f"{case}.json"],
+        "result": lambda case: ["analyze", "-q", ".txt", "odd", "-O", f"case={case}"],
+        "write": lambda case: ["convert", "-q", ".txt", "-o", f"{case}.odd"],
+    }
+    asked = {case: commands[kind](case) for kind, cases in ODD_COMMANDS.items() for case in cases}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(asked)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for case, (status, _, err) in json.loads(done.stdout).items():
+        assert (status, err.count("\n")) == (STATUSES.get(case, 8), 1), (case, err)
+        assert status == 8 or "report it to the authors of odd 1.0" in err, err

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from os import cpu_count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chopper_interop import registry
+from chopper_interop import invariants, registry
 from chopper_interop.arrays import spill
 from chopper_interop.combined import Combined, NotTogetherError
 from chopper_interop.edges import communication
-from chopper_interop.errors import ChopperError, ReadError, UsageError, drop_frames
+from chopper_interop.errors import ChopperError, ReadError, SchemaError, UsageError, drop_frames
 from chopper_interop.io import inputs, memory
 from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
@@ -314,10 +314,11 @@ def _read_together(batch: Batch) -> Combined:
     )
     with (
         inputs.unpacking_at_most(task.max_unpacked),
-        registry.as_errors(f"reading {task.converter}", paths[0]),
+        registry.as_errors("reading", task.converter, paths[0]),
         inputs.that_may_go_away(paths),
     ):
         combined = function(paths, **task.options)
+        _refuse_unsound(combined, task.converter, Combined)
         combined = replace(combined, trace=communication.recognise(combined.trace, task.names))
         metas = tuple(
             replace(meta, sources=(replace(meta.sources[0], sha256=inputs.sha256(path)),))
@@ -339,16 +340,31 @@ def read(task: SourceTask) -> Trace:
     inputs.set_unpacked_bounds(task.bounds)
     with inputs.unpacking_at_most(task.max_unpacked):
         with (
-            registry.as_errors(f"reading {task.converter}", first),
+            registry.as_errors("reading", task.converter, first),
             inputs.that_may_go_away(task.paths),
         ):
             trace = function(list(task.paths), **task.options)
+            _refuse_unsound(trace, task.converter)
             trace = communication.recognise(trace, task.names)
         memory.give_back(trace.nodes.nbytes)
         recorded = trace.meta.sources
         if len(task.paths) == 1 and len(recorded) == 1:  # a trace read back names files long gone
             recorded = (replace(recorded[0], sha256=inputs.sha256(first)),)
     return trace.with_meta(sources=recorded)
+
+
+def _refuse_unsound(made: Any, converter: str, kind: type[Trace | Combined] = Trace) -> None:
+    """Raise `SchemaError` for what a plug-in's reader returned if compiled loops would go beyond its arrays."""
+    package = registry.brought_by(registry.CONVERTERS, converter)
+    if not package:
+        return
+    reader = f"the reader of {converter}, of {package}"
+    if not isinstance(made, kind):
+        raise SchemaError(f"{reader}, returns a {type(made).__name__}, not a {kind.__name__}")
+    try:
+        invariants.check(made.trace if isinstance(made, Combined) else made)
+    except SchemaError as error:
+        raise SchemaError(f"{reader}: {error}") from error
 
 
 def _refuse_rank(rank: Any) -> None:

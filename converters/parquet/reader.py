@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from chopper_interop import invariants
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.parquet import layout
-from chopper_interop.errors import ReadError, first_line
+from chopper_interop.errors import ReadError, SchemaError, first_line
 from chopper_interop.io import inputs, memory
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import TABLE_KINDS
@@ -22,6 +23,7 @@ from chopper_interop.schemas.meta import Meta  # noqa: TC001 - msgspec looks it 
 from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from chopper_interop.arrays.types import Array
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 _RANK = re.compile(r"rank(-?\d+)\.parquet")
 _CELL_BYTES = 4
 """Bytes of a value in memory, at least."""
-_INT64 = 1 << 63
 _AGAIN = "write the folder again from the profiles"
 
 
@@ -80,14 +81,23 @@ def read(paths: list[Path]) -> Trace:
             tables[table] = data.drop_columns([layout.NUMBERED[table]])
     tables["samples"] = _in_order(tables["samples"])
     trace = Trace(**tables, meta=content.meta, text=Text(tuple(text)))
-    _check_references(trace, meta.parent)
-    _check_order(trace, meta.parent)
+    with _as_damage(meta.parent):
+        invariants.check_references(trace)
+        invariants.check_times(trace)
     return trace
 
 
 def _damaged(reason: str, path: Path) -> ReadError:
     """Return the error for a file or folder that is not as it was written."""
     return ReadError(reason, path=path, hint=_AGAIN)
+
+
+@contextmanager
+def _as_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except SchemaError as error:
+        raise _damaged(str(error), path) from error
 
 
 def _content(path: Path) -> _Content:
@@ -106,17 +116,9 @@ def _content(path: Path) -> _Content:
         content = msgspec.json.decode(raw, type=_Content)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _damaged(f"it cannot be read: {first_line(error)}", path) from error
-    _refuse_large([content.meta, *content.rows.values()], path)
+    with _as_damage(path):
+        invariants.check_numbers([content.meta, *content.rows.values()])
     return content
-
-
-def _refuse_large(value: Any, path: Path) -> None:
-    """Raise `ReadError` for a number that columns have no place for: JSON's have any length, as facts may have."""
-    if isinstance(value, int) and not -_INT64 <= value < _INT64:
-        raise _damaged("it has numbers beyond 64 bits", path)
-    inner = [getattr(value, f.name) for f in fields(value)] if is_dataclass(value) else []
-    for each in value if isinstance(value, list | tuple) else inner:
-        _refuse_large(each, path)
 
 
 def _whole(folder: Path, table: str) -> pa.Table:
@@ -275,34 +277,3 @@ def _check_rows(folder: Path, table: str, data: pa.Table, expected: int) -> None
         numbers = arrow.to_numpy(data[layout.NUMBERED[table]])
         if not np.array_equal(numbers, np.arange(expected)):
             raise ReadError(f"rows of {table} are out of place", path=folder, hint=hint)
-
-
-def _check_order(trace: Trace, folder: Path) -> None:
-    """Nodes are in order of ranks, which are those of their lanes and can be ranks, and of time.
-
-    None ends before it starts, and none is called by a later one, which could be called by itself then.
-    """
-    rank, ts, of_lane = trace.array("rank"), trace.array("ts"), trace.array("rank", "lanes")
-    if of_lane.size and (of_lane.min() < 0 or of_lane.max() > hub.MAX_RANK):
-        raise _damaged(f"lanes.rank has numbers that are not 0 to {hub.MAX_RANK}", folder)
-    if not np.array_equal(rank, of_lane[trace.array("lane")]):
-        raise _damaged("nodes.rank differs from the ranks of their lanes", folder)
-    is_earlier = (rank[1:] == rank[:-1]) & (ts[1:] < ts[:-1])
-    if (rank[1:] < rank[:-1]).any() or is_earlier.any():
-        raise _damaged("rows of nodes are not in order of rank and time", folder)
-    if (trace.array("dur") < 0).any():
-        raise _damaged("nodes.dur has times below 0", folder)
-    parent, lane = trace.array("parent"), trace.array("lane")
-    called = np.flatnonzero(parent >= 0)
-    caller = parent[called]
-    if (caller >= called).any() or (lane[caller] != lane[called]).any():
-        raise _damaged("nodes.parent names others than earlier nodes of the same lane", folder)
-
-
-def _check_references(trace: Trace, folder: Path) -> None:
-    for table, column, target, minimum in hub.REFERENCES:
-        values = trace.array(column, table)
-        if values.size and (
-            values.min() < minimum or values.max() >= getattr(trace, target).num_rows
-        ):
-            raise _damaged(f"{table}.{column} names rows of {target} that are not there", folder)

@@ -53,7 +53,7 @@ PLACES = {
     "as a compiled loop returns": (
         "from chopper_interop import registry\n"
         "def act(args):\n"
-        "    with registry.as_errors('reading'):\n"
+        "    with registry.as_errors('reading', 'kineto'):\n"
         "        try: interrupt()\n"
         "        except KeyboardInterrupt as error: raise SystemError('result with an exception set') from error\n"
     ),

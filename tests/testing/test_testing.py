@@ -278,7 +278,8 @@ def test_drawn_traces_have_features_that_break_readers_and_writers():
     [
         ("nodes", "kind", 0, 99, "not a value of schemas.kinds"),
         ("nodes", "lane", 0, 7, "not a row of lanes"),
-        ("nodes", "parent", 1, 2, "not the innermost"),
+        ("nodes", "parent", 1, -1, "not the innermost"),
+        ("nodes", "parent", 1, 2, "not an earlier node of the same lane"),
         ("nodes", "parent", 1, -2, "not a row of nodes"),
         ("nodes", "dur", 0, -1, "negative"),
         ("nodes", "dur", 2, 3, "out of the order"),

@@ -226,7 +226,7 @@ def _wrong_reference(folder):
         (_newer, "version 2, known here is 1"),
         (_no_lanes, "lanes.parquet: it cannot be read"),
         (_wrong_type, "column 'device' is string, not int32"),
-        (_wrong_reference, "edges.dst names rows of nodes that are not there"),
+        (_wrong_reference, "edges.dst in row 0 is not a row of nodes"),
     ],
 )
 def test_damage_is_reported_in_a_line(folder, damage, message):
@@ -243,13 +243,18 @@ def test_damage_is_reported_in_a_line(folder, damage, message):
             "lanes",
             "rank",
             lambda v: [-1, *v[1:]],
-            "lanes.rank has numbers that are not 0 to 1048576",
+            "lanes.rank in row 0 is not 0 to 1048576",
         ),
-        ("lanes", "rank", lambda v: [v[0] + 1, *v[1:]], "nodes.rank differs"),
-        ("nodes", "ts", lambda v: v[::-1], "not in order of rank and time"),
-        ("nodes", "dur", lambda v: [-1, *v[1:]], "nodes.dur has times below 0"),
-        ("nodes", "parent", lambda v: [*range(len(v))], "nodes.parent names others than earlier"),
-        ("nodes", "parent", lambda v: [-1, *v[1:-1], 0], "earlier nodes of the same lane"),
+        (
+            "lanes",
+            "rank",
+            lambda v: [v[0] + 1, *v[1:]],
+            "nodes.lane in row . is a lane of another rank",
+        ),
+        ("nodes", "ts", lambda v: v[::-1], "is out of the order"),
+        ("nodes", "dur", lambda v: [-1, *v[1:]], "nodes.dur in row 0 is negative"),
+        ("nodes", "parent", lambda v: [*range(len(v))], "nodes.parent in row 0 is not an earlier"),
+        ("nodes", "parent", lambda v: [-1, *v[1:-1], 0], "is not an earlier node of the same lane"),
         ("nodes", "operation", lambda v: [1] * len(v), "its column 'operation' is int64, not dict"),
     ],
 )
