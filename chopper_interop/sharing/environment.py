@@ -20,6 +20,8 @@ PyTorch execution traces      ``kernel_file``, paths in arguments               
 Perfetto                      command lines of processes, arguments of slices        name of the
                                                                                      program
 amd-smi, nvidia-smi           lists of processes, host names in columns              nothing
+telemetry: names of columns   ``/home/USER/a.py [W]``, ``USER@HOST``                 name of the file,
+                                                                                     ``account``
 issues, clocks                messages that quote any of these                       file, host number
 ============================  =====================================================  =================
 
@@ -131,7 +133,7 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
     given
         Files and folders that the user gave; paths of sources are kept from there on.
     """
-    trace, in_tables = texts.change_tables(trace, lambda _, text: without_folders(text))
+    trace, in_tables = texts.change_tables(trace, _without_account)
     changes = Changes(without_folders, without_folders, LEFT_OUT, only_paths=True)
     trace, in_arguments = change_arguments(trace, changes)
     facts = {k: v for k, v in trace.meta.facts.items() if not _is_left_out(k)}
@@ -143,6 +145,11 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
     issues.extend(meta.issues)
     issues.add(ENVIRONMENT_LEFT_OUT, count)
     return trace.with_meta(**{**vars(meta), "issues": tuple(issues)})
+
+
+def _without_account(place: str, text: str) -> str:
+    """Text of a table without folders, and of telemetry's own columns without users and hosts."""
+    return without_folders(_ACCOUNT.sub("account", text) if place == "series.name" else text)
 
 
 def _is_left_out(key: str) -> bool:

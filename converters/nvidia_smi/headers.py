@@ -44,7 +44,7 @@ def names_of(line: str) -> list[tuple[str, str]]:
 def is_header(names: Sequence[tuple[str, str]]) -> bool:
     """True if these are names of columns of which at least one is known."""
     keys = [key for key, _ in names]
-    if not all(re.match("[a-z]", key) for key in keys if key):
+    if not all(re.match(r"[a-zA-Z~/\\]", key) for key in keys if key):
         return False
     return (
         is_apps(keys) or is_static(keys) or any(tables.is_own(k) or tables.meaning(k) for k in keys)

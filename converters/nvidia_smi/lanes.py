@@ -173,13 +173,22 @@ TEXTS = re.compile(
 """Columns that hold no quantity, whatever their cells look like."""
 
 
+_PLACE = re.compile(r"(?:^|[\s=:])[/~\\]|\w@\w")
+"""A path, or a user and host, in a column's name of a user's own."""
+
+
 def key_of(name: str) -> tuple[str, str]:
-    """Key and unit of a column: ``power.draw [W]`` → ``power_draw``, ``W``."""
+    """Key and unit of a column: ``power.draw [W]`` → ``power_draw``, ``W``.
+
+    A path, or a user and host, stays as it is: those who write outputs recognise and leave them out.
+    """
     text, unit = name.replace("\n", " ").strip(), ""
     if text.endswith("]"):
         opening = text.find("[", text.rfind("]", 0, -1) + 1)
         if opening >= 0:
             text, unit = text[:opening], text[opening + 1 : -1]
+    if _PLACE.search(text):
+        return text.strip(), unit.strip()
     return re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_"), unit.strip()
 
 

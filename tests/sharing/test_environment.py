@@ -181,3 +181,33 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def test_keys_are_found_in_any_case() -> None:
     assert all(key == key.lower().replace("_", "") for key in LEFT_OUT)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "power.csv",
+            (
+                "timestamp, index, power.draw [W], /home/zoltan/zoltan.d/a.py [W], zoltan@zoltan-7.zoltan\n"
+                "2024/03/15 13:57:59.791, 0, 70.89, 1, 2\n2024/03/15 13:57:59.891, 0, 70.9, 2, 3\n"
+            ),
+        ),
+        (
+            "gpu.json",
+            (
+                '[{"timestamp": 1700000000, "gpu": 0, "power": {"socket_power": {"value": 3, "unit": "W"}, '
+                '"/home/zoltan/a.py": {"value": 1, "unit": "W"}, "zoltan@zoltan-7": {"value": 2, "unit": "W"}}}]'
+            ),
+        ),
+    ],
+)
+def test_names_of_columns_are_without_users_and_folders(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    """The own column of a user who writes with nvidia-smi's kept all words of its path."""
+    (tmp_path / name).write_text(text)
+    names = ci.read(tmp_path / name).series["name"].to_pylist()
+    assert sorted(names) == ["a.py", "account", "socket power"]
+    kept = ci.read(tmp_path / name, keep_environment=True).series["name"].to_pylist()
+    assert any(name.startswith("/home/zoltan/") for name in kept)
