@@ -276,6 +276,23 @@ def topological_order(offsets: Array, dependents: Array) -> Array:
     return order[:queued]
 
 
+def find(ascending: Array, wanted: Array) -> Array:
+    """Place of the first value that equals each wanted one, by binary search; -1 where there is none.
+
+    With -1 behind rows in that order, the places select them: ``np.append(rows, -1)[find(…)]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> find(np.array([2, 5, 5, 9]), np.array([5, 1, 9, 10]))
+    array([ 1, -1,  3, -1])
+    """
+    if not len(ascending):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
+    return np.where(ascending[at] == wanted, at, -1)
+
+
 def nearest_ancestor(node: Array, parent: Array, wanted: Array) -> Array:
     """Nearest of nodes and their ancestors that is wanted; -1 where there is none.
 

@@ -112,23 +112,17 @@ def parents(lane: Array, ts: Array, dur: Array, nests: Array) -> Array:
 
 
 @jit
-def descendants(selected: Array, parent: Array) -> Array:
-    """Mark nodes that lie within a selected one, at any depth.
+def around(parent: Array, wanted: Array) -> Array:
+    """Innermost wanted row around each row, itself left out; -1 where there is none.
 
-    One pass suffices, as what is around a node comes before it.
-
-    Parameters
-    ----------
-    selected
-        Mask of nodes (bool).
-    parent
-        The node around each, which comes before it; -1 if none.
+    Compiled: parents come before their children, so what is around a skipped parent is already known.
     """
-    inside = np.zeros(len(selected), np.bool_)
-    for i in range(len(selected)):
+    result = np.full(len(parent), -1, np.int32)
+    for i in range(len(parent)):
         p = parent[i]
-        inside[i] = p >= 0 and (selected[p] or inside[p])
-    return inside
+        if p >= 0:
+            result[i] = p if wanted[p] else result[p]
+    return result
 
 
 @jit

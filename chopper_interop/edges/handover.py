@@ -113,7 +113,7 @@ def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:
     on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
     kind = trace.array("kind")
     operation = on_thread & is_any(kind, _OPERATIONS) & ~is_any(role, _NO_OPERATIONS)
-    within = nest.descendants(operation, trace.array("parent"))
+    within = nest.around(trace.array("parent"), operation) >= 0
     return operation & ~within, on_thread & (kind == Kind.ANNOTATION) & ~within
 
 

@@ -65,7 +65,7 @@ def node_roles(trace: Trace) -> Array:
     on_host = is_any(trace.array("kind"), _HOST_CALLS)
     role = np.where(on_host, of_name[trace.array("name")], 0).astype(np.int8)
     parent = trace.array("parent")
-    role[nest.descendants(role > 0, parent)] = Role.NONE
+    role[nest.around(parent, role > 0) >= 0] = Role.NONE
     return role
 
 

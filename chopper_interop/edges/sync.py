@@ -169,21 +169,15 @@ def _awaited_device(trace: Trace, node: Array, queues: Queues, row: Array, queue
 
 def current_device(trace: Trace, node: Array, queues: Queues) -> Array:
     """Device of each host node: that of the last launch of its thread; -1 if there is none."""
-    slot = last_launched(trace, node, queues)
-    if not len(queues.node):
-        return slot
-    return np.where(slot >= 0, queues.device[queues.queue[slot]], -1)
+    return np.append(queues.device[queues.queue], -1)[last_launched(trace, node, queues)]
 
 
 def last_launched(trace: Trace, node: Array, queues: Queues) -> Array:
     """Slot of the work that the thread of each host node launched last before it; else -1."""
     launched = np.flatnonzero(queues.call >= 0)
-    if not launched.size:
-        return np.full(len(node), -1, np.int64)
     lane, ts = trace.array("lane"), trace.array("ts")
     call = queues.call[launched]
-    row = preceding_rows(lane[call], ts[call], lane[node], ts[node])
-    return np.where(row >= 0, launched[np.maximum(row, 0)], -1)
+    return np.append(launched, -1)[preceding_rows(lane[call], ts[call], lane[node], ts[node])]
 
 
 def _ask_handles(
@@ -222,11 +216,8 @@ def last_records(trace: Trace, calls: OrderingCalls, rows: Array) -> Array:
     combined = np.concatenate([records, rows])
     _, event = gather.distinct(rank[combined], calls.event[combined])
     ts = trace.array("ts")[calls.node]
-    if not records.size:
-        return np.full(len(rows), -1, np.int64)
     n = len(records)
-    row = preceding_rows(event[:n], ts[records], event[n:], ts[rows])
-    return np.where(row >= 0, records[np.maximum(row, 0)], -1)
+    return np.append(records, -1)[preceding_rows(event[:n], ts[records], event[n:], ts[rows])]
 
 
 def _answers(
@@ -353,8 +344,6 @@ def _max_of_groups(group: Array, value: Array) -> Array:
 
 def _last_of_each_lane(queues: Queues, slot: Array, call: Array) -> tuple[Array, Array]:
     """Rows of nodes: for each call and lane the work that ended last, and the call."""
-    if not slot.size:
-        return np.empty(0, np.int32), np.empty(0, np.int32)
     lane = queues.lane[queues.queue[slot]]
     _, pair = gather.distinct(call, lane)
     latest = np.sort(_max_of_groups(pair, queues.end[slot]))
@@ -441,9 +430,5 @@ def _calls_by_correlation(trace: Trace, rank: Array, correlation: Array) -> Arra
         is_call = is_any(kind[rank_rows], CALLS) & (ids[rank_rows] > 0)
         call = np.flatnonzero(is_call) + rank_rows.start
         call = call[np.argsort(ids[call], kind="stable")]
-        if call.size:
-            # ids are sorted: each is looked up at the place where it would be inserted
-            index = np.minimum(np.searchsorted(ids[call], correlation[requested]), len(call) - 1)
-            match = ids[call[index]] == correlation[requested]
-            result[requested] = np.where(match, call[index], -1)
+        result[requested] = np.append(call, -1)[gather.find(ids[call], correlation[requested])]
     return result

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import build
+from chopper_interop.arrays import gather
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra import reader
@@ -160,12 +161,11 @@ class _SimulatedTimes:
     def __call__(self, ids: Array, all_ids: Array) -> tuple[Array, Array, Array]:
         """Start and duration of nodes by their ids, and a mask of those that ran."""
         self.ids = all_ids
-        at = np.minimum(np.searchsorted(self.id, ids), len(self.id) - 1)
-        known = self.id[at] == ids
+        at = gather.find(self.id, ids)
         _, first = np.unique(ids, return_index=True)  # an id that occurs twice ran once
         once = np.zeros(len(ids), bool)
         once[first] = True
-        return self.start[at], (self.end - self.start)[at], known & once
+        return self.start[at], (self.end - self.start)[at], (at >= 0) & once
 
     def covers_run(self) -> bool:
         """True if all nodes that ran are in the ET."""

@@ -41,13 +41,9 @@ def dependencies(et: EtFile) -> tuple[Array, Array]:
 
 def _rows_of(ids: Array, wanted: Array) -> Array:
     """Row of each wanted id, the first of equal ones; -1 where there is none."""
-    if not len(ids) or not len(wanted):
-        return np.full(len(wanted), -1, np.int64)
-    # bisect in the sorted ids; stable, so that the leftmost of equal ids is the first in the file
+    # stable, so that the leftmost of equal ids is the first in the file
     order = np.argsort(ids, kind="stable")
-    ids = ids[order]
-    at = np.minimum(np.searchsorted(ids, wanted), len(order) - 1)
-    return np.where(ids[at] == wanted, order[at], -1)
+    return np.append(order, -1)[gather.find(ids[order], wanted)]
 
 
 def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays import nest
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.ordering_calls import node_roles
 from chopper_interop.graph.chains import thread_endpoint_edges
@@ -250,7 +250,7 @@ def _cuts(
 def _nodes(timing: Timing, cuts: _Cuts, planned: Array) -> dict[str, Array]:
     """Columns of the nodes, except for `in_operation`."""
     node = cuts.vertex // 2
-    around = _innermost(timing.trace.array("parent"), planned)[node]
+    around = nest.around(timing.trace.array("parent"), planned)[node]
     none, at_ns = np.full_like(node, -1), timing.at_ns[cuts.vertex]
     return {
         "row": cuts.placed(np.where(cuts.starts_operation, node, -1), none),
@@ -271,7 +271,7 @@ def _in_operation(trace: Trace, cuts: _Cuts, is_operation: Array) -> Array:
     is_open = is_operation & (trace.array("kind") != Kind.ANNOTATION)
     node = cuts.vertex // 2
     begins = is_open[node] & (cuts.vertex % 2 == 0)
-    within = begins | (_innermost(trace.array("parent"), is_open)[node] >= 0)
+    within = begins | (nest.around(trace.array("parent"), is_open)[node] >= 0)
     return cuts.placed(within, np.zeros_like(within))
 
 
@@ -319,15 +319,3 @@ def _own_times(timing: Timing, vertex: Array, thread: Array, issue_ns: Array) ->
     of_issue = issue[before[vertex]]
     own = np.where((before[vertex] >= 0) & (of_issue >= 0), of_issue, own)
     return np.where(before[vertex] >= 0, np.maximum(own, 0), 0)
-
-
-@jit
-def _innermost(parent: Array, planned: Array) -> Array:
-    """For each node, the innermost planned node around it; -1 if none."""
-    # parents come before their children, so what is around a skipped parent is already known
-    around = np.full(len(parent), -1, np.int32)
-    for i in range(len(parent)):
-        p = parent[i]
-        if p >= 0:
-            around[i] = p if planned[p] else around[p]
-    return around

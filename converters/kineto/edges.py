@@ -152,8 +152,7 @@ def _first_match(rank: Array, key: Array, wanted_rank: Array, wanted_key: Array)
     place = np.minimum(np.searchsorted(keys, wanted_key), len(keys) - 1)
     row = rank.astype(np.int64) * len(keys) + np.searchsorted(keys, key)
     wanted = wanted_rank.astype(np.int64) * len(keys) + place
-    at = np.minimum(np.searchsorted(row, wanted), len(row) - 1)
-    return np.where((row[at] == wanted) & (keys[place] == wanted_key), at, -1)
+    return np.where(keys[place] == wanted_key, gather.find(row, wanted), -1)
 
 
 def _match_by_order(trace: Trace, src: Array, work: Array, issues: SourceIssues) -> Array:
@@ -347,10 +346,7 @@ def _operator_at(
     dur = trace.array("dur")[ops]
     ops = ops[np.argsort(dur if innermost else -dur, kind="stable")]
     ops, node_key, row_key, _ = _keys_by_lane_and_time(trace, file, owners, ops, lane, rows)
-    if not ops.size:
-        return np.full(len(rows), -1)
-    at = np.minimum(np.searchsorted(node_key, row_key), len(ops) - 1)
-    return np.where(node_key[at] == row_key, ops[at], -1)
+    return np.append(ops, -1)[gather.find(node_key, row_key)]
 
 
 def pairs_by_number(trace: Trace) -> tuple[Array, Array]:

@@ -161,10 +161,9 @@ def _parents(rows: Array, document: Array) -> Array:
     number, caller = rows["id"].view(np.uint64), rows["parent"].view(np.uint64)
     for one in np.unique(document):
         in_document = np.flatnonzero(document == one)  # ascending by id: a binary search finds them
-        at = np.searchsorted(number[in_document], caller[in_document])
-        candidate = in_document[np.minimum(at, len(in_document) - 1)]
-        valid = (number[candidate] == caller[in_document]) & (candidate < in_document)
-        parent[in_document] = np.where(valid, candidate, -1)
+        at = gather.find(number[in_document], caller[in_document])
+        valid = (at >= 0) & (in_document[at] < in_document)
+        parent[in_document] = np.where(valid, in_document[at], -1)
     same_thread = rows["tid"][parent] == rows["tid"]
     same_thread |= rows["parent"] == _ROOT_ID
     return np.where((parent >= 0) & same_thread, parent, -1)

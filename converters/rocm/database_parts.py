@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import arrow, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
 from chopper_interop.issues import Fault
@@ -68,8 +68,8 @@ class Lookup:
             self._rows = np.full(int(ids.max()) + 1, -1, np.int64)
             self._rows[ids[::-1]] = np.arange(count - 1, -1, -1)
         else:
-            self._order = np.argsort(ids, kind="stable")
-            self._ids = ids[self._order]
+            order = np.argsort(ids, kind="stable")
+            self._ids, self._rows = ids[order], np.append(order, -1)
 
     def rows(self, ids: Array, known: Array | None = None) -> Array:
         """Row of each id; -1 where there is none, or where it is not known."""
@@ -77,11 +77,7 @@ class Lookup:
         if self._dense:
             there = there & (ids >= 0) & (ids < len(self._rows))
             return np.where(there, self._rows[np.where(there, ids, 0)], -1)
-        if not len(self._ids):
-            return np.full(len(ids), -1, np.int64)
-        place = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        there = there & (self._ids[place] == ids)
-        return np.where(there, self._order[place], -1)
+        return self._rows[np.where(there, gather.find(self._ids, ids), -1)]
 
 
 class Strings:

@@ -352,8 +352,8 @@ class _DevicePair:
         present, index, same
             Mask of the numbers that are there, their indices, and mask of those of equal kernels.
         """
-        index = np.minimum(np.searchsorted(timed, counted), len(timed) - 1)
-        present = timed[index] == counted
+        index = gather.find(timed, counted)
+        present = index >= 0
         equal = self.keys.timed[rows[index]] == self.keys.counted[self.counted_rows]
         return present, index, present & equal
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.annotate.structure.names import MODULE, module_in_range
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import gather, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.grouping import grouped
@@ -356,7 +356,7 @@ def _children(
     parent: Array, calls: Array, module: Array, instances: dict[int, tuple[str, str]]
 ) -> dict[int, list[int]]:
     """Modules that each module calls, ordered by their numbers; those of -1 have no caller."""
-    around = _callers(parent, calls)
+    around = nest.around(parent, calls)
     rows = np.flatnonzero(calls)
     callers = np.where(around[rows] >= 0, module[around[rows]], -1)
     first, _ = gather.distinct(callers, module[rows])
@@ -373,7 +373,7 @@ def layers_of_units(trace: Trace, units: Array) -> Array:
     """Number of each FSDP unit among those that the outermost unit calls; -1 for all other nodes."""
     result = np.full(len(units), -1, np.int32)
     if units.any():
-        _count_units(units, _callers(trace.array("parent"), units), result)
+        _count_units(units, nest.around(trace.array("parent"), units), result)
     return result
 
 
@@ -386,18 +386,6 @@ def _count_units(units: Array, around: Array, result: Array) -> None:
         if units[i] and outer >= 0 and around[outer] < 0:
             result[i] = count[outer]
             count[outer] += 1
-
-
-# Compiled: the innermost call goes from parents to children, in the order of nodes.
-@jit
-def _callers(parent: Array, calls: Array) -> Array:
-    """The innermost call of a module around each node, -1 for none."""
-    around = np.full(len(parent), -1, np.int32)
-    for i in range(len(parent)):
-        p = parent[i]
-        if p >= 0:
-            around[i] = p if calls[p] else around[p]
-    return around
 
 
 def _find_blocks(
