@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
+from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.efficiency import energy_parts, energy_tables
 from chopper_interop.analyses.methods.peers import charllm as peers_charllm
@@ -255,7 +255,4 @@ def _gpus_text(gpus: set[tuple[int, int]]) -> str:
 
 def _ranks_text(ranks: list[int]) -> str:
     """Return ascending ranks as text: ``ranks 0-3, 5``."""
-    new = np.flatnonzero(np.diff(ranks) != 1) + 1
-    runs = [(int(run[0]), int(run[-1])) for run in np.split(np.array(ranks), new)]
-    shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-    return f"rank{'s' * (len(ranks) > 1)} {shown}"
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(number_ranges.texts(ranks))}"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+from typing import TYPE_CHECKING
 
 from chopper_interop.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _MAX_LENGTH = 1_000_000
 """Longest range of an option. Chosen: far beyond any job, and small enough to be listed at once."""
@@ -50,7 +54,7 @@ def parse(option: str, text: str) -> list[int]:
     return sorted(numbers)
 
 
-def describe(numbers: list[int]) -> str:
+def describe(numbers: Iterable[int]) -> str:
     """Write ascending numbers as an option does; "none" of none.
 
     Examples
@@ -60,10 +64,15 @@ def describe(numbers: list[int]) -> str:
     >>> describe([])
     'none'
     """
+    return ",".join(texts(numbers)) or "none"
+
+
+def texts(numbers: Iterable[int]) -> list[str]:
+    """Each run of ascending numbers as text: ``0-3``, ``6``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "none"
+    return [str(a) if a == b else f"{a}-{b}" for a, b in runs]

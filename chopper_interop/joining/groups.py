@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
-
+from chopper_interop import number_ranges
 from chopper_interop.errors import AmbiguousRunError, UsageError
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import copies, processes, windows
@@ -348,11 +347,10 @@ def _count_text(count: int) -> str:
 
 def _numbers_text(noun: str, numbers: Iterable[int]) -> str:
     """Numbers as text: ``ranks 0-3``, ``process 812``; empty if there are none."""
-    ordered = np.array(sorted(set(numbers)), np.int64)
-    if not ordered.size:
+    ordered = sorted(set(numbers))
+    if not ordered:
         return ""
-    parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1)
-    texts = [f"{p[0]}" if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts]
+    texts = number_ranges.texts(ordered)
     plural = "" if len(ordered) == 1 else "es" if noun.endswith("s") else "s"
     more = ", …" if len(texts) > 4 else ""  # noqa: PLR2004 # as many as fit a line
     return f"{noun}{plural} {','.join(texts[:4])}{more}"
