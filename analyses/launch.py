@@ -236,17 +236,12 @@ def _regions(trace: Trace, all_rows: Array, depth: Array, rows: Array) -> Column
     bounds = np.searchsorted(region, np.arange(len(head)))
     return {
         "start_ns": begin[head],
-        "end_ns": _reduce_runs(np.maximum, end[at][bound], bounds),
+        "end_ns": np.maximum.reduceat(end[at][bound], bounds),
         "rank": trace.array("rank")[all_rows[at]][head].astype(np.int64),
         "device": gaps.device_numbers(trace, all_rows[at])[head].astype(np.int64),
         "kernels": np.bincount(region, minlength=len(head)),
-        "idle_ns": _reduce_runs(np.add, idle[bound], bounds),
+        "idle_ns": np.add.reduceat(idle[bound], bounds),
     }
-
-
-def _reduce_runs(function: np.ufunc, values: Array, first: Array) -> Array:
-    """Reduce runs of values that begin at these indices; reduceat refuses an empty list of them."""
-    return function.reduceat(values, first) if first.size else np.zeros(0, np.int64)
 
 
 def _columns(

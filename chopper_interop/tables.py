@@ -305,9 +305,8 @@ class TraceTables:
             return {}
         import msgspec
 
-        buffer = (
-            bisect_right(self.text.starts, at) - 1
-        )  # of one offset: numpy takes four times as long
+        # of one offset: numpy takes four times as long
+        buffer = bisect_right(self.text.starts, at) - 1
         at -= int(self.text.starts[buffer])
         try:
             return dict(msgspec.json.decode(self.text.buffers[buffer][at : at + length].tobytes()))
@@ -434,8 +433,6 @@ class TraceTables:
         def find(_: Self) -> tuple[Array, Array]:
             values = self.array(column, table)
             starts = np.arange(0, len(values), _BLOCK)
-            if not starts.size:
-                return starts, starts
             return np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
 
         return self.cached(f"tables.extents.{table}.{column}", find)

@@ -362,8 +362,6 @@ def _label_collectives(members: CommMembers, label: Array, issues: IssueLog) -> 
 
 def _in_numbered_groups(members: CommMembers, chosen: Array) -> Array:
     """Mark members of groups whose ranks all state sequence numbers."""
-    if not chosen.size:
-        return np.zeros(0, np.bool_)
     group = members.group[chosen]
     first, group_rank = gather.distinct(group, members.rank[chosen])
     share = np.bincount(group_rank, members.seq[chosen] >= 0) / np.bincount(group_rank)

@@ -197,7 +197,7 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
     first, at = np.unique(line[order], return_index=True)
     causes[first], spreads[first] = cause[order[at]], spread[order[at]]
     least_spreads = np.full(len(target), np.nan)
-    least_spreads[first] = np.fmin.reduceat(least[order], at) if len(at) else least
+    least_spreads[first] = np.fmin.reduceat(least[order], at)
     return causes, spreads, least_spreads
 
 

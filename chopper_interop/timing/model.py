@@ -245,11 +245,8 @@ def _anchors(trace: Trace, is_entered: Array) -> tuple[Array, Array]:
     """
     step, rank = trace.integers("iteration"), trace.array("rank")
     inside = np.flatnonzero(step >= 0)
-    if not inside.size:
-        return inside, inside
-    first, code = gather.distinct(
-        rank[inside], step[inside]
-    )  # nodes of a rank are in order of start
+    # nodes of a rank are in order of start
+    first, code = gather.distinct(rank[inside], step[inside])
     alone = is_any(trace.array("kind")[inside], GPU_WORK) & ~is_entered[2 * inside]
     alone &= inside != inside[first][code]
     return inside[first][code][alone], inside[alone]

@@ -47,7 +47,7 @@ def instance_table(
     first = np.flatnonzero(new)
     size = np.diff(np.append(first, len(rows)))
     start = compute.start[first]
-    end = np.maximum.reduceat(compute.end, first) if first.size else start
+    end = np.maximum.reduceat(compute.end, first)
     if chopper:
         end = compute.end[first + size - 1]
     known = codes["operation"][first] >= 0

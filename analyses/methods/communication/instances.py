@@ -187,8 +187,6 @@ def _by_rank(rank: Array, table: dict[int, int]) -> Array:
 
 def _late_by(members: Members, instance: Array, last: Array, at: Array) -> Array:
     """Time from the last start of a member of another rank to that of the last member."""
-    if not len(at):
-        return at
     start = members.start[members.order]
     others = np.where(
         members.rank[members.order] != members.rank[last][instance], start, np.iinfo(np.int64).min
@@ -200,8 +198,6 @@ def _uncertainties(members: Members, at: Array) -> Array:
     """Largest uncertainty of a member's clock; unknown if that of one is."""
     known = rank_uncertainties(members.trace)
     of_member = _by_rank(members.rank[members.order], known)
-    if not len(at):
-        return of_member
     largest = np.maximum.reduceat(of_member, at)
     return np.where(np.minimum.reduceat(of_member, at) < 0, UNKNOWN, largest)
 

@@ -53,8 +53,6 @@ def instance_sizes(
     kind
         Kinds of the instances, numbers among `kinds`.
     """
-    if not len(at):
-        return at, at, at
     size, put, got = (np.maximum.reduceat(values[order], at) for values in sizes)
     known = sizes.size[order] >= 0
     total = np.add.reduceat(np.where(known, sizes.size[order], 0), at)

@@ -102,8 +102,6 @@ def _shared(column: Array, rank: Array) -> tuple[Array, Array]:
     """Number each member's instance from 0 on, -1 if of one rank alone; and the column's number of each."""
     known = np.flatnonzero(column >= 0)
     instance = np.full(len(column), -1, np.int64)
-    if not known.size:
-        return instance, column[:0]
     first, code = gather.distinct(column[known])
     pair, _ = gather.distinct(code, rank[known])
     several = np.bincount(code[pair], minlength=len(first)) > 1

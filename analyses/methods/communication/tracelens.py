@@ -85,13 +85,10 @@ def _columns(trace: Trace, times: CommunicationTimes, member: Array) -> dict[str
     at = np.searchsorted(of_part, np.arange(len(used)))
     start, dur = times.start[part], times.dur[part]
     wait = instances.last_start[used][of_part] - start
-    latency, first_end, last_end = (
-        _min(dur, at),
-        _min(start + dur, at),
-        -_min(-start - dur, at),
-    )
+    latency = np.minimum.reduceat(dur, at)
+    first_end, last_end = (end.reduceat(start + dur, at) for end in (np.minimum, np.maximum))
     put = trace.integers("bytes", times.row[part])
-    even = _min(put, at) == -_min(-put, at)
+    even = np.minimum.reduceat(put, at) == np.maximum.reduceat(put, at)
     return {
         "instance": instances.number[used],
         "kind": instances.kind[used],
@@ -110,11 +107,6 @@ def _columns(trace: Trace, times: CommunicationTimes, member: Array) -> dict[str
         "dur": dur,
         "last": times.rank[instances.last[used]],
     }
-
-
-def _min(values: Array, at: Array) -> Array:
-    """Minimum of each instance's members."""
-    return np.minimum.reduceat(values, at) if len(at) else values[:0]
 
 
 def _first_ranks(times: CommunicationTimes, part: Array, of_part: Array, count: int) -> Array:

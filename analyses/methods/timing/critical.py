@@ -219,7 +219,7 @@ def _path(timing: Timing, edges: Array, window: tuple[int, int], last: int) -> P
     new = np.ones(len(node), bool)
     new[1:] = (np.diff(node) != 0) | (np.diff(class_code) != 0) | (np.diff(rank) != 0)
     at = np.flatnonzero(new)
-    total = np.add.reduceat(delay, at) if at.size else delay
+    total = np.add.reduceat(delay, at)
     stop = np.append(start[at][1:], window[1])[: len(at)]
     return Path(-1, *window, node[at], rank[at], class_code[at], start[at], stop, total)
 

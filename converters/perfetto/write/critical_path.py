@@ -167,7 +167,7 @@ def class_slices(parts: Segments, *, with_rank: bool) -> NamedSlices:
     end = parts.ts + parts.dur
     new = np.append(True, (np.diff(key) != 0) | (parts.ts[1:] != end[:-1]))
     first = np.flatnonzero(new[: len(parts)])
-    total = np.add.reduceat(parts.dur, first) if len(first) else parts.dur
+    total = np.add.reduceat(parts.dur, first)
     code, names = _names(key[first], [], with_rank=with_rank)
     return NamedSlices(parts.ts[first], total, code, names)
 
@@ -192,9 +192,8 @@ def span_slices(trace: Trace, parts: Segments, *, with_rank: bool) -> NamedSlice
     span = np.searchsorted(cuts, np.arange(len(parts)), "right") - 1
     key = _longest_keys(span, side, parts.dur, len(cuts))
     is_behind_gap = parts.ts[cuts] - end[cuts - 1] > shortest_ns
-    first = np.flatnonzero(
-        (np.diff(key, prepend=-1) != 0) | is_behind_gap
-    )  # others join the one before
+    # others join the one before
+    first = np.flatnonzero((np.diff(key, prepend=-1) != 0) | is_behind_gap)
     span, key = np.repeat(np.arange(len(first)), np.diff(first, append=len(cuts)))[span], key[first]
     cuts = cuts[first]
     stop, after = end[np.append(cuts[1:], len(parts)) - 1], np.append(parts.ts[cuts[1:]], end[-1])
