@@ -155,7 +155,7 @@ def _table(rows: list[Row], grains: set[str]) -> pa.Table:
     if len(keys) < 2:  # noqa: PLR2004 # by fewer than both keys
         rows = _summed(rows, keys)
         names = [*keys, *_ALIKE[:2], *_SUMS, "bubble_share", *_ALIKE[2:]]
-    return pa.table({name: pa.array([row[name] for row in rows], _TYPES[name]) for name in names})
+    return pa.Table.from_pylist(rows, pa.schema([(name, _TYPES[name]) for name in names]))
 
 
 def _summed(rows: list[Row], keys: list[str]) -> list[Row]:

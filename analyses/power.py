@@ -376,9 +376,5 @@ def _ranks_without_model(
 
 
 def _table(rows: list[dict[str, Any]], names: Sequence[str]) -> pa.Table:
-    return pa.table(
-        {
-            name: pa.array([row[name] for row in rows], _TYPES.get(name, pa.float64()))
-            for name in names
-        }
-    )
+    types = pa.schema([(name, _TYPES.get(name, pa.float64())) for name in names])
+    return pa.Table.from_pylist(rows, types)

@@ -99,20 +99,15 @@ def stragglers(
         raise OptionError(f"threshold={threshold}: it must be at least 1")
     selected = windows.chosen_ranks(trace, ranks)
     window = windows.describe(steps, "all training steps")
-    conventions = _conventions(threshold)
+    schema, conventions = pa.schema(_COLUMNS[by]), _conventions(threshold)
     notes = {
         "window": window + "; work belongs to the step that launched it, as a whole",
         "ranks": f"{len(selected)} of {len(trace.ranks)} have rows; compared with all",
     }
     if no_rows := _why_no_rows(trace, steps):
         notes["no rows"] = no_rows
-        return Result(
-            "stragglers",
-            _table([], _COLUMNS[by]),
-            _summary(None, [], [], []),
-            conventions,
-            notes=notes,
-        )
+        summary = _summary(None, [], [], [])
+        return Result("stragglers", schema.empty_table(), summary, conventions, notes=notes)
     job = ComparedJob(trace, steps, threshold)
     all_ranks = job.rank_rows()
     of_ranks = [row for row in all_ranks if row["rank"] in selected]
@@ -128,10 +123,9 @@ def stragglers(
         "iteration": job.step_rows,
         "link": lambda: of_links,
     }
-    table = _table(tables[by](), _COLUMNS[by])
-    return Result(
-        "stragglers", table, _summary(job, of_ranks, of_links, all_ranks), conventions, notes=notes
-    )
+    table = pa.Table.from_pylist(tables[by](), schema)
+    summary = _summary(job, of_ranks, of_links, all_ranks)
+    return Result("stragglers", table, summary, conventions, notes=notes)
 
 
 def _conventions(threshold: float) -> dict[str, str]:
@@ -223,12 +217,6 @@ _FIGURES = (
     "last_stage_share", "caused_delay_ns", "unexplained_delay_ns",
 )  # fmt: skip
 """Figures of the summary."""
-
-
-def _table(rows: list[dict[str, Any]], columns: dict[str, pa.DataType]) -> pa.Table:
-    return pa.table(
-        {name: pa.array([r[name] for r in rows], kind) for name, kind in columns.items()}
-    )
 
 
 def _summary(

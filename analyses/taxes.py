@@ -265,4 +265,4 @@ def _beyond(covered: intervals.Intervals, other: intervals.Intervals) -> int:
 def _table(rows: list[dict[str, Any]], steps: str) -> pa.Table:
     numbers = ("rank", "device", *(["iteration"] if steps else []), *_TIMES)
     types = dict.fromkeys(numbers, pa.int64()) | {"taxed_share": pa.float64()}
-    return pa.table({name: pa.array([row[name] for row in rows], t) for name, t in types.items()})
+    return pa.Table.from_pylist(rows, pa.schema(types))

@@ -104,7 +104,7 @@ def of_gpus(trace: Trace, parts: Sequence[EnergyPart], names: Sequence[str]) -> 
     placed = sorted(keys, key=lambda key: (key != "rank", key != "device"))
     types = _TYPES | {"job": pa.string()} | _KEYS
     columns = (*placed, *counts, *_COLUMNS)
-    return pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in columns})
+    return pa.Table.from_pylist(rows, pa.schema([(name, types[name]) for name in columns]))
 
 
 def of_work(

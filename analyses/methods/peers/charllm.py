@@ -122,11 +122,11 @@ def energy(trace: Trace) -> Result:
         }
         for gpu in gpus
     ]
-    table = {n: pa.array([row[n] for row in rows], kind) for n, kind in _COLUMNS.items()}
+    table = pa.Table.from_pylist(rows, pa.schema(_COLUMNS))
     total = sum(gpu.energy_j for gpu in gpus) if gpus else None
     summary = {"energy_j": total, "execution_ns": run_time_ns(gpus), "gpus": len(gpus)}
     notes = {} if gpus else {"no rows": "no power was sampled"}
-    return Result("energy", pa.table(table), summary, CONVENTIONS, notes=notes)
+    return Result("energy", table, summary, CONVENTIONS, notes=notes)
 
 
 def efficiency(trace: Trace, samples: int = 0) -> Result:
@@ -153,8 +153,7 @@ def efficiency(trace: Trace, samples: int = 0) -> Result:
     types = dict.fromkeys(row, pa.float64()) | dict.fromkeys(
         ("run_samples", "execution_ns"), pa.int64()
     )
-    rows = [row] if gpus else []
-    table = pa.table({n: pa.array([one[n] for one in rows], kind) for n, kind in types.items()})
+    table = pa.Table.from_pylist([row] if gpus else [], pa.schema(types))
     notes = {"run_samples": f"{count} of the whole run"}
     no_rows = {} if gpus else {"no rows": "no power was sampled"}
     return Result("efficiency", table, row, CONVENTIONS, notes=notes | no_rows)

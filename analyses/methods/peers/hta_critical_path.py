@@ -97,7 +97,7 @@ def critical_path(trace: Trace, compat: str, ranks: str, *, default: bool) -> Re
         "rank": pa.int32(), "bound_by": pa.string(), "edge_type": pa.string(),
         "edges": pa.int64(), "duration_us": pa.float64(), "percent": pa.float64(),
     }  # fmt: skip
-    table = pa.table({n: pa.array([row[n] for row in rows], t) for n, t in columns.items()})
+    table = pa.Table.from_pylist(rows, pa.schema(columns))
     failed = {rank: path.failed for rank, path in paths.items() if path.failed}
     notes = {}
     if failed:

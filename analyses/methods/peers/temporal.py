@@ -128,7 +128,7 @@ def _result(
     ]
     names = list(rows[0]) if rows else ["rank"]
     types = {name: pa.int64() if name == "rank" else pa.float64() for name in names}
-    table = pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in names})
+    table = pa.Table.from_pylist(rows, pa.schema(types))
     notes = {
         "left out": f"{sum(tool_events.left_out for tool_events in events.values())} GPU events"
     }

@@ -75,7 +75,7 @@ def averages(all_series: Sequence[Series]) -> pa.Table:
         "rank": pa.int32(), "device": pa.int32(), "name": pa.string(), "unit": pa.string(),
         "source": pa.string(), "mean": pa.float64(), "max": pa.float64(), "samples": pa.int64(),
     }  # fmt: skip
-    return pa.table({c: pa.array([row[c] for row in rows], kind) for c, kind in types.items()})
+    return pa.Table.from_pylist(rows, pa.schema(types))
 
 
 def _average(series: Series) -> dict[str, Any]:
