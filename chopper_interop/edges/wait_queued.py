@@ -3,7 +3,7 @@
 What was queued waited for the work of another stream right after which it started. Communication also waits for what
 was launched before it, if all that is recorded on its stream does so: numbers of launches are known.
 
-Of ranks without any launches nothing tells why work starts when it does: its host was late, or it waited for another
+Of ranks without any launches nothing shows why work starts when it does: its host was late, or it waited for another
 queue. Work of one queue started behind what ended on another if both take turns, or if it does so sooner than chance
 has it.
 """
@@ -112,7 +112,7 @@ class _Starts(NamedTuple):
     share
         Time between the two, as part of the longest possible one: up to the work before on its own lane, or to the
         next end on any other lane of the device. Where the lanes are independent, it is anything from 0 to 1 alike.
-    meets
+    overlaps
         Mask of work that started while work of the other lane ran.
     apart
         Part of the longest possible time before the next work of the other lane began: the probability of no meeting
@@ -123,7 +123,7 @@ class _Starts(NamedTuple):
     slot: Array
     last: Array
     share: Array
-    meets: Array
+    overlaps: Array
     apart: Array
 
 
@@ -190,5 +190,5 @@ def _follows(queues: Queues, starts: _Starts) -> Array:
     low, high = np.minimum(own, other), np.maximum(own, other)
     _, pair = gather.distinct(low, high)
     apart = np.bincount(pair, np.log(starts.apart))
-    turns = (apart <= -_TURNS) & (np.bincount(pair, starts.meets) == 0)
+    turns = (apart <= -_TURNS) & (np.bincount(pair, starts.overlaps) == 0)
     return (sooner >= _SIGMAS)[way] | turns[pair]

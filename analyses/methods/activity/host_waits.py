@@ -1,4 +1,4 @@
-"""Waits of host threads for GPUs, and the operations of theirs that GPUs waited for."""
+"""Waits of host threads for GPUs, and the host operations that GPUs waited for."""
 
 from __future__ import annotations
 

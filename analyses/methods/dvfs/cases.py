@@ -43,7 +43,7 @@ class Case:
 
     @property
     def unknown(self) -> int:
-        """Number of kernels that keep their duration because a clock of theirs is not known."""
+        """Number of kernels that keep their duration because one of their clocks is not known."""
         return int(np.count_nonzero(self.durations.unknown))
 
     @property

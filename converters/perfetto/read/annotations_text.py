@@ -101,7 +101,7 @@ _CONTAINERS = (ANNOTATION_DICT_ENTRIES, ANNOTATION_ARRAY_VALUES)
 MAX_DEPTH = 64
 """Levels of nesting that are read. Chosen: far more than producers write; deeper values are null."""
 _NONE, _OLD_DICT, _OLD_LIST = 0, 40, 41
-"""Kinds of annotations that no field of theirs states; others are the number of the field."""
+"""Kinds of annotations that none of their fields states; others are the number of the field."""
 
 
 class TextSet(NamedTuple):

@@ -187,7 +187,7 @@ def spans_of(trace: ci.Trace) -> tuple[list[tuple[int, int, str]], list[dict]]:
 
 
 def test_short_pieces_are_part_of_the_span_around_them() -> None:
-    """Of 200,000 ns, 1,000 and less are not told apart; the class with the most time names a span."""
+    """Of 200,000 ns, 1,000 and less are not distinguished; the class with the most time names a span."""
     host = [(Kind.CPU_OP, 1, 1000 * k, 1000 * k + 900) for k in range(100)]
     calls = [(Kind.RUNTIME, 1, 1000 * k + 900, 1000 * k + 1000) for k in range(100)]
     work = [(Kind.KERNEL, 7, 100000, 150000), (Kind.CPU_OP, 2, 150000, 200000)]

@@ -171,7 +171,7 @@ ODD = [
             "x.db": made(
                 rocpd.small,
                 "ALTER TABLE rocpd_region? ADD COLUMN colour TEXT",
-                "CREATE TABLE mine (start, end)",
+                "CREATE TABLE other (start, end)",
             )
         },
         Reads(nodes=13, issues=ROWS),
