@@ -71,11 +71,8 @@ class ChopperError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (
-            type(self),
-            self.args,
-            self.__dict__,
-        )  # errors of workers reach this process
+        # errors of workers reach this process
+        return _remade, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
         location = ", ".join(str(part) for part in (self.path, self.at) if part is not None)

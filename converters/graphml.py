@@ -75,9 +75,8 @@ def write(
 
 def _spell(graph: nx.DiGraph[int]) -> None:
     """Write out characters that XML cannot hold, in place."""
-    not_in_xml = re.compile(
-        _NOT_IN_XML
-    )  # here, as it takes 4 ms and each command imports this module
+    # here, as it takes 4 ms and each command imports this module
+    not_in_xml = re.compile(_NOT_IN_XML)
     for attributes in (graph.graph, *(about for _, about in graph.nodes(data=True))):
         for name, value in attributes.items():
             if isinstance(value, str) and not_in_xml.search(value):

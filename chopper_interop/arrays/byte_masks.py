@@ -64,9 +64,8 @@ def _lowest_bit_by_python(mask: int) -> Any:
     return np.uint64((int(mask) & -int(mask)).bit_length() - 1 if mask else WIDTH)
 
 
-_AS_PYTHON: bool = bool(
-    _config.DISABLE_JIT
-)  # then loops run as Python, to measure what tests cover
+# then loops run as Python, to measure what tests cover
+_AS_PYTHON: bool = bool(_config.DISABLE_JIT)
 equal_bytes: Any = _equal_bytes_by_numpy if _AS_PYTHON else _intrinsic(_equal_bytes)
 """``equal_bytes(buffer, at, ignored, byte)``: mask of the bytes from `at` on that are `byte` once the bits that are `ignored`
 are set. All 64 must be in the buffer."""

@@ -81,10 +81,9 @@ def apply_fit(trace: Trace, fit: ClockFit, clock: str) -> Trace:
     ts = trace.array("ts")
     start, end = (_with_drift(trace, t, fit) for t in (ts, ts + trace.array("dur")))
     nodes = arrow.replace_column(arrow.replace_column(trace.nodes, "ts", start), "dur", end - start)
-    samples = _with_drift(trace, trace.array("ts", "samples"), fit)
-    trace = replace(
-        trace, nodes=nodes, samples=arrow.replace_column(trace.samples, "ts", samples)
-    )  # order stays: a clock that drifts by parts of a million never runs back
+    # order stays: a clock that drifts by parts of a million never runs back
+    ts = _with_drift(trace, trace.array("ts", "samples"), fit)
+    trace = replace(trace, nodes=nodes, samples=arrow.replace_column(trace.samples, "ts", ts))
     return shift_trace(trace, fit.offset_ns, clock)
 
 

@@ -204,13 +204,8 @@ class Ops:
         """Write the three kernels of the backward of flash attention."""
         w, m = self.w, self.m
         query, key, value = self._qkv()
-        tensors = [
-            query,
-            query,
-            key,
-            value,
-            query,
-        ]  # the result, and its gradient, are like queries
+        # the result, and its gradient, are like queries
+        tensors = [query, query, key, value, query]
         sums = f32(m.batch, m.heads, m.sequence)
         options = [*self._lengths(), scalar("0."), scalar("True"), i64(), i64()]
         scale = scalar(m.head_dim**-0.5)

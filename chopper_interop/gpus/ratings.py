@@ -315,9 +315,8 @@ def rate_device(
     """
     product = find_gpu(device.name, device.arch, device.cus)
     user_row = find_gpu(device.name, device.arch, device.cus, rows) if rows else None
-    by_products = common_facts(
-        device.name, device.arch, device.cus
-    )  # on which all of that name agree
+    # on which all of that name agree
+    by_products = common_facts(device.name, device.arch, device.cus)
     by_name = f"product {product.name}" if product else f"name {device.name or device.arch}"
     facts: dict[str, Any] = {}
     sources: dict[str, str] = {}

@@ -115,9 +115,8 @@ def _text_of(value: Any, fact: Fact) -> str:
     if fact.unit is None:
         return facts.text_or_empty(value)
     number = facts.amount(value, fact.unit, fact.bare)
-    return (
-        facts.format_number(number) if number else ""
-    )  # a limit, size or count of 0 means that it is unknown
+    # a limit, size or count of 0 means that it is unknown
+    return facts.format_number(number) if number else ""
 
 
 def _whole(text: str) -> int:

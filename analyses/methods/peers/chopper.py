@@ -256,9 +256,8 @@ def _instances(trace: Trace, rows: Array, operation: Array) -> tuple[pd.DataFram
     n = len(first)
     ts, dur = trace.array("ts")[rows], trace.array("dur")[rows]
     last = np.zeros(n, np.int64)
-    last[code] = np.arange(
-        len(rows)
-    )  # rows ascend in time: the last one of a group is written last
+    # rows ascend in time: the last one of a group is written last
+    last[code] = np.arange(len(rows))
     start, end = ts[first], ts[last] + dur[last]
     by_shapes = np.nan_to_num(trace.reals("flops", rows))
     frame = {

@@ -153,9 +153,8 @@ def _expected(bins: Bins, dies: Sequence[Samples], drawn: Array) -> Array | None
     mean = rows.mean(axis=0)
     centred = np.ascontiguousarray(rows - mean)
     matrix, right = products.normal_equations(centred, np.ones(len(y)), y - y.mean())
-    ridge = (
-        1e-3 * np.trace(matrix) / number + 1e-12
-    )  # filters of the same work are nearly collinear
+    # filters of the same work are nearly collinear
+    ridge = 1e-3 * np.trace(matrix) / number + 1e-12
     slope = np.linalg.solve(matrix + ridge * np.eye(number), right)
     in_bins = (seen[:, 1:] + seen[:, :-1]) / 2 - mean[:, np.newaxis]
     mhz = y.mean() + products.combined(slope, in_bins)

@@ -25,9 +25,8 @@ def sizes(trace: Trace) -> dict[str, int]:
     for group in trace.groups.to_pylist():
         for text in (group["description"], group["name"]):
             size = len(group["ranks"] or ())
-            of_group = group_names.parallelism_kinds(
-                text
-            )  # groups of several kinds at once are none
+            # groups of several kinds at once are none
+            of_group = group_names.parallelism_kinds(text)
             for kind in of_group & _SIZED if size and len(of_group) == 1 else ():
                 degrees[kind] = max(degrees.get(kind, 0), size)
     parts = [

@@ -7,7 +7,7 @@ interned numbers their meaning. Compiled, as a trace has millions of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -128,15 +128,12 @@ class Columns(NamedTuple):
         """Columns of some of the slices that follow each other."""
         if rows == slice(0, self.ints.shape[1]):
             return self
-        ints, ints_known, floats, floats_known, texts = (
-            np.ascontiguousarray(
-                values[:, rows]
-            )  # in one piece, as the encoder is compiled for such
-            for values in (self.ints, self.ints_known, self.floats, self.floats_known, self.texts)
-        )
-        return self._replace(
-            ints=ints, ints_known=ints_known, floats=floats, floats_known=floats_known, texts=texts
-        )
+        of_rows = ("ints", "ints_known", "floats", "floats_known", "texts")
+        # in one piece, as the encoder is compiled for such
+        parts: dict[str, Any] = {
+            name: np.ascontiguousarray(getattr(self, name)[:, rows]) for name in of_rows
+        }
+        return self._replace(**parts)
 
 
 class Lists(NamedTuple):

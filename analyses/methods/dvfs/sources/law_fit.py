@@ -135,9 +135,8 @@ def fit_laws(
         known, so that times deviate by as much as it does around these.
     """
     bends = np.ones(n_keys, np.bool_) if bends is None else bends
-    first, order = gather.group_rows(
-        key, n_keys
-    )  # repeats of kernel k: order[first[k]:first[k + 1]]
+    # repeats of kernel k: order[first[k]:first[k + 1]]
+    first, order = gather.group_rows(key, n_keys)
     models = BENDS + 1
     base, slope, bend, knee, weight = (np.zeros((n_keys, models)) for _ in range(5))
     best = np.zeros(n_keys, np.int64)
