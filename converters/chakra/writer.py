@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
@@ -175,12 +176,14 @@ def write(
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)
     origin_ns = min(first_start(trace.rank(r), how) for r in plannable)
-    job = _job(trace, how, comms, origin_ns, npus=streams == "npus")
+    # made once, though each rank may ask for it
+    other = cache(lambda: _job(trace, how, comms, origin_ns, npus=True))
+    job = other() if streams == "npus" else _job(trace, how, comms, origin_ns, npus=False)
     may_change = streams == "auto" and how is not Mode.KERNELS
     with outputs.folder(folder, owns=_earlier_files(folder, name)) as target:
-        written = _write_ranks(target / name, job, comms if may_change else None)
+        written = _write_ranks(target / name, job, other if may_change else None)
         if written is None:
-            job = _job(trace, how, comms, origin_ns, npus=True)
+            job = other()
             written = _write_ranks(target / name, job)
     _note_written(job, written or {}, issues)
     return issues
@@ -242,7 +245,7 @@ def _planned(job: _Job, rank: int) -> tuple[Plan, dict[str, float]]:
 
 
 def _write_ranks(
-    prefix: Path, job: _Job, comms: chakra_comms.Comms | None = None
+    prefix: Path, job: _Job, other: Callable[[], _Job] | None = None
 ) -> dict[int, _Rank] | None:
     """Write the ETs of all ranks, and the groups; None where streams should rather have NPUs of their own.
 
@@ -252,8 +255,8 @@ def _write_ranks(
         Path without the ending ``.RANK.et``.
     job
         All ranks.
-    comms
-        Communication of the job without NPUs of streams; None if it is written as it is.
+    other
+        Returns the job with NPUs of streams; None if it is written as it is.
     """
     trace, written = job.trace, {}
     facts: dict[str, str | int] = {
@@ -272,7 +275,7 @@ def _write_ranks(
         rank_trace = trace.rank(rank)
         plan, reacts = _planned(job, rank)
         concurrent_ns = job.concurrent_ns.get(rank, 0)
-        if comms and _needs_npus(job, comms, rank, plan.figures.span_ns, reacts):
+        if other and _needs_npus(job, other, rank, plan.figures.span_ns, reacts):
             return None
         rank_facts = _rank_facts(rank_trace, rank, plan, reacts, concurrent_ns, fits)
         with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
@@ -288,15 +291,16 @@ def _write_ranks(
 
 
 def _needs_npus(
-    job: _Job, comms: chakra_comms.Comms, rank: int, span_ns: int, reacts: dict[str, float]
+    job: _Job, other: Callable[[], _Job], rank: int, span_ns: int, reacts: dict[str, float]
 ) -> bool:
     """True if a rank reacts otherwise than predicted as its streams share slots, and less so if each has an NPU."""
     if span_ns and is_far(job.concurrent_ns.get(rank, 0) / span_ns, span_ns):
         return True
     off = max(map(abs, reacts.values()), default=0.0)
-    if not is_far(off, span_ns, _TRIED_SHARE):
+    npus = other().npus if is_far(off, span_ns, _TRIED_SHARE) else None
+    if npus is None or npus.per_rank == 1:
         return False
-    _, reacts = _planned(_job(job.trace, job.mode, comms, job.origin_ns, npus=True), rank)
+    _, reacts = _planned(other(), rank)
     return max(map(abs, reacts.values()), default=0.0) < _LESS_OFF * off
 
 
