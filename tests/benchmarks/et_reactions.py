@@ -228,7 +228,7 @@ def main() -> None:
                     cells = reactions(
                         ci.read(path), mode, options.streams, Path(folder), options.astra_sim
                     )
-                except ChopperError as error:
+                except (ChopperError, ValueError) as error:
                     cells = [str(error)]
             print(f"{label:44} {mode:4}", "  ".join(cells), flush=True)
 
