@@ -133,7 +133,9 @@ def compare(  # noqa: PLR0913
     sides = [
         _Side(
             job,
-            selected_work.select_work(job, _counted(job, requested) if in_steps else "", ranks),
+            selected_work.select_work(
+                job, _counted(job, requested, ranks) if in_steps else "", ranks
+            ),
             ranks,
             in_steps,
         )
@@ -156,21 +158,21 @@ def compare(  # noqa: PLR0913
     summary = _summary(sides, current, base, columns)
     if in_steps:
         requests = ((trace, "this", steps), (against, "the other", against_steps or steps))
-        first = [
+        texts = [
             f"{warm_up.describe(first)} of {name} job"
             for job, name, requested in requests
             if not requested and (first := warm_up.steps(job))
         ]
         notes |= (
-            {warm_up.NOTE: f"without {', '.join(first)}; --steps each has all"} if first else {}
+            {warm_up.NOTE: f"without {', '.join(texts)}; --steps each has all"} if texts else {}
         )
     notes["unchanged"] = _unchanged_text(columns)
     return Result("compare", arrow.take(table, order), summary, _CONVENTIONS, notes=notes)
 
 
-def _counted(job: Trace, requested: str) -> str:
+def _counted(job: Trace, requested: str, ranks: str) -> str:
     """Steps that count: without any that were requested all but a warm-up."""
-    return requested or warm_up.without(job) or "each"
+    return requested or warm_up.without(job, ranks) or "each"
 
 
 @dataclass(frozen=True)
@@ -230,11 +232,7 @@ class _Side:
 
 def _have_steps(trace: Trace, against: Trace, ranks: str) -> bool:
     """True if both jobs have training steps on these ranks."""
-    return all(
-        any(w.rank in chosen for w in windows.step_windows(job))
-        for job in (trace, against)
-        for chosen in (windows.chosen_ranks(job, ranks),)
-    )
+    return all(windows.has_steps(job, ranks) for job in (trace, against))
 
 
 def _matched(sides: list[_Side], used: list[str], names: str) -> tuple[pa.Table, list[Array]]:

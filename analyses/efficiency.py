@@ -155,7 +155,7 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     timed = trace.meta.clock != ORDER
     step_windows = throughput.each(trace, ranks) if timed else []
     first = [] if steps == "each" or not timed else warm_up.steps(trace)
-    counted = [one for one in step_windows if one.iteration not in first]
+    counted = [one for one in step_windows if one.iteration not in first] or step_windows
     job_windows = throughput.job_interval(trace, counted, ranks) if timed else []
     windows_of_job = job_windows or throughput.of_telemetry(power)
     requested = _requested_windows(trace, step_windows, windows_of_job, (by, steps, ranks))

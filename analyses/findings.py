@@ -39,7 +39,7 @@ def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         Training steps, ``10`` or ``10-12``; ``each`` for all of them, all but a warm-up if empty. A trace without
         training steps counts as one step.
     ranks
-        Ranks of which findings are listed (``"0,4-7"``); all if empty.
+        Ranks of which steps and findings are (``"0,4-7"``); all if empty. Late ranks are compared with all.
 
     Returns
     -------

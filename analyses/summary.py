@@ -12,7 +12,7 @@ from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.activity import pieces, step_times, warm_up, windows
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
-from chopper_interop.analyses.methods.findings.job import ranks_text
+from chopper_interop.analyses.methods.findings.job import options_text, ranks_text
 from chopper_interop.analyses.methods.findings.missing import missing, sentence
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
@@ -47,8 +47,8 @@ _CAUSES = {
 """Causes of idle time as `idle` names them, in words."""
 _CONVENTIONS = {
     "step": step_times.DEFINITION,
-    "shares": "of the length of the job's steps that count, times the ranks with GPU work: what a rank is without "
-    "work within them is idle; compute, exposed communication, copies and idle time add up to 100 %",
+    "shares": "of the length of the job's steps that count, times the ranks with GPU work that have them: what a rank is "
+    "without work within them is idle; compute, exposed communication, copies and idle time add up to 100 %",
     "findings": "see the analysis findings",
 }
 
@@ -61,7 +61,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     steps
         Training steps, ``10`` or ``10-12``; ``each`` for all of them, all but a warm-up if empty.
     ranks
-        Ranks that count: ``0,4-7``; all by default.
+        Ranks that count: ``0,4-7``; all by default. Steps are of these; late ranks are compared with all.
 
     Returns
     -------
@@ -77,7 +77,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     figures["not_recorded"] = [need.name for need in absent]
     lines = [*_lines(trace, job, figures, warm_up.describe(first) if first and not steps else "")]
     if job.has_times and not _is_apart(job):
-        lines += _finding_lines(findings, has_steps=job.has_steps)
+        lines += _finding_lines(findings, options_text(steps, ranks), has_steps=job.has_steps)
         lines += [("record", sentence(absent))] if absent else []
     topic, text = zip(*lines, strict=True)
     rows = pa.table({"topic": pa.array(topic, pa.string()), "text": pa.array(text, pa.string())})
@@ -109,14 +109,13 @@ def _read(trace: Trace, job: ExaminedJob) -> dict[str, Any]:
 
 def _step(job: ExaminedJob) -> dict[str, Any]:
     """Length of steps, and what they consist of."""
-    ranks = ",".join(map(str, job.ranks))
     figures: dict[str, Any] = {
         "step_ns": job.step_ns,
         "step_min_ns": int(job.of_steps_ns.min(initial=job.step_ns)),
         "step_max_ns": int(job.of_steps_ns.max(initial=job.step_ns)),
     }
-    figures |= _parts(job, ranks)
-    path = job.figures("critical_path", ranks=ranks)
+    figures |= _parts(job)
+    path = job.figures("critical_path")
     length = path.get("path_ns") or 0
     for name, classes in CLASS_GROUPS.items() if length else ():
         figures[f"path_{name}_share"] = sum(path[f"{c}_ns"] for c in classes) / length
@@ -125,7 +124,7 @@ def _step(job: ExaminedJob) -> dict[str, Any]:
     return figures
 
 
-def _parts(job: ExaminedJob, ranks: str) -> dict[str, float | None]:
+def _parts(job: ExaminedJob) -> dict[str, float | None]:
     """Shares of the step over all ranks with GPU work; none without any."""
     selected = job.windows()
     whole = sum(window.span_ns for window in selected)
@@ -136,9 +135,9 @@ def _parts(job: ExaminedJob, ranks: str) -> dict[str, float | None]:
     parts = {"compute": "compute", "exposed_comm": "exposed_comm", "copy": "memcpy_only"}
     figures = {f"{n}_share": int(times[part].sum()) / whole for n, part in parts.items()}
     each = "each" if job.has_steps and not job.chosen_steps else job.chosen_steps
-    waits = job.figures("taxes", steps=each, ranks=ranks).get("exposed_wait_ns")
+    waits = job.figures("taxes", steps=each).get("exposed_wait_ns")
     idle_ns = whole - int(times["busy"].sum())
-    causes = job.figures("idle", steps=each, ranks=ranks)
+    causes = job.figures("idle", steps=each)
     known = {name: causes[f"{name}_ns"] for name in _CAUSES if name != "window"}
     # causes are of each rank's own steps; the host before and after them is the rest, and where its own begin
     # before the job's, there is less idle time than they have
@@ -155,7 +154,7 @@ def _parts(job: ExaminedJob, ranks: str) -> dict[str, float | None]:
 
 def _late(job: ExaminedJob) -> dict[str, Any]:
     """The rank or link that is late, with its cause."""
-    compared = job.result("stragglers") if len(job.trace.ranks) > 1 else None
+    compared = job.result("stragglers", ranks="") if len(job.trace.ranks) > 1 else None
     known = compared.summary if compared else {}
     if not compared or known["measured_ns"] is None:
         return {}
@@ -321,13 +320,15 @@ def _late_text(figures: dict[str, Any]) -> str:
     return "; ".join(parts) or "no rank and no link"
 
 
-def _finding_lines(findings: list[dict[str, Any]], *, has_steps: bool) -> Iterator[tuple[str, str]]:
+def _finding_lines(
+    findings: list[dict[str, Any]], options: str, *, has_steps: bool
+) -> Iterator[tuple[str, str]]:
     for number, row in enumerate(findings[:_MAX_FINDINGS], 1):
         sure = ", likely" if row["certainty"] == finding.LIKELY else ""
         saves = f"{number}. {_ms(row['saves_ns'])} ({row['share']:.1%}{sure})"
         yield "finding", f"{saves}: {row['finding']}"
     if findings:
-        yield "more", "chopper-analyze RUN/ findings: all of them"
+        yield "more", f"chopper-analyze RUN/ findings{options}: all of them"
     else:
         yield "finding", finding.nothing_text(has_steps=has_steps)
 

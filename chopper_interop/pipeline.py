@@ -489,14 +489,16 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
     if not isinstance(result, Result):
         raise SchemaError(f"analysis {analysis} returns a {type(result).__name__}, not a Result")
     is_whole = "steps" in registry.options(function) and not chosen.get("steps")
-    return _with_warm_up(trace, result) if is_whole and not chosen.get("compat") else result
+    if not is_whole or chosen.get("compat"):
+        return result
+    return _with_warm_up(trace, result, chosen.get("ranks", ""))
 
 
-def _with_warm_up(trace: Trace, result: Result) -> Result:
+def _with_warm_up(trace: Trace, result: Result, ranks: str) -> Result:
     """Say which steps are a warm-up where all count, unless the analysis says so itself."""
     from chopper_interop.analyses.methods.activity import warm_up
 
-    return replace(result, notes={**warm_up.included(trace), **result.notes})
+    return replace(result, notes={**warm_up.included(trace, ranks), **result.notes})
 
 
 def _runs(against: Any) -> tuple[Run, ...]:

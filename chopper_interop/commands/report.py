@@ -73,7 +73,7 @@ def write(
     from chopper_interop.report import figures, gather, page
 
     common = {name: value for name, value in options.items() if name not in _OF_ROWS}
-    whole = warm_up.included(trace).get(warm_up.NOTE)
+    whole = warm_up.included(trace, options.get("ranks", "")).get(warm_up.NOTE)
     same = [r for r in outcome.results if not whole or r.notes.get(warm_up.NOTE) != whole]
     known = same if len(common) == len(options) else []
     job = gather.JobResults(trace, against, runs, common, {(r.analysis,): r for r in known})

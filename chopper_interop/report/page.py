@@ -106,7 +106,9 @@ def _head(job: JobResults) -> str:
     hosts = sorted({rank.host for rank in meta.ranks if rank.host})
     if hosts:
         about += f", on {', '.join(hosts[:4])}{' and others' * (len(hosts) > 4)}"  # noqa: PLR2004 # a line
-    if not job.common.get("steps") and (counted := warm_up.without(job.trace)):
+    if not job.common.get("steps") and (
+        counted := warm_up.without(job.trace, job.common.get("ranks", ""))
+    ):
         about += f", charts and tables without warm-up: steps {counted}"
     return (
         f"<header><h1>{html.escape(meta.job)}</h1>"

@@ -13,6 +13,7 @@ import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
+from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
 MS = 10**6
@@ -24,12 +25,13 @@ def lagging(
     first_ms: int = 1,
     sync_ns: int = 0,
     power_w: float = 0.0,
+    lacks: tuple[int, int] = (-1, -1),
 ) -> ci.Trace:
     """Ranks whose hosts take 10 ms for a step, one after the other, and whose GPUs take longer and lag behind.
 
     `steps` has for each number when its range begins, and how long its one kernel takes; the first kernel
     begins `first_ms` behind its launch. Ranks begin `late_ms` later. A call of `sync_ns` waits for the GPU at the
-    begin of the first. A GPU draws `power_w` all the time.
+    begin of the first. A GPU draws `power_w` all the time. A rank `lacks` a step.
     """
     builder, edges, row = TraceBuilder(), [], 0
     for rank, late in enumerate(late_ms):
@@ -46,6 +48,8 @@ def lagging(
             )  # fmt: skip
             row += 1
         for step, (at, kernel) in steps.items():
+            if (rank, step) == lacks:
+                continue
             start = at + late
             begin = max(free, start + 1 + (first_ms if not free else 0))
             free = begin + kernel
@@ -141,32 +145,33 @@ def test_a_step_that_ends_before_the_one_before_takes_no_time() -> None:
     assert times(windows.step_windows(trace)) == [(0, 91), (91, 91)]
 
 
-def figures(trace: ci.Trace, steps: str = "") -> dict[str, float]:
+def figures(trace: ci.Trace, steps: str = "", ranks: str = "") -> dict[str, float]:
     """Mean time of a step of the job as each analysis has it, in ns; those of ranks only where there is one."""
 
+    def result(analysis: str, **options: object) -> ci.Result:
+        return ci.analyze(trace, analysis, ranks=ranks, **options)
+
     def frame(analysis: str, **options: object):
-        return ci.analyze(trace, analysis, **options).rows.to_pandas()
+        return result(analysis, **options).rows.to_pandas()
 
     each = steps or "each"
     kept = frame("replay", steps=steps).query("convention == 'gaps_kept'")
     unchanged = frame("what_if", steps=each, change="scale=1").query("change == 'as measured'")
-    path = ci.analyze(trace, "critical_path", steps=each)
+    path = result("critical_path", steps=each)
     found = {
-        "summary": ci.analyze(trace, "summary", steps=steps).summary["step_ns"],
-        "findings": ci.analyze(trace, "findings", steps=steps).summary["step_ns"],
+        "summary": result("summary", steps=steps).summary["step_ns"],
+        "findings": result("findings", steps=steps).summary["step_ns"],
         "efficiency": frame("efficiency", steps=each)["step_ns"].mean(),
-        "efficiency of the job": ci.analyze(trace, "efficiency").summary["step_ns"]
-        if not steps
-        else None,
+        "efficiency of the job": result("efficiency").summary["step_ns"] if not steps else None,
         "sweep": frame("sweep", steps=steps)["step_ns"][0],
-        "compare": ci.analyze(trace, "compare", against=trace, steps=steps).summary["step_ns"],
+        "compare": result("compare", against=trace, steps=steps).summary["step_ns"],
         "replay": kept["measured_ns"].mean(),
         "what_if": unchanged["before_ns"].mean(),
         "critical_path": path.summary["path_ns"] / path.rows["iteration"].to_pandas().nunique(),
     }
     if len(trace.ranks) == 1:
         found["temporal"] = frame("temporal", by="rank,iteration", steps=each)["span_ns"].mean()
-    else:
+    elif not ranks:
         found["stragglers"] = frame("stragglers", by="iteration", steps=steps)["measured_ns"].mean()
     return {name: value for name, value in found.items() if value is not None}
 
@@ -176,6 +181,34 @@ def test_analyses_agree_on_a_job_whose_gpus_lag_behind() -> None:
         measured = figures(lagging(BEHIND, late_ms=late, first_ms=0))
         mean = (91 + late[-1]) / 3 * MS
         assert measured == pytest.approx(dict.fromkeys(measured, mean), abs=1), measured
+
+
+def test_analyses_agree_on_steps_of_some_ranks() -> None:
+    """The first rank is 5 ms sooner; the summary had its begin and the last one's end with ``--ranks 1``, too."""
+    trace = lagging(BEHIND, late_ms=(0, 5), first_ms=0)
+    for ranks in ("0", "1"):
+        measured = figures(trace, ranks=ranks)
+        assert measured == pytest.approx(dict.fromkeys(measured, 91 / 3 * MS), abs=1), measured
+
+
+def test_a_rank_without_steps_has_the_time_of_its_work() -> None:
+    trace = lagging(BEHIND, late_ms=(0, 5), first_ms=0)
+    iteration = np.where(trace.array("rank") == 0, trace.integers("iteration"), -1)
+    trace = trace.with_columns(iteration=[i if i >= 0 else None for i in iteration.tolist()])
+    assert ci.analyze(trace, "summary", ranks="1").summary["step_ns"] == 91 * MS
+    assert ci.analyze(trace, "sweep", ranks="1").rows["window_ns"].to_pylist() == [91 * MS]
+    for analysis in ("summary", "what_if", "sweep", "critical_path"):
+        change = {"change": "scale=1"} if analysis == "what_if" else {}
+        with pytest.raises(UsageError, match="has no training steps"):
+            ci.analyze(trace, analysis, ranks="1", steps="4", **change)
+
+
+def test_ranks_that_lack_a_step_are_not_idle_in_it() -> None:
+    """Rank 1 was recorded in steps 3 and 4 alone: its GPU is busy but for 1 of 61 ms."""
+    trace = lagging(BEHIND, late_ms=(0, 0), first_ms=0, lacks=(1, 5))
+    idle = ci.analyze(trace, "summary").summary["idle_share"]
+    assert idle == pytest.approx((1 + 1) / (91 + 61))
+    assert ci.analyze(trace, "sweep").rows["busy_share"][0].as_py() == pytest.approx(1 - idle)
 
 
 @pytest.mark.parametrize(

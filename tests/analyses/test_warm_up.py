@@ -1,5 +1,7 @@
 """A warm-up counts the same way in all analyses, and each says what it does with it."""
 
+from dataclasses import replace
+
 import pytest
 from gpu_work import Work
 from gpu_work import trace as gpu_trace
@@ -66,6 +68,39 @@ def test_commands_of_findings_are_of_the_steps_that_count() -> None:
     (late,) = (row for row in others if row["code"] == "late-rank-host")
     gain = ci.analyze(trace, "stragglers", steps="5-6").summary["rank_gain_ns"]
     assert late["saves_ns"] == pytest.approx(gain / 2, abs=1)
+
+
+def test_commands_of_findings_are_of_the_chosen_steps_and_ranks() -> None:
+    trace = read_once(real("pytorch/torchrec_4rank_v100"))
+    rows = ci.analyze(trace, "findings", steps="4,6", ranks="1-2").rows.to_pylist()
+    assert {row["code"] for row in rows} >= {"allocator", "host-work", "warm-up-steps"}
+    for row in rows:
+        steps = "5-6" if row["code"] == "warm-up-steps" else "4,6"
+        ranks = "" if " stragglers" in row["command"] else " --ranks 1-2"  # compares with all
+        assert row["command"].endswith(f"--steps {steps}{ranks}")
+    summary = ci.analyze(trace, "summary", steps="4,6", ranks="1-2").rows.to_pylist()
+    (more,) = (row["text"] for row in summary if row["topic"] == "more")
+    assert more.startswith("chopper-analyze RUN/ findings --steps 4,6 --ranks 1-2:")
+
+
+def test_gains_of_commands_are_savings_where_steps_lie_between_the_chosen_ones() -> None:
+    trace = read_once(real("pytorch/torchrec_4rank_v100"))
+    rows = ci.analyze(trace, "findings", steps="4,6").rows.to_pylist()
+    (row,) = (row for row in rows if row["code"] == "exposed-collective")
+    change = row["command"].partition("change=")[2].rstrip('"')
+    assert "what_if --steps 4,6 " in row["command"]
+    gains = ci.analyze(trace, "what_if", steps="4,6", change=change).rows["gain_ns"].to_pylist()
+    assert row["saves_ns"] == pytest.approx(sum(gains) / 2, rel=0.005)
+
+
+def test_a_warm_up_of_ranks_that_lack_later_steps() -> None:
+    """Rank 1 has the steps 0 and 1 alone; those that are no warm-up are 1 to 3."""
+    trace = gpu_trace([*WORK, *(replace(work, rank=1) for work in WORK[:2])])
+    for analysis in STEPWISE:
+        options = {"against": trace} if analysis == "compare" else {}
+        result = ci.analyze(trace, analysis, ranks="1", **options)
+        figures = result.rows.to_pylist()[0] if analysis == "sweep" else result.summary
+        assert figures["step_ns"] == 1000, analysis
 
 
 def test_charts_of_a_report_are_of_the_steps_of_its_tiles() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chopper_interop import number_ranges
+from chopper_interop import number_ranges, training_steps
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.schemas.meta import ORDER
 
@@ -30,10 +30,13 @@ def steps(trace: Trace) -> list[int]:
     return _split(trace)[0]
 
 
-def without(trace: Trace) -> str:
-    """Steps that are none, as text for an option; empty where there is no warm-up, and so all of them count."""
+def without(trace: Trace, ranks: str = "") -> str:
+    """Steps of some ranks that are none, as text for an option; empty where there is no warm-up, and so all of them count."""
     first, others = _split(trace)
-    return number_ranges.describe(others) if first else ""
+    selected = number_ranges.parse("ranks", ranks) if ranks else trace.ranks
+    present = {step.iteration for step in training_steps.marked(trace) if step.rank in selected}
+    chosen = [step for step in others if step in present]
+    return number_ranges.describe(chosen) if first and chosen else ""
 
 
 def describe(first: list[int]) -> str:
@@ -47,13 +50,13 @@ def left_out(trace: Trace) -> dict[str, str]:
     return {NOTE: f"without {describe(first)}; --steps each has all"} if first else {}
 
 
-def included(trace: Trace) -> dict[str, str]:
+def included(trace: Trace, ranks: str = "") -> dict[str, str]:
     """Say in a note which of the steps that count are a warm-up; empty where there is none."""
-    first = steps(trace)
-    if not first:
+    first, others = steps(trace), without(trace, ranks)
+    if not others:
         return {}
     are, leaves = ("is a warm-up step", "it") if len(first) == 1 else ("are warm-up steps", "them")
-    return {NOTE: f"{describe(first)} {are}: --steps {without(trace)} leaves {leaves} out"}
+    return {NOTE: f"{describe(first)} {are}: --steps {others} leaves {leaves} out"}
 
 
 def _split(trace: Trace) -> tuple[list[int], list[int]]:

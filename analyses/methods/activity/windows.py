@@ -105,7 +105,7 @@ def rank_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]
     selected = chosen_ranks(trace, ranks)
     if not steps:
         return [w for w in (_work_window(trace, rank) for rank in selected) if w is not None]
-    numbers, chosen = set(chosen_steps(trace, steps)), set(selected)
+    numbers, chosen = set(chosen_steps(trace, steps, ranks)), set(selected)
     return [w for w in step_windows(trace) if w.rank in chosen and w.iteration in numbers]
 
 
@@ -120,7 +120,7 @@ def job_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
     if not steps:
         return merged_windows(rank_windows(trace, "", ranks))
     spans = step_times.step_spans(trace, chosen_ranks(trace, ranks))
-    return _measured(trace, spans.of_steps(chosen_steps(trace, steps)))
+    return _measured(trace, spans.of_steps(chosen_steps(trace, steps, ranks)))
 
 
 def of_the_job(trace: Trace, of_ranks: Sequence[Window], ranks: str = "") -> list[Window]:
@@ -161,9 +161,10 @@ def marked_windows(trace: Trace, steps: str = "each") -> list[Window]:
     return [Window(*one) for one in training_steps.marked(trace) if one.iteration in numbers]
 
 
-def has_steps(trace: Trace) -> bool:
-    """True if the trace has training steps."""
-    return bool(training_steps.marked(trace))
+def has_steps(trace: Trace, ranks: str = "") -> bool:
+    """True if the trace has training steps, on some ranks."""
+    chosen = set(chosen_ranks(trace, ranks))
+    return any(step.rank in chosen for step in training_steps.marked(trace))
 
 
 def _measured(trace: Trace, spans: Spans) -> list[Window]:
@@ -210,8 +211,8 @@ def _extent(trace: Trace, rank: int, rows: Array) -> Window:
     return Window(rank, NO_STEP, int(start.min()), int((start + trace.array("dur")[rows]).max()))
 
 
-def chosen_steps(trace: Trace, steps: str) -> list[int]:
-    """Numbers of the training steps that an option names, ascending.
+def chosen_steps(trace: Trace, steps: str, ranks: str = "") -> list[int]:
+    """Numbers of the training steps that an option names, ascending; those of some ranks.
 
     Raises
     ------
@@ -219,14 +220,16 @@ def chosen_steps(trace: Trace, steps: str) -> list[int]:
         There are no training steps, or not these.
     """
     requested = [] if steps == "each" else number_ranges.parse("steps", steps)
-    present = sorted({step.iteration for step in training_steps.marked(trace)})
+    chosen = set(chosen_ranks(trace, ranks))
+    present = sorted({one.iteration for one in training_steps.marked(trace) if one.rank in chosen})
+    of = f" on ranks {ranks}" if ranks else ""
     if not present:
         raise UsageError(
-            "the trace has no training steps", hint="leave steps out to ask about all of it"
+            f"the trace has no training steps{of}", hint="leave steps out to ask about all of it"
         )
     if missing := [n for n in requested if n not in present]:
         raise UsageError(
-            f"the trace has no training step {missing[0]}",
+            f"the trace has no training step {missing[0]}{of}",
             hint=f"it has {number_ranges.describe(present)}",
         )
     return present if steps == "each" else sorted(requested)

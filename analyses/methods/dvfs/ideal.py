@@ -355,5 +355,5 @@ class Retiming:
 
 def windows_of(timing: Timing, steps: str, ranks: str) -> Spans:
     """Spans of a job's training steps, or of all of a job that has none."""
-    every = "each" if windows.has_steps(timing.trace) else ""
+    every = "each" if windows.has_steps(timing.trace, ranks) else ""
     return spans.spans_of_timing(timing, steps or every, ranks)

@@ -54,7 +54,7 @@ class Interval:
 
 def each(trace: Trace, ranks: str = "") -> list[Interval]:
     """Every training step of some ranks, by number; none where there are none."""
-    if not windows.has_steps(trace):
+    if not windows.has_steps(trace, ranks):
         return []
     ranges = spans.spans_of_trace(trace, "each", ranks)
     at = step_times.endpoint_times(trace)

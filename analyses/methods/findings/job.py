@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop import number_ranges, registry
+from chopper_interop import number_ranges, registry, training_steps
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.changes import own_times
 from chopper_interop.analyses.methods.changes.changer import Changer
@@ -104,18 +104,18 @@ class ExaminedJob:
     trace
         The job.
     steps, ranks
-        As of `windows.rank_windows`; findings are of these ranks.
+        As of `windows.rank_windows`; steps and findings are of these ranks.
     """
 
     def __init__(self, trace: Trace, steps: str = "", ranks: str = "") -> None:
         self.trace, self.chosen_steps = trace, "" if steps == "each" else steps
-        self.ranks = windows.chosen_ranks(trace, ranks)
+        self.chosen_ranks, self.ranks = ranks, windows.chosen_ranks(trace, ranks)
         self.timing = timing_of_steps(trace)
         self.changer = Changer(self.timing)
         self._is_isolated = is_isolated(self.timing)
-        self.has_steps = windows.has_steps(trace)
+        self.has_steps = windows.has_steps(trace, ranks)
         each = "each" if self.has_steps else ""
-        self._spans = spans.spans_of_timing(self.timing, self.chosen_steps or each)
+        self._spans = spans.spans_of_timing(self.timing, self.chosen_steps or each, ranks)
         self.iterations = self._spans.iteration
         self._results: dict[str, Result | None] = {}
         self.of_steps_ns = self._spans.lengths(self.timing.at_ns)
@@ -134,8 +134,9 @@ class ExaminedJob:
         return (int(start[0]), int(end[-1])) if len(start) else (0, 0)
 
     def windows(self) -> list[windows.Window]:
-        """Steps of the job that count, for each of the chosen ranks with GPU work."""
+        """Steps of the job that count, for each of the chosen ranks with GPU work that has them."""
         at = self.timing.at_ns
+        of_ranks = {(step.rank, step.iteration) for step in training_steps.marked(self.trace)}
         columns = (self._spans.iteration, self._spans.starts(at), self._spans.ends(at))
         with_work = set(np.unique(self.trace.array("rank")[self.on_gpu]).tolist())
         return [
@@ -143,6 +144,7 @@ class ExaminedJob:
             for rank in self.ranks
             if rank in with_work
             for one in zip(*(column.tolist() for column in columns), strict=True)
+            if not self.has_steps or (rank, one[0]) in of_ranks
         ]
 
     @property
@@ -192,8 +194,8 @@ class ExaminedJob:
         return Saved(round(ns), max(int(gains.min()), 0), max(int(gains.max()), 0))
 
     def result(self, analysis: str, **options: Any) -> Result | None:
-        """Result of another analysis of the same steps; None where data for it is missing."""
-        chosen = {"steps": self.chosen_steps} | options
+        """Result of another analysis of the same steps and ranks; None where data for it is missing."""
+        chosen = {"steps": self.chosen_steps, "ranks": self.chosen_ranks} | options
         key = f"{analysis} {sorted(chosen.items())}"
         if key not in self._results:
             try:
@@ -207,21 +209,30 @@ class ExaminedJob:
         known = self.result(analysis, **options)
         return known.summary if known else {}
 
-    def command(self, analyses: str) -> str:
-        """Command of analyses with their options, of the steps that count."""
-        chosen = f" --steps {self.chosen_steps}" if self.chosen_steps else ""
+    def command(self, analyses: str, *, of_ranks: bool = True) -> str:
+        """Command of analyses with their options, of the steps that count, and the chosen ranks or all."""
+        chosen = options_text(self.chosen_steps, self.chosen_ranks if of_ranks else "")
         return f"chopper-analyze RUN/ {analyses}{chosen}"
 
     def what_if(self, change: str) -> str:
         """Command that re-times the same with a change of nodes: its gain is the saving of all steps that count."""
-        option, number = "", self.trace.integers("iteration")[self.on_gpu]
+        steps, number = self.chosen_steps, self.trace.integers("iteration")[self.on_gpu]
         if self._is_isolated:  # steps that begin when they did, each by itself
-            option = f" --steps {self.chosen_steps or 'each'}"
+            steps = steps or "each"
         elif self.has_steps and not np.isin(number, self.iterations).all():
-            change += f" and {self.iterations.min()} <= iteration <= {self.iterations.max()}"
+            change += f" and {self._between(number)}"
         if len(self.ranks) < len(self.trace.ranks):
             change += f" and rank in {self.ranks}"
+        option = options_text(steps, self.chosen_ranks)
         return f'chopper-analyze RUN/ what_if{option} -O "change={change}"'
+
+    def _between(self, number: Array) -> str:
+        """Query for the steps that count, of these steps."""
+        low, high = self.iterations.min(), self.iterations.max()
+        others = np.setdiff1d(number[(number >= low) & (number <= high)], self.iterations)
+        if others.size:
+            return f"iteration in {self.iterations.tolist()}"
+        return f"{low} <= iteration <= {high}" if low < high else f"iteration == {low}"
 
     def without(self, nodes: Array) -> str | None:
         """Command that re-times the same without the marked nodes; None if a short query does not choose just them."""
@@ -302,6 +313,12 @@ class ExaminedJob:
         marked = np.zeros(self.trace.nodes.num_rows, bool)
         marked[row] = True
         return marked
+
+
+def options_text(steps: str, ranks: str) -> str:
+    """Options of a command by which it is of some steps and ranks."""
+    given = {"steps": steps, "ranks": ranks}
+    return "".join(f" --{name} {text}" for name, text in given.items() if text)
 
 
 def ranks_text(ranks: list[int]) -> str:

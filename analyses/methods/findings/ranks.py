@@ -35,7 +35,7 @@ _TEXTS = {
 
 def late_ranks(job: ExaminedJob) -> Iterator[Finding]:
     """Find late ranks, slow links and slow stages of pipelines."""
-    compared = job.result("stragglers") if len(job.trace.ranks) > 1 else None
+    compared = job.result("stragglers", ranks="") if len(job.trace.ranks) > 1 else None
     if compared is None or not compared.rows.num_rows:
         return
     rows = compared.rows.to_pylist()
@@ -84,7 +84,8 @@ def _rank(job: ExaminedJob, row: dict[str, Any]) -> Finding:
         place.until_ns,
         LIKELY if cause == "delays" else MODELLED,
         _TEXTS[cause].format(rank=rank, slower=(row["slowdown_factor"] or 1) - 1, late=late_ms),
-        job.command("stragglers") + (f" --by operation --ranks {rank}" if cause == "gpu" else ""),
+        job.command("stragglers" + " --by operation" * (cause == "gpu"), of_ranks=False)
+        + f" --ranks {rank}" * (cause == "gpu"),
     )
 
 
@@ -126,7 +127,7 @@ def _link(job: ExaminedJob, compared: Result) -> Iterator[Finding]:
         place.until_ns,
         MODELLED if has_sizes else LIKELY,
         f"Transfers between ranks {ranks_text(members)} take {longer:.1%} longer than {others}.",
-        job.command("stragglers --by link"),
+        job.command("stragglers --by link", of_ranks=False),
     )
 
 
@@ -139,7 +140,7 @@ def _is_longer(job: ExaminedJob, rows: list[dict[str, Any]], own: list[dict[str,
 
 
 def _stage(job: ExaminedJob, rows: list[dict[str, Any]], stage: int) -> Finding:
-    parts = job.result("stragglers", by="stage")
+    parts = job.result("stragglers", by="stage", ranks="")
     gain = {row["stage"]: row["gain_ns"] for row in parts.rows.to_pylist()} if parts else {}
     members = [row["rank"] for row in rows if row["stage"] == stage]
     place = _waits_for(job, members)
@@ -153,7 +154,7 @@ def _stage(job: ExaminedJob, rows: list[dict[str, Any]], stage: int) -> Finding:
         MODELLED,
         f"Stage {stage} of the pipeline's stages 0-{len(gain) - 1} takes longer than the others, "
         "which wait for it.",
-        job.command("stragglers --by stage"),
+        job.command("stragglers --by stage", of_ranks=False),
     )
 
 

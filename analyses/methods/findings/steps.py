@@ -8,7 +8,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.analyses.methods.findings.finding import MEASURED, Finding
-from chopper_interop.analyses.methods.findings.job import ranks_text
+from chopper_interop.analyses.methods.findings.job import options_text, ranks_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +37,7 @@ def warm_up_steps(job: ExaminedJob, *, is_left_out: bool) -> Iterator[Finding]:
         MEASURED,
         f"The recording begins with a warm-up: {where} {takes} {longer:.1f} times as long as the others, and "
         f"{counted} all other findings.",
-        f"chopper-analyze RUN/ --steps {warm_up.without(job.trace)}",
+        "chopper-analyze RUN/"
+        + options_text(warm_up.without(job.trace, job.chosen_ranks), job.chosen_ranks),
         step_ns=job.step_ns,
     )

@@ -124,7 +124,7 @@ def figures_of_run(
     if not trace.nodes.num_rows:
         return _of_telemetry(trace, result, tokens, samples)
     result.warm_up = [] if steps else warm_up.steps(trace)
-    chosen, in_steps = _windows(trace, steps or warm_up.without(trace), ranks)
+    chosen, in_steps = _windows(trace, steps or warm_up.without(trace, ranks), ranks)
     job, lengths = _of_job(trace, chosen, ranks, in_steps=in_steps)
     result.row |= _lengths(job, lengths)
     if not in_steps:
@@ -154,8 +154,7 @@ def _about(trace: Trace) -> Row:
 
 def _windows(trace: Trace, steps: str, ranks: str) -> tuple[list[Window], bool]:
     """Steps of ranks, or all of each rank where there are none."""
-    chosen = set(windows.chosen_ranks(trace, ranks))
-    if steps or any(w.rank in chosen for w in windows.step_windows(trace)):
+    if steps or windows.has_steps(trace, ranks):
         return windows.rank_windows(trace, steps or "each", ranks), True
     return windows.rank_windows(trace, "", ranks), False
 

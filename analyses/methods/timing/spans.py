@@ -40,5 +40,5 @@ def spans_of_trace(
     selected = windows.chosen_ranks(trace, ranks)
     if not steps:
         return step_times.job_spans(trace, selected, by_rank=by_rank)
-    numbers = windows.chosen_steps(trace, steps)
+    numbers = windows.chosen_steps(trace, steps, ranks)
     return step_times.step_spans(trace, selected, by_rank=by_rank).of_steps(numbers)
