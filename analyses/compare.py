@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import number_ranges
 from chopper_interop.analyses.methods import distributions, options
 from chopper_interop.analyses.methods.activity import (
     grouping,
@@ -159,7 +160,7 @@ def compare(  # noqa: PLR0913
     if in_steps:
         requests = ((trace, "this", steps), (against, "the other", against_steps or steps))
         texts = [
-            f"{warm_up.describe(first)} of {name} job"
+            f"{number_ranges.named('step', first)} of {name} job"
             for job, name, requested in requests
             if not requested and (first := warm_up.steps(job))
         ]

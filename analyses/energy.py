@@ -226,14 +226,16 @@ def _blank_row_notes(
     sampled = {rank for board in boards if board.powers for rank in board.gpu.ranks}
     reasons = []
     if unsampled := [r for r in blank if r not in sampled]:
-        reasons.append(f"no power was sampled (or 0 W throughout) of {_ranks_text(unsampled)}")
+        reasons.append(
+            f"no power was sampled (or 0 W throughout) of {number_ranges.named('rank', unsampled)}"
+        )
         if n_without:
             reasons[0] += (
                 "; it was on GPUs on which no rank is known to compute, --map-device can assign them"
             )
     if sampled_elsewhere := [r for r in blank if r in sampled]:
         reasons.append(
-            f"power was sampled, but not while they computed, of {_ranks_text(sampled_elsewhere)}"
+            f"power was sampled, but not while they computed, of {number_ranges.named('rank', sampled_elsewhere)}"
         )
     return {"blank rows": "; ".join(reasons)} if reasons else {}
 
@@ -250,9 +252,4 @@ def _uncompared_notes(parts: list[EnergyPart]) -> dict[str, str]:
 
 def _gpus_text(gpus: set[tuple[int, int]]) -> str:
     ranks = sorted({rank for rank, _ in gpus})
-    return _ranks_text(ranks) if ranks[0] >= 0 else f"{len(gpus)} GPUs"
-
-
-def _ranks_text(ranks: list[int]) -> str:
-    """Return ascending ranks as text: ``ranks 0-3, 5``."""
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(number_ranges.texts(ranks))}"
+    return number_ranges.named("rank", ranks) if ranks[0] >= 0 else f"{len(gpus)} GPUs"

@@ -75,7 +75,11 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     figures = _read(trace, job) | _step(job) | _late(job) | _clock(job)
     absent, first = missing(trace), warm_up.steps(trace)
     figures["not_recorded"] = [need.name for need in absent]
-    lines = [*_lines(trace, job, figures, warm_up.describe(first) if first and not steps else "")]
+    lines = [
+        *_lines(
+            trace, job, figures, number_ranges.named("step", first) if first and not steps else ""
+        )
+    ]
     if job.has_times and not _is_apart(job):
         lines += _finding_lines(findings, options_text(steps, ranks), has_steps=job.has_steps)
         lines += [("record", sentence(absent))] if absent else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from chopper_interop import number_ranges
 from chopper_interop import run as of_runs
 from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import step_times, warm_up
@@ -343,7 +344,11 @@ def _notes(runs: list[_SweepRun], best: Best) -> dict[str, str]:
             f"no shapes give tokens or samples of {len(without)} runs ({', '.join(without[:5])}): set "
             "tokens= or samples= of a step, the same for all runs (-O samples=128)"
         )
-    warm = [f"{warm_up.describe(w)} of {one.name}" for one in runs if (w := one.figures.warm_up)]
+    warm = [
+        f"{number_ranges.named('step', w)} of {one.name}"
+        for one in runs
+        if (w := one.figures.warm_up)
+    ]
     if warm:
         notes[warm_up.NOTE] = f"without {', '.join(warm[:5])}; --steps each has all"
     if len(runs) == 1:

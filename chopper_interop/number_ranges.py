@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from chopper_interop.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _MAX_LENGTH = 1_000_000
 """Longest range of an option. Chosen: far beyond any job, and small enough to be listed at once."""
@@ -76,3 +76,14 @@ def texts(numbers: Iterable[int]) -> list[str]:
         else:
             runs.append([number, number])
     return [str(a) if a == b else f"{a}-{b}" for a, b in runs]
+
+
+def named(noun: str, numbers: Sequence[int]) -> str:
+    """Name what has these ascending numbers.
+
+    Examples
+    --------
+    >>> named("step", [4]), named("rank", [0, 1, 2, 5])
+    ('step 4', 'ranks 0-2,5')
+    """
+    return f"{noun}{'s' * (len(numbers) > 1)} {describe(numbers)}"

@@ -46,8 +46,6 @@ _NO_NEWS = re.compile(r"(nothing|none)$|0 |(\d[\d,]*) of \2\b")
 _LINES = ["topic", "text"]
 """Columns of rows that are lines of text."""
 _FINDING = "finding"
-_OF_ALL_STEPS = " of the mean step with the warm-up"
-"""Says of which step a share is, where it is not the one of the findings before."""
 _MAX_LINES, _MIN_FINDINGS = 15, 2
 """Lines of the summary, and findings that it has in any case. Fixed by its purpose: the answer at a glance."""
 _SUMS = {"dur_ns": "path_ns"}
@@ -148,13 +146,13 @@ def _print_findings(console: Console, result: Result, max_rows: int | None, sour
         saves, low, high = console_tables.cells("saves_ns", times)
         interval = f" ({low} to {high})" if low and high else ""
         heading = f"{number}. {row['code']}: saves {saves}{interval}{of}, {percent(row['share'])}"
-        heading += _OF_ALL_STEPS if row["code"] == "warm-up-steps" else ""
+        entry = catalogue.CATALOGUE.get(row["code"])
+        heading += f" of {entry.step}" if entry and entry.step else ""
         console.print(Text(one_line(heading), style="bold"))
         noun = "rank" if row["ranks"].isdecimal() else "ranks"
         where = f"{noun} {row['ranks']}: {row['where']}" if row["ranks"] else row["where"]
         seen = ", ".join(console_tables.cells("at_ns", [row["at_ns"]]))
         sure = f"{row['certainty']}; {where}; seen at {seen}"
-        entry = catalogue.CATALOGUE.get(row["code"])
         known = (f"saving: as if {entry.saving}", f"remedy: {entry.remedy}") if entry else ()
         for text in (row["finding"], sure, *known):
             for line in _folded(one_line(text), room, is_cut=False):

@@ -263,7 +263,7 @@ def test_blank_rows_say_why() -> None:
     work = [(Kind.KERNEL, rank, 0, SECOND) for rank in range(5)]
     trace = job([(0, "socket power", "W", STEADY), (3, "socket power", "W", late)], work)
     assert ci.analyze(trace, "energy").notes["blank rows"] == (
-        "no power was sampled (or 0 W throughout) of ranks 1-2, 4; "
+        "no power was sampled (or 0 W throughout) of ranks 1-2,4; "
         "power was sampled, but not while they computed, of rank 3"
     )
     known = job([(0, "socket power", "W", STEADY)], work[:1])

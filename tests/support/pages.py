@@ -90,7 +90,9 @@ def _compat(analysis: object) -> list[str]:
 def findings() -> str:
     """All codes of findings, as a table in Markdown."""
     rows = ["| code | found by | saving: the job if | what to do |", "|---|---|---|---|"]
-    rows += [f"| `{code}` | {' | '.join(entry)} |" for code, entry in catalogue.CATALOGUE.items()]
+    rows += [
+        f"| `{code}` | {' | '.join(entry[:3])} |" for code, entry in catalogue.CATALOGUE.items()
+    ]
     return "\n".join(rows) + "\n"
 
 

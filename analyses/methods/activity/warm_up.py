@@ -39,15 +39,14 @@ def without(trace: Trace, ranks: str = "") -> str:
     return number_ranges.describe(chosen) if first and chosen else ""
 
 
-def describe(first: list[int]) -> str:
-    """Name warm-up steps."""
-    return f"step{'s' if len(first) > 1 else ''} {number_ranges.describe(first)}"
-
-
 def left_out(trace: Trace) -> dict[str, str]:
     """Say in a note which steps do not count; empty where there is no warm-up."""
     first = steps(trace)
-    return {NOTE: f"without {describe(first)}; --steps each has all"} if first else {}
+    return (
+        {NOTE: f"without {number_ranges.named('step', first)}; --steps each has all"}
+        if first
+        else {}
+    )
 
 
 def included(trace: Trace, ranks: str = "") -> dict[str, str]:
@@ -56,7 +55,9 @@ def included(trace: Trace, ranks: str = "") -> dict[str, str]:
     if not others:
         return {}
     are, leaves = ("is a warm-up step", "it") if len(first) == 1 else ("are warm-up steps", "them")
-    return {NOTE: f"{describe(first)} {are}: --steps {others} leaves {leaves} out"}
+    return {
+        NOTE: f"{number_ranges.named('step', first)} {are}: --steps {others} leaves {leaves} out"
+    }
 
 
 def _split(trace: Trace) -> tuple[list[int], list[int]]:

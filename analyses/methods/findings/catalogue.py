@@ -33,11 +33,14 @@ class Entry(NamedTuple):
         How what it saves is computed: the job is re-timed so.
     remedy
         What to do.
+    step
+        Step of which the saving is a share, if it is not the mean of those that count.
     """
 
     detection: str
     saving: str
     remedy: str
+    step: str = ""
 
 
 CATALOGUE = {
@@ -53,7 +56,7 @@ CATALOGUE = {
     ),
     "late-rank-unknown": Entry(
         "a rank that others wait for, whose delays nothing recorded explains",
-        "without its unexplained delays",
+        "it has no unexplained delays",
         "record the host (CPU activity, HIP or CUDA calls) of that rank",
     ),
     "late-rank-link": Entry(
@@ -68,7 +71,7 @@ CATALOGUE = {
     ),
     "exposed-collective": Entry(
         "transfers of a kind of collective on the critical path",
-        "they take no time, as if hidden wholly: an upper bound",
+        "they take no time, hidden wholly: an upper bound",
         "start it sooner, in smaller pieces or another stream; other buckets (what_if buckets=)",
     ),
     "small-launches": Entry(
@@ -137,7 +140,7 @@ CATALOGUE = {
     ),
     "throttled-gpu": Entry(
         "the clock was recorded and below its highest (dvfs)",
-        "all steps at the highest clock, with the interval of dvfs",
+        "all steps are at the highest clock, with the interval of dvfs",
         "power cap, cooling; see throttling and power",
     ),
     "below-roofline": Entry(
@@ -147,7 +150,7 @@ CATALOGUE = {
     ),
     "unfused-elementwise": Entry(
         "elementwise kernels behind one of their size on the same stream, but for copies behind copies",
-        "no gap before them, and two thirds of the shorter one's time less (not of optimizers and "
+        "there is no gap before them, and two thirds of the shorter one's time less (not of optimizers and "
         "sums of gradients, whose kernels work on different tensors)",
         "torch.compile, fused or foreach optimizers",
     ),
@@ -158,8 +161,9 @@ CATALOGUE = {
     ),
     "warm-up-steps": Entry(
         "first steps that take 1.2 times the longest of the others",
-        "mean of all steps less that of the others: measured",
+        "the mean step is that of the others: measured",
         "leave them out with --steps, or by the profiler's schedule (warmup=)",
+        "the mean step with the warm-up",
     ),
 }
 """All codes. They never change their meaning."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.analyses.methods.findings.finding import MEASURED, Finding
 from chopper_interop.analyses.methods.findings.job import options_text, ranks_text
@@ -22,7 +23,7 @@ def warm_up_steps(job: ExaminedJob, *, is_left_out: bool) -> Iterator[Finding]:
     first = int(np.isin(job.iterations, warm).sum())
     if not first or first == len(length):
         return
-    where = warm_up.describe(job.iterations[:first].tolist())
+    where = number_ranges.named("step", job.iterations[:first].tolist())
     takes, are = ("takes", "is") if first == 1 else ("take", "are")
     counted = f"{are} left out of" if is_left_out else f"{'counts' if first == 1 else 'count'} in"
     start, _ = job.span_ns()
