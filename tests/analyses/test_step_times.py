@@ -22,7 +22,7 @@ MS = 10**6
 def lagging(
     steps: dict[int, tuple[int, int]],
     late_ms: tuple[int, ...] = (0,),
-    first_ms: int = 1,
+    first_ms: int | tuple[int, ...] = 1,
     sync_ns: int = 0,
     power_w: float = 0.0,
     lacks: tuple[int, int] = (-1, -1),
@@ -30,10 +30,11 @@ def lagging(
     """Ranks whose hosts take 10 ms for a step, one after the other, and whose GPUs take longer and lag behind.
 
     `steps` has for each number when its range begins, and how long its one kernel takes; the first kernel
-    begins `first_ms` behind its launch. Ranks begin `late_ms` later. A call of `sync_ns` waits for the GPU at the
+    begins `first_ms` behind its launch, of all ranks or each. Ranks begin `late_ms` later. A call of `sync_ns` waits for the GPU at the
     begin of the first. A GPU draws `power_w` all the time. A rank `lacks` a step.
     """
     builder, edges, row = TraceBuilder(), [], 0
+    first = np.broadcast_to(first_ms, len(late_ms)).tolist()
     for rank, late in enumerate(late_ms):
         thread = builder.lane(rank, LaneKind.THREAD, 1, "t")
         stream = builder.lane(rank, LaneKind.STREAM, 7, "s", 0)
@@ -51,7 +52,7 @@ def lagging(
             if (rank, step) == lacks:
                 continue
             start = at + late
-            begin = max(free, start + 1 + (first_ms if not free else 0))
+            begin = max(free, start + 1 + (first[rank] if not free else 0))
             free = begin + kernel
             for kind, name, lane, ts, dur in (
                 (Kind.ANNOTATION, f"ProfilerStep#{step}", thread, start, 10),
@@ -93,6 +94,44 @@ def test_the_first_step_does_not_wait_for_work_of_before() -> None:
     assert windows.step_windows(lagging(BEHIND, first_ms=0))[0].start_ns == 0
 
 
+def test_the_first_step_of_the_job_waits_as_long_as_all_ranks_do() -> None:
+    trace = lagging(BEHIND, (0, 0, 0), (9, 0, 4))
+    (first, *_) = windows.job_windows(trace, "each")
+    assert first.start_ns == 0
+    (first, *_) = windows.job_windows(trace, "each", "0,2")
+    assert first.start_ns == 3_900_000
+
+
+def test_a_job_as_a_whole_begins_with_its_first_range() -> None:
+    """Work from before the recording is a part of it, which changes move as well."""
+    trace = lagging(BEHIND, first_ms=9)
+    assert ci.analyze(trace, "critical_path").summary["path_ns"] == 100 * MS
+    (row,) = ci.analyze(trace, "what_if", change="scale=1").rows.to_pylist()[:1]
+    assert row["before_ns"] == 100 * MS
+
+
+def test_steps_without_launches_begin_with_their_ranges() -> None:
+    """What lies between them is not known; with launches it is of the second."""
+    trace = lagging({3: (0, 5), 4: (100, 5)}, first_ms=0)
+    assert times(windows.step_windows(trace)) == [(0, 10), (10, 110)]
+    trace = replace(trace, edges=trace.edges.slice(0, 0))
+    assert times(windows.step_windows(trace)) == [(0, 10), (100, 110)]
+
+
+def test_a_step_that_does_not_follow_begins_when_gpus_are_done() -> None:
+    trace = lagging({3: (0, 90), 9: (50, 30)}, first_ms=0)
+    assert times(windows.step_windows(trace)) == [(0, 91), (91, 121)]
+
+
+def test_causes_of_idle_time_are_parts_of_it() -> None:
+    """In step 4 of the job, from 51 on, the first rank works on step 5; its own step 4 had 14 ms of idle time."""
+    trace = lagging({3: (0, 30), 4: (40, 5), 5: (50, 19)}, late_ms=(0, 20), first_ms=0)
+    summary = ci.analyze(trace, "summary", steps="4").summary
+    causes = {n: v for n, v in summary.items() if n.startswith("idle_") and n != "idle_share"}
+    assert min(causes.values()) >= 0
+    assert sum(causes.values()) == pytest.approx(summary["idle_share"])
+
+
 def test_a_call_that_waits_for_an_idle_gpu_is_part_of_the_first_step() -> None:
     """On MI300X it took 37 µs before a step, and 37 again after it."""
     for sync_ns, start_ns in ((37_000, 0), (900_000, 900_000)):
@@ -104,6 +143,7 @@ def test_a_step_of_the_job_ends_with_its_last_rank() -> None:
     assert times(windows.step_windows(trace))[3:] == [(5, 36), (36, 66), (66, 96)]
     assert times(windows.job_windows(trace, "each")) == [(0, 36), (36, 66), (66, 96)]
     assert times(windows.job_windows(trace, "each", "1")) == [(5, 36), (36, 66), (66, 96)]
+    assert times(windows.rank_windows(trace, "4", "1")) == [(36, 66)]
 
 
 def test_clocks_of_ranks_may_be_decades_apart() -> None:

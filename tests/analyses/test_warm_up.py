@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from gpu_work import Work
 from gpu_work import trace as gpu_trace
@@ -45,6 +46,19 @@ def test_what_is_of_the_whole_recording_names_its_warm_up(analysis: str) -> None
     assert ci.analyze(trace, analysis).notes[warm_up.NOTE] == note
     assert warm_up.NOTE not in ci.analyze(trace, analysis, steps="1-3").notes
     assert warm_up.NOTE not in ci.analyze(gpu_trace(WORK[1:]), analysis).notes
+
+
+@pytest.mark.parametrize(
+    ("lengths", "first"),
+    [([1300, 1000, 1000], [0]), ([1150, 1000, 1000], []), ([9000, 1000], []), ([900, 400, 100, 90], [0, 1])],
+)  # fmt: skip
+def test_first_steps_are_a_warm_up_if_they_exceed_two_others(lengths, first) -> None:
+    ends = np.cumsum(lengths).tolist()
+    work = [
+        Work(Kind.KERNEL, end - length, length, iteration=step)
+        for step, (end, length) in enumerate(zip(ends, lengths, strict=True))
+    ]
+    assert warm_up.steps(gpu_trace(work)) == first
 
 
 def test_chosen_steps_count_whether_they_are_a_warm_up_or_not() -> None:
