@@ -16,7 +16,7 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import TABLE_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
     import pandas as pd
@@ -107,6 +107,29 @@ def check_query(query: str, option: str) -> None:
             raise OptionError(
                 f"{option}: nodes have no column {node.id!r}",
                 hint=f"did you mean {near[0]!r}?" if near else f"there are {common}",
+            )
+    kinds = [kind.name.lower() for kind in TABLE_KINDS["nodes"]]
+    for text in _kinds_of(tree):
+        if text not in kinds:
+            near = difflib.get_close_matches(text, kinds, 1)
+            raise OptionError(
+                f"{option}: there is no kind {text!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(kinds)}",
+            )
+
+
+def _kinds_of(tree: ast.AST) -> Iterator[str]:
+    """Yield the texts that a query compares kinds with, as in ``kind in ('kernel', 'comm')``."""
+    for node in ast.walk(tree):
+        # not in `kind == 'comm' & phase == 'backward'`, which Python and pandas read differently
+        if (
+            isinstance(node, ast.Compare)
+            and len(node.comparators) == 1
+            and ast.unparse(node.left) == "kind"
+        ):
+            values = getattr(node.comparators[0], "elts", node.comparators)
+            yield from (
+                v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)
             )
 
 

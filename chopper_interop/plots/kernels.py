@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from chopper_interop.result import Result
     from chopper_interop.trace import Trace
 
+_MIN_SHARE = 0.001
+"""Share of the time of all drawn kernels from which on one is drawn. Chosen: shorter ones stretch the axes, by rates of nearly 0."""
 _AXES = "arithmetic intensity (FLOP/B)", "rate (TFLOP/s)"
 _TYPES = ("bf16", "f32")
 """Types of elements whose peaks are drawn as roofs."""
@@ -37,7 +39,8 @@ def roofline(result: Result, trace: Trace | None = None) -> Chart:
     frame = forms.concatenated([_points(frame_of(result), *way) for way in _WAYS])
     if frame.empty:
         return None
-    frame, text = forms.longest(frame, "GPU time (ms)", _RATES)
+    time = frame["GPU time (ms)"]
+    frame, text = forms.longest(frame[time >= _MIN_SHARE * time.sum()], "GPU time (ms)", _RATES)
     roofs = None if trace is None else _roofs(trace, frame)
     text += _NO_ROOFS if roofs is None else ""
     tips = ("kernel", "GPU time (ms)")

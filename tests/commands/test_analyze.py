@@ -551,6 +551,11 @@ def test_texts_of_findings_are_folded_and_commands_whole(demo: Path, run, monkey
         (("what_if", "-O", "change=bandwidth=2 latncy=0"), "did you mean 'latency'?"),
         (("what_if", "-O", "change=scale=2 where knd == 'comm'"), "did you mean 'kind'?"),
         (("what_if", "-O", "change=scale=2 where kind = 'comm'"), "to compare, write =="),
+        (("what_if", "-O", "change=scale=2 where kind == 'com'"), "did you mean 'comm'?"),
+        (
+            ("what_if", "-O", "change=scale=2 where rank == 1 and kind in ('kernl', 'comm')"),
+            "did you mean 'kernel'?",
+        ),
         (("temporal", "--ranks", "a"), "write numbers and ranges"),
         (("dvfs", "-O", "clock=ab"), "clock=ab is no clock"),
         (("dvfs", "-O", "memory_clock=2x3"), "2x3 is no clock"),
@@ -577,8 +582,13 @@ def test_typing_errors_are_found_before_anything_is_read(
 
 
 def test_a_query_with_methods_of_columns_is_no_typing_error(demo: Path, run) -> None:
-    change = "change=scale=0.5 where name.str.contains('Cijk') and abs(dur) > 10"
-    assert run("analyze", demo / "kineto", "-q", "what_if", "-O", change)[0] == 0
+    for query in (
+        "name.str.contains('Cijk') and abs(dur) > 10",
+        "kind == 'kernel' & phase == 'backward'",
+        "phase == 'backward' & kind != 'comm'",
+    ):
+        change = f"change=scale=0.5 where {query}"
+        assert run("analyze", demo / "kineto", "-q", "what_if", "-O", change)[0] == 0
 
 
 def test_tables_have_units_once_and_a_total(demo: Path, run, monkeypatch) -> None:
