@@ -43,6 +43,8 @@ _WINDOW = "window"
 """Name of the note that says which time counts: a definition for who reads the table."""
 _NO_NEWS = re.compile(r"(nothing|none)$|0 |(\d[\d,]*) of \2\b")
 """Notes that say that nothing is left out: "nothing", "0 of 84 …", "4 of 4"."""
+_NAMES = re.compile(r"(^|_)(rank|device|stage|iteration)$")
+"""Figures of a summary that name something by its number."""
 _LINES = ["topic", "text"]
 """Columns of rows that are lines of text."""
 _FINDING = "finding"
@@ -268,12 +270,14 @@ def _print_summary(
     for name, value in result.summary.items():
         if name not in in_rows and not _is_table(value) and not _is_record(value):
             shown = console_tables.header(name, names)
-            if text := _summary_value(name, shown, value, max_items):
+            is_none = value == -1 and _NAMES.search(name)  # as of a job that no rank holds up
+            if text := _summary_value(name, shown, None if is_none else value, max_items):
                 texts[name] = shown, text
     if len(texts) <= _MAX_IN_LINE:
         _print_line(console, "summary", " · ".join(f"{n} {text}" for n, text in texts.values()))
         return
-    known = (texts[name] for name in texts if result.summary[name] != 0)
+    # of a number that names something, as of rank 0, 0 is news
+    known = (t for name, t in texts.items() if result.summary[name] != 0 or _NAMES.search(name))
     console_tables.print_pairs(console, dict(known))
 
 

@@ -29,7 +29,7 @@ function colours() {
   const narrow = innerWidth < 600;
   const axis = {
     labelColor: of("muted"), titleColor: of("muted"), gridColor: of("line"), domainColor: of("line"),
-    tickColor: of("line"), labelLimit: narrow ? Math.round(0.45 * innerWidth) : 250,
+    tickColor: of("line"), labelLimit: narrow ? Math.round(0.58 * innerWidth) : 250,
   };
   return { axis, legend: { labelColor: of("muted"), titleColor: of("muted") }, background: null };
 }

@@ -295,6 +295,21 @@ def test_without_data_an_analysis_names_what_to_record(
     assert len(lines) == 3
 
 
+def test_rank_0_is_named_in_a_summary(tmp_path: Path, run, install) -> None:
+    """The slowest rank of a job was left out as nothing, where it was rank 0."""
+
+    def slowest(trace) -> Result:
+        """Figures, of which only those that count something are left out where they are 0."""
+        facts = {"slow_rank": 0, "late_rank": -1, "waits": 0, "ranks": 4, "gain_ns": 3}
+        return Result("slowest", pa.table({"rank": [0], "busy_ns": [1]}), facts)
+
+    install(slowest=slowest)
+    out = run("analyze", "-q", sample(tmp_path), "slowest")[1]
+    assert re.search(r"^slow_rank +0$", out, re.MULTILINE)
+    assert "waits" not in out
+    assert "-1" not in out
+
+
 def test_names_are_shown_literally_and_lists_are_cut(tmp_path: Path, run, install) -> None:
     def odd(trace) -> Result:
         """Odd names."""
