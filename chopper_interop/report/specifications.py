@@ -9,6 +9,8 @@ from chopper_interop.plots import forms
 from chopper_interop.plots.library import module
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chopper_interop.plots.forms import Chart
 
 _CONFIG: dict[str, Any] = {
@@ -27,6 +29,8 @@ _PICTURE: dict[str, Any] = {
     "title": {"anchor": "start", "fontSize": 14, "subtitleFontSize": 11, "subtitleColor": "#666"},
 }
 _WIDTH, _SCALE = 640, 2
+_LETTER, _SYMBOL = 6.6, 22
+"""Width of a letter of a legend and of the symbol before a name, pixels."""
 _AROUND = 44
 """Height of the axis and its title."""
 
@@ -68,10 +72,22 @@ def pictures(chart: Chart, title: str) -> tuple[str, bytes]:
     """SVG and PNG of a chart with its title, on white, in the width of a column of a paper."""
     config = {k: v | _PICTURE.get(k, {}) if isinstance(v, dict) else v for k, v in _CONFIG.items()}
     titled = chart.properties(title={"text": title, "subtitle": chart.description}, width=_WIDTH)
-    specification = titled.to_dict(validate=False) | {
-        "config": _PICTURE | config,
-        "background": "white",
-    }
+    drawn = titled.to_dict(validate=False)
+    config["legend"] |= {"columns": _legend_columns(drawn)}
+    specification = drawn | {"config": _PICTURE | config, "background": "white"}
     converter = module("vl_convert")
     vega = converter.vegalite_to_vega(specification)
     return converter.vega_to_svg(vega), converter.vega_to_png(vega, scale=_SCALE)
+
+
+def _legend_columns(drawn: Any) -> int:
+    """Columns of the longest name in which the legend is no wider than the chart."""
+    longest = max((len(name) for name in _coloured_names(drawn)), default=0)
+    return max(min(int(_WIDTH / (longest * _LETTER + _SYMBOL)), _CONFIG["legend"]["columns"]), 1)
+
+
+def _coloured_names(drawn: Any) -> Iterator[str]:
+    """Yield the names that have a colour anywhere in a specification."""
+    for layer in (drawn, *drawn.get("layer", ())):
+        scale = layer.get("encoding", {}).get("color", {}).get("scale", {})
+        yield from (name for name in scale.get("domain", ()) if isinstance(name, str))

@@ -15,6 +15,7 @@ from pathlib import Path
 import browser
 import gpu_work
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from read_once import read_once
@@ -22,7 +23,8 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
-from chopper_interop.report import gather, page, summary
+from chopper_interop.plots import forms
+from chopper_interop.report import gather, page, specifications, summary
 from chopper_interop.run import Run
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
@@ -319,6 +321,15 @@ def test_a_job_of_64_ranks_is_below_25_megabytes(tmp_path: Path) -> None:
     with browser.opened(path) as shown:
         assert shown.undrawn() == []
         assert shown.complaints == []
+
+
+def test_long_names_in_the_legend_do_not_widen_a_picture() -> None:
+    """A third of the picture of clocks and kernels was blank, beside its chart."""
+    frame = pd.DataFrame(
+        {"a": range(5), "b": range(5), "kernel": [f"{i}{'n' * 28}" for i in range(5)]}
+    )
+    svg, _ = specifications.pictures(forms.points(frame, ("a", "b"), "kernel", ""), "Title")
+    assert float(re.search(r'width="([0-9.]+)"', svg)[1]) < 740
 
 
 def test_charts_need_no_home() -> None:
