@@ -43,8 +43,8 @@ _WINDOW = "window"
 """Name of the note that says which time counts: a definition for who reads the table."""
 _NO_NEWS = re.compile(r"(nothing|none)$|0 |(\d[\d,]*) of \2\b")
 """Notes that say that nothing is left out: "nothing", "0 of 84 …", "4 of 4"."""
-_NAMES = re.compile(r"(^|_)(rank|device|stage|iteration)$")
-"""Figures of a summary that name something by its number."""
+_NAMES = re.compile(r"(^|_)(?<!without_)(rank|device|stage|iteration)$")
+"""Figures of a summary that name something by its number; GPUs without a rank are counted."""
 _LINES = ["topic", "text"]
 """Columns of rows that are lines of text."""
 _FINDING = "finding"

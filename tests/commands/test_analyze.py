@@ -300,13 +300,13 @@ def test_rank_0_is_named_in_a_summary(tmp_path: Path, run, install) -> None:
 
     def slowest(trace) -> Result:
         """Figures, of which only those that count something are left out where they are 0."""
-        facts = {"slow_rank": 0, "late_rank": -1, "waits": 0, "ranks": 4, "gain_ns": 3}
+        facts = {"slow_rank": 0, "late_rank": -1, "gpus_without_rank": 0, "ranks": 4, "gain_ns": 3}
         return Result("slowest", pa.table({"rank": [0], "busy_ns": [1]}), facts)
 
     install(slowest=slowest)
     out = run("analyze", "-q", sample(tmp_path), "slowest")[1]
     assert re.search(r"^slow_rank +0$", out, re.MULTILINE)
-    assert "waits" not in out
+    assert "without" not in out
     assert "-1" not in out
 
 
