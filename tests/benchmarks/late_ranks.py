@@ -1,6 +1,6 @@
 """Late hosts, slow GPUs and slow links that `stragglers` names, and their gains, against simulations without them.
 
-Programs of DDP and FSDP of which all ranks do the same, but for 0.5 % of noise, get one rank with a late host or a slow GPU;
+Programs of DDP and FSDP of which all ranks do the same, but for 0.5 % of noise, get one rank with a late host or a slow GPU, or two with slow GPUs;
 pipelines get one slow link. They are simulated, and written as PyTorch's profiler would record them. A gain is right that
 another simulation shows in which what was recorded takes its even times. Usage::
 
@@ -86,6 +86,11 @@ def _jobs(family: str, seed: int) -> Iterator[tuple[str, p.Program, p.Program, t
             slower = [*even.threads]
             slower[rank] = _changed(slower[rank], _slower(of, by))
             yield f"{seed} {of} {rank} x {by}", replace(even, threads=slower), even, (of, str(rank))
+    if len(even.threads) > 2:  # of two ranks no two are slower than others
+        slower = [
+            _changed(t, _slower("gpu", 1.2)) if r < 2 else t for r, t in enumerate(even.threads)
+        ]
+        yield f"{seed} gpu 0 and 1", replace(even, threads=slower), even, ("several", "0,1")
 
 
 def _changed(
@@ -128,6 +133,9 @@ def _judge(late: p.Program, even: p.Program, cause: str) -> tuple[float, tuple[s
     if cause == "link":
         named = ("link", found["slow_link"]) if found["slow_link"] else named
         gain_ns = found["link_gain_ns"] or 0
+    elif cause == "several":
+        named = (cause, found["slow_ranks"])
+        gain_ns = found["slow_ranks_gain_ns"] or 0
     elif found["slow_rank"] >= 0:
         row = next(r for r in result.rows.to_pylist() if r["rank"] == found["slow_rank"])
         named = (row["cause"], str(found["slow_rank"]))
