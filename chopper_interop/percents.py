@@ -11,9 +11,10 @@ def percent(share: float, decimals: int = 1) -> str:
 
     Examples
     --------
-    >>> [percent(share) for share in (0, 0.0004, 0.125, 1124 / 1128, 0.9999, 1)]
-    ['0.0%', '<0.1%', '12.5%', '99.6%', '>99.9%', '100.0%']
+    >>> [percent(share) for share in (-1e-12, 0, 0.0004, 0.125, 1124 / 1128, 0.9999, 1)]
+    ['0.0%', '0.0%', '<0.1%', '12.5%', '99.6%', '>99.9%', '100.0%']
     """
+    share = 0.0 if abs(share) < _EXACT else share  # its sign would be shown
     text = f"{share:,.{decimals}%}"
     step = 10.0 ** -(decimals + 2)
     for edge in (0, 1):
