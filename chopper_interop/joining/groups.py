@@ -321,7 +321,10 @@ def _all_windows(
             track.append(fragment)
     joined = [windows.join(track) for track in tracks]
     if len(split(joined)) > 1:
-        _refuse(groups, f"--run {ALL}: these are not windows of the same processes; ")
+        _refuse(
+            groups,
+            f"--run {ALL}: these are not windows of the same processes, one after the other; ",
+        )
     issues.add(JOINED, sum(len(t) for t in tracks if len(t) > 1), f"{len(groups)} windows")
     first = {id(track[0]): whole for track, whole in zip(tracks, joined, strict=True)}
     grouped = {id(f) for g in groups for f in g.fragments}

@@ -228,6 +228,13 @@ def test_two_executions_are_not_windows_of_one(tmp_path: Path) -> None:
         ci.read(tmp_path, run="all")
 
 
+def test_windows_that_overlap_are_said_to_not_follow_each_other(tmp_path: Path) -> None:
+    for name, at in (("a.json", 0), ("b.json", 1 * MS)):
+        window(tmp_path / name, at, steps=range(2))
+    with pytest.raises(AmbiguousRunError, match="not windows of the same processes, one after the"):
+        ci.read(tmp_path, run="all")
+
+
 def test_both_commands_choose(tmp_path: Path, run) -> None:
     schedule(tmp_path)
     out = tmp_path / "x.parquet"
