@@ -9,8 +9,9 @@ listed as broken, and asking for it raises an error with the reason.
 from __future__ import annotations
 
 import inspect
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -24,13 +25,14 @@ from chopper_interop.errors import (
     OptionError,
     UnknownFormatError,
     UsageError,
+    first_line,
     raise_interrupt,
     similar,
 )
 from chopper_interop.io import memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 CONVERTERS = "chopper_interop.converters"
@@ -152,7 +154,11 @@ def _function(reference: Callable[..., Any] | str) -> Callable[..., Any]:
     if callable(reference):
         return reference
     module, _, name = reference.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        function: Callable[..., Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UnknownFormatError(f"{reference} does not load: {first_line(error)}") from error
+    return function
 
 
 @dataclass(frozen=True)
@@ -177,11 +183,49 @@ def converters() -> dict[str, Converter | Broken]:
     loaded: dict[str, Converter | Broken] = {}
     for point in _points(CONVERTERS):
         target = _load(point)
-        if isinstance(target, Broken | Converter):
-            loaded[point.name] = target
-        else:
-            loaded[point.name] = Broken(point.name, f"{point.value} is no Converter")
+        if not isinstance(target, Broken | Converter):
+            target = Broken(point.name, f"{point.value} is no Converter")
+        elif isinstance(target, Converter) and (flaw := _flaw(target, point.name)):
+            target = Broken(point.name, f"{point.value}: {flaw}")
+        loaded[point.name] = target
     return loaded
+
+
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "a text": lambda value: isinstance(value, str),
+    "a tuple of texts": lambda value: (
+        isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+    ),
+    "a tuple of bytes": lambda value: (
+        isinstance(value, tuple) and all(isinstance(v, bytes) for v in value)
+    ),
+    "a function": lambda value: value is None or callable(value),
+    "a function, or its name": lambda value: (
+        value is None or callable(value) or isinstance(value, str)
+    ),
+    "a number above 0": lambda value: isinstance(value, int | float) and 0 < value < math.inf,
+}
+"""Kinds of fields of a `Converter`, and whether a value is of the kind."""
+_KIND_OF_FIELD = {
+    "description": "a text", "versions": "a text", "not_read_because": "a text", "carries": "a text",
+    "suffixes": "a tuple of texts", "json_words": "a tuple of bytes",
+    "sniff": "a function", "confirms": "a function", "group": "a function", "rank_of": "a function",
+    "read": "a function, or its name", "read_together": "a function, or its name",
+    "write": "a function, or its name", "usage": "a function, or its name",
+    "memory_ratio": "a number above 0",
+}  # fmt: skip
+
+
+def _flaw(converter: Converter, name: str) -> str:
+    """Return what is wrong with the fields of a converter, on which work with all other formats depends; empty if nothing is."""
+    if converter.name != name:
+        return f"its name is {converter.name!r}, and not {name!r} as that of its entry point"
+    wrong = (
+        f"its {field} is not {kind}"
+        for field, kind in _KIND_OF_FIELD.items()
+        if not _FIELDS[kind](getattr(converter, field))
+    )
+    return next(wrong, "")
 
 
 @cache

@@ -173,7 +173,9 @@ def _grouped(by_format: dict[str, list[Path]], named_paths: set[Path]) -> Iterat
     for name, files in sorted(by_format.items()):
         files.sort(key=archives.shown)  # so that the order of arguments does not matter
         converter = registry.converter(name)
-        groups = converter.group(files) if converter.group else [[path] for path in files]
+        with registry.as_errors("grouping files of", name, files[0]):
+            groups = converter.group(files) if converter.group else [[path] for path in files]
+            groups = [list(group) for group in groups]
         for group in groups:
             yield SourceFiles(converter, tuple(group), named=not named_paths.isdisjoint(group))
 
@@ -365,7 +367,9 @@ def stated_rank(source: SourceFiles) -> int | None:
     rank_of = source.converter.rank_of
     if rank_of is None or len(source.paths) > 1:
         return None
-    return rank_of(source.paths[0], inputs.head(source.paths[0]))
+    head = inputs.head(source.paths[0])
+    with registry.as_errors("reading", source.converter.name, source.paths[0]):
+        return rank_of(source.paths[0], head)
 
 
 def _without_parts(sources: list[SourceFiles]) -> list[SourceFiles]:

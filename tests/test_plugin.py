@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import chopper_interop as ci
 from chopper_interop.testing import check_analysis, check_converter
+from chopper_interop.testing.samples import tiny_trace
 
 PLUGIN = Path(__file__).parent / "plugin"
 TOY = """#chopper-toy 1
@@ -303,3 +305,57 @@ def test_what_a_plugin_returns_is_checked(tmp_path):
     for case, (status, _, err) in json.loads(done.stdout).items():
         assert (status, err.count("\n")) == (STATUSES.get(case, 8), 1), (case, err)
         assert status == 8 or "report it to the authors of odd 1.0" in err, err
+
+
+FLAWED = """
+from chopper_interop.registry import Converter
+
+def made(name, **fields):
+    return Converter(name=name, **{"description": "odd", "suffixes": (".odd",), "read": read, **fields})
+
+def read(paths):
+    raise NotImplementedError
+
+SUFFIXES = made("SUFFIXES", suffixes=None)
+WORDS = made("WORDS", json_words="abc")
+TEXT = made("TEXT", description=5)
+RATIO = made("RATIO", memory_ratio=float("nan"))
+NAME = made(None)
+MODULE = made("MODULE", read="no_such_module:read")
+"""
+FLAWS = {
+    "SUFFIXES": "its suffixes is not a tuple of texts",
+    "WORDS": "its json_words is not a tuple of bytes",
+    "TEXT": "its description is not a text",
+    "RATIO": "its memory_ratio is not a number above 0",
+    "NAME": "its name is None, and not 'NAME'",
+    "MODULE": "no_such_module:read does not load",
+}
+
+
+def test_flawed_converters_do_not_affect_other_formats(tmp_path):
+    """One whose suffixes are None ended every conversion with an internal error."""
+    facts = tmp_path / "odd-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    points = "".join(f"{name} = odd:{name}\n" for name in FLAWS)
+    (facts / "entry_points.txt").write_text(f"[chopper_interop.converters]\n{points}")
+    (tmp_path / "odd.py").write_text(FLAWED)
+    ci.write(tiny_trace(), tmp_path / "a.json")
+    asked = {
+        "formats": ["convert", "--formats"],
+        "other": ["convert", "-q", "a.json", "-o", "b.json"],
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(asked)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    done = json.loads(done.stdout)
+    assert (done["other"][0], done["formats"][0]) == (0, 0), done
+    listed = " ".join(done["formats"][1].split())
+    for name, flaw in FLAWS.items():
+        assert (f"{name} " in listed, flaw in listed) == (True, True), name

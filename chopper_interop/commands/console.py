@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from chopper_interop import pipeline, progress, registry
 from chopper_interop.clocks import hosts, relations
 from chopper_interop.commands.console_tables import escape
-from chopper_interop.errors import one_line
+from chopper_interop.errors import UnknownFormatError, one_line
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.issues import Severity
 from chopper_interop.percents import percent
@@ -377,8 +377,11 @@ def _format_details(converter: registry.Converter) -> dict[str, str]:
     directions += [f"written to {' '.join(converter.suffixes)}"] if converter.write else []
     details = {"is": ", ".join(directions), "versions": converter.versions}
     details["contents"] = converter.carries
-    functions = [converter.reader] if converter.read else []
-    functions += [converter.writer] if converter.write else []
+    try:
+        functions = [converter.reader] if converter.read else []
+        functions += [converter.writer] if converter.write else []
+    except UnknownFormatError as error:
+        return {"does not work": str(error)}
     for function in functions:
         for option, text in registry.option_texts(function).items():
             details[f"-O {option}"] = text

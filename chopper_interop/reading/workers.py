@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from os import cpu_count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chopper_interop import invariants, registry
+from chopper_interop import registry
 from chopper_interop.arrays import spill
 from chopper_interop.combined import Combined, NotTogetherError
 from chopper_interop.edges import communication
@@ -358,6 +358,8 @@ def _refuse_unsound(made: Any, converter: str, kind: type[Trace | Combined] = Tr
     package = registry.brought_by(registry.CONVERTERS, converter)
     if not package:
         return
+    from chopper_interop import invariants  # readers of this package do without it
+
     reader = f"the reader of {converter}, of {package}"
     if not isinstance(made, kind):
         raise SchemaError(f"{reader}, returns a {type(made).__name__}, not a {kind.__name__}")
