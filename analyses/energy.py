@@ -14,6 +14,7 @@ from chopper_interop.annotate.telemetry import job
 from chopper_interop.annotate.telemetry.gpus import unassigned_power_series
 from chopper_interop.annotate.telemetry.quantity_series import POWER
 from chopper_interop.errors import NoSuchDefinitionsError
+from chopper_interop.grouping import grouped
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -242,11 +243,12 @@ def _blank_row_notes(
 
 def _uncompared_notes(parts: list[EnergyPart]) -> dict[str, str]:
     """Say why energy by shown power and by counters are not compared, and for which GPUs."""
-    reasons: dict[str, set[tuple[int, int]]] = {}
-    for part in parts:
-        if part.window is not None and part.window.check.why_not:
-            reasons.setdefault(part.window.check.why_not, set()).add((part.rank, part.device))
-    texts = [f"{why} of {_gpus_text(gpus)}" for why, gpus in sorted(reasons.items())]
+    reasons = grouped(
+        (part.window.check.why_not, (part.rank, part.device))
+        for part in parts
+        if part.window is not None and part.window.check.why_not
+    )
+    texts = [f"{why} of {_gpus_text(set(gpus))}" for why, gpus in sorted(reasons.items())]
     return {"not compared with counters": "; ".join(texts)} if texts else {}
 
 

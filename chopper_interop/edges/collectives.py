@@ -22,7 +22,7 @@ from chopper_interop.edges.collective_order import (
 )
 from chopper_interop.edges.communication import collective_of_kernel
 from chopper_interop.graph import endpoints
-from chopper_interop.grouping import by_key
+from chopper_interop.grouping import by_key, grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
@@ -337,9 +337,7 @@ def communicator_numbers(trace: Trace, group: Array, rank: Array) -> Array:
     all_ranks = tuple(trace.ranks)
     group_ranks = [tuple(sorted(g["ranks"])) or all_ranks for g in trace.groups.to_pylist()]
     first, _ = gather.distinct(group, rank)
-    users: dict[int, set[int]] = {}
-    for g, r in zip(group[first].tolist(), rank[first].tolist(), strict=True):
-        users.setdefault(g, set()).add(r)
+    users = grouped(zip(group[first].tolist(), rank[first].tolist(), strict=True))
     same_ranks = by_key(users, lambda g: group_ranks[g] if g >= 0 else all_ranks)
     number = np.zeros(len(group_ranks) + 1, np.int64)  # the last is that of rows without a group
     count = 0

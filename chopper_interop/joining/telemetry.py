@@ -232,13 +232,11 @@ def _owners_of_shared_devices(
 
     A device of several ranks is owned by none: its series keep their number of the device.
     """
-    named: dict[int, set[tuple[str, str]]] = {}
-    for d in context.trace.meta.devices:
-        named.setdefault(d.device, set()).add((d.pci, d.uuid))
+    named = grouped((d.device, (d.pci, d.uuid)) for d in context.trace.meta.devices)
     targets = [
         d
         for d in devices.working_devices(context.trace, context.devices)
-        if len(named.get(d.device, ())) == 1
+        if len(set(named.get(d.device, ()))) == 1
     ]
     matched = devices.match_devices(numbers, fragment.trace.meta.devices, targets, context.devices)
     ranks_of = grouped((r.device, r.rank) for r in ranks)

@@ -7,7 +7,6 @@ for each time, the others where it has no samples; a copy adds nothing.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +16,7 @@ from chopper_interop.annotate.telemetry.quantity_series import POWER, TEMPERATUR
 from chopper_interop.annotate.telemetry.samples import GAP, usual_step
 from chopper_interop.arrays import arrow, gather, intervals
 from chopper_interop.errors import AmbiguousRunError
+from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.gpus import find_gpu
 
@@ -278,10 +278,11 @@ def drop_repeated_samples(trace: Trace, issues: IssueLog) -> Trace:
 
     Files of which one samples much more often than the other keep series of their own.
     """
-    alike: dict[tuple[Any, ...], list[tuple[int, Array]]] = defaultdict(list)
-    for row, series, (ts, _) in _series(trace):
-        if series["device"] >= 0 and ts.size:
-            alike[tuple(series.values())].append((row, ts))
+    alike = grouped(
+        (tuple(series.values()), (row, ts))
+        for row, series, (ts, _) in _series(trace)
+        if series["device"] >= 0 and ts.size
+    )
     owner, rank = trace.array("series", "samples"), trace.array("rank", "series")
     new_owner, kept = owner.copy(), np.ones(len(owner), np.bool_)
     for key, series_times in alike.items():

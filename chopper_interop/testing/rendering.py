@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop.clocks import relations
+from chopper_interop.grouping import grouped
 from chopper_interop.io.json_events import TEXT_ID
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -159,13 +159,12 @@ class _TraceText:
     def samples(self) -> Iterator[str]:
         """Yield a line for each series, and one for each of its samples."""
         owner, ts, value = (self.trace.array(c, "samples") for c in ("series", "ts", "value"))
-        points: dict[int, list[tuple[int, float]]] = defaultdict(list)
-        for row, t, v in zip(owner.tolist(), ts.tolist(), value.tolist(), strict=True):
-            points[row].append((t, v))
+        at = zip(ts.tolist(), value.tolist(), strict=True)
+        points = grouped(zip(owner.tolist(), at, strict=True))
         series = [_series_text(row) for row in self.trace.series.to_pylist()]
         for row in sorted(range(len(series)), key=series.__getitem__):
             yield series[row]
-            yield from (f"  at {t}: {v!r}" for t, v in sorted(points[row]))
+            yield from (f"  at {t}: {v!r}" for t, v in sorted(points.get(row, [])))
         for k in np.flatnonzero(~np.isin(owner, range(len(series)))):
             yield f"series {owner[k]}?: at {ts[k]}: {value[k].item()!r}"
 

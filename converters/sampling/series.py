@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import numpy as np
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.checks import note_impossible_values
 from chopper_interop.converters.sampling.lane_names import SHARE, Kind, name_by_key
+from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -115,10 +116,7 @@ class LaneWriter:
         lanes = [
             lane for reading in readings if (lane := _known_values(group, reading)) is not None
         ]
-        by_part: dict[str, list[_Lane]] = defaultdict(list)
-        for lane in lanes:
-            by_part[lane.reading.name.lane.part].append(lane)
-        for same_part in by_part.values():
+        for same_part in by_key(lanes, lambda lane: lane.reading.name.lane.part).values():
             for name, lane in self._named(group, same_part):
                 time, value = lane.time, lane.value
                 if lane.reading.name.lane.kind is Kind.STEADY:
@@ -259,9 +257,7 @@ def ordered(readings: list[LaneValues]) -> list[LaneValues]:
     merged: dict[tuple[str, str], LaneValues] = {}
     for reading in readings:
         _merge(merged, reading)
-    bases: dict[str, list[LaneValues]] = defaultdict(list)
-    for reading in merged.values():
-        bases[reading.name.base].append(reading)
+    bases = by_key(merged.values(), lambda reading: reading.name.base)
     counters_first = sorted(bases.values(), key=lambda b: b[0].name.lane.kind is not Kind.TICKS)
     return [reading for base in counters_first for reading in base]
 

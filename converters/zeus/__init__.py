@@ -6,10 +6,10 @@ CharLLM-PPT's fork of it writes a folder of ``{metric}_{rank}.csv`` without head
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND, nanoseconds
+from chopper_interop.grouping import by_key
 from chopper_interop.registry import Converter
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def sniff_charllm(head: bytes) -> bool:
 
 def group_by_folder(paths: list[Path]) -> list[list[Path]]:
     """Files of one folder are one source."""
-    folders: dict[Path, list[Path]] = defaultdict(list)
-    for path in paths:
-        folders[path.parent].append(path)
-    return list(folders.values())
+    return list(by_key(paths, lambda path: path.parent).values())
 
 
 ZEUS = Converter(

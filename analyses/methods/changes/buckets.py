@@ -112,10 +112,8 @@ class _Plan:
         """Edges of a kind at each of some vertices."""
         wanted = np.zeros(len(self.timing.graph), bool)
         wanted[vertices] = True
-        edges: dict[int, list[int]] = {}
-        for edge in np.flatnonzero(wanted[end] & (self.timing.graph.kind == kind)).tolist():
-            edges.setdefault(int(end[edge]), []).append(edge)
-        return edges
+        edge = np.flatnonzero(wanted[end] & (self.timing.graph.kind == kind))
+        return grouped(zip(end[edge].tolist(), edge.tolist(), strict=True))
 
     def _transfers(self, one: Buckets) -> Array:
         """Time of each bucket's transfer: to the last end of a member."""

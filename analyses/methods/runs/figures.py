@@ -22,6 +22,7 @@ from chopper_interop.annotate.telemetry.quantity_series import (
 )
 from chopper_interop.annotate.work import kernel_categories
 from chopper_interop.arrays import gather
+from chopper_interop.grouping import grouped
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import Collective
 
@@ -189,11 +190,10 @@ def _lengths(job: Sequence[tuple[int, int]], lengths: Sequence[int]) -> Row:
 
 def _missing(chosen: Sequence[Window]) -> list[str]:
     """Steps that some ranks lack."""
-    of_rank: dict[int, set[int]] = {}
-    for window in chosen:
-        of_rank.setdefault(window.rank, set()).add(window.iteration)
+    of_rank = grouped((window.rank, window.iteration) for window in chosen)
     every = set().union(*of_rank.values())
-    lacking = {rank: sorted(every - has) for rank, has in of_rank.items() if every - has}
+    missing = {rank: sorted(every.difference(has)) for rank, has in of_rank.items()}
+    lacking = {rank: steps for rank, steps in missing.items() if steps}
     if not lacking:
         return []
     rank, steps = next(iter(sorted(lacking.items())))
