@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays.compiled import jit
+
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Readings
     from chopper_interop.arrays.types import Array
@@ -32,22 +34,36 @@ class _Overlaps:
         self._order = np.argsort(time, kind="stable")
         self._time = time[self._order]
         self._length = np.append(np.diff(self._time), 0.0)
-        self._ends = [
-            np.maximum(np.searchsorted(self._time, at, side="right") - 1, 0) for at in (low, high)
-        ]
-        self._after = [
-            np.maximum(at - self._time[i], 0.0)
-            for at, i in zip((low, high), self._ends, strict=True)
-        ]
+        at = np.stack([low, high])
+        self._ends = np.maximum(np.searchsorted(self._time, at, side="right") - 1, 0)
+        self._after = np.maximum(at - self._time[self._ends], 0.0)
 
     def sums(self, values: Array) -> Array:
         """Return the integral of the values over each span."""
-        rates = np.cumsum(np.concatenate([values, -values])[self._order])
-        rates[-1] = 0.0  # rounding
-        area = np.append([0.0], np.cumsum(rates * self._length))
-        low, high = (area[i] + rates[i] * t for i, t in zip(self._ends, self._after, strict=True))
-        total: Array = high - low
-        return total
+        return _integrals(values.astype(float), self._order, self._length, self._ends, self._after)
+
+
+# Compiled: one pass over ends of intervals, in their order, carries the sum of the values that hold and its integral.
+@jit
+def _integrals(values: Array, order: Array, length: Array, ends: Array, after: Array) -> Array:
+    """Integral of a sum of values over each span, of which `ends` and `after` state where both ends are."""
+    count, n = len(values), len(order)
+    rates, area = np.zeros(n), np.zeros(n)
+    rate = total = 0.0
+    for k in range(n):
+        i = order[k]
+        rate += values[i] if i < count else -values[i - count]
+        area[k] = total
+        total += rate * length[k]
+        rates[k] = rate
+    rates[n - 1] = 0.0  # rounding
+    integrals = np.zeros(ends.shape[1])
+    for span in range(len(integrals)):
+        low, high = ends[0, span], ends[1, span]
+        integrals[span] = (area[high] + rates[high] * after[1, span]) - (
+            area[low] + rates[low] * after[0, span]
+        )
+    return integrals
 
 
 class Windows:
