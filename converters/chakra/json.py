@@ -58,7 +58,7 @@ def messages(buffer: Array, issues: IssueLog) -> tuple[Array, int]:
         proto.serialize_length_prefixed(built, out)
     issues.add(MALFORMED, lost)
     issues.add(VALUE, unfitting_members)
-    return np.frombuffer(out.getvalue(), np.uint8), lost
+    return np.frombuffer(out.getbuffer(), np.uint8), lost
 
 
 def _graph_messages(text: str) -> Iterator[tuple[Any, int] | None]:

@@ -67,7 +67,7 @@ def to_present_schema(buffer: Array) -> Array:
         elif not out.tell():
             out.write(b"\x00")  # GlobalMetadata
     out.write(buffer[end:].data)
-    return np.frombuffer(out.getvalue(), np.uint8)
+    return np.frombuffer(out.getbuffer(), np.uint8)
 
 
 def _split_messages(buffer: Array, message_class: Any) -> Iterator[tuple[Any, int]]:

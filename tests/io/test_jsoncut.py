@@ -18,7 +18,9 @@ VALUES = st.recursive(
 
 
 def close(text: str, depth: int) -> Any:
-    repaired = json_truncated.close_truncated(np.frombuffer(text.encode(), np.uint8), depth)
+    repaired = json_truncated.close_truncated(
+        np.frombuffer(bytearray(text.encode()), np.uint8), depth
+    )
     return None if repaired is None else json.loads(repaired)
 
 

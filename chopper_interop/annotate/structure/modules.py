@@ -292,7 +292,9 @@ def _fill_accumulation(
     for k in range(len(calls)):
         i = calls[k]
         if accumulates[k] and previous[k] >= 0 and layer[i] < 0:
-            layer[i], module[i] = layer[calls[previous[k]]], module[calls[previous[k]]]
+            before = calls[previous[k]]
+            layer[i] = layer[before]
+            module[i] = module[before]
 
 
 def layers_of_paths(texts: Sequence[str]) -> tuple[Array, list[str]]:

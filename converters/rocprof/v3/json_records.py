@@ -276,7 +276,7 @@ def _mended(data: Any, issues: IssueLog) -> bytes:
     text = bytes(memoryview(data)).decode("utf-8", "replace").encode()
     text = _NOT_JSON.sub(b"null", text)
     depth = _DEPTH - bool(_ONE_PROCESS.match(text))
-    closed = json_truncated.close_truncated(np.frombuffer(text, np.uint8), depth)
+    closed = json_truncated.close_truncated(np.frombuffer(bytearray(text), np.uint8), depth)
     issues.add(CUT_SHORT, int(closed is not None))
     return text if closed is None else closed
 
