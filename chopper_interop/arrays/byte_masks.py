@@ -6,25 +6,24 @@ it translates for each processor.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import config, types
-from numba.core.extending import intrinsic
+
+from chopper_interop.arrays.code_files import Written
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.types import Bytes
 
 WIDTH = 64
 """Bytes of a mask, one a bit of a number."""
-_config: Any = config
-_intrinsic: Any = intrinsic
-_types: Any = types
 
 
 def _splat(builder: Any, byte: Any) -> Any:
     """A vector of 64 times the same byte."""
+    from llvmlite import ir
+
     vector = ir.VectorType(ir.IntType(8), WIDTH)
     first = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.IntType(32)(0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), None)
@@ -33,6 +32,8 @@ def _splat(builder: Any, byte: Any) -> Any:
 
 def _equal_bytes(_: Any, buffer: Any, _at: Any, _ignored: Any, _byte: Any) -> Any:
     """Return the types of `equal_bytes`, and what writes it."""
+    from llvmlite import ir
+    from numba.core.types import uint8, uint64
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, offset, set_bits, wanted = arguments
@@ -43,16 +44,18 @@ def _equal_bytes(_: Any, buffer: Any, _at: Any, _ignored: Any, _byte: Any) -> An
         equal = builder.icmp_unsigned("==", block, _splat(builder, wanted))
         return builder.bitcast(equal, ir.IntType(WIDTH))
 
-    return _types.uint64(buffer, _types.uint64, _types.uint8, _types.uint8), generate
+    return uint64(buffer, uint64, uint8, uint8), generate
 
 
 def _lowest_bit(_: Any, _mask: Any) -> Any:
     """Return the types of `lowest_bit`, and what writes it."""
+    from llvmlite import ir
+    from numba.core.types import uint64
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(0))
 
-    return _types.uint64(_types.uint64), generate
+    return uint64(uint64), generate
 
 
 def _equal_bytes_by_numpy(buffer: Bytes, at: int, ignored: int, byte: int) -> Any:
@@ -64,10 +67,10 @@ def _lowest_bit_by_python(mask: int) -> Any:
     return np.uint64((int(mask) & -int(mask)).bit_length() - 1 if mask else WIDTH)
 
 
-# then loops run as Python, to measure what tests cover
-_AS_PYTHON: bool = bool(_config.DISABLE_JIT)
-equal_bytes: Any = _equal_bytes_by_numpy if _AS_PYTHON else _intrinsic(_equal_bytes)
+_AS_PYTHON = os.environ.get("NUMBA_DISABLE_JIT", "0") != "0"
+"""Whether loops run as Python, to measure what tests cover."""
+equal_bytes: Any = _equal_bytes_by_numpy if _AS_PYTHON else Written(_equal_bytes)
 """``equal_bytes(buffer, at, ignored, byte)``: mask of the bytes from `at` on that are `byte` once the bits that are `ignored`
 are set. All 64 must be in the buffer."""
-lowest_bit: Any = _lowest_bit_by_python if _AS_PYTHON else _intrinsic(_lowest_bit)
+lowest_bit: Any = _lowest_bit_by_python if _AS_PYTHON else Written(_lowest_bit)
 """``lowest_bit(mask)``: number of the lowest bit that is 1; 64 if there is none."""

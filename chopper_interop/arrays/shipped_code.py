@@ -8,6 +8,7 @@ what the code was compiled from and for (`compiled`), so that no other code is e
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import sys
 import zipfile
@@ -17,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
-from numba.core import config
 
-_config: Any = config
 llvm: Any = llvmlite.binding
 
 
@@ -64,7 +63,7 @@ def archive_path() -> Path:
 def usable_baseline() -> Baseline | None:
     """Return the baseline that shipped code was compiled for; None if it cannot be used here."""
     base = baseline()
-    if base is None or _config.CPU_NAME is not None or _archive() is None:
+    if base is None or "NUMBA_CPU_NAME" in os.environ or _archive() is None:
         return None
     features = llvm.get_host_cpu_features()
     return base if all(features.get(name, False) for name in base.features) else None

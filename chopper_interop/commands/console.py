@@ -90,10 +90,10 @@ def announce_compilation() -> None:
 
 
 def _show_compilation() -> None:
-    from chopper_interop.arrays import compiled
+    from chopper_interop.arrays import code_files
 
     text = "compiling loops for this machine, once; this takes up to a minute"
-    folder = compiled.cache_folder()
+    folder = code_files.cache_folder()
     if folder is None:
         text = "compiling loops, up to a minute at each run: no cache folder can be written (XDG_CACHE_HOME)"
     elif folder.parent == Path(tempfile.gettempdir()):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba.core.dispatcher import Dispatcher
 
 from chopper_interop.arrays.byte_masks import WIDTH
+from chopper_interop.arrays.compiled import Loop
 from chopper_interop.io import json_events, json_text
 from chopper_interop.io.inputs import TextWindow
 
@@ -326,7 +326,7 @@ def steps_of_scan(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
             for name, function in vars(module).items():
                 if name in OF_NAMES_AND_NUMBERS[module]:
                     patch.setattr(module, name, by_array(function))
-                elif isinstance(function, Dispatcher) and name not in CALLED_BY_THESE:
+                elif isinstance(function, Loop) and name not in CALLED_BY_THESE:
                     patch.setattr(module, name, function.py_func)
         wide = np.dtype([(name, np.int64) for name in json_events.EVENT.names])
         patch.setattr(json_events, "EVENT", wide)  # Python's numbers do not wrap around

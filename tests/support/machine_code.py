@@ -132,14 +132,16 @@ def compile_part(name: str) -> None:
 
 def record_entries() -> list[str]:
     """Record file names of loops that Python calls, from now on; those called by loops are in these."""
-    from chopper_interop.arrays.compiled import _CodeCache
+    from chopper_interop.arrays import code_files
+    from chopper_interop.arrays.numba_code import CodeCache, text_of
 
-    load, save = _CodeCache.load_overload, _CodeCache.save_overload
+    load, save = CodeCache.load_overload, CodeCache.save_overload
     entries: list[str] = []
     compiling: list[str] = []
 
     def load_overload(self, signature, target):
-        name = self._file_name(signature, target.codegen().magic_tuple())
+        processor = target.codegen().magic_tuple()
+        name = code_files.file_name(self.loop, text_of(signature), processor)
         if not compiling:
             entries.append(name)
         result = load(self, signature, target)
@@ -151,7 +153,7 @@ def record_entries() -> list[str]:
         save(self, signature, result)
         compiling.pop()
 
-    _CodeCache.load_overload, _CodeCache.save_overload = load_overload, save_overload
+    CodeCache.load_overload, CodeCache.save_overload = load_overload, save_overload
     return entries
 
 
