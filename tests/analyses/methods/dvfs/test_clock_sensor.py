@@ -149,7 +149,7 @@ def test_what_is_given_shows(given: str) -> None:
 
 def test_delays_of_holds_that_no_sample_shows() -> None:
     """Half of the hold, or of the sampling period; they ended at 200 ms."""
-    job = Job(betas="0", hz=1, sensor=SLOW, seconds=10.0, ranks=1, seed=5)
+    job = Job(betas="0", hz=1, sensor=SLOW, seconds=4.0, ranks=1, seed=5)
     assert analysed(job, "mean:100ms,lag:30ms")[0]["sensor_lag_high_ns"] == 530 * MS
     assert analysed(job, "mean:100ms,hold:900ms,lag:30ms")[0]["sensor_lag_high_ns"] == 480 * MS
     assert analysed(job)[0]["sensor_lag_high_ns"] >= 500 * MS
