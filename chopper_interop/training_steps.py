@@ -43,27 +43,31 @@ def _marked(trace: TraceTables) -> list[Step]:
     host = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
     gpu = is_any(trace.array("kind"), GPU_WORK)
     ranges = _ranges(trace, iteration, host)
-    steps: list[Step] = []
-    for rank, rows in trace.rank_rows.items():
-        for bounds in (ranges, host, gpu):  # the first of these that the rank has
-            stepped = np.flatnonzero(bounds[rows] & (iteration[rows] >= 0)) + rows.start
-            if stepped.size:
-                steps += _extents(trace, rank, stepped, iteration[stepped])
-                break
-    return steps
+    chosen: list[Array] = []
+    done = np.zeros(0, np.int64)
+    for bounds in (ranges, host, gpu):  # the first of these that the rank has
+        rows = np.flatnonzero(bounds & (iteration >= 0))
+        rank = trace.array("rank")[rows]
+        chosen.append(rows[~np.isin(rank, done)])
+        done = np.union1d(done, rank)
+        if len(done) == len(trace.ranks):
+            break
+    rows = np.concatenate(chosen)
+    return _extents(trace, rows, iteration[rows]) if rows.size else []
 
 
-def _extents(trace: TraceTables, rank: int, rows: Array, iteration: Array) -> list[Step]:
-    """Steps from the first start to the last end of the nodes of each, by start."""
-    order = np.argsort(iteration, kind="stable")
-    rows, iteration = rows[order], iteration[order]
-    first = np.flatnonzero(np.diff(iteration, prepend=iteration[0] - 1))
+def _extents(trace: TraceTables, rows: Array, iteration: Array) -> list[Step]:
+    """Steps from the first start to the last end of the nodes of each, by rank and start."""
+    rank = trace.array("rank")[rows]
+    order = np.lexsort((iteration, rank))
+    rank, rows, iteration = rank[order], rows[order], iteration[order]
+    first = np.flatnonzero((np.diff(rank, prepend=-1) != 0) | (np.diff(iteration, prepend=-1) != 0))
     ts = trace.array("ts")[rows]
-    start = np.minimum.reduceat(ts, first).tolist()
-    end = np.maximum.reduceat(ts + trace.array("dur")[rows], first).tolist()
-    numbers = iteration[first].tolist()
-    extents = [Step(rank, *step) for step in zip(numbers, start, end, strict=True)]
-    return sorted(extents, key=lambda step: (step.start_ns, step.iteration))
+    start = np.minimum.reduceat(ts, first)
+    end = np.maximum.reduceat(ts + trace.array("dur")[rows], first)
+    order = np.lexsort((iteration[first], start, rank[first]))
+    columns = (values[order].tolist() for values in (rank[first], iteration[first], start, end))
+    return [Step(*step) for step in zip(*columns, strict=True)]
 
 
 def _ranges(trace: TraceTables, iteration: Array, host: Array) -> Array:

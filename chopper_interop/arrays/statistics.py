@@ -131,8 +131,17 @@ def less_group_median(values: Array, groups: Sequence[Any]) -> Array:
 
 def medians_of_others(values: Array) -> Array:
     """For each value, the median of all finite others; NaN if there are none."""
-    medians = [finite_median(np.delete(values, i)) for i in range(len(values))]
-    return np.array(medians, float).reshape(len(values))
+    is_finite = np.isfinite(values)
+    ordered = np.sort(values[is_finite]).astype(float)
+    others = len(ordered) - is_finite  # how many there are
+    # to leave out any of equal values leaves the same ones; what is not finite stands behind all
+    place = np.where(is_finite, np.searchsorted(ordered, values), len(ordered))
+    medians = np.full(len(values), np.nan)
+    some = np.flatnonzero(others)
+    low, high = ((others[some] - odd) // 2 for odd in (1, 0))
+    low, high = (ordered[middle + (middle >= place[some])] for middle in (low, high))
+    medians[some] = (low + high) / 2
+    return medians
 
 
 def pearson(a: Array, b: Array) -> float:

@@ -55,6 +55,15 @@ def test_median_slope_ignores_outliers() -> None:
     assert statistics.median_slope(np.zeros(3), np.arange(3.0), (1,)) == 0.0
 
 
+@pytest.mark.parametrize("count", [2, 3, 8, 9])
+def test_medians_of_others_are_those_without_each_value(count: int) -> None:
+    rng = np.random.default_rng(count)
+    for values in (rng.normal(size=count), rng.integers(0, 3, count) * 1.0):
+        values[rng.integers(count)] = rng.choice([np.nan, np.inf, 0.1])
+        expected = [statistics.finite_median(np.delete(values, i)) for i in range(count)]
+        np.testing.assert_array_equal(statistics.medians_of_others(values), expected)
+
+
 def test_medians_of_others_leave_each_value_out() -> None:
     actual = statistics.medians_of_others(np.array([1.0, 2.0, 9.0, np.nan]))
     assert actual.tolist() == [5.5, 5.0, 1.5, 2.0]

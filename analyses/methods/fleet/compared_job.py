@@ -13,7 +13,7 @@ from chopper_interop.analyses.methods.communication import times as collective_t
 from chopper_interop.analyses.methods.fleet import links as fleet_links
 from chopper_interop.analyses.methods.fleet.slowdowns import Slowdowns
 from chopper_interop.analyses.methods.timing.job_replay import JobReplay
-from chopper_interop.arrays import intervals, statistics
+from chopper_interop.arrays import gather, intervals, statistics
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.percents import percent
 from chopper_interop.schemas.kinds import Kind
@@ -100,14 +100,18 @@ class ComparedJob:
         waited_for = self._waited_for()
         total_gain = self.slowdowns.before_ns - self.slowdowns.even_ns
         figures = []
+        edge_index = np.searchsorted(ranks, self._edge_rank)[self._matched]
+        matched = np.bincount(edge_index, minlength=len(ranks))
+        is_slower = (self.replay.own_ns > self._peers)[self._matched]
+        slower = np.bincount(edge_index, is_slower, len(ranks))
         for k, rank in enumerate(ranks):
-            of_rank = self._matched & (self._edge_rank == rank)
-            gain = self._gain(of_rank) if k in replayed else None
+            gain = None
+            if k in replayed:
+                gain = self._gain(self._matched & (self._edge_rank == rank))
             persistent = None
             if len(iterations) > 1:
                 is_mostly_slow = slow[k].mean() >= PERSISTENT_SHARE
                 persistent = bool(slowdown[k] >= self.threshold and is_mostly_slow)
-            slower = (self.replay.own_ns > self._peers)[of_rank]
             row = {
                 "rank": rank,
                 "dp_rank": int(self.slowdowns.places.dp_rank[k]),
@@ -116,7 +120,7 @@ class ComparedJob:
                 "compute_ns": compute[k],
                 "slowdown_factor": statistics.finite_or_none(slowdown[k]),
                 "excess_ns": int(excess[k]),
-                "slower_share": float(slower.mean()) if of_rank.any() else None,
+                "slower_share": float(slower[k] / matched[k]) if matched[k] else None,
                 "gain_ns": gain,
                 "gain_share": gain / total_gain if gain is not None and total_gain > 0 else None,
                 "alone_slowdown_factor": self.slowdowns.by_rank[k],
@@ -192,8 +196,9 @@ class ComparedJob:
         """Median lateness of each rank's launches against those of other ranks; None without any."""
         host, launch = self.replay.host, np.unique(self.trace.launch[self.replay.node])
         launch = launch[(launch >= 0) & host.known[launch]]
-        rank = self.trace.array("rank")[launch]
-        of_ranks = [host.late_ns[launch[rank == r]] for r in self.trace.ranks]
+        rank = np.searchsorted(self.trace.ranks, self.trace.array("rank")[launch])
+        offsets, late = gather.group_values(rank, host.late_ns[launch], len(self.trace.ranks))
+        of_ranks = np.split(late, offsets[1:-1])
         return [round(float(np.median(late))) if late.size else None for late in of_ranks]
 
     def _waited_for(self) -> dict[int, dict[str, Any]]:
@@ -205,29 +210,34 @@ class ComparedJob:
     def link_rows(self) -> list[dict[str, Any]]:
         """Figures of all links that transfer anything."""
         links = fleet_links.links(self.slowdowns)
-        own = self.replay.own_ns
-        excess = np.zeros(len(links.ranks), np.int64)
-        compared = np.flatnonzero(links.compared)
-        np.add.at(excess, links.code[compared], (own - links.others_ns)[compared])
+        own, count = self.replay.own_ns, len(links.ranks)
+
+        def sums(mask: Array, values: Array) -> Array:
+            return gather.group_sums(links.code[mask], values[mask], count)
+
+        transferred, transfers = links.code >= 0, np.ones(len(own), np.int64)
+        number, compared = sums(transferred, transfers), sums(links.compared, transfers)
+        transfer_ns, compared_ns = sums(transferred, own), sums(links.compared, own)
+        others_ns = sums(links.compared, links.others_ns)
+        excess = compared_ns - others_ns
         replayed = _largest(excess)
         rows = []
         for k, ranks in enumerate(links.ranks):
-            of_link = links.code == k
-            if not of_link.any():
+            if not number[k]:
                 continue
-            of_link &= links.compared
-            others = int(links.others_ns[of_link].sum())
+            others = int(others_ns[k])
             gain = None
-            if of_link.any() and k in replayed:
+            if compared[k] and k in replayed:
+                of_link = links.compared & (links.code == k)
                 ideal = np.where(of_link, links.others_ns, own)
                 gain = self.slowdowns.before_ns - int(self.replay.lengths(ideal).sum())
             rows.append(
                 {
                     "ranks": ",".join(map(str, ranks)),
                     "instances": int(links.instances[k]),
-                    "transfer_ns": int(own[links.code == k].sum()),
-                    "slowdown_factor": int(own[of_link].sum()) / others if others > 0 else None,
-                    "excess_ns": int(excess[k]) if of_link.any() else None,
+                    "transfer_ns": int(transfer_ns[k]),
+                    "slowdown_factor": int(compared_ns[k]) / others if others > 0 else None,
+                    "excess_ns": int(excess[k]) if compared[k] else None,
                     "gain_ns": gain,
                 }
             )
@@ -312,23 +322,17 @@ def _largest(excess: Array) -> set[int]:
 
 def _ratio_to_others(times: Array) -> Array:
     """Each row's number by the median of the other rows'; NaN where that is 0."""
-    ratio = np.full(times.shape, np.nan)
-    for k in range(len(times)):
-        others = np.median(np.delete(times, k, axis=0), axis=0)
-        ratio[k] = np.divide(
-            times[k], others, out=np.full(np.shape(others), np.nan), where=others > 0
-        )
-    return ratio
+    columns = times.reshape(len(times), -1).T
+    others = np.stack([statistics.medians_of_others(c) for c in columns], 1).reshape(times.shape)
+    return np.divide(times, others, out=np.full(times.shape, np.nan), where=others > 0)
 
 
 def _compute_times(trace: Trace, rows: Array, rank_index: Array, count: int) -> list[int]:
     """Time of each rank in which a kernel or fill runs."""
     is_compute = is_any(trace.array("kind")[rows], _COMPUTE)
     ts, dur = trace.array("ts"), trace.array("dur")
-    times = []
-    for k in range(count):
-        of_rank = rows[is_compute & (rank_index == k)]
-        times.append(
-            intervals.total_length(intervals.union(ts[of_rank], ts[of_rank] + dur[of_rank]))
-        )
-    return times
+    offsets, rows = gather.group_values(rank_index[is_compute], rows[is_compute], count)
+    return [
+        intervals.total_length(intervals.union(ts[of_rank], ts[of_rank] + dur[of_rank]))
+        for of_rank in np.split(rows, offsets[1:-1])
+    ]
