@@ -1,7 +1,7 @@
 """Late hosts, slow GPUs and slow links that `stragglers` names, and their gains, against simulations without them.
 
-Programs of DDP and FSDP of which all ranks do the same, but for 0.5 % of noise, get one rank with a late host or a slow GPU, or two with slow GPUs;
-pipelines get one slow link. They are simulated, and written as PyTorch's profiler would record them. A gain is right that
+Programs of DDP and FSDP of which all ranks do the same, but for 0.5 % of noise, get one rank with a late host or a slow GPU,
+or two with slow GPUs; pipelines get one slow link. They are simulated, and written as PyTorch's profiler would record them. A gain is right that
 another simulation shows in which what was recorded takes its even times. Usage::
 
     python tests/benchmarks/late_ranks.py [--first N] [--seeds N] [--family NAME …]
