@@ -223,6 +223,16 @@ def test_analyses_agree_on_a_job_whose_gpus_lag_behind() -> None:
         assert measured == pytest.approx(dict.fromkeys(measured, mean), abs=1), measured
 
 
+def test_a_mean_is_rounded_the_same_way() -> None:
+    """Two thirds of a nanosecond: the summary left them out."""
+    trace = lagging(BEHIND, first_ms=0)
+    dur = trace.array("dur").copy()
+    dur[-1] += 1
+    trace = replace(trace, nodes=arrow.replace_column(trace.nodes, "dur", dur))
+    means = [ci.analyze(trace, name).summary["step_ns"] for name in ("summary", "efficiency")]
+    assert means == [round((91 * MS + 1) / 3)] * 2 == [30_333_334] * 2
+
+
 def test_analyses_agree_on_steps_of_some_ranks() -> None:
     """The first rank is 5 ms sooner; the summary had its begin and the last one's end with ``--ranks 1``, too."""
     trace = lagging(BEHIND, late_ms=(0, 5), first_ms=0)

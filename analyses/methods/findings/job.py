@@ -171,7 +171,7 @@ class ExaminedJob:
     @property
     def step_ns(self) -> int:
         """Mean length of a step."""
-        return self.before_ns // self.steps
+        return round(self.before_ns / self.steps)
 
     def _inside(self) -> Array:
         """Mark the nodes of the steps that count, on the chosen ranks."""
