@@ -39,7 +39,10 @@ def is_usable() -> bool:
 @cache
 def processor() -> tuple[str, str, str]:
     """Return the identifier of this processor that numba has."""
-    features = _llvm.get_host_cpu_features().flatten()
+    try:
+        features = _llvm.get_host_cpu_features().flatten()
+    except RuntimeError:  # LLVM does not know the processor
+        features = ""
     return _llvm.get_process_triple(), _llvm.get_host_cpu_name(), features
 
 
