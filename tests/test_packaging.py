@@ -97,10 +97,10 @@ def test_a_python_that_is_too_old_is_said_so(
 
 
 def test_the_first_conversion_of_an_installed_wheel_compiles_nothing(tmp_path: Path) -> None:
-    from chopper_interop.arrays import shipped_code
+    from chopper_interop.arrays import code_files
     from chopper_interop.demo import make_demo
 
-    if "site-packages" not in shipped_code.archive_path().parts:
+    if "site-packages" not in code_files.archive_path().parts:
         pytest.skip("a checkout compiles what has changed since `make code`")
     job = make_demo(tmp_path / "job", ranks=2, layers=2, steps=2)
     command = [Path(sys.executable).with_name("chopper-convert"), "-q", job]

@@ -7,7 +7,7 @@ import machine_code
 import pytest
 import release
 
-from chopper_interop.arrays import shipped_code
+from chopper_interop.arrays import code_files
 
 METADATA = (
     "Metadata-Version: 2.4\nName: chopper-interop\nVersion: 1.2.0\n{urls}"
@@ -60,7 +60,7 @@ def test_machine_code_of_other_sources_is_removed(
     for number, sources in (("310", b"before"), ("312", machine_code.sources_digest())):
         with zipfile.ZipFile(made[number], "w") as archive:
             archive.writestr(machine_code.SOURCES, sources)
-    monkeypatch.setattr(shipped_code, "archive_path", lambda: made["311"])
+    monkeypatch.setattr(code_files, "archive_path", lambda: made["311"])
     machine_code.pack({})
     assert sorted(tmp_path.iterdir()) == [made["311"], made["312"]]
     assert "cpython-310-x86_64.zip was made of other sources: removed" in capsys.readouterr().out

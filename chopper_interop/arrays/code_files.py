@@ -1,4 +1,9 @@
-"""Files of machine code of loops, each called after what it was compiled from and for."""
+"""Files of machine code of loops, each called after what it was compiled from and for.
+
+They lie in the user's cache folder. A wheel brings others along, so that the first run need not compile them: an archive
+for each version of Python and kind of processor, compiled for a baseline that all but old processors fulfil, by
+`tests/support/machine_code.py`. As names contain what the code was compiled from and for, no other code is ever loaded.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,14 @@ import contextlib
 import hashlib
 import os
 import pickle
+import platform
 import shutil
 import stat
 import sys
 import tempfile
 import time
+import zipfile
+from dataclasses import dataclass
 from enum import EnumMeta
 from functools import cache
 from importlib import metadata
@@ -18,13 +26,13 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+import llvmlite.binding
 import numpy as np
-
-from chopper_interop.arrays import shipped_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+llvm: Any = llvmlite.binding
 _MAX_AGE_S = 30 * 86_400
 """Age at which code that no run loaded is removed (chosen: a month unused)."""
 _TOUCHED_S = 86_400
@@ -127,10 +135,10 @@ def stored(loop: Compilable, types: str, processor: tuple[str, ...]) -> Iterator
             if path.stat().st_mtime < time.time() - _TOUCHED_S:
                 os.utime(path)
             yield data
-    base = shipped_code.usable_baseline()
+    base = usable_baseline()
     if base is not None:
-        shipped = shipped_code.load(file_name(loop, types, base.magic))
-        yield from () if shipped is None else (shipped,)
+        brought = shipped(file_name(loop, types, base.magic))
+        yield from () if brought is None else (brought,)
 
 
 def file_name(loop: Compilable, types: str, processor: tuple[str, ...]) -> str:
@@ -249,3 +257,66 @@ def _is_own_folder(path: Path) -> bool:
     is_own = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid()
     is_movable = any(mode & stat.S_IWOTH and not mode & stat.S_ISVTX for mode in above)
     return is_own and not state.st_mode & 0o022 and not is_movable and os.access(path, os.W_OK)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A processor to compile for: its name in LLVM, and the features that running it takes."""
+
+    name: str
+    features: frozenset[str] = frozenset()
+
+    @property
+    def magic(self) -> tuple[str, str, str]:
+        """Identifier by which numba accepts code of a compiler."""
+        return llvm.get_process_triple(), self.name, ""
+
+
+# https://gitlab.com/x86-psABIs/x86-64-ABI: level 3, processors since 2013 (Intel) and 2015 (AMD)
+_X86_64_V3 = (
+    "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "sahf", "avx", "avx2", "bmi", "bmi2",
+    "f16c", "fma", "lzcnt", "movbe",
+)  # fmt: skip
+_BASELINES = {
+    "x86_64": Baseline("x86-64-v3", frozenset(_X86_64_V3)),
+    "aarch64": Baseline("generic"),
+}
+"""By machine; others, and systems without wheels of llvmlite, compile at the first run."""
+
+
+def baseline() -> Baseline | None:
+    """Return the baseline of this kind of machine, None if there is none."""
+    return _BASELINES.get(platform.machine())
+
+
+def archive_path() -> Path:
+    """Return the path of the archive for this Python and machine, whether or not it is there."""
+    folder = Path(__file__).parents[1] / "machine_code"
+    python = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"
+    return folder / f"{python}-{platform.machine()}.zip"
+
+
+@cache
+def usable_baseline() -> Baseline | None:
+    """Return the baseline that shipped code was compiled for; None if it cannot be used here."""
+    base = baseline()
+    if base is None or "NUMBA_CPU_NAME" in os.environ or _archive() is None:
+        return None
+    features = llvm.get_host_cpu_features()
+    return base if all(features.get(name, False) for name in base.features) else None
+
+
+def shipped(name: str) -> bytes | None:
+    """Return a file of the archive, None if there is none of this name."""
+    archive = _archive()
+    if archive is not None:
+        with contextlib.suppress(KeyError, OSError, zipfile.BadZipFile):
+            return archive.read(name)
+    return None
+
+
+@cache
+def _archive() -> zipfile.ZipFile | None:
+    with contextlib.suppress(OSError, zipfile.BadZipFile):
+        return zipfile.ZipFile(archive_path())
+    return None

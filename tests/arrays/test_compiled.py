@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chopper_interop.arrays import code_files, shipped_code
+from chopper_interop.arrays import code_files
 
 MODULES = {
     "callee.py": """
@@ -342,8 +342,8 @@ print(varint_size(300))
 SHIPPED = """
 from pathlib import Path
 from llvmlite.binding.targets import FeatureMap
-from chopper_interop.arrays import shipped_code
-shipped_code.archive_path = lambda: Path({archive!r})
+from chopper_interop.arrays import code_files
+code_files.archive_path = lambda: Path({archive!r})
 {change}
 from chopper_interop.arrays.compiled import jit
 @jit
@@ -355,7 +355,7 @@ def sums(x):
 print(sums(10))
 """
 needs_baseline = pytest.mark.skipif(
-    shipped_code.baseline() is None, reason="no machine code is shipped for this kind of machine"
+    code_files.baseline() is None, reason="no machine code is shipped for this kind of machine"
 )
 
 
@@ -363,7 +363,7 @@ needs_baseline = pytest.mark.skipif(
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive with the loop that Python calls."""
     home = tmp_path_factory.mktemp("shipped")
-    compiler = {"NUMBA_CPU_NAME": shipped_code.baseline().name, "NUMBA_CPU_FEATURES": ""}
+    compiler = {"NUMBA_CPU_NAME": code_files.baseline().name, "NUMBA_CPU_FEATURES": ""}
     assert python(SHIPPED.format(archive="", change=""), home, **compiler) == ("23", 2)
     path = home / "code.zip"
     with zipfile.ZipFile(path, "w") as target:
@@ -381,16 +381,16 @@ def test_what_came_with_the_package_is_not_compiled(archive: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     "change",
     [
-        "shipped_code.llvm.get_host_cpu_features = lambda: FeatureMap(sse2=True)",
-        "from importlib import metadata; metadata.version = lambda name: '0.1'",
-        "shipped_code.load = lambda name: b''",
-        "shipped_code.archive_path = lambda: Path('/dev/null')",
-        "shipped_code.archive_path = lambda: Path('/nowhere')",
+        "code_files.llvm.get_host_cpu_features = lambda: FeatureMap(sse2=True)",
+        "code_files._VERSIONS = ('0.1',)",
+        "code_files.shipped = lambda name: b''",
+        "code_files.archive_path = lambda: Path('/dev/null')",
+        "code_files.archive_path = lambda: Path('/nowhere')",
     ],
     ids=["processor", "numba", "empty code", "no archive", "none there"],
 )
 def test_what_does_not_fit_is_compiled(archive: Path, tmp_path: Path, change: str) -> None:
-    if "features" in change and not shipped_code.baseline().features:
+    if "features" in change and not code_files.baseline().features:
         pytest.skip("every processor of this kind has the features")
     assert python(SHIPPED.format(archive=str(archive), change=change), tmp_path) == ("23", 2)
 

@@ -2,7 +2,7 @@
 
 Runs what users run, on a sample job and on the small inputs of every format, with loops compiled for
 the baseline of this kind of processor, and packs the machine code into the archive that
-`chopper_interop.arrays.shipped_code` looks into. FOLDER keeps it between calls, so that only loops
+`chopper_interop.arrays.code_files` looks into. FOLDER keeps it between calls, so that only loops
 that have changed are compiled again.
 """
 
@@ -159,9 +159,9 @@ def record_entries() -> list[str]:
 
 def environment(cache: Path) -> dict[str, str]:
     """Variables of a process that compiles for the baseline, into a folder."""
-    from chopper_interop.arrays import shipped_code
+    from chopper_interop.arrays import code_files
 
-    base = shipped_code.baseline()
+    base = code_files.baseline()
     if base is None:
         sys.exit("no baseline for this machine: loops are compiled when they are first used")
     compiler = {"NUMBA_CPU_NAME": base.name, "NUMBA_CPU_FEATURES": ""}
@@ -207,10 +207,10 @@ def remove_others(folder: Path) -> None:
 
 def pack(loops: dict[str, Path]) -> None:
     """Write the archive, with numba's licence, as the machine code contains functions of numba."""
-    from chopper_interop.arrays import shipped_code
+    from chopper_interop.arrays import code_files
 
     licence = next(p for p in metadata.files("numba") or () if p.name == "LICENSE")
-    path = shipped_code.archive_path()
+    path = code_files.archive_path()
     path.parent.mkdir(exist_ok=True)
     part = path.with_suffix(".part")
     with zipfile.ZipFile(part, "w") as archive:

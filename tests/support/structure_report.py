@@ -128,11 +128,16 @@ print(*sorted(entered(lambda: sources.find([Path(path)]))))
 """
 
 
+_CALLING = {"chopper_interop.arrays.compiled", "chopper_interop.arrays.loaded_code"}
+"""Modules that call loops, as numba's dispatcher does: no way of the data."""
+
+
 def ways(root: Path, trace: Path) -> list[list[str]]:
     """Modules imported by sniffing a Kineto file, entered by converting it, entered by sniffing it."""
     ran = subprocess.run([sys.executable, "-c", _ENTERED, str(trace)], cwd=root, check=True, text=True,
                          capture_output=True, env={"PYTHONPATH": str(root), "HOME": str(Path.home())})  # fmt: skip
-    return [line.split() for line in ran.stdout.strip().split("\n")[-3:]]
+    lines = ran.stdout.strip().split("\n")[-3:]
+    return [[name for name in line.split() if name not in _CALLING] for line in lines]
 
 
 def word_counts(root: Path) -> tuple[Counter[str], Counter[str]]:
