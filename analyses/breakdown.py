@@ -11,7 +11,7 @@ from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import gaps, grouping, launch_split, selected_work
 from chopper_interop.analyses.methods.dvfs import breakdown_terms
 from chopper_interop.analyses.methods.peers import chopper as peers_chopper
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import UsageError
 from chopper_interop.percents import percent
 from chopper_interop.result import Result
@@ -20,7 +20,6 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
     from chopper_interop.analyses.methods.dvfs.breakdown_terms import Terms
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["breakdown"]

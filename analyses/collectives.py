@@ -14,13 +14,12 @@ from chopper_interop.analyses.methods.communication import summary as collective
 from chopper_interop.analyses.methods.communication import tables as collective_tables
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.communication import tracelens
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.times import CommunicationTimes
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["collectives"]

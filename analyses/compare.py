@@ -19,7 +19,7 @@ from chopper_interop.analyses.methods.activity import (
     warm_up,
     windows,
 )
-from chopper_interop.arrays import arrow, gather, name_stems, statistics
+from chopper_interop.arrays import Array, arrow, gather, name_stems, statistics
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas import results
@@ -27,7 +27,6 @@ from chopper_interop.schemas import results
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.selected_work import SelectedWork
     from chopper_interop.analyses.methods.distributions import Distributions
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["compare"]

@@ -11,17 +11,15 @@ from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.peers import hta_critical_path as peers_critical_path
 from chopper_interop.analyses.methods.timing import critical, spans
 from chopper_interop.analyses.methods.timing.paths import CLASS_CODE, CLASSES
-from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.timing.model import timing_of
+from chopper_interop.timing.model import Timing, timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.timing.critical import Path
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 __all__ = ["critical_path"]

@@ -12,10 +12,10 @@ from chopper_interop.analyses.methods.dvfs import ideal, intervals, notes, sensi
 from chopper_interop.analyses.methods.dvfs import target_clocks as targets
 from chopper_interop.analyses.methods.dvfs.cases import Case
 from chopper_interop.analyses.methods.dvfs.sources import combination
-from chopper_interop.analyses.methods.dvfs.sources.combination import SOURCES
+from chopper_interop.analyses.methods.dvfs.sources.combination import SOURCES, Estimate
 from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import CLASSES
 from chopper_interop.analyses.methods.dvfs.sources.laws import MISSING
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.result import Result
 from chopper_interop.timing.model import timing_of
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.dvfs.ideal import Durations, Lengths
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
-    from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["dvfs"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,8 +20,6 @@ from chopper_interop.result import Result
 from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.efficiency.batches import Batches
     from chopper_interop.analyses.methods.efficiency.model_flops import Flops
     from chopper_interop.analyses.methods.efficiency.throughput import Interval, Power

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,18 +13,15 @@ from chopper_interop.analyses.methods.fleet import places as gpu_places
 from chopper_interop.analyses.methods.power import excursions as power_excursions
 from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.quantity_series import POWER
-from chopper_interop.arrays import arrow, intervals
+from chopper_interop.arrays import Array, arrow, intervals
 from chopper_interop.errors import OptionError, UsageError, similar
 from chopper_interop.grouping import grouped
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.analyses.methods.power.excursions import GpuWindow
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear, PositiveIntervals
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["excursions"]

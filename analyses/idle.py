@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits, windows
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
-from chopper_interop.arrays import arrow, gather, name_stems
+from chopper_interop.arrays import Array, arrow, gather, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.result import Result
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
     from chopper_interop.analyses.methods.activity.host_waits import HostWaits
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["idle"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,11 @@ from chopper_interop.analyses.methods.fleet import compared, slowest
 from chopper_interop.analyses.methods.fleet import means as gpu_means
 from chopper_interop.analyses.methods.fleet import places as gpu_places
 from chopper_interop.analyses.methods.fleet.compared import MEASURED, grouped, parted, values
-from chopper_interop.arrays import statistics
+from chopper_interop.arrays import Array, statistics
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]

@@ -11,14 +11,13 @@ from chopper_interop.analyses.methods import distributions
 from chopper_interop.analyses.methods.activity import grouping, selected_work
 from chopper_interop.analyses.methods.peers import charllm_kernels
 from chopper_interop.analyses.methods.peers import kernels as peers_kernels
-from chopper_interop.arrays import arrow, gather, statistics
+from chopper_interop.arrays import Array, arrow, gather, statistics
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Columns = dict[str, Any]

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods import distributions, options
 from chopper_interop.analyses.methods.activity import gaps, grouping, launch_split, windows
-from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
@@ -17,7 +17,6 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Columns = dict[str, Array]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,20 +17,16 @@ from chopper_interop.analyses.methods.activity import (
     windows,
 )
 from chopper_interop.analyses.methods.activity.grouping import Groups
-from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE, Cells
+from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE, Cells, WorkPieces
 from chopper_interop.analyses.methods.activity.slowdown import Slowdown
 from chopper_interop.analyses.methods.peers import temporal as peers
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.activity.comm_overlap import Overlap
-    from chopper_interop.analyses.methods.activity.pieces import WorkPieces
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["overlap"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.power import model as power_model
 from chopper_interop.analyses.methods.power.clock import FOLLOWED
 from chopper_interop.analyses.methods.power.response import FILTER, RATE, WINDOW
-from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
+from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
 from chopper_interop.arrays import intervals
 from chopper_interop.arrays.gather import is_any
@@ -22,10 +23,7 @@ from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.power.model import PowerModel
-    from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.trace import Trace
 
 __all__ = ["power"]

@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import counterparts, step_times, windows
 from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.analyses.methods.timing import steps as step_timing
-from chopper_interop.arrays import arrow, gather, name_stems
+from chopper_interop.arrays import Array, arrow, gather, name_stems
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
@@ -21,7 +21,6 @@ from chopper_interop.timing import loops as timing_loops
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.timing.steps import StepTiming
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["replay"]

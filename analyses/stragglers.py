@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,6 @@ from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.analyses.methods.fleet.slowdowns import OperationGroup
     from chopper_interop.trace import Trace
 

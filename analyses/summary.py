@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.activity import pieces, step_times, warm_up, windows
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
-from chopper_interop.analyses.methods.findings.job import options_text, ranks_text
+from chopper_interop.analyses.methods.findings.job import ExaminedJob, options_text, ranks_text
 from chopper_interop.analyses.methods.findings.missing import missing, sentence
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
@@ -21,9 +22,6 @@ from chopper_interop.percents import percent
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.analyses.methods.findings.job import ExaminedJob
     from chopper_interop.trace import Trace
 
 __all__ = ["summary"]

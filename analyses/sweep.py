@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,6 @@ from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.run import Run, Runs
     from chopper_interop.trace import Trace
 

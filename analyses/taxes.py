@@ -11,7 +11,7 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import host_waits, round_trips, windows
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.timing import spans
-from chopper_interop.arrays import gather, intervals
+from chopper_interop.arrays import Array, gather, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
@@ -19,7 +19,6 @@ from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["taxes"]

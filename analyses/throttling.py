@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,23 +10,20 @@ import numpy as np
 
 from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import samples as series_samples
-from chopper_interop.analyses.methods.series.averaging import RANK, Plan, by_of
+from chopper_interop.analyses.methods.series.averaging import RANK, By, Plan, by_of
 from chopper_interop.analyses.methods.series.result_notes import conventions, notes
 from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, TEXT, Rows
 from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.annotate.telemetry.throttle_causes import ANY, HOLDING, METHODS
+from chopper_interop.arrays import Array
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.analyses.methods.series.averaging import By
     from chopper_interop.analyses.methods.series.figures import CellFigures
     from chopper_interop.analyses.methods.series.samples import Series, SeriesPlace
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["throttling"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,18 +10,22 @@ import numpy as np
 from chopper_interop.analyses.methods.series import charllm as series_charllm
 from chopper_interop.analyses.methods.series import figures as series_figures
 from chopper_interop.analyses.methods.series import link_traffic
-from chopper_interop.analyses.methods.series.averaging import JOB, RANK, Plan, by_of
+from chopper_interop.analyses.methods.series.averaging import (
+    JOB,
+    RANK,
+    AveragingWindows,
+    By,
+    Plan,
+    by_of,
+)
 from chopper_interop.analyses.methods.series.result_notes import conventions, notes
 from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, TEXT, Rows
+from chopper_interop.arrays import Array
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.analyses.methods.series.averaging import AveragingWindows, By
     from chopper_interop.analyses.methods.series.figures import CellFigures
     from chopper_interop.analyses.methods.series.link_traffic import LinkTraffic
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["traffic"]

@@ -14,16 +14,14 @@ from chopper_interop.analyses.methods.changes.changer import Change, ChangedJob,
 from chopper_interop.analyses.methods.changes.overwriting import OverwritingError
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.analyses.methods.timing.steps import timing_of_steps
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import EdgeKind, Kind
-from chopper_interop.timing.model import timing_of
+from chopper_interop.timing.model import Timing, timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 __all__ = ["what_if"]

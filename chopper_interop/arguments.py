@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import interning
+from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_text
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.interning import TextTable
-    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.trace import Text, Trace
 
 _CAPACITY = 4096

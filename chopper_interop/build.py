@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow, nest, spill
+from chopper_interop.arrays import Array, arrow, nest, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import NESTING
+from chopper_interop.schemas.kinds import NESTING, LaneKind
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.tables import counters_by_node
 from chopper_interop.trace import Text, Trace, empty
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.schemas.kinds import LaneKind
-
-    Column: TypeAlias = Array | pa.Array | pa.ChunkedArray | int | float | str
+Column: TypeAlias = Array | pa.Array | pa.ChunkedArray | int | float | str
 
 _SMALL_ROWS = 1 << 16
 """Rows of small tables that are joined at once (chosen: a megabyte a column)."""

@@ -6,6 +6,7 @@ Nothing heavy is imported before the arguments are parsed, so that help appears 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 _MAX_TOLERANCE = 100
 """Percent of a rank's span; more would find nothing."""

@@ -7,22 +7,20 @@ own. It is what reading that source alone gives, but for memory that all of them
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.issues import Fault, IssueLog
     from chopper_interop.schemas.meta import Meta
 

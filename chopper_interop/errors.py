@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import difflib
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
 
 
 _SYNONYMS = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop.arrays import arrow, nest
+from chopper_interop.arrays import Array, arrow, nest
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import SchemaError, first_line
 from chopper_interop.schemas import hub
@@ -19,7 +19,6 @@ from chopper_interop.tables import Text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _INT64 = 1 << 63

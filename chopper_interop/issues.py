@@ -9,12 +9,10 @@ node of their own, so that for every source
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, SupportsInt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import SupportsInt
 
 
 class Severity(str, Enum):

@@ -24,6 +24,7 @@ decides what is lost takes its size more.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import rules as clock_rules
 from chopper_interop.edges import communication, inference
 from chopper_interop.errors import (
+    ChopperError,
     ReadError,
     TooLittleMemoryError,
     UnknownFormatError,
@@ -49,21 +51,17 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import chosen_ranks, one_source
 from chopper_interop.joining.fragment import Fragment
 from chopper_interop.reading import workers
-from chopper_interop.reading.workers import SourceTask
+from chopper_interop.reading.workers import Batch, Outcome, Pool, SourceTask
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.stage import Sharing
-from chopper_interop.sources import stated_rank
+from chopper_interop.sources import Inventory, SourceFiles, stated_rank
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
 
     from chopper_interop.clocks.rules import ClockRule
-    from chopper_interop.errors import ChopperError
     from chopper_interop.gpus.devices import DeviceRule
-    from chopper_interop.reading.workers import Batch, Outcome, Pool
-    from chopper_interop.sources import Inventory, SourceFiles
     from chopper_interop.trace import Trace
 
 TASK = "reading"

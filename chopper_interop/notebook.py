@@ -6,14 +6,13 @@ so that the theme of the notebook, light or dark, gives them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
 _MAX_ROWS = 20

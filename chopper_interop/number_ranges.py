@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from chopper_interop.errors import OptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _MAX_LENGTH = 1_000_000
 """Longest range of an option. Chosen: far beyond any job, and small enough to be listed at once."""

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
@@ -31,8 +31,6 @@ from chopper_interop.run import Run
 from chopper_interop.sharing.stage import Sharing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.registry import Converter
     from chopper_interop.sources import Inventory, SourceFiles
     from chopper_interop.trace import Trace

@@ -6,18 +6,16 @@ costs is not paid for each rank. Batches are the same whether arrays lie in memo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow, spill
+from chopper_interop.arrays import Array, arrow, spill
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 MAX_NODES = 1 << 20

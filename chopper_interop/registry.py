@@ -11,13 +11,14 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar
+from pathlib import Path
+from typing import Any, SupportsIndex, TypeVar
 
 from chopper_interop.errors import (
     ChopperError,
@@ -30,10 +31,6 @@ from chopper_interop.errors import (
     similar,
 )
 from chopper_interop.io import memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 CONVERTERS = "chopper_interop.converters"
 ANALYSES = "chopper_interop.analyses"

@@ -6,15 +6,12 @@ number declares ``against: Runs | None``. What it declares decides what it gets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from chopper_interop.errors import UsageError
 from chopper_interop.trace import Trace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True)

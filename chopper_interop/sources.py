@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import weakref
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +17,6 @@ from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
 from chopper_interop.io import archives, inputs, outputs, remote, sqlite_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from chopper_interop.registry import Converter
 
 

@@ -8,25 +8,22 @@ tables (`graph`, `pandas_view`) takes a `TraceTables`; `trace.Trace` adds method
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow, gather, spill
+from chopper_interop.arrays import Array, arrow, gather, spill
 from chopper_interop.errors import SchemaError, UsageError, first_line
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeVar
-
     from typing_extensions import Self
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.meta import Meta
 
     Made = TypeVar("Made")

@@ -5,24 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, nest
+from chopper_interop.arrays import Array, arrow, nest
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import NESTING
-from chopper_interop.tables import counters_by_node, renumbered
+from chopper_interop.tables import TraceTables, counters_by_node, renumbered
 
-if TYPE_CHECKING:
-    from typing import TypeVar
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.tables import TraceTables
-
-    Tables = TypeVar("Tables", bound=TraceTables)
+Tables = TypeVar("Tables", bound=TraceTables)
 
 _FAR_NS = 2**62
 """Beyond all times of traces, and within 64 bits."""

@@ -6,6 +6,7 @@ networkx are views, never the storage.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from chopper_interop.errors import UsageError
 from chopper_interop.tables import Text, TraceTables, empty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import networkx as nx
     import pandas as pd
     from typing_extensions import Self

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather, name_stems
+from chopper_interop.arrays import Array, gather, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.schemas.names import STEPS
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.tables import TraceTables
 
 _RANGES = (Kind.ANNOTATION, Kind.CPU_OP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.io import outputs
@@ -10,8 +11,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import Converter
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import networkx as nx
 
     from chopper_interop.trace import Trace

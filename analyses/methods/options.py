@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from chopper_interop.errors import NoSuchDefinitionsError, OptionError, similar
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 
 def check_choice(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop import rank_batches
@@ -10,15 +11,12 @@ from chopper_interop.annotate.structure import annotations as structure
 from chopper_interop.annotate.work import operators
 from chopper_interop.arrays import arrow
 from chopper_interop.io import memory
-from chopper_interop.issues import IssueLog
+from chopper_interop.issues import Issue, IssueLog
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     import pyarrow as pa
 
-    from chopper_interop.issues import Issue
     from chopper_interop.trace import Trace
 
 

@@ -7,18 +7,15 @@ their buffers instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import TypeAlias
+from chopper_interop.arrays import Array
 
-    from chopper_interop.arrays.types import Array
-
-    Column: TypeAlias = pa.Array | pa.ChunkedArray
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 
 def array(values: Array, declared: pa.DataType | None = None, *, mask: Array | None = None) -> Any:

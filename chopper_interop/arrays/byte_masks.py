@@ -7,14 +7,12 @@ it translates for each processor.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from chopper_interop.arrays import Bytes
 from chopper_interop.arrays.code_files import Written
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Bytes
 
 WIDTH = 64
 """Bytes of a mask, one a bit of a number."""

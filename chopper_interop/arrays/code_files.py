@@ -18,19 +18,17 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import EnumMeta
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite.binding
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 llvm: Any = llvmlite.binding
 _MAX_AGE_S = 30 * 86_400

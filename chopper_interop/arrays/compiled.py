@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from chopper_interop.arrays import code_files, loaded_code
 from chopper_interop.arrays.code_files import Compilable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Function = TypeVar("Function")
 _announce: list[Callable[[int], None]] = []

@@ -10,18 +10,12 @@ group g is the slice ``[offsets[g]:offsets[g + 1]]`` of a second array::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.compiled import jit, jit_in_place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from chopper_interop.arrays.types import Array
-
 
 _SLOTS_PER_ROW = 4
 """Distinct rows are found with a table of at most so many slots a row, else with hashes. Chosen:

@@ -5,14 +5,12 @@ Compiled: a trace has millions of texts, few of them distinct, and no Python str
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit_in_place
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 _HASHED_WORDS = 64
 """Words of eight bytes of a text that its hash is made of, about (chosen: all of most names; in between there are few bytes

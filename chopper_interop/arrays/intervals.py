@@ -9,16 +9,12 @@ A union is a pair of arrays, starts and ends, ascending, without overlap and not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-
-    Intervals = tuple[Array, Array]
+Intervals = tuple[Array, Array]
 
 _NEVER = np.iinfo(np.int64).min
 _MAX_STEPS = 8

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from chopper_interop.arrays import Array
 
+if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
 
 _KERNEL_RULES = (
     (r"\(anonymous namespace\)", "anonymous"),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit, jit_in_place
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _LARGE_TIE = 64
 """Equal starts above which sorting them by insertion, quadratic in their number, costs more than

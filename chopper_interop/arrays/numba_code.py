@@ -12,8 +12,9 @@ import itertools
 import pickle
 import sys
 import time
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite.binding
 import numba
@@ -24,9 +25,6 @@ from numba.core.typing.typeof import typeof_impl
 from numba.np import numpy_support
 
 from chopper_interop.arrays import code_files, loaded_code
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 _llvm: Any = llvmlite.binding
 _njit: Any = numba.njit

@@ -7,14 +7,10 @@ than that before it is rounded once. Both are taken as sums of two doubles, whic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit_in_place
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _LARGEST_POWER = 280
 """Powers of ten beyond which the pieces of a product leave the range of doubles."""

@@ -16,14 +16,10 @@ Cost grows almost linearly with the lengths.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _RUN_LENGTHS = (32, 16, 8, 4, 2, 1)
 """Elements of the runs that are compared, the longest first: long runs are rarer, short ones

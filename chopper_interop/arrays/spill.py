@@ -11,24 +11,19 @@ import mmap
 import os
 import tempfile
 import weakref
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import WriteError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import TypeAlias
-
-    from chopper_interop.arrays.types import Array
-
-    Part: TypeAlias = pa.Array | int
-    """Values of a part; or only their number, if all are null."""
+Part: TypeAlias = pa.Array | int
+"""Values of a part; or only their number, if all are null."""
 
 _MIN_BYTES = 1 << 20
 """Bytes from which an array lies in a file. Chosen: a file and its mapping take some 50 us, which is little next to

@@ -7,14 +7,12 @@ middle, of those that are known. Whole nanoseconds have another, which gives a v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 MAD_TO_SIGMA = 1.4826
 """Standard deviation of a normal distribution divided by its median absolute deviation (MAD):

@@ -9,16 +9,12 @@ at a whole step of a program that repeats itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays import intervals
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array, intervals
 
 _MIN_SAMPLES = 16
 """Samples that must lie in the time of the profile; chosen: fewer correlate by chance."""

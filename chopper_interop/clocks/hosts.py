@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.clocks import rank_fit
 from chopper_interop.clocks.relations import COLLECTIVE_ENDS, rank_label
 from chopper_interop.grouping import grouped
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
 

@@ -7,15 +7,12 @@ clock of the trace, `other` the work recorded by another tool on another clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from chopper_interop.arrays import statistics
+from chopper_interop.arrays import Array, statistics
 from chopper_interop.clocks import rank_fit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _US = 1000
 _MAX_DRIFT_PPB = 500_000

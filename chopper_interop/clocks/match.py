@@ -10,18 +10,14 @@ tools recorded.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.clocks import line as clock_line
 from chopper_interop.clocks import pairs as clock_pairs
 from chopper_interop.clocks import relations
-from chopper_interop.clocks.line import Line
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.clocks.line import ProcessWork
+from chopper_interop.clocks.line import Line, ProcessWork
 
 _MAX_SPREAD_NS, _MIN_SPREAD_NS = 5_000, 500
 """Bounds of the tolerated median distance of starts; chosen: within what two tools' conversions of

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.clocks import line as clock_line
 from chopper_interop.clocks.line import Line, ProcessWork
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _US = 1000
 _MIN_SPAN_IN_SPREADS = 2_000

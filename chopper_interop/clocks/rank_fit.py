@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import statistics
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array, statistics
 
 MIN_PAIRS = 5
 """Pairs of times that a fit needs: among fewer, two bad ones decide the median and the deviation."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import build, rank_batches
-from chopper_interop.arrays import arrow, spill
+from chopper_interop.arrays import Array, arrow, spill
 from chopper_interop.clocks import hosts as host_clocks
 from chopper_interop.clocks import rank_fit, relations
 from chopper_interop.clocks.hosts import ONE_HOST_NS, REFERENCE
@@ -30,7 +30,6 @@ from chopper_interop.schemas.kinds import Collective
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, ClockFit
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 ALIGNED = Fault.info(

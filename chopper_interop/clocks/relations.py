@@ -6,21 +6,18 @@ that converts times makes one; all of them are in ``meta.clocks`` and in every o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.clocks import rank_fit
-from chopper_interop.schemas.meta import ClockFit
+from chopper_interop.schemas.meta import ClockFit, Meta
 from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.schemas.meta import Meta
     from chopper_interop.trace import Trace
 
 STATED = "stated"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.time_units import NS_PER_UNIT
 from chopper_interop.source_selectors import names_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _RULE = re.compile(
     r"(?:(?P<source>.+):)?\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)"

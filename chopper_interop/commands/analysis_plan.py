@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from chopper_interop.gpus import user_gpus
 from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.result import Result
     from chopper_interop.run import Runs
     from chopper_interop.trace import Trace

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from chopper_interop import __version__
@@ -26,8 +27,6 @@ from chopper_interop.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from chopper_interop.pipeline import WriteTarget
     from chopper_interop.sharing.stage import Sharing
 

@@ -11,10 +11,8 @@ when they are made. For each command, where the shell looks for them::
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
 _FOLDERS = ("csv", "figures", "demo")

@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -16,20 +17,17 @@ from chopper_interop.clocks import hosts, relations
 from chopper_interop.commands.console_tables import escape
 from chopper_interop.errors import UnknownFormatError, one_line
 from chopper_interop.grouping import by_key, grouped
-from chopper_interop.issues import Severity
+from chopper_interop.issues import Issue, Severity
 from chopper_interop.percents import percent
 from chopper_interop.schemas.kinds import OBSERVED
 from chopper_interop.tables import EDGES_APART
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from chopper_interop.graph import Graph
-    from chopper_interop.issues import Issue
     from chopper_interop.pipeline import WriteTarget
     from chopper_interop.schemas.meta import ClockFit, DeviceMatch, Source
     from chopper_interop.sources import Inventory

@@ -9,6 +9,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,6 @@ from chopper_interop.percents import percent
 from chopper_interop.schemas import results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
     from rich.console import Console
 
     from chopper_interop.result import Result

@@ -8,13 +8,11 @@ import itertools
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from chopper_interop.errors import ChopperError, ReadError, UnknownFormatError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _REMEDIES = {
     "--json": "; to write that file: --json > {value}",

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from chopper_interop.commands import common
 from chopper_interop.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
-    from typing import Any, NoReturn
 
     from chopper_interop.recording.session import Recording
 

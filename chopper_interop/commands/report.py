@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop.commands.analysis_plan import COMPAT, DEFAULT
+from chopper_interop.commands.analysis_plan import COMPAT, DEFAULT, Outcome
 from chopper_interop.errors import UsageError, one_line
 from chopper_interop.io import outputs
 
 if TYPE_CHECKING:
     import argparse
 
-    from chopper_interop.commands.analysis_plan import Outcome
     from chopper_interop.run import Runs
     from chopper_interop.trace import Trace
 

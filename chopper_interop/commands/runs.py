@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,6 @@ from chopper_interop.run import Run
 from chopper_interop.sources import Inventory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chopper_interop.sharing.stage import Sharing
     from chopper_interop.trace import Trace
 

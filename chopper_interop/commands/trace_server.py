@@ -13,18 +13,15 @@ import secrets
 import shutil
 import sys
 import threading
+from collections.abc import Iterator
 from functools import cached_property
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import quote
 
 from chopper_interop.errors import UsageError, one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 HOST = "127.0.0.1"
 _IDLE_S = 30

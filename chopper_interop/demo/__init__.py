@@ -88,13 +88,13 @@ of columns of equal length. ``step`` is the N of ``ProfilerStep#N``, ``correlati
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.demo.parameters import DemoParameters
 
 if TYPE_CHECKING:
     import os
-    from pathlib import Path
 
 __all__ = ["make_demo"]
 

@@ -12,17 +12,14 @@ Compiled, as the clock of a tick depends on the power of all before it.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import noise
-from chopper_interop.demo.parameters import MIN_MHZ, PEAK_MHZ, WINDOW_START_NS
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.parameters import DemoParameters
+from chopper_interop.demo.parameters import MIN_MHZ, PEAK_MHZ, WINDOW_START_NS, DemoParameters
 
 # The controller's constants are invented, so that clocks move as in traces of GPUs under a power limit.
 TICK_NS: Final = 1_000_000

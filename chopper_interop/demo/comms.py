@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from chopper_interop.demo.program import COMM, COMPUTE
 from chopper_interop.demo.tensors import NONE, Argument, f32, many, numbers, scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.demo.groups import ProcessGroup
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.writer import Writer

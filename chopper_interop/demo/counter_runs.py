@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import noise
 from chopper_interop.demo.catalogue import spread, stream
 from chopper_interop.demo.clock import QUANTUM_MHZ, law_ns, whole_ns
-from chopper_interop.demo.kernels import MFMA_FLOP, XCC, law_tables
-from chopper_interop.demo.program import COLLECTIVE, KERNEL, MEMCPY, MEMSET
+from chopper_interop.demo.kernels import MFMA_FLOP, XCC, Kernel, law_tables
+from chopper_interop.demo.program import COLLECTIVE, KERNEL, MEMCPY, MEMSET, Program
 from chopper_interop.demo.schedule import KERNEL_SPREAD
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.job import DemoJob
-    from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.parameters import DemoParameters
-    from chopper_interop.demo.program import Program
 
 PASSES: Final = (
     ("GRBM_GUI_ACTIVE", "SQ_WAVES", "SQ_VALU_MFMA_BUSY_CYCLES", "SQ_INSTS_VALU_MFMA_MOPS_BF16"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chopper_interop.demo.fsdp import Fsdp, Shards
-from chopper_interop.demo.passes import Passes
+from chopper_interop.demo.passes import LayerNodes, Passes
 from chopper_interop.demo.program import AUTOGRAD, MAIN, Program
 from chopper_interop.demo.tensors import bf16
 from chopper_interop.demo.update import Update
@@ -14,7 +14,6 @@ from chopper_interop.demo.writer import Writer
 if TYPE_CHECKING:
     from chopper_interop.demo.groups import ProcessGroup
     from chopper_interop.demo.parameters import DemoParameters
-    from chopper_interop.demo.passes import LayerNodes
 
 
 class FsdpStep(Passes):

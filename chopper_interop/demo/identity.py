@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.demo import noise
 from chopper_interop.demo.parameters import CPU_AGENTS
-from chopper_interop.demo.program import AUTOGRAD, MAIN
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.program import Event, Program
+from chopper_interop.demo.program import AUTOGRAD, MAIN, Event, Program
 
 STREAMS: Final = (0, 4, 5)
 """Numbers of the streams in Kineto: their HSA queues."""

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.demo.identity import identity
+from chopper_interop.arrays import Array
+from chopper_interop.demo.identity import Identity, identity
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.demo import clock as clocks
-    from chopper_interop.demo.identity import Identity
     from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline

@@ -10,14 +10,11 @@ that no single ``t_ref (beta f_ref / f + 1 - beta)`` describes a kernel over the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.demo.parameters import PEAK_MHZ
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 # AMD Instinct MI300X, data sheet: 8 XCDs, 304 compute units, wavefronts of 64 lanes.
 XCC = 8

@@ -6,14 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 from chopper_interop.demo.identity import STREAMS
-from chopper_interop.demo.program import COLLECTIVE, KERNEL, MEMCPY
+from chopper_interop.demo.program import COLLECTIVE, KERNEL, MEMCPY, Event, GpuOp
 from chopper_interop.demo.render import MILLIONTHS, THOUSANDTHS, Compiled, Template
 from chopper_interop.demo.tensors import inputs_json
 
 if TYPE_CHECKING:
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.kineto_pool import PoolLayout
-    from chopper_interop.demo.program import Event, GpuOp
 
 _CID = {
     "hipEventDestroy": 56, "hipEventRecord": 59, "hipExtLaunchKernel": 62,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isal import igzip
 
 from chopper_interop.demo import noise
-from chopper_interop.demo.identity import STREAMS
+from chopper_interop.demo.identity import STREAMS, Identity
 from chopper_interop.demo.kineto_events import (
     annotation_template,
     cpu_template,
@@ -21,10 +23,6 @@ from chopper_interop.demo.kineto_pool import PoolLayout
 from chopper_interop.demo.parameters import BASE_TIME_NS, GPUS, WINDOW_START_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from chopper_interop.demo.identity import Identity
     from chopper_interop.demo.job import DemoJob
     from chopper_interop.demo.render import Compiled
 

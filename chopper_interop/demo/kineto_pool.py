@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.demo.identity import Numbering, correlations, external_ids, launches, numbering
 from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP
 from chopper_interop.grouping import grouped
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.job import DemoJob
     from chopper_interop.demo.program import Program
 

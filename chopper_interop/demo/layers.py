@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chopper_interop.demo import catalogue
-from chopper_interop.demo.tensors import NONE, bf16, f32, i64, numbers, scalar, swapped, transposed
+from chopper_interop.demo.tensors import (
+    NONE,
+    Argument,
+    bf16,
+    f32,
+    i64,
+    numbers,
+    scalar,
+    swapped,
+    transposed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.memory import Memory
-    from chopper_interop.demo.tensors import Argument
     from chopper_interop.demo.writer import Writer
 
 

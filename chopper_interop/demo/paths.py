@@ -8,21 +8,18 @@ Compiled: a walk backwards, whose next step each piece determines.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.demo.program import COLLECTIVE, SYNC
-from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS
+from chopper_interop.demo.program import COLLECTIVE, SYNC, Program
+from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.program import Program
-    from chopper_interop.demo.schedule import Timeline
     from chopper_interop.demo.tables import ProgramTables
 
 KINDS: Final = (

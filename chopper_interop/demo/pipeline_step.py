@@ -8,23 +8,21 @@ back, as the stage before sends those before it asks for this.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from chopper_interop.demo.comms import Communicator
 from chopper_interop.demo.groups import ProcessGroup, world
-from chopper_interop.demo.passes import Passes
+from chopper_interop.demo.passes import LayerNodes, Passes
 from chopper_interop.demo.program import AUTOGRAD, EXCHANGE, MAIN, Program
 from chopper_interop.demo.tensors import LIST, bf16, scalar
 from chopper_interop.demo.update import Update, foreach
 from chopper_interop.demo.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.demo.layers import LinearNodes
     from chopper_interop.demo.parameters import DemoParameters
-    from chopper_interop.demo.passes import LayerNodes
 
 
 def one_forward_one_backward(

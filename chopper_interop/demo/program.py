@@ -8,12 +8,11 @@ one for all ranks or one for each stage of a pipeline; times are what differs be
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.demo.groups import ProcessGroup
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.tensors import Argument

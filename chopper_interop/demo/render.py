@@ -9,14 +9,12 @@ Compiled, as a demo has millions of numbers; `str` of each would take most of th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 PLAIN: Final = 0
 THOUSANDTHS: Final = 3

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.demo import counter_runs, noise
-from chopper_interop.demo.identity import identity
-from chopper_interop.demo.parameters import CPU_AGENTS, GPUS, NODE
+from chopper_interop.demo.identity import Identity, identity
+from chopper_interop.demo.parameters import CPU_AGENTS, GPUS, NODE, DemoParameters
 from chopper_interop.demo.render import Compiled, Template
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.counter_runs import CounterTimes, Dispatch
-    from chopper_interop.demo.identity import Identity
     from chopper_interop.demo.job import DemoJob
-    from chopper_interop.demo.parameters import DemoParameters
 
 KERNEL_TRACE = (
     "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,"

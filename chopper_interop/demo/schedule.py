@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import noise
 from chopper_interop.demo.kernels import slowed_clock_mhz, times_ns
-from chopper_interop.demo.parameters import MIN_MHZ, WINDOW_START_NS
+from chopper_interop.demo.parameters import MIN_MHZ, WINDOW_START_NS, DemoParameters
 from chopper_interop.demo.program import COLLECTIVE, KERNEL, LAUNCH, SYNC
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.parameters import DemoParameters
     from chopper_interop.demo.tables import ProgramTables
 
 LAUNCH_LATENCY_NS: Final = 2_500

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.demo.kernels import LAWS, law_tables
-from chopper_interop.demo.program import COLLECTIVE, STREAMS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.demo.program import Program
+from chopper_interop.demo.program import COLLECTIVE, STREAMS, Program
 
 
 class ProgramTables(NamedTuple):

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.demo import noise
 from chopper_interop.demo.clock import AMBIENT_C, HEAT_C_PER_W, LEAD_NS, TICK_NS
 from chopper_interop.demo.kernels import XCC
-from chopper_interop.demo.parameters import GPUS, WINDOW_START_NS
+from chopper_interop.demo.parameters import GPUS, WINDOW_START_NS, DemoParameters
 from chopper_interop.demo.render import Template
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.job import DemoJob
-    from chopper_interop.demo.parameters import DemoParameters
 
 RECORDER = (
     "realtime_ns,monotonic_ns,boottime_ns,gpu,current_socket_power,current_gfxclk,"

@@ -11,20 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import paths, schedule
 from chopper_interop.demo.comms import DTYPE_BYTES
 from chopper_interop.demo.identity import correlations, external_ids, launches, numbering
 from chopper_interop.demo.kernels import sensitivities
-from chopper_interop.demo.parameters import BASE_TIME_NS, FIRST_STEP, NODE, PIPELINE, POWER_W
-from chopper_interop.demo.program import COLLECTIVE, HANDOVER_NS, KERNEL, MEMCPY, MEMSET
+from chopper_interop.demo.parameters import (
+    BASE_TIME_NS,
+    FIRST_STEP,
+    NODE,
+    PIPELINE,
+    POWER_W,
+    DemoParameters,
+)
+from chopper_interop.demo.program import COLLECTIVE, HANDOVER_NS, KERNEL, MEMCPY, MEMSET, Program
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.demo.job import DemoJob
-    from chopper_interop.demo.parameters import DemoParameters
-    from chopper_interop.demo.program import Program
     from chopper_interop.demo.schedule import Timeline
 
     Columns = dict[str, list[Any]]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.demo import program as demo_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chopper_interop.demo.kernels import Kernel
     from chopper_interop.demo.tensors import Argument
 

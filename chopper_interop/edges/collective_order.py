@@ -8,18 +8,13 @@ between the two ranks' ends are all alike, whatever the offset of their clocks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import sequences, statistics
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array, sequences, statistics
 
 UNMATCHED = np.iinfo(np.int64).min
 """The position of a collective that was not matched."""

@@ -6,6 +6,7 @@ order (see `collective_order`); never by their starts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import rank_batches
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.edges.collective_order import (
     UNMATCHED,
     RankSequence,
@@ -27,9 +28,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 BY_ORDER = Fault.info(

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chopper_interop import rank_batches
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog
@@ -35,7 +35,6 @@ from chopper_interop.schemas.communication import (
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 UNKNOWN = Fault.info(

@@ -14,24 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import nest
+from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import wait_graphs, wait_order, wait_queued
-from chopper_interop.edges.ordering_calls import NO_HANDLE
+from chopper_interop.edges.ordering_calls import NO_HANDLE, OrderingCalls
 from chopper_interop.edges.pair_table import empty_table, with_pair
-from chopper_interop.edges.queues import NEVER_TOO_LATE, group_pairs
-from chopper_interop.edges.sync import last_records, pairs_by_handle
-from chopper_interop.issues import Fault
+from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, group_pairs
+from chopper_interop.edges.sync import RecordedWaits, last_records, pairs_by_handle
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.edges.ordering_calls import OrderingCalls
-    from chopper_interop.edges.queues import Queues
-    from chopper_interop.edges.sync import RecordedWaits
-    from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
 BY_ORDER = Fault.info(

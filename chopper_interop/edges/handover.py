@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import nest
+from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.handover_steps import NEVER, WAITED_SHARE, HostWork, sources_by_steps
 from chopper_interop.edges.queues import preceding_rows
-from chopper_interop.issues import Fault
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.names import STEP_RANGE, Role
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
 BY_TIME = Fault.info(

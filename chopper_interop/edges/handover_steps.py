@@ -14,15 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.edges.queues import preceding_rows
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _MIN_STEPS = 3
 """Steps from which times are known to be steady. Chosen: two may agree by chance."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import rank_batches
-from chopper_interop.arrays import spill
+from chopper_interop.arrays import Array, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.collectives import add_collective_edges
 from chopper_interop.edges.event import event_edges
@@ -33,7 +33,6 @@ from chopper_interop.schemas.meta import COMPUTED, ORDER
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     EdgeEnds = tuple[Array, Array]

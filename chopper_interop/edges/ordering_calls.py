@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import nest
+from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.names import ROLES, Role
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _0, _9, _A, _Z, _a, _z, _LOW_LINE, _X, _x, _POINT = b"09AZaz_Xx."

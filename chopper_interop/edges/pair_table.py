@@ -9,14 +9,12 @@ queue are a list::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit, jit_in_place
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _FIRST_SIZE = 64
 """Entries that fit at first (chosen: a few streams; a table that is full doubles)."""

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.edges.ordering_calls import NO_HANDLE
-from chopper_interop.edges.queues import group_pairs, in_batches, preceding_rows
+from chopper_interop.edges.ordering_calls import NO_HANDLE, OrderingCalls
+from chopper_interop.edges.queues import Queues, group_pairs, in_batches, preceding_rows
 from chopper_interop.io import json_events
-from chopper_interop.issues import Fault
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, Kind
 from chopper_interop.schemas.names import (
     BLOCKING_COPY,
@@ -27,10 +27,6 @@ from chopper_interop.schemas.names import (
 )
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.edges.ordering_calls import OrderingCalls
-    from chopper_interop.edges.queues import Queues
-    from chopper_interop.issues import IssueLog
     from chopper_interop.trace import Trace
 
 BY_TIME = Fault.info(

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
-from chopper_interop.edges.queues import group_pairs, preceding_rows
+from chopper_interop.arrays import Array, gather
+from chopper_interop.edges.queues import Queues, group_pairs, preceding_rows
 from chopper_interop.edges.wait_pairs import HELD_NS
 from chopper_interop.schemas.names import GRAPH_LAUNCH
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.edges.queues import Queues
     from chopper_interop.trace import Trace
 
 

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.edges import wait_pairs
-from chopper_interop.edges.pair_table import empty_table, entry_of, with_pair
+from chopper_interop.edges.pair_table import PairTable, empty_table, entry_of, with_pair
 from chopper_interop.edges.wait_pairs import (
     AT_ONCE_BIT,
     EARLY_BIT,
@@ -29,16 +30,18 @@ from chopper_interop.edges.wait_pairs import (
     SIDE_BIT,
     UNEXPLAINED_BIT,
     UNRECORDED_BIT,
+    Pairs,
+    QueueColumns,
+    Streams,
+    Totals,
+    WorkColumns,
 )
 from chopper_interop.edges.wait_streams import read_sequence, streams_of
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.edges.ordering_calls import OrderingCalls
-    from chopper_interop.edges.pair_table import PairTable
     from chopper_interop.edges.queues import Queues
-    from chopper_interop.edges.wait_pairs import Pairs, QueueColumns, Streams, Totals, WorkColumns
     from chopper_interop.trace import Trace
 
 # Costs. Chosen so that one measured time outweighs any order of calls, and two steps that agree one time

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.pair_table import enlarged_places, place_of
-from chopper_interop.edges.queues import NEVER_TOO_LATE, last_ended
+from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, last_ended
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.edges.queues import Queues
     from chopper_interop.edges.wait_streams import Sequence, Side
     from chopper_interop.trace import Trace
 

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
-from chopper_interop.edges.queues import NEVER_TOO_LATE, group_pairs, preceding_rows
+from chopper_interop.arrays import Array, gather
+from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, group_pairs, preceding_rows
 from chopper_interop.edges.wait_pairs import HELD_NS, IMMEDIATE_START_NS
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.edges.queues import Queues
     from chopper_interop.trace import Trace
 
 _REPEATED_SHARE = 0.8

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,14 +20,10 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.schemas.meta import Device
+from chopper_interop.schemas.meta import Device, Rank
 from chopper_interop.source_selectors import names_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import TypeVar
-
-    from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
     Target = TypeVar("Target")

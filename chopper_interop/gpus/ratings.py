@@ -9,12 +9,13 @@ the devices that it applies to: a partition keeps its own count.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.gpus import user_gpus as own_gpus
@@ -30,9 +31,6 @@ from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 DEVICE = "device"

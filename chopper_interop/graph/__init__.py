@@ -18,6 +18,7 @@ time are left out and counted in `Graph.left_out`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.graph.chains import (
@@ -46,9 +47,6 @@ from chopper_interop.schemas.kinds import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.tables import TraceTables
 
     Edges = tuple[Array, Array, Array]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.schemas.kinds import EdgeKind
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _ROUNDING_NS = 1_000
 """Work on a stream may appear to begin this much before the work ahead of it has ended.

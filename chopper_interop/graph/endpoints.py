@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, GPU_WORK, EdgeKind, Endpoint
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.tables import TraceTables
 
 _ENDS = (Endpoint.END, Endpoint.START)

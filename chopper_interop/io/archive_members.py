@@ -14,17 +14,15 @@ import tarfile
 import time
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import IO, Any, Protocol
 
 from isal import igzip, isal_zlib
 
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 MAX_MEMBERS = 1 << 16
 """Members of an archive. Chosen: several times the files of the largest job; reading headers takes seconds."""

@@ -11,10 +11,11 @@ import contextlib
 import os
 import re
 import tarfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from chopper_interop.errors import ChopperError, ReadError, WriteError
 from chopper_interop.io import archive_members, inputs, outputs, temporary
@@ -26,9 +27,6 @@ from chopper_interop.io.archive_members import (
     Member,
     TooLargeError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _LARGE = 1 << 24
 """Bytes from which a member is unpacked only if it looks like a profile. Chosen: what is smaller costs little."""

@@ -6,12 +6,9 @@ import ctypes
 import errno
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from pathlib import Path
 
 # Paths relative to the working folder, fcntl.h of Linux.
 _AT_FDCWD = -100

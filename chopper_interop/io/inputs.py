@@ -14,23 +14,18 @@ import os
 import re
 import stat
 import threading
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
-from chopper_interop.arrays import spill
+from chopper_interop.arrays import Bytes, spill
 from chopper_interop.errors import ReadError
 from chopper_interop.io import memory
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Bytes
 
 HEAD_BYTES = 64 * 1024
 """Bytes of a file that a converter gets to see in `sniff`, after decompression (chosen: more

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import interning
+from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.byte_masks import lowest_bit
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts, word_at
@@ -52,10 +53,6 @@ from chopper_interop.io.json_text import (
 from chopper_interop.io.wire import copy_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from concurrent.futures import Future
-
-    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.io.inputs import TextWindow
 
 EVENT = np.dtype([

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.io.json_text import (
     CLOSE,
@@ -17,9 +16,6 @@ from chopper_interop.io.json_text import (
     skip_string,
     skip_value,
 )
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 
 def merge_objects(

@@ -7,16 +7,11 @@ something returns the offset behind it, or a negative number where the text is n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from chopper_interop.arrays import nest
+from chopper_interop.arrays import Array, Bytes, nest
 from chopper_interop.arrays.byte_masks import WIDTH, equal_bytes, lowest_bit
 from chopper_interop.arrays.compiled import jit, jit_in_place
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 # Characters by their codes.
 _NEWLINE, QUOTE, _BACKSLASH, COMMA, COLON = 10, 34, 92, 44, 58

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io import json_text
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 _CLOSER = {json_text.OPEN: b"}", json_text.OPEN_LIST: b"]"}
 

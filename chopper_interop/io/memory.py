@@ -5,18 +5,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from threading import Condition
-from typing import TYPE_CHECKING
 
 from chopper_interop.errors import TooLittleMemoryError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
 _UNKNOWN = 1 << 34
 """Bytes that are assumed where the system does not say (chosen: a laptop's)."""

@@ -25,7 +25,8 @@ import secrets
 import shutil
 import stat
 import time
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -37,9 +38,6 @@ from chopper_interop.io.exchange import exchange
 from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
     from chopper_interop.trace import Trace
 
 MARK = "chopper-interop"

@@ -7,15 +7,13 @@ there and then copied to its place. The folder is gone when the process ends.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chopper_interop.errors import ChopperError, ReadError, UsageError, WriteError, first_line
 from chopper_interop.io import temporary
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def fetched(url: str) -> Path:

@@ -19,14 +19,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from os import cpu_count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Bytes, arrow
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, sqlite_files, sqlite_rows, temporary
@@ -34,16 +37,9 @@ from chopper_interop.io.sqlite_rows import INTEGER, REAL, TEXT, arrow_type, quot
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
-    from pathlib import Path
-    from types import TracebackType
-    from typing import IO
-
     import pyarrow as pa
     from typing_extensions import Self
 
-    from chopper_interop.arrays.types import Bytes
 
 __all__ = ["BAD_TEXT", "DAMAGED", "INTEGER", "REAL", "TEXT", "WRONG_CELLS", "Database"]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.issues import IssueLog
 
 MAGIC = b"SQLite format 3\0"

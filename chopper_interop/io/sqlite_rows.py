@@ -8,16 +8,15 @@ the right types, and fails at cells of other types. Python's own driver does the
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.io import inputs, sqlite_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     import pyarrow as pa
 
 INTEGER, REAL, TEXT = "integer", "real", "text"

@@ -7,17 +7,14 @@ late, a schema of several pages, ``VACUUM`` and write-ahead logs move the defini
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chopper_interop.errors import ReadError
 from chopper_interop.io import sqlite_files, temporary
 from chopper_interop.issues import IssueLog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _MAX_SHOWN = 3
 """Tables of an unknown database that a message names (chosen: it stays one line)."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chopper_interop.io import outputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _UNTIL_THE_END = ExitStack()
 

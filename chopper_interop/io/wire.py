@@ -12,14 +12,10 @@ wrote; callers make sure that there is room.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Bytes
 from chopper_interop.arrays.compiled import jit_in_place
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Bytes
 
 VARINT, FIXED64, LENGTH = 0, 1, 2
 """Wire types."""

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import number_ranges
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 RANKS_LEFT_OUT = Fault.info(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,13 +16,8 @@ from chopper_interop.errors import AmbiguousRunError, UsageError
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import rematch, windows
 from chopper_interop.schemas.kinds import NESTING
-from chopper_interop.schemas.meta import COMPUTED, LOCALTIME, ORDER, REALTIME
+from chopper_interop.schemas.meta import COMPUTED, LOCALTIME, ORDER, REALTIME, Meta, Rank
 from chopper_interop.trace import Trace
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.schemas.meta import Meta, Rank
 
 STEPS_MOVED = Fault.info(
     "iterations-moved",

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks.line import resolution_ns
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import processes
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.schemas.meta import ASSUMED
+from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
 SAME_EVENTS = Fault.info(

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chopper_interop.schemas.meta import ASSUMED
+from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.schemas.meta import Rank
     from chopper_interop.sources import SourceFiles
     from chopper_interop.trace import Trace
 

@@ -9,8 +9,10 @@ passes, programs and telemetry go with the profiles in or below the nearest fold
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from chopper_interop import number_ranges
@@ -20,9 +22,6 @@ from chopper_interop.joining import copies, processes, windows
 from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
     from chopper_interop.joining.fragment import Fragment
 
 ALL = "all"

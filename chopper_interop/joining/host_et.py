@@ -6,26 +6,23 @@ flow of data between operators becomes edges between them. What is refused is no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.io import json_merge
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining.host_match import BY_ID, ProgramMatches, match_operators
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.schemas.meta import ASSUMED, ORDER
-from chopper_interop.trace import Text
+from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 NO_TIMES = Fault.error(
     "no-times",

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import sequences
+from chopper_interop.arrays import Array, sequences
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.io import json_events
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 BY_ID = Fault.info_of_events(

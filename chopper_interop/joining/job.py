@@ -7,6 +7,7 @@ telemetry its series.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -33,17 +34,14 @@ from chopper_interop.joining import (
     telemetry_files,
 )
 from chopper_interop.joining.telemetry import TelemetryContext, with_telemetry
-from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, DeviceMatch, Meta
+from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, Device, DeviceMatch, Meta
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from chopper_interop.clocks.rules import ClockRule
     from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
 RANKS_BY_ORDER = Fault.info(

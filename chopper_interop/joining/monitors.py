@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from chopper_interop.gpus import devices
-from chopper_interop.schemas.meta import DeviceMatch
+from chopper_interop.schemas.meta import DeviceMatch, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.joining.telemetry import Owner
-    from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
 _MONITOR = re.compile(r"gpu (\d{1,6}) (.+)")

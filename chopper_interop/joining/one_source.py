@@ -5,6 +5,7 @@ What `joining.job` does in the same way for several sources is here, too.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,10 @@ from chopper_interop.build import concat
 from chopper_interop.edges import collectives
 from chopper_interop.gpus import devices
 from chopper_interop.issues import IssueLog
-from chopper_interop.schemas.meta import ORDER, REALTIME, Meta, Rank
+from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, DeviceMatch, Meta, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.schemas.meta import ClockFit, DeviceMatch
     from chopper_interop.trace import Trace
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from chopper_interop.issues import Fault
-from chopper_interop.schemas.meta import BOOTTIME
+from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.meta import BOOTTIME, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
-    from pathlib import Path
-
-    from chopper_interop.issues import IssueLog
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.schemas.meta import Rank
 
 OF_ONE_RANK = Fault.info(
     "processes-of-one-rank",

@@ -8,6 +8,7 @@ counted and left out.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.annotate.counters import join_passes
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import MAD_TO_SIGMA
 from chopper_interop.clocks import match as clock_match
@@ -23,18 +24,13 @@ from chopper_interop.clocks import relations
 from chopper_interop.clocks.line import ProcessWork
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import host_et
-from chopper_interop.joining.source_clocks import NOT_CLOCKS, related_fit
+from chopper_interop.joining.source_clocks import NOT_CLOCKS, SourceClocks, related_fit
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
-from chopper_interop.schemas.meta import ASSUMED, REALTIME, ClockFit, DeviceMatch
+from chopper_interop.schemas.meta import ASSUMED, REALTIME, ClockFit, Device, DeviceMatch, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.clocks.match import Match
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.joining.source_clocks import SourceClocks
-    from chopper_interop.schemas.meta import Device, Rank
     from chopper_interop.trace import Trace
 
 BY_KERNELS = "the same kernels"

@@ -6,7 +6,9 @@ of that host only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.clocks import relations as clocks
@@ -16,9 +18,6 @@ from chopper_interop.grouping import by_key
 from chopper_interop.schemas.meta import COMPUTED, ORDER, REALTIME, ClockFit, Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
     from chopper_interop.clocks.rules import ClockRule
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace

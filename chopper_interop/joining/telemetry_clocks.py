@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, ClockFit, Meta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.joining.source_clocks import SourceClocks
     from chopper_interop.trace import Trace

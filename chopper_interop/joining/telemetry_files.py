@@ -7,6 +7,7 @@ for each time, the others where it has no samples; a copy adds nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,16 +15,13 @@ import numpy as np
 
 from chopper_interop.annotate.telemetry.quantity_series import POWER, TEMPERATURE, WINDOW
 from chopper_interop.annotate.telemetry.samples import GAP, usual_step
-from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.errors import AmbiguousRunError
 from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.gpus import find_gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace

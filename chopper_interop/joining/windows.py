@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.build import concat
 from chopper_interop.schemas.meta import ASSUMED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace
 

@@ -13,16 +13,14 @@ plots.step_timeline(ci.analyze(trace, "critical_path", by="piece"), trace).save(
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chopper_interop.plots import catalogue
 from chopper_interop.plots.catalogue import PLOTS, Plot
 from chopper_interop.plots.gpus import over_time
 from chopper_interop.plots.timeline import timeline_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FUNCTIONS = {id(plot.function) for plot in PLOTS}
 _MODULES = [item for item in vars(catalogue).values() if isinstance(item, ModuleType)]

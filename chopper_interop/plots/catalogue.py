@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from chopper_interop.plots import (
 from chopper_interop.plots import steps as training_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.plots.forms import Chart
 
 STEPS, PATH, COMMUNICATION, HOST = "Steps", "Critical path", "Communication", "Host and idle time"

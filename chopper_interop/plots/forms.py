@@ -5,6 +5,7 @@ Every chart is one view that fills the width it is given, and has a `description
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,6 @@ from chopper_interop.plots import style
 from chopper_interop.plots.library import alt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pandas as pd
 
 Chart = Any

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
 HINT = "pip install 'chopper-interop[report]'"
 

@@ -5,6 +5,7 @@ Colours are of middle lightness, so that they stand out from a white and from a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,6 @@ import numpy as np
 from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import pandas as pd
 
 BLUE, ORANGE, GREEN, RED = "#3b82c4", "#e08a2e", "#3a9d6e", "#d1495b"

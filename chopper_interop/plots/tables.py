@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.plots import style
-from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pandas as pd
 
     from chopper_interop.result import Result
-    from chopper_interop.schemas.kinds import Kind
     from chopper_interop.trace import Trace
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.annotate.work import kernel_categories
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
@@ -18,7 +19,6 @@ from chopper_interop.schemas.kinds import GPU_WORK
 if TYPE_CHECKING:
     import pandas as pd
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.plots.forms import Chart
     from chopper_interop.result import Result
     from chopper_interop.trace import Trace

@@ -5,11 +5,13 @@ The unit of work is a source, or several small ones that are read in one pass, w
 
 from __future__ import annotations
 
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from os import cpu_count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from chopper_interop import registry
@@ -22,10 +24,6 @@ from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from concurrent.futures import Future
-    from pathlib import Path
-
     from chopper_interop.sources import SourceFiles
 
 Outcome: TypeAlias = Trace | Combined | ReadError

@@ -11,12 +11,9 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, known, quiet_stdout
-
-if TYPE_CHECKING:
-    from chopper_interop.recording.gpus import Values
+from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, Values, known, quiet_stdout
 
 _MICROWATT = 1e-6
 _MAX_CAP_W = 10_000

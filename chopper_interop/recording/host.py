@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import psutil
 
-from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.recording.gpus import Values
+from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, Values
 
 RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """Variables that state a process's rank: torchrun's, Slurm's, Open MPI's, MPICH's."""

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, quiet_stdout
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chopper_interop.recording.gpus import Values
+from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, Values, quiet_stdout
 
 _POWER_AVERAGE, _POWER_INSTANT, _MEMORY_TEMPERATURE = 185, 186, 82
 """Numbers of fields (nvml.h: NVML_FI_DEV_POWER_AVERAGE, _POWER_INSTANT, _MEMORY_TEMP)."""

@@ -8,13 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chopper_interop.errors import UsageError, WriteError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TORCH = ("shapes", "host")
 """Requests to PyTorch's profiler: shapes, and host execution traces as well, which slow each operator down."""

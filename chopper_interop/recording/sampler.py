@@ -18,16 +18,15 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.recording import gpus as gpu_state
 from chopper_interop.recording.schedule import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
     from chopper_interop.recording.gpus import GpuFacts, Gpus, Values
 
 _FLUSH_S = 1.0

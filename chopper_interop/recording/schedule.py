@@ -16,13 +16,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chopper_interop.recording.gpus import Call, Values
 
 _LONG_S = 1e-4

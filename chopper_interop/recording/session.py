@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.recording import program
 from chopper_interop.recording.amd import AmdGpus
-from chopper_interop.recording.gpus import SLOW_S
+from chopper_interop.recording.gpus import SLOW_S, Gpus
 from chopper_interop.recording.host import Host, HostAlone, name
 from chopper_interop.recording.nvidia import NvidiaGpus
 from chopper_interop.recording.sampler import Sampler, clock_offsets, without_waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from chopper_interop.recording.gpus import Gpus
 
 VENDORS: dict[str, tuple[Callable[[], Gpus], str]] = {
     "amd": (AmdGpus, "pip install 'chopper-interop[amdsmi]', or use that of ROCm"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.io import outputs
@@ -9,8 +10,6 @@ from chopper_interop.plots.catalogue import PLOTS
 from chopper_interop.report import specifications
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.report.gather import Charts
 
 _NAMES = {f"{plot.name}.{kind}" for plot in PLOTS for kind in ("svg", "png")}

@@ -16,10 +16,9 @@ from chopper_interop.errors import (
     raise_interrupt,
 )
 from chopper_interop.plots import library
-from chopper_interop.plots.catalogue import PLOTS
+from chopper_interop.plots.catalogue import PLOTS, Plot
 
 if TYPE_CHECKING:
-    from chopper_interop.plots.catalogue import Plot
     from chopper_interop.plots.forms import Chart
     from chopper_interop.result import Result
     from chopper_interop.run import Runs

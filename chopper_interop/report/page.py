@@ -10,6 +10,7 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -20,17 +21,13 @@ from chopper_interop import __version__
 from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.errors import MissingDataError
 from chopper_interop.plots import style, timeline
-from chopper_interop.plots.catalogue import SECTIONS
+from chopper_interop.plots.catalogue import SECTIONS, Plot
 from chopper_interop.plots.library import module
 from chopper_interop.report import specifications, summary, tables
-from chopper_interop.report.gather import annotated_trace
+from chopper_interop.report.gather import Charts, JobResults, annotated_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from chopper_interop.plots.catalogue import Plot
     from chopper_interop.plots.timeline import Timeline
-    from chopper_interop.report.gather import Charts, JobResults
     from chopper_interop.report.specifications import Compiled
 
 _VEGA = "window.vegaEmbed = vegaEmbed;"

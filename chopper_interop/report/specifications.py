@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from chopper_interop.plots import forms
 from chopper_interop.plots.library import module
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.plots.forms import Chart
 
 _CONFIG: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from chopper_interop.errors import MissingDataError
 from chopper_interop.plots import style
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.report.gather import JobResults
 
 _IN_THE_TABLE = ("finding", "more")

@@ -13,13 +13,10 @@ word, so that no dictionary reverses it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from chopper_interop.schemas.vocabulary import NAMESPACES, PACKAGES, STEMS, WORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LETTERS = "bdgjkqvxz"
 """Letters of aliases: no rule for names finds one of its words in them."""

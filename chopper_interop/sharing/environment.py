@@ -33,6 +33,7 @@ of kernels, operators and ranges are no secrets here; `anonymise` is for those.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from os.path import commonpath
 from pathlib import Path
@@ -40,13 +41,10 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.sharing import texts
-from chopper_interop.sharing.texts import Changes, change_arguments
+from chopper_interop.sharing.texts import Change, Changes, change_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chopper_interop.schemas.meta import Meta
-    from chopper_interop.sharing.texts import Change
     from chopper_interop.trace import Trace
 
 LEFT_OUT = (

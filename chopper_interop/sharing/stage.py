@@ -8,7 +8,9 @@ a name they must recognise in its alias, or analyses of the shared trace would d
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,23 +18,18 @@ import numpy as np
 from chopper_interop import registry
 from chopper_interop.annotate.structure.names import classify_names
 from chopper_interop.annotate.work import kernel_categories, kernels
+from chopper_interop.arrays import Array
 from chopper_interop.clocks.hosts import REFERENCE
 from chopper_interop.errors import ChopperError, UsageError
-from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.issues import Fault, Issue, IssueLog
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.environment import leave_out, without_folders
-from chopper_interop.sharing.texts import Changes, change_arguments
+from chopper_interop.sharing.texts import Change, Changes, change_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.issues import Issue
     from chopper_interop.schemas.meta import Meta
     from chopper_interop.sharing.aliases import Aliases
-    from chopper_interop.sharing.texts import Change
     from chopper_interop.trace import Trace
 
 ANONYMOUS_JOB = "job"

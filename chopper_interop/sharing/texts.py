@@ -14,9 +14,10 @@ changed are put together from pieces of the old and the new text::
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -24,17 +25,11 @@ import pyarrow as pa
 
 from chopper_interop import arguments, rank_batches
 from chopper_interop.arguments import ArgumentRanges
-from chopper_interop.arrays import arrow, gather, spill
+from chopper_interop.arrays import Array, Bytes, arrow, gather, spill
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_text
 from chopper_interop.schemas import hub
-from chopper_interop.trace import Text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chopper_interop.arrays.types import Array, Bytes
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Text, Trace
 
 KEY, VALUE, LEFT_OUT = range(3)
 """Kind of a range: a key, a string, or the value of a key that is left out."""

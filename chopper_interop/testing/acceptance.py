@@ -9,6 +9,7 @@ import io
 import json
 import re
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,6 @@ from chopper_interop.testing.equality import assert_trace_equal
 from chopper_interop.testing.validity import check_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.registry import Converter
     from chopper_interop.trace import Trace
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from chopper_interop.schemas.meta import Meta
 from chopper_interop.testing.rendering import NUMBERED_FROM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chopper_interop.trace import Trace
 
 _UNORDERED = ("edges", "samples", "counters")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from chopper_interop.schemas.meta import Meta
     from chopper_interop.trace import Trace
 

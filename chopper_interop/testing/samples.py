@@ -6,6 +6,7 @@ import random
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Meta, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.registry import Converter
     from chopper_interop.trace import Trace
 

@@ -7,6 +7,7 @@ overlaps all turn up in small traces.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from chopper_interop.schemas import meta
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.trace import Trace
 
     Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.edges.wait_pairs import IMMEDIATE_START_NS
@@ -20,7 +20,6 @@ from chopper_interop.schemas.kinds import CALLS, EdgeKind
 from chopper_interop.schemas.names import COPY_TO_HOST, ONLY_WAITS, Role
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _MIN_QUANTILE = 0.01

@@ -7,14 +7,10 @@ edges from vertex v lead to ``after[first[v]:first[v + 1]]``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 NEVER = np.iinfo(np.int64).max
 _NEVER = int(NEVER)

@@ -71,7 +71,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import graph
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
 from chopper_interop.edges.collectives import waits_together
@@ -87,7 +87,6 @@ from chopper_interop.schemas.kinds import (
 from chopper_interop.timing import latencies, loops, unrecorded
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.graph import Graph
     from chopper_interop.trace import Trace
 

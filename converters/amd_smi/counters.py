@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of, rows_from_keys
 from chopper_interop.converters.sampling.facts import amount
 from chopper_interop.converters.sampling.lane_names import SeriesRule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     from chopper_interop.converters.amd_smi.descriptions_text import Entry
 
 LANES = (

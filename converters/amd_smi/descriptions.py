@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,6 @@ from chopper_interop.converters.sampling.cells import is_quantity
 from chopper_interop.converters.sampling.text import csv_cells, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.issues import IssueLog
 
 GPU_KEYS = ("gpu", "gpu_id")

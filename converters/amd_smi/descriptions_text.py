@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from chopper_interop.converters.amd_smi.layout import LARGEST, PCI_ADDRESS
 from chopper_interop.converters.sampling.text import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.issues import IssueLog
 
 Leaves = dict[str, Any]

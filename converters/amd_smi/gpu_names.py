@@ -8,6 +8,7 @@ compute units, memory, architecture, versions, partitions.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chopper_interop.converters.amd_smi.descriptions_text import NO_GPU, Entry
@@ -16,8 +17,6 @@ from chopper_interop.converters.sampling import facts
 from chopper_interop.converters.sampling.text import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chopper_interop.schemas.meta import Device
 
 NAMES = {

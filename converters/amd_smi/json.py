@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import layout
 from chopper_interop.converters.amd_smi.processes import ProcessSamples
@@ -30,11 +32,6 @@ from chopper_interop.converters.sampling.cells import (
 )
 from chopper_interop.converters.sampling.text import NO_NUMBER, encoded
 from chopper_interop.issues import IssueLog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.arrays.types import Array
 
 _START = re.compile(r"\[(?=\s*(?:[\[\]{]|\Z))|\{(?=\s*(?:[\"}]|\Z))")
 _LIST_OF = re.compile(r'\{\s*"gpu_data"\s*:\s*(?=\[)')

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.counters import LANES
 from chopper_interop.converters.sampling import lane_names
-from chopper_interop.converters.sampling.cells import Cell, ColumnBuilder, cell_of, is_quantity
+from chopper_interop.converters.sampling.cells import (
+    Cell,
+    CellColumn,
+    ColumnBuilder,
+    cell_of,
+    is_quantity,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.converters.sampling.cells import CellColumn
     from chopper_interop.issues import IssueLog
 
     Key = tuple[int, int]

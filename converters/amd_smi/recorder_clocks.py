@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.amd_smi import recorder_csv as file
 from chopper_interop.converters.amd_smi import recorder_lanes as columns
 from chopper_interop.issues import Fault, IssueLog
@@ -17,7 +17,6 @@ from chopper_interop.schemas.meta import BOOTTIME, Offset
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
 
 FAR_CLOCK = Fault.info(
     "sample-clock-far",

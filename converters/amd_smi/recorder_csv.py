@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.recorder_lanes import (
     GPU,
@@ -22,9 +23,6 @@ from chopper_interop.converters.amd_smi.recorder_lanes import (
 from chopper_interop.errors import ReadError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.issues import IssueLog
 
 _ABSENT = ["", "N/A", "n/a", "NA", "None", "nan", "NaN", "null"]

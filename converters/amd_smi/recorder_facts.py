@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,8 +15,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import Device, Meta, Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.trace import Trace
 
 INCOMPLETE = Fault.loss(

@@ -8,13 +8,14 @@ unknown ones keep their name.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.amd_smi import recorder_clocks
 from chopper_interop.converters.amd_smi import recorder_csv as file
@@ -23,18 +24,14 @@ from chopper_interop.converters.amd_smi.recorder_lanes import DEVICE_CLOCKS, LAN
 from chopper_interop.converters.sampling import faults, lane_names, series
 from chopper_interop.converters.sampling import values as sampling_values
 from chopper_interop.converters.sampling.cells import CellColumn, cell_of_text
-from chopper_interop.converters.sampling.lane_names import name_by_key
+from chopper_interop.converters.sampling.lane_names import Name, name_by_key
 from chopper_interop.converters.sampling.units import factor
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import Device, Meta, Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.amd_smi.recorder_clocks import Clocks
-    from chopper_interop.converters.sampling.lane_names import Name
     from chopper_interop.trace import Trace
 
     Readings = list[sampling_values.LaneValues]

@@ -9,18 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Records, card_of
 from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_CSV, ROCM_SMI_SYSTEM
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.text import csv_cells
-from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
-from chopper_interop.issues import Fault
-
-if TYPE_CHECKING:
-    from chopper_interop.converters.sampling.timestamps import Timestamp
-    from chopper_interop.issues import IssueLog
+from chopper_interop.converters.sampling.timestamps import Timestamp, parse_labelled_timestamp
+from chopper_interop.issues import Fault, IssueLog
 
 _FEW = 2
 """Rows that must agree on fewer cells than their header names: a single one may be cut off."""

@@ -8,7 +8,9 @@ the options.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,27 +21,26 @@ from chopper_interop.converters.amd_smi import (
     rocm_smi_lanes,
     rocm_smi_text,
 )
-from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM
+from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Record, Records
 from chopper_interop.converters.amd_smi.sniff import RocmSmiForm, rocm_smi_form
 from chopper_interop.converters.sampling import facts, faults
 from chopper_interop.converters.sampling import rows as sampling_rows
-from chopper_interop.converters.sampling.cells import ColumnBuilder, cell_of_text, rows_from_keys
+from chopper_interop.converters.sampling.cells import (
+    ColumnBuilder,
+    Rows,
+    cell_of_text,
+    rows_from_keys,
+)
 from chopper_interop.converters.sampling.text import decode
 from chopper_interop.converters.sampling.time_options import OF_LAST_OUTPUT, TimeOptions
-from chopper_interop.converters.sampling.timestamps import SECOND
+from chopper_interop.converters.sampling.timestamps import SECOND, Timestamp
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from chopper_interop.converters.amd_smi.rocm_smi_records import Record, Records
-    from chopper_interop.converters.sampling.cells import Rows
     from chopper_interop.converters.sampling.rows import TimedRows
-    from chopper_interop.converters.sampling.timestamps import Timestamp
     from chopper_interop.trace import Trace
 
 SOURCE = "rocm-smi"

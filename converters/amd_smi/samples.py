@@ -8,6 +8,8 @@ the GPUs (`amd_smi.static`).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +28,6 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from chopper_interop.converters.sampling.cells import CellColumn, Rows
     from chopper_interop.converters.sampling.rows import TimedRows
     from chopper_interop.trace import Trace

@@ -7,6 +7,7 @@ Counters (traffic of xGMI, memory of processes) become samples where their time 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi import counters as amd_smi_counters
@@ -22,8 +23,6 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.trace import Trace
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.amd_smi import blocks, json
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
@@ -15,19 +16,12 @@ from chopper_interop.converters.amd_smi.row_counts import RowCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
 from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
-from chopper_interop.converters.sampling.layouts import layout_of_row, slots_in
+from chopper_interop.converters.sampling.layouts import Layout, layout_of_row, slots_in
 from chopper_interop.converters.sampling.pieces import lines_of, scan
-from chopper_interop.converters.sampling.templates import read_lines, read_pieces
+from chopper_interop.converters.sampling.templates import LaidRows, read_lines, read_pieces
 from chopper_interop.converters.sampling.text import encoded, whole_number, without_tabs
 from chopper_interop.converters.sampling.units import UNITS
 from chopper_interop.issues import IssueLog
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.layouts import Layout
-    from chopper_interop.converters.sampling.templates import LaidRows
 
 HEADER = re.compile(r"\s*(?:TIMESTAMP +)?GPU +[A-Z][A-Z0-9_%]*(?: +[A-Z0-9_%/]+)*\s*$")
 """Header of a table."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.grouping import by_key
 from chopper_interop.registry import Converter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LINE = re.compile(rb"(issue|callback),sys->id=\d+, ?tick=\d+, ?node->id=\d+")
 _BEGINNING = re.compile(rb"\s*\[[-\d]+[ T][-+:.\d]+\] \[system::topology::\w+\] \[\w+\] ")

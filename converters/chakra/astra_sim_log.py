@@ -8,17 +8,14 @@ and earlier plain ones, without spaces after the commas and partly without types
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 BROKEN = Fault.loss(
     "sim-line-broken",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import build
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra import reader
@@ -26,7 +26,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import COMPUTED, Meta, Rank, Source
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 BY_NAME = Fault.info(

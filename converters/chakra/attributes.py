@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra.comms import MIN_BYTES
 from chopper_interop.converters.chakra.encode import (
@@ -26,9 +27,6 @@ from chopper_interop.schemas.chakra import CAUSE_NAMES, CONTROL, Cause, CommType
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.converters.chakra.relays import Relays
     from chopper_interop.trace import Trace

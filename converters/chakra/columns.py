@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra.values import has_integer, integers, json_value, reals
 from chopper_interop.schemas import hub
@@ -19,7 +19,6 @@ from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import Collective, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.chakra.decode import EtFile
 

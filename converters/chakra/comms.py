@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather, sequences, spill
+from chopper_interop.arrays import Array, gather, sequences, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import collectives
 from chopper_interop.issues import Fault, IssueLog
@@ -23,7 +23,6 @@ from chopper_interop.schemas.kinds import Collective
 from chopper_interop.timing.model import is_buffered
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 TIMED_UNKNOWN = Fault.info(

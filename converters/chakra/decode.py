@@ -6,22 +6,21 @@ attribute value. Nothing is interpreted here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, empty_text_table, intern_text
 from chopper_interop.io.wire import read_field, read_varint
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
     from io import BufferedReader
 
     import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
 
     Bytes = npt.NDArray[np.uint8]
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io import wire
 from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag, write_fixed64, write_varint
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from chopper_interop.arrays.types import Array
 
     Bytes = npt.NDArray[np.uint8]
 

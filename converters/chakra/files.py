@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
@@ -15,9 +16,6 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import message_class
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GROUPS_DIFFER = Fault.loss(
     "et-groups-differ",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import nest
+from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.ordering_calls import node_roles
 from chopper_interop.graph.chains import thread_endpoint_edges
@@ -28,7 +28,6 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 

@@ -10,20 +10,17 @@ from __future__ import annotations
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from google.protobuf import proto
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.chakra.files import JSON_GRAPH
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import NodeType, message_class
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.arrays.types import Array
 
 MALFORMED = Fault.loss_of_events(
     "et-json-malformed", "Nodes that are no valid JSON objects of an ET were left out."

@@ -9,21 +9,18 @@ the present one except that attributes of GlobalMetadata are in field 1 (until t
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from google.protobuf import proto
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.chakra.files import LENGTH, VARINT, fields
 from chopper_interop.schemas.chakra import CommType, NodeType, message_class
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.arrays.types import Array
 
 _PROBED = 64
 """Messages by which a file's schema is determined. Chosen: the first node mostly suffices, but one

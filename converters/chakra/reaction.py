@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import run
 from chopper_interop.converters.chakra.files import integer
@@ -20,7 +20,6 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace

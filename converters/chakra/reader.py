@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
+from chopper_interop.arrays import Array
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import files, json, old, times
@@ -36,9 +38,6 @@ from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.schemas.meta import ASSUMED, COMPUTED, REALTIME, Meta, Rank, Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 BROKEN = Fault.loss("et-cut-short", "The file breaks off; all nodes before that are read.")

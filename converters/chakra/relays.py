@@ -29,17 +29,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.converters.chakra.comms import MIN_BYTES, copied, during_collectives, tags
+from chopper_interop.converters.chakra.comms import (
+    MIN_BYTES,
+    Comms,
+    copied,
+    during_collectives,
+    tags,
+)
 from chopper_interop.schemas.chakra import NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind
 from chopper_interop.timing import unrecorded
-from chopper_interop.timing.model import timing_of
+from chopper_interop.timing.model import Timing, timing_of
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.comms import Comms
-    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 NOTIFIES_RANK, NOTIFIES_STREAM, TRANSFERS, NOTIFIES_ANSWER = 0, 1, 2, 3

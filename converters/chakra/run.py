@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 HOST, COMPUTE, COMM, NO_SLOT = 0, 1, 2, 3
 PLAIN, JOINED, SEND, RECEIVE = 0, 1, 2, 3

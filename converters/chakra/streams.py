@@ -19,18 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import encode
-from chopper_interop.converters.chakra.comms import MIN_BYTES, copied
+from chopper_interop.converters.chakra.comms import MIN_BYTES, Comms, copied
 from chopper_interop.converters.chakra.relays import NOTIFIES_STREAM, TRANSFERS, Relays, no_relays
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.comms import Comms
     from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.trace import Trace
 

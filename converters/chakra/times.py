@@ -8,20 +8,18 @@ goes first, as in feeders. Such times are computed, not measured, and the trace'
 from __future__ import annotations
 
 import heapq
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.chakra.values import has_integer, integers
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.decode import EtFile
 
 SCHEDULED = Fault.info(

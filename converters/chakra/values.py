@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, VALUE_FIELDS
+from chopper_interop.arrays import Array
+from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, VALUE_FIELDS, EtFile
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import message_class
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.decode import EtFile
 
 OTHER_TYPE = Fault.info(
     "et-attribute-type",

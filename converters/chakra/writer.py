@@ -11,8 +11,10 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import msgspec
@@ -20,6 +22,7 @@ import numpy as np
 from google.protobuf import proto
 
 from chopper_interop import progress
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
@@ -29,7 +32,7 @@ from chopper_interop.converters.chakra import streams as chakra_streams
 from chopper_interop.converters.chakra.attributes import Attributes
 from chopper_interop.converters.chakra.checks.findings import shares_text
 from chopper_interop.converters.chakra.planning.build import build_plan, first_start, is_plannable
-from chopper_interop.converters.chakra.planning.plan import Communication, Mode
+from chopper_interop.converters.chakra.planning.plan import Communication, Figures, Mode, Plan
 from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
 from chopper_interop.converters.chakra.reader import CLOCKS
 from chopper_interop.converters.chakra.relays import Relays, find_relays, no_relays
@@ -41,16 +44,10 @@ from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
 from chopper_interop.schemas.kinds import Kind
-from chopper_interop.schemas.meta import REALTIME
+from chopper_interop.schemas.meta import REALTIME, ClockFit
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.planning.plan import Figures, Plan
-    from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
 
 RENUMBERED = Fault.info(

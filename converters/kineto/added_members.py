@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.kineto import events_encode as encode
 from chopper_interop.converters.kineto.json_text import json_bytes
 from chopper_interop.edges.communication import communicates
@@ -25,7 +25,6 @@ from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Collective, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.kineto.tracks import Tracks
     from chopper_interop.trace import Trace
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.kineto.trace_file import TraceFile
 
 FLOWS = frozenset({"ac2g", "async_cpu_to_gpu", "async_gpu", "async", "fwdbwd", "async_task_queue"})

@@ -11,6 +11,7 @@ and its input shapes, or the kernel's name. The root is an input of the operator
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.build import group_row, group_table
 from chopper_interop.converters.kineto.edges import member_of_nodes
 from chopper_interop.converters.kineto.header import world_size
-from chopper_interop.converters.kineto.trace_file import rank_list, whole_number
+from chopper_interop.converters.kineto.trace_file import TraceFile, rank_list, whole_number
 from chopper_interop.edges.communication import collective_of_kernel, collective_of_name
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.dtypes import element_bytes
@@ -30,13 +31,9 @@ from chopper_interop.schemas.hub import MAX_RANK
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.combined import SourceIssues
-    from chopper_interop.converters.kineto.trace_file import TraceFile
     from chopper_interop.trace import Trace
 
     Arguments = dict[str, Any]

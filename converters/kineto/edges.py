@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.annotate.structure import autograd
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.kineto.categories import LAUNCH_FLOWS, OPERATOR_FLOWS
-from chopper_interop.converters.kineto.ranks import find_lanes, raw_pid
+from chopper_interop.converters.kineto.ranks import Owners, find_lanes, raw_pid
 from chopper_interop.io import json_events
 from chopper_interop.io.json_events import HAS_TS
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.combined import SourceIssues
-    from chopper_interop.converters.kineto.ranks import Owners
     from chopper_interop.converters.kineto.trace_file import TraceFile
     from chopper_interop.trace import Trace
 

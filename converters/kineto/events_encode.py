@@ -7,19 +7,16 @@ Every event begins with a comma and a new line, so the caller writes the first e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.converters.kineto import json_text as kineto_json_text
 from chopper_interop.io import json_text
 from chopper_interop.io.wire import copy_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from chopper_interop.arrays.types import Array, Bytes
 
 DONE, NO_ROOM, IMPROPER = 0, 1, 2
 """Status of `write_events`: all events written, buffer full, or arguments that are not JSON."""

@@ -16,13 +16,11 @@ from chopper_interop.clocks import relations
 from chopper_interop.converters.kineto.json_text import json_bytes
 from chopper_interop.converters.kineto.trace_file import MAX_ID, whole_number
 from chopper_interop.io.outputs import MARK
-from chopper_interop.issues import Fault
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.hub import MAX_RANK
-from chopper_interop.schemas.meta import REALTIME, Device
+from chopper_interop.schemas.meta import REALTIME, ClockFit, Device
 
 if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
-    from chopper_interop.schemas.meta import ClockFit
     from chopper_interop.trace import Trace
 
 PRODUCT_UNKNOWN = Fault.loss(

@@ -9,15 +9,13 @@ Compiled, as every byte of the arguments of millions of events is looked at.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from chopper_interop.arrays import Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.json_text import skip_bytes
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Bytes
 
 MAX_DEPTH = 256
 """Levels of lists and objects; chosen: far more than profilers write, and well below the 1,000 at

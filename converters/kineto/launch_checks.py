@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io import json_text
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.trace import Trace
 
 SWAPPED = Fault.error(

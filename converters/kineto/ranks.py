@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.combined import NotTogetherError
+from chopper_interop.combined import NotTogetherError, SourceIssues
 from chopper_interop.converters.kineto.categories import ON_DEVICE
 from chopper_interop.converters.kineto.stated_rank import IN_NAME
-from chopper_interop.converters.kineto.trace_file import is_id, whole_number
+from chopper_interop.converters.kineto.trace_file import TraceFile, is_id, whole_number
 from chopper_interop.issues import RANK_ASSUMED, Fault
 from chopper_interop.schemas.hub import MAX_RANK
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.combined import SourceIssues
-    from chopper_interop.converters.kineto.trace_file import TraceFile
     from chopper_interop.trace import Trace
 
 FUSED = Fault.info(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import sanity_checks
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.combined import NAME_ORDER, Combined, NotTogetherError, SourceIssues
@@ -45,17 +46,21 @@ from chopper_interop.io import inputs, memory
 from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
-from chopper_interop.schemas.meta import BOOTTIME, SINCE_1970, TIME_BASE, WORLD_SIZE, Meta, Source
+from chopper_interop.schemas.meta import (
+    BOOTTIME,
+    SINCE_1970,
+    TIME_BASE,
+    WORLD_SIZE,
+    Meta,
+    Rank,
+    Source,
+)
 from chopper_interop.schemas.names import STEP_RANGE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.kineto.trace_file import TraceFile
-    from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace
 
 NO_TIME = Fault.loss_of_events(

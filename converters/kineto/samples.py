@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
-from chopper_interop.converters.kineto.trace_file import is_id
+from chopper_interop.arrays import Array, gather
+from chopper_interop.converters.kineto.trace_file import TraceFile, is_id
 from chopper_interop.io.json_events import HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.combined import SourceIssues
     from chopper_interop.converters.kineto.ranks import Owners
-    from chopper_interop.converters.kineto.trace_file import TraceFile
 
 SAMPLED = Fault.info_of_events(
     "event-as-sample", "Memory instants and counter events became samples of series."

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import ReadError
@@ -26,11 +28,8 @@ from chopper_interop.schemas.categories import PYTORCH
 from chopper_interop.schemas.hub import MAX_RANK
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy.typing as npt
 
-    from chopper_interop.arrays.types import Array
 
 MALFORMED = Fault.loss_of_events(
     "event-malformed", "Pieces of the file that are not a proper JSON object were left out."

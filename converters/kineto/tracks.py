@@ -10,21 +10,19 @@ engines) become streams; where two would then be the same track, one gets anothe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.kineto import events_encode as encode
 from chopper_interop.converters.kineto.categories import ON_DEVICE
 from chopper_interop.converters.kineto.json_text import json_bytes
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _NO_NUMBER = -(1 << 61)

@@ -22,12 +22,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop import progress
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.combined import SourceIssues
 from chopper_interop.converters.kineto import events_encode as encode
@@ -49,9 +50,6 @@ from chopper_interop.schemas.categories import PYTORCH_CATEGORY
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 WITHOUT_ARROW = Fault.info(

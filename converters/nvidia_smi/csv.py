@@ -8,6 +8,7 @@ where output was appended to a file.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,19 @@ from chopper_interop.converters.nvidia_smi.headers import (
     is_static,
     names_of,
 )
-from chopper_interop.converters.nvidia_smi.table_builder import Identity, TableReader, fact, layout
+from chopper_interop.converters.nvidia_smi.table_builder import (
+    Identity,
+    Table,
+    TableReader,
+    fact,
+    layout,
+)
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import pci_of
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.converters.nvidia_smi.table_builder import Table
     from chopper_interop.converters.sampling.layouts import Layout
     from chopper_interop.issues import IssueLog
 

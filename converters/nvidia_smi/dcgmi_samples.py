@@ -9,6 +9,7 @@ lanes end in their name, as the table does not say to which GPU they belong.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -34,8 +35,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.converters.sampling.layouts import Layout
     from chopper_interop.trace import Trace
 

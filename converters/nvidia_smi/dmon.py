@@ -13,6 +13,7 @@ from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi.headers import DMON_HEADER, PMON_HEADER
 from chopper_interop.converters.nvidia_smi.table_builder import (
     Identity,
+    Table,
     TableReader,
     layout,
     split_probe,
@@ -23,7 +24,6 @@ from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.nvidia_smi.table_builder import Table
     from chopper_interop.converters.sampling.layouts import Layout
     from chopper_interop.issues import IssueLog
 

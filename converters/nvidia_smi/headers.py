@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import csv
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from chopper_interop.converters.nvidia_smi import lanes as tables
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DMON_HEADER = re.compile(r"#\s*(?:Date\s*,?\s+)?(?:Time\s*,?\s+)?gpu\b(?!.*\bpid\b)", re.IGNORECASE)
 PMON_HEADER = re.compile(r"#\s*(?:Date\s+)?(?:Time\s+)?gpu\b.*\bpid\b", re.IGNORECASE)

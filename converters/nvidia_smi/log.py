@@ -14,12 +14,11 @@ from xml.etree import ElementTree as ET
 from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi import lanes as tables
 from chopper_interop.converters.nvidia_smi.headers import BANNER
-from chopper_interop.converters.nvidia_smi.table_builder import Identity, TableBuilder
+from chopper_interop.converters.nvidia_smi.table_builder import Identity, Table, TableBuilder
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import pci_of
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.nvidia_smi.table_builder import Table
     from chopper_interop.issues import IssueLog
 
 _GPU = re.compile(r"GPU ((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])\s*$")

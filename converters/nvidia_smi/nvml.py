@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from chopper_interop.converters.sampling.lane_names import (
 from chopper_interop.converters.sampling.values import extremes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from chopper_interop.converters.sampling.rows import NameColumns
 
 LARGEST = {"W": 1e4, "MHz": 1e5, "°C": 200.0, "%": 1e4}

@@ -8,17 +8,18 @@ for any other tool (`lanes`). Times are those of a wall clock without its zone
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.nvidia_smi import csv, dmon, lanes, log, nvml
 from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi.headers import DMON_HEADER
 from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
 from chopper_interop.converters.nvidia_smi.sniff import Output, output_of
-from chopper_interop.converters.nvidia_smi.table_builder import Identity
+from chopper_interop.converters.nvidia_smi.table_builder import Identity, Table
 from chopper_interop.converters.nvidia_smi.text_table import owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
 from chopper_interop.converters.sampling.text import decode_lines
@@ -30,10 +31,6 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.nvidia_smi.table_builder import Table
     from chopper_interop.trace import Trace
 
 _MAX_GPUS = 64

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.nvidia_smi.nvml import in_lane_unit, item_of
 from chopper_interop.converters.sampling import faults, stamps
 from chopper_interop.converters.sampling.cells import Cell, CellColumn, ColumnBuilder, Item
@@ -18,9 +19,6 @@ from chopper_interop.converters.sampling.layouts import ANY, Guard, Layout, prob
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.sampling.stamps import RowTexts
     from chopper_interop.converters.sampling.templates import LaidRows
     from chopper_interop.issues import Fault, IssueLog

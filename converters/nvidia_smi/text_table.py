@@ -6,13 +6,16 @@ then gives its rows devices and times.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling import faults
-from chopper_interop.converters.sampling.cells import Rows
+from chopper_interop.converters.sampling.cells import CellColumn, Rows
 from chopper_interop.converters.sampling.checks import note_clock_steps
 from chopper_interop.converters.sampling.rows import (
     TimedRows,
@@ -22,18 +25,12 @@ from chopper_interop.converters.sampling.rows import (
 )
 from chopper_interop.converters.sampling.ticks import ticks_of
 from chopper_interop.converters.sampling.timestamps import SECOND, parse_timestamp
-from chopper_interop.converters.sampling.wall_clock import MIXED, times_of_rows
+from chopper_interop.converters.sampling.wall_clock import MIXED, RowTimes, times_of_rows
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.nvidia_smi.table_builder import Table
-    from chopper_interop.converters.sampling.cells import CellColumn
     from chopper_interop.converters.sampling.time_options import TimeOptions
-    from chopper_interop.converters.sampling.wall_clock import RowTimes
     from chopper_interop.issues import IssueLog
 
 READING_NS = 10_000_000

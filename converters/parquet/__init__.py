@@ -6,13 +6,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.converters.parquet.layout import BY_RANK, FORMAT, META, WHOLE
 from chopper_interop.registry import Converter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _HEAD = re.compile(rb'\s*\{\s*"format"\s*:\s*"' + FORMAT.encode() + rb'"')
 """Beginning of the ``meta.json`` of such a folder. The tables themselves cannot be recognised by their

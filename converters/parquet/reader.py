@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chopper_interop import invariants
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.parquet import layout
 from chopper_interop.errors import ReadError, SchemaError, first_line
 from chopper_interop.io import inputs, memory
@@ -21,12 +22,6 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import TABLE_KINDS
 from chopper_interop.schemas.meta import Meta  # noqa: TC001 - msgspec looks it up
 from chopper_interop.trace import Text, Trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
 
 _RANK = re.compile(r"rank(-?\d+)\.parquet")
 _CELL_BYTES = 4

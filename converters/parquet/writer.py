@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,17 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from chopper_interop import progress
-from chopper_interop.arrays import arrow, gather, spill
+from chopper_interop.arrays import Array, arrow, gather, spill
 from chopper_interop.converters.parquet import layout
 from chopper_interop.io import outputs
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import TABLE_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 ROWS_PER_GROUP = 1 << 20

@@ -5,13 +5,12 @@ Files are recognised by the framing of their first packets, field by field.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from chopper_interop.registry import Converter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from google.protobuf.descriptor import FieldDescriptor
 
 _FIRST_PACKETS = 32

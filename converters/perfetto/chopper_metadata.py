@@ -10,6 +10,7 @@ The names by which the reader recognises what else the writer draws are here, to
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,8 +23,6 @@ from chopper_interop.schemas.kinds import EdgeKind, LaneKind
 from chopper_interop.schemas.meta import ORDER, ClockFit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from chopper_interop.trace import Trace
 
 PACKET = 5

@@ -9,10 +9,9 @@ Compiled: all of the text is copied byte by byte, as some of it is no proper JSO
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.pytorch_et.nodes_decode import attribute, member, next_member
 from chopper_interop.io.json_text import (
@@ -26,9 +25,6 @@ from chopper_interop.io.json_text import (
     skip_blank,
     skip_value,
 )
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 ARGUMENT_NAMES = {
     "id": "ET id", "parent": "ET parent", "ctrl_deps": "ET parent", "rf_id": "ET rf_id",

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.pytorch_et import nodes_decode as decode
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, json_events, json_text
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
 
 MALFORMED = Fault.loss_of_events(
     "et-node-malformed", "Pieces of the file that are not a proper JSON object were left out."

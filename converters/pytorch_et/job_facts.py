@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeGuard
+from pathlib import Path
+from typing import Any, TypeGuard
 
 import msgspec
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import ASSUMED
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
 
 RANK_ASSUMED = Fault.info(
     "et-rank-assumed",

@@ -9,11 +9,11 @@ walk goes on at the next text that looks like the start of one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from chopper_interop.arrays import interning
+from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.io.json_text import (
@@ -31,9 +31,6 @@ from chopper_interop.io.json_text import (
     skip_value,
     unclosed_brackets,
 )
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 NUMBERS = ("id", "parent", "ctrl_deps", "rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")
 LISTS = ("inputs", "outputs", "input_types", "output_types")

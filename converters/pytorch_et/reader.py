@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.pytorch_et import (
@@ -24,9 +25,6 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, ORDER, Meta, Rank, Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 WITHOUT_ID = Fault.loss_of_events(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chopper_interop.converters.rocm.tables import AGENT_FACTS
 from chopper_interop.schemas.meta import Device
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 _NUMBERED = re.compile(r"(?P<type>[A-Za-z]*)\s*(?P<number>\d+)")
 _MAX_DIGITS = 20

@@ -7,29 +7,24 @@ value to the nearest nanosecond, and counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.rocm.csv_headers import counter_columns, is_ignored
 from chopper_interop.converters.rocm.csv_lines import CUT_SHORT, CsvSection, csv_sections
 from chopper_interop.converters.rocm.number_limits import without_impossible_numbers
 from chopper_interop.converters.rocm.rows import TableRows
-from chopper_interop.converters.rocm.tables import IGNORED, INTEGERS, VALUE
+from chopper_interop.converters.rocm.tables import IGNORED, INTEGERS, VALUE, TableFormat
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.tables import TableFormat
 
 ROUNDED = Fault.loss(
     "time-rounded",

@@ -13,19 +13,16 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.rocm import csv_headers
 from chopper_interop.converters.rocm.csv_headers import split_csv_line
-from chopper_interop.converters.rocm.tables import INTEGERS, VALUE
+from chopper_interop.converters.rocm.tables import INTEGERS, VALUE, TableFormat
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.tables import TableFormat
 
 UNREADABLE = Fault.loss_of_events(
     "row-unreadable", "Lines of a CSV file that are no row of its table were left out."

@@ -10,23 +10,17 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
-from chopper_interop.issues import Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import Fault, IssueLog
 
 PREFIX = "rocpd_"
 _ARROW_TYPES = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}

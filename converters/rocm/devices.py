@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.rocm.agents import (
     AGENT_COLUMNS,
     UNKNOWN,
+    Agent,
     DeviceNumbering,
     device_number,
 )
@@ -22,10 +25,6 @@ from chopper_interop.converters.rocm.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.agents import Agent
     from chopper_interop.converters.rocm.rows import TableRows
 
 _FROM_DEVICE = [direction.startswith("device") for _, direction in DIRECTIONS]

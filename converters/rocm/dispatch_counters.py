@@ -8,26 +8,22 @@ GRBM_GUI_ACTIVE included, in CSV as in JSON.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.annotate.counters import join_passes
-from chopper_interop.arrays import arrow, gather
-from chopper_interop.converters.rocm.nodes import has_time
-from chopper_interop.converters.rocm.rows import first_match
+from chopper_interop.arrays import Array, arrow, gather
+from chopper_interop.converters.rocm.nodes import AddedNodes, NodeAdder, has_time
+from chopper_interop.converters.rocm.rows import TableRows, first_match
 from chopper_interop.converters.rocm.tables import KERNELS
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.nodes import AddedNodes, NodeAdder
-    from chopper_interop.converters.rocm.rows import TableRows
 
 COUNTER_ROW = Fault.info_of_events(
     "counter-row", "Rows of counters became counters of dispatches that are nodes already."

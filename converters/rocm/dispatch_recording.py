@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,19 +18,14 @@ from chopper_interop.converters.rocm.dispatch_tables import (
 )
 from chopper_interop.converters.rocm.file_names import PathInfo, run_name
 from chopper_interop.converters.rocm.recording import RocmRecording, attribute, build_trace
-from chopper_interop.converters.rocm.tables import COUNTERS
+from chopper_interop.converters.rocm.tables import COUNTERS, TableFormat
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.meta import ORDER
+from chopper_interop.schemas.meta import ORDER, Device
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from chopper_interop.converters.rocm.rows import TableRows
-    from chopper_interop.converters.rocm.tables import TableFormat
-    from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm.dispatch_counters import DispatchCounters
 from chopper_interop.converters.rocm.nodes import has_time
@@ -21,7 +21,6 @@ from chopper_interop.converters.rocm.tables import COUNTERS, KERNELS
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.rows import TableRows
 
 SUMMED = Fault.info(

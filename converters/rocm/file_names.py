@@ -8,16 +8,13 @@ are determined by its header, never by its name.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.converters.rocm.agents import number_in, valid_id
 from chopper_interop.grouping import by_key
 from chopper_interop.io import inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
-    from pathlib import Path
 
 _DOMAINS = (
     r"(?:hsa|hip|marker|rccl|rocdecode|rocjpeg|rocshmem|hipfile|ompt|kfd)"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.rocm.tables import DIRECTIONS
 from chopper_interop.schemas.kinds import LaneKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.rocm.rows import TableRows
 

@@ -8,24 +8,21 @@ one object: a text that many calls refer to is in a database once, and so it is 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.rocm.tables import COLUMNS
 from chopper_interop.io import wire
-from chopper_interop.issues import Fault
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.rows import TableRows
-    from chopper_interop.issues import IssueLog
 
 SHORTENED = Fault.loss(
     "shared-text-shortened",

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.rocm import row_checks, tables
 from chopper_interop.converters.rocm.agents import UNKNOWN
 from chopper_interop.converters.rocm.lanes import LaneAdder, LaneKeys, lanes_of_kind
 from chopper_interop.converters.rocm.node_arguments import encode_arguments
-from chopper_interop.converters.rocm.rows import first_match
+from chopper_interop.converters.rocm.rows import TableRows, first_match
 from chopper_interop.edges.communication import communicates
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -21,9 +21,7 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.rocm.rows import TableRows
 
 NO_TIME = Fault.loss_of_events("event-without-time", "Rows without a start were left out.")
 NEGATIVE = Fault.loss("duration-negative", "Ends before their starts were taken as the starts.")

@@ -7,21 +7,19 @@ allocations only their device. With ``-o NAME`` all processes write the same fil
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.rocm.tables import COUNTERS, KERNELS
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rocm.rows import TableRows
 

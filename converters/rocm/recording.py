@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import sanity_checks
+from chopper_interop.arrays import Array
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.rocm import devices as rocm_devices
 from chopper_interop.converters.rocm import processes
@@ -19,10 +22,6 @@ from chopper_interop.converters.rocm.unlaunched_work import count_unlaunched_wor
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.agents import Agent, DeviceNumbering
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rocm.processes import RowOwners

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.converters.rocm import csv_headers
 from chopper_interop.converters.rocm.tables import DISPATCHES, MARKS, RECORDS
 from chopper_interop.converters.rocm.v1_text_lines import line_format
 from chopper_interop.io import sqlite_schema
 from chopper_interop.io.sqlite_files import MAGIC
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 V3_JSON_KEY = "rocprofiler-sdk-tool"
 """The only key of rocprofv3's JSON: a list with an object for each process."""

@@ -9,14 +9,11 @@ Format: rocprofiler-sdk's ``lib/output/generateRocpd.cpp`` and its tables, schem
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.io.sqlite_files import mentions_table
 from chopper_interop.io.sqlite_schema import has_tables
 from chopper_interop.registry import Converter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _OWN = ("rocpd_info_",)
 

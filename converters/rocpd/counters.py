@@ -12,12 +12,13 @@ Streamed counters (SPM, schema 3.0.3) name a sample themselves; they are left ou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup
 from chopper_interop.converters.rocm.dispatch_counters import SAMPLES_NOT_READ, DispatchCounters
 from chopper_interop.converters.rocm.recording import SampledCounters
@@ -28,9 +29,6 @@ from chopper_interop.io.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocpd.made import Made, Maker
 
 NO_VALUE = Fault.loss_of_events(

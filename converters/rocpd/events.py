@@ -7,21 +7,18 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.rocm.database_parts import Columns, DatabasePart, Lookup
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.io.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 NO_EVENT = Fault.loss(
     "event-record-missing",

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import Columns, DatabasePart, Lookup, named
 from chopper_interop.converters.rocm.rows import TableRows
 from chopper_interop.converters.rocpd.columns import GRAPH, READ, TAKEN
 from chopper_interop.converters.rocpd.events import BAD_EXTDATA, NO_EVENT, PartEvents, is_unreadable
-from chopper_interop.issues import Fault
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.issues import IssueLog
 
 NO_AGENT = Fault.loss(
     "agent-unknown",

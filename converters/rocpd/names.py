@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
 
 OPERATIONS: dict[tuple[str, str], str] = {
     ("REAL", "ALLOC"): "MEMORY_ALLOCATION_ALLOCATE",

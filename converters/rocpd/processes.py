@@ -6,6 +6,7 @@ keys. Only numbers of ranks are taken out of it, nothing else of it or of the co
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.rocm.agents import number_in, valid_id
 from chopper_interop.converters.rocm.processes import RANK_ASSUMED, RowOwners
 from chopper_interop.converters.rocm.tables import COPIES, KERNELS
@@ -22,9 +24,6 @@ from chopper_interop.io.sqlite import INTEGER, TEXT
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.database_parts import DatabasePart
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rocpd.made import Made

@@ -10,6 +10,7 @@ Format: rocprofiler-sdk's ``lib/output/generateRocpd.cpp`` and its tables, schem
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,8 +41,6 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.trace import Trace
 
 # Numbers of a UUID that are read, and values that a byte has.

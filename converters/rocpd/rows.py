@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import NO_NAME, Columns, Lookup, first_of
@@ -20,7 +20,6 @@ from chopper_interop.io.sqlite import INTEGER, TEXT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
 
 _REGISTERS = ("arch_vgpr_count", "accum_vgpr_count", "sgpr_count")
 _SCRATCH = "SCRATCH"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.converters.rocm import file_names as files
 from chopper_interop.converters.rocm import sniff
 from chopper_interop.io import inputs
 from chopper_interop.registry import Converter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def group_workload(paths: list[Path]) -> list[list[Path]]:

@@ -9,14 +9,11 @@ that the variant for CUPTI writes are Unix times.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.io.sqlite_files import mentions_table
 from chopper_interop.io.sqlite_schema import has_tables
 from chopper_interop.registry import Converter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _OWN = ("rocpd_api", "rocpd_op")
 _NOT_OWN = ("rocpd_info_",)

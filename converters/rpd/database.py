@@ -9,6 +9,7 @@ that the variant for CUPTI writes are Unix times.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop import sanity_checks
@@ -22,8 +23,6 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.trace import Trace
 
 _UNIX_NS = 10**18

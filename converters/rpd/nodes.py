@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.rocm import database_parts, node_arguments, row_checks
@@ -27,11 +28,8 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
 
 DEPENDENCY_LOST = Fault.loss(
     "dependency-without-ends",

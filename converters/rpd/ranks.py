@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.rocm.agents import LARGEST_ID, valid_id
 from chopper_interop.converters.rocm.processes import RANK_ASSUMED
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.rocm.database_parts import Columns
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rpd.reader import Launches

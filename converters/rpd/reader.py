@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.converters.rocm.database_parts import (
     Columns,
     DatabaseTables,
@@ -16,15 +17,11 @@ from chopper_interop.converters.rocm.database_parts import (
     no_rows,
 )
 from chopper_interop.converters.rpd.tables import CALLS
-from chopper_interop.io.sqlite import INTEGER, TEXT
+from chopper_interop.io.sqlite import INTEGER, TEXT, Database
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.io.sqlite import Database
 
 _SHAPE = [f"{shape}{axis}" for shape in ("grid", "workgroup") for axis in "XYZ"]
 

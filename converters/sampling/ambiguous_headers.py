@@ -8,10 +8,7 @@ from nvidia-smi or NVML. Three names occur in both (``power_usage``, ``power_lim
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 AMD_SMI = re.compile(r"(?:timestamp,)?gpu(?:,|\s*$)")
 """Start of amd-smi's headers."""

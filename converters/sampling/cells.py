@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from chopper_interop.arrays.types import Array, Bytes
+from chopper_interop.arrays import Array, Bytes, gather
 
 Scalar = str | int | float | bool | None
 INTEGER, DECIMAL, OTHER = range(3)

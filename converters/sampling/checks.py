@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 TOLERANCE_NS = SECOND
 """Smaller steps back come from the order in which rows were written, or from whole seconds."""

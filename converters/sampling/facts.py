@@ -7,7 +7,8 @@ A fact on which all GPUs agree is stored under its name alone; else each GPU's u
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from chopper_interop.converters.sampling.cells import Item, cell_of
 from chopper_interop.converters.sampling.lane_names import Kind, SeriesRule
@@ -15,9 +16,6 @@ from chopper_interop.converters.sampling.text import LARGEST_INDEX, whole_number
 from chopper_interop.converters.sampling.units import ABSENT
 from chopper_interop.converters.sampling.values import number
 from chopper_interop.schemas.meta import Device
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_CLOCKS = {"gfx": "max_engine_clk_mhz", "memory": "max_memory_clk_mhz"}
 """Clock → fact that holds its highest level."""

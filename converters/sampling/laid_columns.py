@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from chopper_interop.converters.sampling.cells import OTHER, Cell, CellColumn, Slot
+from chopper_interop.arrays import Array
+from chopper_interop.converters.sampling.cells import OTHER, Cell, CellColumn, ColumnBuilder, Slot
 from chopper_interop.converters.sampling.layouts import filled, literals_in, slots_in, with_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.cells import ColumnBuilder
     from chopper_interop.converters.sampling.templates import LaidRows
 
 Key = TypeVar("Key", bound="Hashable")

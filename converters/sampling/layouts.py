@@ -7,17 +7,14 @@ the numbers of all pieces of that template go; what depends on a number's size i
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling.cells import Cell, Item, Slot, TextNumbers
 from chopper_interop.converters.sampling.pieces import GAP, NUMBER
 from chopper_interop.converters.sampling.text import NO_NUMBER, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
-    from chopper_interop.arrays.types import Array
 
 _PROBE = 7_310_000
 _PROBES = 10_000

@@ -7,10 +7,10 @@ and forms in one pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.arrays.interning import (
     TextTable,
@@ -20,9 +20,6 @@ from chopper_interop.arrays.interning import (
 )
 from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, TextNumbers
 from chopper_interop.io.json_text import byte_table
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 FEW = 3
 """Pieces of a template from which on it gets a layout (chosen: reading about two is what that costs)."""

@@ -6,28 +6,25 @@ and samples of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.sampling import faults, lane_names, series, ticks
 from chopper_interop.converters.sampling.checks import note_clock_steps
-from chopper_interop.converters.sampling.time_options import UNCERTAINTY_NS
+from chopper_interop.converters.sampling.time_options import UNCERTAINTY_NS, TimeOptions
 from chopper_interop.converters.sampling.values import readings
 from chopper_interop.io import inputs
 from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.sampling.cells import CellColumn, Rows
     from chopper_interop.converters.sampling.lane_names import Name, SeriesRule
-    from chopper_interop.converters.sampling.time_options import TimeOptions
     from chopper_interop.issues import Fault, IssueLog
     from chopper_interop.trace import Trace
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.checks import note_impossible_values
 from chopper_interop.converters.sampling.lane_names import SHARE, Kind, name_by_key
 from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.sampling.values import LaneValues
     from chopper_interop.issues import IssueLog

@@ -6,12 +6,13 @@ text before them is the same in many rows, and is parsed once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, Bytes, arrow, gather
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.arrays.interning import (
     TextTable,
@@ -22,9 +23,6 @@ from chopper_interop.arrays.interning import (
 from chopper_interop.converters.sampling.timestamps import SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.sampling.templates import LaidRows
 
 _DIGITS, _SECONDS = 10, 4

@@ -15,13 +15,14 @@ depends on a number's size is a `Guard`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, Bytes, gather
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, TextNumbers
 from chopper_interop.converters.sampling.layouts import (
@@ -34,13 +35,7 @@ from chopper_interop.converters.sampling.layouts import (
     probe_of,
     slots_in,
 )
-from chopper_interop.converters.sampling.pieces import NUMBER, lines_of, scan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from chopper_interop.arrays.types import Array, Bytes
-    from chopper_interop.converters.sampling.pieces import TextPieces
+from chopper_interop.converters.sampling.pieces import NUMBER, TextPieces, lines_of, scan
 
 _UNKNOWN, _ALONE, _NO_ROW = -3, -2, -1
 """A template in a state: not met yet; read one by one; without a row and without effect."""

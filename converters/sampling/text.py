@@ -6,10 +6,8 @@ This module must stay free of heavy imports: converters use it to recognise file
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
+from chopper_interop.arrays import Array, Bytes
 
 LARGEST_INDEX = (1 << 31) - 1
 """Largest number of a device, or of a part of one."""

@@ -19,16 +19,13 @@ middle of their second. Either way every row stays within its second and ticks k
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.sampling.timestamps import SECOND
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 JITTER_NS = 100_000_000
 """Largest assumed deviation of one period from the mean. Chosen: what reading one more GPU with

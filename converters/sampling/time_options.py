@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.converters.sampling.timestamps import LATEST_S, MILLISECOND, SECOND
 from chopper_interop.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MTIME = "mtime"
 OF_LAST_ROWS = {

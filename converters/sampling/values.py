@@ -5,19 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling import faults, units
-from chopper_interop.converters.sampling.cells import DECIMAL, Item, Slot
+from chopper_interop.converters.sampling.cells import DECIMAL, CellColumn, Item, Slot
 from chopper_interop.converters.sampling.lane_names import Kind, Name, SeriesRule
-from chopper_interop.issues import Fault
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.sampling.cells import CellColumn
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import Fault, IssueLog
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling import timestamps
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.sampling.stamps import RowTexts
 
 ZONE_UNKNOWN = Fault.info(

@@ -6,14 +6,11 @@ Nothing of these files is read but what distinguishes them; see `Converter.not_r
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.io.sqlite_files import mentions_table
 from chopper_interop.io.sqlite_schema import has_tables
 from chopper_interop.registry import Converter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TORCH = "profile with torch.profiler and give what export_chrome_trace writes"
 _NSYS_TABLES = ("cupti_activity_kind_", "target_info_", "nvtx_events", "cuda_gpu_memory_usage")

@@ -6,14 +6,11 @@ CharLLM-PPT's fork of it writes a folder of ``{metric}_{rank}.csv`` without head
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND, nanoseconds
 from chopper_interop.grouping import by_key
 from chopper_interop.registry import Converter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _WINDOWS = ("start_time", "window_name", "elapsed_time")
 _POWER_HEADER = re.compile(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.sampling.faults import EMPTY
 from chopper_interop.converters.sampling.text import decode_lines
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND, nanoseconds
@@ -16,10 +18,6 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.zeus import charllm_metrics as tables
 
 UNKNOWN = Fault.info_of_events(

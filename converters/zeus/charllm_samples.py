@@ -7,6 +7,7 @@ file of the same form under another name is recognised and not taken.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.build import TraceBuilder
@@ -18,8 +19,6 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import Device, Meta, Rank, Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.trace import Trace
 
 

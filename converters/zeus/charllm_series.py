@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling.checks import note_clock_steps, note_impossible_values
 from chopper_interop.converters.zeus import charllm_metrics as tables
 from chopper_interop.converters.zeus.charllm_metrics import How
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.zeus.charllm_file import File
 

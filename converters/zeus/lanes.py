@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +17,6 @@ from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
     from chopper_interop.converters.zeus.rows import Row
 
     Points = dict[tuple[int, str, str], list[tuple[int, float]]]

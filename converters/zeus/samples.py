@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,8 +30,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.trace import Trace
 
 SOURCE = "zeus"

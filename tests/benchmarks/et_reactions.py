@@ -39,7 +39,7 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.timing.model import takes_time, timing_of
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
+    from chopper_interop.arrays import Array
 
 COMPUTE = ("kernel", "memcpy", "memset")
 BANDWIDTHS = (100, 50, 25)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import pieces
-from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE
-from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE, Cells, WorkPieces
+from chopper_interop.arrays import Array, arrow, gather, intervals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.analyses.methods.activity.pieces import Cells, WorkPieces
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.arrays.intervals import Intervals
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _OPPOSITE = {COMPUTE: COMM, COMM: COMPUTE}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

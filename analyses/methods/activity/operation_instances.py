@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import comm_overlap, pieces
-from chopper_interop.arrays import arrow, intervals
+from chopper_interop.arrays import Array, arrow, intervals
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.comm_overlap import Overlap
     from chopper_interop.analyses.methods.activity.pieces import WorkPieces
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _KEYS = ("iteration", "phase", "layer", "operation")

@@ -8,19 +8,17 @@ one kernel for several layers, the n-th of a training step is compared with the 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _TRAILING_NUMBERS = re.compile(r"(?<![\s_:#./\d-])[\s_:#./\d-]*\d$")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,11 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.activity.grouping import Groups
-from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 CONVENTIONS = {

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.annotate.counters import counter_metrics
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 CONVENTION = (

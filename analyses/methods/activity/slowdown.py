@@ -8,12 +8,11 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods import distributions
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.pieces import WorkPieces
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 MOSTLY = 0.5

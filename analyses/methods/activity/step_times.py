@@ -20,6 +20,7 @@ begin of its first range to the end of its last step, with what GPUs had to do b
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,15 +28,12 @@ import numpy as np
 
 from chopper_interop import training_steps
 from chopper_interop.analyses.methods.activity.backlog import backlog_ns
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.timing.model import takes_time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 DEFINITION = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,17 +10,14 @@ import numpy as np
 
 from chopper_interop import number_ranges, training_steps
 from chopper_interop.analyses.methods.activity import step_times
-from chopper_interop.analyses.methods.activity.step_times import ALL_RANKS, NO_STEP
+from chopper_interop.analyses.methods.activity.step_times import ALL_RANKS, NO_STEP, Spans
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from chopper_interop.analyses.methods.activity.step_times import Spans
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _APART = "ranks-apart"

@@ -20,18 +20,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.changes import gradients
-from chopper_interop.analyses.methods.changes.changer import ChangedJob
-from chopper_interop.analyses.methods.changes.gradients import FixedTime
+from chopper_interop.analyses.methods.changes.changer import (
+    Change,
+    ChangedJob,
+    ChangedTimes,
+    Changer,
+)
+from chopper_interop.analyses.methods.changes.gradients import Buckets, FixedTime, Gradients
 from chopper_interop.analyses.methods.communication import sizes
 from chopper_interop.analyses.methods.timing.edited import NewEdges, edited
+from chopper_interop.arrays import Array
 from chopper_interop.errors import UsageError
 from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer
-    from chopper_interop.analyses.methods.changes.gradients import Buckets, Gradients
-    from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
 
 

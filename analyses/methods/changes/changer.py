@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,15 +12,14 @@ import numpy as np
 from chopper_interop import pandas_view
 from chopper_interop.analyses.methods.activity import counterparts
 from chopper_interop.analyses.methods.timing import paths
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
 
 

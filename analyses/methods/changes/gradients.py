@@ -15,12 +15,12 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.communication.times import communication_times
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import dtypes
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"

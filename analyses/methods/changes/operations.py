@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from chopper_interop.analyses.methods.changes.changer import scaled
+from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer, scaled
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import variation
-
-if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer
-    from chopper_interop.arrays.types import Array
 
 
 def launches(changer: Changer) -> Array:

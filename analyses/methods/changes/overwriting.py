@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Verb
-    from chopper_interop.arrays.types import Array
 
 
 class OverwritingError(UsageError):

@@ -8,18 +8,16 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts, operation_types
 from chopper_interop.analyses.methods.changes import operations
-from chopper_interop.analyses.methods.changes.changer import scaled
+from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer, scaled
 from chopper_interop.analyses.methods.dvfs import ideal, sensitivity, target_clocks
 from chopper_interop.analyses.methods.timing import paths
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer
-    from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
 
 _NO_WAIT_NS = -(2**60)

@@ -21,16 +21,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.changes import passes
-from chopper_interop.analyses.methods.changes.changer import ChangedJob
+from chopper_interop.analyses.methods.changes.changer import (
+    Change,
+    ChangedJob,
+    ChangedTimes,
+    Changer,
+)
 from chopper_interop.analyses.methods.communication import stages
+from chopper_interop.arrays import Array
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer
     from chopper_interop.analyses.methods.changes.passes import Exchanges, StagePasses
     from chopper_interop.analyses.methods.communication.stages import Pipeline
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.changes.changer import scaled
+from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer, scaled
 from chopper_interop.analyses.methods.changes.gradients import fixed_time
 from chopper_interop.analyses.methods.communication import network
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer
-    from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts
+from chopper_interop.arrays import Array
 from chopper_interop.schemas.time_units import NS_PER_UNIT
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _TIME_PATTERN = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(ns|us|ms|s)?")
 _MAX_NS = 10**15

@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +36,6 @@ from chopper_interop.analyses.methods.dvfs import target_clocks
 from chopper_interop.analyses.methods.timing import paths
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.timing import variation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _CHANGE_PATTERN = re.compile(r"\s*(.*?)(?:\s*\bwhere\b\s*(.*?))?\s*", re.DOTALL)
 _PART_PATTERN = re.compile(r"""((?:[^;'"]|'[^']*'|"[^"]*")*)(?:;|$)""")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.communication import sizes as collective_sizes
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.clocks.hosts import REFERENCE
 from chopper_interop.clocks.relations import rank_of
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 UNKNOWN = -1

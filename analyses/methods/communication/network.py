@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.analyses.methods.communication import sizes
-from chopper_interop.analyses.methods.communication.times import communication_times
-from chopper_interop.arrays import gather
+from chopper_interop.analyses.methods.communication.times import (
+    CommunicationTimes,
+    communication_times,
+)
+from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.collectives import BUS_FACTORS
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.instances import Instances
-    from chopper_interop.analyses.methods.communication.times import CommunicationTimes
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.schemas.collectives import BUS_FACTORS
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

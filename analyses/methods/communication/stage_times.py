@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.analyses.methods.communication import stages
-from chopper_interop.arrays import gather, intervals
+from chopper_interop.arrays import Array, gather, intervals
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.analyses.methods.communication.stages import Pipeline
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]

@@ -10,18 +10,16 @@ no pipeline, nor are ranks of which one has more than two neighbours.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Links = dict[int, set[int]]

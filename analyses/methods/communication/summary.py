@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.times import CommunicationTimes
-    from chopper_interop.arrays.types import Array
 
 
 def summarize(times: CommunicationTimes, member: Array) -> dict[str, Any]:

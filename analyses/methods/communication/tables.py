@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,13 +10,10 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.communication import times as collective_times
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from chopper_interop.analyses.methods.communication.times import CommunicationTimes
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _HIGH_QUANTILE = 0.95

@@ -21,12 +21,11 @@ from chopper_interop.analyses.methods.communication.instances import (
     Members,
     kind_code,
 )
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.edges import collectives
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

@@ -8,6 +8,7 @@ communication (`overlap`), and the clock (`freq`).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,10 @@ from chopper_interop.analyses.methods.activity import comm_overlap, pieces, slow
 from chopper_interop.analyses.methods.dvfs import ideal, sensitivity
 from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.work import calls, operators
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.gpus import ratings as gpus_ratings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.gpus.ratings import GpuRating
     from chopper_interop.trace import Trace
 

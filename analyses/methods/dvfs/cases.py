@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs import ideal, limits
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.target_clocks import Target
-    from chopper_interop.arrays.types import Array
 
 
 class Case:

@@ -16,6 +16,7 @@ from chopper_interop.analyses.methods.dvfs import intervals, memory_clock
 from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
 from chopper_interop.analyses.methods.dvfs.sources import combination
 from chopper_interop.analyses.methods.timing import paths, spans
+from chopper_interop.arrays import Array
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.intervals import Limits
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.sources.combination import Ratio
-    from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
 
 COMM_ERROR = 0.05

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 TWO_SIDED = 1.96
 """Standard errors on either side that hold 95 % of a normal distribution."""

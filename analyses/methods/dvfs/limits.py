@@ -12,12 +12,12 @@ import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import PRIOR_SHARE
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, Limits
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.ideal import Durations
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.dvfs.target_clocks import Target
-    from chopper_interop.arrays.types import Array
 
 
 _STEP_RUN_ERROR = 6e-4

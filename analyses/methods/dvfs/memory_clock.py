@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
+
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
-    from chopper_interop.arrays.types import Array
 
 CLOCK = "memclk_mhz"
 MIN_BOUND_SHARE = 0.7

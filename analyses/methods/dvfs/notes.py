@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,15 +10,13 @@ import numpy as np
 from chopper_interop.analyses.methods.dvfs import target_clocks as targets
 from chopper_interop.analyses.methods.dvfs.target_clocks import ACHIEVABLE, PEAK
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
+from chopper_interop.arrays import Array
 from chopper_interop.errors import MissingDataError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.dvfs.cases import Case
     from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import SensedClocks
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
-    from chopper_interop.arrays.types import Array
 
 _SENSOR_COLUMNS = (
     "sensor_window_ns", "sensor_window_low_ns", "sensor_window_high_ns", "sensor_lag_ns",

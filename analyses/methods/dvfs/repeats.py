@@ -15,13 +15,12 @@ import numpy as np
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.activity import comm_overlap, pieces, windows
 from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import Clocks
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _LAUNCH_ARGUMENTS = ("grid", "grid_size", "block", "workgroup", "workgroup_size")

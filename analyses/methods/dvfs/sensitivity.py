@@ -22,6 +22,7 @@ fitted to.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -30,7 +31,11 @@ import numpy as np
 
 from chopper_interop.analyses.methods.dvfs import intervals, repeats
 from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor, kernel_clocks, sensor_fit
-from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import like_highest
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import (
+    Clocks,
+    SensedClocks,
+    like_highest,
+)
 from chopper_interop.analyses.methods.dvfs.sources import (
     by_class,
     by_law,
@@ -42,7 +47,7 @@ from chopper_interop.analyses.methods.dvfs.sources import (
     laws,
 )
 from chopper_interop.analyses.methods.dvfs.sources.by_counters import by_counters
-from chopper_interop.analyses.methods.dvfs.sources.by_other_run import RUN_ERROR, OtherRun
+from chopper_interop.analyses.methods.dvfs.sources.by_other_run import RUN_ERROR, OtherRun, Runs
 from chopper_interop.analyses.methods.dvfs.sources.combination import (
     COUNTED,
     COUNTERS,
@@ -52,17 +57,13 @@ from chopper_interop.analyses.methods.dvfs.sources.combination import (
 )
 from chopper_interop.analyses.methods.dvfs.sources.evidence import Evidence
 from chopper_interop.analyses.methods.dvfs.sources.laws import MIN_SPREAD
+from chopper_interop.arrays import Array
 from chopper_interop.gpus import ratings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Sensor
-    from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import Clocks, SensedClocks
     from chopper_interop.analyses.methods.dvfs.clocks.sensor_fit import End
     from chopper_interop.analyses.methods.dvfs.repeats import Repeats
-    from chopper_interop.analyses.methods.dvfs.sources.by_other_run import Runs
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _MAX_CLOCK_ERRORS = 2.0

@@ -12,8 +12,10 @@ from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.dvfs import breakdown_terms, memory_clock
 from chopper_interop.analyses.methods.power import capped_gpus as gpu_caps
 from chopper_interop.analyses.methods.power import model as power_model
+from chopper_interop.annotate.telemetry.gpus import Gpu
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry as gpus_of
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
+from chopper_interop.arrays import Array
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.gpus import ratings
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.power.capped_gpus import CappedGpu
     from chopper_interop.analyses.methods.power.model import PowerModel
-    from chopper_interop.annotate.telemetry.gpus import Gpu
-    from chopper_interop.arrays.types import Array
     from chopper_interop.gpus.ratings import GpuRating
     from chopper_interop.trace import Trace
 

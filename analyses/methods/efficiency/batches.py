@@ -16,6 +16,7 @@ Calls in backward passes and recomputation do not count.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -24,14 +25,11 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.efficiency import replicas
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     from chopper_interop.analyses.methods.efficiency.replicas import JobLayout, Replica
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Items = tuple[int, int]

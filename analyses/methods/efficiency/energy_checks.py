@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,16 +10,13 @@ import numpy as np
 
 from chopper_interop.annotate.telemetry import energy, lines
 from chopper_interop.annotate.telemetry.quantity_series import ENERGY_UNITS
-from chopper_interop.arrays import intervals
+from chopper_interop.arrays import Array, intervals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear
     from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.arrays.types import Array
 
 NOT_SHOWN = "no power was shown in the window"
 NOT_COUNTED = "no energy counter was sampled"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,14 @@ from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.efficiency import energy_checks
 from chopper_interop.annotate.telemetry import energy
 from chopper_interop.annotate.telemetry.gpu_series import node_locations
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chopper_interop.analyses.methods.efficiency.energy_checks import Check
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.job import Board
     from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Place = tuple[int, int]

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.gpus.devices import only_host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chopper_interop.analyses.methods.efficiency.energy_checks import Check
     from chopper_interop.analyses.methods.efficiency.energy_parts import EnergyPart
     from chopper_interop.annotate.telemetry.quantity_series import SeriesPattern
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]

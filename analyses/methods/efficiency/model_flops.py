@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,10 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.annotate.work import kernel_categories
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.gpus.ratings import GpuRating
     from chopper_interop.trace import Trace
 

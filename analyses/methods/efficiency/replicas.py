@@ -7,6 +7,7 @@ as under data parallelism.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from chopper_interop.analyses.methods.communication import group_names, stages
 from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chopper_interop.trace import Trace
 
 _AXES = {

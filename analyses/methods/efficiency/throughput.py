@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,10 @@ from chopper_interop.analyses.methods.activity import step_times, windows
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.annotate.telemetry import energy, job
 from chopper_interop.annotate.telemetry.quantity_series import POWER
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.annotate.telemetry.job import Board
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

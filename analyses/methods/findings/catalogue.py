@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop.analyses.methods.activity import warm_up
@@ -16,8 +17,6 @@ from chopper_interop.analyses.methods.findings import (
 from chopper_interop.analyses.methods.findings.job import ExaminedJob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from chopper_interop.analyses.methods.findings.finding import Finding
     from chopper_interop.trace import Trace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,6 @@ from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, 
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.analyses.methods.findings.job import ExaminedJob
 
 _MIN_SHARE = 0.01

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from chopper_interop.analyses.methods.findings.job import FindingPlace, Saved
 
 MEASURED, MODELLED, LIKELY = "measured", "modelled", "likely"

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts, host_waits, windows
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
-from chopper_interop.analyses.methods.findings.job import FindingPlace
-from chopper_interop.arrays import name_stems
+from chopper_interop.analyses.methods.findings.job import ExaminedJob, FindingPlace, LagChanges
+from chopper_interop.arrays import Array, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import CALLS, Kind
 from chopper_interop.schemas.names import ONLY_WAITS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.analyses.methods.findings.job import ExaminedJob, LagChanges
-    from chopper_interop.arrays.types import Array
 
 _ALLOCATES = re.compile(
     r"^(?:(hip|cuda)(Malloc|Free|MallocHost|HostMalloc|HostAlloc|FreeHost|HostFree|MallocManaged|"

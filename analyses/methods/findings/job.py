@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,16 +16,13 @@ from chopper_interop.analyses.methods.changes import own_times
 from chopper_interop.analyses.methods.changes.changer import Changer
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.analyses.methods.timing.steps import is_isolated, timing_of_steps
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.result import Result
     from chopper_interop.trace import Trace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,15 +11,12 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.dvfs import breakdown_terms
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
-from chopper_interop.arrays import name_stems
+from chopper_interop.arrays import Array, name_stems
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import GPU_LANES, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chopper_interop.analyses.methods.findings.job import ExaminedJob
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _FAR_BELOW, _REACHABLE = 0.25, 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop.annotate.telemetry import throttle_causes
@@ -10,8 +11,6 @@ from chopper_interop.grouping import by_key, grouped
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chopper_interop.trace import Trace
 
 

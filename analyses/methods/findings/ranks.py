@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
-from chopper_interop.analyses.methods.findings.job import FindingPlace, ranks_text
+from chopper_interop.analyses.methods.findings.job import ExaminedJob, FindingPlace, ranks_text
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.analyses.methods.findings.job import ExaminedJob
     from chopper_interop.result import Result
 
 _LONGER_STAGE, _FAR_LONGER_STAGE = 1.03, 1.1

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 
 from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.analyses.methods.findings.finding import MEASURED, Finding
-from chopper_interop.analyses.methods.findings.job import options_text, ranks_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.analyses.methods.findings.job import ExaminedJob
+from chopper_interop.analyses.methods.findings.job import ExaminedJob, options_text, ranks_text
 
 
 def warm_up_steps(job: ExaminedJob, *, is_left_out: bool) -> Iterator[Finding]:

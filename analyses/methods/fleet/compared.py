@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +12,13 @@ from chopper_interop.analyses.methods.communication import summary as collective
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.fleet import leads
 from chopper_interop.analyses.methods.fleet import means as gpu_means
-from chopper_interop.arrays import gather, statistics
+from chopper_interop.arrays import Array, gather, statistics
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]

@@ -13,13 +13,12 @@ from chopper_interop.analyses.methods.communication import times as collective_t
 from chopper_interop.analyses.methods.fleet import links as fleet_links
 from chopper_interop.analyses.methods.fleet.slowdowns import Slowdowns
 from chopper_interop.analyses.methods.timing.job_replay import JobReplay
-from chopper_interop.arrays import gather, intervals, statistics
+from chopper_interop.arrays import Array, gather, intervals, statistics
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.percents import percent
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _COMPUTE = (Kind.KERNEL, Kind.MEMSET)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.fleet.slowdowns import Slowdowns
-    from chopper_interop.arrays.types import Array
 
 
 @dataclass(frozen=True)

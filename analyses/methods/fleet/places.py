@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from chopper_interop.grouping import by_key
 from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
     from chopper_interop.trace import Trace
 

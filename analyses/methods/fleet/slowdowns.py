@@ -13,6 +13,7 @@ After Lin et al., Understanding Stragglers in Large Model Training Using What-if
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -21,12 +22,10 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import operation_types
 from chopper_interop.analyses.methods.fleet import model_places
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.timing.job_replay import JobReplay
-    from chopper_interop.arrays.types import Array
 
 _SLOWEST_PERCENT = 3
 """Percentage of the workers of which M_W is the share; the paper's."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from chopper_interop.analyses.methods.fleet.compared import values
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Row = dict[str, Any]
+Row = dict[str, Any]
 
 _SLOW = 1.01
 """Factor above which a GPU is slow. Chosen: the same 1 % as of a lower clock, see `_CLOCK`."""

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.annotate.telemetry.quantity_series import POWER
+from chopper_interop.arrays import Array
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 NAME = "charllm"

@@ -14,13 +14,12 @@ import pyarrow.compute as pc
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.annotate.work import kernel_categories
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 CATEGORIES = (

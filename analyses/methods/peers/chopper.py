@@ -24,13 +24,12 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.annotate.counters import counter_metrics
-from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 MOPS, BUSY, CYCLES = (

@@ -24,6 +24,7 @@ from chopper_interop.analyses.methods.peers import hta_path_edges as joining
 from chopper_interop.analyses.methods.peers import hta_path_events as reading
 from chopper_interop.analyses.methods.peers import hta_path_loops as loops
 from chopper_interop.analyses.methods.peers import temporal
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
@@ -32,7 +33,6 @@ from chopper_interop.schemas.kinds import Kind
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.peers.hta_path_edges import Graph
     from chopper_interop.analyses.methods.peers.hta_path_events import HtaEvents
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _HOST = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER)

@@ -9,13 +9,12 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.peers import hta_path_loops as loops
-from chopper_interop.analyses.methods.peers.hta_path_events import named
+from chopper_interop.analyses.methods.peers.hta_path_events import HtaEvents, named
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.peers.hta_path_events import HtaEvents
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 LAUNCHES = (

@@ -9,11 +9,11 @@ import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.peers import temporal
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _STEP = "ProfilerStep"

@@ -6,14 +6,10 @@ weight is 0). Of several edges between the same vertices the last one counts, at
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 OPERATOR, DEPENDENCY, LAUNCH, KERNEL, SYNC = range(5)
 """Types of edges."""

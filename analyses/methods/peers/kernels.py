@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.peers import temporal
+from chopper_interop.arrays import Array
 from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _TYPES = (

@@ -17,6 +17,7 @@ TraceLens (171dd747), GPU timeline of all events: kernels, copies and fills coun
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ import pyarrow as pa
 
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.arrays import intervals
+from chopper_interop.arrays import Array, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
@@ -33,9 +34,6 @@ from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import SINCE_1970, TIME_BASE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _BASE_NS = 7_889_238 * 10**9

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import intervals
+from chopper_interop.arrays import Array, intervals
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
 
 _MIN_WIDTH_NS = 250_000
 """Narrowest bin from samples' periods. Chosen: a quarter of a period of 1 ms, the finest

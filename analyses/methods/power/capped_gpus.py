@@ -7,6 +7,7 @@ what the GPUs with the most power show, as heat and bad boards lower only some.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,11 @@ import numpy as np
 from chopper_interop.analyses.methods.power import limits
 from chopper_interop.analyses.methods.power.classes import CLASSES, COMM, power_classes
 from chopper_interop.analyses.methods.power.law import CONFIDENCE, LOWEST
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.power.model import PowerModel
     from chopper_interop.annotate.telemetry.gpus import Gpu
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _HELD, _HELD_ERROR = 0.95, 0.03

@@ -9,14 +9,11 @@ whose clocks come closest to the measured clocks.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.analyses.methods.power import products
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 _MAX_BINS = 20_000
 """Bins of a profile; more are averaged. Chosen: bounds the time of the search."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.annotate.work import kernels as work_kernels
+from chopper_interop.arrays import Array
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 MATRIX, ATTENTION, VECTOR, COMM, COPY, FILL = range(6)

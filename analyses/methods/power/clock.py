@@ -9,6 +9,7 @@ samples are too few for this, or their times too uncertain, the clock counts as 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,13 +17,11 @@ import numpy as np
 
 from chopper_interop.analyses.methods.power import bins as power_bins
 from chopper_interop.analyses.methods.power import products
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.power.bins import Bins
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
 
 FOLLOWED, EXPECTED, CONSTANT, UNKNOWN = (
     "followed by samples",

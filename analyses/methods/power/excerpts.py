@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.power import bins as power_bins
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.bins import Bins
     from chopper_interop.analyses.methods.power.response import Observed
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
 
 _MAX_BINS = 10_000
 """Bins of all excerpts. Chosen: bounds the time of a fit; 2.5 s of a run that is sampled every ms."""

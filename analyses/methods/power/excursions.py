@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +10,14 @@ import numpy as np
 
 from chopper_interop.analyses.methods.power import limits as power_limits
 from chopper_interop.annotate.telemetry import energy, lines
+from chopper_interop.arrays import Array
 from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.analyses.methods.power.limits import Limit
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear, PositiveIntervals
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

@@ -29,14 +29,12 @@ from chopper_interop.analyses.methods.power.prior import (
     WIDTH,
     Prior,
 )
-from chopper_interop.analyses.methods.power.response import FILTER, RATE, WINDOW, Response
-from chopper_interop.arrays import statistics
+from chopper_interop.analyses.methods.power.response import FILTER, RATE, WINDOW, Observed, Response
+from chopper_interop.arrays import Array, statistics
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.bins import Bins
     from chopper_interop.analyses.methods.power.clock import BinnedClock
-    from chopper_interop.analyses.methods.power.response import Observed
-    from chopper_interop.arrays.types import Array
 
 _WIDTHS_NS = {
     FILTER: 1e6 * np.array([0.3, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,15 +11,13 @@ import numpy as np
 
 from chopper_interop.analyses.methods.power import prior
 from chopper_interop.analyses.methods.power.classes import CLASSES
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from chopper_interop.analyses.methods.power.caps import Capping
     from chopper_interop.analyses.methods.power.fit import Fit
     from chopper_interop.analyses.methods.power.response import Response
     from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.arrays.types import Array
 
 CONFIDENCE = 1.96
 """Standard errors on either side that hold 95 % of a normal distribution."""

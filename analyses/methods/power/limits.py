@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,15 @@ import numpy as np
 from chopper_interop.analyses.methods.fleet import places as gpu_places
 from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
+from chopper_interop.arrays import Array
 from chopper_interop.gpus import ratings
 from chopper_interop.gpus import user_gpus as own_gpus
 from chopper_interop.schemas.meta import Device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear
-    from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.gpus import Gpu as GpuRow
     from chopper_interop.trace import Trace
 

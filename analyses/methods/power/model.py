@@ -21,20 +21,17 @@ from chopper_interop.analyses.methods.power import prior, products
 from chopper_interop.analyses.methods.power.caps import PowerProfile, identify_capping
 from chopper_interop.analyses.methods.power.classes import CLASSES, power_classes
 from chopper_interop.analyses.methods.power.excerpts import excerpts
-from chopper_interop.analyses.methods.power.fit import Problem
+from chopper_interop.analyses.methods.power.fit import Fit, Problem
 from chopper_interop.analyses.methods.power.law import LOWEST, PowerModel
-from chopper_interop.analyses.methods.power.response import observed
+from chopper_interop.analyses.methods.power.response import Observed, observed
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
-from chopper_interop.arrays import intervals
+from chopper_interop.arrays import Array, intervals
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.bins import Bins
     from chopper_interop.analyses.methods.power.clock import BinnedClock
-    from chopper_interop.analyses.methods.power.fit import Fit
-    from chopper_interop.analyses.methods.power.response import Observed
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["PowerModel", "activity_of", "fit_power", "why_not"]

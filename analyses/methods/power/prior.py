@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from chopper_interop.analyses.methods.power.classes import CLASSES
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 FIXED, IDLING, FIRST = 0, 1, 2
 """Indices of the parameters that enter linearly: constant power, power of a clock without

@@ -6,14 +6,10 @@ takes longer than the product, on every core: 3 to 4 CPU-s for 200,000 kernels i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 
 def combined(factors: Array, signals: Array) -> Array:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.power import bins as power_bins
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.bins import Bins
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
 
 FILTER, WINDOW, RATE = "exponential filter", "mean of a window", "mean between samples"
 _MEMORY = {FILTER: 4.0, WINDOW: 1.0, RATE: 0.0}

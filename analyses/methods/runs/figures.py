@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from chopper_interop.analyses.methods.efficiency import throughput
 from chopper_interop.analyses.methods.runs import parallelism, rates, telemetry
 from chopper_interop.analyses.methods.series import link_traffic
 from chopper_interop.annotate.telemetry import job as of_job
-from chopper_interop.annotate.telemetry.job import NEARLY_ALL, gpu_locations
+from chopper_interop.annotate.telemetry.job import NEARLY_ALL, Board, gpu_locations
 from chopper_interop.annotate.telemetry.quantity_series import (
     GFXCLK,
     POWER,
@@ -27,13 +28,10 @@ from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import Collective
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.analyses.methods.runs.telemetry import Sampled, Seen
     from chopper_interop.annotate.telemetry.gpu_series import Location
     from chopper_interop.annotate.telemetry.gpus import Gpu
-    from chopper_interop.annotate.telemetry.job import Board
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Any
 
 _CHARLLM = re.compile(r"(?P<model>.+?)_(?P<index>\d+)_(?:(?P<bits>[01]{5})|mbs(?P<batch>\d+))")
 """A folder of CharLLM-PPT's results (dad5f278): model, strategy, and optimisations or microbatch."""

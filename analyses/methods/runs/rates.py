@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.efficiency import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.trace import Trace
 
     Row = dict[str, Any]

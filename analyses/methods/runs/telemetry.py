@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,15 +19,13 @@ from chopper_interop.annotate.telemetry.quantity_series import (
     UTILIZATION,
     Quantity,
 )
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.job import Board
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
 
     Window = tuple[int, int]
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import grouping, windows
-from chopper_interop.arrays import arrow, gather, intervals
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.grouping import Item, by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
-
     import pyarrow as pa
 
     from chopper_interop.analyses.methods.series.samples import SeriesPlace
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 RANK, NODE, JOB = "rank", "node", "job"

@@ -7,19 +7,18 @@ its length; a median is the value with as much of that time below it as above.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.series.averaging import AveragingWindows
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
 
 _HALVINGS = 60
 _NEAR = 1e-9

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.series.rules import How
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.analyses.methods.series.averaging import AveragingWindows
     from chopper_interop.analyses.methods.series.samples import Series
-    from chopper_interop.arrays.types import Array
 
 SAMPLES, STAMPS, BETWEEN, CHANGES = "samples", "uncertain stamps", "between samples", "changes"
 WINDOWS = "windows"

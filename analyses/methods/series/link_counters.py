@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.annotate.telemetry import counter_rates
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
 
 SENT, RECEIVED, BOTH = "sent", "received", "both"
 COUNTER, RATE = "counter", "rate"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from chopper_interop.analyses.methods.series import link_counters, samples
-from chopper_interop.analyses.methods.series.link_counters import BOTH, COUNTER
+from chopper_interop.analyses.methods.series.link_counters import BOTH, COUNTER, Flow, LinkSeries
 from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.gpu_series import node_locations
 from chopper_interop.grouping import by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.analyses.methods.series.link_counters import Flow, LinkSeries
     from chopper_interop.analyses.methods.series.samples import Series, SeriesPlace
     from chopper_interop.trace import Trace
 

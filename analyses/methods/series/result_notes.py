@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.series.averaging import NODE
+from chopper_interop.analyses.methods.series.averaging import NODE, Plan
 from chopper_interop.annotate.telemetry import job
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chopper_interop.analyses.methods.series.averaging import Plan
     from chopper_interop.analyses.methods.series.samples import Series
     from chopper_interop.trace import Trace
 

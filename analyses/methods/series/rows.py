@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.series.averaging import JOB, NODE, RANK
-from chopper_interop.arrays import arrow
+from chopper_interop.analyses.methods.series.averaging import JOB, NODE, RANK, By, Plan
+from chopper_interop.arrays import Array, arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chopper_interop.analyses.methods.series.averaging import By, Plan
     from chopper_interop.analyses.methods.series.samples import SeriesPlace
-    from chopper_interop.arrays.types import Array
 
 TEXT, INTEGER, REAL, COUNT = "text", "whole", "real", "count"
 """Types of columns: texts; whole numbers; decimals, and whole numbers out of them, null where they

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -22,14 +23,12 @@ from chopper_interop.annotate.telemetry.samples import (
     usual_step,
     window_samples,
 )
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus import devices
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _LARGEST = 1e18

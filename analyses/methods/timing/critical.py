@@ -15,13 +15,13 @@ from chopper_interop.analyses.methods.timing.paths import (
     OWN_TIME_EDGES,
     class_before,
 )
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.timing import loops
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
-    from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 

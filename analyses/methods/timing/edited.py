@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.timing import loops
 from chopper_interop.timing.model import EDGE_PRIORITY, Timing
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 
 class NewEdges(NamedTuple):

@@ -15,9 +15,9 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts, step_times, windows
 from chopper_interop.analyses.methods.timing import paths, spans
-from chopper_interop.analyses.methods.timing.reduced import ReducedTiming
-from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, step_timing
-from chopper_interop.arrays import sequences
+from chopper_interop.analyses.methods.timing.reduced import Ordered, ReducedTiming
+from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, StepTiming, step_timing
+from chopper_interop.arrays import Array, sequences
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, HOST_WAITS, EdgeKind, LaneKind
 from chopper_interop.timing import loops
@@ -25,9 +25,6 @@ from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
-    from chopper_interop.analyses.methods.timing.reduced import Ordered
-    from chopper_interop.analyses.methods.timing.steps import StepTiming
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _ON_GPU = (

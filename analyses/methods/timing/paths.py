@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
-from chopper_interop.timing.model import EDGE_PRIORITY
+from chopper_interop.timing.model import EDGE_PRIORITY, Timing
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 CLASSES = (

@@ -9,14 +9,12 @@ vertex of its own unless the lag of its edge varies, and most endpoints of hosts
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 
 class Ordered(Protocol):

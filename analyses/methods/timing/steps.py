@@ -15,24 +15,22 @@ On host threads the rest is the thread's own time, as between any two of its ope
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts, step_times, windows
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, LaneKind
 from chopper_interop.timing import loops
 from chopper_interop.timing.model import EDGE_PRIORITY, Timing, timing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 BORDER_EDGE = 255

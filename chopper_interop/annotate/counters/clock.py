@@ -10,15 +10,12 @@ matter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import statistics
+from chopper_interop.arrays import Array, statistics
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 FITTED = Fault.info(
     "counted-clock-overhead",

@@ -15,18 +15,24 @@ import numpy as np
 from chopper_interop.annotate import provenance
 from chopper_interop.annotate.counters.clock import mean_clocks_mhz
 from chopper_interop.annotate.counters.join_passes import DURATION
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.gpus import ratings as gpus_ratings
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.derived import BUSY_CYCLES, FLOPS, METRICS, ONLY_ON, canonical
+from chopper_interop.schemas.derived import (
+    BUSY_CYCLES,
+    FLOPS,
+    METRICS,
+    ONLY_ON,
+    Formula,
+    Metric,
+    canonical,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
     from chopper_interop.gpus.ratings import GpuRating
-    from chopper_interop.schemas.derived import Formula, Metric
     from chopper_interop.trace import Trace
 
 ASSUMED = Fault.info(

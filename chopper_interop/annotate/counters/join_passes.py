@@ -9,6 +9,7 @@ each kernel that both have equally often. A device on which too few match is ref
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,15 +24,12 @@ from chopper_interop.annotate.counters.dispatches import (
     read_dispatches,
 )
 from chopper_interop.annotate.counters.likeness import Likeness
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import ASSUMED, ORDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 __all__ = ["DURATION", "carry_counters", "match_pass", "plain_name"]

@@ -12,12 +12,11 @@ The bounds were chosen on pairs of 50 recorded runs, and judged on others: see
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 _GAP_COST = 0.5
 """Chosen: a stretch ends where more than four steps are missing for each that matches."""

@@ -11,17 +11,14 @@ The longest common subsequence is that of E. W. Myers, "An O(ND) difference algo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from chopper_interop.annotate.counters import likeness
 from chopper_interop.annotate.counters.likeness import Likeness
-from chopper_interop.arrays import nest, sequences
+from chopper_interop.arrays import Array, nest, sequences
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 _MAX_EDITS = 6000
 """Chosen: time and memory of Myers' algorithm grow with its square, here to 18 million numbers. Beyond

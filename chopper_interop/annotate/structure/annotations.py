@@ -7,33 +7,28 @@ host by milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.annotate import provenance
-from chopper_interop.annotate.structure.autograd import link_autograd, locate_arguments
+from chopper_interop.annotate.structure.autograd import Autograd, link_autograd, locate_arguments
 from chopper_interop.annotate.structure.coverage import coverage
 from chopper_interop.annotate.structure.modules import add_backward_modules, read_modules
-from chopper_interop.annotate.structure.names import BACKWARD, PARTS, classify_names
+from chopper_interop.annotate.structure.names import BACKWARD, PARTS, Names, classify_names
 from chopper_interop.annotate.structure.operations import find_operations
-from chopper_interop.annotate.structure.phase import find_passes
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.annotate.structure.phase import Passes, find_passes
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, RANGES, Kind
 from chopper_interop.schemas.names import STEP_RANGE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from chopper_interop.annotate.structure.autograd import Autograd
-    from chopper_interop.annotate.structure.names import Names
-    from chopper_interop.annotate.structure.phase import Passes
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 BY_NAMES = Fault.info(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop import arguments
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import EdgeKind, Kind
@@ -26,7 +26,6 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.names import Names
     from chopper_interop.arguments import ArgumentRanges
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

@@ -10,14 +10,15 @@ the backward pass are in the modules and layers of the forward operators that th
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from chopper_interop import arguments
-from chopper_interop.annotate.structure.names import MODULE, module_in_range
-from chopper_interop.arrays import gather, nest
+from chopper_interop.annotate.structure.names import MODULE, Names, module_in_range
+from chopper_interop.arrays import Array, gather, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.grouping import grouped
@@ -25,11 +26,7 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import RANGES, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chopper_interop.annotate.structure.autograd import Autograd, OperatorArguments
-    from chopper_interop.annotate.structure.names import Names
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

@@ -7,21 +7,19 @@ people give (`record_function`, roctx) count only where the complete name matche
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.communication import OPERATORS
 from chopper_interop.schemas.kinds import RANGES, Kind
 from chopper_interop.schemas.names import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 FORWARD, BACKWARD, OPTIMIZER = range(3)

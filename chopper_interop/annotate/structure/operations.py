@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.annotate.structure.names import ENGINE, OPTIMIZER
-from chopper_interop.arrays import gather
+from chopper_interop.annotate.structure.names import ENGINE, OPTIMIZER, Names
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.autograd import Autograd
-    from chopper_interop.annotate.structure.names import Names
     from chopper_interop.annotate.structure.phase import Passes
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.annotate.structure.autograd import begins_recompute
-from chopper_interop.annotate.structure.names import BACKWARD, FORWARD, OPTIMIZER
-from chopper_interop.arrays import gather
+from chopper_interop.annotate.structure.autograd import Autograd, begins_recompute
+from chopper_interop.annotate.structure.names import BACKWARD, FORWARD, OPTIMIZER, Names
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, RANGES, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.annotate.structure.autograd import Autograd
-    from chopper_interop.annotate.structure.names import Names
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _RECOMPUTE, _COMMUNICATION, _DATA, _ENGINE = 1, 2, 4, 8

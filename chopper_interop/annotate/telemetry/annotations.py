@@ -18,9 +18,9 @@ from chopper_interop.annotate import provenance
 from chopper_interop.annotate.telemetry import energy
 from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry
 from chopper_interop.annotate.telemetry.job import join_dies
-from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER, QUANTITIES
+from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER, QUANTITIES, Quantity
 from chopper_interop.annotate.telemetry.samples import SampleStatistics, sample_statistics
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
@@ -28,9 +28,7 @@ from chopper_interop.schemas import hub
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.annotate.telemetry.quantity_series import Quantity
     from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 ENERGY, RESOLUTION = "energy_j", "telemetry_ns"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.annotate.telemetry.samples import usual_step
-
-if TYPE_CHECKING:
-    from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
+from chopper_interop.annotate.telemetry.samples import Samples, usual_step
+from chopper_interop.arrays import Array
 
 
 @dataclass(frozen=True)

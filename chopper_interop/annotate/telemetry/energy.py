@@ -8,6 +8,7 @@ next one elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,18 +16,14 @@ import numpy as np
 
 from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.quantity_series import POWER
-from chopper_interop.annotate.telemetry.samples import sample_statistics
-from chopper_interop.arrays import intervals
+from chopper_interop.annotate.telemetry.samples import Samples, sample_statistics
+from chopper_interop.arrays import Array, intervals
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from chopper_interop.annotate.telemetry.gpus import Gpu
-    from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.annotate.telemetry.source_reader import Source
     from chopper_interop.arrays.intervals import Intervals
-    from chopper_interop.arrays.types import Array
 
 _MAX_PERIOD_RATIO = 1.5
 """A counter counts as fine as power if its period is at most this many periods of power. Chosen:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 _SHARE_PREFIX, _COUNTER = "throttle share ", "accumulation counter"
 """Series of shares of the intervals between two readings of a counter, and that counter."""

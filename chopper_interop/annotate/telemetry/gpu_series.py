@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.annotate.telemetry import quantity_series
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
-    Location = tuple[int, int]
-    """Rank and device of a series; a rank of -1 is the node."""
+Location = tuple[int, int]
+"""Rank and device of a series; a rank of -1 is the node."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,13 @@ from chopper_interop.annotate.telemetry.gpu_series import (
     series_locations,
     series_owners,
 )
-from chopper_interop.annotate.telemetry.source_reader import SourceReader
+from chopper_interop.annotate.telemetry.source_reader import Source, SourceReader
+from chopper_interop.arrays import Array
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 NO_POWER = Fault.info(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,17 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.annotate.telemetry import energy, quantity_series
-from chopper_interop.annotate.telemetry.gpu_series import node_locations
-from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry, gpus_without_work
+from chopper_interop.annotate.telemetry.gpu_series import Location, node_locations
+from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry, gpus_without_work
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus.devices import devices_on_host, only_host
 from chopper_interop.schemas.kinds import GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from chopper_interop.annotate.telemetry.gpu_series import Location
-    from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
     from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.schemas.meta import Device

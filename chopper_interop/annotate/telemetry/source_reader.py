@@ -22,11 +22,11 @@ from chopper_interop.annotate.telemetry.samples import (
     usual_step,
     window_samples,
 )
+from chopper_interop.arrays import Array
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.quantity_series import Quantity, SeriesPattern
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
     SeriesRows = dict[int, dict[str, Any]]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +15,6 @@ from chopper_interop.annotate.telemetry.quantity_series import (
     SeriesPattern,
 )
 from chopper_interop.annotate.telemetry.samples import Samples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 ANY = "any"
 POWER, THERMAL, HARDWARE, SETTING, IDLE = "power", "thermal", "hardware", "setting", "idle"

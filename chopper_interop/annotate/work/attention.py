@@ -10,11 +10,13 @@ the gradients of all four in the backward pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from chopper_interop.annotate.work.calls import (
     UNKNOWN,
+    Call,
     CallWork,
     Tensor,
     dense,
@@ -22,11 +24,6 @@ from chopper_interop.annotate.work.calls import (
     like,
     moved_bytes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chopper_interop.annotate.work.calls import Call
 
 TOP_LEFT, BOTTOM_RIGHT = 1, 2
 """Causal masks: query i attends to keys up to i; or the last query up to the last key."""

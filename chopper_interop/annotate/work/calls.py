@@ -10,14 +10,12 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from chopper_interop.schemas import dtypes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Shape: TypeAlias = tuple[int, ...]
 

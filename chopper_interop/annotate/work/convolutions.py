@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from chopper_interop.annotate.work.calls import dense
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from chopper_interop.annotate.work.calls import Call, Shape
+from chopper_interop.annotate.work.calls import Call, Shape, dense
 
 FORWARD = re.compile(r"aten::(cudnn|miopen|mkldnn)_(depthwise_)?convolution")
 INPUT_GRADIENT = re.compile(r"aten::(cudnn|miopen)_convolution_backward_input")

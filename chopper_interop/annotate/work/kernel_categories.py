@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.edges.communication import COLLECTIVES
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 MATMUL, CONVOLUTION, ATTENTION = "matmul", "convolution", "attention"

@@ -7,15 +7,12 @@ by kernels of their own: none of these does any of the work that shapes determin
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.annotate.work.calls import MATRIX
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 HELPERS = re.compile(
     r"elementwise|transpose|SubTensorOp|OpTensor|reduce_kernel|splitKreduce|PostGSU|[Rr]educ(e|tion)"

@@ -8,12 +8,15 @@ functions that follow. Bytes are all operands, each read once, and the result, w
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from chopper_interop.annotate.work.calls import (
     UNKNOWN,
+    Call,
     CallWork,
+    Shape,
     Tensor,
     broadcast_shape,
     dense,
@@ -22,11 +25,6 @@ from chopper_interop.annotate.work.calls import (
     moved_bytes,
 )
 from chopper_interop.schemas.dtypes import SCALAR_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from chopper_interop.annotate.work.calls import Call, Shape
 
 _MATRIX = 2
 """Dimensions of a matrix."""

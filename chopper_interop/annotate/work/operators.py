@@ -15,6 +15,7 @@ all-gather.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,22 +30,19 @@ from chopper_interop.annotate.work.calls import (
     MATRIX,
     MOVES,
     UNKNOWN,
+    Call,
     CallWork,
     parse_call,
 )
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
-    from chopper_interop.annotate.work.calls import Call, CallWork
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 DIVIDED_BY_TIME = Fault.info(

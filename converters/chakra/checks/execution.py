@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.chakra import run
 from chopper_interop.converters.chakra.checks.communication import (
     group_label,
     kind_and_size,
     mismatch_text,
 )
-from chopper_interop.converters.chakra.checks.findings import examples
+from chopper_interop.converters.chakra.checks.findings import Findings, examples
 from chopper_interop.converters.chakra.checks.jobs import job_of
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.checks.findings import Findings
     from chopper_interop.converters.chakra.decode import EtFile
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from chopper_interop.arrays import Array
+
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.decode import EtFile
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import run
 from chopper_interop.converters.chakra.checks.values import (
@@ -21,7 +21,6 @@ from chopper_interop.converters.chakra.edges import dependencies
 from chopper_interop.schemas.chakra import NodeType
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.decode import EtFile
 
 

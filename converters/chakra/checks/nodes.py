@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.chakra.checks.values import integers
-from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS
+from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, EtFile
 from chopper_interop.converters.chakra.edges import dependencies
 from chopper_interop.schemas.chakra import NodeType
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.checks.findings import Findings
-    from chopper_interop.converters.chakra.decode import EtFile
 
 
 _LAST_TICK_NS = 2**63 - 1

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS
+from chopper_interop.arrays import Array
+from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, EtFile
 from chopper_interop.schemas.chakra import CommType, NodeType
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.decode import EtFile
-
 
 JOINED = (CommType.ALL_REDUCE, CommType.ALL_GATHER, CommType.REDUCE_SCATTER, CommType.ALL_TO_ALL)
 TIMED = (CommType.BROADCAST,)

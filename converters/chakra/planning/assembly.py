@@ -6,23 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.converters.chakra.planning.connected import joined_rows
+from chopper_interop.converters.chakra.planning.connected import Host, joined_rows
 from chopper_interop.converters.chakra.planning.control import (
+    Control,
     control_messages,
     ready_before,
     with_ends,
     with_readiness,
     with_relays,
 )
-from chopper_interop.converters.chakra.planning.plan import Figures, Mode
+from chopper_interop.converters.chakra.planning.plan import Communication, Figures, Mode
 from chopper_interop.converters.chakra.schedule import (
     COMM,
     COMPUTE,
     HOST,
     MAX_LATENCY_US,
     NO_SLOT,
+    Nodes,
+    Schedule,
     topological_order,
     unexplained_on_path,
 )
@@ -31,11 +34,6 @@ from chopper_interop.schemas.chakra import CONTROL, Cause
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.planning.connected import Host
-    from chopper_interop.converters.chakra.planning.control import Control
-    from chopper_interop.converters.chakra.planning.plan import Communication
-    from chopper_interop.converters.chakra.schedule import Nodes, Schedule
     from chopper_interop.trace import Trace
 
 _TOGETHER_NS = 5_000

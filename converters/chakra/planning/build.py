@@ -21,19 +21,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.planning.assembly import assembled, in_order
 from chopper_interop.converters.chakra.planning.connected import connected_nodes
-from chopper_interop.converters.chakra.planning.plan import Mode, Plan
+from chopper_interop.converters.chakra.planning.plan import Communication, Mode, Plan
 from chopper_interop.converters.chakra.schedule import schedule
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.planning.plan import Communication
     from chopper_interop.trace import Trace
 
 

@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain, slots
 from chopper_interop.converters.chakra.planning.links import (
     WAITS,
+    Links,
     dependencies,
     gpu_numbers,
     idle_borders,
     links_of,
 )
-from chopper_interop.converters.chakra.planning.plan import Mode
+from chopper_interop.converters.chakra.planning.plan import Communication, Mode
 from chopper_interop.converters.chakra.relays import NOTIFIES_RANK
 from chopper_interop.converters.chakra.schedule import (
     COMM,
@@ -31,9 +32,6 @@ from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.chakra.planning.links import Links
-    from chopper_interop.converters.chakra.planning.plan import Communication
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 

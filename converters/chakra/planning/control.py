@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.converters.chakra.relays import NOTIFIES_RANK, NOTIFIES_STREAM, TRANSFERS
-from chopper_interop.converters.chakra.schedule import COMM
+from chopper_interop.arrays import Array
+from chopper_interop.converters.chakra.relays import (
+    NOTIFIES_RANK,
+    NOTIFIES_STREAM,
+    TRANSFERS,
+    Relays,
+)
+from chopper_interop.converters.chakra.schedule import COMM, Nodes
 from chopper_interop.schemas.chakra import Cause
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.planning.plan import Communication
-    from chopper_interop.converters.chakra.relays import Relays
-    from chopper_interop.converters.chakra.schedule import Nodes
 
 
 class Control(NamedTuple):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.schedule import MAX_LATENCY_US
@@ -15,7 +16,6 @@ from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, Kind, LaneKind
 from chopper_interop.timing import variation
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.chakra.schedule import HOST
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.chakra.relays import Relays
 
 

@@ -6,10 +6,11 @@ No function calls itself: nested values are walked with a stack. Field numbers a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.converters.perfetto.read import json_text
@@ -54,9 +55,6 @@ from chopper_interop.schemas.perfetto import (
     NESTED_NESTED_TYPE,
     NESTED_STRING_VALUE,
 )
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 UNKNOWN = np.iinfo(np.int64).min
 """Value of a key that a slice does not have."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.read.annotations_text import (
     INTEGER,
@@ -15,6 +15,7 @@ from chopper_interop.converters.perfetto.read.annotations_text import (
     REAL,
     TEXT,
     UNKNOWN,
+    ColumnEntries,
 )
 from chopper_interop.converters.perfetto.read.lanes import first_argument
 from chopper_interop.issues import Fault, IssueLog
@@ -22,9 +23,7 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.converters.perfetto.read.annotations_text import ColumnEntries
     from chopper_interop.converters.perfetto.read.arguments import SliceArguments
 
 GROUPS_UNKNOWN = Fault.info(

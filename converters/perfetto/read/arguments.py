@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import progress
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.interning import empty_text_table
 from chopper_interop.converters.perfetto.read import annotations_text as text
 from chopper_interop.converters.perfetto.read.annotations_text import ColumnEntries
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.perfetto.read.events_decode import TrackEvents
     from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts

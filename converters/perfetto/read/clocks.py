@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.perfetto.read.state_decode import DEFAULT_CLOCK
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Offset
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.perfetto.read.snapshots_decode import Snapshots
 
     Pairs = dict[tuple[int, int], list[tuple[int, int]]]

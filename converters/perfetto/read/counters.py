@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.perfetto.chopper_metadata import (
     CONSTANT_SUFFIX,
     DISPATCH_SOURCE,
@@ -19,9 +21,6 @@ from chopper_interop.converters.perfetto.read.tracks import Track
 from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.perfetto.read.recording import DecodedPackets
 

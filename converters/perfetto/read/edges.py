@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.read import kinds
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
 
 _ON_GPU = (*GPU_WORK, Kind.GPU_SYNC, Kind.GPU_ANNOTATION)

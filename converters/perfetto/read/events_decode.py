@@ -5,10 +5,11 @@ Old fields are read as well.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.interned_decode import (
     InternedTexts,
@@ -49,10 +50,6 @@ from chopper_interop.schemas.perfetto import (
     LEGACY_TID_OVERRIDE,
     LEGACY_UNSCOPED_ID,
 )
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
-
 
 OTHER, BEGIN, END, INSTANT, COUNTER, COMPLETE = range(6)
 """Types of events; `OTHER` is an old phase that is not known here."""

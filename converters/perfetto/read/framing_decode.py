@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.lists_decode import (
     EXTRA_VALUE_FIELDS,
@@ -41,11 +43,6 @@ from chopper_interop.schemas.perfetto import (
     PACKET_ZSTD_COMPRESSED_PACKETS,
     TRACE_PACKET,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array, Bytes
 
 BROKEN_PACKET = -1
 """Kind of a packet that is no proper message."""

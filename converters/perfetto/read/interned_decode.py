@@ -7,10 +7,11 @@ Compiled, as part of the pass over all packets: a text may be used by the next o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.wire import LENGTH, VARINT, read_field
 from chopper_interop.schemas.perfetto import (
@@ -21,9 +22,6 @@ from chopper_interop.schemas.perfetto import (
     INTERNED_EVENT_CATEGORIES,
     INTERNED_EVENT_NAMES,
 )
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 _DECODED = (
     INTERNED_EVENT_CATEGORIES, INTERNED_EVENT_NAMES, INTERNED_DEBUG_ANNOTATION_NAMES,

@@ -6,15 +6,11 @@ how much room is needed, and writes again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.json_text import skip_value
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Bytes
 
 
 @jit

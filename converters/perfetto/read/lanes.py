@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.read import kinds
 from chopper_interop.converters.perfetto.read.annotations_text import CPU, UNKNOWN
@@ -17,16 +17,15 @@ from chopper_interop.converters.perfetto.read.events_decode import (
     ON_ID,
     ON_THREAD,
     ON_TRACK,
+    TrackEvents,
 )
 from chopper_interop.converters.perfetto.read.tracks import NO_PROCESS, TrackTable
 from chopper_interop.schemas.categories import PERFETTO
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.perfetto.chopper_metadata import ChopperMetadata
-    from chopper_interop.converters.perfetto.read.events_decode import TrackEvents
 
 _CHOPPER_GPU = re.compile(r"GPU(?: (?P<device>\d+))?(?: \(.*\))?$")
 _CHOPPER_WORK = re.compile(r" \((compute|communication|copies|fills)\)$")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.wire import (
     LENGTH,
@@ -32,7 +33,6 @@ from chopper_interop.schemas.perfetto import (
 )
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.perfetto.read.state_decode import States
 
 _FIXED_FLOW_FIELDS = (EVENT_FLOW_IDS, EVENT_TERMINATING_FLOW_IDS)

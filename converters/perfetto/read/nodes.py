@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.read import argument_columns, edges, kinds
 from chopper_interop.converters.perfetto.read.annotations_text import UNKNOWN
@@ -22,9 +23,6 @@ from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import GPU_LANES, GPU_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.perfetto.read.arguments import SliceArguments
     from chopper_interop.converters.perfetto.read.recording import DecodedPackets

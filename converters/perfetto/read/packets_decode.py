@@ -5,17 +5,16 @@ Packets of a sequence refer to earlier ones, so the states of all sequences are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.events_decode import (
     TrackEvents,
     decode_event,
     empty_events,
 )
-from chopper_interop.converters.perfetto.read.framing_decode import BROKEN_PACKET
+from chopper_interop.converters.perfetto.read.framing_decode import BROKEN_PACKET, Packets
 from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts, empty_texts
 from chopper_interop.converters.perfetto.read.lists_decode import ListRows
 from chopper_interop.converters.perfetto.read.snapshots_decode import Snapshots, decode_snapshot
@@ -30,10 +29,6 @@ from chopper_interop.schemas.perfetto import (
     PACKET_THREAD_DESCRIPTOR,
     PACKET_TRACK_EVENT,
 )
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
-    from chopper_interop.converters.perfetto.read.framing_decode import Packets
 
 NO_TIME, NO_STATE = 1, 2
 """Reasons why a packet with an event was left out."""

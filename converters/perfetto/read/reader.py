@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import progress, sanity_checks
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.perfetto.chopper_metadata import DERIVED_CATEGORY
@@ -26,7 +28,7 @@ from chopper_interop.converters.perfetto.read.arguments import TASK, SliceArgume
 from chopper_interop.converters.perfetto.read.counters import CounterReader
 from chopper_interop.converters.perfetto.read.events_decode import OTHER
 from chopper_interop.converters.perfetto.read.lanes import track_lanes
-from chopper_interop.converters.perfetto.read.nodes import Labels, NodeMaker
+from chopper_interop.converters.perfetto.read.nodes import Labels, NodeKinds, NodeMaker
 from chopper_interop.converters.perfetto.read.recording import DecodedPackets
 from chopper_interop.converters.perfetto.read.slices import Slices, match_slices
 from chopper_interop.io import inputs
@@ -35,10 +37,6 @@ from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import ASSUMED, Device, Meta, Rank, Source
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.perfetto.read.nodes import NodeKinds
     from chopper_interop.trace import Trace
 
 PROCESSES_AS_RANKS = Fault.info(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.interning import empty_text_table
 from chopper_interop.converters.perfetto import chopper_metadata
 from chopper_interop.converters.perfetto.read import framing_decode as wire_packets
@@ -24,9 +26,6 @@ from chopper_interop.schemas.perfetto import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.perfetto.read.events_decode import TrackEvents
     from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts
     from chopper_interop.converters.perfetto.read.lists_decode import ListRows

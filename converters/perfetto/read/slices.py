@@ -8,17 +8,13 @@ ends there too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import nest
+from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.events_decode import BEGIN, COMPLETE, END, INSTANT
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 UNFINISHED = Fault.loss(
     "slice-unfinished",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.wire import LENGTH, VARINT, read_field
 from chopper_interop.schemas.perfetto import (
@@ -21,7 +22,6 @@ from chopper_interop.schemas.perfetto import (
 )
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.perfetto.read.state_decode import States
 
 SEQUENCE_CLOCKS = 1 << 20

@@ -9,10 +9,11 @@ Compiled, as part of the pass over all packets, in their order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts, intern_texts
 from chopper_interop.io.wire import LENGTH, VARINT, read_field
@@ -33,9 +34,6 @@ from chopper_interop.schemas.perfetto import (
     THREAD_REFERENCE_TIMESTAMP_US,
     THREAD_TID,
 )
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 DEFAULT_CLOCK = -1
 """The clock of packets that name none, where their sequence does not either."""

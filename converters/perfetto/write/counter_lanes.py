@@ -6,20 +6,18 @@ took, from annotation columns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.perfetto.chopper_metadata import DISPATCH_SOURCE, RATES_SOURCE
 from chopper_interop.converters.perfetto.write.derived_tracks import work_of_gpus
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 _NEVER = np.iinfo(np.int64).max

@@ -7,20 +7,18 @@ which count from the trace's origin, as `ts` does.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.write.derived_tracks import NamedSlices
 from chopper_interop.schemas.kinds import CALLS, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 SPAN_TRACK, CLASS_TRACK, NODE_TRACK = "path", "class", "nodes"

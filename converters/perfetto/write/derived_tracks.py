@@ -6,6 +6,7 @@ places of which analyses speak, a lane for each kind.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,15 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import rank_batches
-from chopper_interop.arrays import arrow, intervals
+from chopper_interop.arrays import Array, arrow, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.meta import Mark
     from chopper_interop.trace import Trace
 

@@ -7,20 +7,17 @@ interned numbers their meaning. Compiled, as a trace has millions of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import nest
+from chopper_interop.arrays import Array, Bytes, nest
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.arrays.reals import real_number
 from chopper_interop.io import json_text, wire
 from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag, write_fixed64, write_varint
 from chopper_interop.schemas import perfetto as fields
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array, Bytes
 
 SEQUENCE = 1
 """The one packet sequence of a file."""

@@ -10,11 +10,13 @@ without a direction a value counts for the time before it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import group_rows, is_any
 from chopper_interop.converters.perfetto.write import events_encode as encode
@@ -25,9 +27,6 @@ from chopper_interop.schemas import perfetto as fields
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from chopper_interop.arrays.types import Array, Bytes
     from chopper_interop.converters.perfetto.write.counter_lanes import CounterLane, Samples
     from chopper_interop.converters.perfetto.write.tracks import TrackAllocator
     from chopper_interop.trace import Trace

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,9 +20,6 @@ from chopper_interop.arrays import arrow
 from chopper_interop.io import outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from chopper_interop.trace import Trace
 
 MANIFEST = "perfetto_manifest.json"

@@ -7,26 +7,27 @@ carry would lead from each of them to the next.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop import rank_batches
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import COLUMNS_GROUP, COUNTERS_GROUP
 from chopper_interop.converters.perfetto.write import events_encode as encode
-from chopper_interop.converters.perfetto.write.critical_path import CLASS_NAMES, node_classes
+from chopper_interop.converters.perfetto.write.critical_path import (
+    CLASS_NAMES,
+    CriticalPath,
+    node_classes,
+)
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.perfetto.write.critical_path import CriticalPath
     from chopper_interop.trace import Trace
 
 

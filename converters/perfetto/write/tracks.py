@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
+from chopper_interop.arrays import Array
 from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX, RATES_SOURCE
 from chopper_interop.converters.perfetto.write.derived_tracks import DERIVED_TRACKS
 from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.converters.perfetto.write.counter_lanes import CounterLane
     from chopper_interop.schemas.meta import Rank
     from chopper_interop.trace import Trace

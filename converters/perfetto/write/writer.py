@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress, rank_batches
-from chopper_interop.arrays import spill
+from chopper_interop.arrays import Array, spill
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import (
     DERIVED_CATEGORY,
@@ -34,12 +35,17 @@ from chopper_interop.converters.perfetto.write import critical_path, gpu_packets
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.converters.perfetto.write import slice_data as slice_columns
 from chopper_interop.converters.perfetto.write.counter_lanes import (
+    Samples,
     dispatch_lanes,
     end_of_picture,
     rate_lanes,
     sampled_lanes,
 )
-from chopper_interop.converters.perfetto.write.derived_tracks import derived_tracks, mark_lanes
+from chopper_interop.converters.perfetto.write.derived_tracks import (
+    NamedSlices,
+    derived_tracks,
+    mark_lanes,
+)
 from chopper_interop.converters.perfetto.write.gpu_packets import GpuPackets
 from chopper_interop.converters.perfetto.write.slice_data import Flows, has_arrow
 from chopper_interop.converters.perfetto.write.tracks import CRITICAL_PATH, FINDINGS, TrackAllocator
@@ -51,12 +57,7 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import REALTIME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.perfetto.write.counter_lanes import Samples
     from chopper_interop.converters.perfetto.write.critical_path import CriticalPath
-    from chopper_interop.converters.perfetto.write.derived_tracks import NamedSlices
     from chopper_interop.trace import Trace
 
     _LaneRows = tuple[int, tuple[int, int]]

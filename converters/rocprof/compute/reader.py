@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.rocm.agents import hardware_fields
@@ -32,8 +33,6 @@ from chopper_interop.issues import IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.trace import Trace
 
 TOOL = "rocprof-compute"

@@ -8,16 +8,17 @@ work.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.rocm.csv_columns import NO_NUMBER
 from chopper_interop.converters.rocm.csv_headers import column_names, counter_columns, is_ignored
-from chopper_interop.converters.rocm.rows import interned
+from chopper_interop.converters.rocm.rows import TableRows, interned
 from chopper_interop.converters.rocm.tables import CALLS, DISPATCHES, INTEGERS
 from chopper_interop.converters.rocprof.v1 import sections as v1_sections
 from chopper_interop.converters.rocprof.v1.flows import EventPositions, link_by_flows
@@ -25,12 +26,6 @@ from chopper_interop.errors import ReadError
 from chopper_interop.grouping import by_key
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.rows import TableRows
 
 REPAIRED = Fault.info(
     "event-repaired", "Events whose texts were not escaped were put together again."

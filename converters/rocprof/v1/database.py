@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,6 @@ from chopper_interop.converters.rocm.tables import DISPATCHES, INTEGERS
 from chopper_interop.converters.rocprof.v1 import sections
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.io.sqlite import Database
     from chopper_interop.issues import IssueLog

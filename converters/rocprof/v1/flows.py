@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
-from chopper_interop.converters.rocm.rows import first_match
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.rows import TableRows
+from chopper_interop.arrays import Array, gather
+from chopper_interop.converters.rocm.rows import TableRows, first_match
 
 _CALLS, _WORK = ("HIP", "HSA"), ("COPY", "OPS")
 _MAX_TIME = 1 << 42

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.rocm.agents import hardware_fields, number_in, pci_address, valid_id
@@ -36,8 +37,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.schemas.meta import Device
     from chopper_interop.trace import Trace

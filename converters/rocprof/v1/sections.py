@@ -8,27 +8,28 @@ the number of the section in the trace, and ``proc-id`` the process; later there
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from chopper_interop.annotate.counters import join_passes
-from chopper_interop.arrays import arrow, gather
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
-from chopper_interop.converters.rocm.dispatch_tables import unquoted
+from chopper_interop.converters.rocm.dispatch_tables import DispatchTable, unquoted
 from chopper_interop.converters.rocm.lanes import ANY_DIRECTION, copy_directions
 from chopper_interop.converters.rocm.number_limits import without_impossible_numbers
 from chopper_interop.converters.rocm.rows import TableRows, first_match
-from chopper_interop.converters.rocm.tables import CALLS, COPIES, DISPATCHES, EVENTS, KERNELS
+from chopper_interop.converters.rocm.tables import (
+    CALLS,
+    COPIES,
+    DISPATCHES,
+    EVENTS,
+    KERNELS,
+    TableFormat,
+)
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.dispatch_tables import DispatchTable
-    from chopper_interop.converters.rocm.tables import TableFormat
 
 SAME_KERNEL = Fault.info_of_events(
     "kernel-recorded-twice",

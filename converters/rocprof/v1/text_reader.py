@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.rocm.csv_columns import NOT_UTF8
 from chopper_interop.converters.rocm.dispatch_recording import SourceTables, build_source_trace
 from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info
-from chopper_interop.converters.rocm.rows import first_match
+from chopper_interop.converters.rocm.rows import TableRows, first_match
 from chopper_interop.converters.rocm.v1_text_lines import LineFormat, line_format
 from chopper_interop.converters.rocprof.v1 import sections
 from chopper_interop.errors import ReadError
@@ -28,10 +29,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.trace import Trace
 
 ENDED = Fault.info_of_events("range-ended", "Records that end a roctx range became its end.")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,8 +31,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.trace import Trace
 

@@ -9,12 +9,14 @@ Formats: rocprofiler-sdk's ``lib/output/generateCSV.cpp`` and ``lib/python/rocpd
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from chopper_interop.converters.rocm.agents import (
     ID_COLUMNS,
+    Agent,
     agents_from_rows,
     is_garbled,
     number_in,
@@ -38,9 +40,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chopper_interop.converters.rocm.agents import Agent
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.trace import Trace
 

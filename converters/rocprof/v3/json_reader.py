@@ -10,6 +10,7 @@ Format: rocprofiler-sdk's ``lib/output/generateJSON.cpp``.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,8 +29,6 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.trace import Trace
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.agents import UNKNOWN, is_garbled
@@ -16,11 +17,8 @@ from chopper_interop.converters.rocm.rows import TableRows, interned
 from chopper_interop.converters.rocprof.v3 import json_records as records
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
-    from chopper_interop.arrays.types import Array
 
 RECORD_LISTS: dict[str, tables.TableFormat] = {
     "kernel_dispatch": tables.KERNELS, "hip_api": tables.CALLS, "hsa_api": tables.CALLS,

@@ -15,7 +15,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
     mean_sensitivity,
     mean_sensitivity_of_gpus,
 )
-from chopper_interop.analyses.methods.dvfs.clocks.step_changes import MIN_RELIABILITY
+from chopper_interop.analyses.methods.dvfs.clocks.step_changes import MIN_RELIABILITY, Changes
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         Readings,
         Work,
     )
-    from chopper_interop.analyses.methods.dvfs.clocks.step_changes import Changes
 
 _MIN_CHANGE = 1e-3
 """Smallest standard deviation of a clock, as a share, that shows a sensitivity. Chosen: 2 MHz of 2000."""

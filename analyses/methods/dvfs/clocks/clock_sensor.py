@@ -25,15 +25,14 @@ from chopper_interop.analyses.methods.dvfs.clocks.kriging import Kriged
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
+from chopper_interop.arrays import Array
 from chopper_interop.errors import OptionError
-from chopper_interop.gpus.ratings import rate_gpus_of_nodes
+from chopper_interop.gpus.ratings import GpuRating, rate_gpus_of_nodes
 from chopper_interop.schemas.clock_sensors import ClockField, field_of
 from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.arrays.types import Array
-    from chopper_interop.gpus.ratings import GpuRating
     from chopper_interop.trace import Trace
 
 GIVEN, KNOWN, ESTIMATED, UNKNOWN = "given", "known", "estimated", "unknown"

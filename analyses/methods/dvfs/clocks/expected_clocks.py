@@ -13,6 +13,7 @@ import numpy as np
 from chopper_interop.analyses.methods.dvfs.clocks.best_mean import best_mean
 from chopper_interop.analyses.methods.dvfs.clocks.followed_share import followed_share, is_shown
 from chopper_interop.analyses.methods.dvfs.clocks.step_changes import Changes
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         Readings,
         Work,
     )
-    from chopper_interop.arrays.types import Array
 
 
 class Expected(NamedTuple):

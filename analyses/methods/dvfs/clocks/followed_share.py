@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
+
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.step_changes import Changes
-    from chopper_interop.arrays.types import Array
 
 _MIN_SIGNIFICANCE = 3.0
 """Standard errors by which averaged durations must follow readings to show the share. Chosen: fewer are chance."""

@@ -23,6 +23,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
 )
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
 from chopper_interop.annotate.counters import counter_metrics
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         Work,
     )
     from chopper_interop.analyses.methods.dvfs.clocks.sensor_fit import Accepted
-    from chopper_interop.arrays.types import Array
     from chopper_interop.schemas.clock_sensors import ClockField
     from chopper_interop.trace import Trace
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Readings
-    from chopper_interop.arrays.types import Array
 
 _INSTANT_NS = 1e3
 """Window of an instant, so that it has a length."""

@@ -7,12 +7,9 @@ the clock in the middle of a long kernel is not its mean clock, and slopes over 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 _MAX_STRAIGHT_TIME = 1e-3
 """Time between readings, in correlation times, below which the clock in between is on a straight line."""

@@ -20,16 +20,19 @@ by that scatter.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Cumulative, phases_at
+from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
+    Assumption,
+    Cumulative,
+    Readings,
+    Work,
+    phases_at,
+)
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
-
-if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Readings, Work
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 _OUTLIER_DEVIATIONS = 6.0
 """Standard deviations beyond which the speed of a kernel has other reasons than the clock."""

@@ -10,7 +10,7 @@ where durations hardly follow the clock, or readings are few, these are all.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,17 +22,17 @@ from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     UNKNOWN,
     Assumption,
     Cumulative,
+    Readings,
+    SensedGpus,
     Sensor,
+    Work,
     phases_at,
 )
 from chopper_interop.analyses.methods.dvfs.clocks.expected_clocks import saved_time
 from chopper_interop.analyses.methods.dvfs.clocks.series_windows import possible_windows
+from chopper_interop.arrays import Array
 from chopper_interop.arrays.statistics import mad_sigma
 from chopper_interop.schemas import clock_sensors
-
-if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Readings, SensedGpus, Work
-    from chopper_interop.arrays.types import Array
 
 _MS = 1e6
 WINDOWS_NS = (

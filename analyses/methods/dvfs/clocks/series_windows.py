@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.arrays import Array
+
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Readings
-    from chopper_interop.arrays.types import Array
 
 _MAX_NULLS = 8
 """Multiples of 1/w that are compared. Chosen: where steps from window to window are as below, higher ones are missed."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks.kernel_windows import Windows
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         Readings,
         Work,
     )
-    from chopper_interop.arrays.types import Array
 
 _USUAL_ROUNDS = 8
 """Rounds of finding the usual clock of each place. Chosen: readings hardly show what more would change."""

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.sources import combination
-from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate
+from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate, Ratio
 from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import CLASSES
 from chopper_interop.analyses.methods.dvfs.sources.laws import MIN_SPREAD
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.sources.combination import Ratio
     from chopper_interop.analyses.methods.dvfs.sources.evidence import Evidence
-    from chopper_interop.arrays.types import Array
 
 _MIN_LAWS = 6
 """Kernels with laws that a class needs. Chosen: twice what the expected spread counts as, so that the

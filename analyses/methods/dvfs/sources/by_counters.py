@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate
+from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate, Ratio
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.sources.combination import Ratio
     from chopper_interop.analyses.methods.dvfs.sources.evidence import Evidence
-    from chopper_interop.arrays.types import Array
 
 _MODEL_ERROR = 0.2
 """Error of a sensitivity by counters. Chosen: wide, as counters alone do not show how computing and

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate, Ratio
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.sources.evidence import Evidence
-    from chopper_interop.arrays.types import Array
 
 _ATTENUATION_ERROR = 0.5
 """Error of the correction of a slope for the errors of its clocks, as a share of it. Chosen: wide, as that

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.sources import combination
-from chopper_interop.analyses.methods.dvfs.sources.combination import CLASS, REGRESSION, Estimate
+from chopper_interop.analyses.methods.dvfs.sources.combination import (
+    CLASS,
+    REGRESSION,
+    Estimate,
+    Ratio,
+)
 from chopper_interop.analyses.methods.dvfs.sources.laws import BEYOND_FAST
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.sources.combination import Ratio
     from chopper_interop.analyses.methods.dvfs.sources.evidence import Evidence
-    from chopper_interop.arrays.types import Array
 
 _FORM_ERROR = 0.12
 """Error of the mean sensitivity beyond the clocks that were seen, as a share of it; as of laws."""

@@ -12,10 +12,10 @@ from chopper_interop.analyses.methods.dvfs.sources import by_prior, combination
 from chopper_interop.analyses.methods.dvfs.sources.by_law import by_law
 from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate, Ratio
 from chopper_interop.analyses.methods.dvfs.sources.laws import MIN_SPREAD
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.sources.evidence import Evidence
-    from chopper_interop.arrays.types import Array
 
 RUN_ERROR = 0.02
 """Standard deviation of a kernel's time between two runs at one clock, before laws show it: other

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
 from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate, Ratio
-from chopper_interop.analyses.methods.dvfs.sources.evidence import MIN_RATIO
+from chopper_interop.analyses.methods.dvfs.sources.evidence import MIN_RATIO, Evidence
 from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import PRIORS
-
-if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.sources.evidence import Evidence
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 _RANGE_MARGIN = 0.05
 """Share by which the range of a prior reaches beyond what is possible, which then limits it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array
 
 SOURCES = ("regression", "counted", "counters", "class", "prior")
 REGRESSION, COUNTED, COUNTERS, CLASS, PRIOR = range(len(SOURCES))

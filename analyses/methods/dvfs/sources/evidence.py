@@ -10,13 +10,12 @@ import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
 from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate, Ratio
-from chopper_interop.analyses.methods.dvfs.sources.laws import MIN_SPREAD
+from chopper_interop.analyses.methods.dvfs.sources.laws import MIN_SPREAD, Regression
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.repeats import Repeats
     from chopper_interop.analyses.methods.dvfs.sources.kernel_counters import Busy, Counted
-    from chopper_interop.analyses.methods.dvfs.sources.laws import Regression
-    from chopper_interop.arrays.types import Array
 
 _COMMON_CLOCK_SHARE = 0.5
 """Share of a clock's error that all kernels have in common however often it was sampled. Chosen: as each

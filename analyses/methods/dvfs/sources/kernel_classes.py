@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.annotate.work import kernels as work_kernels
+from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 PRIORS = {

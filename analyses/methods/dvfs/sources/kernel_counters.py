@@ -9,10 +9,9 @@ import numpy as np
 from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.counters.counter_metrics import CLOCK as COUNTED_CLOCK
 from chopper_interop.annotate.counters.join_passes import DURATION
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 
 if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
     from chopper_interop.trace import Trace
 
 

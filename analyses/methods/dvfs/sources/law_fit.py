@@ -16,16 +16,13 @@ held within what is possible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.statistics import MAD_TO_SIGMA
-
-if TYPE_CHECKING:
-    from chopper_interop.arrays.types import Array
 
 BENDS = 11
 """Positions of bends that are tried, evenly within the range of x of a kernel. Chosen: 8 % of the range

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
-from chopper_interop.analyses.methods.dvfs.repeats import mean_of
+from chopper_interop.analyses.methods.dvfs.repeats import Repeats, mean_of
 from chopper_interop.analyses.methods.dvfs.sources import law_fit as fit
 from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import CLASSES
-from chopper_interop.arrays import gather, statistics
-
-if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.dvfs.repeats import Repeats
-    from chopper_interop.arrays.types import Array
+from chopper_interop.arrays import Array, gather, statistics
 
 MIN_REPEATS = 20
 """Repeats that a law needs. Chosen: at 2 % noise and 5 % spread of the clock, 20 repeats leave an error of
