@@ -40,14 +40,14 @@ def slots_by_time(queues: Queues) -> tuple[Array, Array]:
     the time since the work before it is the usual one.
     """
     target = np.flatnonzero(queues.queued_before)
-    if not target.size:
-        return target, target
+    # what takes no time holds nothing up, and what was queued later comes too late for a wait
+    lasting = np.flatnonzero((queues.end > queues.start) & queues.queued_before)
+    if not lasting.size:
+        return lasting, lasting
     lane = queues.lane[queues.queue]
     _, device = gather.distinct(queues.rank, queues.device)
     device = device[queues.queue]
     start = queues.start[target]
-    # what takes no time holds nothing up, and what was queued later comes too late for a wait
-    lasting = np.flatnonzero((queues.end > queues.start) & queues.queued_before)
     last, own = (
         preceding_rows(group[lasting], queues.end[lasting], group[target], start)
         for group in (device, lane)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.support.shared_data import real
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def _read(works: list[Work]) -> ci.Trace:
@@ -145,3 +147,16 @@ def test_paths_of_kernel_traces_have_gaps_only_where_the_gpu_is_idle(
     assert path["stream_ns"] + path["event_ns"] == pytest.approx(time["idle_ns"], rel=0.01 + busy)
     assert path["unknown_busy_ns"] < busy * path["path_ns"]
     assert path["host_ns"] == 0
+
+
+def test_work_queued_before_that_took_no_time_is_waited_for_by_nothing(tmp_path: Path) -> None:
+    def slice_of(category: str, correlation: int, **place: int) -> dict[str, Any]:
+        arguments = {"correlation": correlation, **place}
+        return {"ph": "X", "cat": category, "name": category, "pid": 1, "tid": 1, "ts": 5, "dur": 0, "args": arguments}  # fmt: skip
+
+    slices = [slice_of("cuda_runtime", 2), slice_of("kernel", 1, device=0, stream=7)]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": slices}))
+    trace = ci.read(path)
+    assert trace.nodes.num_rows == 2
+    assert _events(trace) == 0
