@@ -22,7 +22,7 @@ from chopper_interop.reading import workers
 JOBS = (
     "pytorch/ddp_resnet_4rank_amd",
     "pytorch/torchrec_4rank_v100",
-    "rocprof/rocprof_compute_pmc",
+    "rocprof/rocprof_compute_pmc/omp_MI300A",
 )
 
 
