@@ -190,6 +190,7 @@ _MADE = {
         "host",
     ),
     "late host that others wait for unseen": (MadeJob(naps={2: 3_000_000}), 2, "host"),
+    "late host that does what no other does": (MadeJob(chores={1: 400_000}), 1, "host"),
     "slow GPU": (MadeJob(gpu={2: 1.3}), 2, "gpu"),
     "late host that was not recorded": (
         MadeJob(host={1: 3.0}, host_ns=60_000, hosts=False),
@@ -205,7 +206,7 @@ def test_the_rank_and_the_cause_are_those_that_a_job_was_made_with(name: str) ->
     job, rank, cause = _MADE[name]
     summary = ci.analyze(trace_of(job), "stragglers").summary
     assert (summary["slow_rank"], summary["cause"], summary["slow_link"]) == (rank, cause, None)
-    even = replace(job, host={}, gpu={}, naps=dict.fromkeys(job.naps, 0))
+    even = replace(job, host={}, gpu={}, naps=dict.fromkeys(job.naps, 0), chores={})
     without = length_ns(job) - length_ns(even)
     assert summary["rank_gain_ns"] == pytest.approx(without, rel=0.05)
 

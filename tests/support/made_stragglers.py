@@ -48,6 +48,8 @@ class MadeJob:
     naps
         How long the host of each rank sleeps before each step. In the middle of the backward pass all
         hosts ask until a collective has ended, and nothing says what they waited for.
+    chores
+        How long the host of each rank is busy before each step with an operation that only those ranks have.
     jitter
         Standard deviation of all these, as a share.
     hosts
@@ -65,6 +67,7 @@ class MadeJob:
     transfer_ns: int = 30_000
     polls: dict[int, int] = field(default_factory=dict)
     naps: dict[int, int] = field(default_factory=dict)
+    chores: dict[int, int] = field(default_factory=dict)
     jitter: float = 0.005
     seed: int = 1
     hosts: bool = True
@@ -186,6 +189,10 @@ class _Simulation:
         began = list(self.host)
         for rank, nap in job.naps.items():
             self.host[rank] += nap
+        for rank, busy in job.chores.items():
+            end = self.host[rank] + busy
+            self._add(Kind.ANNOTATION, "chore", rank, self.host[rank], end, step)
+            self.host[rank] = end
         last = {
             rank: self._kernel(rank, step, f"forward{layer}", [])
             for layer in range(job.layers)

@@ -225,13 +225,13 @@ class HostTimes:
         known = self._follows(known, of_peers)
         late = np.where(known, replay.at_ns[: 2 * nodes] - of_peers, 0)
         self.late_ns, self.known = late[::2], known[::2]
-        self._late = self._filled(known, np.maximum(late, 0))
         graph, kind = replay.graph, replay.kind
+        waits = np.zeros(len(replay.at_ns), bool)
+        waits[graph.after[is_any(kind, HOST_WAITS)]] = True
+        self._late = self._filled(known, np.maximum(late, 0), waits)
         passes = is_any(kind, paths.OWN_TIME_EDGES) & (graph.after < 2 * nodes)
         self._edge = np.flatnonzero(passes & (replay.src < 2 * nodes))
         self._edge = self._edge[replay.on_thread[graph.after[self._edge] // 2]]
-        waits = np.zeros(len(replay.at_ns), bool)
-        waits[graph.after[is_any(kind, HOST_WAITS)]] = True
         self._edge = self._edge[~waits[graph.after[self._edge]]]
 
     def _in_order(self) -> tuple[Array, Array]:
@@ -255,18 +255,28 @@ class HostTimes:
         follows[endpoint[sequences.longest_ascending(place)]] = True
         return follows
 
-    def _filled(self, known: Array, late: Array) -> Array:
-        """Lateness of each endpoint on a thread; without counterparts that of the one before it."""
+    def _filled(self, known: Array, late: Array, waits: Array) -> Array:
+        """Lateness of each endpoint on a thread; without counterparts that of the one before it.
+
+        Where it rises until the next counterpart, as by an operation that no other rank has, it rises evenly
+        over the time between them that is not spent waiting.
+        """
         endpoint, lane = self._endpoint, self._lane
-        has = known[endpoint]
-        place = np.arange(len(endpoint))
+        has, count = known[endpoint], len(endpoint)
+        place = np.arange(count)
         before = np.maximum.accumulate(np.where(has, place, -1))
-        behind = np.minimum.accumulate(np.where(has, place, len(place))[::-1])[::-1]
-        source = np.where((before >= 0) & (lane[before] == lane), before, behind)
-        inside = source < len(place)
-        inside[inside] = lane[source[inside]] == lane[inside]
+        behind = np.minimum.accumulate(np.where(has, place, count)[::-1])[::-1]
+        before = np.where(lane[before] == lane, before, -1)
+        behind = np.where(np.append(lane, -1)[behind] == lane, behind, -1)
+        before, behind = np.where(before < 0, behind, before), np.where(behind < 0, before, behind)
+        inside = np.flatnonzero(before >= 0)
+        before, behind = before[inside], behind[inside]
+        spent = np.diff(self._replay.at_ns[endpoint], prepend=0)
+        clock = np.cumsum(np.where(waits[endpoint], 0, spent))
+        first, rise = late[endpoint[before]], late[endpoint[behind]] - late[endpoint[before]]
+        share = (clock[inside] - clock[before]) / np.maximum(clock[behind] - clock[before], 1)
         filled = np.zeros(len(late), np.int64)
-        filled[endpoint[inside]] = late[endpoint[source[inside]]]
+        filled[endpoint[inside]] = first + np.rint(np.maximum(rise, 0) * share).astype(np.int64)
         return filled
 
     def lengths(self, rank: int) -> Array:
