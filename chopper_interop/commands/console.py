@@ -236,12 +236,8 @@ def _show_coverage(trace: Trace, console: Console) -> None:
     """Print the share of GPU time whose layer, phase and so on are known, as mean over ranks."""
     from chopper_interop.annotate.structure import coverage as structure_coverage
 
-    shares = grouped(
-        (row["column"], row["gpu_time_share"])
-        for row in structure_coverage.coverage(trace).to_pylist()
-        if row["gpu_time_share"] is not None
-    )
-    means = [f"{column} {percent(sum(s) / len(s))}" for column, s in shares.items() if any(s)]
+    shares = structure_coverage.coverage(trace)
+    means = [f"{column} {percent(s.mean())}" for column, s in shares.items() if s.any()]
     if means:
         console.print(f"share of GPU time with a known: {', '.join(means)}")
 

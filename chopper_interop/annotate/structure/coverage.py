@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK
 
@@ -17,47 +16,23 @@ if TYPE_CHECKING:
 _COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
 
 
-def coverage(trace: Trace) -> pa.Table:
-    """Share of nodes and of GPU time for which each column is known, by rank.
+def coverage(trace: Trace) -> dict[str, Array]:
+    """Share of GPU time for which each column is known.
 
     Returns
     -------
-    pyarrow.Table
-        A row for each rank and column: ``rank``, ``column``, ``node_share`` of all nodes,
-        ``gpu_node_share`` of GPU work (kernels, communication, copies and fills), and
-        ``gpu_time_share`` of the sum of its durations; null where a rank has none.
+    dict
+        Column → share of the durations of GPU work (kernels, communication, copies and fills), of each rank
+        that has any, in order of the ranks.
     """
-    on_gpu = is_any(trace.array("kind"), GPU_WORK)
-    dur = trace.array("dur")
-    rows: list[dict[str, Any]] = []
-    known_by_column = {column: trace.known(column) for column in _COLUMNS}
-    for rank, rank_rows in trace.rank_rows.items():
-        for column in _COLUMNS:
-            known = known_by_column[column][rank_rows]
-            gpu = on_gpu[rank_rows]
-            rows.append(
-                {
-                    "rank": rank,
-                    "column": column,
-                    "node_share": _share(known, np.ones(len(known))),
-                    "gpu_node_share": _share(known, gpu),
-                    "gpu_time_share": _share(known, gpu * dur[rank_rows]),
-                }
-            )
-    return pa.Table.from_pylist(rows, schema=_SCHEMA)
-
-
-_SCHEMA = pa.schema(
-    [
-        ("rank", pa.int32()),
-        ("column", pa.string()),
-        ("node_share", pa.float64()),
-        ("gpu_node_share", pa.float64()),
-        ("gpu_time_share", pa.float64()),
-    ]
-)
-
-
-def _share(known: Array, weight: Array) -> float | None:
-    total = float(np.sum(weight))
-    return float(np.sum(weight[known])) / total if total else None
+    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    rank, dur = trace.array("rank")[work], trace.array("dur")[work]
+    first = np.flatnonzero(np.diff(rank, prepend=-1))
+    if not first.size:
+        return {}
+    total = np.add.reduceat(dur, first)
+    shares = {}
+    for column in filter(trace.has, _COLUMNS):
+        _, known = arrow.values_at(trace.nodes[column], work)
+        shares[column] = np.add.reduceat(dur * known, first)[total > 0] / total[total > 0]
+    return shares

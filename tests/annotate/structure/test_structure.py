@@ -427,12 +427,8 @@ def test_the_sample_job_is_known_to_the_last_kernel(demo: Path) -> None:
 def test_coverage_is_the_share_that_is_known(tmp_path: Path) -> None:
     events = [note("ProfilerStep#1", 0, 100), *launch(1, 5), kernel("lost", 500, 9, 99)]
     trace = ci.read(write(tmp_path / "t.json", events))
-    row = {r["column"]: r for r in structure.coverage(trace).to_pylist()}["iteration"]
-    assert row["gpu_node_share"] == 0.5
-    assert row["gpu_time_share"] == 0.25
-    assert {
-        r["gpu_time_share"] for r in structure.coverage(trace).to_pylist() if r["column"] == "layer"
-    } == {0}
+    assert structure.coverage(trace)["iteration"].tolist() == [0.25]
+    assert "layer" not in structure.coverage(trace)
     codes = {i.code: i.count for i in trace.meta.issues}
     assert codes["gpu-work-without-launch"] == 1
 
