@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,8 +19,6 @@ from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     from chopper_interop.timing.model import Timing
 
 
@@ -111,6 +110,11 @@ class Changer:
     def owner(self) -> Array:
         """Node whose own time passes along each edge; -1 if none."""
         return paths.edge_owners(self.timing)
+
+    def as_measured(self) -> ChangedTimes:
+        """Copies of the model's lags and delays, for changes to write into."""
+        lag, delay = self.timing.lag_ns.copy(), self.timing.delay_ns.copy()
+        return ChangedTimes(lag, delay, np.zeros_like(delay), Counter(), {})
 
     def edges(self, nodes: Array) -> Array:
         """Edges along which own time of the marked nodes passes."""

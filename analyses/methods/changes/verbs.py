@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -155,8 +154,7 @@ def apply_changes(changer: Changer, changes: Sequence[Change]) -> ChangedTimes:
         One of them would undo another.
     """
     timing = changer.timing
-    delay = timing.delay_ns.copy()
-    now = ChangedTimes(timing.lag_ns.copy(), delay, np.zeros_like(delay), Counter(), {})
+    now = changer.as_measured()
     last = LastChanges(changes, VERBS, timing.trace.nodes.num_rows, len(now.lag_ns))
     limit = max(total_ns(now), paths.MAX_TOTAL_NS)
     for number, change in enumerate(changes):

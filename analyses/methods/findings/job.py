@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from chopper_interop import number_ranges, registry, training_steps
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.analyses.methods.changes import own_times
+from chopper_interop.analyses.methods.changes import own_times, verbs
 from chopper_interop.analyses.methods.changes.changer import Changer
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.analyses.methods.timing.steps import is_isolated, timing_of_steps
@@ -54,8 +54,8 @@ class LagChanges:
     """Lags and delays of a model that a finding changes; see `timing.model.Timing`."""
 
     def __init__(self, changer: Changer) -> None:
-        self._changer, self._timing = changer, changer.timing
-        self.lag_ns, self.delay_ns = self._timing.lag_ns.copy(), self._timing.delay_ns.copy()
+        self._changer, self._timing, self.now = changer, changer.timing, changer.as_measured()
+        self.lag_ns, self.delay_ns = self.now.lag_ns, self.now.delay_ns
 
     def take_no_time(self, nodes: Array, *, factor: float = 0.0) -> LagChanges:
         """Multiply the own time of the marked nodes."""
@@ -184,7 +184,7 @@ class ExaminedJob:
 
     def saved(self, times: LagChanges) -> Saved:
         """Time by which the mean step is shorter with these times."""
-        at = self.timing.retimed(times.lag_ns, times.delay_ns)
+        at = verbs.changed_job(self.changer, times.now).at_ns
         gains = self.of_steps_ns - self._spans.lengths(at)
         ns = gains.sum() / self.steps
         if len(gains) < _MIN_STEPS:
