@@ -90,8 +90,8 @@ def stragglers(
     Notes
     -----
     S, S_w, M_W and M_S as Lin et al. define them (OSDI 2025), see
-    `chopper_interop.analyses.methods.fleet.slowdowns`. Gains of ranks are against the (lower) median
-    of the very same operation of the same step on other ranks.
+    `chopper_interop.analyses.methods.fleet.slowdowns`. Gains of ranks are against the median
+    of the very same operation of the same step on other ranks, of an even number the middle of two.
     """
     options.check_choice("by", by, _BY)
     if not 1 <= threshold < np.inf:
@@ -139,7 +139,7 @@ def _conventions(threshold: float) -> dict[str, str]:
         "all that is known to be waited for. Gains, before_ns and even_ns are without the latter",
         "steps": "where it is recorded what launched work the job is re-timed as one, else each step from its "
         "start on",
-        "median": "of an even number the lower for operations, the mean of both for sums of ranks",
+        "median": "of an even number the mean of both",
         "slow": f"at {threshold:g} times the median of the other ranks or more; persistent: in "
         f"{PERSISTENT_SHARE:.0%} of the steps or more, of at least two. A straggler is named if without "
         f"it the job gains {MIN_GAIN_SHARE:.1%} and more than clocks are uncertain, and if others waited "

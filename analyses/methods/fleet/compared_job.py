@@ -54,9 +54,9 @@ class ComparedJob:
         self._edge_rank = trace.array("rank")[replay.node].astype(np.int64)
         local = kind[replay.node] != Kind.COMM
         group = counterparts.counterpart_groups(trace, across="ranks")[replay.node]
-        group = np.where(local, group, -1)
-        peers, members = counterparts.group_medians(replay.own_ns, group, apart=self._edge_rank)
-        self._matched, self._peers = members > 0, peers
+        self._group = np.where(local, group, -1)
+        self._peers, members = self._medians_of_others(self._edge_rank)
+        self._matched = members > 0
         uncertainty = collective_instances.rank_uncertainties(trace)
         self.clock_error_ns = max(uncertainty.values(), default=0)
         self.min_gain_ns = max(MIN_GAIN_SHARE * self.slowdowns.before_ns, self.clock_error_ns, 1)
@@ -149,7 +149,10 @@ class ComparedJob:
         waits = sum(row["caused_wait_ns"] or 0 for row in slow)
         if len(ranks) <= 1 or waits < self.min_gain_ns:
             return None
-        gain = self._gain(self._matched & np.isin(self._edge_rank, ranks))
+        is_slow = np.isin(self._edge_rank, ranks)
+        # they are no measure of each other
+        others, members = self._medians_of_others(np.where(is_slow, ranks[0], self._edge_rank))
+        gain = self._gain(is_slow & (members > 0), others)
         alone = max(row["gain_ns"] or 0 for row in slow)
         return (ranks, gain) if gain >= max(self.min_gain_ns, _MUCH_MORE * alone) else None
 
@@ -170,8 +173,15 @@ class ComparedJob:
         possible = [cause for cause in gains if slow[cause] and gains[cause] >= self.min_gain_ns]
         return max(possible, key=lambda cause: (cause != "delays", gains[cause]), default=None)
 
-    def _gain(self, mask: Array) -> int:
-        own = np.where(mask, self._peers, self.replay.own_ns)
+    def _medians_of_others(self, label: Array) -> tuple[Array, Array]:
+        """Median time of the counterparts of other labels, and their number."""
+        own = self.replay.own_ns
+        return counterparts.group_medians(own, self._group, apart=label, between=True)
+
+    def _gain(self, mask: Array, times_ns: Array | None = None) -> int:
+        """Time the job would gain if operations took that of their counterparts, or these times."""
+        times_ns = self._peers if times_ns is None else times_ns
+        own = np.where(mask, times_ns, self.replay.own_ns)
         return self.slowdowns.before_ns - int(self.replay.lengths(own).sum())
 
     def _host_gain(self, rank: int) -> int:

@@ -66,7 +66,7 @@ def links(slowdowns: Slowdowns) -> LinkedRanks:
     size = np.array([len(ranks) for ranks in sets], np.int64)
     _, group = gather.distinct(comparable, np.where(code >= 0, size[np.maximum(code, 0)], -1))
     group = np.where(code >= 0, group, -1)
-    others, count = counterparts.group_medians(replay.own_ns, group, apart=code)
+    others, count = counterparts.group_medians(replay.own_ns, group, apart=code, between=True)
     return LinkedRanks(
         tuple(sets), code, others, (code >= 0) & (count > 0), np.bincount(link, minlength=len(sets))
     )

@@ -202,7 +202,7 @@ class HostTimes:
     Attributes
     ----------
     late_ns
-        For each node how much later it began than its counterparts on other ranks, by their (lower)
+        For each node how much later it began than its counterparts on other ranks, by their
         median.
     known
         Mask of the nodes on host threads that have counterparts, in the order of those.
@@ -219,7 +219,9 @@ class HostTimes:
         known = np.zeros(2 * nodes, bool)
         for end in (0, 1):
             at = replay.at_ns[end : 2 * nodes : 2]
-            of_peers[end::2], members = counterparts.group_medians(at, group, apart=rank)
+            of_peers[end::2], members = counterparts.group_medians(
+                at, group, apart=rank, between=True
+            )
             known[end::2] = members > 0
         self._endpoint, self._lane = self._in_order()
         known = self._follows(known, of_peers)
