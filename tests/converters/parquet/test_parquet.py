@@ -253,6 +253,7 @@ def test_damage_is_reported_in_a_line(folder, damage, message):
         ),
         ("nodes", "ts", lambda v: v[::-1], "is out of the order"),
         ("nodes", "dur", lambda v: [-1, *v[1:]], "nodes.dur in row 0 is negative"),
+        ("nodes", "dur", lambda v: [*v[:-1], 2**63 - 1], "ends beyond 64 bits"),
         ("nodes", "parent", lambda v: [*range(len(v))], "nodes.parent in row 0 is not an earlier"),
         ("nodes", "parent", lambda v: [-1, *v[1:-1], 0], "is not an earlier node of the same lane"),
         ("nodes", "operation", lambda v: [1] * len(v), "its column 'operation' is int64, not dict"),
