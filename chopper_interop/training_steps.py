@@ -9,6 +9,7 @@ import numpy as np
 from chopper_interop.arrays import Array, gather, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.meta import COMPUTED
 from chopper_interop.schemas.names import STEPS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def marked(trace: TraceTables) -> list[Step]:
     """Range of every training step of every rank, in order of rank and start.
 
     That is the range that marks the step on its rank, else from the first start to the last end of
-    what the host does in it, or where no host was recorded, of its GPU work.
+    what the host does in it, or where no host was recorded, of its GPU work. In a simulation it is of both.
     """
     return trace.cached("marked steps", _marked)
 
@@ -42,10 +43,14 @@ def _marked(trace: TraceTables) -> list[Step]:
     host = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
     gpu = is_any(trace.array("kind"), GPU_WORK)
     ranges = _ranges(trace, iteration, host)
+    bounds = [ranges, host, gpu]
+    # simulators run what hosts do piece by piece, and ranges have no length there
+    if trace.meta.clock == COMPUTED:
+        bounds = [(host | gpu) & ~ranges]
     chosen: list[Array] = []
     done = np.zeros(0, np.int64)
-    for bounds in (ranges, host, gpu):  # the first of these that the rank has
-        rows = np.flatnonzero(bounds & (iteration >= 0))
+    for mask in bounds:  # the first of these that the rank has
+        rows = np.flatnonzero(mask & (iteration >= 0))
         rank = trace.array("rank")[rows]
         chosen.append(rows[~np.isin(rank, done)])
         done = np.union1d(done, rank)
