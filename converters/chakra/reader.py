@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from chopper_interop.arrays import Array
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import relations
-from chopper_interop.converters.chakra import files, json, old, times
+from chopper_interop.converters.chakra import extents, files, json, old, times
 from chopper_interop.converters.chakra.columns import (
     annotation_columns,
     arguments,
@@ -34,7 +34,7 @@ from chopper_interop.io import inputs, outputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import NodeType, message_class
-from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.schemas.meta import ASSUMED, COMPUTED, REALTIME, Meta, Rank, Source
 
 if TYPE_CHECKING:
@@ -133,14 +133,21 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
     all_ranks = numbers.get(files.all_ranks_group(path, listed), -1)
     kind = kinds(et)[keep]
     lane = lanes(builder, et, keep, kind, rank or 0)
+    codes, names = et.coded(et.name_at[keep], et.name_len[keep])
     if simulated is None:
         ts, dur = times.times(et, keep, issues)
+    elif times.measured(et):
+        piece = kind == Kind.HOST_GAP
+        operation = (integers(et, "is_cpu_op", 0) != 0)[keep] & ~piece
+        at = times.times(et, keep, issues)
+        recorded = extents.Recorded(*at, lane, codes.astype(np.int64), operation, piece)
+        dur = extents.simulated_ends(ts + dur, recorded) - ts
     if simulated is None and not times.measured(et):
         ts = times.scheduled(path, et.id[keep], lane, dur, (src, dst))
         issues.add(times.SCHEDULED, len(keep))
     builder.nodes(
         kind=kind,
-        name=dictionary(*et.coded(et.name_at[keep], et.name_len[keep])),
+        name=dictionary(codes, names),
         rank=rank or 0,
         lane=lane,
         ts=ts + meta.origin_ns,

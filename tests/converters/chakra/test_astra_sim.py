@@ -1,5 +1,6 @@
 """ASTRA-sim's logs: against their lines, and with the simulated ETs."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def ets(tmp_path_factory) -> Path:
 def nodes(trace: ci.Trace) -> list[tuple]:
     names = ["rank", "ts", "dur", "name", "kind"]
     return list(trace.to_pandas(columns=names).itertuples(index=False, name=None))
+
+
+def calls(trace: ci.Trace) -> Counter[tuple[str, str]]:
+    """How often operations of one name call those of another."""
+    name, parent = trace.nodes["name"].to_pylist(), trace.array("parent").tolist()
+    return Counter((name[i], name[p]) for i, p in enumerate(parent) if p >= 0)
 
 
 @pytest.mark.parametrize("text", [seeds.SOUND, seeds.PLAIN])
@@ -121,6 +128,21 @@ def test_steps_of_a_simulation_are_their_work(tmp_path: Path) -> None:
     alone = tmp_path / "alone.log"
     alone.write_bytes(log.read_bytes())
     assert ci.read(alone).steps().empty
+
+
+def test_host_operations_last_as_long_as_what_they_call(tmp_path: Path) -> None:
+    """Each lasted for its first piece alone: a step of 13 ms was one of 0.1 ms, without any work of GPUs."""
+    job = make_demo(tmp_path / "demo", ranks=1, layers=1, steps=2, telemetry=False)
+    ci.write(ci.read(job / "kineto"), tmp_path / "et" / "job.et", mode="full")
+    measured = ci.read(tmp_path / "et" / "job.0.et")
+    log, _ = simulated({0: measured}, tmp_path / "et" / "log")
+    trace = ci.read(log)
+    assert trace.nodes.num_rows == measured.nodes.num_rows
+    assert calls(trace) == calls(measured)
+    assert calls(trace).total() > 1000
+    steps = ci.analyze(trace, "temporal", steps="each").to_pandas()
+    assert (steps["span_ns"] > 0.9 * trace.array("dur").max()).all()
+    assert (steps["compute_ns"] > 0).all()
 
 
 def test_ets_of_another_simulation_are_not_read(ets: Path, tmp_path: Path) -> None:
