@@ -40,6 +40,11 @@ LAUNCH_BY_ORDER = Fault.info(
     "launch-by-order",
     "Kernels without a correlation id were linked to launches of such kernels by their order.",
 )
+LAUNCH_AMBIGUOUS = Fault.loss(
+    "launch-ambiguous",
+    "GPU work was linked to the first of several launches one after the other that have its correlation id, "
+    "and may be another's.",
+)
 FLOW_UNBOUND = Fault.loss(
     "fwdbwd-unbound",
     "Forward → backward arrows of which an end starts at no operator were left out.",
@@ -129,12 +134,22 @@ def launch_edges(
         np.where(correlation[work] > 0, correlation[work], -1),
     )
     src = np.where(at >= 0, calls[at] if calls.size else -1, -1)
+    several = _has_successor(trace, calls, is_launch[order])
+    issues.add_rows(LAUNCH_AMBIGUOUS, work[several[at] & (at >= 0)], rank)
     src = _match_by_order(trace, src, work, issues)
     if call_by_arrow is not None:
         src = np.where(src >= 0, src, call_by_arrow[work])
     known = src >= 0
     issues.add_rows(NO_LAUNCH, work[~known], rank)
     return src[known].astype(np.int32), work[known].astype(np.int32)
+
+
+def _has_successor(trace: Trace, calls: Array, is_launch: Array) -> Array:
+    """Mark the calls behind which the next row is a launch of the same id that began after it, and False for none."""
+    rank, ts, correlation = (trace.array(c)[calls] for c in ("rank", "ts", "correlation"))
+    same = (rank[1:] == rank[:-1]) & (correlation[1:] == correlation[:-1]) & is_launch[1:]
+    same &= ts[1:] >= (ts + trace.array("dur")[calls])[:-1]  # else one called the other
+    return np.append(same, False)
 
 
 def _first_match(rank: Array, key: Array, wanted_rank: Array, wanted_key: Array) -> Array:

@@ -167,6 +167,15 @@ def test_duplicate_correlations_prefer_a_launch(tmp_path: Path) -> None:
     assert edges(trace, EdgeKind.LAUNCH) == [("hipModuleLaunchKernel", "k")]
 
 
+def test_several_launches_of_one_id_are_a_loss(tmp_path: Path) -> None:
+    """Work of all of them was linked to the first, and nothing said so; a launch that calls another is one."""
+    launch, inner = "hipLaunchKernel", "hipModuleLaunchKernel"
+    events = [call(launch, 1, 3, 11), call(inner, 2, 1, 11), kernel("k", 5, 1, 11)]
+    assert "launch-ambiguous" not in issues(read(tmp_path, events))
+    twice = read(tmp_path, [*events[1:], call(launch, 6, 1, 11), kernel("k", 8, 1, 11)])
+    assert issues(twice)["launch-ambiguous"] == 2
+
+
 def test_external_ids_link_nothing(tmp_path: Path) -> None:
     """Until torch 2.2 a kernel's External id is its correlation id, and another operator's too."""
     trace = read(
