@@ -15,6 +15,8 @@ from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.findings.job import ExaminedJob, options_text, ranks_text
 from chopper_interop.analyses.methods.findings.missing import missing, sentence
+from chopper_interop.analyses.methods.findings.ranks import is_sure, late_together
+from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
 from chopper_interop.issues import Severity
@@ -155,20 +157,20 @@ def _parts(job: ExaminedJob) -> dict[str, float | None]:
 
 
 def _late(job: ExaminedJob) -> dict[str, Any]:
-    """The rank or link that is late, with its cause."""
+    """The ranks or the link that are late and not by chance, with the cause."""
     compared = job.result("stragglers", ranks="") if len(job.trace.ranks) > 1 else None
     known = compared.summary if compared else {}
     if not compared or known["measured_ns"] is None:
         return {}
-    rank = known["slow_rank"] if known["slow_rank"] >= 0 else None
-    gain = known["rank_gain_ns"] if rank is not None else None
+    rows = compared.rows.to_pylist()
+    late = next((row for row in rows if row["cause"] and is_sure(job, row)), None)
+    several = late_together(job, compared)
     return {
-        "late_rank": rank,
-        # its own: that of the summary is the link's where a link costs more
-        "late_cause": compared.rows["cause"][0].as_py() if rank is not None else None,
-        "late_saves_ns": None if gain is None else gain // job.steps,
-        "late_ranks": known["slow_ranks"],
-        "late_ranks_save_ns": (known["slow_ranks_gain_ns"] or 0) // job.steps,
+        "late_rank": late and late["rank"],
+        "late_cause": late and late["cause"],
+        "late_saves_ns": late and late[GAIN_COLUMNS[late["cause"]]] // job.steps,
+        "late_ranks": known["slow_ranks"] if several else None,
+        "late_ranks_save_ns": known["slow_ranks_gain_ns"] // job.steps if several else 0,
         "late_link": known["slow_link"],
         "late_link_saves_ns": (known["link_gain_ns"] or 0) // job.steps,
     }

@@ -47,18 +47,23 @@ def late_ranks(job: ExaminedJob) -> Iterator[Finding]:
             yield of_stage
     for row in rows:
         has_peers = len(set(stages)) == 1 or stages.count(row["stage"]) > 1
-        if row["cause"] and row["rank"] in job.ranks and has_peers and _is_sure(job, row):
+        if row["cause"] and row["rank"] in job.ranks and has_peers and is_sure(job, row):
             yield _rank(job, row)
-    if stage is None and (several := compared.summary["slow_ranks"]):
-        members = [row for row in rows if str(row["rank"]) in several.split(",")]
-        if all(_is_slower(job, row) for row in members):
-            yield _several(job, members, compared.summary["slow_ranks_gain_ns"])
+    if stage is None and (members := late_together(job, compared)):
+        yield _several(job, members, compared.summary["slow_ranks_gain_ns"])
     yield from _link(job, compared)
 
 
-def _is_sure(job: ExaminedJob, row: dict[str, Any]) -> bool:
+def is_sure(job: ExaminedJob, row: dict[str, Any]) -> bool:
     """True unless a rank could be late by chance."""
     return row["cause"] != "gpu" or _is_slower(job, row)
+
+
+def late_together(job: ExaminedJob, compared: Result) -> list[dict[str, Any]]:
+    """Rows of several ranks whose GPUs hold the job up together; none if one of them could be slower by chance."""
+    named = (compared.summary["slow_ranks"] or "").split(",")
+    rows = [row for row in compared.rows.to_pylist() if str(row["rank"]) in named]
+    return rows if all(_is_slower(job, row) for row in rows) else []
 
 
 def _is_slower(job: ExaminedJob, row: dict[str, Any]) -> bool:
