@@ -273,4 +273,4 @@ def _iterations(steps: Array) -> Any:
 
 
 def _class_names(class_code: Array) -> pa.Array:
-    return pa.array(CLASSES, pa.string()).take(arrow.array(class_code.astype(np.int64)))
+    return arrow.texts(CLASSES).take(arrow.array(class_code))

@@ -225,17 +225,23 @@ def _flaw(converter: Converter, name: str) -> str:
     return next(wrong, "")
 
 
-@cache
 def analyses() -> dict[str, Callable[..., Any] | Broken]:
     """All analyses by name, in order of name."""
-    loaded: dict[str, Callable[..., Any] | Broken] = {}
-    for point in _points(ANALYSES):
-        target = _load(point)
-        is_usable = isinstance(target, Broken) or callable(target)
-        loaded[point.name] = (
-            target if is_usable else Broken(point.name, f"{point.value} is no function")
-        )
-    return loaded
+    return {name: _analysis(name) for name in analysis_names()}
+
+
+def analysis_names() -> list[str]:
+    """Names of all analyses, in order; none is loaded."""
+    return list(dict.fromkeys(point.name for point in _points(ANALYSES)))
+
+
+@cache
+def _analysis(name: str) -> Callable[..., Any] | Broken:
+    """The analysis of an entry point of that name."""
+    point = next(point for point in reversed(_points(ANALYSES)) if point.name == name)
+    target = _load(point)
+    is_usable = isinstance(target, Broken) or callable(target)
+    return target if is_usable else Broken(name, f"{point.value} is no function")
 
 
 def formats() -> dict[str, Converter]:
@@ -263,12 +269,13 @@ def working_analyses() -> dict[str, Callable[..., Any]]:
 
 def converter(name: str) -> Converter:
     """The converter of that name."""
-    return _named(name, converters(), "format")
+    return _named(name, converters(), converters(), "format")
 
 
 def analysis(name: str) -> Callable[..., Any]:
     """The analysis of that name."""
-    return _named(name, analyses(), "analysis")
+    names = analysis_names()
+    return _named(name, {name: _analysis(name)} if name in names else {}, names, "analysis")
 
 
 def readers() -> list[Callable[..., Any]]:
@@ -492,8 +499,8 @@ def brought_by(group: str, name: str) -> str:
     return ", ".join(f"{p.dist.name} {p.dist.version}" for p in others if p.dist is not None)
 
 
-def _named(name: str, known: dict[str, Any], noun: str) -> Any:
-    item = known.get(name)
+def _named(name: str, loaded: dict[str, Any], known: Iterable[str], noun: str) -> Any:
+    item = loaded.get(name)
     if isinstance(item, Broken):
         raise UnknownFormatError(f"{noun} {name!r} does not load: {item.reason}")
     if item is None:

@@ -110,7 +110,7 @@ def _names_and_paths(texts: list[str]) -> tuple[list[str], list[Path]]:
     from chopper_interop import registry, sources
     from chopper_interop.commands.analysis_plan import ALL, DEFAULT
 
-    known = registry.analyses()
+    known = registry.analysis_names()
     names = list(dict.fromkeys(n for n in texts if n in known))
     paths = [sources.to_path(n) for n in texts if n not in (*names, ALL)]
     if not paths:
@@ -138,7 +138,7 @@ def _show_analyses(args: argparse.Namespace) -> int:
     from chopper_interop import registry
     from chopper_interop.commands import console_results
 
-    for name in set(args.analysis) - registry.analyses().keys():
+    for name in set(args.analysis).difference(registry.analysis_names()):
         if not (args.schema and Path(name).exists()):
             registry.analysis(name)  # raises, with similar names
     if args.schema:

@@ -182,7 +182,7 @@ _NAMED = {"stream": _streams, "kernel": _kernels, "class": _classes, "category":
 
 
 def _texts(values: list[str], used: Array) -> pa.Array:
-    return pa.array([values[code] if code >= 0 else None for code in used.tolist()], pa.string())
+    return arrow.texts(values).take(arrow.negative_to_null(used))
 
 
 def group_nodes_with(
