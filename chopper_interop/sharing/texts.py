@@ -212,24 +212,23 @@ def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges,
         size = objects.length[first : first + _BLOCK].astype(np.int64)
         for rows, buffer, begin in arguments.rows_by_buffer(text, start, size):
             at, length = start[rows] - begin, size[rows]
-            none = np.empty((4, 0), np.int64)
-            count, bad = _list_texts(buffer, at, length, keys, wanted, none)
-            damaged[first + rows] = bad
-            if count:
-                out = np.zeros((4, count), np.int64)
-                _list_texts(buffer, at, np.where(bad, 0, length), keys, wanted, out)
-                parts.append(_TextRanges(first + rows[out[0]], out[1] + begin, out[2], out[3]))
+            out = np.empty((4, len(rows)), np.int64)
+            count, damaged[first + rows] = _list_texts(buffer, at, length, keys, wanted, out)
+            if count > len(rows):  # there was no room for all
+                out = np.empty((4, count), np.int64)
+                _list_texts(buffer, at, length, keys, wanted, out)
+            row, start_of, size_of, kind = out[:, :count]
+            parts.append(_TextRanges(first + rows[row], start_of + begin, size_of, kind))
     places = _TextRanges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    known = places.length > 0  # room of damaged objects stays empty
-    order = np.argsort(places.row[known], kind="stable")
-    return _TextRanges(*(column[known][order] for column in places)), damaged
+    order = np.argsort(places.row, kind="stable")
+    return _TextRanges(*(column[order] for column in places)), damaged
 
 
 @jit
 def _list_texts(
     buffer: Bytes, start: Array, size: Array, keys: _LeftOut, wanted: Array, out: Array
 ) -> tuple[int, Array]:
-    """Count what may change and, if `out` has room, list it; mark objects that are no JSON.
+    """Count what may change and, as far as `out` has room, list it; mark objects that are no JSON, of which nothing counts.
 
     Compiled, as it visits every byte of the arguments. `wanted` says of keys and of strings if they are listed, and if
     those without a slash are. Rows of `out`: index of the object, offset, length, what it is.
@@ -237,7 +236,7 @@ def _list_texts(
     count = 0
     damaged = np.zeros(len(start), np.bool_)
     for row in range(len(start)):
-        i, n = start[row], start[row] + size[row]
+        i, n, before = start[row], start[row] + size[row], count
         while i < n:
             if buffer[i] != json_text.QUOTE:
                 i += 1
@@ -262,6 +261,7 @@ def _list_texts(
             ):
                 count = _note(out, count, row, begin, end, kind)
             i = end
+        count = before if damaged[row] else count
     return count, damaged
 
 
