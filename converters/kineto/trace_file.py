@@ -172,15 +172,17 @@ class TraceFile:
 
     def parted(self, chosen: Array) -> tuple[TraceFile, TraceFile]:
         """Return the events that a mask chooses, and the others; this file has none any more."""
-        columns, masks = self.columns, (chosen, ~chosen)
+        columns = self.columns
+        # a mask takes a column twice as long as row numbers
+        both = np.flatnonzero(chosen), np.flatnonzero(~chosen)
         parts: tuple[dict[str, Array], ...] = {}, {}
         for name in list(columns):  # one by one: a file has as many bytes of columns as of text
             column = columns.pop(name)
-            for part, mask in zip(parts, masks, strict=True):
-                part[name] = column[mask]
+            for part, rows in zip(parts, both, strict=True):
+                part[name] = column[rows]
         first, second = (
-            replace(self, columns=part, kind=self.kind[mask])
-            for part, mask in zip(parts, masks, strict=True)
+            replace(self, columns=part, kind=self.kind[rows])
+            for part, rows in zip(parts, both, strict=True)
         )
         return first, second
 
