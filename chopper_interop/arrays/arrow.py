@@ -101,11 +101,21 @@ def _inferred(values: Any, declared: pa.DataType | None) -> pa.Array:
         return array(_fitting(values, declared))
     if not len(values) and declared is not None:
         return pa.nulls(0, declared)
+    return _of_objects(values, declared)
+
+
+def _of_objects(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
+    """Python's objects as an Arrow array: those of the usual types without pandas."""
     kinds = {type(value) for value in values}
     if kinds == {str}:
         return texts(values)
+    if kinds == {str, type(None)}:
+        numbers = np.array([-1 if value is None else k for k, value in enumerate(values)])
+        return texts(value or "" for value in values).take(negative_to_null(numbers))
     if kinds == {int}:
         return array(_fitting(np.array(values, np.int64), declared))
+    if kinds == {float}:
+        return array(np.array(values))
     return pa.array(values)
 
 

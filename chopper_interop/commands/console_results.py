@@ -21,6 +21,7 @@ from rich.text import Text
 from chopper_interop import registry
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.findings import catalogue
+from chopper_interop.arrays import arrow
 from chopper_interop.commands import console_tables
 from chopper_interop.commands.console import console_for
 from chopper_interop.commands.console_tables import escape
@@ -183,7 +184,8 @@ def _print_result(console: Console, result: Result, max_rows: int | None, record
     for name, value in result.summary.items():
         if _is_table(value) and not value[0].keys() <= set(result.rows.column_names):
             console.print(f"{escape(result.analysis)}: {escape(name)}")
-            table = pa.Table.from_pylist(value)
+            columns = {name: [row.get(name) for row in value] for name in value[0]}
+            table = pa.table({name: arrow.column(cells) for name, cells in columns.items()})
             console_tables.print_table(console, table, max_rows, analysis=result.analysis)
     notes = {n: t for n, t in result.notes.items() if n not in reasons and _is_news(n, t)}
     for name, text in _together(notes).items():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kineto_files import BASE, kernel, span, write
+from kineto_files import BASE, call, kernel, span, write
 
 import chopper_interop as ci
 from chopper_interop import cli, errors
@@ -54,6 +54,22 @@ def test_import_is_light_and_all_public_names_exist() -> None:
         "ChopperError", "Result", "Trace", "analyses", "analyze", "concat", "convert", "formats",
         "read", "write",
     }  # fmt: skip
+
+
+def test_conversions_and_usual_analyses_do_without_pandas(tmp_path: Path) -> None:
+    calls = [call("cudaLaunchKernel", 10 * k, 3, k) for k in (1, 5)]
+    work = [*calls, kernel("k", 15, 5, 1), kernel("k", 55, 5, 5)]
+    source = write(tmp_path / "a.json", [span("cpu_op", "aten::mm", 1, 90), *work])
+    code = (
+        f"import sys; from chopper_interop import cli\n"
+        f"assert cli.convert_main([{str(source)!r}, '-o', {str(tmp_path / 'a.pftrace')!r}]) == 0\n"
+        f"names = ['temporal', 'overlap', 'idle', 'kernels', 'critical_path']\n"
+        f"assert cli.analyze_main([*names, {str(source)!r}]) == 0\n"
+        f"assert 'pandas' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "blame" in done.stdout
 
 
 def test_one_conversion_writes_several_outputs(tmp_path: Path, run) -> None:
