@@ -286,6 +286,14 @@ def test_nobody_is_named_where_nothing_is_to_be_gained(job: MadeJob) -> None:
     assert not any(row["cause"] for row in result.rows.to_pylist())
 
 
+def test_lateness_of_before_the_recording_gains_nothing() -> None:
+    """A host that began to record 0.5 ms late, and was as fast as others then, had this as its gain."""
+    result = ci.analyze(trace_of(MadeJob(begins_ns={2: 500_000})), "stragglers")
+    assert result.summary["slow_rank"] == -1
+    gains = [row["host_gain_ns"] for row in result.rows.to_pylist()]
+    assert max(gains) < result.summary["measured_ns"] / 1000
+
+
 def test_nobody_is_named_where_steps_have_no_length() -> None:
     work = [gpu_work.Work(Kind.KERNEL, 0, 0, rank=rank, iteration=0) for rank in range(2)]
     summary = ci.analyze(gpu_work.trace(work), "stragglers").summary

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import predictions
 from programs import families
 from programs import program as p
-from programs.simulation import job_ns, simulate
+from programs.simulation import simulate, span_ns
 
 import chopper_interop as ci
 
@@ -140,8 +140,8 @@ def _judge(late: p.Program, even: p.Program, cause: str) -> tuple[float, tuple[s
         row = next(r for r in result.rows.to_pylist() if r["rank"] == found["slow_rank"])
         named = (row["cause"], str(found["slow_rank"]))
         gain_ns = row[_GAINS[row["cause"]]]
-    whole = job_ns(run, run)
-    costs_ns = whole - job_ns(run, simulate(_without(late, even, run)))
+    whole = span_ns(run, run)
+    costs_ns = whole - span_ns(run, simulate(_without(late, even, run)))
     return 100 * (gain_ns - costs_ns) / whole, named, 100 * costs_ns / whole
 
 

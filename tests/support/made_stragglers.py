@@ -50,6 +50,8 @@ class MadeJob:
         hosts ask until a collective has ended, and nothing says what they waited for.
     chores
         How long the host of each rank is busy before each step with an operation that only those ranks have.
+    begins_ns
+        By how much later than others the host of each rank begins.
     jitter
         Standard deviation of all these, as a share.
     hosts
@@ -68,6 +70,7 @@ class MadeJob:
     polls: dict[int, int] = field(default_factory=dict)
     naps: dict[int, int] = field(default_factory=dict)
     chores: dict[int, int] = field(default_factory=dict)
+    begins_ns: dict[int, int] = field(default_factory=dict)
     jitter: float = 0.005
     seed: int = 1
     hosts: bool = True
@@ -95,7 +98,8 @@ class _Simulation:
         self.nodes: list[_Node] = []
         self.edges: list[tuple[_Key, _Key, EdgeKind]] = []
         zeros = [0] * job.ranks
-        self.host, self.compute, self.comm = list(zeros), list(zeros), list(zeros)
+        self.host = [job.begins_ns.get(rank, 0) for rank in range(job.ranks)]
+        self.compute, self.comm = list(zeros), list(zeros)
         self.instance = self.call = 0
         self.ends: list[int] = []
         for step in range(job.steps):

@@ -124,7 +124,7 @@ class ComparedJob:
                 "gain_share": gain / total_gain if gain is not None and total_gain > 0 else None,
                 "alone_slowdown_factor": self.slowdowns.by_rank[k],
                 "host_late_ns": lateness[k],
-                "host_gain_ns": self._host_gain(rank)
+                "host_gain_ns": self.replay.host.gain_ns(rank)
                 if k in late_host and lateness[k] is not None
                 else None,
                 "delay_gain_ns": self._delay_gain(rank) if k in delayed else None,
@@ -183,9 +183,6 @@ class ComparedJob:
         times_ns = self._peers if times_ns is None else times_ns
         own = np.where(mask, times_ns, self.replay.own_ns)
         return self.slowdowns.before_ns - int(self.replay.lengths(own).sum())
-
-    def _host_gain(self, rank: int) -> int:
-        return self.slowdowns.before_ns - int(self.replay.host.lengths(rank).sum())
 
     def _delay_gain(self, rank: int) -> int:
         measured = int(self.replay.measured_ns.sum())

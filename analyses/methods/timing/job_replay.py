@@ -20,7 +20,7 @@ from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, StepTimin
 from chopper_interop.arrays import Array, sequences
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, HOST_WAITS, EdgeKind, LaneKind
-from chopper_interop.timing import loops
+from chopper_interop.timing import loops, variation
 from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
@@ -164,6 +164,14 @@ class JobReplay:
         of_rank = self.vertex_rank == rank
         return self.lengths_with(self.lag_ns, np.where(of_rank, 0, self.delay_ns))
 
+    @property
+    def usual_lag_ns(self) -> Array:
+        """Lags with the delays that are usual for their kind of edge: without these hosts would be further ahead."""
+        if self.by_step:
+            return self.lag_ns
+        timing = timing_of(self.trace)
+        return variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0]
+
     @cached_property
     def vertex_rank(self) -> Array:
         """Rank of each vertex; -1 of those in no step."""
@@ -227,10 +235,12 @@ class HostTimes:
         known = self._follows(known, of_peers)
         late = np.where(known, replay.at_ns[: 2 * nodes] - of_peers, 0)
         self.late_ns, self.known = late[::2], known[::2]
+        self._lag_ns = replay.usual_lag_ns
         graph, kind = replay.graph, replay.kind
         waits = np.zeros(len(replay.at_ns), bool)
         waits[graph.after[is_any(kind, HOST_WAITS)]] = True
-        self._late = self._filled(known, np.maximum(late, 0), waits)
+        filled = self._filled(known, np.maximum(late, 0), waits)
+        self._late = self._since_begin(filled)
         passes = is_any(kind, paths.OWN_TIME_EDGES) & (graph.after < 2 * nodes)
         self._edge = np.flatnonzero(passes & (replay.src < 2 * nodes))
         self._edge = self._edge[replay.on_thread[graph.after[self._edge] // 2]]
@@ -281,8 +291,29 @@ class HostTimes:
         filled[endpoint[inside]] = first + np.rint(np.maximum(rise, 0) * share).astype(np.int64)
         return filled
 
-    def lengths(self, rank: int) -> Array:
-        """Lengths without delays if the host of a rank was never later than its counterparts.
+    def _since_begin(self, late: Array) -> Array:
+        """Lateness less that with which a rank began to record, as far as it has not caught up since.
+
+        What happened before the recording is no gain within it.
+        """
+        replay, endpoint = self._replay, self._endpoint
+        rank = replay.vertex_rank[endpoint]
+        order = endpoint[np.lexsort((replay.at_ns[endpoint], rank))]
+        since = late.copy()
+        for of_rank in np.split(order, np.flatnonzero(np.diff(replay.vertex_rank[order])) + 1):
+            since[of_rank] -= np.minimum.accumulate(late[of_rank])
+        return since
+
+    def gain_ns(self, rank: int) -> int:
+        """Time by which the steps are shorter if the host of a rank was never later than its counterparts."""
+        return self._before_ns - int(self._lengths(rank).sum())
+
+    @cached_property
+    def _before_ns(self) -> int:
+        return int(self._replay.lengths_with(self._lag_ns).sum())
+
+    def _lengths(self, rank: int) -> Array:
+        """Lengths with usual delays alone if the host of a rank was never later than its counterparts.
 
         Waits for GPUs take as long as these still do. Others may wait for a late rank where nothing
         that was recorded says so, as they poll: there it catches up. It does not wait in their place, and
@@ -291,7 +322,7 @@ class HostTimes:
         replay = self._replay
         nodes = replay.trace.nodes.num_rows
         edge = self._edge[replay.vertex_rank[replay.graph.after[self._edge]] == rank]
-        lag, release = replay.lag_ns.copy(), replay.at_ns.copy()
+        lag, release = self._lag_ns.copy(), replay.at_ns.copy()
         later = self._late[replay.graph.after[edge]] - self._late[replay.src[edge]]
         caught_up = later < -_WAITED_NS
         self._wait_less(lag, edge[caught_up], -later[caught_up])
