@@ -93,6 +93,7 @@ class ComparedJob:
         replayed = _largest(excess)
         compute = _compute_times(trace, rows, index, len(ranks))
         caused, unexplained = (self._of_nodes(ns) for ns in self.replay.delays())
+        more_delayed = unexplained - statistics.medians_of_others(unexplained)
         lateness = self._host_lateness()
         late_host = _largest(np.array([late or 0 for late in lateness]))
         delayed = _largest(unexplained)
@@ -136,7 +137,7 @@ class ComparedJob:
                 "steps_slow": int(slow[k].sum()),
                 "persistent": persistent,
             }
-            figures.append(row | {"cause": self._cause(row)})
+            figures.append(row | {"cause": self._cause(row, more_delayed[k])})
         return figures
 
     def slow_ranks(self, rows: list[dict[str, Any]]) -> tuple[list[int], int] | None:
@@ -156,18 +157,18 @@ class ComparedJob:
         alone = max(row["gain_ns"] or 0 for row in slow)
         return (ranks, gain) if gain >= max(self.min_gain_ns, _MUCH_MORE * alone) else None
 
-    def _cause(self, row: dict[str, Any]) -> str | None:
+    def _cause(self, row: dict[str, Any], more_delayed_ns: float) -> str | None:
         """The cause with the largest gain, of those by which the rank is slow; None if none counts.
 
         None too where other ranks hardly waited for this one in collectives. Unexplained delays are the
-        cause only where no recorded one is.
+        cause only where no recorded one is, and where there are more of them than on other ranks, by `more_delayed_ns`.
         """
         if row["caused_wait_ns"] is not None and row["caused_wait_ns"] < self.min_gain_ns:
             return None
         slow = {
             "gpu": (row["slowdown_factor"] or 0) >= self.threshold,
             "host": (row["host_late_ns"] or 0) > self.clock_error_ns,
-            "delays": True,
+            "delays": more_delayed_ns >= self.min_gain_ns,
         }
         gains = {cause: row[column] or 0 for cause, column in GAIN_COLUMNS.items()}
         possible = [cause for cause in gains if slow[cause] and gains[cause] >= self.min_gain_ns]
