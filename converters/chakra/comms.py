@@ -193,11 +193,21 @@ def _sizes_from_time(trace: Trace, rows: Array) -> Array:
     for kind in SIMULATED:
         of_kind = trace.is_text("collective", (kind,), rows[matched]) & (members > 1)
         groups, of_groups = np.unique(members[of_kind], return_inverse=True)
-        factor = np.array([bus_factor(kind, n) for n in groups.tolist()])
+        factor = np.array([_carried(kind, n) for n in groups.tolist()])
         size = transfer[code[of_kind]] * NOMINAL_GBS / factor[of_groups]
         share = members[of_kind] if kind == Collective.ALL_GATHER else 1
         sizes[matched[of_kind]] = np.rint(size / share).astype(np.int64)
     return sizes
+
+
+def _carried(kind: str, ranks: int) -> float:
+    """Bytes over each link of a simulator's ring per byte that a member puts in.
+
+    Its all-to-alls pass data on from rank to rank: the part for the k-th next one goes over k links::
+
+        rank 0 ──parts for 1, 2, 3──▶ 1 ──parts for 2, 3──▶ 2 ──part for 3──▶ 3      3 + 2 + 1 parts of 1/4
+    """
+    return (ranks - 1) / 2 if kind == Collective.ALL_TO_ALL else bus_factor(kind, ranks)
 
 
 def _note_timed(trace: Trace, rows: Array, sizes: Array, issues: IssueLog) -> None:

@@ -27,7 +27,7 @@ from programs.program import Change
 import chopper_interop as ci
 from chopper_interop.analyses.methods.changes import changer, verbs
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.converters.chakra import check, host_chain
+from chopper_interop.converters.chakra import check, comms, host_chain
 from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks import findings, jobs
 from chopper_interop.converters.chakra.decode import decode
@@ -162,12 +162,14 @@ def reactions(
         label = f"{change.of} x {change.factor}"
         cells.append(f"{label} {100 * off / step:+.2f} ({-100 * gain / step:+.0f})")
     if astra:
-        cells += simulated(folder / "job", astra, ets, model)
+        cells += simulated(
+            folder / "job", astra, ets, model, assumed="comm-size-from-time" in issues
+        )
     return [*cells, f"overlapped {issues.get('et-work-overlapped', 0)}"]
 
 
-def simulated(prefix: Path, binary: Path, ets: Ets, model: Model) -> list[str]:
-    """Columns of ASTRA-sim."""
+def simulated(prefix: Path, binary: Path, ets: Ets, model: Model, *, assumed: bool) -> list[str]:
+    """Columns of ASTRA-sim; of assumed sizes `what_if` has none, and takes the ratio to the assumed bandwidth."""
     step = max(ets.span_ns.values())
     ran = astra_sim.run(binary, prefix, prefix.parent / "run")
     cells = [f"ASTRA-sim {100 * (_end_ns(ran) / step - 1):+.2f}", roofline(prefix, binary)]
@@ -182,7 +184,8 @@ def simulated(prefix: Path, binary: Path, ets: Ets, model: Model) -> list[str]:
             replay=False,
             bandwidth_gbps=bandwidth,
         )
-        times[bandwidth] = _end_ns(ran), model.end_ns(f"bandwidth={bandwidth}GB/s")
+        network = f"{bandwidth / comms.NOMINAL_GBS}" if assumed else f"{bandwidth}GB/s"
+        times[bandwidth] = _end_ns(ran), model.end_ns(f"bandwidth={network}")
     (first, predicted), *_ = times.values()
     for bandwidth, (end, model_end) in times.items():
         off = (end - first) - (model_end - predicted)
