@@ -62,7 +62,9 @@ def expected_clocks(gpus: list[Readings], work: Work, assumed: Assumption) -> li
     between = [one.between for one in changes]
     if np.mean(np.square(between)) < np.mean(np.square(apart)):
         return [
-            Expected(gpu.at_kernels(assumed), 0 * one.apart, one.size_error, True, *beta, unseen)
+            Expected(
+                gpu.at_kernels(assumed), 0 * one.apart, one.size_error, one.is_steady, *beta, unseen
+            )
             for gpu, one, unseen in zip(gpus, changes, between, strict=True)
         ]
     return [

@@ -289,6 +289,11 @@ class Changes:
         """Error of the size of changes between readings, as a share of it, if what one reading shows is noise."""
         return 1 - self._steady[1]
 
+    @property
+    def is_steady(self) -> bool:
+        """True if readings are so alike that they show the clock between them too."""
+        return self._steady[1] >= _RESOLVED_CORRELATION
+
     def unseen(self, share: float) -> float:
         """Standard deviation of the mean clocks of kernels around those that `clocks` returns, as a share.
 

@@ -50,18 +50,24 @@ def test_a_change_is_as_large_under_each_assumption_on_the_sensor() -> None:
     assert asked["ideal_high_ns"] - asked["ideal_low_ns"] <= 0.001 * asked["measured_ns"]
 
 
-@pytest.mark.parametrize(("rate_hz", "counter_steps"), [(100, 0), (10, 1)])
-def test_three_steps_of_eight_gpus(tmp_path: Path, rate_hz: int, counter_steps: int) -> None:
+@pytest.mark.parametrize(
+    ("rate_hz", "counter_steps", "seed", "most"),
+    [(100, 0, 0, 0.045), (10, 1, 0, 0.045), (100, 1, 4, 0.02)],
+)
+def test_three_steps_of_eight_gpus(
+    tmp_path: Path, rate_hz: int, counter_steps: int, seed: int, most: float
+) -> None:
     """Few readings of each GPU hardly show what is usual in a step, and laws by them how runs differ.
 
     At 100 Hz a mean sensitivity of 0.10 was certain (it is 0.77), and 10 % of error outside the interval; at 10 Hz
-    times of the run that counted cycles, which were right, were moved to laws of no worth.
+    times of the run that counted cycles, which were right, were moved to laws of no worth. Laws had bends over clocks
+    between samples that are hardly alike, and with them products took the same time at all faster clocks.
     """
-    made = make_demo(tmp_path, recorder_hz=rate_hz, counter_steps=counter_steps)
+    made = make_demo(tmp_path, recorder_hz=rate_hz, counter_steps=counter_steps, seed=seed)
     true = json.loads((made / "truth.json").read_text())["mean_ideal_step_ns"]
     figures = ci.analyze(ci.read(tmp_path), "dvfs").summary
     assert figures["ideal_step_low_ns"] <= true <= figures["ideal_step_high_ns"]
-    assert abs(figures["ideal_step_ns"] / true - 1) < 0.045
+    assert abs(figures["ideal_step_ns"] / true - 1) < most
 
 
 def test_kernels_that_do_not_follow_the_clock_do_not_beyond_that_of_the_other_run() -> None:
