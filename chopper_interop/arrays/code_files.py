@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pickle
 import platform
 import shutil
 import stat
@@ -18,6 +17,7 @@ import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import EnumMeta
@@ -35,14 +35,16 @@ _MAX_AGE_S = 30 * 86_400
 """Age at which code that no run loaded is removed (chosen: a month unused)."""
 _TOUCHED_S = 86_400
 """Age at which code that a run loads is marked as used (chosen: a day, so few files are touched)."""
+_FORMAT = 2
+"""Version of the content of a file: other versions of this package have files of their own."""
 _VERSIONS = (
-    str(sys.implementation.cache_tag), getattr(sys, "abiflags", ""),
+    str(_FORMAT), str(sys.implementation.cache_tag), getattr(sys, "abiflags", ""),
     *map(metadata.version, ("numba", "llvmlite")), ".".join(np.__version__.split(".")[:2]),
 )  # fmt: skip
-"""Versions that machine code depends on; that of Python's bytecode is in the first."""
+"""Versions that machine code depends on; that of Python's bytecode is in the second."""
 _SCALARS = {bool: "bool", int: "int64", float: "float64"}
-UNREADABLE = (EOFError, pickle.UnpicklingError, ValueError, TypeError)
-"""Errors of a file of machine code that was cut, or that another version wrote."""
+_SUM_BYTES = 4
+"""Of the checksum that a file begins with: machine code of which bytes are missing or others would end the process."""
 
 
 class Compilable:
@@ -100,13 +102,14 @@ def _type_text(value: Any) -> str:
 
 def array_text(dtype: Any, ndim: int, layout: str, *, is_mutable: bool, is_aligned: bool) -> str:
     """Text of a type of arrays."""
-    fields = dtype.str if dtype.names is None else repr(dtype.descr)
+    fields = dtype.str if dtype.names is None else f"{dict(dtype.fields)} {dtype.itemsize}"
     return f"[{fields} {ndim} {layout} {is_mutable} {is_aligned}]"
 
 
 def tuple_text(kind: Any, items: Iterable[str]) -> str:
-    """Text of a type of tuples; named tuples of other fields are of other types."""
-    return f"{kind.__name__}{getattr(kind, '_fields', '')}({','.join(items)})"
+    """Text of a type of tuples; named tuples of other fields, or elsewhere, are of other types."""
+    fields = getattr(kind, "_fields", "")
+    return f"{kind.__module__}.{kind.__qualname__}{fields}({','.join(items)})"
 
 
 def save(loop: Compilable, types: str, processor: tuple[str, ...], data: bytes) -> None:
@@ -115,16 +118,29 @@ def save(loop: Compilable, types: str, processor: tuple[str, ...], data: bytes) 
     if folder is None:
         return
     path = folder / file_name(loop, types, processor)
-    part = path.with_suffix(f".{os.getpid()}.part")
+    part = path.with_suffix(
+        f".{os.urandom(8).hex()}.part"
+    )  # processes of several hosts share homes
     try:
-        part.write_bytes(data)
+        part.write_bytes(_sum(data) + data)
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)
 
 
+def _sum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(_SUM_BYTES, "little")
+
+
 def stored(loop: Compilable, types: str, processor: tuple[str, ...]) -> Iterator[bytes]:
-    """Yield what was saved here for this processor, then what came with the package."""
+    """Yield what was saved here for this processor, then what came with the package, as far as it is whole."""
+    for content in _contents(loop, types, processor):
+        data = content[_SUM_BYTES:]
+        if content[:_SUM_BYTES] == _sum(data):
+            yield data
+
+
+def _contents(loop: Compilable, types: str, processor: tuple[str, ...]) -> Iterator[bytes]:
     folder = _code_folder()
     if folder is not None:
         path = folder / file_name(loop, types, processor)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
+import threading
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeVar, cast
@@ -20,10 +20,13 @@ _announce: list[Callable[[int], None]] = []
 _misses = itertools.count(1)
 FEW = 5
 """Compilations from which on it is called (chosen: they take more than a second)."""
-_FEW_CALLS = 500
-"""Calls of a loop after which numba finds its code. Chosen: by then Python has taken the 2 ms in which numba loads it."""
+_FEW_CALLS = 20_000
+"""Calls of a loop after which numba finds its code. Chosen: Python takes 2 us longer for each, and to import numba takes
+as long as 80,000 of them; conversions of jobs of 8 ranks make some hundred of a loop."""
 _WORD = range(-(2**63), 2**63)
 """Integers of Python that numba takes as int64."""
+_lock = threading.RLock()
+"""Held while a loop gets code: threads may call it for the first time at once."""
 _OF_TYPE = 0x403
 """Flags of an array by which numba tells types apart: contiguous in C's and in Fortran's order, writeable."""
 
@@ -65,11 +68,11 @@ class Loop(Compilable):
         super().__init__(function, counts_references=counts_references)
         self._parameters: int = function.__code__.co_argcount
         self._entries: dict[Any, Any] = {}
-        self._calls_left = _FEW_CALLS if loaded_code.is_usable() else 0
+        self._calls_left = _FEW_CALLS
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Call the machine code for arguments of these types."""
-        if self._calls_left > 0 and len(arguments) == self._parameters:
+        if self._calls_left > 0 and len(arguments) == self._parameters and not named:
             self._calls_left -= 1
             return self._entry(arguments)(*arguments)
         return self.dispatcher(*arguments, **named)
@@ -90,15 +93,10 @@ class Loop(Compilable):
             return self.dispatcher
         entry = self._entries.get(kinds)
         if entry is None:
-            entry = self._entries[kinds] = self._loaded(arguments)
+            with _lock:
+                kept = loaded_code.function(self, code_files.text_of(arguments))
+                entry = self._entries[kinds] = kept or self.dispatcher
         return entry
-
-    def _loaded(self, arguments: tuple[Any, ...]) -> Any:
-        types = code_files.text_of(arguments)
-        for data in code_files.stored(self, types, loaded_code.processor()):
-            with contextlib.suppress(*code_files.UNREADABLE):
-                return loaded_code.entry(data)
-        return self.dispatcher
 
 
 def announce_compilation(announce: Callable[[int], None]) -> None:
@@ -124,7 +122,8 @@ def _kind(value: Any) -> Any:
     """
     kind = type(value)
     if kind is np.ndarray:
-        return value.dtype, value.ndim, value.flags.num & _OF_TYPE
+        dtype = value.dtype
+        return dtype, dtype.isalignedstruct, value.ndim, value.flags.num & _OF_TYPE
     if kind is bool or kind is float or value is None:
         return kind
     if kind is int and value in _WORD:

@@ -8,42 +8,28 @@ arrays, names of errors, constants of a function.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
-import importlib.machinery
 import importlib.util
 import math
 import os
 import pickle
 import sys
-import threading
 from functools import cache
+from importlib import metadata
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
 
+from chopper_interop.arrays import code_files
+
 _llvm: Any = llvmlite.binding
 _EXTENSIONS = ("numba._dynfunc", "numba._helperlib", "numba.core.runtime._nrt_python")
-_lock = threading.Lock()
-_objects: dict[int, Any] = {}
-_environments: list[Any] = []
-"""Constants of functions: machine code holds their addresses."""
-
-
-@cache
-def is_usable() -> bool:
-    """Return True unless the user's environment changes what numba compiles, or its parts in C are missing."""
-    return not any(name.startswith("NUMBA_") for name in os.environ) and None not in _paths()
-
-
-@cache
-def processor() -> tuple[str, str, str]:
-    """Return the identifier of this processor that numba has."""
-    try:
-        features = _llvm.get_host_cpu_features().flatten()
-    except RuntimeError:  # LLVM does not know the processor
-        features = ""
-    return _llvm.get_process_triple(), _llvm.get_host_cpu_name(), features
+_TRIED = {f"0.{minor}" for minor in range(60, 69)}
+"""Versions of numba with which the tests of this passed: in others, its modules in C may have other functions."""
+_objects: dict[bytes, Any] = {}
 
 
 def dumps(
@@ -72,38 +58,108 @@ def loads(data: bytes) -> tuple[bytes, str, bytes, list[str], bytes]:
     return pickle.loads(data)  # noqa: S301 # code_files.cache_folder
 
 
-def entry(data: bytes) -> Any:
-    """Return the function of a file of machine code.
+@cache
+def function(loop: code_files.Compilable, types: str) -> Any:
+    """Return a loop for arguments of these types, None where numba must make it.
 
-    Raises
-    ------
-    ValueError
-        It needs what is not here.
+    Machine code is linked once: of two copies, LLVM would find the names of one.
     """
-    machine_code, name, constants, needed, _ = loads(data)
-    with _lock:
-        engine, made_function, made_environment = _linker()
+    linker = _linker()
+    if linker is not None:
+        for data in code_files.stored(loop, types, linker.processor):
+            with contextlib.suppress(Exception):  # of another version's file: numba compiles
+                return linker.function(data)
+    return None
+
+
+@cache
+def _linker() -> Linker | None:
+    """Return the linker of this process.
+
+    None if numba is to call all loops: the user's settings change what it compiles, its parts in C may not be as they
+    are known here, or it was imported before, so that little is saved.
+    """
+    is_set = any(name.startswith("NUMBA_") for name in os.environ)
+    is_set = (
+        is_set or Path(".numba_config.yaml").exists()
+    )  # numba reads it where PyYAML is installed
+    version = ".".join(metadata.version("numba").split(".")[:2])
+    if "numba" not in sys.modules and not is_set and version in _TRIED:
+        with contextlib.suppress(Exception):  # whatever is missing, numba does without
+            return Linker()
+    return None
+
+
+class Linker:
+    """LLVM's linker, which knows the names of numba's parts in C, and what these make functions and constants with.
+
+    Attributes
+    ----------
+    processor
+        The identifier of this processor that numba has.
+    """
+
+    def __init__(self) -> None:
+        features = _llvm.get_host_cpu_features().flatten()
+        self.processor = (_llvm.get_process_triple(), _llvm.get_host_cpu_name(), features)
+        dynamic, helpers, runtime = map(_extension, _EXTENSIONS)
+        self._made_function, self._made_environment = dynamic.make_function, dynamic.Environment
+        self._environments: list[Any] = []  # machine code holds their addresses
+        _llvm.initialize_native_target()
+        _llvm.initialize_native_asmprinter()
+        machine = _llvm.Target.from_default_triple().create_target_machine()
+        self._engine = _llvm.create_mcjit_compiler(_llvm.parse_assembly(""), machine)
+        # as numba does, which may free what was allocated before it was imported
+        runtime.memsys_use_cpython_allocator()
+        # names as numba gives them: core/base.py, core/externals.py, core/runtime/nrt.py
+        names: dict[str, Any] = {"_Py_NoneStruct": id(None)}
+        names |= {f"numba_{name}": address for name, address in helpers.c_helpers.items()}
+        names |= {n: helpers.c_helpers[n] for n in dir(math) if n in helpers.c_helpers}
+        names["numba_unpickle"] = ctypes.cast(_unpickle, ctypes.c_void_p).value
+        for name, address in runtime.c_helpers.items():
+            names[name if name.startswith("_") else f"NRT_{name}"] = address
+        errors = (e for e in vars(builtins).values() if isinstance(e, type))
+        names |= {f"PyExc_{e.__name__}": id(e) for e in errors if issubclass(e, BaseException)}
+        for name, address in names.items():
+            _llvm.add_symbol(name, address)
+
+    def function(self, data: bytes) -> Any:
+        """Return the function of a file of machine code.
+
+        Raises
+        ------
+        ValueError
+            It needs what is not here, which LLVM would end the process for.
+        """
+        machine_code, name, constants, needed, _ = loads(data)
         if not all(map(_llvm.address_of_symbol, needed)):
             raise ValueError(name)
-        engine.add_object_file(_llvm.ObjectFileRef.from_data(machine_code))
-        engine.finalize_object()
+        self._engine.add_object_file(_llvm.ObjectFileRef.from_data(machine_code))
+        self._engine.finalize_object()
         environments = []
         for symbol, values in pickle.loads(constants):  # noqa: S301 # of the same file
-            environment = made_environment({})
+            environment = self._made_environment({})
             environment.consts[:] = values
-            place = ctypes.c_void_p.from_address(engine.get_global_value_address(symbol))
-            place.value = id(environment)
+            place = self._engine.get_global_value_address(symbol)
+            ctypes.c_void_p.from_address(_known(place)).value = id(environment)
             environments.append(environment)
-        _environments.extend(environments)
-        address = engine.get_function_address(name)
-        return made_function(builtins, name, "", address, environments[0], ())
+        self._environments += environments
+        address = _known(self._engine.get_function_address(name))
+        return self._made_function(builtins, name, "", address, environments[0], ())
+
+
+def _known(address: int) -> int:
+    if not address:
+        raise ValueError("no such name")
+    return address
 
 
 def _unpickled(address: int, size: int, _: int) -> Any:
     """Object that machine code makes, once: types of arrays and tuples, errors. numba's own imports numba."""
-    if address not in _objects:
-        _objects[address] = pickle.loads(ctypes.string_at(address, size))  # noqa: S301 # of the code
-    return _objects[address]
+    data = ctypes.string_at(address, size)
+    if data not in _objects:
+        _objects[data] = pickle.loads(data)  # noqa: S301 # of the code
+    return _objects[data]
 
 
 _unpickle: Any = ctypes.PYFUNCTYPE(
@@ -111,45 +167,12 @@ _unpickle: Any = ctypes.PYFUNCTYPE(
 )(_unpickled)
 
 
-@cache
-def _linker() -> tuple[Any, Any, Any]:
-    """LLVM's linker, which knows the names of numba's parts in C, and what these make functions and constants with."""
-    dynamic, helpers, runtime = map(_extension, _EXTENSIONS, _paths())
-    _llvm.initialize_native_target()
-    _llvm.initialize_native_asmprinter()
-    machine = _llvm.Target.from_default_triple().create_target_machine()
-    engine = _llvm.create_mcjit_compiler(_llvm.parse_assembly(""), machine)
-    # names as numba gives them: core/base.py, core/externals.py, core/runtime/nrt.py
-    names: dict[str, Any] = {"_Py_NoneStruct": id(None)}
-    names |= {f"numba_{name}": address for name, address in helpers.c_helpers.items()}
-    names |= {name: helpers.c_helpers[name] for name in dir(math) if name in helpers.c_helpers}
-    names["numba_unpickle"] = ctypes.cast(_unpickle, ctypes.c_void_p).value
-    for name, address in runtime.c_helpers.items():
-        names[name if name.startswith("_") else f"NRT_{name}"] = address
-    errors = (e for e in vars(builtins).values() if isinstance(e, type))
-    names |= {f"PyExc_{e.__name__}": id(e) for e in errors if issubclass(e, BaseException)}
-    for name, address in names.items():
-        _llvm.add_symbol(name, address)
-    return engine, dynamic.make_function, dynamic.Environment
-
-
-def _extension(name: str, path: Path | None) -> Any:
+def _extension(name: str) -> Any:
     """Import a module in C of numba, and not numba, which finds it there when it is imported later."""
-    if name not in sys.modules:
-        spec: Any = importlib.util.spec_from_file_location(name, str(path))
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules[name] = module
+    top, *inner, _ = name.split(".")
+    package: Any = importlib.util.find_spec(top)
+    folders = [str(Path(folder, *inner)) for folder in package.submodule_search_locations]
+    spec: Any = PathFinder.find_spec(name, folders)
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
-
-
-@cache
-def _paths() -> tuple[Path | None, ...]:
-    """Files of numba's modules in C, None for one that is not there."""
-    numba = importlib.util.find_spec("numba")
-    folder = Path((numba and numba.origin) or "").parent
-    suffixes = importlib.machinery.EXTENSION_SUFFIXES
-    return tuple(
-        next(filter(Path.is_file, (folder.joinpath(*parts[:-1], parts[-1] + s) for s in suffixes)), None)
-        for parts in (name.split(".")[1:] for name in _EXTENSIONS)
-    )  # fmt: skip

@@ -261,6 +261,168 @@ def test_code_that_is_loaded_needs_nothing_that_compiles(tmp_path: Path) -> None
     assert python(LOADED.format(more=", highest(x)"), tmp_path)[0] == "[3 2 1] False 3\nempty"
 
 
+ODD = """
+import sys
+from typing import NamedTuple
+import numpy as np
+from chopper_interop.arrays.compiled import jit
+class Sub(np.ndarray):
+    pass
+def same(x, by=1):
+    return x
+def outcome(*arguments, **named):
+    try:
+        found = jit(same)(*arguments, **named)
+    except Exception as error:
+        return type(error).__name__
+    return f"{type(found).__name__} {getattr(found, 'dtype', '')} {found!r}"
+bytes_ = np.arange(17, dtype=np.uint8)
+fields = {"names": ["a", "b"], "formats": ["<i4", "<i8"], "offsets": [8, 0]}
+values = (
+    1, -(2**63), 2**63, 2**64, True, np.bool_(True), np.int8(-1), np.uint64(2**63), 1.5, np.float32(1.5),
+    np.timedelta64(5, "ns"), None, np.array(3), np.zeros((0, 2)), np.zeros((0, 2)).T, np.arange(6)[::2],
+    bytes_[1:].view("<i8"), np.arange(3).astype(">i8"), np.array([1, "a"], object), np.array(["ab"]),
+    np.zeros(2, "<f2"), np.zeros(2, "M8[ns]"), np.arange(3).view(Sub), np.zeros(1, fields),
+    (), (1, (2.5, None)), (1, 2**63),
+)
+for value in values:
+    print(outcome(value, 1))
+for arguments, named in (((1,), {}), ((), {}), ((1, 2, 3), {}), ((1,), {"by": 2}), ((1, 2), {"by": 2}), ((1, 2), {"x": 1}), ((), {"x": 1, "by": 2})):
+    print(outcome(*arguments, **named))
+"""
+
+
+def test_odd_arguments_give_what_they_give_with_numba(tmp_path: Path) -> None:
+    dispatched = python("import numba\n" + ODD, tmp_path)[0].split("\n")
+    assert dispatched[2:4] == ["int  9223372036854775808", "TypingError"]
+    assert python(ODD, tmp_path, PYTHONHASHSEED="0")[0].split("\n") == dispatched
+
+
+KEPT = """
+import sys
+import threading
+from unittest import mock
+import llvmlite.binding
+import numpy as np
+from chopper_interop.arrays import loaded_code
+from chopper_interop.arrays.compiled import jit
+@jit
+def rest(x, y):
+    if y == 0:
+        raise ZeroDivisionError("nothing left")
+    return x % y
+@jit
+def doubled(x):
+    return 2 * x
+"""
+THREADS = """
+barrier = threading.Barrier(8)
+def run():
+    barrier.wait()
+    results.append((rest(7, 4), doubled(np.arange(3)).tolist()))
+results = []
+threads = [threading.Thread(target=run) for _ in range(8)]
+sys.setswitchinterval(1e-6)
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(results == 8 * [(3, [0, 2, 4])])
+"""
+BROKEN = """
+def none_is_kept():
+    loaded_code._linker.cache_clear()
+    loaded_code.function.cache_clear()
+    return loaded_code.function(rest, "int64,int64") is None
+def broken(*_):
+    raise failure
+print(not none_is_kept())
+failure = AttributeError("renamed")
+for target, name, value in (
+    (loaded_code, "_TRIED", set()),
+    (loaded_code, "_EXTENSIONS", ("numba._renamed", *loaded_code._EXTENSIONS[1:])),
+    (loaded_code, "_EXTENSIONS", loaded_code._EXTENSIONS[::-1]),
+    *((llvmlite.binding, name, broken) for name in (
+        "create_mcjit_compiler", "add_symbol", "address_of_symbol", "get_host_cpu_features")),
+    (loaded_code.importlib.util, "find_spec", lambda name: None),
+    (loaded_code.Linker, "function", broken),
+    (llvmlite.binding.ObjectFileRef, "from_data", broken),
+    (llvmlite.binding.ExecutionEngine, "get_function_address", lambda *_: 0),
+    (llvmlite.binding.ExecutionEngine, "get_global_value_address", lambda *_: 0),
+):
+    for failure in (AttributeError("x"), OSError("x"), RuntimeError("x"), ImportError("x")):
+        with mock.patch.object(target, name, value):
+            if not none_is_kept():
+                print(name, failure)
+with mock.patch.object(llvmlite.binding, "create_mcjit_compiler", broken):
+    none_is_kept()
+print(loaded_code._linker() is None, "numba" in sys.modules, rest(7, 4), "numba" in sys.modules)
+"""
+FREED = """
+array = doubled(np.arange(1000))
+try:
+    rest(1, 0)
+except ZeroDivisionError as error:
+    print(error)
+print("numba" in sys.modules, len(doubled.dispatcher(array)))
+del array
+"""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with code of two loops."""
+    home = tmp_path_factory.mktemp("kept")
+    assert python(KEPT + "print(rest(7, 4), doubled(np.arange(3)))", home) == ("3 [0 2 4]", 2)
+    return home
+
+
+def test_what_another_numba_or_llvm_may_not_have_leaves_loops_to_numba(kept: Path) -> None:
+    assert python(KEPT + BROKEN, kept, PYTHONHASHSEED="0")[0] == "True\nTrue False 3 True"
+
+
+def test_threads_may_call_a_loop_for_the_first_time_at_once(kept: Path) -> None:
+    code = KEPT + THREADS + "print('numba' in sys.modules)"
+    assert python(code, kept, PYTHONHASHSEED="0")[0] == "True\nFalse"
+
+
+def test_arrays_made_before_numba_is_imported_are_freed_after(kept: Path) -> None:
+    """Python's debugging allocator ends a process that frees what it did not allocate."""
+    printed = python(KEPT + FREED, kept, PYTHONMALLOC="debug")[0]
+    assert printed == "nothing left\nFalse 1000"
+
+
+@pytest.mark.parametrize("settings", ["NUMBA_X=1", ".numba_config.yaml", "import numba"])
+def test_settings_of_numba_leave_loops_to_numba(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    variables = {"PYTHONHASHSEED": "0"}
+    if "=" in settings:
+        variables |= [settings.split("=")]
+    elif settings.startswith("."):
+        (tmp_path / settings).touch()
+    first = settings if settings.startswith("import") else ""
+    code = f"{first}\n{KEPT}print(loaded_code._linker())"
+    assert python(code, kept, **variables)[0] == "None"
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "other content"])
+def test_code_that_is_not_whole_is_compiled_again(tmp_path: Path, damage: str) -> None:
+    """Machine code of which bytes are others would end the process."""
+    code = "from chopper_interop.arrays.compiled import jit\n@jit\ndef f(x):\n    return x + 1\nprint(f(1))"
+    assert python(code, tmp_path) == ("2", 1)
+    (path,) = tmp_path.rglob("*.nbc")
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    damaged = {"cut": whole[:half], "empty": b"", "other content": whole[:half].ljust(len(whole))}
+    path.write_bytes(damaged[damage])
+    assert python(code, tmp_path) == ("2", 1)
+    assert len(path.read_bytes()) > half
+    if damage == "other content":
+        assert path.read_bytes()[half:] != damaged[damage][half:]
+
+
 def test_a_change_of_what_is_called_compiles_the_caller_again(call) -> None:
     assert call("here", 1) == ("3", 2)
     assert call("here", 2) == ("5", 4)
