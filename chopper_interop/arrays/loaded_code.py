@@ -29,6 +29,8 @@ _llvm: Any = llvmlite.binding
 _EXTENSIONS = ("numba._dynfunc", "numba._helperlib", "numba.core.runtime._nrt_python")
 _TRIED = {f"0.{minor}" for minor in range(60, 69)}
 """Versions of numba with which the tests of this passed: in others, its modules in C may have other functions."""
+_HARMLESS = {f"NUMBA_{name}" for name in ("CACHE_DIR", "NUM_THREADS", "THREADING_LAYER")}
+"""Variables of numba, set in images and by schedulers, that change nothing in loops of one thread kept elsewhere."""
 _objects: dict[bytes, Any] = {}
 
 
@@ -79,7 +81,7 @@ def _linker() -> Linker | None:
     None if numba is to call all loops: the user's settings change what it compiles, its parts in C may not be as they
     are known here, or it was imported before, so that little is saved.
     """
-    is_set = any(name.startswith("NUMBA_") for name in os.environ)
+    is_set = any(name.startswith("NUMBA_") for name in os.environ.keys() - _HARMLESS)
     is_set = (
         is_set or Path(".numba_config.yaml").exists()
     )  # numba reads it where PyYAML is installed
