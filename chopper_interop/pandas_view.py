@@ -26,6 +26,8 @@ SELF_NS = "self_ns"
 """Column of the view: time of a node without the nodes that it called, nanoseconds."""
 _BYTE_RANGES = ("args_at", "args_len")
 _ASSIGNS = re.compile(r"(?<![=<>!])=(?!=)")
+_CLASS = re.compile(r"\bclass\b")
+"""A column of tables and a word of Python, which no query can have."""
 
 
 def to_pandas(trace: TraceTables, table: str, columns: Iterable[str] | None = None) -> pd.DataFrame:
@@ -95,6 +97,8 @@ def check_query(query: str, option: str) -> None:
         tree = ast.parse(query.strip(), mode="eval")
     except SyntaxError as error:
         hint = "to compare, write ==" if _ASSIGNS.search(query) else None
+        if _CLASS.search(query):
+            hint = "a class is a column of tables, nodes have a kind: kind == 'kernel' is compute"
         message = f"{option}: {query!r} is no condition: {error.msg}"
         raise OptionError(message, hint=hint) from None
     known = {column.name for column in (*hub.NODES, *hub.ANNOTATIONS)} | {"index"}

@@ -298,7 +298,8 @@ def writer_for(path: str) -> Converter:
         return endings[max(matching, key=len)]
     raise UnknownFormatError(
         f"no format is written to names like {path!r}",
-        hint=f"end it in one of {', '.join(sorted(endings))}, or name the format with --to",
+        hint=f"end it in one of {', '.join(sorted(endings))}, or name the format with --to; chopper-analyze writes "
+        "tables with --csv DIR",
     )
 
 

@@ -27,7 +27,7 @@ from chopper_interop.arrays import code_files
 
 _llvm: Any = llvmlite.binding
 _EXTENSIONS = ("numba._dynfunc", "numba._helperlib", "numba.core.runtime._nrt_python")
-_TRIED = {f"0.{minor}" for minor in range(60, 69)}
+TRIED = {f"0.{minor}" for minor in range(60, 69)}
 """Versions of numba with which the tests of this passed: in others, its modules in C may have other functions."""
 _HARMLESS = {f"NUMBA_{name}" for name in ("CACHE_DIR", "NUM_THREADS", "THREADING_LAYER")}
 """Variables of numba, set in images and by schedulers, that change nothing in loops of one thread kept elsewhere."""
@@ -86,7 +86,7 @@ def _linker() -> Linker | None:
         is_set or Path(".numba_config.yaml").exists()
     )  # numba reads it where PyYAML is installed
     version = ".".join(metadata.version("numba").split(".")[:2])
-    if "numba" not in sys.modules and not is_set and version in _TRIED:
+    if "numba" not in sys.modules and not is_set and version in TRIED:
         with contextlib.suppress(Exception):  # whatever is missing, numba does without
             return Linker()
     return None

@@ -350,6 +350,7 @@ def test_real_jobs_are_as_long_as_their_critical_path(name: str) -> None:
     ("change", "message"),
     [
         ("launch=0; scale=0.5 where kind == 'com'", "there is no kind 'com' .*'comm'"),
+        ("scale=0.5 where class == 'compute'", "nodes have a kind: kind == 'kernel' is compute"),
         ("scale=0.5 where kind = 'comm'", "write =="),
         ("scale=0.5 where rank == 0 and kind = 'comm'", "write =="),
     ],

@@ -339,7 +339,7 @@ def broken(*_):
 print(not none_is_kept())
 failure = AttributeError("renamed")
 for target, name, value in (
-    (loaded_code, "_TRIED", set()),
+    (loaded_code, "TRIED", set()),
     (loaded_code, "_EXTENSIONS", ("numba._renamed", *loaded_code._EXTENSIONS[1:])),
     (loaded_code, "_EXTENSIONS", loaded_code._EXTENSIONS[::-1]),
     *((llvmlite.binding, name, broken) for name in (

@@ -3,12 +3,14 @@
 import resource
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from kineto_files import kernel, span, write
 
 from chopper_interop import cli, start
+from chopper_interop.arrays import loaded_code
 from chopper_interop.commands import common
 
 CONVERT = """
@@ -16,7 +18,7 @@ import os, sys
 from chopper_interop import start
 leave = os._exit
 def shown(status):
-    print(*(m for m in ("numba.cpython.listobj", "numba.np.linalg", "rich") if m in sys.modules))
+    print(*(m for m in ("numba", "rich") if m in sys.modules))
     sys.stdout.flush()
     leave(status)
 os._exit = shown
@@ -26,6 +28,11 @@ start.convert()
 
 def test_a_small_conversion_imports_nothing_that_only_compiling_needs(tmp_path: Path) -> None:
     """Half of what numba imports is for compiling; the environments of its own functions imported it."""
+    version = ".".join(metadata.version("numba").split(".")[:2])
+    if version not in loaded_code.TRIED:
+        pytest.skip(
+            f"tests/arrays/test_compiled.py has to pass with numba {version} before it is in TRIED"
+        )
     events = [span("cpu_op", "aten::mm", 1, 9), kernel("k", 4, 5, 0)]
     path = write(tmp_path / "x.json", events)
     command = [sys.executable, "-c", CONVERT, "-q", str(path), "-o", str(tmp_path / "x.pftrace")]
