@@ -41,7 +41,8 @@ def install(monkeypatch):
     """Replace the installed analyses by a test's own."""
 
     def replace_all(**functions):
-        monkeypatch.setattr(registry, "analyses", lambda: functions)
+        monkeypatch.setattr(registry, "analysis_names", lambda: sorted(functions))
+        monkeypatch.setattr(registry, "_analysis", functions.__getitem__)
         return functions
 
     return replace_all
