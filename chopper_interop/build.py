@@ -18,7 +18,7 @@ from chopper_interop.schemas.meta import Meta
 from chopper_interop.tables import counters_by_node
 from chopper_interop.trace import Text, Trace, empty
 
-Column: TypeAlias = Array | pa.Array | pa.ChunkedArray | int | float | str
+Column: TypeAlias = "Array | pa.Array | pa.ChunkedArray | int | float | str"
 
 _SMALL_ROWS = 1 << 16
 """Rows of small tables that are joined at once (chosen: a megabyte a column)."""
