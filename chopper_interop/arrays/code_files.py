@@ -118,9 +118,8 @@ def save(loop: Compilable, types: str, processor: tuple[str, ...], data: bytes) 
     if folder is None:
         return
     path = folder / file_name(loop, types, processor)
-    part = path.with_suffix(
-        f".{os.urandom(8).hex()}.part"
-    )  # processes of several hosts share homes
+    # not the number of the process: those of several hosts share homes
+    part = path.with_suffix(f".{os.urandom(8).hex()}.part")
     try:
         part.write_bytes(_sum(data) + data)
         part.replace(path)

@@ -81,10 +81,9 @@ def _linker() -> Linker | None:
     None if numba is to call all loops: the user's settings change what it compiles, its parts in C may not be as they
     are known here, or it was imported before, so that little is saved.
     """
-    is_set = any(name.startswith("NUMBA_") for name in os.environ.keys() - _HARMLESS)
-    is_set = (
-        is_set or Path(".numba_config.yaml").exists()
-    )  # numba reads it where PyYAML is installed
+    variables = os.environ.keys() - _HARMLESS
+    # numba reads the file where PyYAML is installed
+    is_set = Path(".numba_config.yaml").exists() or any(v.startswith("NUMBA_") for v in variables)
     version = ".".join(metadata.version("numba").split(".")[:2])
     if "numba" not in sys.modules and not is_set and version in TRIED:
         with contextlib.suppress(Exception):  # whatever is missing, numba does without

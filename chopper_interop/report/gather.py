@@ -74,9 +74,8 @@ class JobResults:
         takes = registry.options(function)
         chosen = options | {n: v for n, v in self.common.items() if n in takes}
         if "steps" in takes and not chosen.get("steps") and analysis not in warm_up.STEPWISE:
-            chosen["steps"] = warm_up.without(
-                self.trace, chosen.get("ranks", "")
-            )  # as in the summary
+            # as in the summary
+            chosen["steps"] = warm_up.without(self.trace, chosen.get("ranks", ""))
         if "against" in takes:
             chosen["against"] = self.runs if registry.takes_runs(function) else self.against
             if not chosen["against"]:

@@ -68,8 +68,7 @@ def _owners(recorded: Recorded, rows: Array, pieces: Array, parent: Array) -> Ar
     owner = np.where(place >= 0, order[place], -1)
     owner[recorded.name[rows[owner]] != recorded.name[pieces]] = -1
     piece_ends = recorded.ts[pieces] + recorded.dur[pieces]
-    while (
-        early := (owner >= 0) & (ends[owner] < piece_ends)
-    ).any():  # once for each level of calls
+    # once for each level of calls
+    while (early := (owner >= 0) & (ends[owner] < piece_ends)).any():
         owner[early] = parent[owner[early]]
     return owner

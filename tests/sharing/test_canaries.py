@@ -19,6 +19,8 @@ from chopper_interop.errors import ChopperError
 if TYPE_CHECKING:
     from pathlib import Path
 
+WITHOUT_TEXT = {"zeus"}
+"""Formats with texts that all mean something: of others nothing is read."""
 HEADED = {"amd-smi", "amd-smi-text", "nvidia-smi", "rocm-smi"}
 """Formats of which names of quantities are put together from headings; no tool has a path in these."""
 
@@ -57,7 +59,7 @@ def test_anonymised_no_word_gets_out(seed: Seed, tmp_path: Path) -> None:
     made = partial(contents, seed, tmp_path / "in", {"anonymise": "a key"})
     leaks, count = canaries.search(seed, canaries.word, made)
     assert leaks == []
-    assert count > 0
+    assert count > 0 or seed.format in WITHOUT_TEXT
 
 
 @pytest.mark.parametrize("seed", [c for c in cases() if c.values[0].format not in HEADED])
@@ -66,7 +68,7 @@ def test_of_paths_the_names_of_files_get_out_alone(seed: Seed, tmp_path: Path) -
         seed, canaries.path, partial(contents, seed, tmp_path / "in", {})
     )
     assert leaks == []
-    assert count > 0
+    assert count > 0 or seed.format in WITHOUT_TEXT
 
 
 def test_words_would_be_seen(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import field_changes
+from protobuf_wire import framed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -94,7 +95,7 @@ def filled(seed: Seed, chosen: Sequence[tuple[Place, str]]) -> bytes:
             number, wire, _ = fields[at[-1]]
             fields[at[-1]] = number, wire, new.encode()
         made = [field_changes.encoded(m) for m in parsed]
-        return made[0] if seed.format == "perfetto" else field_changes.joined(made)
+        return made[0] if seed.format == "perfetto" else framed(*made)
     edits = [(begin, end, new) for (begin, end), new in chosen]
     return field_changes.replaced(seed.data.decode(), edits)
 
