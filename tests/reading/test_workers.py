@@ -58,10 +58,16 @@ def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "deadly-1.dist-info/entry_points.txt").write_text(points)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    registry.converters.cache_clear()
+    forget()
     yield
-    registry.converters.cache_clear()
+    forget()
     sys.modules.pop("deadly", None)
+
+
+def forget() -> None:
+    """Have the registry look again for what is installed."""
+    for known in (registry._points, registry.brought_by, registry.converters):
+        known.cache_clear()
 
 
 def job(folder: Path, deaths: int = 0, ranks: int = 3) -> Path:
