@@ -183,6 +183,15 @@ def test_analysis_passes_the_acceptance_test(tmp_path):
     check_analysis(plugin.toy_longest, plugin.read([tmp_path / "a.toy.csv"]))
 
 
+def _install_odd(folder, code, entry_points):
+    """Write what pip installs of a package of one module."""
+    facts = folder / "odd-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(entry_points)
+    (folder / "odd.py").write_text(code)
+
+
 @pytest.mark.parametrize(
     ("group", "code", "status"),
     [
@@ -192,11 +201,7 @@ def test_analysis_passes_the_acceptance_test(tmp_path):
     ],
 )
 def test_a_plugin_of_any_kind_is_one_line(tmp_path, group: str, code: str, status: int):
-    facts = tmp_path / "odd-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(f"[chopper_interop.{group}]\nodd = odd:plugin\n")
-    (tmp_path / "odd.py").write_text(code)
+    _install_odd(tmp_path, code, f"[chopper_interop.{group}]\nodd = odd:plugin\n")
     name = {"converters": "convert_main", "analyses": "analyze_main"}[group]
     listing = {"converters": "--formats", "analyses": "--list"}[group]
     entry = f"import sys; from chopper_interop.cli import {name}; sys.exit({name}([{listing!r}]))"
@@ -277,15 +282,23 @@ ODD_COMMANDS = {
 }  # fmt: skip
 
 
+def _ran_with_odd(folder, commands):
+    """Status, stdout and stderr of each command, by name, run in one process that sees the folder's package."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, json.dumps(commands)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
 def test_what_a_plugin_returns_is_checked(tmp_path):
     """A lane that is not there was an access beyond an array, and a writer that wrote nothing a success."""
-    facts = tmp_path / "odd-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(
-        "[chopper_interop.converters]\nodd = odd:ODD\n[chopper_interop.analyses]\nodd = odd:odd\n"
-    )
-    (tmp_path / "odd.py").write_text(ODD_PLUGIN)
+    converters = "[chopper_interop.converters]\nodd = odd:ODD\n"
+    _install_odd(tmp_path, ODD_PLUGIN, f"{converters}[chopper_interop.analyses]\nodd = odd:odd\n")
     for case in ("", *ODD_COMMANDS["read"]):
         (tmp_path / f"{case}.txt").write_text(f"#odd {case}")
     commands = {
@@ -294,15 +307,7 @@ def test_what_a_plugin_returns_is_checked(tmp_path):
         "write": lambda case: ["convert", "-q", ".txt", "-o", f"{case}.odd"],
     }
     asked = {case: commands[kind](case) for kind, cases in ODD_COMMANDS.items() for case in cases}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(asked)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for case, (status, _, err) in json.loads(done.stdout).items():
+    for case, (status, _, err) in _ran_with_odd(tmp_path, asked).items():
         assert (status, err.count("\n")) == (STATUSES.get(case, 8), 1), (case, err)
         assert status == 8 or "report it to the authors of odd 1.0" in err, err
 
@@ -335,26 +340,14 @@ FLAWS = {
 
 def test_flawed_converters_do_not_affect_other_formats(tmp_path):
     """One whose suffixes are None ended every conversion with an internal error."""
-    facts = tmp_path / "odd-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     points = "".join(f"{name} = odd:{name}\n" for name in FLAWS)
-    (facts / "entry_points.txt").write_text(f"[chopper_interop.converters]\n{points}")
-    (tmp_path / "odd.py").write_text(FLAWED)
+    _install_odd(tmp_path, FLAWED, f"[chopper_interop.converters]\n{points}")
     ci.write(tiny_trace(), tmp_path / "a.json")
     asked = {
         "formats": ["convert", "--formats"],
         "other": ["convert", "-q", "a.json", "-o", "b.json"],
     }
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(asked)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    done = json.loads(done.stdout)
+    done = _ran_with_odd(tmp_path, asked)
     assert (done["other"][0], done["formats"][0]) == (0, 0), done
     listed = " ".join(done["formats"][1].split())
     for name, flaw in FLAWS.items():

@@ -53,14 +53,7 @@ class Loop(Compilable):
     """A function that runs as machine code: kept code, without numba where there is some, else what numba compiles.
 
     Importing numba takes longer than to convert a small file. A loop that is called often gets numba's dispatcher all
-    the same, which finds the code for given arguments sooner than Python does.
-
-    Parameters
-    ----------
-    function
-        The function.
-    counts_references
-        Whether it counts references to arrays.
+    the same, which finds the code for given arguments sooner than Python does. Parameters are those of `Compilable`.
     """
 
     def __init__(self, function: Any, *, counts_references: bool) -> None:

@@ -25,6 +25,13 @@ def sample(folder: Path, name: str = "rank0.json") -> Path:
 HEAVY = ("numpy", "pyarrow", "pandas", "numba", "networkx", "perfetto", "rich")
 
 
+def printed(code: str) -> str:
+    """Stdout of a fresh process that runs Python's code to its end."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("command", ["convert", "analyze", "check"])
 def test_help_imports_nothing_heavy(command: str) -> None:
     code = (
@@ -34,9 +41,7 @@ def test_help_imports_nothing_heavy(command: str) -> None:
         f"loaded = [m for m in {HEAVY} if m in sys.modules]\n"
         f"assert not loaded, loaded"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"chopper-{command}" in done.stdout
+    assert f"chopper-{command}" in printed(code)
 
 
 def test_import_is_light_and_all_public_names_exist() -> None:
@@ -48,8 +53,7 @@ def test_import_is_light_and_all_public_names_exist() -> None:
         f"assert 'temporal' in ci.analyses()\n"
         f"assert ci.convert.__name__ == 'convert'"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    printed(code)
     assert set(ci.__all__) == {
         "ChopperError", "Result", "Trace", "analyses", "analyze", "concat", "convert", "formats",
         "read", "write",
@@ -67,9 +71,7 @@ def test_conversions_and_usual_analyses_do_without_pandas(tmp_path: Path) -> Non
         f"assert cli.analyze_main([*names, {str(source)!r}]) == 0\n"
         f"assert 'pandas' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "blame" in done.stdout
+    assert "blame" in printed(code)
 
 
 def test_one_conversion_writes_several_outputs(tmp_path: Path, run) -> None:
