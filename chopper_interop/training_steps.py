@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from chopper_interop.tables import TraceTables
 
 _RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
+_LEAST_UNIT = 1000
+"""Least addition to the numbers of steps that are counted again. Chosen: recordings have fewer steps, so that both are told apart."""
 
 
 class Step(NamedTuple):
@@ -25,6 +27,25 @@ class Step(NamedTuple):
     iteration: int
     start_ns: int
     end_ns: int
+
+
+def counted_again(number: Array, nth: Array) -> Array:
+    """Numbers of steps that were counted `nth` times before: 1005 and 2005 after 5.
+
+    The unit is a power of ten above all numbers, and above the next, which would follow the last of them. Numbers
+    that would not fit stay as they are.
+    """
+    unit = max(_LEAST_UNIT, 10 ** len(str(int(number.max(initial=0)) + 1)))
+    again = number + nth * unit
+    return np.where(again <= np.iinfo(np.int32).max, again, number)
+
+
+def _is_numbered(iteration: Array, number: Array) -> Array:
+    """Mark numbers in names that may be those of these iterations, counted again or not."""
+    digits = np.searchsorted(10 ** np.arange(1, 10), number, "right") + 1
+    # the least unit that `counted_again` may have taken, which divides all others
+    unit = np.maximum(10**digits, _LEAST_UNIT)
+    return (number >= 0) & (iteration >= number) & ((iteration - number) % unit == 0)
 
 
 def marked(trace: TraceTables) -> list[Step]:
@@ -78,7 +99,7 @@ def _ranges(trace: TraceTables, iteration: Array, host: Array) -> Array:
     """Mark ranges that mark steps: outermost ones of hosts that are called a step, with their step's number."""
     number = np.append(name_stems.split_numbers(trace.names())[1], name_stems.NO_NUMBER)
     name, parent = trace.array("name"), trace.array("parent")
-    marks = host & is_any(trace.array("kind"), _RANGES) & (number[name] == iteration)
+    marks = host & is_any(trace.array("kind"), _RANGES) & _is_numbered(iteration, number[name])
     marks &= (parent < 0) | (iteration[parent] != iteration)
     called = np.zeros(len(number), bool)  # by a step's name: NllLossBackward0 has a number, too
     for code in gather.unique_codes(name[marks]).tolist():

@@ -20,39 +20,22 @@ from chopper_interop.annotate.structure.modules import add_backward_modules, rea
 from chopper_interop.annotate.structure.names import BACKWARD, PARTS, Names, classify_names
 from chopper_interop.annotate.structure.operations import find_operations
 from chopper_interop.annotate.structure.phase import Passes, find_passes
+from chopper_interop.annotate.structure.steps import count_iterations, read_iterations
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.kinds import GPU_WORK, RANGES, Kind
-from chopper_interop.schemas.names import STEP_RANGE
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.trace import Trace
 
-BY_NAMES = Fault.info(
-    "iterations-by-names",
-    "Ranges that are called a step or iteration with a number were taken as "
-    "the training steps, as the profiler marks none.",
-)
-COUNTED = Fault.info(
-    "iterations-counted",
-    "Training steps are not numbered: they were counted from 0, each until its optimizer is done; "
-    "what starts after the last of these is in none.",
-)
 NUMBERS_APART = Fault.error(
     "step-numbers-apart",
     "Most communication is of steps whose numbers differ between its ranks: steps of the job, which go by these "
     "numbers, have wrong times. Analyse one rank (--ranks).",
 )
-EMPTY = Fault.info(
-    "steps-without-work",
-    "Ranges of steps that launch nothing, where others of their rank do, are no steps, as the one that a profiler begins when it stops.",
-)
-_EXACT = (STEP_RANGE, "Iteration")
-"""The first of the kinds of names of steps, which can have no other meaning."""
-
 __all__ = ["COLUMNS", "columns", "coverage", "note_numbers_apart"]
 
 COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
@@ -216,70 +199,3 @@ def _note_without_launch(trace: Trace, issues: IssueLog) -> None:
     if 0 < lost.size < np.count_nonzero(on_gpu):  # if all lack one, the trace has no host
         name = trace.names()[trace.array("name")[lost[0]]]
         issues.add(NO_LAUNCH, len(lost), repr(name[:80]))
-
-
-def read_iterations(trace: Trace, names: Names, issues: IssueLog) -> Array:
-    """Number of the step that each host node is in, by ranges of steps; -1 where it is in none."""
-    name, kind = trace.array("name"), trace.array("kind")
-    result = np.full(trace.nodes.num_rows, -1, np.int32)
-    ranges = is_any(kind, RANGES)
-    step_kind = np.where(ranges, names.step_kind[name], -1)
-    busy = _launches(trace)
-    for rows in trace.rank_rows.values():
-        kinds = np.unique(step_kind[rows][step_kind[rows] >= 0])
-        if kinds.size:
-            steps = np.flatnonzero(step_kind[rows] == kinds[0]) + rows.start
-            number = _numbers_within(trace, rows, steps, names.step[name[steps]])
-            working = np.unique(number[busy[rows] & (number >= 0)])
-            empty = steps[~np.isin(names.step[name[steps]], working)]
-            if working.size and empty.size:
-                number[~np.isin(number, working)] = -1
-                issues.add(EMPTY, len(empty), repr(trace.names()[name[empty[0]]]))
-            result[rows] = number
-            if kinds[0] == len(_EXACT):
-                issues.add(BY_NAMES, len(steps), repr(trace.names()[name[steps[0]]]))
-    return result
-
-
-def _launches(trace: Trace) -> Array:
-    """Mark calls that launch GPU work, and GPU work whose launch is not known."""
-    work = is_any(trace.array("kind"), GPU_WORK)
-    result = work & (trace.launch < 0)
-    result[trace.launch[work & (trace.launch >= 0)]] = True
-    return result
-
-
-def _numbers_within(trace: Trace, rows: slice, steps: Array, number: Array) -> Array:
-    """Number of the step that each node of a rank starts in; -1 for none."""
-    ts, dur = trace.array("ts"), trace.array("dur")
-    index = np.searchsorted(ts[steps], ts[rows], "right") - 1
-    inside = (index >= 0) & (ts[rows] < (ts[steps] + dur[steps])[index])
-    return np.where(inside, number[index], -1)
-
-
-def count_iterations(trace: Trace, backward: Array, updates: Array, issues: IssueLog) -> Array:
-    """Count steps by the optimizers that end them; -1 after the last of these and on ranks without any.
-
-    Parameters
-    ----------
-    trace, issues
-        The trace, and the log for the steps that were counted.
-    backward
-        Mask of nodes of the backward pass.
-    updates
-        Mask of nodes that are the outermost of an optimizer's step, on ranks whose steps have no numbers.
-    """
-    ts, end = trace.array("ts"), trace.array("ts") + trace.array("dur")
-    result = np.full(len(ts), -1, np.int32)
-    for rows in trace.rank_rows.values():
-        ends = np.sort(end[rows][updates[rows]])
-        backward_starts = np.sort(ts[rows][backward[rows]])
-        if not ends.size or not backward_starts.size:
-            continue
-        # several optimizers one after the other, without a backward pass between, end one step
-        before = np.searchsorted(backward_starts, ends)
-        last = ends[np.append(before[1:] != before[:-1], True)]
-        step = np.searchsorted(last, ts[rows], "right")
-        result[rows] = np.where(step < len(last), step, -1)
-        issues.add(COUNTED, len(last), f"rank {int(trace.array('rank')[rows.start])}")
-    return result

@@ -297,6 +297,53 @@ def test_a_range_that_launches_nothing_is_no_step_where_others_launch(tmp_path: 
     assert host_only.steps()["iteration"].to_list() == [1, 2]
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers", "notes"),
+    [
+        (["ProfilerStep#5"] * 3, [5, 1005, 2005], {"steps-repeated": 2}),
+        (["ProfilerStep#0", "ProfilerStep#999"] * 2, [0, 999, 10000, 10999], {"steps-repeated": 2}),
+        (["step 1", "step 2"] * 2, [1, 2, 1001, 1002], {"steps-repeated": 2}),
+        (["step 1", "optim_step 1", "step 2"], [1, 1, 2], {"steps-in-pieces": 1}),
+        (["step 1", "step 1", "step 2", "step 1"], [1, 1, 2, 1001], {"steps-in-pieces": 1, "steps-repeated": 1}),
+        (["train_step 1", "train_step 2", "test step 1"], [1, 2, None], {}),
+        (["ProfilerStep#999999999"] * 2, [999999999] * 2, {"steps-in-pieces": 1}),
+    ],
+)  # fmt: skip
+def test_steps_with_the_same_number_of_one_thread(
+    tmp_path: Path, names: list[str], numbers: list[int | None], notes: dict[str, int]
+) -> None:
+    events = [e for i, name in enumerate(names) for e in (note(name, 60 * i, 50), *launch(i + 1, 60 * i + 5))]  # fmt: skip
+    path = write(tmp_path / "t.json", events)
+    assert values_of(path, "iteration") == {f"k{i}": n for i, n in enumerate(numbers, 1)}
+    trace = ci.read(path)
+    steps = trace.steps()
+    assert steps["iteration"].to_list() == list(dict.fromkeys(n for n in numbers if n is not None))
+    starts = {n: 60_000 * i for i, n in reversed([*enumerate(numbers)]) if n is not None}
+    assert dict(zip(steps["iteration"], steps["start_ns"], strict=True)) == starts
+    counts = {i.code: i.count for i in trace.meta.issues}
+    assert {c: n for c, n in counts.items() if c in ("steps-repeated", "steps-in-pieces")} == notes
+
+
+def test_a_step_that_a_profiler_began_when_it_stopped_does_not_count_where_it_begins_again(
+    tmp_path: Path,
+) -> None:
+    events = [note("ProfilerStep#1", 0, 50), *launch(1, 5), note("ProfilerStep#2", 60, 1),
+              note("ProfilerStep#2", 100, 50), *launch(2, 105)]  # fmt: skip
+    trace = ci.read(write(tmp_path / "t.json", events))
+    assert trace.steps()["iteration"].to_list() == [1, 2]
+    codes = {i.code for i in trace.meta.issues}
+    assert "steps-without-work" in codes
+    assert "steps-repeated" not in codes
+
+
+def test_ranges_around_or_beside_each_other_are_one_step(tmp_path: Path) -> None:
+    events = [note("step 1", 0, 50), note("step 1", 5, 10), *launch(1, 6), *launch(2, 45),
+              note("step 1", 60, 50, tid=200), *launch(3, 65, 200)]  # fmt: skip
+    trace = ci.read(write(tmp_path / "t.json", events))
+    assert trace.steps().to_numpy().tolist() == [[0, 1, 0, 110_000]]
+    assert not {i.code for i in trace.meta.issues} & {"steps-repeated", "steps-in-pieces"}
+
+
 def test_images_of_ranges_on_the_gpu_are_of_their_range(tmp_path: Path) -> None:
     ranges = [
         note("ProfilerStep#3", 0, 50, args={"External id": 4}),
