@@ -259,6 +259,17 @@ def test_a_clock_below_the_highest(*, lowest: float, highest: float, is_held: bo
         assert row["saves_low_ns"] <= row["saves_ns"] <= row["saves_high_ns"]
 
 
+def test_only_ranks_whose_clock_was_low_are_named() -> None:
+    """Rank 1 of two runs its kernels at 1200 to 1400 MHz, the other at the highest clock."""
+    low = np.linspace(1200, 1400, 40)
+    clock = np.ravel(np.column_stack([np.full(40, 2100.0), low]))
+    took = np.round(100 * _US * (0.8 * 2100 / clock + 0.2))
+    trace = clocked_job(clock, took, ranks=2, gpus=_MI300X * 2)
+    row = findings_by_code(trace)["throttled-gpu"]
+    assert row["ranks"] == "1"
+    assert row["finding"].startswith("The GPU of rank 1 ran at 1,300 MHz instead of")
+
+
 def test_the_sample_job_is_throttled_only_where_its_clock_is_known(demo: Path) -> None:
     assert findings_by_code(read_once(demo))["throttled-gpu"]["where"] == "power"
     assert "throttled-gpu" not in findings_by_code(read_once(demo / "kineto"))

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
+from chopper_interop import number_ranges
+from chopper_interop.analyses.methods.findings.finding import (
+    LIKELY,
+    MIN_SHARE,
+    MODELLED,
+    Finding,
+)
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -31,6 +38,9 @@ def throttled_gpus(job: ExaminedJob) -> Iterator[Finding]:
     if low <= 0:  # the clock may cost nothing
         return
     kernels = (job.trace.array("kind") == Kind.KERNEL) & job.inside
+    rank = job.trace.array("rank")
+    held_down = _held_down(job, kernels, arrow.to_numpy(at_peak.annotations["ideal_ns"]))
+    kernels &= np.isin(rank, held_down)
     place, mhz = job.place(kernels), job.trace.reals("gfxclk_mhz", np.flatnonzero(kernels))
     causes = _causes(job)
     held = f", held down by {' and '.join(causes)}" if causes else ""
@@ -43,11 +53,27 @@ def throttled_gpus(job: ExaminedJob) -> Iterator[Finding]:
         place.at_ns,
         place.until_ns,
         MODELLED if causes else LIKELY,
-        f"GPUs ran at {np.nanmean(mhz):,.0f} MHz instead of {peak}{held}.",
+        f"{_named(held_down, job.ranks)} ran at {np.nanmean(mhz):,.0f} MHz instead of {peak}{held}.",
         job.command("dvfs throttling"),
         low,
         high,
     )
+
+
+def _held_down(job: ExaminedJob, kernels: Array, ideal_ns: Array) -> list[int]:
+    """Ranks whose kernels would be shorter at the highest clock; all if none of them by so much."""
+    rank, dur = (job.trace.array(column)[kernels] for column in ("rank", "dur"))
+    present, of = np.unique(rank, return_inverse=True)
+    lost = np.bincount(of, np.nan_to_num(dur - ideal_ns[kernels]))
+    known: list[int] = present[lost >= MIN_SHARE * np.bincount(of, dur)].tolist()
+    return known or present.tolist()
+
+
+def _named(ranks: list[int], of: list[int]) -> str:
+    """GPUs of some ranks as the subject of a sentence; without their numbers if they are all."""
+    if len(ranks) == len(of):
+        return "GPUs"
+    return f"The GPU{'s' * (len(ranks) > 1)} of {number_ranges.named('rank', ranks)}"
 
 
 def _causes(job: ExaminedJob) -> list[str]:
