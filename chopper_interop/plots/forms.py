@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Chart = Any
-"""An Altair chart; None where there is nothing to draw."""
+"""An Altair chart; None where there is nothing to draw, and a sentence where nothing of it counts."""
 HEIGHT = 260
 """Height of a chart whose rows have no names, pixels."""
 _LABEL_STEP = 16

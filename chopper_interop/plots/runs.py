@@ -125,8 +125,17 @@ def run_gpu_bytes(result: Result) -> Chart:
 def changed_kernels(result: Result) -> Chart:
     """Kernels whose time changed most between two jobs, of `compare`."""
     frame = frame_of(result)
-    frame = frame[frame["delta_ns"] != 0].assign(change=np.abs(frame["delta_ns"]))
-    text = "Change of GPU time by rank and step against the other job: to the right is slower."
+    units, others = (max(result.summary[name], 1) for name in ("units", "units_against"))
+    is_as_often = frame["count"] * others == frame["count_against"] * units
+    is_noise = is_as_often & (frame["is_significant"] == False)  # noqa: E712 # where known
+    frame = frame[~is_noise & (frame["delta_ns"] != 0)]
+    if frame.empty:
+        return "No work takes more or less time than in the other job by more than it varies."
+    frame = frame.assign(change=np.abs(frame["delta_ns"]))
+    text = (
+        "Change of GPU time by rank and step against the other job: to the right is slower. Work that varies "
+        "as much by itself is left out."
+    )
     frame, text = forms.longest(named(frame.assign(of=_place(frame)), ["of"]), "change", text)
     frame, unit = in_unit(frame, ["delta_ns"])
     frame = frame.rename(columns={"name": "work"})
@@ -140,8 +149,8 @@ def _place(frame: pd.DataFrame) -> list[str]:
     texts = frame[columns].astype("string")
     if "layer" in columns:
         texts["layer"] = "layer " + texts["layer"].str.removesuffix(".0")
-    known = ([t for t in row if isinstance(t, str)] for row in texts.itertuples(index=False))
-    return [style.shorten_first(row) if row else "(none)" for row in known]
+    known = [[t for t in row if isinstance(t, str)] for row in texts.itertuples(index=False)]
+    return style.joined_names([row or ["(none)"] for row in known])
 
 
 def _mean_and_peak(result: Result, title: str, mean: str, peak: str) -> Chart:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.plots import forms
 from chopper_interop.plots.tables import averaged, frame_of, in_unit, labels
 
@@ -41,11 +42,23 @@ def slow_operations(result: Result) -> Chart:
 
 
 def straggler_gains(result: Result) -> Chart:
-    """Gain of the job if a rank was as the others, of `stragglers` by rank."""
+    """Gain of the job if what is slow of a rank was as that of others, of `stragglers` by rank."""
     frame = frame_of(result)
-    parts = {"GPU": "gain_ns", "host": "host_gain_ns", "delays": "delay_gain_ns"}
+    if frame.empty:
+        return None
+    frame = frame[frame["cause"].notna()]
+    if frame.empty and result.summary["slow_ranks"]:
+        return f"Ranks {result.summary['slow_ranks']} hold up the others together, and none of them alone."
+    if frame.empty:
+        return "No rank holds up the others by more than could be noise."
+    parts = {"GPU": "gpu", "host": "host", "delays": "delays"}
+    for cause, column in GAIN_COLUMNS.items():
+        frame = frame.assign(**{cause: frame[column].where(frame["cause"] == cause)})
     frame, unit = in_unit(frame, parts.values())
-    text = "Time that the job would gain, all steps together, if a rank's GPU, host or delays were as those of others."
+    text = (
+        "Time that the job would gain, all steps together, if what is slow of a rank was as that of others: its "
+        "GPU, host or delays. Ranks that are slow by chance are left out."
+    )
     return forms.stacked_bars(frame, "rank", parts, f"gain ({unit})", text)
 
 

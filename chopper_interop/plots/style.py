@@ -5,11 +5,14 @@ Colours are of middle lightness, so that they stand out from a white and from a 
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.grouping import grouped
 from chopper_interop.schemas.time_units import NS_PER_UNIT
 
 if TYPE_CHECKING:
@@ -82,8 +85,11 @@ def step(rows: int) -> float:
     return float(np.clip(_ROWS_HEIGHT / max(rows, 1), _MIN_STEP, _MAX_STEP))
 
 
-_AXIS_LENGTH, _MIN_LENGTH = 38, 12
-"""Letters of a name at an axis, and of one that others follow. Chosen: a third of a chart, and enough to tell kernels apart."""
+_AXIS_LENGTH, _MIN_LENGTH, _BETWEEN = 34, 9, " · "
+"""Letters of a name at an axis, of a part of one, and what joins parts. Chosen: what the axis of a phone has room for, and three
+parts of that."""
+_NAMESPACE = re.compile(r"^(\w+::)+(?=\w+$)")
+"""Beginning of the name of an operator that is no template."""
 
 
 def shorten(name: str, length: int = _AXIS_LENGTH) -> str:
@@ -92,10 +98,30 @@ def shorten(name: str, length: int = _AXIS_LENGTH) -> str:
     return name if len(name) <= length else f"{name[: length - 1 - half]}…{name[-half:]}"
 
 
-def shorten_first(parts: Sequence[str]) -> str:
-    """Join parts so that they fit at an axis: the first is shortened, as the others tell apart what shares it."""
-    behind = "".join(f" · {part}" for part in parts[1:])
-    return shorten(parts[0], max(_AXIS_LENGTH - len(behind), _MIN_LENGTH)) + behind
+def joined_names(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Join the parts of each row so that they fit at an axis.
+
+    First parts that would look alike are without the beginning that they share.
+    """
+    shown = [_joined(*row) for row in rows]
+    for alike in grouped((text, row) for row, text in enumerate(shown)).values():
+        firsts = sorted({rows[row][0] for row in alike})
+        shared = len(os.path.commonprefix(firsts))  # noqa: RUF071 # of characters
+        for row in alike if len(firsts) > 1 else ():
+            first, *others = rows[row]
+            shown[row] = _joined("…" + first[shared:], *others)
+    return shown
+
+
+def _joined(*parts: str) -> str:
+    """Join parts, of which the longest lose their namespace and then their middle, one after the other, until all fit."""
+    shown = [*parts]
+    for k in sorted(range(len(parts)), key=lambda k: -len(parts[k])):
+        if len(_BETWEEN.join(shown)) > _AXIS_LENGTH:
+            shown[k] = _NAMESPACE.sub("", shown[k])
+        excess = max(len(_BETWEEN.join(shown)) - _AXIS_LENGTH, 0)
+        shown[k] = shorten(shown[k], max(len(shown[k]) - excess, _MIN_LENGTH))
+    return _BETWEEN.join(shown)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

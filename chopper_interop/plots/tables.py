@@ -50,7 +50,7 @@ def labels(column: pd.Series[Any]) -> list[str]:
 def named(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """Names of rows in a column of their own, `name`: short enough for an axis, each once."""
     texts = [frame[column].astype("string").fillna("(none)") for column in columns]
-    frame = frame.assign(name=[style.shorten_first(row) for row in zip(*texts, strict=True)])
+    frame = frame.assign(name=style.joined_names([*zip(*texts, strict=True)]))
     number = frame.groupby("name").cumcount() + 1
     numbered = [f"{n} #{k}" if k > 1 else n for n, k in zip(frame["name"], number, strict=True)]
     return frame.assign(name=numbered)

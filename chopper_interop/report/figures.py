@@ -24,11 +24,12 @@ def write(charts: Charts, folder: Path) -> int:
         It cannot be written, or a file of that name was not written by this program.
     """
     with outputs.folder(folder, owns=_is_picture) as target:
-        for plot, chart in charts.drawn:
+        drawn = [(plot, chart) for plot, chart in charts.drawn if not isinstance(chart, str)]
+        for plot, chart in drawn:
             svg, png = specifications.pictures(chart, plot.title)
             (target / f"{plot.name}.svg").write_text(svg, "utf-8")
             (target / f"{plot.name}.png").write_bytes(png)
-    return len(charts.drawn)
+    return len(drawn)
 
 
 def _is_picture(path: Path) -> bool:

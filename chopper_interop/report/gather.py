@@ -90,7 +90,7 @@ class Charts:
     Parameters
     ----------
     drawn
-        Plots with their charts, in order.
+        Plots with their charts, or sentences in place of charts, in order.
     missing
         Titles of plots that have no data, by what to record for them.
     failed

@@ -23,13 +23,13 @@ function showTip(rows, x, y) {
 function hideTip() { tip.hidden = true; }
 
 // Charts: drawn when they come near the window, and again when the colours of the system change.
+const NARROW = 600;
 function colours() {
   const style = getComputedStyle(document.documentElement);
   const of = (name) => style.getPropertyValue(`--${name}`).trim();
-  const narrow = innerWidth < 600;
   const axis = {
     labelColor: of("muted"), titleColor: of("muted"), gridColor: of("line"), domainColor: of("line"),
-    tickColor: of("line"), labelLimit: narrow ? Math.round(0.58 * innerWidth) : 250,
+    tickColor: of("line"), labelLimit: innerWidth < NARROW ? Math.round(0.58 * innerWidth) : 250,
   };
   return { axis, legend: { labelColor: of("muted"), titleColor: of("muted") }, background: null };
 }
@@ -55,6 +55,10 @@ function draw(place) {
   if (named) {
     if (spec.legends && !place.dataset.drawn) place.before(legend(named));
     spec.legends = [];
+  }
+  if (innerWidth < NARROW) {
+    // it begins where the cells do, behind the names of rows
+    for (const one of spec.legends || []) one.gradientLength = 110;
   }
   const tooltip = (_handler, event, _item, value) =>
     value ? showTip(Object.entries(value), event.clientX, event.clientY) : hideTip();

@@ -46,7 +46,7 @@ def make_page(job: JobResults, charts: Charts) -> str:
     shown = {view.title: table for view in (tables.FINDINGS, *tables.VIEWS)
              if (table := tables.table(job, view)) is not None}  # fmt: skip
     drawn = {plot.name: specifications.compiled(chart)
-             for plot, chart in charts.drawn if plot.on_page}  # fmt: skip
+             for plot, chart in charts.drawn if plot.on_page and not isinstance(chart, str)}  # fmt: skip
     data = {
         "charts": {name: chart.vega for name, chart in drawn.items()},
         "tables": shown,
@@ -128,6 +128,8 @@ def _sections(
     for section in SECTIONS:
         figures = "".join(
             _figure(plot, chart.description, drawn[plot.name].height)
+            if plot.name in drawn
+            else _heading(plot, chart) + "</figure>"
             for plot, chart in charts.drawn
             if plot.section == section and plot.on_page
         )
@@ -158,11 +160,15 @@ def _summary(job: JobResults, shown: dict[str, Any]) -> str:
     return f'<dl class="tiles">{tiles}</dl><ul class="lines">{lines}</ul>{table}'
 
 
+def _heading(plot: Plot, text: str) -> str:
+    title, caption = html.escape(plot.title), html.escape(text)
+    return f'<figure id="{plot.name}"><h3>{title}</h3><figcaption>{caption}</figcaption>'
+
+
 def _figure(plot: Plot, description: str, height: int) -> str:
     text = html.escape(description)
     return (
-        f'<figure id="{plot.name}"><h3>{html.escape(plot.title)}</h3>'
-        f'<figcaption>{text}</figcaption><div class="chart" data-chart="{plot.name}" '
+        f'{_heading(plot, description)}<div class="chart" data-chart="{plot.name}" '
         f'data-height="{height}" role="img" '
         f'aria-label="{html.escape(plot.title)}. {text}"></div>'
         f'<details data-of="{plot.name}"><summary>Data</summary></details></figure>'

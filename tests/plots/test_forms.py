@@ -31,14 +31,62 @@ def test_work_without_an_operation_has_a_row() -> None:
     assert {row["operation"] for row in shown} == {"(none)", "mm"}
 
 
+def compared(**columns: list[object]) -> Result:
+    """Work of two jobs, of two steps and of one, that is in each step as often; nothing says that it is noise."""
+    count = len(columns["delta_ns"])
+    rows = {
+        "count": [4] * count,
+        "count_against": [2] * count,
+        "is_significant": pa.nulls(count, pa.bool_()),
+    }
+    return Result("compare", pa.table(rows | columns), {"units": 2, "units_against": 1})  # fmt: skip
+
+
 def test_changed_work_is_named_with_its_place() -> None:
     """Ten bars were "aten::linear", "aten::linear #2", …"""
-    rows = {
-        "operation": ["mm", "mm", None], "phase": ["forward", "backward", None],
-        "layer": pa.array([0, None, None], pa.int16()), "delta_ns": [30, -20, 10],
-    }  # fmt: skip
-    shown = values(plots.changed_kernels(Result("compare", pa.table(rows))))
+    result = compared(
+        operation=["mm", "mm", None], phase=["forward", "backward", None],
+        layer=pa.array([0, None, None], pa.int16()), delta_ns=[30, -20, 10],
+    )  # fmt: skip
+    shown = values(plots.changed_kernels(result))
     assert {row["work"] for row in shown} == {"mm · forward · layer 0", "mm · backward", "(none)"}
+
+
+def test_work_that_differs_by_chance_is_not_drawn() -> None:
+    """All 20 bars of two runs of the sample job were noise."""
+    kernels = {"kernel": ["a", "b", "c", "d"], "delta_ns": [30, -20, 10, 5]}
+    by_chance = {"is_significant": [False, True, False, None], "count": [4, 4, 8, 4]}
+    shown = values(plots.changed_kernels(compared(**kernels, **by_chance)))
+    assert {row["work"] for row in shown} == {"b", "c", "d"}  # c runs twice as often
+    text = plots.changed_kernels(compared(kernel=["a"], delta_ns=[30], is_significant=[False]))
+    assert text == "No work takes more or less time than in the other job by more than it varies."
+
+
+def gains(*causes: str | None, slow_ranks: str | None = None) -> Result:
+    count = len(causes)
+    columns = dict.fromkeys(("gain_ns", "host_gain_ns", "delay_gain_ns"), [7_000_000] * count)
+    rows = pa.table({"rank": range(count), "cause": pa.array(causes, pa.string())} | columns)
+    return Result("stragglers", rows, {"slow_ranks": slow_ranks})
+
+
+def test_only_ranks_that_are_slow_for_a_reason_cost_the_job_time() -> None:
+    shown = values(plots.straggler_gains(gains(None, "host", None, "gpu")))
+    drawn = {(row["rank"], row["part"]) for row in shown if row["value"]}
+    assert drawn == {(1, "host"), (3, "GPU")}
+    assert plots.straggler_gains(gains(None, None)).startswith("No rank holds up the others")
+    assert "Ranks 0,1 hold up the others together" in plots.straggler_gains(
+        gains(None, None, slow_ranks="0,1")
+    )
+    assert plots.straggler_gains(gains()) is None
+
+
+def test_names_that_are_cut_show_where_they_differ() -> None:
+    """Rows of all-gather and reduce-scatter of a layer were "c10d::…base_ · …" and the same with "#2"."""
+    names = ["c10d::_allgather_base_", "c10d::_reduce_scatter_base_"]
+    frame = pd.DataFrame({"operation": names, "phase": "communication", "kind": "reduce_scatter"})
+    shown = named(frame, ["operation", "phase", "kind"])["name"]
+    assert [text.split(" · ")[0] for text in shown] == ["_all…ase_", "_red…ase_"]
+    assert shown.str.len().max() <= 34  # which a phone shows
 
 
 def test_operations_are_ordered_by_their_time_in_all_classes() -> None:

@@ -24,7 +24,7 @@ from slow import slow_from
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
 from chopper_interop.plots import forms
-from chopper_interop.report import gather, page, specifications, summary
+from chopper_interop.report import figures, gather, page, specifications, summary
 from chopper_interop.run import Run
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
@@ -211,6 +211,20 @@ def test_tables_sort_by_keyboard(shown: browser.Page) -> None:
     rows = shown.page.locator("#kernels [data-table] tbody").first.locator("tr")
     totals = [float(row.locator("td").nth(3).inner_text()) for row in rows.all()]
     assert totals == sorted(totals)
+
+
+def test_a_sentence_stands_in_place_of_a_chart_that_would_draw_noise(tmp_path: Path) -> None:
+    """Both ranks take the same time: no bar, and nothing to record."""
+    works = [gpu_work.Work(Kind.KERNEL, 0, 1000, rank, iteration=0) for rank in range(2)]
+    job = gather.JobResults(gpu_work.trace(works))
+    charts = gather.charts_of(job)
+    title = "What ranks cost the job"
+    assert title not in {each for titles in charts.missing.values() for each in titles}
+    parts = Parts(page.make_page(job, charts))
+    assert ("figure", {"id": "what-ranks-cost-the-job"}) in parts.elements
+    assert "what-ranks-cost-the-job" not in {a.get("data-chart") for _, a in parts.elements}
+    figures.write(charts, tmp_path / "figures")
+    assert not list((tmp_path / "figures").glob("what-ranks*"))
 
 
 def test_charts_without_data_are_named_with_what_to_record() -> None:
