@@ -25,7 +25,7 @@ import predictions
 import scaled_ets
 import schedule
 import straggler_jobs
-from et_reactions import COMPUTE, Model, read_ets, roofline
+from et_reactions import Model, read_ets, roofline
 from kineto_files import blocking_copies
 from programs import families
 from programs.program import NO_CHANGE, Change
@@ -40,7 +40,6 @@ from chopper_interop.converters.chakra import run as simulator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMPUTE_TEXT = f"where kind in {list(COMPUTE)}"
 BANDWIDTHS_GBS = (25, 50, 100)
 MODES = ("gpu", "full")
 

@@ -67,6 +67,11 @@ class Reads:
     issues: Mapping[str, int] = field(default_factory=dict)
 
 
+def reads(nodes: int = 0, samples: int = 0, **issues: int) -> Reads:
+    """Return the outcome with these issues; in their codes ``_`` stands for ``-``."""
+    return Reads(nodes, samples, {code.replace("_", "-"): n for code, n in issues.items()})
+
+
 @dataclass(frozen=True)
 class Refused:
     """The outcome of an input that is refused: the error's class, and what its line must say."""

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from chopper_interop.errors import ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Refused, Seed, reads
 
 T = 1_786_553_852
 AT = {"at_ns": 1_700_000_000_000_000_001}
@@ -134,117 +134,65 @@ _ONCE = "gpu,socket_power\r\n0,100\r\n1,101\r\n\r\n"
 _NO_DATA = Refused(ReadError, "no events and no samples")
 
 ODD = (
-    Odd("amd-smi: CSV of a watch", {"m.csv": CSV.encode()}, Reads(samples=42)),
-    Odd("amd-smi: CSV in UTF-16", {"m.csv": CSV.encode("utf-16")}, Reads(samples=42)),
-    Odd("amd-smi: CSV with a mark of its order", {"m.csv": CSV.encode("utf-8-sig")}, Reads(0, 42)),
-    Odd("amd-smi: CSV with LF", {"m.csv": CSV.replace("\r", "").encode()}, Reads(samples=42)),
-    Odd(
-        "amd-smi: CSV whose first header is lost",
+    Odd("amd-smi: CSV of a watch", {"m.csv": CSV.encode()}, reads(samples=42)),
+    Odd("amd-smi: CSV in UTF-16", {"m.csv": CSV.encode("utf-16")}, reads(samples=42)),
+    Odd("amd-smi: CSV with a mark of its order", {"m.csv": CSV.encode("utf-8-sig")},
+        reads(samples=42)),
+    Odd("amd-smi: CSV with LF", {"m.csv": CSV.replace("\r", "").encode()}, reads(samples=42)),
+    Odd("amd-smi: CSV whose first header is lost",
         {"m.csv": ("\r\n".join(_ROWS[:2]) + "\r\n" + CSV).encode()},
-        Refused(UnknownFormatError, "no format that is known here"),
-    ),
-    Odd(
-        "amd-smi: CSV that ends within a row",
-        {"m.csv": CSV[: CSV.rindex(",46,")].encode()},
-        Reads(0, 35, {"row-cut-short": 1, "tick-without-all-gpus": 1}),
-    ),
-    Odd(
-        "amd-smi: CSV with a GPU too large",
+        Refused(UnknownFormatError, "no format that is known here")),
+    Odd("amd-smi: CSV that ends within a row", {"m.csv": CSV[: CSV.rindex(",46,")].encode()},
+        reads(samples=35, row_cut_short=1, tick_without_all_gpus=1)),
+    Odd("amd-smi: CSV with a GPU too large",
         {"m.csv": (CSV + f"{T},99999999999,1,1,1,1,1,1\r\n").encode()},
-        Reads(0, 42, {"row-without-gpu": 1}),
-    ),
-    Odd(
-        "amd-smi: CSV with NUL bytes behind it",
-        {"m.csv": CSV.encode() + bytes(100)},
-        Reads(0, 42, {"file-cut-short": 1}),
-    ),
+        reads(samples=42, row_without_gpu=1)),
+    Odd("amd-smi: CSV with NUL bytes behind it", {"m.csv": CSV.encode() + bytes(100)},
+        reads(samples=42, file_cut_short=1)),
     Odd("amd-smi: rows of CSV without times", {"m.csv": _ONCE.encode()}, _NO_DATA),
     Odd("amd-smi: CSV without rows", {"m.csv": b"timestamp,gpu,socket_power\r\n"}, _NO_DATA),
-    Odd(
-        "amd-smi: --file that was appended to",
-        {"m.csv": (_ONCE + _ONCE).encode()},
-        Reads(0, 2, {"row-of-earlier-output": 2}),
-        AT,
-    ),
-    Odd(
-        "amd-smi: an error among the rows",
+    Odd("amd-smi: --file that was appended to", {"m.csv": (_ONCE + _ONCE).encode()},
+        reads(samples=2, row_of_earlier_output=2), AT),
+    Odd("amd-smi: an error among the rows",
         {"m.csv": ("error,code\r\nParameter '-T' is invalid.,-2\r\n" + CSV).encode()},
-        Reads(0, 42, {"error-message": 1}),
-    ),
-    Odd(
-        "amd-smi: an error alone as JSON",
+        reads(samples=42, error_message=1)),
+    Odd("amd-smi: an error alone as JSON",
         {"m.json": b'{"error": "AMDSMI has returned error \'-1002\'", "code": -1002}'},
-        Refused(UnknownFormatError, "error"),
-    ),
-    Odd(
-        "amd-smi: the empty file of 7.1",
-        {"m.json": b""},
-        Refused(UnknownFormatError, "it is empty"),
-    ),
-    Odd(
-        "amd-smi: the first line of a watch alone",
-        {"m.json": WATCHING.encode()},
-        Refused(UnknownFormatError, "without values"),
-    ),
-    Odd(
-        "amd-smi: the combined document of 7.1 alone",
-        {"m.json": (WATCHING + _AGAIN).encode()},
-        Reads(0, 6, {"row-of-earlier-output": 4}),
-        AT,
-    ),
-    Odd(
-        "amd-smi: the combined document of 7.1 behind the list",
+        Refused(UnknownFormatError, "error")),
+    Odd("amd-smi: the empty file of 7.1", {"m.json": b""},
+        Refused(UnknownFormatError, "it is empty")),
+    Odd("amd-smi: the first line of a watch alone", {"m.json": WATCHING.encode()},
+        Refused(UnknownFormatError, "without values")),
+    Odd("amd-smi: the combined document of 7.1 alone", {"m.json": (WATCHING + _AGAIN).encode()},
+        reads(samples=6, row_of_earlier_output=4), AT),
+    Odd("amd-smi: the combined document of 7.1 behind the list",
         {"m.json": (WATCHING + _TIMED + "\n" + _AGAIN).encode()},
-        Reads(0, 18, {"row-repeated": 6}),
-    ),
-    Odd("amd-smi: documents one behind the other", {"m.json": _documents().encode()}, Reads(0, 18)),
-    Odd(
-        "amd-smi: JSON that breaks off",
-        {"m.json": _documents()[:-40].encode()},
-        Reads(0, 15, {"row-cut-short": 1, "tick-without-all-gpus": 1}),
-    ),
-    Odd(
-        "amd-smi: text of a watch",
-        {"m.txt": TEXT.encode()},
-        Reads(samples=30),
-    ),
-    Odd("amd-smi: text in UTF-16", {"m.txt": TEXT.encode("utf-16")}, Reads(samples=30)),
-    Odd("amd-smi: text in Latin-1", {"m.txt": TEXT.encode("latin-1")}, Reads(samples=30)),
-    Odd(
-        "amd-smi: text with CRLF",
-        {"m.txt": TEXT.replace("\n", "\r\n").encode()},
-        Reads(samples=30),
-    ),
-    Odd(
-        "amd-smi: text that ends within a number",
-        {"m.txt": TEXT[: TEXT.rindex("2 W")].encode()},
-        Reads(0, 27, {"cell-cut-short": 1}),
-    ),
-    Odd(
-        "amd-smi: text that ends within a list",
-        {"m.txt": TEXT[: TEXT.rindex("%, N/A]")].encode()},
-        Reads(0, 25, {"cell-cut-short": 1}),
-    ),
-    Odd("amd-smi: the table of a watch", {"m.txt": TABLE.encode()}, Reads(samples=26)),
-    Odd("amd-smi: the table in Latin-1", {"m.txt": TABLE.encode("latin-1")}, Reads(samples=26)),
-    Odd(
-        "amd-smi: the table with a cell too many",
+        reads(samples=18, row_repeated=6)),
+    Odd("amd-smi: documents one behind the other", {"m.json": _documents().encode()},
+        reads(samples=18)),
+    Odd("amd-smi: JSON that breaks off", {"m.json": _documents()[:-40].encode()},
+        reads(samples=15, row_cut_short=1, tick_without_all_gpus=1)),
+    Odd("amd-smi: text of a watch", {"m.txt": TEXT.encode()}, reads(samples=30)),
+    Odd("amd-smi: text in UTF-16", {"m.txt": TEXT.encode("utf-16")}, reads(samples=30)),
+    Odd("amd-smi: text in Latin-1", {"m.txt": TEXT.encode("latin-1")}, reads(samples=30)),
+    Odd("amd-smi: text with CRLF", {"m.txt": TEXT.replace("\n", "\r\n").encode()},
+        reads(samples=30)),
+    Odd("amd-smi: text that ends within a number", {"m.txt": TEXT[: TEXT.rindex("2 W")].encode()},
+        reads(samples=27, cell_cut_short=1)),
+    Odd("amd-smi: text that ends within a list", {"m.txt": TEXT[: TEXT.rindex("%, N/A]")].encode()},
+        reads(samples=25, cell_cut_short=1)),
+    Odd("amd-smi: the table of a watch", {"m.txt": TABLE.encode()}, reads(samples=26)),
+    Odd("amd-smi: the table in Latin-1", {"m.txt": TABLE.encode("latin-1")}, reads(samples=26)),
+    Odd("amd-smi: the table with a cell too many",
         {"m.txt": (TABLE + f"{T + 3} 0 0 1 W 2 °C 3 % 4 % 0.3/192.0 GB\n").encode()},
-        Reads(0, 26, {"row-cut-short": 1}),
-    ),
-    Odd(
-        "amd-smi: values that stand for none",
+        reads(samples=26, row_cut_short=1)),
+    Odd("amd-smi: values that stand for none",
         {
             "m.csv": (
                 f"timestamp,gpu,socket_power,hotspot,gfx_0_clk\n{T},0,65535,-1,4294967295\n"
-                f"{T + 1},0,18446744073709551615,46,1900\n"
-            ).encode()
-        },
-        Reads(0, 2, {"value-not-available": 4}),
-    ),
-    Odd(
-        "amd-smi: numbers beyond all types",
+                f"{T + 1},0,18446744073709551615,46,1900\n").encode()},
+        reads(samples=2, value_not_available=4)),
+    Odd("amd-smi: numbers beyond all types",
         {"m.csv": f"timestamp,gpu,socket_power,hotspot\n{T},0,1e999,46\n{T},1,nan,46\n".encode()},
-        Reads(0, 2, {"value-garbled": 1, "value-not-available": 1}),
-    ),
-)
+        reads(samples=2, value_garbled=1, value_not_available=1)),
+)  # fmt: skip

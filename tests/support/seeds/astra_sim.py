@@ -1,7 +1,7 @@
 """ASTRA-sim's logs of simulations."""
 
 from chopper_interop.errors import ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Refused, Seed, reads
 
 HEAD = "[2026-11-21 23:26:04.538] [workload] [debug] "
 RING = "[2026-11-21 23:26:04.517] [system::topology::RingTopology] [info] ring of node 0, id: 0\n"
@@ -69,31 +69,29 @@ ODD = [
     Odd("astra-sim: nothing but callbacks", _log(*_ONE[1:]), Refused(ReadError, "trace-enabled")),
     Odd("astra-sim: a line of another log", {"log.log": b"[2026-11-21] started\n"},
         Refused(UnknownFormatError, "no format")),
-    Odd("astra-sim: hangs", _log(*LINES[:-2]), Reads(6, issues={"sim-node-not-ended": 2})),
-    Odd("astra-sim: its beginning rotated away", _log(*LINES[1:]),
-        Reads(7, issues={"sim-node-not-begun": 1})),
+    Odd("astra-sim: hangs", _log(*LINES[:-2]), reads(6, sim_node_not_ended=2)),
+    Odd("astra-sim: its beginning rotated away", _log(*LINES[1:]), reads(7, sim_node_not_begun=1)),
     Odd("astra-sim: rotated files",
         {"log.log": "".join([*LINES[9:], END]).encode(), "log.1.log": "".join(LINES[4:9]).encode(),
-         "log.2.log": "".join(LINES[:4]).encode(), "err.log": b""}, Reads(8)),
-    Odd("astra-sim: two runs in one log", _log(*run(), *run()),
-        Reads(8, issues={"sim-earlier-runs": 8})),
+            "log.2.log": "".join(LINES[:4]).encode(), "err.log": b""}, reads(8)),
+    Odd("astra-sim: two runs in one log", _log(*run(), *run()), reads(8, sim_earlier_runs=8)),
     Odd("astra-sim: a number is missing", _log(*_ONE, _ONE[0].replace("tick=5", "tick=")),
-        Reads(1, issues={"sim-line-broken": 1})),
+        reads(1, sim_line_broken=1)),
     Odd("astra-sim: a number out of range",
         _log(*_ONE, line("issue", 0, 5, 1).replace("tick=5", "tick=99999999999999999999")),
-        Reads(1, issues={"sim-line-broken": 1})),
+        reads(1, sim_line_broken=1)),
     Odd("astra-sim: ends before it begins",
         _log(*_ONE, line("issue", 0, 9, 1), line("callback", 0, 8, 1)),
-        Reads(1, issues={"sim-node-ends-first": 1})),
-    Odd("astra-sim: lines out of order", _log(*LINES[::-1]), Reads(8)),
-    Odd("astra-sim: lines twice", _log(*(text for text in LINES for _ in range(2))), Reads(16)),
-    Odd("astra-sim: Windows' line ends", {"log.log": SOUND.replace(b"\n", b"\r\n")}, Reads(8)),
-    Odd("astra-sim: a log that is called as ETs are", {"a.et": SOUND}, Reads(8)),
-    Odd("astra-sim: UTF-16", {"log.log": SOUND.decode().encode("utf-16")}, Reads(8)),
+        reads(1, sim_node_ends_first=1)),
+    Odd("astra-sim: lines out of order", _log(*LINES[::-1]), reads(8)),
+    Odd("astra-sim: lines twice", _log(*(text for text in LINES for _ in range(2))), reads(16)),
+    Odd("astra-sim: Windows' line ends", {"log.log": SOUND.replace(b"\n", b"\r\n")}, reads(8)),
+    Odd("astra-sim: a log that is called as ETs are", {"a.et": SOUND}, reads(8)),
+    Odd("astra-sim: UTF-16", {"log.log": SOUND.decode().encode("utf-16")}, reads(8)),
     Odd("astra-sim: a name in Latin-1",
-        {"log.log": SOUND.replace(b"Cijk_Ailk", "Größe".encode("latin-1"))}, Reads(8)),
-    Odd("astra-sim: names with commas", _log(*(t.replace("Cijk", "a, node->id=7, b") for t in _ONE)),
-        Reads(1)),
+        {"log.log": SOUND.replace(b"Cijk_Ailk", "Größe".encode("latin-1"))}, reads(8)),
+    Odd("astra-sim: names with commas",
+        _log(*(t.replace("Cijk", "a, node->id=7, b") for t in _ONE)), reads(1)),
     Odd("astra-sim: cut within a line", {"log.log": SOUND[: SOUND.rindex(b"tick=40")]},
-        Reads(7, issues={"sim-node-not-ended": 1, "sim-line-broken": 1, "sim-rank-not-finished": 2})),
+        reads(7, sim_node_not_ended=1, sim_line_broken=1, sim_rank_not_finished=2)),
 ]  # fmt: skip

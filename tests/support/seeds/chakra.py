@@ -11,7 +11,7 @@ from protobuf_wire import framed, varint
 
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas.chakra import CommType, NodeType, message_class
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Refused, Seed, reads
 
 
 def node(number: int, *, type_: int = NodeType.COMP, **more: Any) -> bytes:
@@ -121,8 +121,7 @@ THIRD = framed(_old((1, _old((1, "schema"), (29, "1.0.2")))), *_STEP)
 
 
 def _read(name: str, data: bytes, nodes: int = _N, file: str = "step.0.et", **counts: int) -> Odd:
-    issues = {code.replace("_", "-"): count for code, count in counts.items()}
-    return Odd(f"chakra {name}", {file: data}, Reads(nodes, 0, issues))
+    return Odd(f"chakra {name}", {file: data}, reads(nodes, **counts))
 
 
 def _nodes(name: str, *nodes: bytes, **counts: int) -> Odd:
@@ -140,17 +139,13 @@ ODD = [
     Odd(
         "chakra of MLCommons' converter",
         {"feeder_tests_chakra.0.et": "chakra/feeder_tests_chakra.0.et"},
-        Reads(3664, 0, {
-            "et-dependency-dangling": 1277,
-            "et-dependency-circular": 937,
-            "et-times-scheduled": 3664,
-            "et-no-duration": 157,
-        }),
+        reads(3664, et_dependency_dangling=1277, et_dependency_circular=937,
+              et_times_scheduled=3664, et_no_duration=157),
     ),
     Odd(
         "chakra workload_graph of MLCommons",
         {"small_chakra.0.json": "chakra/small_chakra.0.json"},
-        Reads(7, 0, {"et-dependency-dangling": 7, "et-times-scheduled": 7}),
+        reads(7, et_dependency_dangling=7, et_times_scheduled=7),
     ),
     _read("without starts", _ET, et_times_scheduled=_ALL),
     _read("with starts", _TIMED, 3),
@@ -202,10 +197,10 @@ ODD = [
           et_json_malformed=1),
     Odd("chakra two ranks and groups",
         {"job.v2.0.et": _ET, "job.v2.1.et": _ET, "comm_group.json": b'{"0": [0, 1], "1": [0, 1]}'},
-        Reads(2 * _N, 0, {"et-times-scheduled": _N})),
+        reads(2 * _N, et_times_scheduled=_N)),
     Odd("chakra groups of two files that differ",
         {"job.0.et": _ET, "job.comm_groups.json": b'{"1": [0, 1]}', "groups.json": b'{"1": [0]}'},
-        Reads(_N, 0, {"et-groups-differ": 1})),
+        reads(_N, et_groups_differ=1)),
     _refused("groups alone", b'{"0": [0, 1]}', ReadError, "process groups alone", "comm_group.json"),
     _refused("groups of no ranks", b'{"0": [0, "x"]}', ReadError, "groups alone", "g.json"),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kineto_files import BASE, call, flow, kernel, span
 
 from chopper_interop.errors import ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Reads, Refused, Seed, reads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,9 +151,7 @@ REAL: dict[str, tuple[int, dict[str, int]] | Refused] = {
 def _read(
     name: str, data: bytes, *, nodes: int = _NODES, samples: int = _SAMPLES, **issues: int
 ) -> Odd:
-    counts = {code.replace("_", "-"): count for code, count in issues.items()}
-    file = "rank3.json"
-    return Odd(f"kineto {name}", {file: data}, Reads(nodes, samples, counts))
+    return Odd(f"kineto {name}", {"rank3.json": data}, reads(nodes, samples, **issues))
 
 
 def _events(name: str, *events: Any, nodes: int, samples: int = 0, **issues: int) -> Odd:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Refused, Seed, reads
 
 START = datetime(2024, 5, 1, 12, 34, 56, 789_000, tzinfo=timezone.utc)
 START_NS = 1_714_566_896_789_000_000
@@ -214,224 +214,93 @@ SEEDS = (
 
 _LINES = _CSV.split(b"\n")
 _ONE = query_csv(1, 1)
-_TWICE = QUERY.replace("power.draw [W]", "index").encode()
 ODD = (
-    Odd(
-        "nvidia-smi: cut within a row",
-        {"x.csv": _CSV[:-7]},
-        Reads(samples=31, issues={"cell-cut-short": 1}),
-    ),
-    Odd(
-        "nvidia-smi: cut within a row's middle",
-        {"x.csv": _CSV[:-40]},
-        Reads(samples=28, issues={"row-cut-short": 1}),
-    ),
-    Odd("nvidia-smi: one row without line feed is whole", {"x.csv": _ONE[:-1]}, Reads(samples=4)),
-    Odd("nvidia-smi: header comes again", {"x.csv": _CSV + _CSV}, Reads(samples=64)),
-    Odd(
-        "nvidia-smi: header lost",
-        {"x.csv": b"\n".join(_LINES[1:])},
-        Refused(ReadError, "it has no header"),
-    ),
-    Odd(
-        "nvidia-smi: header given by option",
-        {"x.csv": b"\n".join(_LINES[1:])},
-        Reads(samples=32),
-        {"columns": QUERY},
-    ),
-    Odd(
-        "nvidia-smi: rows in front of the header",
-        {"x.csv": b"\n".join([_LINES[1], *_LINES])},
-        Reads(samples=32, issues={"row-without-header": 1}),
-    ),
-    Odd("nvidia-smi: CRLF", {"x.csv": query_csv(4, 2, end="\r\n")}, Reads(samples=32)),
-    Odd("nvidia-smi: UTF-16", {"x.csv": _CSV.decode().encode("utf-16")}, Reads(samples=32)),
-    Odd("nvidia-smi: byte order mark", {"x.csv": b"\xef\xbb\xbf" + _CSV}, Reads(samples=32)),
-    Odd(
-        "nvidia-smi: Latin-1",
-        {"x.csv": _CSV.replace(b"NVIDIA H100", b"NVIDIA \xb0")},
-        Reads(samples=32),
-    ),
-    Odd(
-        "nvidia-smi: header alone",
-        {"x.csv": _LINES[0] + b"\n"},
-        Refused(ReadError, "The file holds no rows"),
-    ),
-    Odd(
-        "nvidia-smi: nothing available",
+    Odd("nvidia-smi: cut within a row", {"x.csv": _CSV[:-7]}, reads(samples=31, cell_cut_short=1)),
+    Odd("nvidia-smi: cut within a row's middle", {"x.csv": _CSV[:-40]},
+        reads(samples=28, row_cut_short=1)),
+    Odd("nvidia-smi: one row without line feed is whole", {"x.csv": _ONE[:-1]}, reads(samples=4)),
+    Odd("nvidia-smi: header comes again", {"x.csv": _CSV + _CSV}, reads(samples=64)),
+    Odd("nvidia-smi: header lost", {"x.csv": b"\n".join(_LINES[1:])},
+        Refused(ReadError, "it has no header")),
+    Odd("nvidia-smi: header given by option", {"x.csv": b"\n".join(_LINES[1:])}, reads(samples=32),
+        {"columns": QUERY}),
+    Odd("nvidia-smi: rows in front of the header", {"x.csv": b"\n".join([_LINES[1], *_LINES])},
+        reads(samples=32, row_without_header=1)),
+    Odd("nvidia-smi: CRLF", {"x.csv": query_csv(4, 2, end="\r\n")}, reads(samples=32)),
+    Odd("nvidia-smi: UTF-16", {"x.csv": _CSV.decode().encode("utf-16")}, reads(samples=32)),
+    Odd("nvidia-smi: byte order mark", {"x.csv": b"\xef\xbb\xbf" + _CSV}, reads(samples=32)),
+    Odd("nvidia-smi: Latin-1", {"x.csv": _CSV.replace(b"NVIDIA H100", b"NVIDIA \xb0")},
+        reads(samples=32)),
+    Odd("nvidia-smi: header alone", {"x.csv": _LINES[0] + b"\n"},
+        Refused(ReadError, "The file holds no rows")),
+    Odd("nvidia-smi: nothing available",
         {"x.csv": _ONE.replace(b"300.50 W", b"[N/A]").replace(b"1410 MHz", b"[Not Supported]")},
-        Reads(samples=2),
-    ),
-    Odd(
-        "nvidia-smi: errors in cells",
-        {
-            "x.csv": _ONE.replace(b"300.50 W", b"[Unknown Error]").replace(
-                b"1410 MHz", b"[GPU is lost]"
-            )
-        },
-        Reads(samples=2, issues={"value-in-error": 2}),
-    ),
-    Odd(
-        "nvidia-smi: a unit that is not of power",
-        {"x.csv": _ONE.replace(b"300.50 W", b"300.50 furlongs")},
-        Reads(samples=3, issues={"unit-unknown": 1}),
-    ),
-    Odd(
-        "nvidia-smi: a number beyond doubles",
-        {"x.csv": _ONE.replace(b"300.50", b"1e999")},
-        Reads(samples=3, issues={"value-garbled": 1}),
-    ),
-    Odd(
-        "nvidia-smi: NUL bytes in front of a row",
+        reads(samples=2)),
+    Odd("nvidia-smi: errors in cells",
+        {"x.csv": _ONE.replace(b"300.50 W", b"[Unknown Error]")
+            .replace(b"1410 MHz", b"[GPU is lost]")}, reads(samples=2, value_in_error=2)),
+    Odd("nvidia-smi: a unit that is not of power",
+        {"x.csv": _ONE.replace(b"300.50 W", b"300.50 furlongs")}, reads(samples=3, unit_unknown=1)),
+    Odd("nvidia-smi: a number beyond doubles", {"x.csv": _ONE.replace(b"300.50", b"1e999")},
+        reads(samples=3, value_garbled=1)),
+    Odd("nvidia-smi: NUL bytes in front of a row",
         {"x.csv": _LINES[0] + b"\n\0\0\0\0" + _LINES[1] + b"\n" + _LINES[2] + b"\n"},
-        Reads(samples=4, issues={"stamp-not-understood": 1}),
-    ),
-    Odd(
-        "nvidia-smi: a column twice",
+        reads(samples=4, stamp_not_understood=1)),
+    Odd("nvidia-smi: a column twice",
         {"x.csv": _ONE.replace(b"power.draw [W]", b"clocks.current.sm [MHz]", 1)},
-        Reads(samples=2, issues={"column-twice": 1, "unit-unknown": 1}),
-    ),
-    Odd(
-        "nvidia-smi: foreign columns keep their names",
-        {"x.csv": _ONE.replace(b"power.draw [W]", b"warp.factor", 1)},
-        Reads(samples=4),
-    ),
-    Odd(
-        "nvidia-smi: an impossible date",
-        {"x.csv": _CSV.replace(b"2024/05/01", b"2024/13/41", 1)},
-        Reads(samples=28, issues={"stamp-not-understood": 1}),
-    ),
-    Odd(
-        "nvidia-smi: no such zone",
-        {"x.csv": _CSV},
-        Refused(UsageError, "there is no such zone"),
-        {"tz": "Mars/Olympus"},
-    ),
-    Odd(
-        "nvidia-smi: processes behind",
-        {"x.csv": _CSV + APPS.encode()},
-        Reads(samples=32, issues={"process-row": 1}),
-    ),
-    Odd(
-        "nvidia-smi: processes alone",
-        {"x.csv": APPS.encode()},
-        Refused(UnknownFormatError, "it is about processes"),
-    ),
-    Odd(
-        "nvidia-smi: without header, times alone are given",
-        {"x.csv": HEADLESS},
-        Refused(ReadError, "it has no header"),
-    ),
-    Odd(
-        "nvidia-smi: the table for people",
-        {
-            "x.txt": b"Wed May  1 12:34:56 2024\n+-----------------------------------------+\n| NVIDIA-SMI 535.161.07  Driver Version: 535.161.07 |\n"
-        },
-        Refused(UnknownFormatError, "it holds no samples in time"),
-    ),
-    Odd(
-        "dmon: cut within a row",
-        {"x.txt": dmon(2, 1)[:-20]},
-        Reads(samples=7, issues={"row-cut-short": 1}),
-    ),
-    Odd(
-        "dmon: heading lost",
-        {"x.txt": b"\n".join(dmon(3, 2).split(b"\n")[2:])},
-        Reads(samples=14, issues={"row-without-header": 4}),
-    ),
-    Odd(
-        "dmon: no times",
-        {"x.txt": dmon(2, 1, dated=False)},
-        Refused(ReadError, "Rows without a time were left out"),
-    ),
-    Odd(
-        "dmon: no times but the last's",
-        {"x.txt": dmon(2, 1, dated=False)},
-        Reads(samples=7, issues={"row-of-earlier-output": 1}),
-        {"at_ns": START_NS},
-    ),
-    Odd(
-        "pmon",
-        {
-            "x.txt": b"# gpu         pid   type     sm    mem    enc    dec    command\n# Idx           #    C/G      %      %      %      %    name\n    0       4711     C     90     50      -      -    python3\n"
-        },
-        Refused(UnknownFormatError, "it is about processes"),
-    ),
-    Odd(
-        "nvidia-smi -q: cut within a GPU",
-        {"x.txt": smi_log(1, 1).rpartition(b"80 MHz")[0]},
-        Reads(samples=15, issues={"cell-cut-short": 1}),
-    ),
-    Odd(
-        "nvidia-smi -q -x: cut within a GPU",
-        {"x.xml": smi_xml(2, 2)[:-300]},
-        Reads(samples=33, issues={"row-cut-short": 1}),
-    ),
-    Odd(
-        "dcgmi: no times",
-        {"x.txt": dcgmi_dmon(2, 1)},
-        Refused(ReadError, "Rows without a time were left out"),
-    ),
-    Odd(
-        "dcgmi: cut within a row",
-        {"x.txt": dcgmi_dmon(2, 1)[:-40]},
-        Reads(samples=6, issues={"row-cut-short": 1}),
-        {"at_ns": START_NS, "period_ms": 100},
-    ),
-    Odd(
-        "dcgmi: a period of nothing",
-        {"x.txt": dcgmi_dmon(2, 1)},
-        Refused(UsageError, "that is no period"),
-        {"at_ns": START_NS, "period_ms": 0},
-    ),
-    Odd(
-        "Zeus: times not of one clock",
-        {"x.csv": _WINDOWS + b"1714566896.5,step,1.5,1.0,2.0\n"},
-        Reads(samples=36, issues={"row-on-other-clock": 1}),
-    ),
-    Odd(
-        "Zeus: a comma in a window's name",
-        {"x.csv": _WINDOWS.replace(b"step", b"fwd,bwd", 1)},
-        Reads(samples=36),
-    ),
-    Odd(
-        "Zeus: cut within a row",
-        {"x.csv": _WINDOWS[:-8]},
-        Reads(samples=27, issues={"row-cut-short": 1}),
-    ),
-    Odd(
-        "Zeus: cut within the last cell",
-        {"x.csv": _WINDOWS[:-3]},
-        Reads(samples=32, issues={"cell-cut-short": 1}),
-    ),
-    Odd(
-        "Zeus: a time that is none",
-        {"x.csv": _WINDOWS.replace(b"13585625", b"soon", 1)},
-        Reads(samples=27, issues={"row-without-time": 1}),
-    ),
-    Odd(
-        "two columns of numbers under any name",
-        {"loss.csv": _CHARLLM},
-        Refused(ReadError, "none that CharLLM-PPT gives"),
-    ),
-    Odd(
-        "CharLLM: such a file next to its own",
-        {"a/gpu_power_0.csv": _CHARLLM, "a/loss.csv": _CHARLLM},
-        Reads(samples=3, issues={"name-unknown": 4}),
-    ),
-    Odd(
-        "CharLLM: cut within a row",
-        {"gpu_power_0.csv": _CHARLLM[:-2]},
-        Reads(samples=2, issues={"row-perhaps-cut": 1}),
-    ),
-    Odd(
-        "CharLLM: overflow",
-        {"gpu_power_0.csv": _CHARLLM.replace(b"310.25", b"1e400")},
-        Reads(samples=2, issues={"row-cut-short": 1}),
-    ),
-    Odd(
-        "CharLLM: errors alone",
-        {"gpu_power_0.csv": charllm_file([-1, -1])},
-        Refused(ReadError, "no events and no samples"),
-    ),
-)
+        reads(samples=2, column_twice=1, unit_unknown=1)),
+    Odd("nvidia-smi: foreign columns keep their names",
+        {"x.csv": _ONE.replace(b"power.draw [W]", b"warp.factor", 1)}, reads(samples=4)),
+    Odd("nvidia-smi: an impossible date", {"x.csv": _CSV.replace(b"2024/05/01", b"2024/13/41", 1)},
+        reads(samples=28, stamp_not_understood=1)),
+    Odd("nvidia-smi: no such zone", {"x.csv": _CSV}, Refused(UsageError, "there is no such zone"),
+        {"tz": "Mars/Olympus"}),
+    Odd("nvidia-smi: processes behind", {"x.csv": _CSV + APPS.encode()},
+        reads(samples=32, process_row=1)),
+    Odd("nvidia-smi: processes alone", {"x.csv": APPS.encode()},
+        Refused(UnknownFormatError, "it is about processes")),
+    Odd("nvidia-smi: without header, times alone are given", {"x.csv": HEADLESS},
+        Refused(ReadError, "it has no header")),
+    Odd("nvidia-smi: the table for people",
+        {"x.txt": b"Wed May  1 12:34:56 2024\n+-----------------------------------------+\n| NVIDIA-SMI 535.161.07  Driver Version: 535.161.07 |\n"},
+        Refused(UnknownFormatError, "it holds no samples in time")),
+    Odd("dmon: cut within a row", {"x.txt": dmon(2, 1)[:-20]}, reads(samples=7, row_cut_short=1)),
+    Odd("dmon: heading lost", {"x.txt": b"\n".join(dmon(3, 2).split(b"\n")[2:])},
+        reads(samples=14, row_without_header=4)),
+    Odd("dmon: no times", {"x.txt": dmon(2, 1, dated=False)},
+        Refused(ReadError, "Rows without a time were left out")),
+    Odd("dmon: no times but the last's", {"x.txt": dmon(2, 1, dated=False)},
+        reads(samples=7, row_of_earlier_output=1), {"at_ns": START_NS}),
+    Odd("pmon",
+        {"x.txt": b"# gpu         pid   type     sm    mem    enc    dec    command\n# Idx           #    C/G      %      %      %      %    name\n    0       4711     C     90     50      -      -    python3\n"},
+        Refused(UnknownFormatError, "it is about processes")),
+    Odd("nvidia-smi -q: cut within a GPU", {"x.txt": smi_log(1, 1).rpartition(b"80 MHz")[0]},
+        reads(samples=15, cell_cut_short=1)),
+    Odd("nvidia-smi -q -x: cut within a GPU", {"x.xml": smi_xml(2, 2)[:-300]},
+        reads(samples=33, row_cut_short=1)),
+    Odd("dcgmi: no times", {"x.txt": dcgmi_dmon(2, 1)},
+        Refused(ReadError, "Rows without a time were left out")),
+    Odd("dcgmi: cut within a row", {"x.txt": dcgmi_dmon(2, 1)[:-40]},
+        reads(samples=6, row_cut_short=1), {"at_ns": START_NS, "period_ms": 100}),
+    Odd("dcgmi: a period of nothing", {"x.txt": dcgmi_dmon(2, 1)},
+        Refused(UsageError, "that is no period"), {"at_ns": START_NS, "period_ms": 0}),
+    Odd("Zeus: times not of one clock", {"x.csv": _WINDOWS + b"1714566896.5,step,1.5,1.0,2.0\n"},
+        reads(samples=36, row_on_other_clock=1)),
+    Odd("Zeus: a comma in a window's name", {"x.csv": _WINDOWS.replace(b"step", b"fwd,bwd", 1)},
+        reads(samples=36)),
+    Odd("Zeus: cut within a row", {"x.csv": _WINDOWS[:-8]}, reads(samples=27, row_cut_short=1)),
+    Odd("Zeus: cut within the last cell", {"x.csv": _WINDOWS[:-3]},
+        reads(samples=32, cell_cut_short=1)),
+    Odd("Zeus: a time that is none", {"x.csv": _WINDOWS.replace(b"13585625", b"soon", 1)},
+        reads(samples=27, row_without_time=1)),
+    Odd("two columns of numbers under any name", {"loss.csv": _CHARLLM},
+        Refused(ReadError, "none that CharLLM-PPT gives")),
+    Odd("CharLLM: such a file next to its own",
+        {"a/gpu_power_0.csv": _CHARLLM, "a/loss.csv": _CHARLLM}, reads(samples=3, name_unknown=4)),
+    Odd("CharLLM: cut within a row", {"gpu_power_0.csv": _CHARLLM[:-2]},
+        reads(samples=2, row_perhaps_cut=1)),
+    Odd("CharLLM: overflow", {"gpu_power_0.csv": _CHARLLM.replace(b"310.25", b"1e400")},
+        reads(samples=2, row_cut_short=1)),
+    Odd("CharLLM: errors alone", {"gpu_power_0.csv": charllm_file([-1, -1])},
+        Refused(ReadError, "no events and no samples")),
+)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop.errors import ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Refused, Seed, reads
 
 T0 = 1_550_151_853_029_637
 """A time since boot."""
@@ -263,91 +263,48 @@ SEEDS = [
 ]
 
 ODD = [
-    Odd("a sound trace", {"a.pftrace": ROCPROF}, Reads(SLICES, SAMPLES)),
-    Odd("a trace in gzip", {"a.pftrace": gzip.compress(ROCPROF)}, Reads(SLICES, SAMPLES)),
-    Odd(
-        "a trace cut in its last packet",
-        {"a.pftrace": PAIR + PAIR[:-3]},
-        Reads(2, issues={"perfetto-cut-short": 1, "slice-unfinished": 1}),
-    ),
-    Odd(
-        "rubbish behind a trace",
-        {"a.pftrace": PAIR + b"\xff" * 40},
-        Reads(1, issues={"perfetto-cut-short": 1}),
-    ),
-    Odd("two traces one behind the other", {"a.pftrace": PAIR + PAIR}, Reads(2)),
-    Odd(
-        "GPU work that is there twice",
-        {"a.pftrace": ROCPROF + ROCPROF},
-        Reads(2 * SLICES, 2 * SAMPLES, issues={"kernel-recorded-twice": 6}),
-    ),
-    Odd(
-        "a slice without its end",
-        {"a.pftrace": simple((BEGIN, T0, "a"), (INSTANT, T0 + 9, "b"))},
-        Reads(2, issues={"slice-unfinished": 1}),
-    ),
-    Odd(
-        "an end without its slice",
-        {"a.pftrace": simple((END, T0, ""), (INSTANT, T0 + 9, "b"))},
-        Reads(1, issues={"slice-end-unmatched": 1}),
-    ),
-    Odd(
-        "an end of the outer slice before that of the inner",
+    Odd("a sound trace", {"a.pftrace": ROCPROF}, reads(SLICES, SAMPLES)),
+    Odd("a trace in gzip", {"a.pftrace": gzip.compress(ROCPROF)}, reads(SLICES, SAMPLES)),
+    Odd("a trace cut in its last packet", {"a.pftrace": PAIR + PAIR[:-3]},
+        reads(2, perfetto_cut_short=1, slice_unfinished=1)),
+    Odd("rubbish behind a trace", {"a.pftrace": PAIR + b"\xff" * 40},
+        reads(1, perfetto_cut_short=1)),
+    Odd("two traces one behind the other", {"a.pftrace": PAIR + PAIR}, reads(2)),
+    Odd("GPU work that is there twice", {"a.pftrace": ROCPROF + ROCPROF},
+        reads(2 * SLICES, 2 * SAMPLES, kernel_recorded_twice=6)),
+    Odd("a slice without its end", {"a.pftrace": simple((BEGIN, T0, "a"), (INSTANT, T0 + 9, "b"))},
+        reads(2, slice_unfinished=1)),
+    Odd("an end without its slice", {"a.pftrace": simple((END, T0, ""), (INSTANT, T0 + 9, "b"))},
+        reads(1, slice_end_unmatched=1)),
+    Odd("an end of the outer slice before that of the inner",
         {"a.pftrace": simple((BEGIN, T0, "a"), (BEGIN, T0 + 1, "b"), (END, T0 + 5, "a"))},
-        Reads(2, issues={"slice-end-misplaced": 1}),
-    ),
-    Odd(
-        "an event of a type from the future",
+        reads(2, slice_end_misplaced=1)),
+    Odd("an event of a type from the future",
         {"a.pftrace": PAIR + simple((INSTANT, T0, "a")).replace(b"\x48\x03", b"\x48\x4d")},
-        Reads(1, issues={"event-type-unknown": 1}),
-    ),
-    Odd(
-        "a packet that is no message",
-        {"a.pftrace": PAIR + b"\x0a\x03\x5a\x7f\x01"},
-        Reads(1, issues={"perfetto-packet-broken": 1}),
-    ),
-    Odd("packets of ftrace", {"a.pftrace": PAIR + _foreign()}, Reads(1)),
-    Odd(
-        "texts of packets that were dropped",
-        {"a.pftrace": PAIR + _stateless()},
-        Reads(1, issues={"event-state-lost": 1}),
-    ),
-    Odd(
-        "a clock that nothing relates to the trace's",
-        {"a.pftrace": _unrelated()},
-        Reads(1, issues={"event-clock-unknown": 1}),
-    ),
-    Odd(
-        "times on the wall clock alone",
-        {"a.pftrace": simple((INSTANT, EPOCH, "a"), timestamp_clock_id=REAL)},
-        Reads(1),
-    ),
-    Odd(
-        "a time out of reach",
-        {"a.pftrace": PAIR + simple((INSTANT, 2**63 + 5, "a"))},
-        Reads(1, issues={"time-out-of-range": 1}),
-    ),
-    Odd("compressed packets", {"a.pftrace": _compressed(zlib.compress(PAIR))}, Reads(1)),
-    Odd(
-        "compressed packets that are damaged",
+        reads(1, event_type_unknown=1)),
+    Odd("a packet that is no message", {"a.pftrace": PAIR + b"\x0a\x03\x5a\x7f\x01"},
+        reads(1, perfetto_packet_broken=1)),
+    Odd("packets of ftrace", {"a.pftrace": PAIR + _foreign()}, reads(1)),
+    Odd("texts of packets that were dropped", {"a.pftrace": PAIR + _stateless()},
+        reads(1, event_state_lost=1)),
+    Odd("a clock that nothing relates to the trace's", {"a.pftrace": _unrelated()},
+        reads(1, event_clock_unknown=1)),
+    Odd("times on the wall clock alone",
+        {"a.pftrace": simple((INSTANT, EPOCH, "a"), timestamp_clock_id=REAL)}, reads(1)),
+    Odd("a time out of reach", {"a.pftrace": PAIR + simple((INSTANT, 2**63 + 5, "a"))},
+        reads(1, time_out_of_range=1)),
+    Odd("compressed packets", {"a.pftrace": _compressed(zlib.compress(PAIR))}, reads(1)),
+    Odd("compressed packets that are damaged",
         {"a.pftrace": PAIR + _compressed(b"\x78\x9c no zlib")},
-        Reads(1, issues={"perfetto-compressed-damaged": 1}),
-    ),
-    Odd("an empty packet", {"a.pftrace": PAIR + b"\x0a\x00"}, Reads(1)),
-    Odd(
-        "a trace without events",
+        reads(1, perfetto_compressed_damaged=1)),
+    Odd("an empty packet", {"a.pftrace": PAIR + b"\x0a\x00"}, reads(1)),
+    Odd("a trace without events",
         {"a.pftrace": trace(*Sdk().packets) + PAIR[: PAIR.index(b"work") + 4]},
-        Refused(ReadError, "no events"),
-    ),
-    Odd(
-        "a field number beyond protobuf's, which is 11 in 32 bits",
+        Refused(ReadError, "no events")),
+    Odd("a field number beyond protobuf's, which is 11 in 32 bits",
         {"a.pftrace": PAIR + b"\x0a\x06" + b"\xda\x80\x80\x80\x80\x02"},
-        Reads(1, issues={"perfetto-packet-broken": 1}),
-    ),
+        reads(1, perfetto_packet_broken=1)),
     Odd("NUL bytes", {"a.pftrace": b"\0" * 100}, Refused(UnknownFormatError, "no format")),
-    Odd(
-        "a trace as UTF-8 text",
-        {"a.pftrace": PAIR.decode("latin-1").encode()},
-        Refused(UnknownFormatError, "no format"),
-    ),
-]
+    Odd("a trace as UTF-8 text", {"a.pftrace": PAIR.decode("latin-1").encode()},
+        Refused(UnknownFormatError, "no format")),
+]  # fmt: skip

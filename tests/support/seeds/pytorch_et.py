@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from chopper_interop.errors import ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Reads, Refused, Seed, reads
 
 Node = dict[str, Any]
 FLAT, NESTED, STRIDED = "1.0.1", "1.0.2-chakra.0.0.4", "1.1.1-chakra.0.0.4"
@@ -119,7 +119,7 @@ def program() -> list[Node]:
     ]
 
 
-NODES, BRACKETS = 7, 3
+NODES = 7
 _SOUND = {schema: document(program(), schema) for schema in SCHEMAS}
 
 
@@ -140,8 +140,7 @@ def _odd(name: str, data: bytes, outcome: Reads | Refused, file: str = "x.json")
 
 
 def _reads(nodes: int = NODES, **issues: int) -> Reads:
-    expected = {"no-times": 1} | {k.replace("_", "-"): v for k, v in issues.items()}
-    return Reads(nodes=nodes, issues=expected)
+    return reads(nodes, no_times=1, **issues)
 
 
 _GOOD = _SOUND[NESTED]

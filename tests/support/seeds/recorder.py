@@ -1,7 +1,7 @@
 """The recorder's CSV files, three clocks a row."""
 
 from chopper_interop.errors import UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Refused, Seed, reads
 
 HEADER = (
     "realtime_ns,monotonic_ns,boottime_ns,gpu,current_socket_power,current_gfxclk,"
@@ -37,14 +37,12 @@ SEEDS = (
 )
 ODD = (
     Odd("recorder: cut within a row", {"r.csv": text(*ROWS)[:-60]},
-        Reads(samples=60, issues={"row-cut-short": 1})),
-    Odd("recorder: a quote that is not closed",
-        {"r.csv": text(*ROWS).replace(b",71,", b',",', 1)}, Reads(samples=63)),
-    Odd("recorder: header again", {"r.csv": text(*ROWS[:8], HEADER, *ROWS[8:])},
-        Reads(samples=64)),
+        reads(samples=60, row_cut_short=1)),
+    Odd("recorder: a quote that is not closed", {"r.csv": text(*ROWS).replace(b",71,", b',",', 1)},
+        reads(samples=63)),
+    Odd("recorder: header again", {"r.csv": text(*ROWS[:8], HEADER, *ROWS[8:])}, reads(samples=64)),
     Odd("recorder: UTF-16 and CRLF",
-        {"r.csv": text(*ROWS).decode().replace("\n", "\r\n").encode("utf-16")},
-        Reads(samples=64)),
+        {"r.csv": text(*ROWS).decode().replace("\n", "\r\n").encode("utf-16")}, reads(samples=64)),
     Odd("recorder: no header", {"r.csv": "\n".join(ROWS).encode()},
         Refused(UnknownFormatError, "no format that is known here")),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from chopper_interop.errors import ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Refused, Seed, reads
 
 T = 1_754_585_903
 AT = {"at_ns": 1_700_000_000_000_000_001}
@@ -73,47 +73,29 @@ SEEDS = (
 _NO_DATA = Refused(ReadError, "no events and no samples")
 
 ODD = (
-    Odd("rocm-smi: JSON out of a loop", {"s.json": JSON.encode()}, Reads(samples=18)),
-    Odd("rocm-smi: CSV out of a loop", {"s.csv": CSV.encode()}, Reads(samples=18)),
-    Odd("rocm-smi: text out of a loop", {"s.txt": TEXT.encode()}, Reads(samples=18)),
-    Odd("rocm-smi: tables out of a loop", {"s.txt": TABLE.encode()}, Reads(samples=44)),
-    Odd("rocm-smi: rows with times", {"s.csv": STAMPED.encode()}, Reads(samples=12)),
-    Odd("rocm-smi: text in UTF-16", {"s.txt": TEXT.encode("utf-16")}, Reads(samples=18)),
-    Odd("rocm-smi: tables in Latin-1", {"s.txt": TABLE.encode("latin-1")}, Reads(samples=44)),
-    Odd("rocm-smi: CSV with CRLF", {"s.csv": CSV.replace("\n", "\r\n").encode()}, Reads(0, 18)),
-    Odd("rocm-smi: a warning in front", {"s.csv": (WARNING + CSV).encode()}, Reads(0, 18)),
+    Odd("rocm-smi: JSON out of a loop", {"s.json": JSON.encode()}, reads(samples=18)),
+    Odd("rocm-smi: CSV out of a loop", {"s.csv": CSV.encode()}, reads(samples=18)),
+    Odd("rocm-smi: text out of a loop", {"s.txt": TEXT.encode()}, reads(samples=18)),
+    Odd("rocm-smi: tables out of a loop", {"s.txt": TABLE.encode()}, reads(samples=44)),
+    Odd("rocm-smi: rows with times", {"s.csv": STAMPED.encode()}, reads(samples=12)),
+    Odd("rocm-smi: text in UTF-16", {"s.txt": TEXT.encode("utf-16")}, reads(samples=18)),
+    Odd("rocm-smi: tables in Latin-1", {"s.txt": TABLE.encode("latin-1")}, reads(samples=44)),
+    Odd("rocm-smi: CSV with CRLF", {"s.csv": CSV.replace("\n", "\r\n").encode()},
+        reads(samples=18)),
+    Odd("rocm-smi: a warning in front", {"s.csv": (WARNING + CSV).encode()}, reads(samples=18)),
     Odd("rocm-smi: no times", {"s.json": _json(0).encode()}, _NO_DATA),
-    Odd("rocm-smi: one time given", {"s.json": _json(0).encode()}, Reads(0, 6), AT),
-    Odd(
-        "rocm-smi: a loop without times",
-        {"s.txt": _loop(_text, "").encode()},
-        Reads(0, 6, {"row-of-earlier-output": 4}),
-        AT,
-    ),
-    Odd(
-        "rocm-smi: a loop without times whose period is known",
-        {"s.txt": _loop(_text, "").encode()},
-        Reads(0, 18),
-        {**AT, "period_ms": 5000},
-    ),
-    Odd(
-        "rocm-smi: JSON that breaks off",
-        {"s.json": JSON[:-20].encode()},
-        Reads(0, 15, {"row-cut-short": 1, "tick-without-all-gpus": 1}),
-    ),
-    Odd(
-        "rocm-smi: rows with times that break off",
-        {"s.csv": STAMPED[:-6].encode()},
-        Reads(0, 10, {"row-cut-short": 1, "tick-without-all-gpus": 1}),
-    ),
-    Odd(
-        "rocm-smi: a header above no rows",
-        {"s.csv": f"device,{_POWER}\n".encode()},
-        Refused(UnknownFormatError, "no format that is known here"),
-    ),
-    Odd(
-        "rocm-smi: a card too large",
+    Odd("rocm-smi: one time given", {"s.json": _json(0).encode()}, reads(samples=6), AT),
+    Odd("rocm-smi: a loop without times", {"s.txt": _loop(_text, "").encode()},
+        reads(samples=6, row_of_earlier_output=4), AT),
+    Odd("rocm-smi: a loop without times whose period is known",
+        {"s.txt": _loop(_text, "").encode()}, reads(samples=18), {**AT, "period_ms": 5000}),
+    Odd("rocm-smi: JSON that breaks off", {"s.json": JSON[:-20].encode()},
+        reads(samples=15, row_cut_short=1, tick_without_all_gpus=1)),
+    Odd("rocm-smi: rows with times that break off", {"s.csv": STAMPED[:-6].encode()},
+        reads(samples=10, row_cut_short=1, tick_without_all_gpus=1)),
+    Odd("rocm-smi: a header above no rows", {"s.csv": f"device,{_POWER}\n".encode()},
+        Refused(UnknownFormatError, "no format that is known here")),
+    Odd("rocm-smi: a card too large",
         {"s.json": (JSON + json.dumps({"card99999999999": {_USE: "1"}})).encode()},
-        Reads(0, 18),
-    ),
-)
+        reads(samples=18)),
+)  # fmt: skip

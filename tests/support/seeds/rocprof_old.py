@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from chopper_interop.errors import AmbiguousRunError, ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed
+from seeds import Odd, Refused, Seed, reads
 
 BOOT = 3_599_977_333_000_000
 
@@ -158,27 +158,9 @@ KERN_TABLE = (
         ' "DispatchNs" INTEGER, "BeginNs" INTEGER, "EndNs" INTEGER, "CompleteNs" INTEGER, '
         '"DurationNs" INTEGER'
     ),
-    [
-        (
-            0,
-            '"k(int) [clone .kd]"',
-            2,
-            0,
-            77,
-            78,
-            64,
-            64,
-            "0x0",
-            "0x7f",
-            16.0,
-            BOOT,
-            BOOT + 115,
-            BOOT + 140,
-            BOOT + 150,
-            25,
-        )
-    ],
-)
+    [(0, '"k(int) [clone .kd]"', 2, 0, 77, 78, 64, 64, "0x0", "0x7f", 16.0,
+      BOOT, BOOT + 115, BOOT + 140, BOOT + 150, 25)],
+)  # fmt: skip
 DATABASE = database(HIP_TABLE, OPS_TABLE, COPY_TABLE)
 
 SEEDS = (
@@ -216,104 +198,54 @@ def edited(text: str, row: int, old: str, new: str) -> bytes:
 EMPTY_JSON = b',{"args":{"name":"COPY"},"ph":"M","pid":1,"name":"process_name","sort_index":0}\n'
 STATS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n'
 ODD = (
-    Odd("v1 as it should be", {"results.csv": V1.encode()}, Reads(6)),
-    Odd("v1 CRLF", {"r.csv": V1.replace("\n", "\r\n").encode()}, Reads(6)),
-    Odd("v1 UTF-16", {"r.csv": V1.encode("utf-16")}, Reads(6)),
-    Odd("v1 BOM", {"r.csv": b"\xef\xbb\xbf" + V1.encode()}, Reads(6)),
-    Odd(
-        "v1 Latin-1",
-        {"r.csv": V1.replace("fill", "f\xfcll").encode("latin-1")},
-        Reads(6, issues={"text-not-utf8": 1}),
-    ),
-    Odd("v1 cut short", {"r.csv": cut(V1, 60)}, Reads(5, issues={"row-cut-short": 1})),
-    Odd(
-        "v1 cut within the last number",
-        {"r.csv": cut(V1, 2)},
-        Reads(6, issues={"duration-contradicts": 1}),
-    ),
-    Odd(
-        "v1 header lost",
-        {"r.csv": V1[len(header(V1)) :].encode()},
-        Refused(UnknownFormatError, "no format"),
-    ),
-    Odd(
-        "v1 header twice",
-        {"r.csv": (header(V1) + V1).encode()},
-        Reads(6),
-    ),
-    Odd(
-        "v1 a table of rocprofv2 behind it",
-        {"r.csv": (V1 + V2_ROCTX).encode()},
-        Reads(6, issues={"table-of-other-tool": 2}),
-    ),
-    Odd(
-        "compute a table of rocprofv2 behind it",
-        {"pmc_perf.csv": (COMPUTE + V2_ROCTX).encode()},
-        Reads(4, issues={"table-of-other-tool": 2}),
-    ),
-    Odd(
-        "v1 two files in one",
-        {"r.csv": (V1 + V1.replace(",77,78,", ",79,79,")).encode()},
-        Reads(12),
-    ),
+    Odd("v1 as it should be", {"results.csv": V1.encode()}, reads(6)),
+    Odd("v1 CRLF", {"r.csv": V1.replace("\n", "\r\n").encode()}, reads(6)),
+    Odd("v1 UTF-16", {"r.csv": V1.encode("utf-16")}, reads(6)),
+    Odd("v1 BOM", {"r.csv": b"\xef\xbb\xbf" + V1.encode()}, reads(6)),
+    Odd("v1 Latin-1", {"r.csv": V1.replace("fill", "f\xfcll").encode("latin-1")},
+        reads(6, text_not_utf8=1)),
+    Odd("v1 cut short", {"r.csv": cut(V1, 60)}, reads(5, row_cut_short=1)),
+    Odd("v1 cut within the last number", {"r.csv": cut(V1, 2)}, reads(6, duration_contradicts=1)),
+    Odd("v1 header lost", {"r.csv": V1[len(header(V1)) :].encode()},
+        Refused(UnknownFormatError, "no format")),
+    Odd("v1 header twice", {"r.csv": (header(V1) + V1).encode()}, reads(6)),
+    Odd("v1 a table of rocprofv2 behind it", {"r.csv": (V1 + V2_ROCTX).encode()},
+        reads(6, table_of_other_tool=2)),
+    Odd("compute a table of rocprofv2 behind it", {"pmc_perf.csv": (COMPUTE + V2_ROCTX).encode()},
+        reads(4, table_of_other_tool=2)),
+    Odd("v1 two files in one", {"r.csv": (V1 + V1.replace(",77,78,", ",79,79,")).encode()},
+        reads(12)),
     Odd("v1 header alone", {"r.csv": header(V1).encode()}, Refused(ReadError, "no rows")),
-    Odd(
-        "v1 a word for a time",
-        {"r.csv": edited(V1, 2, str(BOOT + 1000) + ",", "soon,")},
-        Reads(5, issues={"number-unreadable": 1, "event-without-time": 1}),
-    ),
-    Odd(
-        "v1 a time beyond 64 bits",
+    Odd("v1 a word for a time", {"r.csv": edited(V1, 2, str(BOOT + 1000) + ",", "soon,")},
+        reads(5, number_unreadable=1, event_without_time=1)),
+    Odd("v1 a time beyond 64 bits",
         {"r.csv": edited(V1, 2, str(BOOT + 1000) + ",", "99999999999999999999,")},
-        Reads(5, issues={"number-unreadable": 1, "event-without-time": 1}),
-    ),
-    Odd(
-        "v1 a kernel that starts before it was dispatched",
+        reads(5, number_unreadable=1, event_without_time=1)),
+    Odd("v1 a kernel that starts before it was dispatched",
         {"r.csv": edited(V1, 2, f",{BOOT + 950},", f",{BOOT + 1001},")},
-        Reads(6, issues={"kernel-before-dispatch": 1}),
-    ),
-    Odd(
-        "v1 a duration that is not its end less its start",
-        {"r.csv": edited(V1, 2, ",700\n", ",701\n")},
-        Reads(6, issues={"duration-contradicts": 1}),
-    ),
-    Odd(
-        "v1 a call whose duration is not its end less its start",
+        reads(6, kernel_before_dispatch=1)),
+    Odd("v1 a duration that is not its end less its start",
+        {"r.csv": edited(V1, 2, ",700\n", ",701\n")}, reads(6, duration_contradicts=1)),
+    Odd("v1 a call whose duration is not its end less its start",
         {"results.json": V1_JSON.replace('"DurationNs":"10000"', '"DurationNs":"9"').encode()},
-        Reads(2, issues={"duration-contradicts": 1}),
-    ),
-    Odd(
-        "v1 a workgroup larger than its grid",
-        {"r.csv": edited(V1, 2, ",1024,64,", ",64,1024,")},
-        Reads(6, issues={"workgroup-impossible": 1}),
-    ),
-    Odd(
-        "v2 grid and workgroup swapped",
+        reads(2, duration_contradicts=1)),
+    Odd("v1 a workgroup larger than its grid", {"r.csv": edited(V1, 2, ",1024,64,", ",64,1024,")},
+        reads(6, workgroup_impossible=1)),
+    Odd("v2 grid and workgroup swapped",
         {"results_77.csv": V2.replace(",1024,64,", ",256,65536,").encode()},
-        Reads(3, issues={"workgroup-impossible": 3}),
-    ),
-    Odd("v1 None for sizes", {"r.csv": edited(V1, 3, ",1024,64,", ",None,None,")}, Reads(6)),
-    Odd(
-        "v1 None for times of one dispatch",
+        reads(3, workgroup_impossible=3)),
+    Odd("v1 None for sizes", {"r.csv": edited(V1, 3, ",1024,64,", ",None,None,")}, reads(6)),
+    Odd("v1 None for times of one dispatch",
         {"r.csv": edited(V1_TIMED_COUNTERS, 2, f"{BOOT + 5},{BOOT + 9},", "None,None,")},
-        Reads(5, issues={"dispatch-without-time": 1}),
-    ),
-    Odd("v1 NUL bytes behind", {"r.csv": V1.encode() + b"\0" * 64}, Reads(6)),
-    Odd(
-        "v1 dispatches of two processes with equal indices",
+        reads(5, dispatch_without_time=1)),
+    Odd("v1 NUL bytes behind", {"r.csv": V1.encode() + b"\0" * 64}, reads(6)),
+    Odd("v1 dispatches of two processes with equal indices",
         {"r.csv": (V1 + "".join(V1.replace(",77,78,", ",80,80,").splitlines(True)[1:])).encode()},
-        Reads(12),
-    ),
-    Odd(
-        "v1 counters without times, alone",
-        {"pmc.csv": V1_COUNTERS.encode()},
-        Refused(ReadError, "without times"),
-    ),
-    Odd(
-        "v1 counters without times, and the timed run",
-        {"pmc.csv": V1_COUNTERS.encode(), "results.csv": V1.encode()},
-        Reads(6, issues={"dispatch-joined": 6}),
-    ),
+        reads(12)),
+    Odd("v1 counters without times, alone", {"pmc.csv": V1_COUNTERS.encode()},
+        Refused(ReadError, "without times")),
+    Odd("v1 counters without times, and the timed run",
+        {"pmc.csv": V1_COUNTERS.encode(), "results.csv": V1.encode()}, reads(6, dispatch_joined=6)),
     Odd(
         "v1 counters of a run with fewer dispatches of one kernel",
         {
@@ -322,188 +254,89 @@ ODD = (
         },
         Refused(AmbiguousRunError, "two runs"),  # too few to tell
     ),
-    Odd(
-        "v1 neither times nor counters",
-        {
-            "r.csv": b'Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,sig\n0,"k",2,0,0,1,1,64,64,0x0\n'
-        },
-        Refused(ReadError, "without a start"),
-    ),
-    Odd(
-        "v1 one name, three files",
+    Odd("v1 neither times nor counters",
+        {"r.csv": b'Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,sig\n0,"k",2,0,0,1,1,64,64,0x0\n'},
+        Refused(ReadError, "without a start")),
+    Odd("v1 one name, three files",
         {"results.csv": V1.encode(), "results.json": V1_JSON.encode(), "results.db": DATABASE},
-        Reads(
-            11,
-            issues={"kernels-of-two-tables": 1, "same-events-in-another-file": 1},
-        ),
-    ),
-    Odd(
-        "v1 one name, a database that is none",
-        {"results.csv": V1.encode(), "results.db": DATABASE[:100] + b"\0" * 50},
-        Reads(6),
-    ),
-    Odd(
-        "v1 kernels as dispatches and as operations",
+        reads(11, kernels_of_two_tables=1, same_events_in_another_file=1)),
+    Odd("v1 one name, a database that is none",
+        {"results.csv": V1.encode(), "results.db": DATABASE[:100] + b"\0" * 50}, reads(6)),
+    Odd("v1 kernels as dispatches and as operations",
         {"results.db": database(KERN_TABLE, HIP_TABLE, OPS_TABLE, COPY_TABLE)},
-        Reads(5, issues={"kernel-recorded-twice": 1}),
-    ),
-    Odd("v1 JSON as it should be", {"results.json": V1_JSON.encode()}, Reads(2)),
-    Odd(
-        "v1 JSON with a quote in a name",
+        reads(5, kernel_recorded_twice=1)),
+    Odd("v1 JSON as it should be", {"results.json": V1_JSON.encode()}, reads(2)),
+    Odd("v1 JSON with a quote in a name",
         {"results.json": V1_JSON.replace("k(int)", 'k<"x">(int)').encode()},
-        Reads(2, issues={"event-repaired": 1}),
-    ),
-    Odd(
-        "v1 JSON cut short",
-        {"results.json": V1_JSON[: V1_JSON.index('"stream-id"')].encode()},
-        Reads(1, issues={"event-unreadable": 1}),
-    ),
-    Odd(
-        "v1 JSON without its end",
-        {"results.json": V1_JSON[: V1_JSON.index("],")].encode()},
-        Reads(2),
-    ),
-    Odd(
-        "v1 JSON without a trace",
-        {"r.json": EMPTY_JSON},
-        Refused(ReadError, "no events"),
-    ),
-    Odd(
-        "v1 JSON with a word for a time",
+        reads(2, event_repaired=1)),
+    Odd("v1 JSON cut short", {"results.json": V1_JSON[: V1_JSON.index('"stream-id"')].encode()},
+        reads(1, event_unreadable=1)),
+    Odd("v1 JSON without its end", {"results.json": V1_JSON[: V1_JSON.index("],")].encode()},
+        reads(2)),
+    Odd("v1 JSON without a trace", {"r.json": EMPTY_JSON}, Refused(ReadError, "no events")),
+    Odd("v1 JSON with a word for a time",
         {"results.json": V1_JSON.replace(f'"EndNs":"{BOOT + 150_002}"', '"EndNs":"late"').encode()},
-        Reads(2, issues={"number-unreadable": 1, "event-without-end": 1}),
-    ),
-    Odd("v1 database as it should be", {"results.db": DATABASE}, Reads(5)),
-    Odd(
-        "v1 database with words for times",
+        reads(2, number_unreadable=1, event_without_end=1)),
+    Odd("v1 database as it should be", {"results.db": DATABASE}, reads(5)),
+    Odd("v1 database with words for times",
         {
             "results.db": database(
-                (HIP_TABLE[0], HIP_TABLE[1], [*HIP_TABLE[2], ("soon", *HIP_TABLE[2][0][1:])])
-            )
-        },
-        Reads(2, issues={"cells-of-wrong-type": 1, "event-without-time": 1}),
-    ),
-    Odd(
-        "v1 database without rows",
-        {"results.db": database((HIP_TABLE[0], HIP_TABLE[1], []))},
-        Refused(ReadError, "no events"),
-    ),
-    Odd(
-        "v1 statistics", {"r.stats.csv": STATS.encode()}, Refused(UnknownFormatError, "statistics")
-    ),
-    Odd(
-        "v1 statistics without quotes",
+                (HIP_TABLE[0], HIP_TABLE[1], [*HIP_TABLE[2], ("soon", *HIP_TABLE[2][0][1:])]))},
+        reads(2, cells_of_wrong_type=1, event_without_time=1)),
+    Odd("v1 database without rows", {"results.db": database((HIP_TABLE[0], HIP_TABLE[1], []))},
+        Refused(ReadError, "no events")),
+    Odd("v1 statistics", {"r.stats.csv": STATS.encode()},
+        Refused(UnknownFormatError, "statistics")),
+    Odd("v1 statistics without quotes",
         {"r.csv": (STATS.replace('"', "") + "k(int, float),1,2,2,100.0\n").encode()},
-        Refused(UnknownFormatError, "statistics"),
-    ),
-    Odd(
-        "v1 text of one process",
-        {
-            "77_hip_api_trace.txt": HIP_TEXT.encode(),
-            "77_hcc_ops_trace.txt": OPS_TEXT.encode(),
+        Refused(UnknownFormatError, "statistics")),
+    Odd("v1 text of one process",
+        {"77_hip_api_trace.txt": HIP_TEXT.encode(), "77_hcc_ops_trace.txt": OPS_TEXT.encode(),
             "77_roctx_trace.txt": ROCTX_TEXT.encode(),
-            "77_begin_ts_file.txt": b"3599977333000000\n",
-        },
-        Reads(8, issues={"range-ended": 2}),
-    ),
-    Odd(
-        "v1 text merged, next to that of processes",
+            "77_begin_ts_file.txt": b"3599977333000000\n"}, reads(8, range_ended=2)),
+    Odd("v1 text merged, next to that of processes",
         {"77_hip_api_trace.txt": HIP_TEXT.encode(), "hip_api_trace.txt": HIP_TEXT.encode()},
-        Reads(2, issues={"same-events-in-another-file": 1}),
-    ),
-    Odd(
-        "v1 text cut short",
-        {"hip_api_trace.txt": cut(HIP_TEXT, 3)},
-        Reads(1, issues={"line-cut-short": 1}),
-    ),
-    Odd(
-        "v1 text with a broken line",
+        reads(2, same_events_in_another_file=1)),
+    Odd("v1 text cut short", {"hip_api_trace.txt": cut(HIP_TEXT, 3)}, reads(1, line_cut_short=1)),
+    Odd("v1 text with a broken line",
         {"hip_api_trace.txt": (HIP_TEXT + "12:\n" + HIP_TEXT).encode()},
-        Reads(4, issues={"line-unreadable": 1}),
-    ),
-    Odd(
-        "v1 text with a range that nothing begins",
+        reads(4, line_unreadable=1)),
+    Odd("v1 text with a range that nothing begins",
         {"roctx_trace.txt": (f'{BOOT} 1:1 0:0:"m"\n{BOOT + 1} 1:1 2:0:""\n').encode()},
-        Reads(1, issues={"range-end-alone": 1}),
-    ),
-    Odd(
-        "v1 text with a range that nothing ends",
-        {"roctx_trace.txt": f'{BOOT} 1:1 1:0:"m"\n'.encode()},
-        Reads(1, issues={"range-not-ended": 1}),
-    ),
-    Odd(
-        "v1 handles",
-        {"hsa_handles.txt": b"0x55d0 agent cpu\n0x55e0 agent gpu\n"},
-        Refused(UnknownFormatError, "its tables hold them"),
-    ),
-    Odd(
-        "v2 XCCs are one dispatch",
-        {"results_77.csv": V2.encode()},
-        Reads(3, issues={"counter-row": 3}),
-    ),
-    Odd(
-        "v2 all tables of a process",
-        {
-            "results_77.csv": V2.encode(),
-            "hip_api_trace_77.csv": V2_HIP.encode(),
-            "hcc_ops_trace_77.csv": V2_OPS.encode(),
-            "roctx_trace_77.csv": V2_ROCTX.encode(),
-        },
-        Reads(8, issues={"counter-row": 3, "kernel-recorded-twice": 1, "range-end-unknown": 1}),
-    ),
-    Odd(
-        "v2 no rows",
-        {"results_7.csv": (header(V2) + "\n").encode()},
-        Refused(ReadError, "no rows"),
-    ),
-    Odd(
-        "v2 samples of program counters",
-        {
-            "pcs_trace_7.csv": b"Dispatch_ID,Timestamp,GPU_ID,PC_Sample,Shader_Engines\n\n1,2,3,0x4,5\n"
-        },
-        Refused(UnknownFormatError, "samples"),
-    ),
-    Odd(
-        "compute workload",
+        reads(1, range_end_alone=1)),
+    Odd("v1 text with a range that nothing ends",
+        {"roctx_trace.txt": f'{BOOT} 1:1 1:0:"m"\n'.encode()}, reads(1, range_not_ended=1)),
+    Odd("v1 handles", {"hsa_handles.txt": b"0x55d0 agent cpu\n0x55e0 agent gpu\n"},
+        Refused(UnknownFormatError, "its tables hold them")),
+    Odd("v2 XCCs are one dispatch", {"results_77.csv": V2.encode()}, reads(3, counter_row=3)),
+    Odd("v2 all tables of a process",
+        {"results_77.csv": V2.encode(), "hip_api_trace_77.csv": V2_HIP.encode(),
+            "hcc_ops_trace_77.csv": V2_OPS.encode(), "roctx_trace_77.csv": V2_ROCTX.encode()},
+        reads(8, counter_row=3, kernel_recorded_twice=1, range_end_unknown=1)),
+    Odd("v2 no rows", {"results_7.csv": (header(V2) + "\n").encode()},
+        Refused(ReadError, "no rows")),
+    Odd("v2 samples of program counters",
+        {"pcs_trace_7.csv": b"Dispatch_ID,Timestamp,GPU_ID,PC_Sample,Shader_Engines\n\n1,2,3,0x4,5\n"},
+        Refused(UnknownFormatError, "samples")),
+    Odd("compute workload",
         {"w/pmc_perf.csv": COMPUTE.encode(), "w/timestamps.csv": TIMES.encode()},
-        Reads(4, issues={"dispatch-joined": 4, "instances-summed": 2}),
-    ),
-    Odd("compute pmc_perf alone", {"pmc_perf.csv": COMPUTE.encode()}, Reads(4)),
-    Odd(
-        "compute times that a spreadsheet rounded",
-        {
-            "timestamps.csv": TIMES.replace(
-                f"{BOOT + 1000},{BOOT + 1300}", "3.6E+15,3.6E+15"
-            ).encode()
-        },
-        Reads(4, issues={"time-rounded": 2, "dispatch-without-duration": 1}),
-    ),
-    Odd(
-        "compute times that were averaged",
+        reads(4, dispatch_joined=4, instances_summed=2)),
+    Odd("compute pmc_perf alone", {"pmc_perf.csv": COMPUTE.encode()}, reads(4)),
+    Odd("compute times that a spreadsheet rounded",
+        {"timestamps.csv": TIMES.replace(f"{BOOT + 1000},{BOOT + 1300}",
+                "3.6E+15,3.6E+15").encode()},
+        reads(4, time_rounded=2, dispatch_without_duration=1)),
+    Odd("compute times that were averaged",
         {"timestamps.csv": TIMES.replace(f"{BOOT + 1000},", "41551790928449.54,").encode()},
-        Reads(
-            4,
-            issues={
-                "time-rounded": 1,
-                "start-far-off": 1,
-                "duration-implausible": 1,
-                "kernel-before-dispatch": 1,
-            },
-        ),
-    ),
-    Odd(
-        "compute statistics",
+        reads(4, time_rounded=1, start_far_off=1, duration_implausible=1,
+            kernel_before_dispatch=1)),
+    Odd("compute statistics",
         {"pmc_kernel_top.csv": b"Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\n"},
-        Refused(UnknownFormatError, "no times"),
-    ),
-    Odd(
-        "compute list of dispatches",
+        Refused(UnknownFormatError, "no times")),
+    Odd("compute list of dispatches",
         {"pmc_dispatch_info.csv": b"Dispatch_ID,Kernel_Name,GPU_ID\n0,k,4\n"},
-        Refused(UnknownFormatError, "no times"),
-    ),
-    Odd(
-        "compute description of the machine, alone",
+        Refused(UnknownFormatError, "no times")),
+    Odd("compute description of the machine, alone",
         {"sysinfo.csv": b"ip_blocks,hostname,gpu_arch,cu_per_gpu\nSQ,h,gfx942,304\n"},
-        Refused(ReadError, "holds no dispatches"),
-    ),
-)
+        Refused(ReadError, "holds no dispatches")),
+)  # fmt: skip

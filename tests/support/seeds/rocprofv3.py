@@ -6,7 +6,7 @@ import rocprof
 from rocprof import CALLS, COPIES, COUNTERS, KERNELS, T0, row
 
 from chopper_interop.errors import ReadError, UnknownFormatError
-from seeds import Odd, Reads, Refused, Seed, rocprof_old
+from seeds import Odd, Refused, Seed, reads, rocprof_old
 
 HEADER = ",".join(f'"{name}"' for name in KERNELS)
 
@@ -124,42 +124,41 @@ OLD = rocprof.columns(
 )
 ODD = (
     Odd("rocprofv3: cut within a row", {"1_kernel_trace.csv": _csv(KERNELS, ROWS)[:-40]},
-        Reads(nodes=11, issues={"row-cut-short": 1})),
+        reads(11, row_cut_short=1)),
     Odd("rocprofv3: no header", {"1_kernel_trace.csv": "\n".join(ROWS).encode()},
         Refused(UnknownFormatError, "no format that is known here")),
     Odd("rocprofv3: header alone", _kernels(), Refused(ReadError, "no events")),
-    Odd("rocprofv3: header again between rows", _kernels(*ROWS[:3], HEADER, *ROWS[3:5]),
-        Reads(nodes=5)),
+    Odd("rocprofv3: header again between rows", _kernels(*ROWS[:3], HEADER, *ROWS[3:5]), reads(5)),
     Odd("rocprofv3: a table of rocprofv2 behind one of kernels",
-        {"k.csv": _csv(KERNELS, ROWS) + rocprof_old.V2.encode()},
-        Reads(nodes=12, issues={"table-of-other-tool": 6})),
-    Odd("rocprofv3: UTF-16", {"k.csv": _csv(KERNELS, ROWS).decode().encode("utf-16")},
-        Reads(nodes=12)),
+        {"k.csv": _csv(KERNELS, ROWS) + rocprof_old.V2.encode()}, reads(12, table_of_other_tool=6)),
+    Odd("rocprofv3: UTF-16", {"k.csv": _csv(KERNELS, ROWS).decode().encode("utf-16")}, reads(12)),
     Odd("rocprofv3: ROCm 6.2's header and node ids", _kernels(row(OLD, Agent_Id=4), header=OLD),
-        Reads(nodes=1, issues={"stream-unknown": 1, "dispatch-id-unknown": 1})),
+        reads(1, stream_unknown=1, dispatch_id_unknown=1)),
     Odd("rocprofv3: an end before its start", _kernels(row(KERNELS, End_Timestamp=T0 - 5)),
-        Reads(nodes=1, issues={"duration-negative": 1})),
+        reads(1, duration_negative=1)),
     Odd("rocprofv3: no start", _kernels(ROWS[0], row(KERNELS, **_at(1, Start_Timestamp=""))),
-        Reads(nodes=1, issues={"event-without-time": 1})),
+        reads(1, event_without_time=1)),
     Odd("rocprofv3: no end", _kernels(ROWS[0], row(KERNELS, **_at(1, End_Timestamp=""))),
-        Reads(nodes=2, issues={"event-without-end": 1})),
-    Odd("rocprofv3: a start that was not read", _kernels(*ROWS[:3], row(KERNELS, **_at(3, Start_Timestamp=0))),
-        Reads(nodes=4, issues={"start-far-off": 1, "duration-implausible": 1, "kernel-overflows-next": 1})),
-    Odd("rocprofv3: an end out of all time", _kernels(ROWS[0], row(KERNELS, **_at(1, End_Timestamp=2**63 - 1))),
-        Reads(nodes=2, issues={"duration-implausible": 1})),
+        reads(2, event_without_end=1)),
+    Odd("rocprofv3: a start that was not read",
+        _kernels(*ROWS[:3], row(KERNELS, **_at(3, Start_Timestamp=0))),
+        reads(4, start_far_off=1, duration_implausible=1, kernel_overflows_next=1)),
+    Odd("rocprofv3: an end out of all time",
+        _kernels(ROWS[0], row(KERNELS, **_at(1, End_Timestamp=2**63 - 1))),
+        reads(2, duration_implausible=1)),
     Odd("rocprofv3: no name", _kernels(ROWS[0], row(KERNELS, **_at(1, Kernel_Name=""))),
-        Reads(nodes=2, issues={"name-unknown": 1})),
+        reads(2, name_unknown=1)),
     Odd("rocprofv3: counters without values",
         {"1_counter_collection.csv": _csv(COUNTERS, [
             *COUNTER_ROWS[:2],
             *(row(COUNTERS, **_at(i, Counter_Value=value)) for i, value in ((2, "nan"), (3, ""))),
         ])},
-        Reads(nodes=3, issues={"counter-without-value": 2})),
-    Odd("rocprofv3: a quote in a name", _kernels(ROWS[0], row(KERNELS, **_at(1, Kernel_Name='say "a, b"'))),
-        Reads(nodes=2)),
+        reads(3, counter_without_value=2)),
+    Odd("rocprofv3: a quote in a name",
+        _kernels(ROWS[0], row(KERNELS, **_at(1, Kernel_Name='say "a, b"'))), reads(2)),
     Odd("rocprofv3: JSON that breaks off",
         {"1_results.json": DOCUMENT[: DOCUMENT.index(JSON_KERNELS[5].encode()) + 30]},
-        Reads(nodes=5, issues={"json-cut-short": 1})),
+        reads(5, json_cut_short=1)),
     Odd("rocprofv3: JSON with a stray bracket", {"1_results.json": DOCUMENT + b"]"},
         Refused(ReadError, "it is no complete JSON")),
 )  # fmt: skip
