@@ -92,6 +92,8 @@ _BATCH = 1 << 14
 """Events of a batch (chosen: 1 MiB of rows, which stay in the processor's cache)."""
 _STRINGS = 1 << 12
 """Distinct strings that a piece has room for at first (chosen: most have some hundred)."""
+_SHORT_EVENT = 32
+"""Bytes of a short text for each event that there is room for (chosen: Kineto's events have a hundred and more)."""
 _POSITIONS = 64
 """Positions that are kept of elements that are no proper events."""
 
@@ -188,6 +190,50 @@ def scan(text: TextWindow, start: int) -> Events:
         undecided = tried = 0
     text.put_back([piece.window[: piece.stop] for piece in open_pieces][:-1], end)
     return events.finish(end, closed=status == _DONE)
+
+
+def scan_short(texts: Sequence[tuple[bytes, int]]) -> list[Events | None]:
+    """Read the arrays of events of short texts, which open at these offsets; None where only `scan` can.
+
+    Buffers are of all texts: to make some for each would take longer than the walk of a few events.
+    """
+    begin = np.cumsum([0, *(len(text) for text, _ in texts)])
+    window = np.frombuffer(bytearray(b"".join(text for text, _ in texts)), np.uint8)
+    rows = np.empty(len(window) // _SHORT_EVENT + 1, EVENT)
+    strings = interning.empty_text_table(_STRINGS)
+    damage = _Damage.room(0, 0)
+    walks, used = [], 0
+    for k, (text, start) in enumerate(texts):
+        strings.slots.fill(-1)
+        strings.used[0] = 0
+        view = window[begin[k] : begin[k + 1]]
+        end, count, status = _walk(view, start + 1, rows[used:], len(text), True, strings, damage)
+        count = count if status == _DONE else 0
+        walks.append((used, used + count, end, strings.texts(view), status == _DONE))
+        used += count
+    columns = {name: rows[name][:used].copy() for name in EVENT.names or ()}
+    text_of = np.repeat(np.arange(len(texts)), [behind - first for first, behind, *_ in walks])
+    length = columns["args_len"]
+    args_at = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
+    args = np.empty(args_at[-1], np.uint8)
+    columns["args_at"] += begin[text_of]
+    _copy_arguments(window, columns["args_at"], length, args, 0)
+    first_args = args_at[[first for first, *_ in walks]]
+    columns["args_at"] = np.where(length > 0, columns["args_at"] - first_args[text_of], 0)
+    return [
+        Events(
+            args=args[args_at[first] : args_at[behind]],
+            columns={name: column[first:behind] for name, column in columns.items()},
+            strings=of_text,
+            end=end,
+            closed=True,
+            malformed=0,
+            malformed_at=(),
+        )
+        if is_done
+        else None
+        for first, behind, end, of_text, is_done in walks
+    ]
 
 
 class _Damage(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -58,17 +58,20 @@ KIND_BY_NAME: tuple[tuple[Kind, str, Kind], ...] = (
 """Kind by thread, beginning of the event's own name → the kind that it really is."""
 
 
-def fill_kinds(file: TraceFile, unknown: Array) -> None:
-    """Fill in the kinds of spans of one file without a category, given by their rows, in place."""
+def fill_kinds(file: TraceFile) -> None:
+    """Fill in the kinds of spans without a category, in place."""
+    unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
+    if not unknown.size:
+        return
     process_names, thread_names = _process_and_thread_names(file)
-    pids, tids = file.columns["pid"][unknown], file.columns["tid"][unknown]
-    first, code = gather.distinct(pids, tids, file.columns["name"][unknown])
+    place = (file.member[unknown], *(file.columns[n][unknown] for n in ("pid", "tid", "name")))
+    first, code = gather.distinct(*place)
     kinds = []
-    for row in first.tolist():
-        pid, tid = int(pids[row]), int(tids[row])
-        process = process_names.get(pid, file.label(0, pid) or "")
-        thread = thread_names.get((pid, tid), file.label(0, tid) or "")
-        kinds.append(int(_kind(process, thread, file.name(int(unknown[row])))))
+    for row in unknown[first].tolist():
+        member, pid, tid = file.thread_of(row)
+        process = process_names.get((member, pid), file.label(member, pid) or "")
+        thread = thread_names.get((member, pid, tid), file.label(member, tid) or "")
+        kinds.append(int(_kind(process, thread, file.name(row))))
     file.kind[unknown] = np.array(kinds, np.uint8)[code]
 
 
@@ -89,17 +92,19 @@ def _kind(process: str, thread: str, name: str) -> int:
     return next(by_name, by_thread)
 
 
-def _process_and_thread_names(file: TraceFile) -> tuple[dict[int, str], dict[tuple[int, int], str]]:
-    """Names of processes by pid, and of threads by pid and tid, from the metadata events."""
+def _process_and_thread_names(
+    file: TraceFile,
+) -> tuple[dict[tuple[int, int], str], dict[tuple[int, int, int], str]]:
+    """Names of processes by file and pid, and of threads by file, pid and tid, from the metadata events."""
     processes, threads = {}, {}
     for row in np.flatnonzero(file.phase("M")).tolist():
         named = file.name(row)
         if named not in ("process_name", "thread_name"):
             continue
-        pid, tid = int(file.columns["pid"][row]), int(file.columns["tid"][row])
+        member, pid, tid = file.thread_of(row)
         name = str(file.args(row).get("name", "")).strip()
         if named == "process_name":
-            processes[pid] = name
+            processes[member, pid] = name
         else:
-            threads[pid, tid] = name
+            threads[member, pid, tid] = name
     return processes, threads

@@ -19,7 +19,7 @@ from chopper_interop import sanity_checks
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
-from chopper_interop.combined import NAME_ORDER, Combined, NotTogetherError, SourceIssues
+from chopper_interop.combined import NAME_ORDER, Combined, SourceIssues
 from chopper_interop.converters.kineto import (
     communication,
     edges,
@@ -41,7 +41,6 @@ from chopper_interop.converters.kineto.categories import (
 )
 from chopper_interop.converters.kineto.ranks import lane_of_events
 from chopper_interop.edges.communication import communicates, recognise
-from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, memory
 from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
@@ -142,9 +141,9 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
         Some of several cannot be read, or have events of several ranks.
     """
     issues = SourceIssues([IssueLog(str(path)) for path in paths])
-    files = _all_loaded(paths, issues)
-    file = trace_file.together(files)
-    del files  # of which it has copies
+    file = trace_file.load(paths, issues)
+    fill_kinds(file)
+    trace_file.note_bind_ids(file, issues)
     owners = kineto_ranks.assign_ranks(file, rank, issues)
     is_node = _is_node(file, issues)
     builder = TraceBuilder()
@@ -164,33 +163,6 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     of_all = Combined(trace, metas, groups, file.text_at)
     _check(of_all, file, issues)
     return replace(of_all, metas=_with_findings(of_all, file, issues))
-
-
-def _all_loaded(paths: list[Path], issues: SourceIssues) -> list[TraceFile]:
-    """Events of all files; `NotTogetherError` says which of several cannot be read."""
-    if len(paths) == 1:
-        return [_loaded(paths[0], issues.logs[0])]
-    files = [_loaded_if_readable(*of_file) for of_file in zip(paths, issues.logs, strict=True)]
-    if unreadable := [path for path, file in zip(paths, files, strict=True) if file is None]:
-        raise NotTogetherError(unreadable)
-    return [file for file in files if file is not None]
-
-
-def _loaded_if_readable(path: Path, issues: IssueLog) -> TraceFile | None:
-    try:
-        return _loaded(path, issues)
-    except ReadError:
-        return None
-
-
-def _loaded(path: Path, issues: IssueLog) -> TraceFile:
-    """Events of one file, with the kinds of all spans that can be known."""
-    file = trace_file.load(path, issues)
-    unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
-    if unknown.size:
-        fill_kinds(file, unknown)
-    trace_file.note_bind_ids(file, issues)
-    return file
 
 
 def _check(of_all: Combined, file: TraceFile, issues: SourceIssues) -> None:

@@ -9,6 +9,7 @@ are equal in that of the file.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.combined import NotTogetherError, SourceIssues
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, json_events, json_text, memory
 from chopper_interop.io.inputs import TextWindow
@@ -57,6 +59,8 @@ BYTES_AFTER_END = Fault.loss(
 HEADER_BROKEN = Fault.loss("header-malformed", "A part of the file's header is not proper JSON.")
 
 _LIST, _QUOTE, _COLON = b'[":'
+_EVENTS = b'"traceEvents"'
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NUMBER_IN_TEXT = re.compile(r"(?:stream\s+)?(?:(-?\d{1,18})|0x([0-9a-fA-F]{1,15}))\s*", re.ASCII)
 _PROBED_BYTES = 64
 """Enough for the empty event that a list of rocmProfileData begins with, and blanks around it."""
@@ -231,8 +235,72 @@ class TraceFile:
         return self.texts[number] if number >= 0 else ""
 
 
-def load(path: Path, issues: IssueLog) -> TraceFile:
-    """Read one file; losses go to `issues`.
+def load(paths: Sequence[Path], issues: SourceIssues) -> TraceFile:
+    """Read files, one behind the other; losses go to `issues`.
+
+    Raises
+    ------
+    ReadError
+        The only one holds no list of events, or an empty one.
+    NotTogetherError
+        Some of several do.
+    """
+    files = [_read_file(paths[0], issues.logs[0])] if len(paths) == 1 else _read_all(paths, issues)
+    file = _together(files)
+    _note_replaced(file, issues)
+    _resolve_ids(file, [of_file.texts for of_file in files])
+    spans = np.flatnonzero(is_any(file.columns["ph"], PHASES))
+    for number in gather.unique_codes(file.member[spans]).tolist():
+        rows = slice(*np.searchsorted(file.member, [number, number + 1]))
+        close_spans({n: column[rows] for n, column in file.columns.items()}, issues.logs[number])
+    return file
+
+
+class _File(NamedTuple):
+    """A file that was read: its events, and their distinct strings."""
+
+    member: Member
+    events: json_events.Events
+    texts: list[str]
+
+
+def _read_all(paths: Sequence[Path], issues: SourceIssues) -> list[_File]:
+    """Read several files, proper short ones by as few calls as can be."""
+    short = [_short(path) for path in paths]
+    scanned = iter(json_events.scan_short([of_file[1:] for of_file in short if of_file]))
+    files: list[_File] = []
+    unreadable = []
+    for path, log, of_file in zip(paths, issues.logs, short, strict=True):
+        events = next(scanned) if of_file else None
+        try:
+            if of_file is None or events is None or not events.count:
+                files.append(_read_file(path, log))
+            else:
+                files.append(_file(path, of_file[0], events, events.count))
+        except ReadError:
+            unreadable.append(path)
+    if unreadable:
+        raise NotTogetherError(unreadable)
+    return files
+
+
+def _short(path: Path) -> tuple[dict[str, Any], bytes, int] | None:
+    """Header of a file, its bytes, and where its list of events opens; None unless all of it is proper JSON."""
+    try:
+        with inputs.opened(path) as file:
+            text = file.read()
+        members = _MEMBERS.decode(text)
+        events = members.pop("traceEvents", b"")
+        header = {key: msgspec.json.decode(value) for key, value in members.items()}
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    at = text.find(b"[", text.find(_EVENTS))
+    is_there = text.count(_EVENTS) == 1 and text.startswith(bytes(events), at) and len(events) > 0
+    return (header, text, at) if is_there else None
+
+
+def _read_file(path: Path, issues: IssueLog) -> _File:
+    """Read one file, whatever it is; losses go to `issues`.
 
     Raises
     ------
@@ -251,29 +319,21 @@ def load(path: Path, issues: IssueLog) -> TraceFile:
         raise ReadError(
             "it holds no events", path=path, hint="was the profiler stopped before it was exported?"
         )
-    texts = events.texts()
-    _note_replaced(events.columns, texts, issues)
-    labels = _resolve_ids(events.columns, texts)
-    if is_any(events.columns["ph"], PHASES).any():
-        close_spans(events.columns, issues)
-    kinds = np.array([PYTORCH.get(t.lower(), 0) for t in texts] + [0], np.uint8)
-    member = Member(
-        path,
-        document.header,
-        labels,
-        _base_ns(path, document.header),
-        empty_first and _counts_since_boot(events),
-        events.count + events.malformed + document.left_out,
-    )
-    return TraceFile(
-        members=(member,),
-        base_ns=member.base_ns,
-        text=events.args,
-        text_at=np.array([0, len(events.args)]),
-        columns=events.columns,
-        kind=kinds[events.columns["cat"]],
-        texts=texts,
-    )
+    count = events.count + events.malformed + document.left_out
+    return _file(path, document.header, events, count, empty_first=empty_first)
+
+
+def _file(
+    path: Path,
+    header: dict[str, Any],
+    events: json_events.Events,
+    count: int,
+    *,
+    empty_first: bool = False,
+) -> _File:
+    since_boot = empty_first and _counts_since_boot(events)
+    member = Member(path, header, {}, _base_ns(path, header), since_boot, count)
+    return _File(member, events, events.texts())
 
 
 def _base_ns(path: Path, header: dict[str, Any]) -> int:
@@ -293,18 +353,21 @@ def _counts_since_boot(events: json_events.Events) -> bool:
     return bool(timed.size) and bool(timed.max() < _SINCE_1970_NS)
 
 
-def together(files: list[TraceFile]) -> TraceFile:
+def _together(files: list[_File]) -> TraceFile:
     """The events of several files, one behind the other; of one file as they are.
 
     Strings get the numbers of their first occurrence in any file. Ids that stand for texts stay those of
     their file (`TraceFile.label`), and times count from 1970.
     """
     if len(files) == 1:
-        return files[0]
-    events = [len(file.kind) for file in files]
-    member = np.repeat(np.arange(len(files), dtype=np.int32), events)
+        ((only, events, texts),) = files
+        text_at = np.array([0, len(events.args)])
+        kind = _kinds(texts)[events.columns["cat"]]
+        return TraceFile((only,), only.base_ns, events.args, text_at, events.columns, kind, texts)
+    count = [file.events.count for file in files]
+    member = np.repeat(np.arange(len(files), dtype=np.int32), count)
     columns = {
-        name: np.concatenate([file.columns[name] for file in files])
+        name: np.concatenate([file.events.columns[name] for file in files])
         for name in json_events.EVENT.names or ()
     }
     number: dict[str, int] = {}
@@ -315,29 +378,36 @@ def together(files: list[TraceFile]) -> TraceFile:
     columns["name_number"] = columns["name"]
     for name in ("cat", "name"):
         columns[name] = number_of[columns[name] + first[member]]
-    text_at = np.cumsum([0, *(len(file.text) for file in files)])
+    text_at = np.cumsum([0, *(len(file.events.args) for file in files)])
     columns["args_at"] += text_at[member]
-    columns["ts"] += np.array([file.base_ns for file in files], np.int64)[member]
+    columns["ts"] += np.array([file.member.base_ns for file in files], np.int64)[member]
     columns[_MEMBER] = member
     return TraceFile(
-        members=tuple(file.members[0] for file in files),
+        members=tuple(file.member for file in files),
         base_ns=0,
-        text=np.concatenate([file.text for file in files]),
+        text=np.concatenate([file.events.args for file in files]),
         text_at=text_at,
         columns=columns,
-        kind=np.concatenate([file.kind for file in files]),
+        kind=_kinds(list(number))[columns["cat"]],
         texts=list(number),
     )
 
 
-def note_bind_ids(file: TraceFile, issues: IssueLog) -> None:
-    """Count arrows by ``bind_id``; PyTorch has none, so only a file of others is searched.
+def _kinds(texts: list[str]) -> Array:
+    """`Kind` of each string as a category; a last one of an event without a category."""
+    return np.array([PYTORCH.get(t.lower(), 0) for t in texts] + [0], np.uint8)
+
+
+def note_bind_ids(file: TraceFile, issues: SourceIssues) -> None:
+    """Count arrows by ``bind_id``; PyTorch has none, so only files of others are searched.
 
     That it is one of others shows by spans of unknown kind, of which PyTorch's files have none.
     """
-    if (file.kind[file.phase("X")] == 0).any():
+    unknown = np.flatnonzero((file.kind == 0) & file.phase("X"))
+    if unknown.size:
+        is_of_others = np.bincount(file.member[unknown], minlength=len(file.members)) > 0
         bound = file.columns["has"] & json_events.HAS_BIND_ID != 0
-        issues.add(BOUND_FLOW, np.count_nonzero(bound))
+        issues.add_where(BOUND_FLOW, bound & is_of_others[file.member], file.member)
 
 
 @dataclass
@@ -493,30 +563,33 @@ def _note_losses(document: _Document, issues: IssueLog) -> None:
             issues.add(NO_BASE)
 
 
-def _note_replaced(columns: dict[str, Array], texts: list[str], issues: IssueLog) -> None:
+def _note_replaced(file: TraceFile, issues: SourceIssues) -> None:
     """Count names of which bytes were replaced."""
-    replaced = [number for number, text in enumerate(texts) if "\N{REPLACEMENT CHARACTER}" in text]
-    events = np.flatnonzero(np.isin(columns["name"], replaced)) if replaced else np.empty(0, int)
-    if events.size:
-        text = texts[int(columns["name"][events[0]])]
-        issues.add(NAME_BYTES, len(events), f"{text[:60]!r} at byte {columns['at'][events[0]]}")
+    replaced = [n for n, text in enumerate(file.texts) if "\N{REPLACEMENT CHARACTER}" in text]
+    if replaced:
+        is_replaced = np.isin(file.columns["name"], replaced)
+        issues.add_where(NAME_BYTES, is_replaced, file.member, file.example)
 
 
-def _resolve_ids(columns: dict[str, Array], texts: list[str]) -> dict[int, str]:
-    """Replace pids, tids and ids that are texts of numbers; return the other texts by their id."""
-    labels: dict[int, str] = {}
+def _resolve_ids(file: TraceFile, texts: list[list[str]]) -> None:
+    """Replace pids, tids and ids that are texts of numbers; enter the other texts as labels of their file."""
+    count = np.array([len(of_file) for of_file in texts])
     for field in ("pid", "tid", "id"):
-        values = columns[field]
-        textual = values < json_events.TEXT_ID + len(texts)
-        for value in np.unique(values[textual]):
-            text = texts[int(value) - json_events.TEXT_ID]
+        values = file.columns[field]
+        rows = np.flatnonzero(values < json_events.TEXT_ID + count.max())
+        rows = rows[values[rows] < json_events.TEXT_ID + count[file.member[rows]]]
+        first, code = gather.distinct(file.member[rows], values[rows])
+        numbers = values[rows[first]]
+        for k, row in enumerate(rows[first].tolist()):
+            member, value = int(file.member[row]), int(values[row])
+            text = texts[member][value - json_events.TEXT_ID]
             number = _NUMBER_IN_TEXT.fullmatch(text)
             if number:
                 decimal, hexadecimal = number.groups()
-                values[values == value] = int(decimal or hexadecimal, 10 if decimal else 16)
+                numbers[k] = int(decimal or hexadecimal, 10 if decimal else 16)
             else:
-                labels[int(value)] = text
-    return labels
+                file.members[member].labels[value] = text
+        values[rows] = numbers[code]
 
 
 def whole_number(value: Any, minimum: int = 0, maximum: int = (1 << 62) - 1) -> int | None:
