@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gpu_work
 import numpy as np
 import pytest
-from made_stragglers import MadeJob, length_ns, trace_of
+from made_stragglers import MadeJob, length_ns, meetings, trace_of
 from read_once import read_once
 from shared_data import real
 from slow import slow_from
@@ -295,6 +295,26 @@ def test_lateness_of_before_the_recording_gains_nothing() -> None:
     assert result.summary["slow_rank"] == -1
     gains = [row["host_gain_ns"] for row in result.rows.to_pylist()]
     assert max(gains) < result.summary["measured_ns"] / 1000
+
+
+@pytest.mark.parametrize(
+    ("host_ns", "return_ns"),
+    [
+        ([100_000, 10_000], [4_000, 4_000]),
+        ([10_000, 100_000, 10_000], [4_000, 4_000, 4_000]),
+        ([15_000, 10_000], [30_000, 4_000]),
+    ],
+    ids=["finds all done", "second of three", "returns late"],
+)
+def test_waits_of_a_late_host_are_those_of_others(host_ns: list[int], return_ns: list[int]) -> None:
+    """Others wait for the late rank, which finds all done: without lateness it would not wait as long as they."""
+    trace, length = meetings(host_ns, return_ns)
+    _, even = meetings([10_000] * len(host_ns), [4_000] * len(host_ns))
+    result = ci.analyze(trace, "stragglers")
+    late = host_ns.index(max(host_ns))
+    assert (result.summary["slow_rank"], result.summary["cause"]) == (late, "host")
+    gain = result.rows.to_pylist()[0]["host_gain_ns"]
+    assert gain == pytest.approx(length - even, abs=0.01 * length)
 
 
 def test_delays_that_all_ranks_have_make_none_of_them_late() -> None:

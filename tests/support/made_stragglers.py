@@ -242,6 +242,50 @@ def length_ns(job: MadeJob) -> int:
     return _Simulation(job).ends[-1]
 
 
+def meetings(host_ns: list[int], return_ns: list[int]) -> tuple[Trace, int]:
+    """Ranks that meet in 20 collectives, for each of which their hosts wait; and how long that takes.
+
+    Parameters
+    ----------
+    host_ns
+        Time of each rank's host before each launch, and before it waits.
+    return_ns
+        Time from the end of a collective until each rank's host goes on, if it waited.
+    """
+    builder = TraceBuilder(Meta(ranks=tuple(Rank(r, device=0) for r in range(len(host_ns)))))
+    now, waited, launched, end = [0] * len(host_ns), [], [], 0
+    for nth in range(20):
+        called = [at + busy for at, busy in zip(now, host_ns, strict=True)]
+        end = max(max(called) + _LAUNCH_NS, end) + 50_000
+        for rank, busy in enumerate(host_ns):
+            thread = builder.lane(rank, LaneKind.THREAD, 1, "thread")
+            stream = builder.lane(rank, LaneKind.STREAM, 7, "stream", 0)
+            asked = called[rank] + _CALL_NS + busy
+            back = max(asked + _CALL_NS, end + return_ns[rank])
+            _, call, wait = (
+                builder.nodes(
+                    kind=int(kind), name=name, rank=rank, lane=thread, ts=np.array([start]), dur=stop - start, iteration=0
+                )
+                for kind, name, start, stop in (
+                    (Kind.CPU_OP, "op", now[rank], called[rank] + _CALL_NS),
+                    (Kind.RUNTIME, "cudaLaunchKernel", called[rank], called[rank] + _CALL_NS),
+                    (Kind.RUNTIME, "cudaEventSynchronize", asked, back),
+                )
+            )  # fmt: skip
+            begin = called[rank] + _LAUNCH_NS
+            work = builder.nodes(
+                kind=int(Kind.COMM), name="ncclAllReduce", rank=rank, lane=stream, ts=np.array([begin]), dur=end - begin,
+                collective=Collective.ALL_REDUCE, instance=nth, iteration=0,
+            )  # fmt: skip
+            launched.append((call, work))
+            if asked + _CALL_NS < end:
+                waited.append((work, wait))
+            now[rank] = back
+    for kind, pairs in ((EdgeKind.LAUNCH, launched), (EdgeKind.SYNC, waited)):
+        builder.edges(*np.array(pairs, np.int32).T, kind)
+    return inference.infer_edges(builder.finish(), IssueLog("made")), max(now)
+
+
 def trace_of(job: MadeJob) -> Trace:
     """The job as a trace, with all edges."""
     made = _Simulation(job)

@@ -245,6 +245,22 @@ class HostTimes:
         self._edge = np.flatnonzero(passes & (replay.src < 2 * nodes))
         self._edge = self._edge[replay.on_thread[graph.after[self._edge] // 2]]
         self._edge = self._edge[~waits[graph.after[self._edge]]]
+        others_wait = np.zeros(2 * (group.max(initial=0) + 1), bool)
+        into = np.flatnonzero(is_any(kind, HOST_WAITS) & (graph.after < 2 * nodes))
+        self._wait = into[group[graph.after[into] // 2] >= 0]
+        others_wait[self._counterpart(graph.after[self._wait])] = True
+        paired = group[graph.after[self._edge] // 2] >= 0
+        self._others_wait = paired & others_wait[self._counterpart(graph.after[self._edge])]
+        self._return_ns = self._usual_returns(rank)
+
+    def _usual_returns(self, rank: Array) -> Array:
+        """Time from what each of `_wait` waits for to its end: that of the other ranks, where it is less."""
+        node = self._replay.graph.after[self._wait] // 2
+        own = self._lag_ns[self._wait]
+        usual, _ = counterparts.group_medians(
+            own, self._group[node], apart=rank[node], between=True
+        )
+        return np.minimum(own, usual)
 
     def _in_order(self) -> tuple[Array, Array]:
         """Endpoints on threads by lane and time, and their lanes."""
@@ -321,15 +337,22 @@ class HostTimes:
         """
         replay = self._replay
         nodes = replay.trace.nodes.num_rows
-        edge = self._edge[replay.vertex_rank[replay.graph.after[self._edge]] == rank]
+        of_rank = replay.vertex_rank[replay.graph.after[self._edge]] == rank
+        edge = self._edge[of_rank]
         lag, release = self._lag_ns.copy(), replay.at_ns.copy()
         later = self._late[replay.graph.after[edge]] - self._late[replay.src[edge]]
         caught_up = later < -_WAITED_NS
         self._wait_less(lag, edge[caught_up], -later[caught_up])
         later[caught_up] = 0
+        # where others waited and this rank was so late that all was done, it would wait for its own GPU work,
+        # which nothing ties: it is ahead of that then, and not as long as others waited for the late rank
+        found_done = self._others_wait[of_rank] & (later < 0)
+        later[found_done] = 0
         lag[edge] = np.maximum(lag[edge] - later, np.minimum(lag[edge], 0))
-        of_rank = replay.vertex_rank[: 2 * nodes] == rank
-        release[: 2 * nodes] -= np.where(of_rank, self._late, 0)
+        returns = replay.vertex_rank[replay.graph.after[self._wait]] == rank
+        lag[self._wait[returns]] = self._return_ns[returns]
+        own = replay.vertex_rank[: 2 * nodes] == rank
+        release[: 2 * nodes] -= np.where(own, self._late, 0)
         return replay.lengths_with(lag, release_ns=release)
 
     def _wait_less(self, lag_ns: Array, edge: Array, waited_ns: Array) -> None:
