@@ -19,6 +19,7 @@ from chopper_interop.commands.interrupts import INTERRUPTED
 from chopper_interop.errors import (
     ChopperError,
     InternalError,
+    ReadError,
     TooLittleMemoryError,
     UsageError,
     WriteError,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing to a stream whose disk takes no more; those of files name the file."""
+_UNREACHABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE)
+"""Errors of looking at a path that are no defect; before Python 3.12 ``Path.exists`` raises some of them."""
 
 
 def exit_now(status: int) -> NoReturn:
@@ -154,6 +157,8 @@ def _as_shown(error: BaseException) -> ChopperError:
         return error
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         return WriteError(f"the standard output cannot be written: {error.strerror}")
+    if isinstance(error, OSError) and error.errno in _UNREACHABLE and error.filename is not None:
+        return ReadError(f"cannot be opened: {error.strerror}", path=error.filename)
     if isinstance(error, MemoryError) or _UNMAPPED in f"{error} {error.__context__}":
         hint = "give fewer files or ranks at a time"
         return TooLittleMemoryError("there is too little memory", hint=hint)

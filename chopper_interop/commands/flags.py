@@ -60,10 +60,21 @@ def add_remedy(
 def _is_about(flag: str, error: ChopperError, value: str) -> bool:
     """True if an error is that a text is neither an input nor an analysis, or what stands there may be an older output."""
     may_be_output = flag in _REMEDIES and isinstance(error, UnknownFormatError)
-    if os.path.exists(value) and not may_be_output:  # noqa: PTH110 # Path's raises where a folder can't be entered
+    if _may_be_there(value) and not may_be_output:
         return False
     names = [str(error.path), *_QUOTED.findall(error.message)]
     return value in names or str(Path(value)) in names
+
+
+def _may_be_there(path: str) -> bool:
+    """True for a file or folder, and where that can't be seen."""
+    try:
+        os.stat(path)  # noqa: PTH116 # a text that need be no path
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _remedy(flag: str, value: str) -> str:

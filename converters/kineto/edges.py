@@ -284,7 +284,7 @@ def _keys_by_lane_and_time(  # nodes, and what is searched among them
     """
     ts = file.columns["ts"][rows] + file.base_ns - trace.meta.origin_ns
     if not nodes.size:
-        return nodes, nodes, nodes, ts
+        return nodes, nodes, np.zeros_like(ts), ts
     starts = trace.array("ts")[nodes]
     from_first = starts - _first_starts(trace, trace.array("rank")[nodes])
     lanes = trace.array("lane")[nodes].astype(np.int64)

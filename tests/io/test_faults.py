@@ -589,6 +589,29 @@ def test_a_file_in_a_folder_that_cannot_be_entered_is_one_line(reachable: Path, 
     assert run("convert", "-o", reachable / "b.json", "-q", "a" * 300)[0] == UsageError.exit_status
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["analyze -q {}", "check -q {}", "check {}/", "view -q {}", "convert -q OPEN -o {}.json",
+     "analyze -q OPEN compare --against {}", "analyze -q OPEN --csv {}.csv"],
+)  # fmt: skip
+def test_every_command_says_that_a_folder_cannot_be_entered(
+    reachable: Path, run, words: str
+) -> None:
+    (reachable / "closed").mkdir()
+    ci.write(tiny_trace(), reachable / "closed" / "a.json")
+    ci.write(tiny_trace(), reachable / "open.json")
+    closed, named = reachable / "closed" / "a.json", str(reachable / "open.json")
+    command = words.replace("OPEN", named).format(closed, closed).split()
+    # imports what it needs; a trace that is there would be shown
+    run(*command if command[0] != "view" else ("view", reachable / "none.json"))
+    (reachable / "closed").chmod(0o644)
+    with without_privileges():
+        status, _, output = run(*command)
+    assert (status in {4, 6}, len(output.splitlines())) == (True, 1), output
+    assert "Permission denied" in output
+    assert "takes no value" not in output
+
+
 def test_entries_that_are_no_files_are_listed(tmp_path: Path) -> None:
     ci.write(tiny_trace(), tmp_path / "a.pftrace")
     os.mkfifo(tmp_path / "pipe")

@@ -231,6 +231,14 @@ def test_forward_to_backward(tmp_path: Path) -> None:
     assert issues(trace)["flow-event"] == 4
 
 
+def test_arrows_from_forward_to_backward_without_any_operator_are_counted(tmp_path: Path) -> None:
+    """Nothing among which to search made an array of another length."""
+    arrows = [flow(phase, "fwdbwd", 1, ts) for phase, ts in (("s", 1), ("f", 20))]
+    trace = read(tmp_path, [kernel("k", 5, 1, 1), *arrows])
+    assert edges(trace, EdgeKind.FWDBWD) == []
+    assert issues(trace)["fwdbwd-unbound"] == 1
+
+
 def comms(tmp_path: Path, *around: dict, kernel_args: dict | None = None, **header) -> dict:
     """Annotations of one communication kernel launched within `around`."""
     rccl = kernel("ncclDevKernel_Generic_4(x)", 50, 5, 1, **(kernel_args or {}))
