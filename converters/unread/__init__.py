@@ -14,6 +14,8 @@ from chopper_interop.registry import Converter
 
 _TORCH = "profile with torch.profiler and give what export_chrome_trace writes"
 _NSYS_TABLES = ("cupti_activity_kind_", "target_info_", "nvtx_events", "cuda_gpu_memory_usage")
+_NSYS = b"NVIDIA Tegra Profiler Report"
+"""Beginning of the six reports that were looked at, of 2022."""
 _NSYS_ENDINGS = (".nsys-rep", ".qdrep", ".qdstrm")
 _OTHER_TABLES = ("rocpd_",)
 _PROTON = re.compile(rb'\s*\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
@@ -54,8 +56,8 @@ def confirms_nsys_database(path: Path, head: bytes) -> bool:
 
 
 def confirms_nsys_report(path: Path, head: bytes) -> bool:
-    """True if a file is binary and has the name of a report; its format is not documented."""
-    return path.name.endswith(_NSYS_ENDINGS) and b"\x00" in head
+    """True if a file begins as a report, or is binary and has the name of one; its format is not documented."""
+    return head.startswith(_NSYS) or (path.name.endswith(_NSYS_ENDINGS) and b"\x00" in head)
 
 
 def is_proton(head: bytes) -> bool:
