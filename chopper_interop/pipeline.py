@@ -248,7 +248,7 @@ def _refuse_unsound(converter: Converter, issues: Any, path: Path) -> None:
     ):
         raise SchemaError(f"{writer} returns a {type(issues).__name__}, not an IssueLog")
     stem = path.name.split(".")[0]
-    if not any(found.name.startswith(stem) for found in path.parent.iterdir()):
+    if not any(file.name.startswith(stem) for file in path.parent.iterdir()):
         raise SchemaError(f"{writer} wrote nothing", path=path)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from issue_counts import counts
 from read_once import read_once
 from real_files import kineto_cases, kineto_files, other_cases, other_files
 from shared_data import each, real
@@ -99,7 +100,7 @@ def test_launches_are_those_of_the_correlation_ids(job: Job) -> None:
     launched = sum(e.get("args", {}).get("correlation") in calls for e in work)
     kinds = Counter(trace.array("kind", "edges").tolist())
     assert kinds[EdgeKind.LAUNCH] == launched
-    lost = {i.code: i.count for i in trace.meta.issues}.get("launch-not-recorded", 0)
+    lost = counts(trace).get("launch-not-recorded", 0)
     assert launched + lost == len(work)
     assert sum(trace.array("kind").tolist().count(int(k)) for k in GPU_WORK) == len(work)
     arrows = sum(e["ph"] == "s" and e["cat"] == "fwdbwd" for e in events)

@@ -427,9 +427,9 @@ def _scaled(
     longest = max(map(abs, known), default=0)
     unit, symbol = next((u for u in scale if longest >= u[0]), scale[-1])
     counted = [abs(v) for v in known if v and abs(v) * _NEGLIGIBLE >= longest]
-    # decimals by which the least of them has three figures
-    least = min(counted, default=unit) / unit
-    digits = 0 if unit == 1 else max(1, 2 - math.floor(math.log10(least * _ROUNDED_UP)))
+    # decimals by which the smallest of them has three figures
+    smallest = min(counted, default=unit) / unit
+    digits = 0 if unit == 1 else max(1, 2 - math.floor(math.log10(smallest * _ROUNDED_UP)))
     room = len(f"{longest / unit:,.{digits}f}")
     return [
         f"{text} {symbol}" if (text := _scaled_text(v, unit, digits, room)) else ""

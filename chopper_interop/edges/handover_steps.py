@@ -146,13 +146,13 @@ def sources_by_steps(work: HostWork, source: Array, possible: Array, wake_ns: in
     target = work.row[place]
     own = np.where(work.since[target] > NEVER, work.ts[target] - work.since[target], np.nan)
     own_spread = _spreads(np.where(target >= 0, own, np.nan))
-    cause, spread, least_spread = _causes(work, target, wake_ns)
+    cause, spread, min_spread = _causes(work, target, wake_ns)
     suggested = source[target]
     known = (target >= 0) & (suggested >= 0) & work.at_place[suggested]
     # what goes on at the very end of a long rest did not compute for all of it, however steady that is
     at_end = work.ts[target] - work.end[suggested] <= WAITED_SHARE * own
     at_end = np.logical_and.reduce(at_end | ~known | np.isnan(own), axis=1)
-    is_alike = least_spread <= _STEADIER * own_spread  # of none the spread is not a number
+    is_alike = min_spread <= _STEADIER * own_spread  # of none the spread is not a number
     refuted = ~at_end & ~is_alike
     result[target[known & refuted[:, None]]] = -1
     proven = (_STEADIER * spread < own_spread)[:, None] & (target >= 0) & (cause >= 0)
@@ -178,24 +178,23 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
     cause, spread
         Of the last that had ended before in every step, on the thread where the time since then is steadiest; and
         how that time varies.
-    least_spread
-        How it varies at least, of these and the rows before them.
+    min_spread
+        The smallest variation of that time, of these and the rows before them.
     """
     line, other = _recent_threads(work, target[:, 1], wake_ns)
     before, nth = _last_places(work, target[line], other)
     cause, spread = _since_place(work, target[line], (other, nth, before), wake_ns)
-    least = spread
+    smallest = spread
     for back in range(1, _BACK):
-        least = np.fmin(
-            least, _since_place(work, target[line], (other, nth - back, before), wake_ns)[1]
-        )
+        earlier = _since_place(work, target[line], (other, nth - back, before), wake_ns)[1]
+        smallest = np.fmin(smallest, earlier)
     causes, spreads = np.full_like(target, -1), np.full(len(target), np.nan)
     order = np.lexsort((spread, line))  # not a number is last
     first, at = np.unique(line[order], return_index=True)
     causes[first], spreads[first] = cause[order[at]], spread[order[at]]
-    least_spreads = np.full(len(target), np.nan)
-    least_spreads[first] = np.fmin.reduceat(least[order], at)
-    return causes, spreads, least_spreads
+    min_spreads = np.full(len(target), np.nan)
+    min_spreads[first] = np.fmin.reduceat(smallest[order], at)
+    return causes, spreads, min_spreads
 
 
 def _recent_threads(work: HostWork, rows: Array, wake_ns: int) -> tuple[Array, Array]:

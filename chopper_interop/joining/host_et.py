@@ -62,9 +62,9 @@ def split_programs(
     programs = [f for f in fragments if f.trace.meta.clock == ORDER and not f.has_counters]
     if len(programs) < len(fragments):
         return [f for f in fragments if f not in programs], programs
-    # a stored trace says it already
-    said = [NO_TIMES.code in {issue.code for issue in f.trace.meta.issues} for f in programs]
-    issues.add(NO_TIMES, said.count(False))
+    # a stored trace has counted it already
+    is_counted = [NO_TIMES.code in {issue.code for issue in f.trace.meta.issues} for f in programs]
+    issues.add(NO_TIMES, is_counted.count(False))
     return fragments, []
 
 

@@ -225,8 +225,8 @@ def _waits(trace: Trace, work: Array, call: Array, before: Array) -> tuple[Array
     to_host = np.array([bool(COPY_TO_HOST.match(n)) for n in trace.names()] or [False])
     fetched = own_work & to_host[trace.array("name")[work]]
     ends_with_wait |= fetched
-    least_ns = np.where(fetched & (gap > usual), gap, np.minimum(min_ns, gap))
-    return least_ns, np.where(ends_with_wait, np.minimum(call_ns, dur[call]), -1)
+    latency_ns = np.where(fetched & (gap > usual), gap, np.minimum(min_ns, gap))
+    return latency_ns, np.where(ends_with_wait, np.minimum(call_ns, dur[call]), -1)
 
 
 def _without_wait(trace: Trace, work: Array, call: Array, before: Array) -> Array:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from issue_counts import counts
 from read_once import read_once
 from shared_data import real
-from telemetry import counts
 
 import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import recorded_waits
 import stream_waits
+from issue_counts import counts
 from predictions import read
 from programs import families
 from programs import program as p
@@ -80,7 +81,7 @@ def test_most_waits_that_are_wrong_are_said_to_be_ambiguous(tmp_path) -> None:
     trace = read(run, tmp_path)
     result = stream_waits.Comparison()
     stream_waits.compare(run, trace, result)
-    ambiguous = {i.code: i.count for i in trace.meta.issues}["event-ambiguous"]
+    ambiguous = counts(trace)["event-ambiguous"]
     assert 4 <= result.wrong <= ambiguous < result.inferred // 2
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from issue_counts import counts
 from kineto_files import BASE, call, kernel, write
 
 import chopper_interop as ci
@@ -191,7 +192,7 @@ def test_telemetry_of_another_day_is_reported(tmp_path: Path, run) -> None:
         path.read_text().replace(f"{BASE // 10**9}"[:5], f"{BASE // 10**9 - 10**6}"[:5])
     )
     trace = ci.read(job(tmp_path, {0: 0}))
-    assert {i.code: i.count for i in trace.meta.issues}["telemetry-apart"] == 6
+    assert counts(trace)["telemetry-apart"] == 6
     for command in (["convert"], ["analyze", "temporal"]):
         status, _, output = run(*command, "-q", tmp_path, "-o", tmp_path.parent / "a.pftrace")
         assert status == AmbiguousRunError.exit_status
@@ -213,8 +214,8 @@ def test_two_files_of_one_gpu_that_contradict_each_other(
     job(tmp_path, {0: 0})
     telemetry(tmp_path / "a.csv", 1, 100)
     telemetry(tmp_path / "b.csv", 1, power_w)
-    counts = {i.code: i.count for i in ci.read(tmp_path).meta.issues}
-    assert counts.get("telemetry-contradicts", 0) == count
+    by_code = counts(ci.read(tmp_path))
+    assert by_code.get("telemetry-contradicts", 0) == count
 
 
 def test_hosts_in_names_as_pytorch_makes_them(tmp_path: Path) -> None:
@@ -248,14 +249,14 @@ def test_rules_of_some_gpus(tmp_path: Path, first, rules, expected, unknown) -> 
     folder = job(tmp_path, {rank: first + rank for rank in range(4)})
     telemetry(folder / "smi.csv", 8, 100)
     trace = ci.read(folder, map_device=rules)
-    counts = {i.code: i.count for i in trace.meta.issues}
-    assert "telemetry-contradicts" not in counts
+    by_code = counts(trace)
+    assert "telemetry-contradicts" not in by_code
     by_user = [m for m in trace.meta.device_matches if m.known_by == devices.BY_USER]
     if first:
         expected = {m.rank: 100 + m.number for m in by_user}
         unknown = 8 - len(by_user)
     assert power(trace) == expected
-    assert counts["telemetry-of-unknown-device"] == unknown
+    assert by_code["telemetry-of-unknown-device"] == unknown
 
 
 @pytest.mark.parametrize("first", [0, 2])
@@ -278,7 +279,7 @@ def test_rules_of_processes_that_see_one_gpu_each(tmp_path: Path) -> None:
     telemetry(folder / "smi.csv", 4, 100)
     trace = ci.read(folder, map_device=["0=rank1"])
     assert power(trace) == {0: 101, 1: 100, 2: 102, 3: 103}
-    assert {i.code: i.count for i in trace.meta.issues}["telemetry-by-rank"] == 3
+    assert counts(trace)["telemetry-by-rank"] == 3
 
 
 def test_names_determine_the_gpus_without_a_rule() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from issue_counts import counts
 
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
@@ -21,7 +22,7 @@ TEXT = b'{"traceEvents": []}' * 5000
 def read(path: Path, data: bytes) -> tuple[bytes, dict[str, int]]:
     path.write_bytes(data)
     log = IssueLog()
-    return inputs.read(path, log).tobytes(), {issue.code: issue.count for issue in log}
+    return inputs.read(path, log).tobytes(), counts(log)
 
 
 def zstd(data: bytes) -> bytes:

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pyarrow as pa
 import pytest
+from issue_counts import counts
 from slow import slow_from
 
 from chopper_interop.errors import ReadError
@@ -54,7 +55,7 @@ def files_of(folder):
 def contents(path, kinds=KINDS, table="t"):
     issues = IssueLog()
     with Database(path, issues) as database:
-        return database.read(table, kinds), {issue.code: issue.count for issue in issues}
+        return database.read(table, kinds), counts(issues)
 
 
 def test_columns_are_of_the_declared_types_however_many_nulls_come_first(base):

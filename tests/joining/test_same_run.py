@@ -8,6 +8,7 @@ import pytest
 import rocprof
 from hypothesis import given
 from hypothesis import strategies as st
+from issue_counts import counts
 from kineto_files import BASE, call, kernel, write
 from read_once import read_once
 
@@ -95,10 +96,6 @@ class Run:
         return folder
 
 
-def codes(trace: ci.Trace) -> dict[str, int]:
-    return {issue.code: issue.count for issue in trace.meta.issues}
-
-
 def fit(trace: ci.Trace) -> ClockFit:
     (result,) = trace.meta.clocks
     return result
@@ -106,10 +103,10 @@ def fit(trace: ci.Trace) -> ClockFit:
 
 def events_are_whole(trace: ci.Trace) -> None:
     for source in trace.meta.sources:
-        counts = {i.source: 0 for i in trace.meta.issues}
+        numbers = {i.source: 0 for i in trace.meta.issues}
         for issue in trace.meta.issues:
-            counts[issue.source] += issue.count * issue.events
-        assert source.events == source.nodes + counts.get(source.path, 0)
+            numbers[issue.source] += issue.count * issue.events
+        assert source.events == source.nodes + numbers.get(source.path, 0)
     assert sum(s.nodes for s in trace.meta.sources) == trace.nodes.num_rows
 
 
@@ -125,7 +122,7 @@ def test_a_run_that_two_tools_recorded_is_merged(tmp_path: Path, ids: int) -> No
     assert relation.clock == BOOTTIME
     assert abs(relation.offset_ns - (BASE - BOOT)) <= relation.uncertainty_ns <= 300
     assert relation.pairs == 60
-    assert codes(trace)["same-kernels-twice"] == 60
+    assert counts(trace)["same-kernels-twice"] == 60
     events_are_whole(trace)
 
 
@@ -156,9 +153,9 @@ def test_calls_that_only_the_other_tool_has_are_added(tmp_path: Path) -> None:
     assert {lanes[lane]["name"].rpartition(" ")[2] for lane in calls["lane"]} == {"(rocprofv3-csv)"}
     starts = calls["ts"].to_numpy() + trace.meta.origin_ns
     assert np.abs(np.sort(starts) - (BASE + run.start - 3500)).max() <= 1
-    counts = codes(trace)
-    assert counts["same-calls-twice"] == 60
-    assert counts["outside-profile"] == 2 * 3
+    by_code = counts(trace)
+    assert by_code["same-calls-twice"] == 60
+    assert by_code["outside-profile"] == 2 * 3
 
 
 @pytest.mark.parametrize("seed", range(6, 12))
@@ -175,7 +172,7 @@ def test_another_run_of_the_program_is_a_pass(tmp_path: Path, seed: int, ids: in
     trace = ci.read(tmp_path)
     assert trace.meta.clocks == ()
     assert trace.nodes.num_rows == 120
-    assert "same-kernels-twice" not in codes(trace)
+    assert "same-kernels-twice" not in counts(trace)
 
 
 def test_a_drift_is_fitted_where_it_is_more_than_the_spread(tmp_path: Path) -> None:
@@ -204,7 +201,7 @@ def test_a_profile_of_part_of_the_run(tmp_path: Path) -> None:
     trace = ci.read(tmp_path)
     relation = fit(trace)
     assert abs(relation.offset_ns - (BASE - BOOT)) <= 150
-    assert codes(trace)["same-kernels-twice"] == 50
+    assert counts(trace)["same-kernels-twice"] == 50
     assert trace.array("value", "counters").tolist() == [1000.0 + k for k in range(150, 200)]
     events_are_whole(trace)
 
@@ -232,7 +229,7 @@ def test_few_kernels_are_matched_at_an_offset_of_the_user(tmp_path: Path) -> Non
     with pytest.raises(AmbiguousRunError, match="two runs"):  # too few to tell
         ci.read(tmp_path)
     trace = ci.read(tmp_path, clock_offset=[f"{BASE - BOOT}ns"])
-    assert codes(trace)["same-kernels-twice"] == 7
+    assert counts(trace)["same-kernels-twice"] == 7
     assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 8
     events_are_whole(trace)
 
@@ -268,7 +265,7 @@ def test_the_passes_of_the_sample_job_are_other_runs(demo: Path) -> None:
     methods = {Path(f.of).name: f.method for f in trace.meta.clocks}
     assert methods["recorder.csv"] == relations.THREE_CLOCKS
     assert methods["amd-smi-watch.csv"] == relations.WHOLE_SECONDS
-    assert "same-kernels-twice" not in codes(trace)
+    assert "same-kernels-twice" not in counts(trace)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(-(10**18), 10**18), st.integers(0, 400))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from issue_counts import counts
 from kineto_files import kernel, write
 
 import chopper_interop as ci
@@ -23,7 +24,7 @@ def job(folder: Path, count: int = 3) -> Path:
 
 
 def left_out(trace: ci.Trace) -> int:
-    return {issue.code: issue.count for issue in trace.meta.issues}.get("ranks-left-out", 0)
+    return counts(trace).get("ranks-left-out", 0)
 
 
 def test_files_of_other_ranks_are_not_read(tmp_path: Path, run) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from issue_counts import uncounted_events
+
 import chopper_interop as ci
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
@@ -89,7 +91,7 @@ def write(path: Path, header: Sequence[str], *rows: str, end: str = "\n") -> Pat
     return path
 
 
-def plain(path: Path) -> list[dict[str, str]]:
+def csv_rows(path: Path) -> list[dict[str, str]]:
     """Rows of a file by the csv library."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -123,16 +125,15 @@ def edges(trace: ci.Trace) -> list[tuple[str, str]]:
 
 def counters(trace: ci.Trace) -> dict[tuple[int, str], float]:
     """(Start of the dispatch, counter) → value."""
-    ts = trace.array("ts") + trace.meta.origin_ns
-    rows = trace.counters.to_pylist()
-    result = {(int(ts[r["node"]]), r["name"]): r["value"] for r in rows}
-    assert len(result) == len(rows)
+    ts = (trace.array("ts") + trace.meta.origin_ns).tolist()
+    return {(ts[node], name): value for (node, name), value in counters_by_node(trace).items()}
+
+
+def counters_by_node(trace: ci.Trace) -> dict[tuple[int, str], float]:
+    """(Node, counter) → value."""
+    result = {(r["node"], r["name"]): r["value"] for r in trace.counters.to_pylist()}
+    assert len(result) == trace.counters.num_rows
     return result
-
-
-def counts(trace: ci.Trace) -> dict[str, int]:
-    """Count of each fault."""
-    return {issue.code: issue.count for issue in trace.meta.issues}
 
 
 def example(trace: ci.Trace, code: str) -> str:
@@ -143,7 +144,6 @@ def example(trace: ci.Trace, code: str) -> str:
 def assert_whole(trace: ci.Trace, events: int) -> None:
     """There were so many events, and each is a node or counted."""
     (source,) = trace.meta.sources
-    counted = sum(issue.count for issue in trace.meta.issues if issue.events)
     assert source.events == events
     assert source.nodes == trace.nodes.num_rows
-    assert source.events == source.nodes + counted
+    assert not uncounted_events(trace)

@@ -25,8 +25,8 @@ FOLDERS = {"schemas": f"{PACKAGE}.schemas", "converters": f"{PACKAGE}.converters
            "analyses": f"{PACKAGE}.analyses", PACKAGE: PACKAGE}  # fmt: skip
 WORDS = ("told", "untold", "tells", "found", "mine", "ours", "theirs", "most", "least", "nothing",
          "beside", "anew", "gift", "vouches", "stretches", "moments", "meets", "said")  # fmt: skip
-SPEAKING = frozenset({"at_most", "at_least", "unpacking_at_most", "most_common", "most_often_last", "_most_used_device",
-                      "NOT_FOUND"})  # fmt: skip
+SPEAKING = frozenset({"at_most", "at_least", "at_least_s", "check_at_least", "unpacking_at_most", "most_common",
+                      "most_often_last", "_most_used_device", "NOT_FOUND"})  # fmt: skip
 """Identifiers with one of `WORDS` that state what they hold all the same."""
 SHORT = 80
 """A module with one importer and fewer code lines than this is a candidate for folding."""

@@ -26,11 +26,6 @@ def units(trace: ci.Trace) -> dict[str, str]:
     return {s["name"]: s["unit"] for s in trace.series.to_pylist()}
 
 
-def counts(trace: ci.Trace) -> dict[str, int]:
-    """Count of each fault."""
-    return {issue.code: issue.count for issue in trace.meta.issues}
-
-
 def assert_all_rows_counted(trace: ci.Trace) -> None:
     """Every row of the input is counted by exactly one issue."""
     counted = sum(issue.count for issue in trace.meta.issues if issue.events)

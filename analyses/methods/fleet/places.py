@@ -176,11 +176,11 @@ class _HostsOfGpus:
     def _product(self, number: int, host: str) -> Device | None:
         """The device of that number on a host, else what all devices of the host are."""
         if not host:
-            found = next(iter(self._by_number.get(number, [])), None)
+            device = next(iter(self._by_number.get(number, [])), None)
         else:
-            found = self._first.get((number, host)) or self._first.get((number, ""))
-        if found is not None:
-            return found
+            device = self._first.get((number, host)) or self._first.get((number, ""))
+        if device is not None:
+            return device
         if host not in self._alike:
             self._alike[host] = _alike(self._devices_on(host))
         return self._alike[host]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from issue_counts import counts
 
 import chopper_interop as ci
 from chopper_interop.annotate.counters.join_passes import (
@@ -46,7 +47,7 @@ def joined(timing: str, counted: str) -> tuple[list[float | None], dict[str, int
     for node, value in zip(*(trace.array(c, "counters") for c in ("node", "value")), strict=True):
         assert values[node] is None, "counted twice"
         values[node] = value
-    return values, {i.code: i.count for i in log}
+    return values, counts(log)
 
 
 @pytest.mark.parametrize(

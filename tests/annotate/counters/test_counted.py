@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from issue_counts import counts
 from read_once import read_once
 from shared_data import SHARED, each, real
 
@@ -45,7 +46,7 @@ def trace_of(counters: dict[str, list[float]], device: Device, dur: int = 1_000_
 def metrics(counters: dict[str, float], device: Device) -> tuple[dict[str, float], dict[str, int]]:
     log = IssueLog()
     result = counter_metrics.columns(trace_of({k: [v] for k, v in counters.items()}, device), log)
-    return {k: v[0].as_py() for k, v in result.items()}, {i.code: i.count for i in log}
+    return {k: v[0].as_py() for k, v in result.items()}, counts(log)
 
 
 ALL_VALU = {
@@ -203,7 +204,7 @@ def test_short_dispatches_without_a_fit_have_no_clock() -> None:
     log = IssueLog()
     actual = mean_clocks_mhz(np.full(3, 41_600.0), np.full(3, 15_500.0), np.full(3, 1700.0), log)
     assert np.isnan(actual).all()
-    assert {i.code: i.count for i in log}["counted-clock-too-short"] == 3
+    assert counts(log)["counted-clock-too-short"] == 3
 
 
 def test_the_table_of_metrics_is_complete() -> None:

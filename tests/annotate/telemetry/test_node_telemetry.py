@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from issue_counts import counts
 from read_once import read_once
-from telemetry import counts, points_of
+from telemetry import points_of
 
 import chopper_interop as ci
 from chopper_interop.annotate.stages import annotate
@@ -503,5 +504,5 @@ def test_written_and_read_back_nothing_changes(fast: Path, tmp_path: Path) -> No
     back = ci.read(tmp_path / "a.parquet")
     for column in ("gfxclk_mhz", "power_max_w", "energy_j", "telemetry_ns", "throttle_share"):
         assert back.nodes[column].equals(trace.nodes[column])
-    codes = {i.code: i.count for i in back.meta.issues}
+    codes = counts(back)
     assert codes["telemetry-coarse"] == counts(trace)["telemetry-coarse"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from issue_counts import counts
 from kineto_files import call as runtime
 from kineto_files import kernel, span, write
 from read_once import read_once
@@ -187,8 +188,8 @@ def test_a_gradient_determines_the_shapes_of_its_convolution(tmp_path: Path) -> 
     assert flops["aten::cudnn_convolution_backward"] is None
     size = 4 * (2 * 3 * 64 + 5 * 27 + 2 * 5 * 16)
     assert list(moved.values()).count(size) == 4
-    counts = {issue.code: issue.count for issue in trace.meta.issues}
-    assert counts["work-shape-inferred"] == 2
+    by_code = counts(trace)
+    assert by_code["work-shape-inferred"] == 2
     other = op("aten::cudnn_convolution_backward", 50, 3, [X, [2, 5, 8, 8], W, [], []], "float")
     trace = ci.read(write(tmp_path / "t.json", [*events, other]))
     flops = named(trace, "flops")
@@ -430,8 +431,8 @@ def test_kernels_that_share_are_divided_by_time_and_counted(tmp_path: Path) -> N
     trace = ci.read(write(tmp_path / "t.json", events))
     flops = named(trace, "flops")
     assert (flops["gemm_a"], flops["gemm_b"]) == (70, 140)
-    counts = {issue.code: issue.count for issue in trace.meta.issues}
-    assert counts["work-divided-by-time"] == 2
+    by_code = counts(trace)
+    assert by_code["work-divided-by-time"] == 2
 
 
 def test_an_unknown_operator_leaves_its_kernels_unknown(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import math
 from pathlib import Path
 
 import pytest
-from telemetry import assert_all_rows_counted, counts, lanes
+from issue_counts import counts
+from telemetry import assert_all_rows_counted, lanes
 
 import chopper_interop as ci
 from chopper_interop import registry

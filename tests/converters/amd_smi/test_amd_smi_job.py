@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from telemetry import counts, lanes, points_of
+from issue_counts import counts
+from telemetry import lanes, points_of
 
 import chopper_interop as ci
 

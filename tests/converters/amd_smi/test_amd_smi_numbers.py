@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from boundary import assert_held, garbled_csv, garbled_json
+from issue_counts import counts
 from slow import slow_from
-from telemetry import assert_all_rows_counted, counts, lanes
+from telemetry import assert_all_rows_counted, lanes
 
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import recorder_samples, samples

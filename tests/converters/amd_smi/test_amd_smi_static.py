@@ -5,7 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from telemetry import assert_all_rows_counted, counts, lanes, points_of, units
+from issue_counts import counts
+from telemetry import assert_all_rows_counted, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import AMD_SMI_STATIC

@@ -7,7 +7,8 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from telemetry import assert_all_rows_counted, counts, lanes, points_of, units
+from issue_counts import counts
+from telemetry import assert_all_rows_counted, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import RECORDER

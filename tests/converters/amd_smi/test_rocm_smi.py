@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from issue_counts import counts
 from slow import slow_from
-from telemetry import assert_all_rows_counted, counts, lanes, points_of, units
+from telemetry import assert_all_rows_counted, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop import registry

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from issue_counts import counts
 from seeds import astra_sim as seeds
 
 import chopper_interop as ci
@@ -74,7 +75,7 @@ def test_a_run_that_hangs_has_no_result_of_the_run_before(tmp_path: Path) -> Non
         path.write_bytes(text)
         trace = ci.read(path)
         assert [r for r in (0, 1) if trace.meta.facts.get(f"sys[{r}] finished")] == finished
-        codes = {issue.code: issue.count for issue in trace.meta.issues}
+        codes = counts(trace)
         assert codes.get("sim-rank-not-finished", 0) == 2 - len(finished)
 
 

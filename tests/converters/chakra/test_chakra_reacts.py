@@ -8,6 +8,7 @@ import predictions
 import pytest
 import scaled_ets
 from et_runs import end_ns
+from issue_counts import counts
 from kineto_files import BASE, blocking_copies, call, kernel, write
 from programs import families
 from programs.program import Change
@@ -352,7 +353,7 @@ def test_work_of_two_streams_shares_a_slot(tmp_path: Path) -> None:
     calls = [call("hipLaunchKernel", k, 1, 1 + k) for k in range(10)]
     events = [*calls, *kernels, call("hipMemcpyAsync", 12, 2, 50), copy]
     trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
-    issues = {i.code: i.count for i in ci.write(trace, tmp_path / "job.et", streams="slots")}
+    issues = counts(ci.write(trace, tmp_path / "job.et", streams="slots"))
     assert issues["et-work-overlapped"] == 1
     _, nodes = messages(tmp_path / "job.0.et")
     durations = [n.duration_micros for n in nodes if n.name == "gemm"]

@@ -8,6 +8,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from issue_counts import counts
 from protobuf_wire import framed
 from read_once import read_once
 from schedule import attributes, messages
@@ -26,10 +27,6 @@ from chopper_interop.schemas.meta import COMPUTED, REALTIME
 pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
 
 REAL = "chakra/feeder_tests_chakra.0.et"
-
-
-def issues(trace: ci.Trace) -> dict[str, int]:
-    return {i.code: i.count for i in trace.meta.issues}
 
 
 def run_tool(module: str, monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> None:
@@ -61,7 +58,7 @@ def test_all_that_the_generator_writes_is_read(
         assert (source.events, source.nodes) == (len(nodes), len(work))
         assert trace.ranks == [int(path.name.split(".")[1])]
         assert trace.meta.clock == COMPUTED
-        assert "rank-assumed" not in issues(trace)
+        assert "rank-assumed" not in counts(trace)
         assert trace.array("dur").sum() == sum(n.duration_micros for n in work) * 1000
 
 
@@ -105,7 +102,7 @@ def test_only_dependencies_in_circles_are_left_out() -> None:
     graph = dependencies(messages(real(REAL))[1])
     cycle = {k: c for c, part in enumerate(nx.strongly_connected_components(graph)) for k in part}
     backward = sum(a >= b and cycle[a] == cycle[b] for a, b in graph.edges)
-    assert issues(trace)["et-dependency-circular"] == backward
+    assert counts(trace)["et-dependency-circular"] == backward
     src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
     assert len(src) == graph.number_of_edges() - backward
     ordered = nx.DiGraph(zip(src.tolist(), dst.tolist(), strict=True))
@@ -133,7 +130,7 @@ def test_recorded_starts_are_not_computed(tmp_path: Path) -> None:
     trace = ci.read(tmp_path / "a.0.et")
     assert trace.meta.clock == REALTIME
     assert (trace.array("ts") + trace.meta.origin_ns).tolist() == [100_000, 110_000]
-    assert "et-times-scheduled" not in issues(trace)
+    assert "et-times-scheduled" not in counts(trace)
 
 
 def test_the_output_of_the_jsonizer_reads_the_same(
@@ -146,7 +143,7 @@ def test_the_output_of_the_jsonizer_reads_the_same(
     with pytest.raises(ValueError, match="Extra data"):
         json.loads(out.read_text())
     binary, as_json = read_once(real(REAL)), ci.read(out)
-    assert issues(binary) == issues(as_json)
+    assert counts(binary) == counts(as_json)
     for column in ("kind", "ts", "dur", "lane", "name"):
         assert np.array_equal(binary.array(column), as_json.array(column)), column
     assert binary.edges.equals(as_json.edges)
@@ -259,7 +256,7 @@ def test_damage_in_a_file_of_an_older_schema_is_counted(
     (tmp_path / "old.0.et").write_bytes(damaged)
     trace = ci.read(tmp_path / "old.0.et")
     assert 0 < trace.nodes.num_rows < nodes_of(content, tmp_path)
-    assert issues(trace)["et-cut-short"] == 1
+    assert counts(trace)["et-cut-short"] == 1
 
 
 def nodes_of(content: bytes, folder: Path) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from issue_counts import counts
 from kineto_files import BASE, call, flow, kernel, span, write
 
 import chopper_interop as ci
@@ -21,10 +22,6 @@ RANK = {"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8}}
 
 def read(tmp_path: Path, events: list[dict], name: str = "trace.json", **header) -> ci.Trace:
     return ci.read(write(tmp_path / name, events, **header))
-
-
-def issues(trace: ci.Trace) -> dict[str, int]:
-    return {issue.code: issue.count for issue in trace.meta.issues}
 
 
 def edges(trace: ci.Trace, kind: EdgeKind) -> list[tuple[str, str]]:
@@ -94,7 +91,7 @@ def test_every_category(tmp_path: Path, category: str, kind: Kind) -> None:
 def test_unknown_categories_are_kept(tmp_path: Path) -> None:
     trace = read(tmp_path, [span("warp_drive", "a", 1, 1)])
     assert trace.array("kind").tolist() == [int(Kind.OTHER)]
-    assert issues(trace)["category-unknown"] == 1
+    assert counts(trace)["category-unknown"] == 1
 
 
 def test_the_category_and_never_the_stream_marks_gpu_work(tmp_path: Path) -> None:
@@ -134,7 +131,7 @@ def test_thread_names(tmp_path: Path) -> None:
     events = [span("cpu_op", "a", 1, 1), name | {"args": {"name": "thread 100 (python3)"}}]
     trace = read(tmp_path, events)
     assert lane_of(trace, "a")["name"] == "python3"
-    assert issues(trace)["metadata-event"] == 1
+    assert counts(trace)["metadata-event"] == 1
 
 
 def test_launches_by_correlation(tmp_path: Path) -> None:
@@ -155,7 +152,7 @@ def test_launches_by_correlation(tmp_path: Path) -> None:
         ("hipGraphLaunch", "g2"),
         ("hipLaunchKernel", "one"),
     ]
-    assert issues(trace)["launch-not-recorded"] == 1
+    assert counts(trace)["launch-not-recorded"] == 1
 
 
 def test_duplicate_correlations_prefer_a_launch(tmp_path: Path) -> None:
@@ -171,9 +168,9 @@ def test_several_launches_of_one_id_are_a_loss(tmp_path: Path) -> None:
     """Work of all of them was linked to the first, and nothing said so; a launch that calls another is one."""
     launch, inner = "hipLaunchKernel", "hipModuleLaunchKernel"
     events = [call(launch, 1, 3, 11), call(inner, 2, 1, 11), kernel("k", 5, 1, 11)]
-    assert "launch-ambiguous" not in issues(read(tmp_path, events))
+    assert "launch-ambiguous" not in counts(read(tmp_path, events))
     twice = read(tmp_path, [*events[1:], call(launch, 6, 1, 11), kernel("k", 8, 1, 11)])
-    assert issues(twice)["launch-ambiguous"] == 2
+    assert counts(twice)["launch-ambiguous"] == 2
 
 
 def test_external_ids_link_nothing(tmp_path: Path) -> None:
@@ -200,16 +197,16 @@ def test_kernels_without_correlation_are_matched_by_order(tmp_path: Path) -> Non
               kernel(rccl, 7, 1, 0)]  # fmt: skip
     trace = read(tmp_path, events)
     assert edges(trace, EdgeKind.LAUNCH) == [(launch, rccl)] * 2
-    assert issues(trace)["launch-by-order"] == 2
+    assert counts(trace)["launch-by-order"] == 2
     unequal = read(tmp_path, events[1:])
     assert edges(unequal, EdgeKind.LAUNCH) == []
-    assert issues(unequal)["launch-not-recorded"] == 2
+    assert counts(unequal)["launch-not-recorded"] == 2
 
 
 def test_a_kernel_before_its_launch_is_kept_and_counted(tmp_path: Path) -> None:
     trace = read(tmp_path, [call("hipLaunchKernel", 10, 1, 1), kernel("k", 9, 1, 1)])
     assert edges(trace, EdgeKind.LAUNCH) == [("hipLaunchKernel", "k")]
-    assert issues(trace)["kernel-before-launch"] == 1
+    assert counts(trace)["kernel-before-launch"] == 1
 
 
 def test_forward_to_backward(tmp_path: Path) -> None:
@@ -227,8 +224,8 @@ def test_forward_to_backward(tmp_path: Path) -> None:
         ],
     )
     assert edges(trace, EdgeKind.FWDBWD) == [("aten::convolution", "ConvolutionBackward0")]
-    assert issues(trace)["fwdbwd-unbound"] == 1
-    assert issues(trace)["flow-event"] == 4
+    assert counts(trace)["fwdbwd-unbound"] == 1
+    assert counts(trace)["flow-event"] == 4
 
 
 def test_arrows_from_forward_to_backward_without_any_operator_are_counted(tmp_path: Path) -> None:
@@ -441,7 +438,7 @@ def test_memory_instants_become_series(tmp_path: Path) -> None:
     assert values(0, "memory allocated") == [512, 0]
     assert values(0, "memory reserved") == [4096, 4096]
     assert values(-1, "memory allocated since the start") == [100, 40]
-    assert issues(trace)["event-as-sample"] == 4
+    assert counts(trace)["event-as-sample"] == 4
 
 
 def test_counter_events_become_series(tmp_path: Path) -> None:
@@ -452,7 +449,7 @@ def test_counter_events_become_series(tmp_path: Path) -> None:
     )
     assert trace.series.to_pylist()[0]["name"] == "GPU util"
     assert trace.to_pandas("samples")["value"].tolist() == [55.5]
-    assert issues(trace)["counter-event-without-number"] == 1
+    assert counts(trace)["counter-event-without-number"] == 1
 
 
 def test_copies_have_their_bytes(tmp_path: Path) -> None:
@@ -474,7 +471,7 @@ def test_copies_have_their_bytes(tmp_path: Path) -> None:
 def test_a_rank_that_cannot_be_is_counted(tmp_path: Path, rank, world, count: int) -> None:
     header = {"distributedInfo": {"rank": rank, "world_size": world}}
     path = write(tmp_path / "a.json", [call("cudaLaunchKernel", 10, 5, 7)], **header)
-    assert issues(ci.read(path)).get("rank-impossible", 0) == count
+    assert counts(ci.read(path)).get("rank-impossible", 0) == count
 
 
 def test_a_fused_file_is_split_by_the_ranks_in_arguments(tmp_path: Path) -> None:
@@ -491,7 +488,7 @@ def test_a_fused_file_is_split_by_the_ranks_in_arguments(tmp_path: Path) -> None
     assert [r.pid for r in trace.meta.ranks] == [100, 100]
     assert edges(trace, EdgeKind.LAUNCH) == [("hipLaunchKernel", "k")] * 2
     assert set(trace.array("correlation").tolist()) == {5, -1}
-    assert issues(trace)["ranks-split"] == 2
+    assert counts(trace)["ranks-split"] == 2
 
 
 def test_a_fused_file_is_split_by_the_names_of_processes(tmp_path: Path) -> None:
@@ -556,7 +553,7 @@ def test_events_that_cannot_be_nodes_are_counted(tmp_path: Path) -> None:
         ],
     )
     assert trace.nodes.num_rows == 3
-    assert {c: n for c, n in issues(trace).items() if c != "rank-assumed"} == {
+    assert {c: n for c, n in counts(trace).items() if c != "rank-assumed"} == {
         "event-without-time": 1,
         "duration-not-a-number": 1,
         "duration-negative": 1,

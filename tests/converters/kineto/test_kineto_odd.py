@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from issue_counts import counts
 from kineto_files import BASE, call, kernel, span, write
 from seeds import Refused
 from seeds.kineto import REAL
@@ -114,8 +115,8 @@ def test_real_clocks_that_differ_are_counted() -> None:
         }
         work = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
         early = sum(e["ts"] < launches.get(e["args"]["correlation"], 0) for e in work)
-        counts = {i.code: i.count for i in ci.read(path).meta.issues}
-        assert counts.get("kernel-before-launch", 0) == early
+        by_code = counts(ci.read(path))
+        assert by_code.get("kernel-before-launch", 0) == early
 
 
 def test_begins_and_ends_are_spans(tmp_path: Path) -> None:
@@ -202,4 +203,4 @@ def test_not_all_of_many_documents_are_counted(tmp_path: Path) -> None:
     document = write(tmp_path / "one.json", [span("cpu_op", "a", 1, 1)]).read_bytes()
     (tmp_path / "rank0.json").write_bytes(document * 200)
     trace = ci.read(tmp_path / "rank0.json")
-    assert {i.code: i.count for i in trace.meta.issues}["events-of-second-list"] == 64
+    assert counts(trace)["events-of-second-list"] == 64

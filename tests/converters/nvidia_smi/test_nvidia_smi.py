@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from issue_counts import counts
 from seeds.other_telemetry import (
     HEADLESS,
     QUERY,
@@ -17,7 +18,7 @@ from seeds.other_telemetry import (
     smi_xml,
 )
 from shared_data import real
-from telemetry import assert_all_rows_counted, counts, lanes, points_of, units
+from telemetry import assert_all_rows_counted, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop.converters.nvidia_smi import lanes as tables

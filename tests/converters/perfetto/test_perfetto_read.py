@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from issue_counts import counts, uncounted_events
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from read_once import read_once
 from rocprof import KERNELS, row
@@ -57,15 +58,6 @@ def arrows(trace: ci.Trace) -> Counter:
     return Counter(k for k in trace.array("kind", "edges").tolist() if k in drawn)
 
 
-def codes(trace: ci.Trace) -> dict[str, int]:
-    return {i.code: i.count for i in trace.meta.issues}
-
-
-def balanced(trace: ci.Trace) -> bool:
-    (source,) = trace.meta.sources
-    return source.events == source.nodes + sum(i.count for i in trace.meta.issues if i.events)
-
-
 def test_what_our_writer_wrote_is_read_back(demo: Path, tmp_path: Path) -> None:
     trace = read_once(demo)
     ci.write(trace, tmp_path / "a.pftrace", all_samples=True)
@@ -84,7 +76,7 @@ def test_what_our_writer_wrote_is_read_back(demo: Path, tmp_path: Path) -> None:
     for column in ("iteration", "bytes", "phase", "collective", "group"):
         written, again_read = (t.values(column).tolist() for t in (trace, again))
         assert Counter(map(str, written)) == Counter(map(str, again_read))
-    assert balanced(again)
+    assert not uncounted_events(again)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +158,7 @@ def test_dependencies_between_tracks_have_arrows_and_others_are_counted(tmp_path
     assert TraceProcessor(tmp_path / "a.pftrace").query("select count(*) from flow") == [(1,)]
     again = ci.read(tmp_path / "a.pftrace")
     assert edges(again, np.ones(1, bool)) == edges(trace, writer.has_arrow(trace))
-    assert balanced(again)
+    assert not uncounted_events(again)
 
 
 @pytest.mark.parametrize("options", [{}, {"by_queue": False}, {"agents_as_text": True}])
@@ -194,8 +186,8 @@ def test_rocprofv3(tmp_path: Path, options: dict) -> None:
     )
     assert values["COPY BYTES to AGENT [4] (GPU)"] == "B"
     assert max(trace.samples["value"].to_pylist()) == 4096
-    assert codes(trace)["counter-values-truncated"] == 1
-    assert balanced(trace)
+    assert counts(trace)["counter-values-truncated"] == 1
+    assert not uncounted_events(trace)
     ((count, total),) = TraceProcessor(path).query("select count(*), sum(dur) from slice")
     assert (count, total) == (trace.nodes.num_rows, trace.array("dur").sum())
 
@@ -204,7 +196,7 @@ def test_times_are_those_of_the_arguments(tmp_path: Path) -> None:
     path = tmp_path / "results.pftrace"
     path.write_bytes(seeds.rocprofv3(moved=100))
     trace = ci.read(path)
-    assert codes(trace)["kernel-times-moved"] == 2
+    assert counts(trace)["kernel-times-moved"] == 2
     kernels = trace.array("kind") == Kind.KERNEL
     assert set(trace.array("dur")[kernels].tolist()) == {13_000}
 
@@ -220,7 +212,7 @@ def test_the_same_run_as_csv_and_as_perfetto_is_read_once(tmp_path: Path) -> Non
     write_csv(tmp_path / f"{seeds.PID}_kernel_trace.csv", KERNELS, *rows)
     (tmp_path / f"{seeds.PID}_results.pftrace").write_bytes(seeds.ROCPROF)
     trace = ci.read(tmp_path)
-    assert codes(trace)["same-events-twice"] == 1
+    assert counts(trace)["same-events-twice"] == 1
     assert trace.ranks == [0]
     assert trace.nodes.num_rows == seeds.SLICES
 
@@ -274,7 +266,7 @@ def test_values_nested_too_deep_are_null(tmp_path: Path) -> None:
     made.slice(MAIN, "a", "c", T0, T0 + 9, deep=deep, flat=2)
     trace = ci.read(saved(tmp_path, *made.packets))
     assert trace.args(0)["flat"] == 2
-    assert codes(trace)["annotation-unreadable"] == 1
+    assert counts(trace)["annotation-unreadable"] == 1
 
 
 def test_clocks_of_snapshots(tmp_path: Path) -> None:
@@ -342,7 +334,7 @@ def test_counters_of_every_kind(tmp_path: Path) -> None:
         result.setdefault(names[sample["series"]], []).append(sample["value"])
     assert result == {"grows": [20, 40, 60], "plain": [0, 0.5, 1], "further": [9]}
     assert dict(zip(names, unit, strict=True)) == {"grows": "MB", "plain": "ns", "further": ""}
-    assert balanced(trace)
+    assert not uncounted_events(trace)
 
 
 def test_ranks_of_processes(tmp_path: Path) -> None:
@@ -408,7 +400,7 @@ def test_events_of_a_type_counter_without_a_track(tmp_path: Path) -> None:
     trace = ci.read(saved(tmp_path, *made.packets))
     assert trace.samples.num_rows == 1
     assert np.array_equal(trace.samples["value"].to_numpy(), [3.0])
-    assert balanced(trace)
+    assert not uncounted_events(trace)
 
 
 def test_a_damaged_compressed_packet_is_an_event(tmp_path: Path) -> None:
@@ -416,8 +408,8 @@ def test_a_damaged_compressed_packet_is_an_event(tmp_path: Path) -> None:
     made.slice(MAIN, "a", "c", T0, T0 + 9)
     packed = proto.TracePacket(compressed_packets=b"no zlib")
     trace = ci.read(saved(tmp_path, *made.packets, packed))
-    assert codes(trace)["perfetto-compressed-damaged"] == 1
-    assert balanced(trace)
+    assert counts(trace)["perfetto-compressed-damaged"] == 1
+    assert not uncounted_events(trace)
 
 
 def test_a_full_buffer_is_reported(tmp_path: Path) -> None:
@@ -426,7 +418,7 @@ def test_a_full_buffer_is_reported(tmp_path: Path) -> None:
     stats = proto.TracePacket(trusted_packet_sequence_id=1)
     stats.trace_stats.buffer_stats.add(chunks_discarded=3, chunks_overwritten=1)
     trace = ci.read(saved(tmp_path, *made.packets, stats))
-    assert codes(trace)["perfetto-buffer-full"] == 4
+    assert counts(trace)["perfetto-buffer-full"] == 4
 
 
 def test_categories_that_are_written_are_read_as_their_kind() -> None:

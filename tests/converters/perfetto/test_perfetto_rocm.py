@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from issue_counts import counts
 from seeds.perfetto import END, INSTANT, MAIN, PID, PROCESS, T0, Sdk, annotate, trace
 
 import chopper_interop as ci
@@ -121,7 +122,7 @@ def test_rocprofv3_of_every_version(tmp_path: Path, name: str) -> None:
     assert frame["correlation"].tolist() == [1, 1, 2, 2, 20, 21]
     assert frame["bytes"].dropna().tolist() == [4096, 4096]
     assert read.meta.sources[0].tool == "rocprofv3"
-    codes = {i.code: i.count for i in read.meta.issues}
+    codes = counts(read)
     assert read.counters.num_rows == version.counters_read
     if version.counters_read:
         assert read.counters["value"].to_pylist() == list(version.counters or ())
@@ -217,7 +218,7 @@ def test_other_fields_of_events_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a.pftrace").write_bytes(trace(*sdk.packets))
     read = ci.read(tmp_path / "a.pftrace")
     assert read.args(0) == {"typed": None, "plain": 5}
-    codes = {i.code: i.count for i in read.meta.issues}
+    codes = counts(read)
     assert codes["typed-arguments-left-out"] == 3
     assert codes["further-categories"] == 1
     assert codes["annotation-unreadable"] == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import rocpd
+from issue_counts import counts, uncounted_events
 from slow import slow_from
 
 import chopper_interop as ci
@@ -23,15 +24,6 @@ from chopper_interop.testing import check_converter
 
 VERSIONS = ("3", "3.0.2", "3.0.3", "3.0.4")
 T = rocpd.BOOT
-
-
-def issues(trace):
-    return {i.code: i.count for i in trace.meta.issues}
-
-
-def accounted(trace):
-    source = trace.meta.sources[0]
-    return source.events == source.nodes + sum(i.count for i in trace.meta.issues if i.events)
 
 
 def node(trace, name):
@@ -60,9 +52,9 @@ def test_every_row_of_every_version_is_there(tmp_path, version, suffix):
     trace = read([path])
     names = ["kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate"]
     names += ["graph_launch"] * (version >= "3.0.2") + ["hip_event"] * (version >= "3.0.4")
-    counts = [rocpd.rows(path, f"SELECT count(*) FROM rocpd_{n}")[0][0] for n in names]
-    assert trace.nodes.num_rows == sum(counts)
-    assert accounted(trace)
+    numbers = [rocpd.rows(path, f"SELECT count(*) FROM rocpd_{n}")[0][0] for n in names]
+    assert trace.nodes.num_rows == sum(numbers)
+    assert not uncounted_events(trace)
     assert sniff(head(path))
     check_converter(registry.converters()["rocpd"], path)
 
@@ -141,7 +133,7 @@ def test_counters_are_sums_over_instances(small):
         "GROUP BY event_id, name",
     )
     assert frame.to_dict() == dict(expected)
-    assert issues(trace)["counter-row"] == 16
+    assert counts(trace)["counter-row"] == 16
     assert trace.meta.run
 
 
@@ -159,8 +151,8 @@ def test_streamed_counters_are_left_out_and_counted(tmp_path):
         )
     trace = read([path])
     assert trace.to_pandas("counters").set_index("name")["value"].to_dict()["SQ_WAVES"] == 828
-    assert issues(trace)["sample-not-read"] == 5
-    assert accounted(trace)
+    assert counts(trace)["sample-not-read"] == 5
+    assert not uncounted_events(trace)
 
 
 def test_counters_sampled_in_time_are_series(tmp_path):
@@ -183,7 +175,7 @@ def test_counters_sampled_in_time_are_series(tmp_path):
     assert samples["ts"].tolist() == [100, 200]
     assert samples["value"].tolist() == [300.5, 310.0]
     assert trace.nodes.num_rows == 1
-    assert accounted(trace)
+    assert not uncounted_events(trace)
 
 
 def test_threads_go_by_the_numbers_of_the_system(tmp_path):
@@ -309,8 +301,8 @@ def test_unknown_tables_are_counted(tmp_path):
         base.execute(f"CREATE TABLE rocpd_new_thing{suffix} (id INTEGER, start BIGINT, end BIGINT)")
         base.executemany(f"INSERT INTO rocpd_new_thing{suffix} VALUES (?, 1, 2)", [(1,), (2,)])
     trace = read([path])
-    assert issues(trace)["table-not-read"] == 2
-    assert accounted(trace)
+    assert counts(trace)["table-not-read"] == 2
+    assert not uncounted_events(trace)
 
 
 def test_columns_are_probed_and_never_trusted(tmp_path):
@@ -328,7 +320,7 @@ def test_columns_are_probed_and_never_trusted(tmp_path):
     assert trace.nodes.num_rows == 11
     assert not trace.edges.num_rows
     assert {"kernel 1", "kernel 2"} <= set(trace.to_pandas()["name"])
-    assert accounted(trace)
+    assert not uncounted_events(trace)
 
 
 def test_numbers_that_cannot_be_are_counted(tmp_path):
@@ -342,12 +334,12 @@ def test_numbers_that_cannot_be_are_counted(tmp_path):
             f"UPDATE rocpd_region{suffix} SET start = 'soon' WHERE name_id IN (SELECT id FROM rocpd_string WHERE string LIKE 'hsa%')"
         )
     trace = read([path])
-    actual = issues(trace)
+    actual = counts(trace)
     assert actual["number-out-of-range"] == 1
     assert actual["duration-negative"] == 1
     assert actual["event-without-time"] == 2
     assert actual["cells-of-wrong-type"] == 1
-    assert accounted(trace)
+    assert not uncounted_events(trace)
 
 
 def test_a_database_of_other_tables_is_refused_in_a_line(tmp_path):
@@ -379,8 +371,8 @@ def test_a_database_that_ends_early_gives_what_it_holds(tmp_path, part):
     assert actual
     assert actual < spans
     assert len(actual) == trace.nodes.num_rows
-    assert issues(trace)["database-damaged"] >= 1
-    assert accounted(trace)
+    assert counts(trace)["database-damaged"] >= 1
+    assert not uncounted_events(trace)
 
 
 def test_many_dispatches_are_read_by_columns(tmp_path):
@@ -413,7 +405,7 @@ def test_what_rows_point_at_and_is_not_there_is_counted(tmp_path, change, lost):
         base.execute(change.format(**tables))
         base.commit()
     trace = read([path])
-    accounted(trace)
+    assert not uncounted_events(trace)
     actual = {i.code: i.count for i in trace.meta.issues if i.severity is Severity.LOSS}
     assert actual == lost
 
@@ -425,10 +417,10 @@ def test_a_database_without_events_says_that_launches_are_unknown(tmp_path):
         base.execute("DROP TABLE rocpd_event")
         base.commit()
     trace = read([path])
-    accounted(trace)
+    assert not uncounted_events(trace)
     assert complete.edges.num_rows
     assert not trace.edges.num_rows
-    assert issues(trace)["event-record-missing"] >= 2
+    assert counts(trace)["event-record-missing"] >= 2
 
 
 def test_grid_and_workgroup_swapped_are_reported(tmp_path):
@@ -438,4 +430,4 @@ def test_grid_and_workgroup_swapped_are_reported(tmp_path):
             "UPDATE rocpd_kernel_dispatch SET workgroup_size_x = 65536, grid_size_x = 256 WHERE id = 1"
         )
         base.commit()
-    assert issues(read([path]))["workgroup-impossible"] == 1
+    assert counts(read([path]))["workgroup-impossible"] == 1

@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 import rocpd
+from issue_counts import counts
 
 import chopper_interop as ci
 from chopper_interop.errors import AmbiguousRunError
@@ -36,10 +37,6 @@ def process(folder, pid, rank, *, parent=1, size=2, later=0, host="node7", node=
     return path
 
 
-def codes(trace):
-    return {i.code: i.count for i in trace.meta.issues}
-
-
 @pytest.mark.parametrize("later", [1, 10**9])
 def test_what_a_rank_starts_stands_in_that_rank(tmp_path, later):
     process(tmp_path, 99, 0, parent=100, later=later)
@@ -53,7 +50,7 @@ def test_what_a_rank_starts_stands_in_that_rank(tmp_path, later):
     assert trace.nodes.num_rows == 39
     lanes = trace.to_pandas("lanes")
     assert sum(lanes["name"].str.contains("process 99")) * 3 == len(lanes)
-    assert codes(trace)["processes-of-one-rank"] == 1
+    assert counts(trace)["processes-of-one-rank"] == 1
     assert trace.edges.num_rows == 6
     ci.write(trace, tmp_path / "x.pftrace")
 
@@ -79,14 +76,14 @@ def test_nodes_are_one_job_whose_clocks_are_stated(tmp_path):
     process(tmp_path, 101, 1, host="b", node=2, later=5)
     trace = ci.read(tmp_path, keep_environment=True)
     assert [(r.rank, r.host, r.pid) for r in trace.meta.ranks] == [(0, "a", 100), (1, "b", 101)]
-    assert codes(trace)["clocks-of-hosts-unrelated"] == 2
+    assert counts(trace)["clocks-of-hosts-unrelated"] == 2
     assert {d.host for d in trace.meta.devices} == {"a", "b"}
 
 
 def test_one_node_has_one_clock(tmp_path):
     process(tmp_path, 100, 0)
     process(tmp_path, 101, 1, later=5)
-    assert "clocks-of-hosts-unrelated" not in codes(ci.read(tmp_path))
+    assert "clocks-of-hosts-unrelated" not in counts(ci.read(tmp_path))
 
 
 def test_processes_of_one_database_that_share_a_rank(tmp_path):
@@ -110,7 +107,7 @@ def test_processes_of_one_database_that_share_a_rank(tmp_path):
         (1, 30, "header"),
         (2, 10, "assumed"),
     ]
-    assert codes(trace)["rank-assumed"] == 1
+    assert counts(trace)["rank-assumed"] == 1
 
 
 def test_a_copy_of_a_counter_run_is_left_out(tmp_path):
@@ -118,8 +115,8 @@ def test_a_copy_of_a_counter_run_is_left_out(tmp_path):
     alone = ci.read(path)
     (tmp_path / "b.db").write_bytes(path.read_bytes())
     trace = ci.read(tmp_path)
-    assert codes(trace)["same-events-twice"] == 1
-    assert not codes(trace).keys() & {"event-of-another-run", "counter-of-several-runs"}
+    assert counts(trace)["same-events-twice"] == 1
+    assert not counts(trace).keys() & {"event-of-another-run", "counter-of-several-runs"}
     assert trace.nodes.num_rows == alone.nodes.num_rows
     assert trace.counters.equals(alone.counters)
 
@@ -136,5 +133,5 @@ def test_windows_of_a_rank_and_of_its_child_are_one_job(tmp_path):
     trace, one = ci.read(tmp_path, run="all"), ci.read(alone)
     assert trace.nodes.num_rows == 2 * one.nodes.num_rows
     assert trace.lanes.num_rows == one.lanes.num_rows
-    assert codes(trace)["processes-of-one-rank"] == 1
+    assert counts(trace)["processes-of-one-rank"] == 1
     assert [(r.rank, r.pid) for r in trace.meta.ranks] == [(0, 100)]

@@ -1,10 +1,11 @@
 """rocprof-compute: workloads, counted by the csv library."""
 
-import csv
 from pathlib import Path
 
 import pytest
+from issue_counts import counts
 from read_once import read_once
+from rocprof import counters_by_node, csv_rows
 from seeds import rocprof_old as seeds
 from shared_data import SHARED, each, real
 
@@ -20,26 +21,11 @@ def workload(name: str) -> Path:
     return real(f"rocprof/rocprof_compute_pmc/{name}")
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def counters(trace: ci.Trace) -> dict[tuple[int, str], float]:
-    result = {(r["node"], r["name"]): r["value"] for r in trace.counters.to_pylist()}
-    assert len(result) == trace.counters.num_rows
-    return result
-
-
-def counts(trace: ci.Trace) -> dict[str, int]:
-    return {issue.code: issue.count for issue in trace.meta.issues}
-
-
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_dispatch_is_one_node(name: str) -> None:
     folder = workload(name)
     trace = ci.read(folder)
-    timed = rows(folder / "timestamps.csv")
+    timed = csv_rows(folder / "timestamps.csv")
     assert trace.nodes.num_rows == len(timed)
     names = trace.names()
     assert [names[n] for n in trace.array("name")] == [r["Kernel_Name"] for r in timed]
@@ -50,8 +36,8 @@ def test_each_dispatch_is_one_node(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_counters_of_every_pass(name: str) -> None:
     folder = workload(name)
-    actual = counters(ci.read(folder))
-    for i, row in enumerate(rows(folder / "pmc_perf.csv")):
+    actual = counters_by_node(ci.read(folder))
+    for i, row in enumerate(csv_rows(folder / "pmc_perf.csv")):
         for title in ("SQ_INSTS_VALU", "TCP_TCC_READ_REQ_sum", "SQ_BUSY_CU_CYCLES"):
             if title in row:
                 assert actual[i, title] == float(row[title])
@@ -61,14 +47,14 @@ def test_counters_of_every_pass(name: str) -> None:
             assert actual[i, base] == sum(channels)
         assert bases
     for level in ("SQ_IFETCH_LEVEL", "SQ_INST_LEVEL_LDS", "SQ_LEVEL_WAVES"):
-        for i, row in enumerate(rows(folder / f"{level}.csv")):
-            if "SQ_ACCUM_PREV_HIRES_10" not in rows(folder / "pmc_perf.csv")[0]:
+        for i, row in enumerate(csv_rows(folder / f"{level}.csv")):
+            if "SQ_ACCUM_PREV_HIRES_10" not in csv_rows(folder / "pmc_perf.csv")[0]:
                 assert actual[i, f"{level}_ACCUM"] == float(row["SQ_ACCUM_PREV_HIRES"])
 
 
 def test_accumulators_are_named_by_the_counter_that_they_accumulate() -> None:
     trace = read_once(workload("omp_MI300A/pmc_perf.csv"))
-    names = {name for _, name in counters(trace)}
+    names = {name for _, name in counters_by_node(trace)}
     assert {"SQ_IFETCH_LEVEL_ACCUM", "SQ_LEVEL_WAVES_ACCUM", "SQ_INST_LEVEL_VMEM_ACCUM"} <= names
     assert not any("SQ_ACCUM_PREV" in name or name.endswith("_13") for name in names)
 
@@ -104,7 +90,7 @@ def test_every_real_file_is_read_or_refused_for_a_reason(path: Path) -> None:
         return
     assert actual.name in ("rocprof-compute", "rocprofv2")
     if path.name != "sysinfo.csv":
-        assert ci.read(path).nodes.num_rows == len(rows(path))
+        assert ci.read(path).nodes.num_rows == len(csv_rows(path))
 
 
 def write(folder: Path, **files: str) -> Path:
@@ -116,7 +102,7 @@ def write(folder: Path, **files: str) -> Path:
 
 def test_channels_passes_and_copies_of_columns(tmp_path: Path) -> None:
     trace = ci.read(write(tmp_path / "w", pmc_perf=seeds.COMPUTE))
-    assert counters(trace) == {
+    assert counters_by_node(trace) == {
         (i, name): value
         for i in range(4)
         for name, value in {
@@ -135,7 +121,7 @@ def test_channels_passes_and_copies_of_columns(tmp_path: Path) -> None:
 
 def test_channels_that_are_not_all_there_keep_their_names(tmp_path: Path) -> None:
     text = seeds.COMPUTE.replace("TCC_HIT[1]", "TCC_HIT[7]")
-    names = {n for _, n in counters(ci.read(write(tmp_path / "w", pmc_perf=text)))}
+    names = {n for _, n in counters_by_node(ci.read(write(tmp_path / "w", pmc_perf=text)))}
     assert {"TCC_HIT[0]", "TCC_HIT[7]"} <= names
 
 
@@ -177,7 +163,7 @@ def test_a_header_longer_than_the_limit(tmp_path: Path) -> None:
     lines = [",".join([head, *more]), *(",".join([line, *["1"] * 3000]) for line in body)]
     assert len(lines[0]) > inputs.HEAD_BYTES
     trace = ci.read(write(tmp_path / "w", pmc_perf="\n".join(lines) + "\n"))
-    assert counters(trace)[2, "TCC_A_VERY_LONG_NAME_OF_A_COUNTER"] == 3000
+    assert counters_by_node(trace)[2, "TCC_A_VERY_LONG_NAME_OF_A_COUNTER"] == 3000
 
 
 def test_other_passes_join_the_run_without_counters(tmp_path: Path) -> None:
@@ -189,4 +175,4 @@ def test_other_passes_join_the_run_without_counters(tmp_path: Path) -> None:
     trace = ci.read(folder)
     assert trace.nodes.num_rows == 4
     assert counts(trace)["counter-of-several-runs"] > 0
-    assert len(counters(trace)) == trace.counters.num_rows
+    assert len(counters_by_node(trace)) == trace.counters.num_rows

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from issue_counts import counts
 from rocprof import (
     AGENTS,
     CALLS,
@@ -13,7 +14,6 @@ from rocprof import (
     T0,
     assert_whole,
     counters,
-    counts,
     edges,
     nodes,
     row,

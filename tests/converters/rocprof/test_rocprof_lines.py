@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from issue_counts import counts
 from rocprof import (
     CALLS,
     COUNTERS,
     KERNELS,
     T0,
     assert_whole,
-    counts,
     example,
     nodes,
     row,

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from issue_counts import counts
 from rocprof import (
     AGENTS,
     CALLS,
@@ -14,7 +15,6 @@ from rocprof import (
     assert_whole,
     columns,
     counters,
-    counts,
     edges,
     example,
     nodes,

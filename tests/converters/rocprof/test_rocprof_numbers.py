@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from boundary import assert_held, garbled_csv, garbled_json
+from issue_counts import counts
 from rocprof import (
     AGENTS,
     CALLS,
@@ -14,7 +15,6 @@ from rocprof import (
     KERNELS,
     assert_whole,
     columns,
-    counts,
     example,
     nodes,
     row,

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rocprof import assert_whole, counters, counts, nodes, plain
+from issue_counts import counts
+from rocprof import assert_whole, counters, csv_rows, nodes
 from slow import slow_from
 from trace_processor import TraceProcessor
 
@@ -50,7 +51,7 @@ def is_count(each: dict[str, str]) -> bool:
 def test_every_row_is_there(shared: Path, folder: str) -> None:
     seen = 0
     for files in groups(shared / "rocprof" / folder):
-        rows = [each for path in files for each in plain(path)]
+        rows = [each for path in files for each in csv_rows(path)]
         trace = csv_reader.read(files)
         assert_whole(trace, len(rows))
         result = Counter((n["name"], n["ts"], n["dur"]) for n in nodes(trace))
@@ -68,7 +69,7 @@ def test_every_row_is_there(shared: Path, folder: str) -> None:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_counter_has_its_value(shared: Path, folder: str) -> None:
     for files in groups(shared / "rocprof" / folder):
-        rows = [each for path in files for each in plain(path) if is_count(each)]
+        rows = [each for path in files for each in csv_rows(path) if is_count(each)]
         timed = {
             (int(each["Start_Timestamp"]), each["Counter_Name"]): float(each["Counter_Value"])
             for each in rows
@@ -82,33 +83,33 @@ def test_counters_without_times_are_added_to_the_kernel_trace(shared: Path) -> N
     folder = shared / "rocprof" / FOLDERS[0]
     start = {
         (each["Dispatch_Id"], each["Kernel_Name"]): int(each["Start_Timestamp"])
-        for each in plain(folder / "kernel_trace.csv")
+        for each in csv_rows(folder / "kernel_trace.csv")
     }
     expected = {
         (start[each["Dispatch_Id"], each["Kernel_Name"]], each["Counter_Name"]): float(
             each["Counter_Value"]
         )
-        for each in plain(folder / "counter_collection.csv")
+        for each in csv_rows(folder / "counter_collection.csv")
     }
     (files,) = (g for g in groups(folder) if folder / "kernel_trace.csv" in g)
     assert counters(csv_reader.read(files)) == expected
     (alone,) = (g for g in groups(folder) if folder / "kernel_names.csv" in g)
     lost = csv_reader.read(alone)
-    assert counts(lost)["dispatch-without-time"] == len(plain(folder / "kernel_names.csv"))
+    assert counts(lost)["dispatch-without-time"] == len(csv_rows(folder / "kernel_names.csv"))
 
 
 @pytest.mark.parametrize("run", slow_from(["prefill", "decode"], 1))
 def test_a_run_with_two_counter_runs(shared: Path, tmp_path: Path, run: str) -> None:
     folder = shared / "rocprof" / FOLDERS[3]
-    kernels = plain(folder / f"{run}_kernel_trace.csv")
-    calls = plain(folder / f"{run}_hip_api_trace.csv")
+    kernels = csv_rows(folder / f"{run}_kernel_trace.csv")
+    calls = csv_rows(folder / f"{run}_hip_api_trace.csv")
     trace = ci.read(*sorted(folder.glob(f"{run}_*.csv")))
     assert trace.nodes.num_rows == len(kernels) + len(calls)
     ids = {each["Correlation_Id"] for each in calls}
     assert trace.edges.num_rows == sum(each["Correlation_Id"] in ids for each in kernels)
     joined = {trace.names()[trace.array("name")[n]] for n in trace.array("node", "counters")}
     counted = {
-        each["Kernel_Name"] for each in plain(folder / f"{run}_fetch_counter_collection.csv")
+        each["Kernel_Name"] for each in csv_rows(folder / f"{run}_fetch_counter_collection.csv")
     }
     assert joined
     assert joined <= counted & {each["Kernel_Name"] for each in kernels}
@@ -132,7 +133,7 @@ def test_samples_of_the_documentation(shared: Path, tmp_path: Path) -> None:
     perfetto = TraceProcessor(tmp_path / "job.pftrace")
     assert perfetto.losses() == {}
     rows = [
-        event(each) for path in (folder / FOLDERS[0]).glob("*_trace.csv") for each in plain(path)
+        event(each) for path in (folder / FOLDERS[0]).glob("*_trace.csv") for each in csv_rows(path)
     ]
     ((slices, total),) = perfetto.query(
         "select count(*), sum(dur) from slice where category != 'derived'"

@@ -1,6 +1,5 @@
 """rocprof v1: what comes out is counted by the csv, json and sqlite3 libraries."""
 
-import csv
 import json
 import sqlite3
 from collections import Counter
@@ -9,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rocprof import nodes
+from issue_counts import counts
+from rocprof import counters_by_node, csv_rows, nodes
 from seeds import rocprof_old as seeds
 from shared_data import SHARED, each, real
 
@@ -25,20 +25,9 @@ from chopper_interop.schemas.meta import BOOTTIME, ORDER
 TWO_PASSES = each(sorted(p.name for p in (SHARED / "rocprof/v1_two_pass_mi250x").glob("*")))
 
 
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as opened:
         return opened.execute(sql).fetchall()
-
-
-def counters(trace: ci.Trace) -> dict[tuple[int, str], float]:
-    result = {(r["node"], r["name"]): r["value"] for r in trace.counters.to_pylist()}
-    assert len(result) == trace.counters.num_rows
-    return result
 
 
 def events(trace: ci.Trace) -> Counter[tuple[str, int, int]]:
@@ -60,12 +49,12 @@ def read(folder: Path, **files: bytes) -> ci.Trace:
 @pytest.mark.parametrize("name", TWO_PASSES)
 def test_timing_pass_and_counter_pass(name: str) -> None:
     folder = real(f"rocprof/v1_two_pass_mi250x/{name}")
-    timed, counted = rows(folder / "results.csv"), rows(folder / "data_movement.csv")
+    timed, counted = csv_rows(folder / "results.csv"), csv_rows(folder / "data_movement.csv")
     trace = ci.read(folder)
     expected = Counter((r["KernelName"], int(r["BeginNs"]), int(r["DurationNs"])) for r in timed)
     assert events(trace) == expected
     columns = ("FETCH_SIZE", "WRITE_SIZE", "TCP_TOTAL_CACHE_ACCESSES_sum")
-    values = counters(trace)
+    values = counters_by_node(trace)
     for column in columns:
         given = {int(r["Index"]): float(r[column]) for r in counted}
         assert sum(v for (_, c), v in values.items() if c == column) == pytest.approx(
@@ -85,9 +74,9 @@ def test_the_kth_dispatch_of_a_kernel_gets_its_own_counters(name: str) -> None:
     nodes_of: dict[str, list[int]] = {}
     for node, c in enumerate(code):
         nodes_of.setdefault(plain(names[c]), []).append(node)
-    values = counters(trace)
+    values = counters_by_node(trace)
     seen: Counter[str] = Counter()
-    for row in rows(folder / "data_movement.csv"):
+    for row in csv_rows(folder / "data_movement.csv"):
         kernel = plain(row["KernelName"])
         node = nodes_of[kernel][seen[kernel]]
         seen[kernel] += 1
@@ -100,7 +89,7 @@ def test_table_and_database_hold_the_same(ending: str) -> None:
     trace = ci.read(folder / f"results.{ending}")
     expected = Counter(
         (r["KernelName"], int(r["BeginNs"]), int(r["EndNs"]) - int(r["BeginNs"]))
-        for r in rows(folder / "results.csv")
+        for r in csv_rows(folder / "results.csv")
     )
     assert events(trace) == expected
     assert sum(expected.values()) == 56
@@ -110,7 +99,7 @@ def test_files_of_one_name_are_read_once() -> None:
     folder = real("rocprof/v1_gfx942")
     trace = ci.read(folder)
     assert trace.nodes.num_rows == 56
-    assert {i.code: i.count for i in trace.meta.issues}["same-events-in-another-file"] == 1
+    assert counts(trace)["same-events-in-another-file"] == 1
 
 
 @pytest.mark.parametrize("ending", ["json", "db"])
@@ -195,7 +184,7 @@ def test_a_lone_pass_without_times_has_only_an_order(tmp_path: Path) -> None:
     assert trace.meta.clock == ORDER
     assert trace.meta.run == "pmc"
     assert trace.array("dur").tolist() == [0] * 6
-    values = counters(trace)
+    values = counters_by_node(trace)
     assert [values[i, "SQ_WAVES"] for i in range(6)] == [16, 17, 18, 19, 20, 21]
     assert values[3, "TCC_MISS[0]"] == 3
     with pytest.raises(ReadError, match="give the run that was timed"):
@@ -206,7 +195,7 @@ def test_names_differ_by_tool_and_are_joined(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(seeds.V1)
     (tmp_path / "b.csv").write_text(seeds.V1_COUNTERS)
     trace = ci.read(tmp_path)
-    assert counters(trace)[1, "SQ_WAVES"] == 17
+    assert counters_by_node(trace)[1, "SQ_WAVES"] == 17
 
 
 def test_facts_of_a_dispatch(tmp_path: Path) -> None:
@@ -267,7 +256,7 @@ def test_a_kernel_in_two_tables_is_one_node_with_counters_and_launch(tmp_path: P
     tables = (seeds.KERN_TABLE, seeds.HIP_TABLE, seeds.OPS_TABLE, seeds.COPY_TABLE)
     trace = read(tmp_path, r__db=seeds.database(*tables))
     assert sum(r["kind"] == "KERNEL" for r in nodes(trace)) == 1
-    assert counters(trace) == {(1, "SQ_WAVES"): 16.0}
+    assert counters_by_node(trace) == {(1, "SQ_WAVES"): 16.0}
     assert (seeds.BOOT + 100, seeds.BOOT + 115) in links(trace)
 
 

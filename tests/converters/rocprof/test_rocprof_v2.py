@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from rocprof import assert_whole, counters, counts, edges, nodes
+from issue_counts import counts
+from rocprof import assert_whole, counters, edges, nodes
 from seeds import rocprof_old as seeds
 
 import chopper_interop as ci

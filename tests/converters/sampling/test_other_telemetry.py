@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from issue_counts import counts
 from seeds import Seed
 from seeds.other_telemetry import (
     SEEDS,
@@ -16,7 +17,7 @@ from seeds.other_telemetry import (
     zeus_windows,
 )
 from shared_data import real
-from telemetry import assert_all_rows_counted, counts, lanes, points_of, units
+from telemetry import assert_all_rows_counted, lanes, points_of, units
 
 import chopper_interop as ci
 from chopper_interop import registry

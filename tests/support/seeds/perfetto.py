@@ -25,7 +25,10 @@ def trace(*packets: proto.TracePacket) -> bytes:
     return b"".join(proto.Trace(packet=[p]).SerializeToString() for p in packets)
 
 
-def annotate(event: Any, name: str | int, value: Any) -> None:  # noqa: C901 # one loop for speed
+_VALUE_FIELDS = {bool: "bool_value", float: "double_value", str: "string_value"}
+
+
+def annotate(event: Any, name: str | int, value: Any) -> None:
     """Add an annotation, of the kind that the value has in Python; a number is an interned name."""
     annotation = (
         event if isinstance(event, proto.DebugAnnotation) else event.debug_annotations.add()
@@ -34,23 +37,15 @@ def annotate(event: Any, name: str | int, value: Any) -> None:  # noqa: C901 # o
         annotation.name_iid = name
     elif name:
         annotation.name = name
-    if isinstance(value, bool):
-        annotation.bool_value = value
-    elif isinstance(value, int):
-        if value < 0:
-            annotation.int_value = value
-        else:
-            annotation.uint_value = value
-    elif isinstance(value, float):
-        annotation.double_value = value
-    elif isinstance(value, str):
-        annotation.string_value = value
-    elif isinstance(value, dict):
+    if isinstance(value, dict):
         for key, inner in value.items():
             annotate(annotation.dict_entries.add(), key, inner)
     elif isinstance(value, list):
         for inner in value:
             annotate(annotation.array_values.add(), "", inner)
+    else:
+        integer = "int_value" if type(value) is int and value < 0 else "uint_value"
+        setattr(annotation, _VALUE_FIELDS.get(type(value), integer), value)
 
 
 @dataclass
