@@ -23,7 +23,6 @@ from chopper_interop.converters.amd_smi import (
 from chopper_interop.converters.amd_smi.samples import read as read_amd_smi
 from chopper_interop.errors import UnknownFormatError
 from chopper_interop.io import inputs
-from chopper_interop.testing import check_converter
 
 FAMILY = (AMD_SMI, AMD_SMI_STATIC, AMD_SMI_TEXT, AMD_SMI_MESSAGES, RECORDER)
 AT_NS = 1_700_000_000_123_456_789
@@ -385,17 +384,3 @@ def test_energy_is_taken_as_it_is_and_said_to_be_high(shared: Path) -> None:
 def test_what_is_not_read_says_why(shared: Path, file: str, why: str) -> None:
     with pytest.raises(UnknownFormatError, match=why):
         ci.read(shared / "telemetry" / file)
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        "amd_smi_by_version/v5.7.1/metric_watch_stdout.json",
-        "amd_smi_by_version/v6.3.3/metric_watch_file.csv",
-        "amd_smi_by_version/v7.1.0/metric_throttle.csv",
-        "amd_smi_7.1_real_tool_simulated_gpus/watch-monitor-10s.stdout.csv",
-        "amd_smi_real_8xmi355x/gpu_metrics.excerpt.csv",
-    ],
-)
-def test_the_contract_of_converters(shared: Path, file: str) -> None:
-    check_converter(AMD_SMI, shared / "telemetry" / file)

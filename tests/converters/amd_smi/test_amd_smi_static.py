@@ -11,7 +11,6 @@ from telemetry import assert_all_rows_counted, lanes, points_of, units
 import chopper_interop as ci
 from chopper_interop.converters.amd_smi import AMD_SMI_STATIC
 from chopper_interop.io import inputs
-from chopper_interop.testing import check_converter
 
 AT_NS = 1_700_000_000_123_456_789
 T = 1_786_553_852
@@ -255,7 +254,3 @@ def test_every_real_description_is_read_to_the_last_row(shared: Path) -> None:
             assert lost <= {"count-without-time"}, path
             read_ones += 1
     assert read_ones == 33
-
-
-def test_the_contract_of_converters(shared: Path) -> None:
-    check_converter(AMD_SMI_STATIC, shared / "telemetry/amd_smi_real_8xmi300x/result2.txt")

@@ -11,7 +11,6 @@ import chopper_interop as ci
 from chopper_interop.converters.amd_smi import AMD_SMI, AMD_SMI_TEXT
 from chopper_interop.converters.amd_smi.samples import read_text
 from chopper_interop.io import inputs
-from chopper_interop.testing import check_converter
 
 AT_NS = 1_700_000_000_123_456_789
 T = 1_786_553_852
@@ -216,11 +215,6 @@ def test_several_outputs_without_times_by_their_period(tmp_path: Path) -> None:
 def test_a_period_alone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ci.ChopperError, match="at_ns"):
         read(tmp_path, block(0, "1 W", None), period_ms=500)
-
-
-@pytest.mark.parametrize("name", ["metric_watch_stdout.txt", "monitor_watch.txt"])
-def test_the_contract_of_converters(shared: Path, name: str) -> None:
-    check_converter(AMD_SMI_TEXT, shared / BY_VERSION / "v7.1.0" / name)
 
 
 def test_the_index_of_a_gpu_and_the_name_of_a_job(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from chopper_interop.converters.amd_smi.recorder_samples import read as read_rec
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.schemas.meta import BOOTTIME
-from chopper_interop.testing import check_converter
 
 SAMPLE = "telemetry/amd_smi_7.1_real_tool_simulated_gpus/sampler-50Hz-8gpu-10s.csv"
 BOOTED_NS = 1_795_203_926_303_384_992
@@ -243,7 +242,3 @@ def test_what_is_no_recorders_file(tmp_path: Path, header: str, why: str) -> Non
     path.write_text(f"{header}\n1,2,3,4,5,6\n")
     with pytest.raises(ReadError, match=why):
         read_recorder([path])
-
-
-def test_the_contract_of_converters(shared: Path) -> None:
-    check_converter(RECORDER, shared / SAMPLE)

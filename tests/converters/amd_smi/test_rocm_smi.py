@@ -16,7 +16,6 @@ from chopper_interop import registry
 from chopper_interop.converters.amd_smi import ROCM_SMI
 from chopper_interop.errors import UnknownFormatError
 from chopper_interop.io import inputs
-from chopper_interop.testing import check_converter
 
 AT_NS = 1_700_000_000_123_456_789
 T = 1_754_585_903
@@ -312,12 +311,3 @@ def test_the_first_tables(tmp_path: Path) -> None:
     assert by_lane[0, "socket power"] == [155]
     assert by_lane[0, "fan usage"] == [21.96]
     assert by_lane[0, "GFX activity"] == [100]
-
-
-@pytest.mark.parametrize("name", ["MI300X_x4_smi.out.txt", "rocm-smi-4xMI300A.txt"])
-def test_the_contract_of_converters_on_descriptions(shared: Path, name: str) -> None:
-    check_converter(ROCM_SMI, shared / REAL / name)
-
-
-def test_the_contract_of_converters(shared: Path) -> None:
-    check_converter(ROCM_SMI, next((shared / REAL).rglob("gpu_temp_*bs8*0.9*.csv")))
