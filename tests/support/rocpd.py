@@ -113,6 +113,14 @@ def in_one_transaction(path: Path) -> sqlite3.Connection:
     return base
 
 
+def insert(base: sqlite3.Connection, table: str, cells: Mapping[str, Any]) -> int:
+    """Add a row to a table; its id."""
+    names = ", ".join(f'"{name}"' for name in cells)
+    marks = ", ".join("?" * len(cells))
+    done = base.execute(f"INSERT INTO `{table}` ({names}) VALUES ({marks})", tuple(cells.values()))
+    return int(done.lastrowid or 0)
+
+
 class Base:
     """A database in the making.
 
@@ -165,17 +173,11 @@ class Base:
         self.add("metadata", tag="schema_version", value=version[0])
         self.add("info_node", id=node, hash=node, machine_id=f"m{node}", hostname=host)
         self.add(
-            "info_process",
-            id=pid,
-            nid=node,
-            ppid=parent,
-            pid=pid,
-            start=BOOT,
-            end=BOOT + 10**9,
+            "info_process", id=pid, nid=node, ppid=parent, pid=pid, start=BOOT, end=BOOT + 10**9,
             command=f"python train.py --token {SECRET}",
             environment=json.dumps({"TOKEN": SECRET, **(environment or {})}),
             extdata=json.dumps({"config": dict(config or {})}),
-        )
+        )  # fmt: skip
 
     def add(self, table: str, **cells: Any) -> int:
         """Add a row; its id."""
@@ -183,13 +185,7 @@ class Base:
             cells.setdefault("guid", self.guid)
         if "nid INTEGER NOT NULL" in self.tables.get(table, "") and table != "info_process":
             cells = {"nid": self.node, "pid": self.pid, **cells}
-        names = ", ".join(f'"{name}"' for name in cells)
-        marks = ", ".join("?" * len(cells))
-        done = self.base.execute(
-            f"INSERT INTO `rocpd_{table}{self.suffix}` ({names}) VALUES ({marks})",
-            tuple(cells.values()),
-        )
-        return int(done.lastrowid or 0)
+        return insert(self.base, f"rocpd_{table}{self.suffix}", cells)
 
     def text(self, text: str) -> int:
         """Id of a text."""
@@ -212,17 +208,10 @@ class Base:
                 facts["uuid"] = {"bytes": {f"value{i}": index + i for i in range(16)}}
             place = ordinal[kind] = ordinal.get(kind, -1) + 1
             self.add(
-                "info_agent",
-                id=index,
-                type=kind,
-                absolute_index=index,
-                logical_index=index,
-                type_index=place,
-                uuid=29857,
-                name="gfx942" if kind == "GPU" else "",
-                product_name=product,
-                extdata=json.dumps(facts),
-            )
+                "info_agent", id=index, type=kind, absolute_index=index, logical_index=index,
+                type_index=place, uuid=29857, name="gfx942" if kind == "GPU" else "",
+                product_name=product, extdata=json.dumps(facts),
+            )  # fmt: skip
 
     def kernel(self, number: int, start: int, end: int, stack: int, **more: Any) -> int:
         """Add a dispatch; the id of its event."""
@@ -240,14 +229,9 @@ class Base:
             "region_name_id": self.text(""),
         }
         self.add(
-            "kernel_dispatch",
-            id=number,
-            dispatch_id=number,
-            start=start,
-            end=end,
-            event_id=event,
+            "kernel_dispatch", id=number, dispatch_id=number, start=start, end=end, event_id=event,
             **{**cells, **more},
-        )
+        )  # fmt: skip
         return event
 
     def call(
@@ -274,15 +258,9 @@ class Base:
     def symbol(self, number: int, name: str, plain: str = "") -> None:
         """Add a kernel symbol."""
         self.add(
-            "info_kernel_symbol",
-            id=number,
-            code_object_id=1,
-            kernel_name=plain or f"{name}.kd",
-            display_name=name,
-            sgpr_count=32,
-            arch_vgpr_count=16,
-            accum_vgpr_count=4,
-        )
+            "info_kernel_symbol", id=number, code_object_id=1, kernel_name=plain or f"{name}.kd",
+            display_name=name, sgpr_count=32, arch_vgpr_count=16, accum_vgpr_count=4,
+        )  # fmt: skip
 
     def thread(self, number: int, tid: int | None = None) -> None:
         """Add a thread."""
@@ -325,36 +303,21 @@ def small(path: Path, version: str = "3.0.4", **options: Any) -> Path:
         base.add("pmc_event", event_id=event, pmc_id=12, value=0.5)
     copied = base.event("MEMORY_COPY", 10)
     base.add(
-        "memory_copy",
-        tid=tid,
-        start=t + 710,
-        end=t + 720,
-        name_id=base.text("MEMORY_COPY_DEVICE_TO_HOST"),
-        src_agent_id=2,
-        dst_agent_id=0,
-        size=4096,
-        stream_id=1,
-        event_id=copied,
-    )
+        "memory_copy", tid=tid, start=t + 710, end=t + 720,
+        name_id=base.text("MEMORY_COPY_DEVICE_TO_HOST"), src_agent_id=2, dst_agent_id=0, size=4096,
+        stream_id=1, event_id=copied,
+    )  # fmt: skip
     for kind, level, agent, size, at in (
         ("ALLOC", "REAL", 2, 1 << 20, 10),
         ("FREE", "REAL", None, 0, 800),
         ("ALLOC", "SCRATCH", 2, 1 << 12, 20),
     ):
         base.add(
-            "memory_allocate",
-            tid=tid,
-            agent_id=agent,
-            type=kind,
-            level=level,
-            start=t + at,
-            end=t + at + 5,
-            address=0x7F0000000000,
-            size=size,
-            queue_id=1,
+            "memory_allocate", tid=tid, agent_id=agent, type=kind, level=level, start=t + at,
+            end=t + at + 5, address=0x7F0000000000, size=size, queue_id=1,
             event_id=base.event("MEMORY_ALLOCATION", 20 + at),
             extdata='{"flags":"2"}' if level == "SCRATCH" else "{}",
-        )
+        )  # fmt: skip
     if "graph_launch" in base.tables:
         base.add(
             "graph_launch", tid=tid, agent_id=3, queue_id=4, start=t + 900, end=t + 950,

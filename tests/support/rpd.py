@@ -1,11 +1,10 @@
-# ruff: noqa: S608
 """rpd databases as rocmProfileData writes them, schemas 2 and 3."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rocpd import in_one_transaction
+from rocpd import in_one_transaction, insert
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,12 +61,7 @@ class Base:
 
     def add(self, table: str, **cells: Any) -> int:
         """Add a row; its id."""
-        names = ", ".join(f'"{name}"' for name in cells)
-        marks = ", ".join("?" * len(cells))
-        done = self.base.execute(
-            f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(cells.values())
-        )
-        return int(done.lastrowid or 0)
+        return insert(self.base, table, cells)
 
     def text(self, text: str, table: str = "rocpd_string") -> int:
         """Id of a text."""
