@@ -85,6 +85,18 @@ def _formula(text: str, archs: tuple[str, ...] = (), *, allows_missing: bool = F
     )
 
 
+def _metric(
+    name: str,
+    unit: str,
+    meaning: str,
+    *formulas: Formula | str,
+    max_value: float = 0.0,
+    takes_max: bool = False,
+) -> Metric:
+    parsed = tuple(_formula(f) if isinstance(f, str) else f for f in formulas)
+    return Metric(name, unit, meaning, parsed, max_value, takes_max)
+
+
 _MFMA = "SQ_INSTS_VALU_MFMA_MOPS_"
 _VALU = "SQ_INSTS_VALU_"
 _PER_MOP, _LANES = 512.0, 64.0
@@ -108,109 +120,42 @@ _ALL_VALU = " + ".join(
 )
 METRICS = (
     *(
-        Metric(
-            _mfma_metric(kind),
-            "FLOP",
-            f"Floating-point operations of the matrix cores of type {kind}.",
-            (_formula(f"{_PER_MOP} * {_MFMA}{kind}"), _formula(f"MfmaFlops{kind}")),
-        )
+        _metric(_mfma_metric(kind), "FLOP", f"Floating-point operations of the matrix cores of type {kind}.",
+                f"{_PER_MOP} * {_MFMA}{kind}", f"MfmaFlops{kind}")
         for kind in _MFMA_TYPES
     ),
-    Metric(
-        "cycles",
-        "cycles",
-        "Core clocks of the dispatch on each die, what the profiler adds around it included.",
-        (_formula("GRBM_GUI_ACTIVE / xccs"),),
-    ),
-    Metric(
-        "mfma_busy",
-        "cycles",
-        "Core clocks in which matrix cores were busy, summed over them.",
-        (_formula("SQ_VALU_MFMA_BUSY_CYCLES"),),
-    ),
-    Metric(
-        "flops_mfma",
-        "FLOP",
-        "Floating-point operations of the matrix cores; integer ones are none.",
-        (_formula(_ALL_MFMA, allows_missing=True), _formula("MfmaFlops")),
-        takes_max=True,
-    ),
-    Metric(
-        "flops_valu",
-        "FLOP",
-        "Floating-point operations of the vector units, each wave as 64 lanes.",
-        (_formula(_ALL_VALU, allows_missing=True),),
-    ),
-    Metric(
-        "flops_counted",
-        "FLOP",
-        "Floating-point operations.",
-        (_formula("flops_mfma + flops_valu", allows_missing=True),),
-    ),
-    Metric(
-        "bytes_read",
-        "B",
-        "Bytes that L2 read from the fabric: memory, the cache before it, and other devices.",
-        (
-            _formula("1024 * FETCH_SIZE"),
-            _formula("1024 * FetchSize"),
+    _metric("cycles", "cycles",
+            "Core clocks of the dispatch on each die, what the profiler adds around it included.",
+            "GRBM_GUI_ACTIVE / xccs"),
+    _metric("mfma_busy", "cycles", "Core clocks in which matrix cores were busy, summed over them.",
+            "SQ_VALU_MFMA_BUSY_CYCLES"),
+    _metric("flops_mfma", "FLOP", "Floating-point operations of the matrix cores; integer ones are none.",
+            _formula(_ALL_MFMA, allows_missing=True), "MfmaFlops", takes_max=True),
+    _metric("flops_valu", "FLOP", "Floating-point operations of the vector units, each wave as 64 lanes.",
+            _formula(_ALL_VALU, allows_missing=True)),
+    _metric("flops_counted", "FLOP", "Floating-point operations.",
+            _formula("flops_mfma + flops_valu", allows_missing=True)),
+    _metric("bytes_read", "B",
+            "Bytes that L2 read from the fabric: memory, the cache before it, and other devices.",
+            "1024 * FETCH_SIZE", "1024 * FetchSize",
             _formula("64 * TCC_EA_RDREQ + 64 * TCC_BUBBLE - 32 * TCC_EA_RDREQ_32B", _BUBBLE),
-            _formula("64 * TCC_EA_RDREQ - 32 * TCC_EA_RDREQ_32B", _NO_BUBBLE),
-        ),
-    ),
-    Metric(
-        "bytes_written",
-        "B",
-        "Bytes that L2 wrote to the fabric.",
-        (
-            _formula("1024 * WRITE_SIZE"),
-            _formula("1024 * WriteSize"),
-            _formula("32 * TCC_EA_WRREQ + 32 * TCC_EA_WRREQ_64B", (*_NO_BUBBLE, *_BUBBLE)),
-        ),
-    ),
-    Metric(
-        "mem_bytes_counted",
-        "B",
-        "Bytes between L2 and memory.",
-        (_formula("bytes_read + bytes_written"),),
-    ),
-    Metric(
-        "intensity",
-        "FLOP/B",
-        "Arithmetic intensity.",
-        (_formula("flops_counted / mem_bytes_counted"),),
-    ),
-    Metric(
-        "mfma_util",
-        "%",
-        "Share of cycles in which matrix cores were busy.",
-        (
-            _formula("100 * SQ_VALU_MFMA_BUSY_CYCLES / (cycles * cus * simds_per_cu)"),
-            _formula("MfmaUtil"),
-        ),
-        100.0,
-    ),
-    Metric(
-        "valu_util",
-        "%",
-        "Share of cycles in which vector units issued an instruction.",
-        (_formula("100 * SQ_ACTIVE_INST_VALU / (cycles * cus)"), _formula("VALUBusy")),
-        100.0,
-    ),
-    Metric(
-        "occupancy",
-        "%",
-        "Waves that were resident, of those that fit.",
-        (
-            _formula("OccupancyPercent"),
-            _formula("100 * MeanOccupancyPerCU / waves_per_cu"),
-            _formula("100 * SQ_LEVEL_WAVES_ACCUM / (cycles * cus * waves_per_cu)"),
+            _formula("64 * TCC_EA_RDREQ - 32 * TCC_EA_RDREQ_32B", _NO_BUBBLE)),
+    _metric("bytes_written", "B", "Bytes that L2 wrote to the fabric.",
+            "1024 * WRITE_SIZE", "1024 * WriteSize",
+            _formula("32 * TCC_EA_WRREQ + 32 * TCC_EA_WRREQ_64B", (*_NO_BUBBLE, *_BUBBLE))),
+    _metric("mem_bytes_counted", "B", "Bytes between L2 and memory.", "bytes_read + bytes_written"),
+    _metric("intensity", "FLOP/B", "Arithmetic intensity.", "flops_counted / mem_bytes_counted"),
+    _metric("mfma_util", "%", "Share of cycles in which matrix cores were busy.",
+            "100 * SQ_VALU_MFMA_BUSY_CYCLES / (cycles * cus * simds_per_cu)", "MfmaUtil",
+            max_value=100.0),
+    _metric("valu_util", "%", "Share of cycles in which vector units issued an instruction.",
+            "100 * SQ_ACTIVE_INST_VALU / (cycles * cus)", "VALUBusy", max_value=100.0),
+    _metric("occupancy", "%", "Waves that were resident, of those that fit.",
+            "OccupancyPercent", "100 * MeanOccupancyPerCU / waves_per_cu",
+            "100 * SQ_LEVEL_WAVES_ACCUM / (cycles * cus * waves_per_cu)",
             # the counter is in steps of four cycles
-            _formula("400 * SQ_WAVE_CYCLES / (cycles * cus * waves_per_cu)"),
-        ),
-        100.0,
-    ),
-)
+            "400 * SQ_WAVE_CYCLES / (cycles * cus * waves_per_cu)", max_value=100.0),
+)  # fmt: skip
 """Each behind those from which it is computed."""
 
 BUSY_CYCLES = "GRBM_GUI_ACTIVE"

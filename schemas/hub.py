@@ -71,56 +71,38 @@ _CLOCKS_OF_DIES = tuple(
     for column in _over_time(f"gfxclk_xcd{die}", "mhz", f"core clock of die {die}", "MHz")
 )
 ANNOTATIONS = (
-    Column(
-        "iteration",
-        pa.int32(),
-        "Training step by the program's own number, or counted from 0 where it has none.",
-    ),
+    Column("iteration", pa.int32(),
+           "Training step by the program's own number, or counted from 0 where it has none."),
     Column("phase", NAME, "forward, recompute, backward, optimizer or communication."),
-    Column(
-        "step_part",
-        NAME,
-        "Pass that it serves: forward, backward or optimizer. Of backward is "
-        "what it recomputes; communication is of the pass that asks for it.",
-    ),
+    Column("step_part", NAME,
+           "Pass that it serves: forward, backward or optimizer. Of backward is what it recomputes; "
+           "communication is of the pass that asks for it."),
     Column("layer", pa.int32(), "Number of the repeated block of the model."),
     Column("module", NAME, "Innermost module of the model, as the framework names it."),
     Column("operation", NAME, "Operation it is part of: an operator as its user calls it."),
     Column("collective", NAME, "Kind of communication, a name of schemas.kinds.Collective."),
     Column("group", pa.int32(), "Row of `groups`: the process group that communicates."),
     Column("seq", pa.int64(), "Sequence number of the collective within its group."),
-    Column(
-        "instance",
-        pa.int32(),
-        "Number of the communication that it is a member of: one "
-        "collective on all its ranks, or a send and its receive.",
-    ),
+    Column("instance", pa.int32(),
+           "Number of the communication that it is a member of: one collective on all its ranks, "
+           "or a send and its receive."),
     Column("peer", pa.int32(), "Global rank at the other end of a send or receive."),
-    Column(
-        "root", pa.int32(), "Global rank of the root of a broadcast, reduce, gather or scatter."
-    ),
+    Column("root", pa.int32(),
+           "Global rank of the root of a broadcast, reduce, gather or scatter."),
     Column("dtype", NAME, "Element type of what is communicated."),
     Column("bytes", pa.int64(), "Bytes copied, set or allocated; of a collective, put in.", "B"),
     Column("out_bytes", pa.int64(), "Bytes that a collective gives this rank.", "B"),
     Column("flops", pa.int64(), "Floating-point operations by its shapes.", "FLOP"),
-    Column(
-        "mem_bytes",
-        pa.int64(),
-        "Bytes that it must read and write at least, by shapes; of a collective, its size as "
-        "nccl-tests counts it.",
-        "B",
-    ),
+    Column("mem_bytes", pa.int64(),
+           "Bytes that it must read and write at least, by shapes; of a collective, its size as "
+           "nccl-tests counts it.", "B"),
     Column("flops_counted", pa.float64(), "Floating-point operations by counters.", "FLOP"),
     Column("mem_bytes_counted", pa.float64(), "Bytes between L2 and memory by counters.", "B"),
     Column("intensity", pa.float64(), "Arithmetic intensity by counters.", "FLOP/B"),
     Column("mfma_util", pa.float64(), "Share of cycles in which matrix cores were busy.", "%"),
     Column("occupancy", pa.float64(), "Waves that were resident, of those that fit.", "%"),
-    Column(
-        "gfxclk_counted_mhz",
-        pa.float64(),
-        "Mean core clock by cycle counters in the pass that counted them, not in the timing run.",
-        "MHz",
-    ),
+    Column("gfxclk_counted_mhz", pa.float64(),
+           "Mean core clock by cycle counters in the pass that counted them, not in the timing run.", "MHz"),
     *_over_time("gfxclk", "mhz", "core clock, of all dies", "MHz"),
     *_CLOCKS_OF_DIES,
     *_over_time("memclk", "mhz", "memory clock", "MHz"),
@@ -128,67 +110,43 @@ ANNOTATIONS = (
     *_over_time("temperature", "c", "hotspot temperature", "°C"),
     *_over_time("throttle", "share", "share of time in which the clock was held down", ""),
     Column("energy_j", pa.float64(), "Its share of the GPU's energy while it ran.", "J"),
-    Column(
-        "telemetry_ns",
-        pa.int64(),
-        "Time between the telemetry samples that its values come from.",
-        "ns",
-    ),
+    Column("telemetry_ns", pa.int64(),
+           "Time between the telemetry samples that its values come from.", "ns"),
     Column("critical_ns", pa.int64(), "Its own time on the critical path.", "ns"),
-    Column(
-        "critical_start_ns",
-        pa.int64(),
-        "Start of its first segment on the critical path, as ts.",
-        "ns",
-    ),
-    Column(
-        "critical_end_ns", pa.int64(), "End of its last segment on the critical path, as ts.", "ns"
-    ),
-    Column(
-        "critical_delay_ns",
-        pa.int64(),
-        "Time of its waits on the critical path beyond the least that such waits take.",
-        "ns",
-    ),
-    Column(
-        "slack_ns", pa.int64(), "Delay of its end that would not delay the end of the window.", "ns"
-    ),
-    Column(
-        "drag_ns", pa.int64(), "Time by which the window would end sooner if it took no time.", "ns"
-    ),
+    Column("critical_start_ns", pa.int64(),
+           "Start of its first segment on the critical path, as ts.", "ns"),
+    Column("critical_end_ns", pa.int64(),
+           "End of its last segment on the critical path, as ts.", "ns"),
+    Column("critical_delay_ns", pa.int64(),
+           "Time of its waits on the critical path beyond the least that such waits take.", "ns"),
+    Column("slack_ns", pa.int64(),
+           "Delay of its end that would not delay the end of the window.", "ns"),
+    Column("drag_ns", pa.int64(),
+           "Time by which the window would end sooner if it took no time.", "ns"),
     Column("prep_ns", pa.int64(), "Time its stream was free before the host issued it.", "ns"),
-    Column(
-        "call_ns", pa.int64(), "From the call for it, or the end before it, to its start.", "ns"
-    ),
+    Column("call_ns", pa.int64(),
+           "From the call for it, or the end before it, to its start.", "ns"),
     Column("launch_ns", pa.int64(), "From the end of all work before it to its start.", "ns"),
-    Column(
-        "queue_depth", pa.int32(), "Work issued and not ended on its GPU at the time it was issued."
-    ),
+    Column("queue_depth", pa.int32(),
+           "Work issued and not ended on its GPU at the time it was issued."),
     Column("wait_ns", pa.int64(), "Of communication: until the last member had started.", "ns"),
     Column("transfer_ns", pa.int64(), "Of communication: from the last member's start on.", "ns"),
-    Column(
-        "exposed_ns",
-        pa.int64(),
-        "Time in which nothing of the other class ran on its GPU: of "
-        "communication no compute, of compute no communication.",
-        "ns",
-    ),
+    Column("exposed_ns", pa.int64(),
+           "Time in which nothing of the other class ran on its GPU: of communication no compute, "
+           "of compute no communication.", "ns"),
     Column("overlap_share", pa.float64(), "Share of its time that overlapped the other class."),
     Column("idle_ns", pa.int64(), "Time before it in which its GPU was idle.", "ns"),
     Column("idle_cause", NAME, "Cause of that idle time."),
     Column("ideal_ns", pa.int64(), "Duration at its GPU's highest clock.", "ns"),
     Column("ideal_low_ns", pa.int64(), "Lower end of the 95 % interval of ideal_ns.", "ns"),
     Column("ideal_high_ns", pa.int64(), "Upper end of the 95 % interval of ideal_ns.", "ns"),
-    Column(
-        "beta",
-        pa.float64(),
-        "Sensitivity of its time to the core clock, -d ln t / d ln f, at beta_ref_mhz.",
-    ),
+    Column("beta", pa.float64(),
+           "Sensitivity of its time to the core clock, -d ln t / d ln f, at beta_ref_mhz."),
     Column("beta_error", pa.float64(), "Standard deviation of the error of beta."),
     Column("beta_ref_mhz", pa.float64(), "Mean core clock of its repeats.", "MHz"),
     Column("beta_source", NAME, "Source with the most weight in beta."),
     Column("ideal_source", NAME, "Source with the most weight in ideal_ns."),
-)
+)  # fmt: skip
 
 EDGES = (
     Column("src", pa.int32(), "Row of `nodes`: what comes first."),
