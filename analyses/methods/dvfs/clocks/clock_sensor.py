@@ -59,6 +59,8 @@ _MIN_READINGS = 1
 """Readings while a GPU worked, below which they show no mean clock."""
 _MAX_QUANTUM = 15.0
 """Largest step of clocks, MHz, that few values are taken to show. Chosen: that of NVIDIA's GPUs."""
+NOISE_LEFT = 2 / 3
+"""Part of the variance of noise that `apart_from_neighbours` leaves: that of a value less the mean of three."""
 _TINY = 1e-9
 _RATIO_LIMITS = (0.3, 3.0)
 """Range of the factor from readings to clocks. Chosen: beyond it, windows and readings contradict."""
@@ -258,6 +260,22 @@ def phases_at(time: Array, start: Array, phase: Array) -> Array:
     turns = phase + np.append([0.0], np.cumsum(np.diff(phase) < 0))
     at: Array = np.interp(time, start, turns) % 1.0
     return at
+
+
+def apart_from_neighbours(values: Array, phase: Array) -> Array:
+    """Return the values without what is usual in their part of the training step: the mean with their neighbours in it.
+
+    Neighbours are of any steps, and three the fewest that leave out a straight change from the first to the last. More of them, or
+    smooth waves over the step, do not follow a clock that falls and rises within kernels, in each step alike: what they left
+    was taken for changes. The mean alone is left out without steps.
+    """
+    if not phase.any():
+        rest: Array = values - values.mean() if values.size else values
+        return rest
+    order = np.argsort(phase, kind="stable")
+    cycle, rest = values[order], np.empty(len(values))
+    rest[order] = cycle - (np.roll(cycle, 1) + cycle + np.roll(cycle, -1)) / 3
+    return rest
 
 
 class Work(NamedTuple):

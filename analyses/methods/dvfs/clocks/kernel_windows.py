@@ -76,7 +76,6 @@ class Windows:
         low, high = middle - window / 2, middle + window / 2
         self._read = _Overlaps(start, end, low, high)
         self._spread = _Overlaps(middle - reach / 2, middle + reach / 2, start, end)
-        self._own = _Overlaps(low, high, start, end) if reach > window else self._spread
         self._min_ns = _MIN_WINDOW_SHARE * window
         inside = (low >= gpu.start.min()) & (high <= gpu.end.max())
         self.weight = self._read.sums(np.ones(len(start))) * inside
@@ -103,17 +102,6 @@ class Windows:
         """Mark windows with marked intervals."""
         some: Array = (self._read.sums(counts.astype(float)) >= self._min_ns) & (self.weight > 0)
         return some
-
-    def at_places(self, readings: Array, place: Array) -> Array:
-        """Return the mean of the readings in whose windows intervals of each one's place are; 0 where in none."""
-        total, weight = (
-            np.bincount(place, self._own.sums(v * self.weight))
-            for v in (readings, readings * 0 + 1)
-        )
-        mean: Array = np.divide(
-            total, weight, out=np.zeros(len(total)), where=weight > self._min_ns
-        )
-        return mean[place]
 
     def spread(self, readings: Array) -> Array:
         """Return the mean of the readings that cover each interval; 0 where none does."""

@@ -25,10 +25,12 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
+    NOISE_LEFT,
     Assumption,
     Cumulative,
     Readings,
     Work,
+    apart_from_neighbours,
     phases_at,
 )
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
@@ -43,12 +45,6 @@ _MIN_READINGS_IN_KERNEL = 2
 """Readings in a kernel from which on their mean is its clock; each half of them shows the rounding of the other."""
 _MIN_COVERED_SHARE = 0.3
 """Share of a window in which kernels ran that a reading needs."""
-_READINGS_PER_HARMONIC = 8
-"""Readings for each harmonic of the step that is taken off as usual. Chosen: a quarter of the changes is lost."""
-_MAX_HARMONICS = 20
-"""Chosen: half of the kernels of a step, as fewer readings hardly show more."""
-_MIN_COMBINATION = 1e-10
-"""Square of a combination of harmonics over the largest below which it is none. Chosen: above what rounding leaves."""
 _MIN_REPEATS_AT_PLACE = 5
 """Repeats of a place that show what is usual there. Chosen: of fewer, more than a fifth of changes is lost."""
 _BLOCKS = 24
@@ -377,54 +373,29 @@ def _products(one: _Compared, blocks: int) -> Array:
 
     Both terms of the two conditions, what is usual squared, and the square of the speed, with its noise.
     """
-    usual = _Usual(one)
-    speed, other, mhz = (
-        tuple(map(usual.taken_off, columns)) for columns in (one.speed, one.other, one.mhz)
-    )
+    speed, mhz = ([_without_usual(one, v) for v in both] for both in (one.speed, one.mhz))
     n = len(one.time)
     count = max(min(blocks, n // 2), min(n, _MIN_READINGS))
     block = np.argsort(np.argsort(one.time, kind="stable"), kind="stable") * count // n
     rows, w = [np.zeros(n)] * 6, one.weight / 2
-    mean, left = usual.taken_off(one.mean), 1 - usual.lost / n
+    mean = _without_usual(one, one.mean)
+    left = NOISE_LEFT if one.phase.any() else 1 - 1 / n
+    # What is usual has been left out of speeds at their place: of one factor it is enough, and neighbours' noise is in one product.
     for a, b in ((0, 1), (1, 0)):
-        columns = [other[a] * speed[a], other[a] * mhz[a]]
-        columns += [mhz[a] * mean, mhz[a] * mhz[b] - left * one.rounding]
-        columns += [one.mhz[a] * one.mhz[b] - mhz[a] * mhz[b], mean * mean]
+        columns = [one.other[a] * speed[a], one.other[a] * mhz[a]]
+        columns += [mhz[a] * one.mean, mhz[a] * mhz[b] - left * one.rounding]
+        columns += [one.mhz[a] * one.mhz[b] - mhz[a] * mhz[b], mean * one.mean]
         rows = [row + w * column for row, column in zip(rows, columns, strict=True)]
     return np.stack([np.bincount(block, row, count) for row in rows], axis=1)
 
 
-class _Usual:
-    """Part of values that is alike in each step, at their places or by harmonics of it.
-
-    `lost` counts the values that determine it.
-    """
-
-    def __init__(self, one: _Compared) -> None:
-        self._place, n = one.place, len(one.time)
-        if one.place is not None:
-            self._count = np.bincount(one.place)
-            self.lost = len(self._count)
-            return
-        harmonics = min(n // _READINGS_PER_HARMONIC, _MAX_HARMONICS) * bool(one.phase.any())
-        # Powers of the first: many times as fast as the sine of each.
-        first = np.exp(2j * np.pi * one.phase)[:, np.newaxis]
-        turned = np.cumprod(np.broadcast_to(first, (n, harmonics)), axis=1)
-        waves = np.hstack([np.ones((n, 1)), turned.real, turned.imag])
-        # By its few columns' products, as an SVD of all rows takes many times as long.
-        square, vectors = np.linalg.eigh(waves.T @ waves)
-        some = square > _MIN_COMBINATION * square[-1]
-        self._waves = waves @ (vectors[:, some] / np.sqrt(square[some]))
-        self.lost = self._waves.shape[1]
-
-    def taken_off(self, values: Array) -> Array:
-        """Return the values without it."""
-        if self._place is None:
-            left: Array = values - self._waves @ (self._waves.T @ values)
-            return left
-        mean = np.bincount(self._place, values) / np.maximum(self._count, 1)
-        of_place: Array = values - mean[self._place]
-        return of_place
+def _without_usual(one: _Compared, values: Array) -> Array:
+    """Return the values without what is alike in each step, by the mean at their place or by their neighbours in it."""
+    if one.place is None:
+        return apart_from_neighbours(values, one.phase)
+    mean = np.bincount(one.place, values) / np.maximum(np.bincount(one.place), 1)
+    rest: Array = values - mean[one.place]
+    return rest
 
 
 def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:

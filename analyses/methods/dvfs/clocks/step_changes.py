@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
+    apart_from_neighbours,
+    phases_at,
+)
 from chopper_interop.analyses.methods.dvfs.clocks.kernel_windows import Windows
 from chopper_interop.arrays import Array
 
@@ -80,6 +84,9 @@ class Changes:
         number = np.append(2 * place, 2 * place[gaps.after] + 1)
         self._length, self._place = end - start, np.unique(number, return_inverse=True)[1]
         self._windows = Windows(gpu, assumed, start, end)
+        order = np.argsort(gpu.start, kind="stable")
+        of_kernels = work.phase[gpu.kernel][order]
+        self._phase = phases_at(gpu.centres(assumed), gpu.start[order], of_kernels)
         self.mean, self._usual, self.rest = self._without_usual()
         seen = self._windows.spread(self.rest)
         self._seen = (seen - self._means(seen))[: self._n]
@@ -127,16 +134,6 @@ class Changes:
         left = sum(float(probe @ self._split(probe)[1]) for probe in signs)
         return left / max(_PROBES * int(inside.sum()), 1)
 
-    def _unusual(self, readings: Array, usable: Array) -> Array:
-        """Return what is left of readings of usable intervals without what is usual at the places read."""
-        shown = self._windows.holds(usable)
-        left: Array = np.where(shown, readings, 0.0)
-        for _ in range(_USUAL_ROUNDS):
-            left = left - self._windows.read(
-                self._windows.at_places(left, self._place) * usable, usable
-            )
-        return left
-
     def _means(self, values: Array) -> Array:
         """Mean of a quantity of the intervals at each one's place, by time."""
         time = np.bincount(self._place, self._length)
@@ -164,15 +161,15 @@ class Changes:
         """Products by block of time, of kernels whose durations show the clock.
 
         Of what kernels see of readings: with their speed, with itself. Of readings whose windows hold such kernels:
-        with speed as read, with themselves; both lose what is usual alike, so that readings which are too few to
-        show it count for less.
+        with speed as read, with themselves.
         """
         usable = np.append(self._usable, np.zeros(len(self._length) - self._n, bool))
         faster = np.append(self._faster, np.zeros(len(usable) - self._n))
         changes = self._gpu.mhz / self.mean - 1 if self.mean > 0 else self.rest
+        shown = self._windows.holds(usable)
         as_read, in_full = (
-            self._windows.spread(self._unusual(readings, usable))
-            for readings in (self._windows.read(faster, usable), changes)
+            self._windows.spread(readings)
+            for readings in self._unusual(self._windows.read(faster, usable), changes, shown)
         )
         start, seen = self._gpu.start, in_full - self._means(in_full)
         block = ((start - start.min()) * _BLOCKS / max(float(np.ptp(start)) + 1, 1.0)).astype(
@@ -182,6 +179,17 @@ class Changes:
         time = (self._length * usable)[: self._n]
         products = (own * faster, own * own, seen * as_read, seen * in_full)
         return np.stack([np.bincount(block, time * v[: self._n], _BLOCKS) for v in products])
+
+    def _unusual(self, speeds: Array, changes: Array, shown: Array) -> tuple[Array, Array]:
+        """Return the speeds as read and the readings' changes, of readings that are shown, without what is usual.
+
+        Speeds deviate from those of their place, which has been left out of them. Without steps both lose the same.
+        """
+        speeds, left = np.where(shown, speeds, 0.0), np.where(shown, changes, 0.0)
+        if not self._phase.any():
+            return self._split(speeds)[1], self._split(left)[1]
+        left[shown] = apart_from_neighbours(changes[shown], self._phase[shown])
+        return speeds, left
 
     @property
     def time(self) -> float:
