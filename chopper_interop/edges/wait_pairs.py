@@ -177,7 +177,8 @@ def _usual(ns: Array, chosen: Array, share: float) -> int:
     """A quantile of times, from nothing to what counts as at once."""
     if not chosen.any():
         return 0
-    return int(np.clip(np.quantile(ns[chosen], share), 0, IMMEDIATE_START_NS))
+    usual = np.quantile(ns[chosen].astype(np.float64), share)  # of integers it may overflow
+    return int(np.clip(usual, 0, IMMEDIATE_START_NS))
 
 
 def _hubs(queues: Queues) -> Array:

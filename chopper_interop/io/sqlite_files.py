@@ -39,6 +39,8 @@ _MIN_LONGEST, _MAX_LONGEST = 1 << 20, 10**9
 _ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
 _HEADER, _MIN_PAGE, _MAX_PAGE = 100, 512, 65536
 """Bytes of the header and of pages, as SQLite's file format defines them."""
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""Begins the header of a rollback journal and ends the record that names a super-journal (SQLite's pager.c)."""
 _COPIED = 1 << 20
 """Bytes that are copied at a time (chosen: few calls, little memory)."""
 
@@ -126,7 +128,14 @@ def _copied(path: Path, to: Path, logs: list[Path], complete: int) -> Path:
         os.truncate(to, complete)
         return to
     for log in logs:
-        _copy(log, Path(f"{to}{log.name[len(path.name) :]}"))
+        copied = Path(f"{to}{log.name[len(path.name) :]}")
+        _copy(log, copied)
+        if _names_another_file(copied):
+            reason = (
+                "its journal is of a transaction over several databases, whose end is not known"
+            )
+            hint = f"copy it where it was written: sqlite3 {path.name} '.backup COPY'"
+            raise ReadError(reason, path=path, hint=hint)
     try:
         with closing(sqlite3.connect(to)) as copy:
             copy.execute("PRAGMA writable_schema=ON")
@@ -135,6 +144,13 @@ def _copied(path: Path, to: Path, logs: list[Path], complete: int) -> Path:
     except sqlite3.Error:
         _copy(path, to)  # a log is damaged: the file as it is
     return to
+
+
+def _names_another_file(journal: Path) -> bool:
+    """True if a journal ends with the name of a file of others, which SQLite would open, and remove at the end."""
+    with journal.open("rb") as file:
+        file.seek(max(0, journal.stat().st_size - len(_JOURNAL)))
+        return file.read() == _JOURNAL
 
 
 def _copy(path: Path, to: Path) -> None:

@@ -2,7 +2,9 @@
 
 import gzip
 import lzma
+import os
 import sqlite3
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -283,6 +285,22 @@ def test_an_unfinished_transaction_is_undone(tmp_path):
         (tmp_path / "crashed.db-journal").write_bytes(journal)
     table, _ = contents(crashed)
     assert table["a"].to_pylist() == list(range(1000))
+
+
+def test_a_journal_that_names_a_file_of_others_removes_it_not(tmp_path):
+    """SQLite undoes the transaction, and removes a super-journal that no journal names any more."""
+    path, page = make_database(tmp_path / "x.db", [(1, "", 0.5)]), 4096
+    kept = tmp_path / "elsewhere" / "kept.txt"
+    kept.parent.mkdir()
+    kept.write_text("keep me")
+    name = os.fsencode(kept)
+    magic = bytes.fromhex("d9d505f920a163d7")
+    header = magic + struct.pack(">5I", 0, 1, path.stat().st_size // page, 512, page)
+    named = struct.pack(">I", 2**30 // page + 1) + name + struct.pack(">2I", len(name), sum(name))
+    (tmp_path / "x.db-journal").write_bytes(header.ljust(512, b"\0") + named + magic)
+    with pytest.raises(ReadError, match="over several databases"):
+        contents(path)
+    assert kept.read_text() == "keep me"
 
 
 def test_a_locked_file_is_read(base):
