@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -171,11 +172,35 @@ def test_code_of_the_host_before_the_first_work_of_a_step(
 ) -> None:
     """A video was decoded and scaled for 217 ms before the GPU had anything to do in a step of 382 ms."""
     builder = TraceBuilder()
+    add_preparing_rank(builder, 0, prepares_us)
+    rows = findings_of_preparation(builder.finish())
+    assert bool(rows) == is_found
+    if rows:
+        assert rows[0]["saves_ns"] == pytest.approx(prepares_us * _US, rel=0.1)
+
+
+def test_only_ranks_whose_host_is_late_are_named() -> None:
+    """One of four ranks slept for a second in each step: "ranks 0-3, 200.61 ms at a time"."""
+    builder = TraceBuilder()
+    for rank, prepares_us in enumerate((150, 5_000, 150)):
+        add_preparing_rank(builder, rank, prepares_us)
+    (row,) = findings_of_preparation(builder.finish())
+    assert row["ranks"] == "1"
+    assert float(re.search(r", ([\d.]+) ms at a time", row["finding"])[1]) == pytest.approx(5, 0.1)
+
+
+def findings_of_preparation(trace: ci.Trace) -> list[dict[str, Any]]:
+    return [row for row in ci.analyze(trace, "findings").rows.to_pylist()
+            if row["code"] == "host-work" and row["where"] == "preprocess"]  # fmt: skip
+
+
+def add_preparing_rank(builder: TraceBuilder, rank: int, prepares_us: int) -> None:
+    """Add three steps, in each of which code of the host runs for so long before its only kernel is launched."""
     host, queue = (
-        builder.lane(0, LaneKind.THREAD, 1, "main"),
-        builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0),
+        builder.lane(rank, LaneKind.THREAD, 1, "main"),
+        builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0),
     )
-    other = builder.lane(0, LaneKind.THREAD, 2, "monitor")
+    other = builder.lane(rank, LaneKind.THREAD, 2, "monitor")
     for step in range(3):
         at = 20_000 * step
         nodes = []
@@ -189,15 +214,10 @@ def test_code_of_the_host_before_the_first_work_of_a_step(
             (Kind.RUNTIME, "hipDeviceSynchronize", host, at + prepares_us + 240, 2_320),
         ):
             nodes.append(builder.nodes(
-                kind=int(kind), name=name, rank=0, lane=lane, ts=np.array([start * _US]),
+                kind=int(kind), name=name, rank=rank, lane=lane, ts=np.array([start * _US]),
                 dur=np.array([dur * _US]), iteration=step,
             ))  # fmt: skip
         builder.edges(np.array([nodes[4]]), np.array([nodes[5]]), int(EdgeKind.LAUNCH))
-    rows = [row for row in ci.analyze(builder.finish(), "findings").rows.to_pylist()
-            if row["code"] == "host-work" and row["where"] == "preprocess"]  # fmt: skip
-    assert bool(rows) == is_found
-    if rows:
-        assert rows[0]["saves_ns"] == pytest.approx(prepares_us * _US, rel=0.1)
 
 
 def test_launches_that_always_take_long_load_no_code(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ _LOADS_CODE = re.compile(
 _STEP = re.compile(r"^ProfilerStep")
 _LOCAL = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 """Work that waits for no other rank."""
+_NAMED_SHARE = 0.25
+"""Share of the time that the GPU of the latest rank waited from which on a rank is named. Chosen: less hardly matters next to it."""
 _MAX_NAMES = 4
 """Host operations that are re-timed each. Chosen: those that GPUs waited for most."""
 
@@ -348,8 +350,10 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
     stems, _ = name_stems.split_numbers(trace.names())
     launches = job.mask(np.unique(trace.launch[trace.launch >= 0]))
     blamed = _blamed_stems(job)
-    for stem in sorted(blamed, key=lambda stem: -blamed[stem][0])[:_MAX_NAMES]:
-        late_ns, gaps = blamed[stem]
+    by_time = sorted(blamed, key=lambda stem: -sum(late_ns for late_ns, _ in blamed[stem].values()))
+    for stem in by_time[:_MAX_NAMES]:
+        named = _latest_ranks(blamed[stem])
+        late_ns, gaps = (sum(column) for column in zip(*named.values(), strict=True))
         same = np.array([text == stem for text in stems], bool)[trace.array("name")] & others
         if same.any() and late_ns >= _LONG_NS * gaps:
             text = f"GPUs wait for the host in {stem}, {late_ns / gaps / 1e6:,.2f} ms at a time."
@@ -361,23 +365,32 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
             alone = same & ~_encloses(job, launches)  # nothing below them reaches the GPU
             without = same | (_under(job, alone) & ~of_others)
             times = job.times().take_no_time(without)
-            yield _of_nodes(job, "host-work", same, stem, text, times, without)
+            of_named = same & np.isin(trace.array("rank"), [*named])
+            yield _of_nodes(job, "host-work", of_named, stem, text, times, without)
 
 
-def _blamed_stems(job: ExaminedJob) -> dict[str, tuple[int, int]]:
-    """Time that GPUs waited for operations of hosts, and how often, by names without numbers."""
-    idle = job.result("idle", by="blame")
-    blamed: dict[str, tuple[int, int]] = {}
+def _latest_ranks(blamed: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """Those of the ranks whose GPUs waited most, without ranks on which it hardly matters."""
+    longest = max(late_ns for late_ns, _ in blamed.values())
+    return {rank: one for rank, one in blamed.items() if one[0] >= _NAMED_SHARE * longest}
+
+
+def _blamed_stems(job: ExaminedJob) -> dict[str, dict[int, tuple[int, int]]]:
+    """Time that GPUs waited for operations of hosts, and how often, by names without numbers and by rank."""
+    idle = job.result("idle", by="rank,blame")
+    blamed: dict[str, dict[int, tuple[int, int]]] = {}
+
+    def add(rank: int, name: str, late_ns: int, gaps: int) -> None:
+        of_name = blamed.setdefault(name_stems.split_numbers([name])[0][0], {})
+        before = of_name.get(rank, (0, 0))
+        of_name[rank] = before[0] + late_ns, before[1] + gaps
+
     for row in idle.rows.to_pylist() if idle else []:
         if row["blame"] is not None:
-            stem = name_stems.split_numbers([row["blame"]])[0][0]
-            late_ns, gaps = blamed.get(stem, (0, 0))
-            blamed[stem] = late_ns + row["host_late_ns"], gaps + row["gaps"]
-    names, name = job.trace.names(), job.trace.array("name")
+            add(row["rank"], row["blame"], row["host_late_ns"], row["gaps"])
+    names, name, rank = job.trace.names(), job.trace.array("name"), job.trace.array("rank")
     for node, gap_ns in _before_first_work(job):
-        stem = name_stems.split_numbers([names[name[node]]])[0][0]
-        late_ns, gaps = blamed.get(stem, (0, 0))
-        blamed[stem] = late_ns + gap_ns, gaps + 1
+        add(int(rank[node]), names[name[node]], gap_ns, 1)
     return blamed
 
 
