@@ -93,6 +93,11 @@ def critical_path(
         the number of near-critical nodes. Annotations: `critical_ns` with `critical_start_ns` and
         `critical_end_ns`, `critical_delay_ns`, `slack_ns`, `drag_ns`.
 
+    Raises
+    ------
+    MissingDataError
+        Operations have no times, only their order.
+
     Notes
     -----
     Vertices are starts and ends of all nodes, joined across ranks by collectives; see
@@ -105,6 +110,7 @@ def critical_path(
     grains = () if by == _PIECE else _grains(by)
     if not 0 <= near_us <= _MAX_NEAR_US:
         raise UsageError(f"near_us={near_us}: it must be from 0 to {_MAX_NEAR_US:,.0f}")
+    windows.check_has_times(trace)
     part, rows = _select_ranks(trace, ranks)
     timing = timing_of(part)
     paths, columns = critical.critical_paths(

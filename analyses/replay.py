@@ -92,6 +92,11 @@ def replay(
         their median (`difference_ns`, and `distance_ns` without regard to sign) or have no
         counterparts (`alone_ns`), the largest first.
 
+    Raises
+    ------
+    MissingDataError
+        Operations have no times, only their order.
+
     Notes
     -----
     A replay with all gaps kept is what LLMPrism (2025) reports, one without unexplained gaps is close to
@@ -100,6 +105,7 @@ def replay(
     """
     options.check_choice("by", by, _BY)
     options.check_at_least(1, graphs=graphs)
+    windows.check_has_times(trace)
     selected = windows.chosen_ranks(trace, ranks)
     part = trace if selected == trace.ranks else trace.select_ranks(selected)
     step_windows = (

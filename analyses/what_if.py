@@ -120,6 +120,11 @@ def what_if(
         the first rows are as measured. The summary has the sums over windows, and the change with the
         largest gain. Of a change that gains nothing a note says what binds.
 
+    Raises
+    ------
+    MissingDataError
+        Operations have no times, only their order.
+
     Notes
     -----
     Changes to the dependency graph and a replay as Daydream (USENIX ATC 2020) and Lumos (MLSys 2025)
@@ -127,6 +132,7 @@ def what_if(
     """
     options.check_choice("by", by, _BY)
     requested = [] if change is None else verbs.parse_changes(change)
+    windows.check_has_times(trace)
     timing = timing_of_steps(trace) if steps else timing_of(trace)
     window_spans = spans.spans_of_timing(timing, steps, ranks, by_rank=by == "rank")
     notes = _notes(trace, steps, ranks)

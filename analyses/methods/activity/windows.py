@@ -13,9 +13,10 @@ from chopper_interop.analyses.methods.activity import step_times
 from chopper_interop.analyses.methods.activity.step_times import ALL_RANKS, NO_STEP, Spans
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.errors import UsageError
+from chopper_interop.errors import MissingDataError, UsageError
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.schemas.meta import ORDER
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -238,6 +239,14 @@ def check_steps_and_ranks(steps: str = "", ranks: str = "") -> None:
     for option, text in (("steps", steps), ("ranks", ranks)):
         if text and (option, text) != ("steps", "each"):
             number_ranges.parse(option, text)
+
+
+def check_has_times(trace: Trace) -> None:
+    """Raise `MissingDataError` for a trace whose operations are known by their order alone."""
+    if trace.meta.clock == ORDER and trace.nodes.num_rows:
+        raise MissingDataError(
+            "no times of operations were recorded", hint="give a profile of the same job too"
+        )
 
 
 def starting_in_windows(
