@@ -17,6 +17,7 @@ KEYS = {
     "layer": "Number of the repeated block of the model.",
     "module": "Innermost module of the model, as the framework names it.",
     "operation": "Operation it is part of: an operator as its user calls it.",
+    "blame": "Host operation that issued the work at the end of the idle time too late.",
     "collective": "Kind of communication, such as all_reduce.",
     "group": "Process group that communicates.",
     "instance": "Number of the communication: one collective on all its ranks, or a send and its "
@@ -92,7 +93,6 @@ _OVERLAP = {
     "exposed_comm_time_us": _TEMPORAL["exposed_comm_time_us"],
 }
 _IDLE = {
-    "blame": "Host operation that issued the work at the end of the idle time too late.",
     "idle_ns": "Time in which nothing ran; the causes add up to it.",
     "host_late_ns": "Of it, until the call for the next work, but for sync_ns.",
     "sync_ns": "Of it, until that call, in which its thread waited for the GPU.",

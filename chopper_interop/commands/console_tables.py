@@ -60,8 +60,9 @@ _PEERS = {
     "charllm": (("_us", "(us)"),),
 }
 """How other tools write the ends of names of columns."""
-_NUMBERED = ("rank", "iteration", "node", "instance", "start_ns", "change", "run")
-"""Keys that rows are in order of; rows of all other groups are sorted by time."""
+_NUMBERED = ("node", "instance", "start_ns", "change", "run")
+_PLACES = ("job", "rank", "iteration", "device", "host", "name")
+"""Columns that rows are in order of, and keys that are no groups of work; groups of work are sorted by time, in each step."""
 
 
 def escape(text: str) -> str:
@@ -202,8 +203,9 @@ def arranged(rows: pa.Table, analysis: str) -> pa.Table:
     rest = [name for name in rows.column_names if name not in (*keys, *first)]
     rows = rows.select([*keys, *first, *rest])
     times = [n for n in (*first, *rest) if n.endswith("_ns") and not is_text(rows[n].type)]
-    if times and keys and not any(name in _NUMBERED for name in rows.column_names):
-        rows = rows.take(pc.sort_indices(rows, [(times[0], "descending")]))
+    if times and set(keys) - {*_PLACES} and not any(n in _NUMBERED for n in rows.column_names):
+        steps = [("iteration", "ascending")] if "iteration" in keys else []
+        rows = rows.take(pc.sort_indices(rows, [*steps, (times[0], "descending")]))
     return rows
 
 

@@ -617,6 +617,19 @@ def test_tables_have_units_once_and_a_total(demo: Path, run, monkeypatch) -> Non
     assert out.splitlines()[1].split()[:2] == ["rank", "idle_time(us)"]
 
 
+def test_groups_of_work_are_sorted_by_time_in_each_step(demo: Path, run) -> None:
+    """`idle --by blame`, which findings name, began with what took 5 µs: a second of idle time was below the 20 rows."""
+    for options in ((), ("--steps", "each")):
+        words = ("idle", "--by", "blame", *options, "--rows", "0")
+        table = run("analyze", demo / "kineto", "-q", *words)[1].split("idle: blame")[0]
+        rows = [line.split() for line in table.splitlines()[2:] if " ms" in line]
+        rows = [row for row in rows if row[0] != "total"]
+        at = rows[0].index("ms") - 1
+        keys = [(row[0] if options else "", -float(row[at].replace(",", ""))) for row in rows]
+        assert len(keys) > 3
+        assert keys == sorted(keys)
+
+
 def test_each_unit_is_written_once_and_unknown_numbers_are_named(
     tmp_path: Path, run, install, monkeypatch
 ) -> None:
