@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from chopper_interop import number_ranges
 from chopper_interop.arrays import arrow
 from chopper_interop.build import concat
 from chopper_interop.clocks import hosts as host_clocks
@@ -21,6 +23,7 @@ from chopper_interop.joining.source_clocks import SourceClocks
 from chopper_interop.schemas.meta import ClockFit, Device, DeviceMatch, Rank
 
 if TYPE_CHECKING:
+    from chopper_interop.arrays import Array
     from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.trace import Trace
@@ -165,11 +168,27 @@ def _with_owners(fragment: Fragment, context: TelemetryContext) -> tuple[Trace, 
         of_number = free & (telemetry.array("device", "series") == number)
         rank[of_number], device[of_number] = of_rank, of_device
     series = arrow.replace_column(telemetry.series, "rank", rank)
+    series = _with_ranks_of_host(series, (rank < 0) & (device < 0), fragment, context)
     matches = [
         DeviceMatch(str(fragment.path), number, of_device, of_rank, by)
         for number, ((of_rank, of_device), by) in owners.items()
     ]
     return replace(telemetry, series=arrow.replace_column(series, "device", device)), matches
+
+
+def _with_ranks_of_host(
+    series: pa.Table, of_host: Array, fragment: Fragment, context: TelemetryContext
+) -> pa.Table:
+    """Name the ranks on the host of its own series where there are several hosts, which would be taken for one."""
+    on_host = [r.rank for r in _ranks_of_machine(fragment, context)]
+    if len({r.host for r in context.trace.meta.ranks}) == 1 or not on_host or not of_host.any():
+        return series
+    label = f" ({number_ranges.named('rank', sorted(on_host))})"
+    source = [
+        tool + label * is_of_host
+        for tool, is_of_host in zip(series["source"].to_pylist(), of_host.tolist(), strict=True)
+    ]
+    return arrow.replace_column(series, "source", pa.array(source, series["source"].type))
 
 
 def _owners_by_user(

@@ -240,6 +240,23 @@ def test_telemetry_of_one_of_several_machines_is_of_no_rank(tmp_path: Path) -> N
     assert "telemetry-of-unknown-device" in {i.code for i in trace.meta.issues}
 
 
+@pytest.mark.parametrize("hosts", [("a", "b"), ("a", "a")])
+def test_values_of_several_hosts_are_told_apart(tmp_path: Path, hosts: tuple[str, str]) -> None:
+    """Processors of both hosts were two lanes of one name, in Perfetto "CPU" and "CPU (2)" of "hosts"."""
+    one_gpu_a_rank(tmp_path, hosts)
+    (tmp_path / "smi.csv").unlink()
+    for rank in range(2):
+        folder = tmp_path / f"{hosts[rank]}{rank}"
+        folder.mkdir()
+        (tmp_path / f"rank{rank}.json").rename(folder / f"rank{rank}.json")
+        rows = [f"{BASE + 10**8 * i},,{i},-1,{50 + rank}" for i in range(9)]
+        header = "realtime_ns,monotonic_ns,boottime_ns,gpu,host_cpu_percent"
+        (folder / "recorder.csv").write_text("\n".join([header, *rows, ""]))
+    sources = ci.read(tmp_path).series["source"].to_pylist()
+    expected = {"recorder (rank 0)", "recorder (rank 1)"} if hosts[1] == "b" else {"recorder"}
+    assert set(sources) - {"PyTorch"} == expected
+
+
 def test_a_copy_of_a_file_without_a_rank_is_no_second_rank(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         events = [span("cpu_op", "a", 1, 2), call("hipLaunchKernel", 1, 2, 1), kernel("k", 4, 5, 1)]
