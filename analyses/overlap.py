@@ -81,8 +81,8 @@ def overlap(
         communication ran; `exposed_compute_ns` and `exposed_comm_ns`, the part of these without any
         work of the other class on the GPU; `compute_overlap_share` and `comm_overlap_share`, the rest
         as a share (0 to 1); `slowdown_factor` of its kernels during communication, from
-        `overlapped_kernels`, the `compared_kernels` of them and `solo_kernels` of the same kind, null
-        where either are missing; `c3_efficiency_share`.
+        `overlapped_kernels`, the `compared_kernels` of them and `solo_kernels` of the same kind on the
+        rank, in whichever of the steps they are, null where either are missing; `c3_efficiency_share`.
 
         By operation instance: `rank`, `device`, `iteration`, `phase`, `layer`, `operation`,
         `kernels`, `start_ns` since the trace's origin, `elapsed_ns` from the first start to the last

@@ -79,7 +79,7 @@ _OVERLAP = {
     "slowdown_factor": "Duration of kernels during communication by that of the same kernels without.",
     "overlapped_kernels": "Kernels that overlapped communication for half of their time or more.",
     "compared_kernels": "Of them, those that also ran without communication.",
-    "solo_kernels": "The same kernels without communication.",
+    "solo_kernels": "The same kernels without communication in any of the steps that are covered: what they are compared with.",
     "c3_efficiency_share": "Share of the ideal speed-up by overlap; 1 is perfect, 0 serial.",
     "members": "Members of the collective that are in the trace.",
     "kernels": "Kernels of the operation instance.",
