@@ -266,23 +266,13 @@ GPUS = (
     _amd("MI300A", "gfx942", 228, 2100, _CDNA3, 5300, 550, xccs=6, but=_AGENT | _SECOND_HAND),
     _amd("MI300X", "gfx942", 304, 2100, _CDNA3, 5300, 750, xccs=8, maf=_MI300X_MAF, but=_AGENT),
     _amd("MI308X", "gfx942", 80, 0, _CDNA3, 5300, 0, xccs=4, but=_MI308X),
-    _amd(
-        "MI325X", "gfx942", 304, 2100, _CDNA3, 6000, 1000, xccs=8, maf=_MI325X_MAF, but=_SECOND_HAND
-    ),
+    _amd("MI325X", "gfx942", 304, 2100, _CDNA3, 6000, 1000, xccs=8, maf=_MI325X_MAF,
+            but=_SECOND_HAND),
     _amd("MI350X", "gfx950", 256, 2200, _CDNA4, 8000, 1000, xccs=8, but=_AGENT),
     _amd("MI355X", "gfx950", 256, 2400, _CDNA4, 8000, 1400, xccs=8, but={"": "hotchips"}),
     _nvidia("V100-SXM2", "sm_70", 80, 1530, _VOLTA, 900, 300),
-    _nvidia(
-        "V100-PCIE",
-        "sm_70",
-        80,
-        1380,
-        _VOLTA,
-        900,
-        250,
-        peak=1370,
-        but={"max_mhz": "driver", "peak_mhz": "derived"},
-    ),
+    _nvidia("V100-PCIE", "sm_70", 80, 1380, _VOLTA, 900, 250, peak=1370,
+            but={"max_mhz": "driver", "peak_mhz": "derived"}),
     _nvidia("A100-SXM4-40GB", "sm_80", 108, 1410, _AMPERE, 1555, 400),
     _nvidia("A100-SXM4-80GB", "sm_80", 108, 1410, _AMPERE, 2039, 400),
     _nvidia("A100-PCIE-40GB", "sm_80", 108, 1410, _AMPERE, 1555, 250),
@@ -293,17 +283,8 @@ GPUS = (
     _nvidia("H200", "sm_90", 132, 1980, _HOPPER, 4800, 700, peak=1830, but={"max_mhz": "driver"}),
     _nvidia("H200 NVL", "sm_90", 132, 1785, _HOPPER, 4800, 600, peak=1545, but=_HOPPER_NVL),
     _nvidia("H100 NVL", "sm_90", 132, 1785, _HOPPER, 3938, 400, peak=1545, but=_HOPPER_NVL),
-    _nvidia(
-        "H100 PCIe",
-        "sm_90",
-        114,
-        1755,
-        _HOPPER,
-        2039,
-        350,
-        peak=1620,
-        but={"peak_mhz": "derived", "bandwidth_gbs": "techpowerup"},
-    ),
+    _nvidia("H100 PCIe", "sm_90", 114, 1755, _HOPPER, 2039, 350, peak=1620,
+            but={"peak_mhz": "derived", "bandwidth_gbs": "techpowerup"}),
     _nvidia("H100 80GB HBM3", "sm_90", 132, 1980, _HOPPER, 3350, 700, peak=1830, but=_SXM5),
     _nvidia("H100 SXM5", "sm_90", 132, 1980, _HOPPER, 3350, 700, peak=1830, but=_SXM5),
     _nvidia("H800", "sm_90", 132, 1980, _HOPPER_CUT, 3350, 700, peak=1830, but=_H800),
@@ -314,25 +295,15 @@ GPUS = (
     _nvidia("B200", "sm_100", 148, 1965, _BLACKWELL, 7700, 1000, peak=1860, but=_B200),
     _nvidia("GB200", "sm_100", 152, 2062, _BLACKWELL, 8000, 1200, peak=2008, but=_GRACE_BLACKWELL),
     _nvidia("B300", "sm_103", 148, 2032, _BLACKWELL_ULTRA, 7672, 1100, peak=1860, but=_B300),
-    _nvidia(
-        "GB300", "sm_103", 152, 2070, _BLACKWELL_ULTRA, 8000, 1400, peak=2008, but=_GRACE_BLACKWELL
-    ),
+    _nvidia("GB300", "sm_103", 152, 2070, _BLACKWELL_ULTRA, 8000, 1400, peak=2008,
+            but=_GRACE_BLACKWELL),
     _nvidia("A10", "sm_86", 72, 1695, _GA102, 600, 150, waves=12, but=_CARD),
     _nvidia("L4", "sm_89", 58, 2040, _ADA, 300, 72, waves=12, but=_CARD),
     _nvidia("L40S", "sm_89", 142, 2520, _ADA, 864, 350, waves=12, but=_CARD),
     _nvidia("RTX 4090", "sm_89", 128, 2520, _ADA_GEFORCE, 1008, 450, waves=12, but=_GEFORCE),
-    _nvidia(
-        "RTX 5090",
-        "sm_120",
-        170,
-        2407,
-        _GB202_GEFORCE,
-        1792,
-        575,
-        waves=12,
-        but=_GEFORCE | {"": "gb202"},
-    ),
-)
+    _nvidia("RTX 5090", "sm_120", 170, 2407, _GB202_GEFORCE, 1792, 575, waves=12,
+            but=_GEFORCE | {"": "gb202"}),
+)  # fmt: skip
 """Of names that contain each other the longer one holds."""
 
 _OTHERS = (
