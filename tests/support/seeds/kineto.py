@@ -82,14 +82,10 @@ _RESNET = 29_836
 
 REAL: dict[str, tuple[int, dict[str, int]] | Refused] = {
     "cupti_head_ts_corrupt_pytorch192021.json": (_ALL, {"kernel-before-launch": 3, **_ROC}),
-    "duplicate_kernels.json": (
-        _ALL + 5,
-        {"kernel-recorded-twice": 5, "api-name-wrong": 2, "grid-block-swapped": 19},
-    ),
-    "dur_nan_inf_negative_null_string.json": (
-        _ALL,
-        {"duration-not-a-number": 12, "duration-negative": 4, **_ROC},
-    ),
+    "duplicate_kernels.json":
+        (_ALL + 5, {"kernel-recorded-twice": 5, "api-name-wrong": 2, "grid-block-swapped": 19}),
+    "dur_nan_inf_negative_null_string.json":
+        (_ALL, {"duration-not-a-number": 12, "duration-negative": 4, **_ROC}),
     "empty.json": _EMPTY,
     "empty.json.gz": _EMPTY,
     "events_shuffled.json": (_ALL, _ROC),
@@ -106,18 +102,9 @@ REAL: dict[str, tuple[int, dict[str, int]] | Refused] = {
     "name_windows_backslash_pytorch98432.json": (_ALL, _ROC),
     "no_distributedInfo_rank0.json.gz": (_RESNET, {}),
     "no_gpu_events_rank0.json.gz": (25_711, {}),
-    "non_dict_and_partial_events.json": (
-        _ALL + 1,
-        {
-            "event-malformed": 3,
-            "event-empty": 1,
-            "event-without-time": 1,
-            "duration-not-a-number": 1,
-            "start-far-off": 1,
-            "category-unknown": 1,
-            **_ROC,
-        },
-    ),
+    "non_dict_and_partial_events.json": (_ALL + 1, {
+        "event-malformed": 3, "event-empty": 1, "event-without-time": 1, "duration-not-a-number": 1,
+        "start-far-off": 1, "category-unknown": 1, **_ROC}),
     "not_json.json": Refused(UnknownFormatError, "no format that is known"),
     "object_without_traceEvents.json": _NO_LIST,
     "plain_but_named.json.gz": (_ALL, _ROC),
@@ -128,23 +115,16 @@ REAL: dict[str, tuple[int, dict[str, int]] | Refused] = {
     "traceEvents_empty.json": Refused(ReadError, "no events"),
     "traceEvents_null.json": _NO_LIST,
     "truncated_after_comma.json": (118, {"file-not-closed": 1, **_roc(4, 1)}),
-    "truncated_gzip.json.gz": (
-        130,
-        {"compressed-data-cut-short": 1, "event-malformed": 1, "file-not-closed": 1} | _roc(6, 1),
-    ),
-    "truncated_mid_event.json": (
-        137,
-        {"event-malformed": 1, "file-not-closed": 1, **_roc(8, 1)},
-    ),
+    "truncated_gzip.json.gz": (130, {
+        "compressed-data-cut-short": 1, "event-malformed": 1, "file-not-closed": 1, **_roc(6, 1)}),
+    "truncated_mid_event.json": (137, {"event-malformed": 1, "file-not-closed": 1, **_roc(8, 1)}),
     "ts_strings_torchnpu133.json": (_ALL, _ROC),
-    "ts_zero_second_half_pytorch188481.json": (
-        _ALL,
-        {"start-far-off": 55, "kernel-before-launch": 2, **_ROC},
-    ),
+    "ts_zero_second_half_pytorch188481.json":
+        (_ALL, {"start-far-off": 55, "kernel-before-launch": 2, **_ROC}),
     "utf16.json": (_ALL, _ROC),
     "utf8_bom.json": (_ALL, _ROC),
     "whitespace.json": _EMPTY,
-}
+}  # fmt: skip
 """Files with faults of known reports → nodes and issues, or the reason why there are none."""
 
 

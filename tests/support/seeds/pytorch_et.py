@@ -176,25 +176,17 @@ ODD = (
     ),
     _odd("bare infinity", _GOOD.replace(b"Infinity", b"inf"), _reads()),
     _odd("every node twice", document(program() + program()[:-1]), _reads(et_node_duplicate=9)),
-    _odd(
-        "parents that are not there",
-        document([n for n in program() if n["id"] not in (3, 24)]),
-        _reads(6, et_parent_missing=3),
-    ),
-    _odd(
-        "nodes without id",
+    _odd("parents that are not there", document([n for n in program() if n["id"] not in (3, 24)]),
+        _reads(6, et_parent_missing=3)),
+    _odd("nodes without id",
         document(program()).replace(b'{"id": 20, ', b"{").replace(b'"id": 25', b'"id": "x"'),
-        _reads(5, et_node_without_id=2),
-    ),
-    _odd(
-        "text lost between two nodes",
+        _reads(5, et_node_without_id=2)),
+    _odd("text lost between two nodes",
         _GOOD[: _GOOD.index(b'"fw_tid"')] + _GOOD[_GOOD.index(b'"name": "aten::t"') :],
-        _reads(NODES - 1, et_node_malformed=1, et_parent_missing=1),
-    ),
+        _reads(NODES - 1, et_node_malformed=1, et_parent_missing=1)),
     _odd("no nodes", _HEADER + b"]}", Refused(ReadError, "holds no operators")),
-    _odd(
-        "not an object among nodes", _HEADER + b"7, []]}", Refused(ReadError, "not a proper JSON")
-    ),
+    _odd("not an object among nodes", _HEADER + b"7, []]}",
+        Refused(ReadError, "not a proper JSON")),
     _odd("header alone", _HEADER[:-2], Refused(UnknownFormatError, "no format that is known")),
     _odd("NUL bytes", _GOOD.replace(b"\n", b"\x00\n", 5), Refused(UnknownFormatError, "no format")),
-)
+)  # fmt: skip
