@@ -46,7 +46,7 @@ from chopper_interop.errors import (
     UsageError,
 )
 from chopper_interop.gpus import devices
-from chopper_interop.io import archives, inputs, memory
+from chopper_interop.io import archives, memory
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import chosen_ranks, one_source
 from chopper_interop.joining.fragment import Fragment
@@ -279,7 +279,7 @@ def _outcomes(
 
 def needed_bytes(source: SourceFiles) -> float:
     """Estimate the memory that a source takes to be read and joined."""
-    return source.converter.memory_ratio * sum(map(inputs.expected_bytes, source.paths))
+    return source.converter.memory_ratio * source.expected_bytes
 
 
 def exceeds_memory(sources: Sequence[SourceFiles]) -> bool:

@@ -8,7 +8,7 @@ import stat
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,11 @@ class SourceFiles:
     def recorded(self) -> tuple[Path, ...]:
         """The files that the user has: archives instead of what was unpacked of them."""
         return tuple(dict.fromkeys(archives.origin(path) for path in self.paths))
+
+    @cached_property
+    def expected_bytes(self) -> int:
+        """Bytes of its files when they are unpacked, as far as that is known."""
+        return sum(map(inputs.expected_bytes, self.paths))
 
     @property
     def size(self) -> int:
@@ -182,6 +187,7 @@ def _grouped(by_format: dict[str, list[Path]], named_paths: set[Path]) -> Iterat
 def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, bool]]:
     """Yield each file once, with True if it was given by name."""
     seen = set()
+    real = cache(os.path.realpath)  # of folders, which thousands of files are in
     for path in paths:
         mode = _mode(path)
         named = not stat.S_ISDIR(mode)
@@ -191,7 +197,8 @@ def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, 
         if named:
             outputs.require_finished(path.parent)
         for file in [path] if named else _files_below(path, inventory):
-            identity = os.path.realpath(file)
+            is_link = file.is_symlink()
+            identity = real(file) if is_link else os.path.join(real(file.parent), file.name)  # noqa: PTH118 # a text
             if identity not in seen:
                 seen.add(identity)
                 yield file, named

@@ -127,7 +127,8 @@ class TraceTables:
         rank, at = self.array("rank"), 0
         rows = {}
         while at < len(rank):  # in order of rank: no pass over all nodes
-            stop = at + int(np.searchsorted(rank[at:], rank[at], "right"))
+            is_last = rank[at] == rank[-1]
+            stop = len(rank) if is_last else at + int(np.searchsorted(rank[at:], rank[at], "right"))
             rows[int(rank[at])] = slice(at, stop)
             at = stop
         return rows

@@ -238,8 +238,15 @@ class SourceTask:
         _refuse_rank(chosen.get("rank"))
         stated = inputs.stated_max_unpacked()
         bounds = inputs.unpacked_bounds(source.paths)
-        size = sum(map(inputs.expected_bytes, source.paths))
-        return cls(source.converter.name, source.paths, chosen, names, stated, bounds, size)
+        return cls(
+            source.converter.name,
+            source.paths,
+            chosen,
+            names,
+            stated,
+            bounds,
+            source.expected_bytes,
+        )
 
 
 Batch: TypeAlias = tuple[SourceTask, ...]

@@ -92,9 +92,9 @@ def change_meta(value: Any, change: Change, place: str = "Meta") -> Any:
         return {change(f"{place}.key", k): change_meta(v, change, place) for k, v in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         kind = type(value).__name__
-        names = [field.name for field in fields(value)]
-        new = {n: change_meta(getattr(value, n), change, f"{kind}.{n}") for n in names}
-        return replace(value, **new)
+        old = {field.name: getattr(value, field.name) for field in fields(value)}
+        new = {n: change_meta(item, change, f"{kind}.{n}") for n, item in old.items()}
+        return value if new == old else replace(value, **new)
     return value
 
 

@@ -39,14 +39,20 @@ def test_a_file_in_a_folder_that_does_not_fit_is_no_loss(
 
     for rank in range(2):
         write(tmp_path / f"rank{rank}.json", [kernel(f"k{rank}", 1, 1, 1)])
-    scan = json_events.scan
+    scan, scan_short = json_events.scan, json_events.scan_short
 
     def fails(text, *arguments, **options):
         if b"k1" in bytes(text.bytes):
             raise MemoryError
         return scan(text, *arguments, **options)
 
+    def fails_together(texts):
+        if any(b"k1" in text for text, _ in texts):
+            raise MemoryError
+        return scan_short(texts)
+
     monkeypatch.setattr(json_events, "scan", fails)
+    monkeypatch.setattr(json_events, "scan_short", fails_together)
     status, _, text = run("convert", "-q", tmp_path, "-o", tmp_path / "a.pftrace")
     assert status == errors.TooLittleMemoryError.exit_status
     assert "rank1.json" in text
