@@ -84,6 +84,7 @@ from chopper_interop.schemas.kinds import (
     Kind,
     LaneKind,
 )
+from chopper_interop.schemas.meta import COMPUTED
 from chopper_interop.timing import latencies, loops, unrecorded
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ def _build_timing(trace: Trace) -> Timing:
     has_latency = ~is_any(kind[:stored], (EdgeKind.HANDOVER, EdgeKind.COMM))
     lag[:stored][has_latency] = np.minimum(known.min_ns, lag[:stored])[has_latency]
     _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
+    lag[_is_idle_slot(trace, src, dst, kind, stored)] = 0
     _bound_stream_edges(kind, lag, latencies.stream_latency(trace, before))
     edges = _Edges(src, dst, kind, lag)
     is_entered = np.zeros(len(at), bool)
@@ -308,6 +310,18 @@ def _shorten_waiting_hosts(  # columns
     own_ns[dst[handover]] = 0
     waiting = np.flatnonzero(_is_derived_chain(kind, stored) & (own_ns[dst] >= 0))
     lag[waiting] = np.minimum(lag[waiting], own_ns[dst[waiting]])
+
+
+def _is_idle_slot(trace: Trace, src: Array, dst: Array, kind: Array, stored: int) -> Array:
+    """Mark edges from the end of a host's operation to a start that has another reason: time between is no work.
+
+    So it is in simulations, and of the pieces of operations that ETs have: they start as soon as what they depend on
+    has ended and their slot is free.
+    """
+    chosen = np.flatnonzero(_is_derived_chain(kind, stored) & (src % 2 == 1) & (dst % 2 == 0))
+    if trace.meta.clock == COMPUTED:
+        return chosen
+    return chosen[trace.array("kind")[dst[chosen] // 2] == Kind.HOST_GAP]
 
 
 def _with_barriers(

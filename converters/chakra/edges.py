@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
+    from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.chakra.decode import EtFile
 
 DANGLING = Fault.loss(
@@ -64,6 +67,62 @@ def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
     circular = (src >= dst) & on_circle[src] & on_circle[dst]
     issues.add(CIRCULAR, np.count_nonzero(circular))
     return src[~circular], dst[~circular]
+
+
+class Nodes(NamedTuple):
+    """Columns of the nodes that edges are between."""
+
+    kind: Array
+    lane: Array
+    ts: Array
+    dur: Array
+    correlation: Array
+    operation: Array
+    """Of pieces in a simulation, the operation that ends with the last of them; -1 where none is known."""
+
+
+def add_edges(builder: TraceBuilder, nodes: Nodes, dependencies: tuple[Array, Array]) -> None:
+    """Add launches, ends of operations that wait, and dependencies."""
+    launched, pieces = _launches(nodes), np.flatnonzero(nodes.operation >= 0)
+    builder.edges(*launched, EdgeKind.LAUNCH)
+    builder.edges(pieces, nodes.operation[pieces], EdgeKind.SYNC)
+    builder.edges(*_of_whole_operations(nodes, dependencies, launched), EdgeKind.DEPENDENCY)
+
+
+def _launches(nodes: Nodes) -> tuple[Array, Array]:
+    """Calls and the GPU work that they launched, by correlation id: of several calls with one id the first.
+
+    In simulators work waits for the end of the call's first piece, if its stream does not make it wait longer. What
+    launched it tells, as in the job's own trace, which waits of hosts are for which work.
+    """
+    known = nodes.correlation > 0
+    calls = np.flatnonzero(known & is_any(nodes.kind, CALLS))
+    work = np.flatnonzero(known & is_any(nodes.kind, GPU_WORK))
+    at = _rows_of(nodes.correlation[calls], nodes.correlation[work])
+    return calls[at[at >= 0]], work[at >= 0]
+
+
+def _of_whole_operations(
+    nodes: Nodes, ends: tuple[Array, Array], launched: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Dependencies without those that hold for pieces of host operations alone, where operations have pieces.
+
+    For simulators an operation that calls others is the piece before the first of these; read back it lasts until
+    all of them, and pieces behind them, have ended. So what depends on it and begins before that waits for its
+    start; that it is called or launched says so already. Pieces on one slot follow each other.
+    """
+    src, dst = ends
+    kind, lane, ts, end = nodes.kind, nodes.lane, nodes.ts, nodes.ts + nodes.dur
+    piece = kind == Kind.HOST_GAP
+    if not piece.any():
+        return ends
+    call_of = np.full(len(kind), -1)
+    call_of[launched[1]] = launched[0]
+    operation = ~piece & ~is_any(kind, GPU_WORK)
+    within = operation[dst] & (ts[dst] >= ts[src]) & (end[dst] <= end[src])
+    begun = operation[src] & ((end[src] > ts[dst]) | within)
+    keep = ~begun & (call_of[dst] != src) & ~(piece[dst] & (lane[src] == lane[dst]))
+    return src[keep], dst[keep]
 
 
 def _behind_circles(src: Array, dst: Array, n: int) -> Array:

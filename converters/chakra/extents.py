@@ -20,8 +20,8 @@ class Recorded(NamedTuple):
     is_piece: Array
 
 
-def simulated_ends(end: Array, recorded: Recorded) -> Array:
-    """End of each node in a simulation, those of host operations with all that they call.
+def simulated_ends(end: Array, recorded: Recorded) -> tuple[Array, Array]:
+    """End of each node in a simulation, those of host operations with all that they call; and what each is a piece of.
 
     ::
 
@@ -34,11 +34,17 @@ def simulated_ends(end: Array, recorded: Recorded) -> Array:
         When each node, which has its first piece alone, ended in the simulation.
     recorded
         The same nodes as recorded.
+
+    Returns
+    -------
+    end, owner
+        Of each node; the operation is -1 where it is none's piece, or not known.
     """
+    owned_by = np.full(len(end), -1)
     rows = np.flatnonzero(recorded.is_operation)
     pieces = np.flatnonzero(recorded.is_piece)
     if not rows.size or not pieces.size:
-        return end
+        return end, owned_by
     rows = rows[nest.time_order(recorded.lane[rows], recorded.ts[rows], recorded.dur[rows])]
     lane, ts, dur = recorded.lane[rows], recorded.ts[rows], recorded.dur[rows]
     parent = nest.parents(lane, ts, dur, np.ones(lane.max() + 1, bool))
@@ -50,7 +56,8 @@ def simulated_ends(end: Array, recorded: Recorded) -> Array:
         np.maximum.at(ends, parent[called], ends[called])
     result = end.copy()
     result[rows] = ends
-    return result
+    owned_by[pieces[owner >= 0]] = rows[owner[owner >= 0]]
+    return result, owned_by
 
 
 def _owners(recorded: Recorded, rows: Array, pieces: Array, parent: Array) -> Array:

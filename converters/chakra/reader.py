@@ -27,14 +27,14 @@ from chopper_interop.converters.chakra.columns import (
     lanes,
 )
 from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
-from chopper_interop.converters.chakra.edges import edges
+from chopper_interop.converters.chakra.edges import Nodes, add_edges, edges
 from chopper_interop.converters.chakra.values import INTEGER_FIELDS, in_columns, integers
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, outputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import NodeType, message_class
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import ASSUMED, COMPUTED, REALTIME, Meta, Rank, Source
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
     kind = kinds(et)[keep]
     lane = lanes(builder, et, keep, kind, rank or 0)
     codes, names = et.coded(et.name_at[keep], et.name_len[keep])
+    operation_of = np.full(len(keep), -1)
     if simulated is None:
         ts, dur = times.times(et, keep, issues)
     elif times.measured(et):
@@ -141,10 +142,12 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
         operation = (integers(et, "is_cpu_op", 0) != 0)[keep] & ~piece
         at = times.times(et, keep, issues)
         recorded = extents.Recorded(*at, lane, codes.astype(np.int64), operation, piece)
-        dur = extents.simulated_ends(ts + dur, recorded) - ts
+        end, operation_of = extents.simulated_ends(ts + dur, recorded)
+        dur = end - ts
     if simulated is None and not times.measured(et):
         ts = times.scheduled(path, et.id[keep], lane, dur, (src, dst))
         issues.add(times.SCHEDULED, len(keep))
+    correlation = integers(et, "correlation", -1)[keep]
     builder.nodes(
         kind=kind,
         name=dictionary(codes, names),
@@ -152,11 +155,12 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
         lane=lane,
         ts=ts + meta.origin_ns,
         dur=dur,
-        correlation=integers(et, "correlation", -1)[keep],
+        correlation=correlation,
         args=arguments(builder, et, keep, in_columns(et, _COLUMNS, issues)),
         **annotation_columns(et, keep, numbers, all_ranks),
     )
-    builder.edges(src, dst, EdgeKind.DEPENDENCY)
+    nodes = Nodes(kind, lane, ts, dur, correlation, operation_of)
+    add_edges(builder, nodes, (src, dst))
     trace = builder.finish()
     events, size = len(et.id) + lost, path.stat().st_size
     source = Source(str(path), "chakra", size=size, events=events, nodes=len(keep))

@@ -3,14 +3,20 @@
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from issue_counts import counts
 from seeds import astra_sim as seeds
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.timing.paths import CLASSES
+from chopper_interop.converters.chakra import check, run
+from chopper_interop.converters.chakra.checks.findings import Findings
+from chopper_interop.converters.chakra.checks.jobs import job_of
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ReadError
 from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.meta import COMPUTED
 
 
 def simulated(ets: dict[int, ci.Trace], folder: Path) -> tuple[Path, dict]:
@@ -27,6 +33,24 @@ def simulated(ets: dict[int, ci.Trace], folder: Path) -> tuple[Path, dict]:
     path = folder / "log.log"
     path.write_text("".join(lines))
     return path, times
+
+
+def replayed(prefix: Path, folder: Path) -> None:
+    """Write a log of ETs as a simulator with the durations in them runs them."""
+    findings = Findings()
+    ets = [et for _, et in check.read_files(prefix, findings)]
+    job = job_of(ets, check.read_groups(prefix, len(ets), findings))
+    end = run.run(job, len(ets)).end_ns
+    ids = np.concatenate([et.id for et in ets])
+    columns = (job.rank, end - job.duration, end, ids)
+    lines = []
+    for rank, start, stop, node in zip(*(column.tolist() for column in columns), strict=True):
+        lines += [
+            seeds.line("issue", rank, start, node, "n", 4),
+            seeds.line("callback", rank, stop, node, "n", 4),
+        ]
+    folder.mkdir()
+    (folder / "log.log").write_text("".join(lines))
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +168,24 @@ def test_host_operations_last_as_long_as_what_they_call(tmp_path: Path) -> None:
     steps = ci.analyze(trace, "temporal", steps="each").to_pandas()
     assert (steps["span_ns"] > 0.9 * trace.array("dur").max()).all()
     assert (steps["compute_ns"] > 0).all()
+
+
+def test_what_binds_a_job_binds_its_ets_and_their_simulation(tmp_path: Path) -> None:
+    """All of both was the host, or calls that wait: the sample job's path is 86 % compute, its ETs' was 94 % runtime."""
+    job = make_demo(tmp_path / "demo", ranks=2, layers=1, steps=2, telemetry=False)
+    source = ci.read(job / "kineto")
+    ci.write(source, tmp_path / "et" / "job.et")
+    jobs = {"source": source, "ets": ci.read(tmp_path / "et")}
+    replayed(tmp_path / "et" / "job", tmp_path / "et" / "log")
+    jobs["log"] = ci.read(tmp_path / "et")
+    assert jobs["log"].meta.clock == COMPUTED
+    paths = {name: ci.analyze(one, "critical_path").summary for name, one in jobs.items()}
+    whole = paths["source"]["path_ns"]
+    assert paths["source"]["bound_by"] in ("compute", "comm")
+    for column in (f"{name}_ns" for name in CLASSES):
+        for name in ("ets", "log"):
+            off = abs(paths[name][column] - paths["source"][column])
+            assert off < 0.01 * whole, (name, column)
 
 
 def test_ets_of_another_simulation_are_not_read(ets: Path, tmp_path: Path) -> None:
