@@ -19,7 +19,13 @@ from chopper_interop.converters.chakra.checks import communication, execution
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.nodes import FEEDER_TYPES, check_nodes
 from chopper_interop.converters.chakra.decode import EtFile, decode, decode_blocks
-from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, Tried, is_far
+from chopper_interop.converters.chakra.reaction import (
+    CONCURRENT,
+    DEVIATIONS,
+    NPUS_DEVIATION,
+    Tried,
+    is_far,
+)
 from chopper_interop.errors import ReadError
 from chopper_interop.io import outputs
 from chopper_interop.io.inputs import is_packed, opened
@@ -100,6 +106,7 @@ def read_spans(ets: list[EtFile], findings: Findings) -> None:
     """Read what the files state of their ranks: measured spans, and how accurate they are."""
     deviations: dict[int, tuple[float, Tried]] = {}
     concurrent: dict[int, float] = {}
+    with_npus: dict[int, float] = {}
     hints: Counter[str] = Counter()
     for rank, et in enumerate(ets):
         facts = chakra_files.facts(et.metadata)
@@ -116,17 +123,21 @@ def read_spans(ets: list[EtFile], findings: Findings) -> None:
         ]
         deviations[rank] = max(of_rank, key=lambda entry: abs(entry[0]))
         concurrent[rank] = chakra_files.integer(facts, CONCURRENT) / span_ns
+        if NPUS_DEVIATION in facts:
+            with_npus[rank] = chakra_files.integer(facts, NPUS_DEVIATION) / span_ns
     for text, count in hints.items():
         hint = f"what would explain more of the critical path: {text}"
         findings.add("all ranks", hint, count, stops=False)
-    _note_deviations(deviations, findings)
+    _note_deviations(deviations, with_npus, findings)
     _note_concurrent(concurrent, findings)
 
 
 _REMEDY = " (written with -O streams=npus, each stream is an NPU of its own)"
 
 
-def _note_deviations(deviations: dict[int, tuple[float, Tried]], findings: Findings) -> None:
+def _note_deviations(
+    deviations: dict[int, tuple[float, Tried]], with_npus: dict[int, float], findings: Findings
+) -> None:
     """Note the ranks whose ETs react otherwise than the timing model."""
     far = {r: entry for r, entry in deviations.items() if is_far(entry[0], findings.span_ns[r])}
     if not far:
@@ -137,7 +148,10 @@ def _note_deviations(deviations: dict[int, tuple[float, Tried]], findings: Findi
         "its end differs from what the timing model predicts for kernels and copies of half or twice their time, "
         "or communication of twice its time, as one slot stands for several streams or threads"
     )
-    text += "" if findings.streams else _REMEDY
+    if with_npus:
+        text += f" (written with -O streams=npus, {max(with_npus.values()):.1%})"
+    elif not findings.streams:
+        text += _REMEDY
     example = f"{share:+.1%} of its span with {tried}"
     findings.add(f"rank {worst}", text, len(far), example, stops=False)
 

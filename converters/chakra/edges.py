@@ -69,7 +69,7 @@ def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
     return src[~circular], dst[~circular]
 
 
-class Nodes(NamedTuple):
+class ReadNodes(NamedTuple):
     """Columns of the nodes that edges are between."""
 
     kind: Array
@@ -81,7 +81,7 @@ class Nodes(NamedTuple):
     """Of pieces in a simulation, the operation that ends with the last of them; -1 where none is known."""
 
 
-def add_edges(builder: TraceBuilder, nodes: Nodes, dependencies: tuple[Array, Array]) -> None:
+def add_edges(builder: TraceBuilder, nodes: ReadNodes, dependencies: tuple[Array, Array]) -> None:
     """Add launches, ends of operations that wait, and dependencies."""
     launched, pieces = _launches(nodes), np.flatnonzero(nodes.operation >= 0)
     builder.edges(*launched, EdgeKind.LAUNCH)
@@ -89,7 +89,7 @@ def add_edges(builder: TraceBuilder, nodes: Nodes, dependencies: tuple[Array, Ar
     builder.edges(*_of_whole_operations(nodes, dependencies, launched), EdgeKind.DEPENDENCY)
 
 
-def _launches(nodes: Nodes) -> tuple[Array, Array]:
+def _launches(nodes: ReadNodes) -> tuple[Array, Array]:
     """Calls and the GPU work that they launched, by correlation id: of several calls with one id the first.
 
     In simulators work waits for the end of the call's first piece, if its stream does not make it wait longer. What
@@ -103,7 +103,7 @@ def _launches(nodes: Nodes) -> tuple[Array, Array]:
 
 
 def _of_whole_operations(
-    nodes: Nodes, ends: tuple[Array, Array], launched: tuple[Array, Array]
+    nodes: ReadNodes, ends: tuple[Array, Array], launched: tuple[Array, Array]
 ) -> tuple[Array, Array]:
     """Dependencies without those that hold for pieces of host operations alone, where operations have pieces.
 

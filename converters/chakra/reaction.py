@@ -54,6 +54,8 @@ DEVIATIONS = {
 or a kernel of one's own change."""
 CONCURRENT = "concurrent_collectives_ns"
 """Attribute of a file: for how long its collectives run at the same time, which they cannot in a simulator."""
+NPUS_DEVIATION = "npus_deviation_ns"
+"""Attribute of a file whose streams have no NPUs of their own: by how much it would end otherwise than predicted if they had."""
 _SHOWN_SHARE = 0.02
 """Share of a span from which a deviation is worth a line. Chosen: what is asked of predictions of changes."""
 

@@ -27,7 +27,7 @@ from chopper_interop.converters.chakra.columns import (
     lanes,
 )
 from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
-from chopper_interop.converters.chakra.edges import Nodes, add_edges, edges
+from chopper_interop.converters.chakra.edges import ReadNodes, add_edges, edges
 from chopper_interop.converters.chakra.values import INTEGER_FIELDS, in_columns, integers
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, outputs
@@ -159,7 +159,7 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
         args=arguments(builder, et, keep, in_columns(et, _COLUMNS, issues)),
         **annotation_columns(et, keep, numbers, all_ranks),
     )
-    nodes = Nodes(kind, lane, ts, dur, correlation, operation_of)
+    nodes = ReadNodes(kind, lane, ts, dur, correlation, operation_of)
     add_edges(builder, nodes, (src, dst))
     trace = builder.finish()
     events, size = len(et.id) + lost, path.stat().st_size

@@ -33,7 +33,12 @@ from chopper_interop.converters.chakra.attributes import Attributes
 from chopper_interop.converters.chakra.checks.findings import shares_text
 from chopper_interop.converters.chakra.planning.build import build_plan, first_start, is_plannable
 from chopper_interop.converters.chakra.planning.plan import Communication, Figures, Mode, Plan
-from chopper_interop.converters.chakra.reaction import CONCURRENT, DEVIATIONS, is_far
+from chopper_interop.converters.chakra.reaction import (
+    CONCURRENT,
+    DEVIATIONS,
+    NPUS_DEVIATION,
+    is_far,
+)
 from chopper_interop.converters.chakra.reader import CLOCKS
 from chopper_interop.converters.chakra.relays import Relays, find_relays, no_relays
 from chopper_interop.converters.chakra.roofline import bandwidth_gbs
@@ -78,7 +83,8 @@ REACTS_OTHERWISE = Fault.info(
     "et-reacts-otherwise",
     "Ranks whose ET ends by more than 2 % of its span sooner or later than the timing model (what_if) predicts, "
     "if kernels and copies take half or twice their time, communication twice, or the kernel with the most time a "
-    "tenth: a simulator has one slot for several streams or threads. With -O streams=npus each stream is an NPU of its own.",
+    "tenth: a simulator has one slot for several streams or threads. With -O streams=npus, which streams=auto tries, each "
+    "stream is an NPU of its own.",
 )
 ANSWERS_AS_TIME = Fault.info(
     "et-answers-as-time",
@@ -272,9 +278,14 @@ def _write_ranks(
         rank_trace = trace.rank(rank)
         plan, reacts = _planned(job, rank)
         concurrent_ns = job.concurrent_ns.get(rank, 0)
-        if other and _needs_npus(job, other, rank, plan.figures.span_ns, reacts):
-            return None
         rank_facts = _rank_facts(rank_trace, rank, plan, reacts, concurrent_ns, fits)
+        if other:
+            span_ns = plan.figures.span_ns
+            needed, share = _tried_npus(job, other, rank, span_ns, reacts)
+            if needed:
+                return None
+            if share is not None:
+                rank_facts[NPUS_DEVIATION] = round(share * span_ns)
         with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
             _write_metadata(stream, facts | rank_facts)
             _write_nodes(stream, job, rank, plan)
@@ -287,18 +298,27 @@ def _write_ranks(
     return written
 
 
-def _needs_npus(
+def _tried_npus(
     job: _Job, other: Callable[[], _Job], rank: int, span_ns: int, reacts: dict[str, float]
-) -> bool:
-    """True if a rank reacts otherwise than predicted as its streams share slots, and less so if each has an NPU."""
+) -> tuple[bool, float | None]:
+    """Try whether a rank reacts less wrongly if its streams have NPUs, so that these are needed.
+
+    Returns
+    -------
+    needed, deviation
+        The latter is the share of its span by which it reacts otherwise then; None if that was not tried.
+    """
     if span_ns and is_far(job.concurrent_ns.get(rank, 0) / span_ns, span_ns):
-        return True
+        return True, None
     off = max(map(abs, reacts.values()), default=0.0)
-    npus = other().npus if is_far(off, span_ns, _TRIED_SHARE) else None
+    if not is_far(off, span_ns, _TRIED_SHARE):
+        return False, None
+    npus = other().npus
     if npus is None or npus.per_rank == 1:
-        return False
+        return False, off
     _, reacts = _planned(other(), rank)
-    return max(map(abs, reacts.values()), default=0.0) < _LESS_OFF * off
+    with_npus = max(map(abs, reacts.values()), default=0.0)
+    return with_npus < _LESS_OFF * off, with_npus
 
 
 def _note_written(job: _Job, written: dict[int, _Rank], issues: IssueLog) -> None:
@@ -332,7 +352,8 @@ def usage(trace: Trace, path: Path) -> str:
     stated = [
         chakra_files.facts_of(folder / f"{name}.{rank}.et") for rank in range(len(trace.ranks))
     ]
-    shares = [reaction.largest_ns(s) / max(chakra_files.integer(s, "span_ns"), 1) for s in stated]
+    spans = [max(chakra_files.integer(s, "span_ns"), 1) for s in stated]
+    shares = [reaction.largest_ns(s) / span for s, span in zip(stated, spans, strict=True)]
     text = f"simulators take the prefix {folder / name}; chopper-check {folder}{os.sep} checks it"
     npus = chakra_files.integer(stated[0], _NPUS)
     if npus:
@@ -341,7 +362,11 @@ def usage(trace: Trace, path: Path) -> str:
         )
     if any(shares):
         text += f"; changes may be off by {max(shares):.0%} of the span and more"
-        if not npus:
+        tried = [chakra_files.integer(s, NPUS_DEVIATION) / span
+                 for s, span in zip(stated, spans, strict=True) if NPUS_DEVIATION in s]  # fmt: skip
+        if tried:
+            text += f", and by {max(tried):.0%} with -O streams=npus, which was tried"
+        elif not npus:
             text += ", as what ran at the same time runs one after the other: see -O streams=npus"
     return text
 

@@ -10,6 +10,7 @@ import scaled_ets
 from et_runs import end_ns
 from issue_counts import counts
 from kineto_files import BASE, blocking_copies, call, kernel, write
+from mixed_jobs import mixed_job
 from programs import families
 from programs.program import Change
 from programs.simulation import simulate
@@ -23,6 +24,7 @@ from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.jobs import job_of
 from chopper_interop.converters.chakra.decode import decode
+from chopper_interop.converters.chakra.reaction import DEVIATIONS
 from chopper_interop.io.inputs import read
 from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -655,6 +657,25 @@ def test_what_one_slot_cannot_express_is_stated(
     usage = CHAKRA.usage_of(trace, tmp_path / "npus.et")
     assert " NPUs, so that streams run at the same time" in usage
     assert "of the span" not in usage
+
+
+def test_npus_that_were_tried_and_no_better_are_not_advised(tmp_path: Path, run) -> None:
+    """Both react otherwise by 25 % of the span, and the last line and chopper-check advised what had been tried."""
+    trace = ci.read(write(tmp_path / "rank0.json", mixed_job(25)))
+    ci.write(trace, tmp_path / "auto.et")
+    ci.write(trace, tmp_path / "npus.et", streams="npus")
+    auto, npus = (
+        {a.name: a.int64_val for a in messages(tmp_path / f"{name}.0.et")[0].attr}
+        for name in ("auto", "npus")
+    )
+    off_ns = max(abs(npus[name]) for name in DEVIATIONS)
+    assert off_ns > 0.2 * npus["span_ns"]
+    assert auto["npus_deviation_ns"] == off_ns
+    assert "25% with -O streams=npus, which was tried" in CHAKRA.usage_of(
+        trace, tmp_path / "auto.et"
+    )
+    _, output, _ = run("check", tmp_path / "auto")
+    assert "(written with -O streams=npus, 25.5%)" in output
 
 
 def test_what_a_shorter_kernel_would_not_change_is_stated(tmp_path: Path) -> None:
