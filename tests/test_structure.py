@@ -1,7 +1,9 @@
 """The way of the data through the modules stays short."""
 
+import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 from structure_report import ways
@@ -32,3 +34,14 @@ def test_one_file_does_not_import_what_joins_several(demo: Path, tmp_path: Path)
     assert "joining.one_source" in names
     rarely = ("joining.job", "clocks.ranks", "annotate.telemetry.annotations", "annotate.counters")
     assert [name for name in names if name.startswith(rarely)] == []
+
+
+def test_a_code_of_issues_is_of_one_severity_and_counts_one_thing() -> None:
+    """Issues of one code and source add up: an error under a remark's code was counted as a remark."""
+    kinds = defaultdict(set)
+    for folder in ("converters", "analyses", "chopper_interop"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for kind, code in re.findall(r'Fault\.(\w+)\(\s*"([\w-]+)"', path.read_text()):
+                kinds[code].add(kind)
+    assert len(kinds) > 300
+    assert {code: kind for code, kind in kinds.items() if len(kind) > 1} == {}

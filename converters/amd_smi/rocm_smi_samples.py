@@ -67,7 +67,7 @@ TIME_ADDED = Fault.info(
     "How far a sample may be off stands in `series.uncertainty_ns`.",
 )
 NO_ZONE = Fault.info(
-    "time-without-zone", "Times stand without a zone: they are what a wall clock showed."
+    "stamp-without-zone", "Times stand without a zone: they are what a wall clock showed."
 )
 
 

@@ -179,9 +179,7 @@ def read_files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
     """Read what feeders read of the files of all ranks, up to the first that is missing."""
     files: list[tuple[Path, EtFile]] = []
     while (path := _with_ending(prefix, f".{len(files)}.et")).exists():
-        if _begins_with(path, _GZIP):
-            findings.add(path.name, "it is gzipped, which the newer feeder does not read")
-        files.append((path, _read_file(path)))
+        files.append((path, _read_file(path, findings)))
     if not files:
         raise ReadError(
             "there is no such file",
@@ -194,10 +192,12 @@ def read_files(prefix: Path, findings: Findings) -> list[tuple[Path, EtFile]]:
     return files
 
 
-def _read_file(path: Path) -> EtFile:
-    if is_packed(path):
-        return decode(np.require(read_bytes(path), requirements="W"), FEEDER_TYPES)
+def _read_file(path: Path, findings: Findings) -> EtFile:
     try:
+        if _begins_with(path, _GZIP):
+            findings.add(path.name, "it is gzipped, which the newer feeder does not read")
+        if is_packed(path):
+            return decode(np.require(read_bytes(path), requirements="W"), FEEDER_TYPES)
         with opened(path) as file:
             return decode_blocks(file, FEEDER_TYPES)
     except OSError as error:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from chopper_interop.converters.rocpd.made import Made, Maker
 
 NO_VALUE = Fault.loss_of_events(
-    "counter-without-value", "Rows of counters without a finite value were left out."
+    "counter-row-without-value", "Rows of counters without a finite value were left out."
 )
 NO_OWNER = Fault.loss_of_events(
     "counter-without-event",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chopper_interop.converters.zeus import charllm_metrics as tables
 
 UNKNOWN = Fault.info_of_events(
-    "value-not-available",
+    "reading-failed",
     "Values of -1 or N/A, which stand for an error of the reading, were left out.",
 )
 CUT = Fault.loss_of_events("row-cut-short", "Rows that are not a time and a number were left out.")
@@ -29,7 +29,7 @@ CELL_CUT = Fault.loss_of_events(
     "row-perhaps-cut", "The file ends within a row, whose value may lack digits: it was left out."
 )
 OTHER_NAME = Fault.loss_of_events(
-    "name-unknown",
+    "file-name-unknown",
     "Files of two columns of numbers, of which only the name could tell what they "
     "are, and none that CharLLM-PPT gives ({metric}_{rank}.csv, such as gpu_power_0.csv): they "
     "were left out. Rename them if they are its.",

@@ -32,7 +32,7 @@ from chopper_interop.converters.rocm.tables import (
 from chopper_interop.issues import Fault, IssueLog
 
 SAME_KERNEL = Fault.info_of_events(
-    "kernel-recorded-twice",
+    "kernel-taken-once",
     "Kernels that were recorded as dispatches and as operations of HIP were taken once.",
 )
 OTHER_KERNELS = Fault.error(

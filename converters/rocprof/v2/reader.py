@@ -47,7 +47,7 @@ RANGE_END = Fault.loss_of_events(
     "roctx rows without a message end a range that they do not name: ranges became instants.",
 )
 TWICE = Fault.info_of_events(
-    "kernel-recorded-twice",
+    "kernel-taken-once",
     "Kernels of a trace that are dispatches of the same run were taken once.",
 )
 

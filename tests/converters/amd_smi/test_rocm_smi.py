@@ -258,7 +258,7 @@ def test_the_time_of_a_file(tmp_path: Path) -> None:
 def test_times_without_a_zone_are_what_a_wall_clock_showed(tmp_path: Path) -> None:
     trace = read(tmp_path, loop("json", [100], ["2025-08-07 16:58:23"]))
     assert trace.meta.clock == "localtime"
-    assert counts(trace)["time-without-zone"] == 2
+    assert counts(trace)["stamp-without-zone"] == 2
 
 
 def test_json_with_times_that_somebody_put_around_it(tmp_path: Path) -> None:

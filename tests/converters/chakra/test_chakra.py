@@ -1,6 +1,7 @@
 """ETs that simulators run to the end in the measured time."""
 
 import json
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -391,6 +392,16 @@ def test_each_job_of_a_folder_is_checked(tmp_path: Path, run) -> None:
     assert status == 0
     with pytest.raises(ReadError, match="no such file in this folder"):
         check.jobs_at(str(tmp_path.parent))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"), [(os.mkfifo, "a pipe or a device"), (os.mkdir, "Is a directory")]
+)
+def test_a_rank_that_is_no_file_is_one_line(tmp_path: Path, run, make, reason: str) -> None:
+    prefix = make_et(tmp_path, [[{}]])
+    make(tmp_path / f"{prefix.name}.1.et")
+    status, _, output = run("check", prefix)
+    assert (status, reason in output) == (ReadError.exit_status, True), output
 
 
 def test_one_rank_stands_for_its_job(tmp_path: Path, run) -> None:

@@ -192,7 +192,7 @@ def test_charllm_folder(tmp_path: Path) -> None:
     wraps = [i.count for i in trace.meta.issues if i.code == "counter-wrapped"]
     assert sum(wraps) == 2 * ranks
     assert faults["memory-used-is-total"] == 1
-    unknown = [i.count for i in trace.meta.issues if i.code == "value-not-available"]
+    unknown = [i.count for i in trace.meta.issues if i.code == "reading-failed"]
     assert sum(unknown) == ranks * (rows + 1)
     alone = read_charllm(sorted((tmp_path / "run").glob("*.csv")))
     assert [(r.rank, r.known_by) for r in alone.meta.ranks] == [(n, "name") for n in range(ranks)]

@@ -296,7 +296,7 @@ ODD = (
     Odd("two columns of numbers under any name", {"loss.csv": _CHARLLM},
         Refused(ReadError, "none that CharLLM-PPT gives")),
     Odd("CharLLM: such a file next to its own",
-        {"a/gpu_power_0.csv": _CHARLLM, "a/loss.csv": _CHARLLM}, reads(samples=3, name_unknown=4)),
+        {"a/gpu_power_0.csv": _CHARLLM, "a/loss.csv": _CHARLLM}, reads(samples=3, file_name_unknown=4)),
     Odd("CharLLM: cut within a row", {"gpu_power_0.csv": _CHARLLM[:-2]},
         reads(samples=2, row_perhaps_cut=1)),
     Odd("CharLLM: overflow", {"gpu_power_0.csv": _CHARLLM.replace(b"310.25", b"1e400")},
