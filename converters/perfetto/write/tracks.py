@@ -298,8 +298,11 @@ class TrackAllocator:
     def _model(self, rank: int, device: int) -> str:
         """Return the model of a GPU: that of its number, or that of all GPUs of the host."""
         host = self._ranks[rank].host if rank in self._ranks else ""
-        rows = (row for name in {"", host} for row in self._rows_of_named_devices.get(name, ()))
-        devices = [self.trace.meta.devices[row] for row in sorted(rows)]
+        named = self._rows_of_named_devices
+        hosts = named if not host else {"", host} & named.keys()  # of an unknown host any may be
+        devices = [
+            self.trace.meta.devices[row] for row in sorted(r for h in hosts for r in named[h])
+        ]
         models = {d.name for d in devices}
         if len(models) == 1:
             return models.pop()

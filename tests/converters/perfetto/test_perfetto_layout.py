@@ -77,6 +77,16 @@ def test_lanes_of_the_host_are_below_its_name(tmp_path: Path) -> None:
     assert ci.read(tmp_path / "job.pftrace").series["rank"].to_pylist() == [-1]
 
 
+@pytest.mark.parametrize("host", ["", "gpu-17"])
+def test_a_gpu_has_its_model(tmp_path: Path, host: str) -> None:
+    """Kineto names hosts of GPUs in some files and none of ranks: as the sample job's."""
+    devices = tuple(Device("gpu-17", number, "MI300X") for number in range(2))
+    builder = TraceBuilder(Meta(ranks=(Rank(0, host),), devices=devices))
+    kernels(builder, 0, 3)
+    perfetto = written(builder.finish(), tmp_path)
+    assert perfetto.query("select count(*) from track where name = 'GPU 0 (MI300X)'") == [(1,)]
+
+
 def test_a_lane_ends_with_its_samples(tmp_path: Path) -> None:
     builder = TraceBuilder()
     kernels(builder, 0, 30)
