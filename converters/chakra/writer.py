@@ -48,7 +48,7 @@ from chopper_interop.grouping import by_key
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import REALTIME, ClockFit
 from chopper_interop.timing.model import timing_of
 
@@ -420,12 +420,14 @@ def _accuracy(trace: Trace, figures: Figures, reacts: dict[str, float]) -> dict[
 
 
 def _hints(trace: Trace) -> list[str]:
-    """Sources that were not recorded and would explain more."""
+    """Sources that were not recorded and would explain more: of GPU work, if there is any."""
     kinds, names = set(np.unique(trace.array("kind")).tolist()), trace.names()
     return [
         text
         for kind, text, prefix in _HINTS
-        if kind not in kinds and any(name.startswith(prefix) for name in names)
+        if kind not in kinds
+        and not kinds.isdisjoint(GPU_WORK)
+        and any(name.startswith(prefix) for name in names)
     ]
 
 

@@ -700,6 +700,21 @@ def test_what_would_explain_more_is_named(tmp_path: Path, run) -> None:
     assert "enable_cuda_sync_events=True" in output
 
 
+def test_of_a_program_without_a_gpu_no_host_calls_are_missing(tmp_path: Path, run) -> None:
+    """A recording of PyTorch on processors alone, by ProfilerActivity.CPU, was asked for with that very setting."""
+    mm = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "dur": 100}
+    for rank in range(2):  # nothing says why one starts later
+        events = [mm | {"ts": 4000 * rank}, mm | {"ts": 5000}]
+        of_rank = {"rank": rank, "world_size": 2}
+        write(tmp_path / f"rank{rank}.json", events, distributedInfo=of_rank)
+    trace = ci.read(tmp_path)
+    ci.write(trace, tmp_path / "job.et")
+    status, output, notes = run("check", tmp_path / "job")
+    assert status == 0
+    assert "78.4% of rank 1" in output
+    assert "would explain more" not in output + notes
+
+
 @pytest.mark.parametrize("mode", ["gpu", "full"])
 def test_how_latencies_of_launches_vary_counts_only_where_launches_bind(
     tmp_path: Path, mode: str
