@@ -1,4 +1,4 @@
-"""Errors of the command line: one line each, with what was probably meant."""
+"""Errors of the command line: one line each, with the option or argument that was probably meant."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _QUOTED = re.compile(r"'(.*?)'")
 
 
 _UNKNOWN = re.compile(r"unrecognized arguments: (--[\w-]+).*", re.DOTALL)
-"""Message of argparse for an option that there is not."""
+"""Message of argparse for unknown options."""
 _ALIKE = 0.7
-"""Likeness from which a name is what was meant, by difflib (chosen: one wrong letter of five is)."""
+"""Similarity by difflib from which an option is suggested (chosen: one wrong letter of five is above it)."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser whose errors are one line, and say how to get what an option was probably meant for."""
+    """Parser whose errors are one line that suggests the right option or form."""
 
     def error(self, message: str) -> NoReturn:
         """Print an error and exit with status 2."""
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 def add_remedy(
     parser: argparse.ArgumentParser, arguments: Sequence[str], error: BaseException
 ) -> None:
-    """Have an error about a text that names no input say so if the text is behind an option without value."""
+    """Add a hint to an error about an input if the input follows an option that takes no value."""
     if not isinstance(error, UnknownFormatError | ReadError):
         return
     flags = {text for a in parser._actions if a.nargs == 0 for text in a.option_strings}  # noqa: SLF001 # argparse has no public list
@@ -58,7 +58,7 @@ def add_remedy(
 
 
 def _is_about(flag: str, error: ChopperError, value: str) -> bool:
-    """True if an error is that a text is neither an input nor an analysis, or what stands there may be an older output."""
+    """True if an error says that no input or analysis has this name, or that a file (an older output?) has no known format."""
     may_be_output = flag in _REMEDIES and isinstance(error, UnknownFormatError)
     if _may_be_there(value) and not may_be_output:
         return False

@@ -9,10 +9,11 @@ import msgspec
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.amd_smi.recorder_samples import SOURCE
+from chopper_interop.converters.sampling.rows import source_of_file
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.meta import Device, Meta, Source
+from chopper_interop.schemas.meta import Device, Meta
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -87,9 +88,7 @@ def read(paths: list[Path]) -> Trace:
         job=inputs.plain_name(path),
         devices=tuple(_device(gpu) for gpu in recording.gpus),
         facts=_facts(recording),
-        sources=(
-            Source(str(path), "recording", recording.tool, size=path.stat().st_size, events=0),
-        ),
+        sources=(source_of_file(path, "recording", recording.tool, events=0),),
     )
     return TraceBuilder(meta).finish().with_meta(issues=tuple(issues))
 

@@ -25,10 +25,11 @@ from chopper_interop.converters.sampling import faults, lane_names, series
 from chopper_interop.converters.sampling import values as sampling_values
 from chopper_interop.converters.sampling.cells import CellColumn, cell_of_text
 from chopper_interop.converters.sampling.lane_names import Name, name_by_key
+from chopper_interop.converters.sampling.rows import devices_by_index, source_of_file
 from chopper_interop.converters.sampling.units import factor
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.meta import Device, Meta, Source
+from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
     from chopper_interop.converters.amd_smi.recorder_clocks import Clocks
@@ -154,11 +155,9 @@ def _readings_of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: Is
 
 
 def _meta(path: Path, clocks: Clocks, events: int) -> Meta:
-    gpus = [int(gpu) for gpu in np.unique(clocks.gpu) if gpu >= 0]
-    size = path.stat().st_size
     return Meta(
         job=inputs.plain_name(path),
         offsets=clocks.offsets(),
-        devices=tuple(Device("", gpu, "", SOURCE, index=gpu) for gpu in gpus),
-        sources=(Source(str(path), "recorder", "recorder", size=size, events=events),),
+        devices=devices_by_index(clocks.gpu[clocks.gpu >= 0], SOURCE),
+        sources=(source_of_file(path, "recorder", SOURCE, events),),
     )

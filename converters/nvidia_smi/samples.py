@@ -130,12 +130,10 @@ def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
 def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
     """The table with GPUs by order if no row names its GPU, and a mask of rows without a GPU."""
     silent = np.array([not gpu.is_known for gpu in table.gpus], bool)[table.gpu]
-    if not silent.any():
-        return table, silent
-    if not silent.all():
+    if not (silent.any() and silent.all()):
         return table, silent
     time = times_of_rows(table.stamp, tz, IssueLog()).ns
-    count = _together(time) if (time >= 0).all() else None
+    count = _rows_a_tick(time) if (time >= 0).all() else None
     if count is None:
         return table, silent
     fault = own_faults.BY_ORDER if count > 1 else own_faults.ONE_GPU
@@ -149,8 +147,8 @@ def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
     return replace(table, gpu=gpu, gpus=gpus), np.zeros(len(gpu), bool)
 
 
-def _together(time: Array) -> int | None:
-    """Number of rows that come together each time; None if it varies."""
+def _rows_a_tick(time: Array) -> int | None:
+    """Number of rows that are written at each tick; None if it varies."""
     if len(time) < 2:  # noqa: PLR2004 - a gap needs two
         return 1
     gap = np.diff(time)

@@ -269,7 +269,7 @@ class _RowRepair:
         self._give_up(CUT_SHORT if self._at > len(self.data) else UNREADABLE)
 
     def _complete(self, end: int, number: int) -> None:
-        """Take proper lines into an open row, until one with which a row may begin."""
+        """Append the lines up to `end` to the open row, up to one that may begin a row itself."""
         while self._open and not self._stray and self._at < end:
             stop = _line_end(self.data, self._at)
             if self.pattern.begins_row(_text(self.data, self._at, stop), self._open[0]):
@@ -313,7 +313,7 @@ class _RowRepair:
         return row + b"\n"
 
     def _give_up(self, fault: Fault, *, adjacent: bool = False) -> None:
-        """Count the row that was begun and never ended, unless the next line follows it."""
+        """Count an open row as lost; not if the next odd line is `adjacent`, as that may complete the row."""
         if self._open and not adjacent:
             self.issues.add(fault, 1, f"{self.where} {self._begun}: {self._open[0][:60]!r}")
             self._open, self._stray = [], False

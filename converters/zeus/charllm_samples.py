@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.sampling.rows import source_of_file
 from chopper_interop.converters.zeus import charllm_metrics as tables
 from chopper_interop.converters.zeus.charllm_file import File, read_file
 from chopper_interop.converters.zeus.charllm_series import SOURCE, add
@@ -49,8 +50,7 @@ def read(paths: list[Path]) -> Trace:
         named = tables.named(inputs.plain_name(path))
         file, events = read_file(path, named, issues)
         files += [file] if file else []
-        about = Source(str(path), "charllm", "zeus", size=path.stat().st_size, events=events)
-        sources.append(about)
+        sources.append(source_of_file(path, "charllm", "zeus", events))
         log.extend(issues)
     amd = _is_amd([file.named for file in files])
     builder = TraceBuilder(_meta(paths, files, tuple(sources)))

@@ -21,13 +21,14 @@ import numpy as np
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.checks import note_clock_steps, note_impossible_values
+from chopper_interop.converters.sampling.rows import source_of_file
 from chopper_interop.converters.sampling.text import decode_lines
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND
 from chopper_interop.converters.zeus.lanes import powers, windows
 from chopper_interop.converters.zeus.rows import Row, rows_of
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
+from chopper_interop.schemas.meta import REALTIME, Device, Meta
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -112,5 +113,5 @@ def _meta(path: Path, names: list[str], clock: str, events: int) -> Meta:
         job=inputs.plain_name(path),
         clock=clock,
         devices=tuple(Device("", gpu, "", SOURCE, ordinal=gpu) for gpu in gpus),
-        sources=(Source(str(path), "zeus", "zeus", size=path.stat().st_size, events=events),),
+        sources=(source_of_file(path, "zeus", SOURCE, events),),
     )
