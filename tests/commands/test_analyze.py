@@ -440,16 +440,9 @@ def job(tmp_path_factory) -> ci.Trace:
 
 
 BY = (
-    "",
-    "rank",
-    "rank,phase",
-    "class",
-    "category",
-    "operation",
-    "instance",
-    "operation_instance",
+    "", "rank", "rank,phase", "class", "category", "operation", "instance", "operation_instance",
     "piece",
-)
+)  # fmt: skip
 COMPAT = ("", "hta", "tracelens", "chopper", "charllm")
 
 

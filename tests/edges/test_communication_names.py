@@ -128,23 +128,16 @@ COMPUTE = [
     "void aiter::local_device_load_rmsnorm<__hip_bfloat16, 512>()",
     "flash_fwd_splitkv_combine_kernel",
     "void nccl_ep::hybridep::dense_to_sparse_prob_kernel(float const*)",
-    "void nvshmemi_team_mapping_kernel(int*)",
-    "ReduceScatterLocalReduceKernel_bf16",
-    "EpCombineSync_bf16",
-    "EpDispatchCopyToStaging_bf16",
-    "EpCombineLowLatencyAsyncRecvCopy_bf16",
-    "RingFinishCopyKernel_u32",
-    "dis_scatter_pre_comm_index_kernel_copy_out",
-    "moe_gather_rs_grouped_gemm_kernel",
-    "void my::dispatchKernel<8>(int*)",
+    "void nvshmemi_team_mapping_kernel(int*)", "ReduceScatterLocalReduceKernel_bf16",
+    "EpCombineSync_bf16", "EpDispatchCopyToStaging_bf16", "EpCombineLowLatencyAsyncRecvCopy_bf16",
+    "RingFinishCopyKernel_u32", "dis_scatter_pre_comm_index_kernel_copy_out",
+    "moe_gather_rs_grouped_gemm_kernel", "void my::dispatchKernel<8>(int*)",
     "flash_combine_kernel_v2",
     "kernel_cutlass_kernel_flash_commep_overlapkernelscutedsl_topk_reduceMoETopkReduce_object_at_",
     "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm100FlashAttentionForwardSm100_object_at__tensor",
-    "void softmax_warp_forward<block_reduce, 8>(float*)",
-    "Cijk_Ailk_Bljk_BBS_BH_MT256x128",
-    "triton_red_fused_all_gather_copy",
-    "cross_entropy_kernel",
-]
+    "void softmax_warp_forward<block_reduce, 8>(float*)", "Cijk_Ailk_Bljk_BBS_BH_MT256x128",
+    "triton_red_fused_all_gather_copy", "cross_entropy_kernel",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "collective"), COMMUNICATE, ids=[n[:50] for n, _ in COMMUNICATE])

@@ -32,14 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 STEPS = {
-    "os.rename",
-    "os.link",
-    "os.remove",
-    "os.rmdir",
-    "os.mkdir",
-    "shutil.rmtree",
+    "os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree",
     "chopper_interop.exchange",
-}
+}  # fmt: skip
 """Audit events of calls that change folders (Python's table of audit events, and our own)."""
 KILLED = 9
 

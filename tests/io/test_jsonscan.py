@@ -276,15 +276,9 @@ def test_events_of_any_depth(depth: int) -> None:
 
 OF_NAMES_AND_NUMBERS = {
     json_text: ("parse_integer_within", "plain_number"),
-    json_events: (
-        "parse_decimal",
-        "plain_number",
-        "intern_text",
-        "merge_texts",
-        "_copy_arguments",
-        "_key",
-    ),
-}
+    json_events: ("parse_decimal", "plain_number", "intern_text", "merge_texts", "_copy_arguments",
+        "_key"),
+}  # fmt: skip
 CALLED_BY_THESE = ("parse_decimal", "_short_number", "_digits", "_exponent", "_hexadecimal", "copy_bytes", "word_at")  # fmt: skip
 
 

@@ -103,13 +103,9 @@ def test_real_ranks_of_different_iterations(shared: Path) -> None:
 
 
 COUNTED = (
-    "et-process-or-thread",
-    "host-et-joined-by-order",
-    "host-et-joined-by-id",
-    "host-et-unmatched",
-    "host-et-refused",
-    "host-et-without-profile",
-)
+    "et-process-or-thread", "host-et-joined-by-order", "host-et-joined-by-id", "host-et-unmatched",
+    "host-et-refused", "host-et-without-profile",
+)  # fmt: skip
 
 
 def test_one_iteration_among_forty(shared: Path) -> None:

@@ -158,16 +158,10 @@ def test_lists_that_look_like_tensors_are_none(tmp_path: Path) -> None:
 
 def test_process_groups_and_rank_from_the_nodes(tmp_path: Path) -> None:
     groups = [
-        {
-            "pg_name": "0",
-            "pg_desc": "default_pg",
-            "backend_config": "cuda:nccl",
-            "ranks": [],
-            "group_size": 2,
-            "group_count": 2,
-        },
+        {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "ranks": [],
+            "group_size": 2, "group_count": 2},
         {"pg_name": "1", "pg_desc": "tp", "ranks": [1, 3], "group_size": 2},
-    ]
+    ]  # fmt: skip
     comm = ([seed.tensor(50, 60)], 7, ["1", "tp"], 1, "allreduce", [], [], 1, 2, 2)
     data = program(
         seed.node(3, "## process_group:init ##", 2, (json.dumps(groups),), scope=7),

@@ -66,13 +66,8 @@ def test_times_are_those_of_the_rows(small):
         zip((trace.array("ts") + origin).tolist(), trace.array("dur").tolist(), strict=True)
     )
     tables = (
-        "kernel_dispatch",
-        "region",
-        "memory_copy",
-        "memory_allocate",
-        "graph_launch",
-        "hip_event",
-    )
+        "kernel_dispatch", "region", "memory_copy", "memory_allocate", "graph_launch", "hip_event",
+    )  # fmt: skip
     expected = [
         r for t in tables for r in rocpd.rows(small, f"SELECT start, end - start FROM rocpd_{t}")
     ]

@@ -57,24 +57,13 @@ def test_files_of_one_folder_and_prefix_belong_together() -> None:
 
 def test_without_a_prefix_a_folder_is_one_group() -> None:
     names = [
-        "hip_runtime_trace.csv",
-        "hip_compile_trace.csv",
-        "hip_compiler_api_trace.csv",
-        "hsa_core_api_trace.csv",
-        "hsa_amd_ext_api_trace.csv",
-        "rccl_trace.csv",
-        "rocdecode_api_trace.csv",
-        "rocjpeg_api_trace.csv",
-        "marker_api_trace.csv",
-        "kernel_trace.csv",
-        "scratch_memory_trace.csv",
-        "memory_allocation_trace.csv",
-        "regions_trace.csv",
-        "hip_event_trace.csv",
-        "graph_launch_trace.csv",
-        "agent_info.csv",
+        "hip_runtime_trace.csv", "hip_compile_trace.csv", "hip_compiler_api_trace.csv",
+        "hsa_core_api_trace.csv", "hsa_amd_ext_api_trace.csv", "rccl_trace.csv",
+        "rocdecode_api_trace.csv", "rocjpeg_api_trace.csv", "marker_api_trace.csv",
+        "kernel_trace.csv", "scratch_memory_trace.csv", "memory_allocation_trace.csv",
+        "regions_trace.csv", "hip_event_trace.csv", "graph_launch_trace.csv", "agent_info.csv",
         "counter_collection.csv",
-    ]
+    ]  # fmt: skip
     assert grouped(*(f"a/{name}" for name in names)) == {frozenset(f"a/{name}" for name in names)}
 
 

@@ -137,13 +137,7 @@ def test_others_are_not(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "unknown.bin"
     path.write_bytes(data)
     unread = {
-        "tensorboard-events",
-        "py-spy",
-        "nsys-rep",
-        "nsys-sqlite",
-        "ncu-rep",
-        "proton",
-        "xplane",
+        "tensorboard-events", "py-spy", "nsys-rep", "nsys-sqlite", "ncu-rep", "proton", "xplane",
         "pytorch-memory",
-    }
+    }  # fmt: skip
     assert not unread & {c.name for c in registry.sniffed(head(path), path)}
