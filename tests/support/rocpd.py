@@ -81,7 +81,7 @@ LATER: dict[str, dict[str, str]] = {
     "3.0.4": {
         "hip_event": f"{ID}, {WHO}, tid INTEGER, agent_id INTEGER, queue_id INTEGER, "
         f"source_queue_id INTEGER, stream_id INTEGER, {SPAN}, event_handle INTEGER, "
-        f"name_id INTEGER, event_id INTEGER, {MORE}",
+        f"name_id INTEGER, event_id INTEGER, {MORE}"
     },
 }
 """Version → what it brought: tables, and columns of those that were there."""

@@ -252,10 +252,7 @@ def _unrelated() -> bytes:
     return trace(snapshot) + PAIR + simple((INSTANT, EPOCH, "late"), timestamp_clock_id=REAL)
 
 
-SEEDS = [
-    Seed("perfetto", "results.pftrace", ROCPROF),
-    Seed("perfetto", "simple.pftrace", PAIR),
-]
+SEEDS = [Seed("perfetto", "results.pftrace", ROCPROF), Seed("perfetto", "simple.pftrace", PAIR)]
 
 ODD = [
     Odd("a sound trace", {"a.pftrace": ROCPROF}, reads(SLICES, SAMPLES)),
