@@ -28,12 +28,18 @@ time. Chosen: more than the depth of any command takes; memory that no call reac
 _OF_NUMBA = ("NUMBA_NUM_THREADS", "NUMBA_DISABLE_JIT")
 """Variables of numba that only other programs may have: loops here use one thread, and do not run as Python. A number
 of threads below 1 would be an error when numba is imported."""
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+"""Variable of numpy's linear algebra: without it, a thread for each further processor starts when numpy is imported, and
+looks for work for a while: a twentieth of the time in which a small job is converted. Only `dvfs` multiplies matrices,
+small ones, and by one thread its sums do not depend on the number of processors."""
 
 
-def _begin(*, drops: tuple[str, ...] = _OF_NUMBA) -> None:
-    """Let an interrupt end the process, search it seldom for garbage, and compile loops as they are meant to be."""
-    for name in drops:
-        os.environ.pop(name, None)
+def _begin(*, keeps_environment: bool = False) -> None:
+    """Let an interrupt end the process, search it seldom for garbage, and compute by one thread, by compiled loops."""
+    if not keeps_environment:
+        for name in _OF_NUMBA:
+            os.environ.pop(name, None)
+        os.environ.setdefault(_BLAS_THREADS, "1")
     gc.set_threshold(_ALLOCATIONS)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -70,7 +76,7 @@ def check() -> NoReturn:
 
 def record() -> NoReturn:
     """Run ``chopper-record`` and exit."""
-    _begin(drops=())  # the program's environment is the user's
+    _begin(keeps_environment=True)  # the program's is the user's
     _run("record_main")
 
 

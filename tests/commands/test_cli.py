@@ -366,11 +366,31 @@ def test_variables_that_other_programs_need_of_numba_stop_nothing(
 
 def test_the_recorded_program_has_the_environment_of_the_user(tmp_path: Path) -> None:
     environment = os.environ | {"NUMBA_NUM_THREADS": "3"}
-    program = (sys.executable, "-c", "import os; print(os.environ['NUMBA_NUM_THREADS'])")
+    environment.pop("OPENBLAS_NUM_THREADS", None)
+    names = ("NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    program = (sys.executable, "-c", f"import os; print(*map(os.environ.get, {names}))")
     done = started(
         "record", "-o", tmp_path, "--", *program, env=environment, stdout=subprocess.PIPE
     )
-    assert (done.returncode, done.stdout) == (0, b"3\n")
+    assert (done.returncode, done.stdout) == (0, b"3 None\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no list of threads")
+@pytest.mark.parametrize(("stated", "threads"), [({}, 1), ({"OPENBLAS_NUM_THREADS": "2"}, 2)])
+def test_numpy_starts_no_threads_that_wait_unless_the_user_says_so(
+    stated: dict[str, str], threads: int
+) -> None:
+    """They looked for work for a twentieth of a small conversion's time."""
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"} | stated
+    program = """
+import os
+from chopper_interop import start
+start._run = lambda _: (__import__("numpy"), print(len(os.listdir("/proc/self/task"))))
+start.convert()
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    assert int(done.stdout) == min(threads, os.cpu_count() or 1)
 
 
 LAST_RESORT = [
