@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -58,11 +58,8 @@ KIND_BY_NAME: tuple[tuple[Kind, str, Kind], ...] = (
 """Kind by thread, beginning of the event's own name → the kind that it really is."""
 
 
-def fill_kinds(file: TraceFile) -> None:
-    """Fill in the kinds of spans without a category, in place."""
-    unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
-    if not unknown.size:
-        return
+def fill_kinds(file: TraceFile, unknown: Array) -> None:
+    """Fill in the kinds of spans without a category, given by their rows, in place."""
     process_names, thread_names = _process_and_thread_names(file)
     place = (file.member[unknown], *(file.columns[n][unknown] for n in ("pid", "tid", "name")))
     first, code = gather.distinct(*place)

@@ -142,7 +142,9 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     """
     issues = SourceIssues([IssueLog(str(path)) for path in paths])
     file = trace_file.load(paths, issues)
-    fill_kinds(file)
+    unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
+    if unknown.size:
+        fill_kinds(file, unknown)
     trace_file.note_bind_ids(file, issues)
     owners = kineto_ranks.assign_ranks(file, rank, issues)
     is_node = _is_node(file, issues)
