@@ -20,9 +20,11 @@ from chopper_interop.converters.chakra import reader
 from chopper_interop.converters.chakra.astra_sim import ERRORS, find_ets, groups_of, is_groups
 from chopper_interop.converters.chakra.astra_sim_log import SimulatedRun, last_run
 from chopper_interop.converters.chakra.astra_sim_nodes import kinds, lanes
+from chopper_interop.converters.chakra.decode import decode
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.chakra import NodeType
 from chopper_interop.schemas.meta import COMPUTED, Meta, Rank, Source
 
 if TYPE_CHECKING:
@@ -37,6 +39,11 @@ OTHER_ETS = Fault.info(
     "sim-other-ets",
     "The ETs next to the log lack nodes or ranks that are in the log, so they are not those that "
     "were simulated, and were not read.",
+)
+NPUS_MISSING = Fault.loss(
+    "sim-npus-missing",
+    "ETs for NPUs that are not in the log: the simulated network had fewer (npus_count), so that their work did not run, "
+    "and what waited for it did not wait. chopper-check says how many NPUs ETs are for.",
 )
 NO_OPERATION = Fault.info_of_events(
     "sim-node-no-operation",
@@ -136,6 +143,8 @@ def _trace_of_ets(run: SimulatedRun, paths: list[Path], issues: IssueLog) -> Tra
     if missing:
         issues.add(OTHER_ETS, len(ets), f"rank {missing[0]}")
         return None
+    absent = [path for rank, path in ets.items() if rank not in run.rank and _has_nodes(path)]
+    issues.add(NPUS_MISSING, len(absent), ", ".join(path.name for path in absent[:2]))
     for trace in traces:
         issues.extend(replace(i, events=False) for i in trace.meta.issues)
     first = traces[0].meta
@@ -146,6 +155,12 @@ def _trace_of_ets(run: SimulatedRun, paths: list[Path], issues: IssueLog) -> Tra
         facts={n: v for n, v in first.facts.items() if n not in ("rank", "clock")},
     )
     return build.concat(traces, meta)
+
+
+def _has_nodes(path: Path) -> bool:
+    """True if something runs on the NPU of an ET: not so where a rank has no work of a further stream."""
+    et = decode(np.ascontiguousarray(inputs.read(path, IssueLog(str(path)))))
+    return bool((et.type != NodeType.METADATA).any())
 
 
 class _SimulatedTimes:

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from issue_counts import counts
+from kineto_files import write
+from mixed_jobs import mixed_job
 from seeds import astra_sim as seeds
 
 import chopper_interop as ci
@@ -186,6 +188,19 @@ def test_what_binds_a_job_binds_its_ets_and_their_simulation(tmp_path: Path) -> 
         for name in ("ets", "log"):
             off = abs(paths[name][column] - paths["source"][column])
             assert off < 0.01 * whole, (name, column)
+
+
+def test_npus_that_a_simulation_did_not_have_are_noted(tmp_path: Path) -> None:
+    """A network with too few NPUs leaves ETs out, and ASTRA-sim says nothing."""
+    trace = ci.read(write(tmp_path / "rank0.json", mixed_job(25)))
+    ci.write(trace, tmp_path / "et" / "job.et", streams="npus")
+    replayed(tmp_path / "et" / "job", tmp_path / "et" / "log")
+    assert "sim-npus-missing" not in {i.code for i in ci.read(tmp_path / "et").meta.issues}
+    log = tmp_path / "et" / "log" / "log.log"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if "sys->id=0" in line or "sys->id=1" in line))
+    missing = [i for i in ci.read(tmp_path / "et").meta.issues if i.code == "sim-npus-missing"]
+    assert [(i.count, i.example) for i in missing] == [(2, "job.2.et, job.3.et")]
 
 
 def test_ets_of_another_simulation_are_not_read(ets: Path, tmp_path: Path) -> None:
