@@ -40,7 +40,7 @@ thorough: $(VENV)/test.stamp ## slow tests too, and other random cases at each r
 mutate: $(VENV)/test.stamp ## COUNT damaged inputs, as the tests try a few of
 	$(BIN)/python tests/support/mutations.py $(COUNT)
 
-fuzz: $(FUZZ)/fuzz.stamp ## each family of readers for SECONDS, guided by coverage; the corpus grows in .cache/fuzz
+fuzz: $(FUZZ)/fuzz.stamp ## each family of readers for SECONDS of a processor, guided by coverage; the corpus grows in .cache/fuzz
 	NUMBA_DISABLE_JIT=1 $(FUZZ)/bin/python tests/support/guided.py .cache/fuzz $(SECONDS)
 
 lint: $(VENV)/dev.stamp ## style, types, layers, reasons of constants and loops

@@ -5,7 +5,7 @@
     NUMBA_DISABLE_JIT=1 python tests/support/guided.py FOLDER SECONDS [FAMILY …]
     NUMBA_BOUNDSCHECK=1 python tests/support/guided.py FOLDER SECONDS [FAMILY …]
 
-Loops that are compiled have no coverage. With ``NUMBA_DISABLE_JIT=1`` they run as Python, slower, and an index
+SECONDS are those of a processor, for each family. Loops that are compiled have no coverage. With ``NUMBA_DISABLE_JIT=1`` they run as Python, slower, and an index
 beyond an array is an error that is seen. With ``NUMBA_BOUNDSCHECK=1`` they are compiled so that such an index is an
 error too, and the modules without loops guide: many times as fast where loops take most of the time. Both ways share
 the corpus. Differences between Python and compiled loops (numbers that do not fit
@@ -115,7 +115,7 @@ class Target:
         Where ``failed`` and ``counts.txt`` are: inputs that fail, one for each place in the sources, and
         how many were tried.
     until
-        Time at which it ends, in seconds of `time.monotonic`.
+        Time at which it ends, in seconds of `time.process_time`: of a processor, however busy the machine is.
     """
 
     def __init__(self, family: str, folder: Path, until: float) -> None:
@@ -124,6 +124,7 @@ class Target:
         self.failed, self._counts = folder / "failed", folder / "counts.txt"
         self.failed.mkdir(parents=True, exist_ok=True)
         self.count = self._written = 0
+        self._since = time.process_time()
         memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
         self._place = tempfile.TemporaryDirectory(prefix="chopper-fuzz-", dir=memory)
         tempfile.tempdir = self._place.name  # also of copies that readers make
@@ -145,9 +146,10 @@ class Target:
             self._keep(data, error)
         if self.count % _COUNTED == 0:
             self.write_count()
-        if time.monotonic() > self.until:
+        if time.process_time() > self.until:
             self.write_count()
-            sys.stdout.write(f"{self.family}: {self.count} executions\n")
+            each = (time.process_time() - self._since) / self.count
+            sys.stdout.write(f"{self.family}: {self.count} executions, {each * 1e3:.1f} ms each\n")
             sys.stdout.flush()
             self._place.cleanup()
             os._exit(0)  # libFuzzer has no other way to end by time without its own report
@@ -225,7 +227,7 @@ def fuzz(family: str, folder: Path, seconds: float) -> None:
     """Fuzz one family for some time; this ends the process."""
     corpus = folder / family
     corpus.mkdir(parents=True, exist_ok=True)
-    target = Target(family, folder, time.monotonic() + seconds)
+    target = Target(family, folder, time.process_time() + seconds)
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed{number}").write_bytes(bytes([number]) + seed.data)
     largest = _GROWTH * max(len(seed.data) for seed in target.seeds)
