@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -362,6 +363,17 @@ def test_shares_of_the_summary_add_up(demo: Path) -> None:
     text = "\n".join(result.rows["text"].to_pylist())
     for part in ("2 ranks, 2 steps", "nothing was lost", "rank 1, its GPU", "critical path: "):
         assert part in text
+
+
+def test_the_summary_has_waits_and_bounds_of_other_analyses(demo: Path) -> None:
+    trace = read_once(demo)
+    result = summary(trace)
+    waited_ns = ci.analyze(trace, "taxes", steps="each").summary["exposed_wait_ns"]
+    whole_ns = math.prod(result.summary[name] for name in ("ranks", "steps", "step_ns"))
+    assert result.summary["exposed_wait_share"] == pytest.approx(waited_ns / whole_ns, rel=1e-3)
+    lines = dict(zip(*result.rows.to_pydict().values(), strict=True))
+    loss, low, high = map(float, re.findall(r"([\d.]+) ms", lines["clock"]))
+    assert low < loss < high
 
 
 def test_shares_without_steps_are_of_the_time_of_the_summary() -> None:
