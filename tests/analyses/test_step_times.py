@@ -70,9 +70,9 @@ def lagging(
     return builder.finish()
 
 
-def times(found: list[windows.Window]) -> list[tuple[int, int]]:
+def times(steps: list[windows.Window]) -> list[tuple[int, int]]:
     """Starts and ends in milliseconds."""
-    return [(w.start_ns // MS, w.end_ns // MS) for w in found]
+    return [(w.start_ns // MS, w.end_ns // MS) for w in steps]
 
 
 BEHIND = {3: (0, 30), 4: (10, 30), 5: (20, 30)}
@@ -198,7 +198,7 @@ def figures(trace: ci.Trace, steps: str = "", ranks: str = "") -> dict[str, floa
     kept = frame("replay", steps=steps).query("convention == 'gaps_kept'")
     unchanged = frame("what_if", steps=each, change="scale=1").query("change == 'as measured'")
     path = result("critical_path", steps=each)
-    found = {
+    mean_ns = {
         "summary": result("summary", steps=steps).summary["step_ns"],
         "findings": result("findings", steps=steps).summary["step_ns"],
         "efficiency": frame("efficiency", steps=each)["step_ns"].mean(),
@@ -210,10 +210,12 @@ def figures(trace: ci.Trace, steps: str = "", ranks: str = "") -> dict[str, floa
         "critical_path": path.summary["path_ns"] / path.rows["iteration"].to_pandas().nunique(),
     }
     if len(trace.ranks) == 1:
-        found["temporal"] = frame("temporal", by="rank,iteration", steps=each)["span_ns"].mean()
+        mean_ns["temporal"] = frame("temporal", by="rank,iteration", steps=each)["span_ns"].mean()
     elif not ranks:
-        found["stragglers"] = frame("stragglers", by="iteration", steps=steps)["measured_ns"].mean()
-    return {name: value for name, value in found.items() if value is not None}
+        mean_ns["stragglers"] = frame("stragglers", by="iteration", steps=steps)[
+            "measured_ns"
+        ].mean()
+    return {name: value for name, value in mean_ns.items() if value is not None}
 
 
 def test_analyses_agree_on_a_job_whose_gpus_lag_behind() -> None:

@@ -229,8 +229,8 @@ def test_several_slow_gpus_are_named_though_none_alone_explains_them(
     assert summary["slow_ranks"] == ",".join(map(str, slow))
     without = length_ns(job) - length_ns(replace(job, gpu={}))
     assert summary["slow_ranks_gain_ns"] == pytest.approx(without, rel=0.05)
-    found = ci.analyze(trace, "findings").rows.to_pylist()
-    (together,) = [row for row in found if "," in row["ranks"] and row["code"] == "late-rank-gpu"]
+    rows = ci.analyze(trace, "findings").rows.to_pylist()
+    (together,) = [row for row in rows if "," in row["ranks"] and row["code"] == "late-rank-gpu"]
     assert together["saves_ns"] == summary["slow_ranks_gain_ns"] // job.steps
     late = next(
         row for row in ci.analyze(trace, "summary").rows.to_pylist() if row["topic"] == "late"

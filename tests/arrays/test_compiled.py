@@ -272,10 +272,10 @@ def same(x, by=1):
     return x
 def outcome(*arguments, **named):
     try:
-        found = jit(same)(*arguments, **named)
+        result = jit(same)(*arguments, **named)
     except Exception as error:
         return type(error).__name__
-    return f"{type(found).__name__} {getattr(found, 'dtype', '')} {found!r}"
+    return f"{type(result).__name__} {getattr(result, 'dtype', '')} {result!r}"
 bytes_ = np.arange(17, dtype=np.uint8)
 fields = {"names": ["a", "b"], "formats": ["<i4", "<i8"], "offsets": [8, 0]}
 values = (

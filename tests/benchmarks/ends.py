@@ -25,9 +25,9 @@ from chopper_interop.converters.chakra.checks import findings, jobs
 
 def own(prefix: Path) -> tuple[bool, int]:
     """Whether `chopper-check` says that all runs to the end, and the end of a replay."""
-    found = findings.Findings()
-    ets = [et for _, et in check.read_files(prefix, found)]
-    job = jobs.job_of(ets, check.read_groups(prefix, len(ets), found))
+    log = findings.Findings()
+    ets = [et for _, et in check.read_files(prefix, log)]
+    job = jobs.job_of(ets, check.read_groups(prefix, len(ets), log))
     replay = simulator.run(job._replace(role=np.zeros_like(job.role)), len(ets))
     return check.check(prefix).runs, int(replay.end_ns.max())
 

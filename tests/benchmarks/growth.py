@@ -342,12 +342,12 @@ def stages(path: Path, chosen: list[str]) -> dict[str, Callable[[Any], object]]:
         write(trace, str(folder / "a.et"), mode="full")
         check_main([str(folder / "a"), "-q"])
 
-    found = {name: output(name) for name in OUTPUTS}
-    found |= {name: analysis(name) for name in sorted(analyses())}
+    actions = {name: output(name) for name in OUTPUTS}
+    actions |= {name: analysis(name) for name in sorted(analyses())}
     page = str(folder / "a.html")
-    found["report"] = lambda _: analyze_main([str(path), "-q", "--html", page])
-    found["et full, check"] = check
-    return {name: found[name] for name in chosen or found}
+    actions["report"] = lambda _: analyze_main([str(path), "-q", "--html", page])
+    actions["et full, check"] = check
+    return {name: actions[name] for name in chosen or actions}
 
 
 def measure(case: str, sizes: list[int], chosen: list[str], limit: float) -> None:

@@ -130,18 +130,18 @@ def _judge(late: p.Program, even: p.Program, cause: str) -> tuple[float, tuple[s
     with tempfile.TemporaryDirectory() as folder:
         trace = predictions.read(run, Path(folder))
     result = ci.analyze(trace, "stragglers")
-    found = result.summary
+    summary = result.summary
     named = ("", "")
     gain_ns = 0
     if cause == "link":
-        named = ("link", found["slow_link"]) if found["slow_link"] else named
-        gain_ns = found["link_gain_ns"] or 0
+        named = ("link", summary["slow_link"]) if summary["slow_link"] else named
+        gain_ns = summary["link_gain_ns"] or 0
     elif cause == "several":
-        named = (cause, found["slow_ranks"])
-        gain_ns = found["slow_ranks_gain_ns"] or 0
-    elif found["slow_rank"] >= 0:
-        row = next(r for r in result.rows.to_pylist() if r["rank"] == found["slow_rank"])
-        named = (row["cause"], str(found["slow_rank"]))
+        named = (cause, summary["slow_ranks"])
+        gain_ns = summary["slow_ranks_gain_ns"] or 0
+    elif summary["slow_rank"] >= 0:
+        row = next(r for r in result.rows.to_pylist() if r["rank"] == summary["slow_rank"])
+        named = (row["cause"], str(summary["slow_rank"]))
         gain_ns = row[_GAINS[row["cause"]]]
     whole = span_ns(run, run)
     costs_ns = whole - span_ns(run, simulate(_without(late, even, run)))

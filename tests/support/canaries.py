@@ -50,8 +50,8 @@ def places(seed: Seed) -> list[Place]:
             (k, *p) for k, m in enumerate(messages) for p in _texts(field_changes.parsed(m) or [])
         ]
     text = seed.data.decode()
-    found = field_changes.TOKEN.finditer(text)
-    spans = [m.span() for m in found] if not seed.name.endswith(".json") else _strings(text)
+    tokens = field_changes.TOKEN.finditer(text)
+    spans = [m.span() for m in tokens] if not seed.name.endswith(".json") else _strings(text)
     return [span for span in spans if _TEXT.search(text[slice(*span)])]
 
 
@@ -134,9 +134,9 @@ def search(
             waiting += [part[: len(part) // 2], part[len(part) // 2 :]]
         elif made is not None:
             tried += len(part)
-            words = {found.decode().lower() for found in FOUND.findall(made)}
+            words = {leaked.decode().lower() for leaked in FOUND.findall(made)}
             leaks += [f"{form(k)}: {_shown(seed, p)}" for k, p in part if word(k) in words]
-            leaks += [found for found in words if found not in {word(k) for k, _ in part}]
+            leaks += [leaked for leaked in words if leaked not in {word(k) for k, _ in part}]
     return leaks, tried
 
 

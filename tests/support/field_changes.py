@@ -126,11 +126,11 @@ def of_json(text: str) -> Iterator[Change]:
     """Change each member of objects, the first and the last of the same path, and all of them."""
     places: dict[tuple[str, ...], list[tuple[int, int, int]]] = {}
     at = 0
-    while (found := re.compile(r"[\[{]").search(text, at)) is not None:
+    while (bracket := re.compile(r"[\[{]").search(text, at)) is not None:
         try:
-            spans = list(json_spans(text, found.start()))
+            spans = list(json_spans(text, bracket.start()))
         except (ValueError, IndexError):
-            at = found.end()
+            at = bracket.end()
             continue
         for path, *place in spans:
             places.setdefault(path, []).append((place[0], place[1], place[2]))
@@ -321,12 +321,12 @@ def _with_message(own: list[bytes], number: int, new: list[Field]) -> bytes:
 
 def messages(data: bytes) -> list[bytes]:
     """Messages that stand behind their lengths."""
-    found, at = [], 0
+    records, at = [], 0
     while at < len(data):
         size, at = taken(data, at)
-        found.append(data[at : at + size])
+        records.append(data[at : at + size])
         at += size
-    return found
+    return records
 
 
 # --- the own tables ---
@@ -502,11 +502,11 @@ def require_handled(made: Made, folder: Path) -> str:
 
 
 def _run(allowed: tuple[int, ...], name: str, *arguments: object) -> int:
-    status, printed, said = command(name, "-q", *arguments)
+    status, printed, stderr = command(name, "-q", *arguments)
     shown = " ".join(map(str, (name, *arguments)))
-    assert status in allowed, f"{shown}: status {status}: {said[:600]}"
-    assert "Traceback" not in said, said
-    assert said.count("\n") <= (2 if name == "analyze" else 1), f"{shown}: {said[:600]}"
+    assert status in allowed, f"{shown}: status {status}: {stderr[:600]}"
+    assert "Traceback" not in stderr, stderr
+    assert stderr.count("\n") <= (2 if name == "analyze" else 1), f"{shown}: {stderr[:600]}"
     if name == "analyze" and status == 0:
         json.loads(printed, parse_constant=_no_number)
     return status

@@ -48,7 +48,7 @@ def lacks(wheel: Path, changelog: str) -> list[str]:
         (described,) = (n for n in names if n.endswith(".dist-info/METADATA"))
         metadata = message_from_string(archive.read(described).decode())
     known = urls(metadata)
-    found = [
+    missing = [
         f"pyproject.toml: no {label} in [project.urls]"
         for label in _URL_LABELS
         if label not in known
@@ -56,14 +56,14 @@ def lacks(wheel: Path, changelog: str) -> list[str]:
     text = str(metadata.get_payload())
     relative = _RELATIVE.findall(text)
     if relative:
-        found.append(f"README: {len(relative)} relative links, such as {relative[0]}")
+        missing.append(f"README: {len(relative)} relative links, such as {relative[0]}")
     if f"\n## {metadata['Version']}" not in changelog:
-        found.append(f"CHANGELOG.md: no section {metadata['Version']}")
+        missing.append(f"CHANGELOG.md: no section {metadata['Version']}")
     for classifier in metadata.get_all("Classifier", []):
         minor = classifier.removeprefix(_OF_PYTHON)
         if minor.isdigit() and not any(f"machine_code/cpython-3{minor}-" in n for n in names):
-            found.append(f"machine code: none of Python 3.{minor} (make code PYTHON=… VENV=…)")
-    return found
+            missing.append(f"machine code: none of Python 3.{minor} (make code PYTHON=… VENV=…)")
+    return missing
 
 
 def main(arguments: list[str]) -> int:

@@ -41,5 +41,5 @@ def test_of_two_ends_at_one_moment_the_last_counts(name: str, tmp_path: Path) ->
     rank, nodes, other, runs = TIES[name]
     ranks = [[BEGIN, *nodes], [BEGIN, other, LONGER]]
     random_ets.write(tmp_path / "job", ranks if rank == 0 else ranks[::-1])
-    found = check.check(tmp_path / "job")
-    assert found.runs == runs, found
+    log = check.check(tmp_path / "job")
+    assert log.runs == runs, log
