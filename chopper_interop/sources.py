@@ -341,6 +341,8 @@ def _skip_reason(candidates: list[Converter], head: bytes, path: Path) -> str:
         return "it is empty"
     if not candidates and archives.is_archive(head):
         return "it is an archive in an archive, which is not unpacked"
+    if not candidates and inputs.is_compressed(head):
+        return "it is compressed more than once; unpack it once"
     if not candidates:
         database = sqlite_schema.describe(path, head)
         return f"no format that is known here{': ' if database else ''}{database}"

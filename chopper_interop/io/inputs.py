@@ -408,7 +408,12 @@ def head(path: Path) -> bytes:
 
 def is_packed(path: Path) -> bool:
     """True if a file is compressed."""
-    return _packing(bytes(_on_disk(path, 8))) is not None
+    return is_compressed(bytes(_on_disk(path, 8)))
+
+
+def is_compressed(head: bytes) -> bool:
+    """True if what begins so is compressed."""
+    return _packing(head) is not None
 
 
 def has_known_ending(path: Path) -> bool:

@@ -329,6 +329,14 @@ def test_a_zip_that_is_compressed_once_more_says_so(tmp_path: Path, run) -> None
     assert "it is a zip archive within a compressed file, which is not read (unpack it once" in text
 
 
+def test_a_file_that_is_compressed_more_than_once_says_so(tmp_path: Path, run) -> None:
+    path = tmp_path / "rank0.json.gz"
+    path.write_bytes(gzip.compress(gzip.compress(b'{"traceEvents": []}')))
+    status, _, text = run("convert", "-q", path, "-o", tmp_path / "a.pftrace")
+    assert (status, text.count("\n")) == (3, 1)
+    assert "it is compressed more than once; unpack it once" in text
+
+
 def test_large_members_that_are_no_profiles_stay_packed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(archives, "_LARGE", 1 << 10)
     monkeypatch.setattr(archives, "_HEAD", 1 << 10)
