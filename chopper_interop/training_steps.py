@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chopper_interop.tables import TraceTables
 
 _RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
-_LEAST_UNIT = 1000
+LEAST_UNIT = 1000
 """Least addition to the numbers of steps that are counted again. Chosen: recordings have fewer steps, so that both are told apart."""
 
 
@@ -29,22 +29,11 @@ class Step(NamedTuple):
     end_ns: int
 
 
-def counted_again(number: Array, nth: Array) -> Array:
-    """Numbers of steps that were counted `nth` times before: 1005 and 2005 after 5.
-
-    The unit is a power of ten above all numbers, and above the next, which would follow the last of them. Numbers
-    that would not fit stay as they are.
-    """
-    unit = max(_LEAST_UNIT, 10 ** len(str(int(number.max(initial=0)) + 1)))
-    again = number + nth * unit
-    return np.where(again <= np.iinfo(np.int32).max, again, number)
-
-
 def _is_numbered(iteration: Array, number: Array) -> Array:
     """Mark numbers in names that may be those of these iterations, counted again or not."""
     digits = np.searchsorted(10 ** np.arange(1, 10), number, "right") + 1
-    # the least unit that `counted_again` may have taken, which divides all others
-    unit = np.maximum(10**digits, _LEAST_UNIT)
+    # the least unit that they may have been counted in, which divides all others
+    unit = np.maximum(10**digits, LEAST_UNIT)
     return (number >= 0) & (iteration >= number) & ((iteration - number) % unit == 0)
 
 
