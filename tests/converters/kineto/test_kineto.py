@@ -233,7 +233,7 @@ def test_arrows_from_forward_to_backward_without_any_operator_are_counted(tmp_pa
     arrows = [flow(phase, "fwdbwd", 1, ts) for phase, ts in (("s", 1), ("f", 20))]
     trace = read(tmp_path, [kernel("k", 5, 1, 1), *arrows])
     assert edges(trace, EdgeKind.FWDBWD) == []
-    assert issues(trace)["fwdbwd-unbound"] == 1
+    assert counts(trace)["fwdbwd-unbound"] == 1
 
 
 def comms(tmp_path: Path, *around: dict, kernel_args: dict | None = None, **header) -> dict:
