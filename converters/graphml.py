@@ -73,13 +73,21 @@ def write(
 
 
 def _spell(graph: nx.DiGraph[int]) -> None:
-    """Write out characters that XML cannot hold, in place."""
+    """Write out lists, which GraphML, and characters that XML cannot hold, in place."""
+    import numpy as np
+
     # here, as it takes 4 ms and each command imports this module
     not_in_xml = re.compile(_NOT_IN_XML)
     for attributes in (graph.graph, *(about for _, about in graph.nodes(data=True))):
         for name, value in attributes.items():
-            if isinstance(value, str) and not_in_xml.search(value):
-                attributes[name] = not_in_xml.sub(lambda c: f"\\x{ord(c[0]):02x}", value)
+            if isinstance(value, str | dict | np.ndarray):
+                # lists and objects are of columns that another program added
+                text = str(value.tolist() if isinstance(value, np.ndarray) else value)
+                attributes[name] = not_in_xml.sub(_escaped, text)
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return f"\\x{ord(character[0]):02x}"
 
 
 GRAPHML = Converter(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from read_once import read_once
@@ -18,6 +19,7 @@ from chopper_interop.clocks import relations
 from chopper_interop.errors import UsageError
 from chopper_interop.graph import Graph
 from chopper_interop.schemas.kinds import EDGE_ENDPOINTS, EdgeKind, Endpoint, Kind, LaneKind
+from chopper_interop.testing.samples import tiny_trace
 from chopper_interop.testing.strategies import traces
 from chopper_interop.trace import empty
 
@@ -252,6 +254,17 @@ def test_graphml_is_what_networkx_has(job: ci.Trace, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="max_nodes"):
         ci.write(job, tmp_path / "never.graphml", max_nodes=10)
     assert not (tmp_path / "never.graphml").exists()
+
+
+def test_columns_of_others_may_hold_lists(tmp_path: Path) -> None:
+    """As an own Parquet folder may have them after another program changed it."""
+    trace = tiny_trace()
+    rows = range(trace.nodes.num_rows)
+    nodes = trace.nodes.append_column("lists", pa.array([[i, i + 1] for i in rows]))
+    nodes = nodes.append_column("structs", pa.array([{"a": i} for i in rows]))
+    ci.write(replace(trace, nodes=nodes), tmp_path / "x.graphml")
+    read = nx.read_graphml(tmp_path / "x.graphml", node_type=int)
+    assert (read.nodes[1]["lists"], read.nodes[1]["structs"]) == ("[1, 2]", "{'a': 1}")
 
 
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
