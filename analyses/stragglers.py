@@ -48,7 +48,7 @@ def stragglers(
     trace
         A trace of several ranks with training steps. What is needed is GPU work with its durations,
         lanes and steps (`iteration`), communication with its `instance`, and dependencies between
-        lanes as edges; `analyses/README.md` says what each of these determines.
+        lanes as edges; `docs/accuracy/stragglers.md` says what each of these determines.
     by
         Rows: ``"rank"``; ``"operation"``, each operation of each rank; ``"dp_rank"``, ``"stage"`` or
         ``"type"``, the parts of the slow-down; ``"iteration"``, the slow-down of each step;

@@ -43,7 +43,7 @@ class ClockField(NamedTuple):
     at_highest: tuple[float, float] = (1.0, 1.0)
 
     def row(self) -> str:
-        """Return a row of the table of `analyses/README.md`."""
+        """Return a row of the table of `docs/accuracy/dvfs.md`."""
         figures = (self.window_ns, self.hold_ns, self.lag_ns)
         texts = ["estimated" if ns is None else f"{ns / 1e6:g} ms" for ns in figures]
         if self.shows == INSTANT:

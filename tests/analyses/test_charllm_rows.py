@@ -10,13 +10,13 @@ import pytest
 from chopper_interop import registry
 from chopper_interop.analyses.methods.activity import grouping
 
-PAGE = Path(__file__).parents[2] / "analyses" / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/accuracy/charllm.md"
 ROWS = 19
 
 
 def rows() -> dict[int, str]:
     """Text of each numbered row."""
-    text = PAGE.read_text(encoding="utf-8").partition("## CharLLM-PPT's rows")[2]
+    text = PAGE.read_text(encoding="utf-8")
     matches = re.findall(r"^\| (\d+) \|(.*)\|$", text, re.MULTILINE)
     return {int(number): line for number, line in matches}
 

@@ -1,4 +1,4 @@
-"""The critical path against the peer's figures: analyses/README.md explains each difference."""
+"""The critical path against the peer's figures: docs/accuracy/critical-path.md explains each difference."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_unpredictable_steps_have_a_reason(tmp_path: Path, job) -> None:
             ci.analyze(job, "replay", **options)
 
 
-# Mean errors of the hold-out, all steps and all but the first one: README.md next to the analyses
+# Mean errors of the hold-out, all steps and all but the first one: docs/accuracy/replay.md
 # says of each what varies.
 REAL = {
     "torchrec_4rank_v100": (1.0, 0.008),

@@ -20,7 +20,7 @@ from chopper_interop.schemas.meta import Device, Rank
 MS = 1_000_000
 FAST, SLOW = ClockSensor(20, 20, 5), ClockSensor(100, 50, 30)
 COVERED = 0.9
-README = Path(__file__).parents[4] / "analyses/README.md"
+PAGE = Path(__file__).parents[4] / "docs/accuracy/dvfs.md"
 
 
 def analysed(job: Job, sensor: str = "") -> tuple[dict, float, float]:
@@ -249,7 +249,7 @@ def test_known_fields() -> None:
 
 
 def test_the_table_of_fields_is_documented() -> None:
-    """`analyses/README.md` has a row for each."""
-    text = README.read_text(encoding="utf-8")
+    """The page of its accuracy has a row for each."""
+    text = PAGE.read_text(encoding="utf-8")
     for field in CLOCK_FIELDS:
         assert field.row() in text
