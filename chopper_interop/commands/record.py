@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _OF_GPUS, _OF_HOST = ("energy", "throttling", "imbalance"), ("telemetry",)
 """Analyses that need no profiles, nor, of the second, GPUs."""
+_OWN_FORMATS = {"recorder", "recording"}
 _DESCRIPTION = """Run a program and record every GPU of this node meanwhile.
 
 Start it once a node, in front of torchrun or the like. The folder is one that chopper-convert and
@@ -79,11 +80,20 @@ def _show(recording: Recording, folder: Path) -> None:
         _say(f"{sampled['rows']} rows of {sampled_from}, {reached}")
     if recording.elapsed_s >= _STATED_S:
         _say(f"took {100 * recording.cpu_s / recording.elapsed_s:.1f} % of a processor")
+    _say(_what_is_next(recording, folder))
+
+
+def _what_is_next(recording: Recording, folder: Path) -> str:
+    """Name the command that the folder is enough for, with the profiles that the program wrote into it."""
+    from chopper_interop import sources
+
     place = shlex.quote(str(folder))
+    inventory = sources.find([folder])
+    formats = sorted({source.converter.name for source in inventory.sources} - _OWN_FORMATS)
+    if formats:
+        return f"next: chopper-analyze {place}; it holds {', '.join(formats)} too"
     analyses = " ".join(_OF_GPUS if recording.has_gpus else _OF_HOST)
-    _say(
-        f"next: chopper-analyze {place} {analyses}; with profiles of the program in it: chopper-analyze {place}"
-    )
+    return f"next: chopper-analyze {place} {analyses}; with profiles of the program in it: chopper-analyze {place}"
 
 
 def _less_often(sampled: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import kineto_files
 import numpy as np
 import pytest
 
@@ -96,6 +97,15 @@ def test_the_command_that_is_named_next_answers(tmp_path: Path, run) -> None:
     assert status == 0, stderr
     assert arguments[1:] == [line for line in stdout.splitlines() if line in arguments]
     assert "no rows" not in stdout
+
+
+def test_profiles_that_the_program_wrote_are_what_is_named_next(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    profile = kineto_files.write(tmp_path / "p.json", [kineto_files.kernel("k", 5, 1, 1)])
+    script = f"import shutil; shutil.copy({str(profile)!r}, {str(out)!r})"
+    done = record(out, "--rate", 50, script=script)
+    line = done.stderr.splitlines()[-1]
+    assert line.endswith(f"next: chopper-analyze {out}; it holds kineto too")
 
 
 def test_each_row_has_the_clocks_of_its_moment(tmp_path: Path) -> None:
