@@ -289,14 +289,19 @@ def _short(path: Path) -> tuple[dict[str, Any], bytes, int] | None:
     try:
         with inputs.opened(path) as file:
             text = file.read()
-        members = _MEMBERS.decode(text)
-        events = members.pop("traceEvents", b"")
-        header = {key: msgspec.json.decode(value) for key, value in members.items()}
+        events = bytes(_MEMBERS.decode(text).get("traceEvents", b""))
+        at = text.find(b"[", text.find(_EVENTS))
+        if not events or text.count(_EVENTS) != 1 or not text.startswith(events, at):
+            return None
+        rest = text[:at] + b"[]" + text[at + len(events) :]
+        header = msgspec.json.decode(
+            rest
+        )  # each member, as `_MEMBERS` has the last of one name alone
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    at = text.find(b"[", text.find(_EVENTS))
-    is_there = text.count(_EVENTS) == 1 and text.startswith(bytes(events), at) and len(events) > 0
-    return (header, text, at) if is_there else None
+    del header["traceEvents"]
+    # a second member of that name, which escapes would hide, is read otherwise
+    return None if b"\\u" in rest else (header, text, at)
 
 
 def _read_file(path: Path, issues: IssueLog) -> _File:

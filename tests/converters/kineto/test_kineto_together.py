@@ -204,7 +204,7 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path) -> None:
     assert outcomes(paths[::-1]) == outcomes(paths)[::-1]
 
 
-@pytest.mark.slow  # 40 s: each file that is damaged or of several ranks costs some further passes
+@pytest.mark.slow  # 2 s: each file that is damaged or of several ranks costs some further passes
 def test_odd_files_and_parts_of_real_ones(tmp_path: Path) -> None:
     paths = [p for p in sorted(real("pytorch/odd").iterdir()) if p.stat().st_size < 1 << 18]
     paths = [
@@ -245,8 +245,11 @@ UNUSUAL = {
     "a_name_of_the_list_before_it": b'{"a": "\\"traceEvents\\": [", "traceEvents": [%s]}' % EVENT,
     "a_list_of_that_name_within": b'{"a": {"traceEvents": [1]}, "\\u0074raceEvents": [%s]}' % EVENT,
     "its_name_escaped": b'{"\\u0074raceEvents": [%s]}' % EVENT,
+    "its_name_once_escaped": b'{"\\u0074raceEvents": [%s], "traceEvents": [%s, %s]}' % (EVENT, EVENT, EVENT),
+    "its_name_once_escaped_and_no_list": b'{"\\u0074raceEvents": 12, "traceEvents": [%s]}' % EVENT,
     "two_lists": b'{"traceEvents": [%s], "traceEvents": [%s, %s]}' % (EVENT, EVENT, EVENT),
     "a_header_twice": b'{"a": 1, "b": 2, "traceEvents": [%s], "a": "x"}' % EVENT,
+    "a_header_broken_and_again": b'{"a": 1e400, "traceEvents": [%s], "a": 1}' % EVENT,
     "a_broken_header": b'{"a": tru, "traceEvents": [%s], "traceName": "x"}' % EVENT,
     "bytes_behind_it": b'{"traceEvents": [%s]} and more' % EVENT,
     "zeros_behind_it": b'{"traceEvents": [%s]}\0\0\0' % EVENT,
