@@ -59,6 +59,9 @@ _MIN_READINGS = 1
 """Readings while a GPU worked, below which they show no mean clock."""
 _MAX_QUANTUM = 15.0
 """Largest step of clocks, MHz, that few values are taken to show. Chosen: that of NVIDIA's GPUs."""
+MIN_STEPS = 2.5
+"""Steps that values must cover for their neighbours in the step to show what is usual. Chosen: of two, both neighbours are
+of the other step, whose change counts twice, and of one they are those in time, which have the same change."""
 NOISE_LEFT = 2 / 3
 """Part of the variance of noise that `apart_from_neighbours` leaves: that of a value less the mean of three."""
 _TINY = 1e-9
@@ -262,12 +265,19 @@ def phases_at(time: Array, start: Array, phase: Array) -> Array:
     return at
 
 
+def covered_steps(phase: Array) -> float:
+    """Return how many training steps pass from the first to the last of some times in order; 0 without steps."""
+    if not phase.any():
+        return 0.0
+    return float(np.count_nonzero(np.diff(phase) < 0) + phase[-1] - phase[0])
+
+
 def apart_from_neighbours(values: Array, phase: Array) -> Array:
     """Return the values without what is usual in their part of the training step: the mean with their neighbours in it.
 
     Neighbours are of any steps, and three the fewest that leave out a straight change from the first to the last. More of them, or
     smooth waves over the step, do not follow a clock that falls and rises within kernels, in each step alike: what they left
-    was taken for changes. The mean alone is left out without steps.
+    was taken for changes. They must be of `MIN_STEPS`; the mean alone is left out without steps.
     """
     if not phase.any():
         rest: Array = values - values.mean() if values.size else values

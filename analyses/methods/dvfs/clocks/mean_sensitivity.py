@@ -25,12 +25,14 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
+    MIN_STEPS,
     NOISE_LEFT,
     Assumption,
     Cumulative,
     Readings,
     Work,
     apart_from_neighbours,
+    covered_steps,
     phases_at,
 )
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
@@ -243,7 +245,8 @@ def _compared(gpu: Readings, work: Work, speeds: Array, assumed: Assumption) -> 
         compared = _by_kernels(gpu, kernels, assumed)
     else:
         compared = _by_neighbours(gpu, kernels, assumed)
-    return compared if len(compared.time) >= _MIN_READINGS else None
+    is_known = not compared.phase.any() or covered_steps(compared.phase) >= MIN_STEPS
+    return compared if is_known and len(compared.time) >= _MIN_READINGS else None
 
 
 class _Kernels(NamedTuple):

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
+    MIN_STEPS,
     apart_from_neighbours,
+    covered_steps,
     phases_at,
 )
 from chopper_interop.analyses.methods.dvfs.clocks.kernel_windows import Windows
@@ -183,10 +185,10 @@ class Changes:
     def _unusual(self, speeds: Array, changes: Array, shown: Array) -> tuple[Array, Array]:
         """Return the speeds as read and the readings' changes, of readings that are shown, without what is usual.
 
-        Speeds deviate from those of their place, which has been left out of them. Without steps both lose the same.
+        Speeds deviate from those of their place, which has been left out of them. With no steps, or few, both lose the same.
         """
         speeds, left = np.where(shown, speeds, 0.0), np.where(shown, changes, 0.0)
-        if not self._phase.any():
+        if covered_steps(self._phase[shown]) < MIN_STEPS:
             return self._split(speeds)[1], self._split(left)[1]
         left[shown] = apart_from_neighbours(changes[shown], self._phase[shown])
         return speeds, left

@@ -1,5 +1,7 @@
 """Mean sensitivities by products of readings and speeds, of made clocks and kernels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -137,6 +139,30 @@ def test_what_is_alike_in_each_step_is_no_change(beta: float, window_ms: float, 
     pace = readings.mhz.mean() / 2000
     assert abs(value - beta / pace / (1 - beta + beta / pace)) < 3 * error
     assert error < 0.4
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize(("period_ms", "window_ms"), [(10, 0), (50, 100)])
+def test_neighbours_of_one_or_two_steps_show_nothing_usual(
+    steps: int, period_ms: float, window_ms: float
+) -> None:
+    """What changes slowly is alike in neighbours of one step; of two it counted twice: 0.50 +- 0.07 for 0.65."""
+    readings, work = made(np.array([0.6, 0.6]), period_ms, window_ms, 0)
+    nth, length = np.arange(STEPS * PLACES), STEPS * PLACES // steps
+    work = work._replace(place=nth % length, phase=nth % length / length)
+    assumed = Assumption(window_ms * MS, 0.0)
+    value, error = best_mean([readings], work, assumed, [Changes(readings, work, assumed)])
+    pace = readings.mhz.mean() / 2000
+    assert abs(value - 0.6 / pace / (0.4 + 0.6 / pace)) < 2 * error
+    assert error < 0.1
+
+
+def test_readings_of_two_of_many_steps_show_no_changes_by_products() -> None:
+    readings, work = made(np.array([0.6, 0.6]), 1, 0, 0)
+    shown = readings.time < readings.end[2 * PLACES]
+    few = replace(readings, time=readings.time[shown], mhz=readings.mhz[shown])
+    assert np.isnan(mean_sensitivity([few], work, AT_ONCE)[0])
+    assert mean_sensitivity([readings], work, AT_ONCE)[0] == pytest.approx(0.65, abs=0.05)
 
 
 def gpus_at(shares: list[float], beta: float, readings: int) -> tuple[list[Readings], Work]:
