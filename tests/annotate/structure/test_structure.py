@@ -344,6 +344,15 @@ def test_ranges_around_or_beside_each_other_are_one_step(tmp_path: Path) -> None
     assert not {i.code for i in trace.meta.issues} & {"steps-repeated", "steps-in-pieces"}
 
 
+def test_each_thread_counts_its_own_steps_again(tmp_path: Path) -> None:
+    """The second thread is late, so that its first step begins when that of the first thread has ended."""
+    marks = [(100, 0), (200, 55), (100, 120), (200, 175)]
+    events = [e for i, (tid, ts) in enumerate(marks)
+              for e in (note("ProfilerStep#1", ts, 50, tid=tid), *launch(i + 1, ts + 5, tid))]  # fmt: skip
+    path = write(tmp_path / "t.json", events)
+    assert values_of(path, "iteration") == {"k1": 1, "k2": 1, "k3": 1001, "k4": 1001}
+
+
 def test_images_of_ranges_on_the_gpu_are_of_their_range(tmp_path: Path) -> None:
     ranges = [
         note("ProfilerStep#3", 0, 50, args={"External id": 4}),

@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from issue_counts import counts
-from kineto_files import write
+from kineto_files import blocking_copies, write
 from mixed_jobs import mixed_job
+from protobuf_wire import framed
 from seeds import astra_sim as seeds
+from seeds.chakra import VERSION
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.timing.paths import CLASSES
@@ -172,22 +174,26 @@ def test_host_operations_last_as_long_as_what_they_call(tmp_path: Path) -> None:
     assert (steps["compute_ns"] > 0).all()
 
 
-def test_what_binds_a_job_binds_its_ets_and_their_simulation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["sample job", "blocking copies"])
+def test_what_binds_a_job_binds_its_ets_and_their_simulation(tmp_path: Path, name: str) -> None:
     """All of both was the host, or calls that wait: the sample job's path is 86 % compute, its ETs' was 94 % runtime."""
-    job = make_demo(tmp_path / "demo", ranks=2, layers=1, steps=2, telemetry=False)
-    source = ci.read(job / "kineto")
+    if name == "sample job":
+        job = make_demo(tmp_path / "demo", ranks=2, layers=1, steps=2, telemetry=False) / "kineto"
+    else:
+        job = blocking_copies(tmp_path / "demo")
+    source = ci.read(job)
     ci.write(source, tmp_path / "et" / "job.et")
     jobs = {"source": source, "ets": ci.read(tmp_path / "et")}
     replayed(tmp_path / "et" / "job", tmp_path / "et" / "log")
     jobs["log"] = ci.read(tmp_path / "et")
     assert jobs["log"].meta.clock == COMPUTED
-    paths = {name: ci.analyze(one, "critical_path").summary for name, one in jobs.items()}
+    paths = {reader: ci.analyze(one, "critical_path").summary for reader, one in jobs.items()}
     whole = paths["source"]["path_ns"]
     assert paths["source"]["bound_by"] in ("compute", "comm")
-    for column in (f"{name}_ns" for name in CLASSES):
-        for name in ("ets", "log"):
-            off = abs(paths[name][column] - paths["source"][column])
-            assert off < 0.01 * whole, (name, column)
+    for column in (f"{of_class}_ns" for of_class in CLASSES):
+        for reader in ("ets", "log"):
+            off = abs(paths[reader][column] - paths["source"][column])
+            assert off < 0.01 * whole, (reader, column)
 
 
 def test_npus_that_a_simulation_did_not_have_are_noted(tmp_path: Path) -> None:
@@ -201,6 +207,10 @@ def test_npus_that_a_simulation_did_not_have_are_noted(tmp_path: Path) -> None:
     log.write_text("".join(line for line in lines if "sys->id=0" in line or "sys->id=1" in line))
     missing = [i for i in ci.read(tmp_path / "et").meta.issues if i.code == "sim-npus-missing"]
     assert [(i.count, i.example) for i in missing] == [(2, "job.2.et, job.3.et")]
+    # a rank without work of that stream
+    (tmp_path / "et" / "job.2.et").write_bytes(framed(VERSION))
+    missing = [i for i in ci.read(tmp_path / "et").meta.issues if i.code == "sim-npus-missing"]
+    assert [(i.count, i.example) for i in missing] == [(1, "job.3.et")]
 
 
 def test_ets_of_another_simulation_are_not_read(ets: Path, tmp_path: Path) -> None:

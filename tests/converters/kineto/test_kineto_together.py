@@ -107,6 +107,8 @@ FILES: dict[str, tuple[list[Any], dict[str, Any]]] = {
         [span("cpu_op", "aten::mm", 2, 3, tid="PyTorch Profiler", pid="Traces"), span("cpu_op", "", 9, 1)],
         {},
     ),
+    "declared_arrows": ([span("new", "a", 1, 2) | {"bind_id": 4}, call("b", 4, 1, 1) | {"bind_id": 4}], {}),
+    "declared_arrows_of_known_kinds": ([call("b", 4, 1, 1) | {"bind_id": 4}], {}),
     "samples": (
         [
             span("cpu_op", "aten::empty", 1, 9), memory(2, **{"Total Allocated": 5, "Total Reserved": 9}),
