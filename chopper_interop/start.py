@@ -30,8 +30,8 @@ _OF_NUMBA = ("NUMBA_NUM_THREADS", "NUMBA_DISABLE_JIT")
 of threads below 1 would be an error when numba is imported."""
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """Variable of numpy's linear algebra: without it, a thread for each further processor starts when numpy is imported, and
-looks for work for a while: a twentieth of the time in which a small job is converted. Only `dvfs` multiplies matrices,
-small ones, and by one thread its sums do not depend on the number of processors."""
+looks for work for a while: a twentieth of the time in which a small job is converted. Matrices of analyses (`dvfs`,
+`power`) are small, and by one thread their sums do not depend on the number of processors."""
 
 
 def _begin(*, keeps_environment: bool = False) -> None:

@@ -132,7 +132,8 @@ def _trace_of_ets(run: SimulatedRun, paths: list[Path], issues: IssueLog) -> Tra
     groups = [path for path in paths if is_groups(path)]
     # what NPUs of streams did, the ETs of ranks have too
     streams = {rank for rank, path in ets.items() if chakra_files.stream_of(path) is not None}
-    ranks = [rank for rank in np.unique(run.rank).tolist() if rank not in streams]
+    simulated = np.unique(run.rank).tolist()
+    ranks = [rank for rank in simulated if rank not in streams]
     traces, missing = [], [rank for rank in ranks if rank not in ets]
     for rank in [] if missing else ranks:
         times = _SimulatedTimes(run, rank)
@@ -143,7 +144,7 @@ def _trace_of_ets(run: SimulatedRun, paths: list[Path], issues: IssueLog) -> Tra
     if missing:
         issues.add(OTHER_ETS, len(ets), f"rank {missing[0]}")
         return None
-    absent = [path for rank, path in ets.items() if rank not in run.rank and _has_nodes(path)]
+    absent = [path for rank, path in ets.items() if rank not in simulated and _has_nodes(path)]
     issues.add(NPUS_MISSING, len(absent), ", ".join(path.name for path in absent[:2]))
     for trace in traces:
         issues.extend(replace(i, events=False) for i in trace.meta.issues)
