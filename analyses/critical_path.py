@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.peers import hta_critical_path as peers_critical_path
@@ -198,8 +199,8 @@ def _grouped(trace: Trace, paths: list[Path], grains: tuple[str, ...]) -> pa.Tab
         if node_grains
         else None
     )
-    code = np.where(node >= 0, groups.code, -1) if groups else np.zeros(len(node), np.int64)
     no_key = np.zeros(len(node), np.int64)
+    code = np.where(node >= 0, groups.code, _unknown_group(groups.keys)) if groups else no_key
     rank = _all(paths, "rank") if "rank" in grains else no_key
     class_code = _all(paths, "class_code") if "class" in grains else no_key
     # groups in order of path, rank, class and key: `order` sorts them, `row` is the inverse of that
@@ -223,6 +224,12 @@ def _grouped(trace: Trace, paths: list[Path], grains: tuple[str, ...]) -> pa.Tab
     columns["delay_ns"] = arrow.array(gather.group_sums(group, _all(paths, "delay"), size))
     columns["path_share"] = arrow.array(total / span[path_number[first]])
     return pa.table(columns)
+
+
+def _unknown_group(keys: pa.Table) -> int:
+    """Number of the group of which no key is known, to which time before the first record belongs; else -1."""
+    unknown = [pc.is_null(column).to_numpy() for column in keys.columns]
+    return next(iter(np.flatnonzero(np.logical_and.reduce(unknown)).tolist()), -1)
 
 
 def _summary(timing: Timing, paths: list[Path]) -> dict[str, Any]:

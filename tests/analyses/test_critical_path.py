@@ -109,6 +109,14 @@ def test_pieces_tile_the_window_however_they_are_grouped(demo: Path, by: str, st
             assert (path["start_ns"].to_numpy()[1:] == ends.to_numpy()[:-1]).all()
 
 
+@pytest.mark.parametrize("by", ["layer", "phase", "class,operation", "rank,stream"])
+def test_each_group_of_the_path_is_one_row(demo: Path, by: str) -> None:
+    """Time before the first record has no node: it is in the group of nodes of which no key is known."""
+    frame = ci.analyze(read_once(demo / "kineto"), "critical_path", by=by, steps="each").to_pandas()
+    assert frame[by.split(",")].isna().any(axis=None), "there is a group of which no key is known"
+    assert not frame.duplicated(["iteration", *by.split(",")]).any()
+
+
 def test_drag_is_the_gain_without_a_node_and_slack_delays_nothing(demo: Path) -> None:
     """Drag is what the end gains if the node takes no time; with its slack more nothing changes."""
     trace = read_once(demo / "kineto")
