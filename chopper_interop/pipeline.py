@@ -486,10 +486,19 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
         result = function(trace, **chosen)
     if not isinstance(result, Result):
         raise SchemaError(f"analysis {analysis} returns a {type(result).__name__}, not a Result")
+    result = _with_unknown_keys(result, str(chosen.get("by", "")))
     is_whole = "steps" in registry.options(function) and not chosen.get("steps")
     if not is_whole or chosen.get("compat"):
         return result
     return _with_warm_up(trace, result, chosen.get("ranks", ""))
+
+
+def _with_unknown_keys(result: Result, by: str) -> Result:
+    """Say which keys none of the rows has: a table would be silent of them."""
+    asked = [name for name in map(str.strip, by.split(",")) if name in result.rows.column_names]
+    unknown = [name for name in asked if result.rows[name].null_count == result.rows.num_rows > 0]
+    note = {"by": f"no {' and no '.join(unknown)} is known"} if unknown else {}
+    return replace(result, notes={**result.notes, **note})
 
 
 def _with_warm_up(trace: Trace, result: Result, ranks: str) -> Result:

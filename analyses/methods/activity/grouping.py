@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -150,7 +151,20 @@ def _annotated(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
 
 
 def _streams(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
-    return trace.array("lane")[rows], trace.lanes["name"].to_pylist()
+    return trace.array("lane")[rows], _lane_names(trace)
+
+
+def _lane_names(trace: Trace) -> list[str]:
+    """Names of lanes, with their GPU or number where lanes of a rank have the same, as threads of a process."""
+    lanes = trace.lanes.select(["rank", "name", "device", "number"]).to_pylist()
+    alike = Counter((lane["rank"], lane["name"]) for lane in lanes)
+    apart = "{name} {number}", "GPU {device}, {name}"
+    return [
+        apart[lane["device"] >= 0].format(**lane)
+        if alike[lane["rank"], lane["name"]] > 1
+        else lane["name"]
+        for lane in lanes
+    ]
 
 
 def _streams_apart(trace: Trace, lanes: Array) -> pa.Array:
@@ -160,8 +174,8 @@ def _streams_apart(trace: Trace, lanes: Array) -> pa.Array:
     for lane in lanes[lanes >= 0].tolist():
         ranks_of.setdefault(names[lane], set()).add(rank[lane])
     texts = [
-        name if len(ranks_of.get(name, ())) < 2 else f"rank {of}, {name}"  # noqa: PLR2004
-        for name, of in zip(names, rank, strict=True)
+        shown if len(ranks_of.get(name, ())) < 2 else f"rank {of}, {shown}"  # noqa: PLR2004
+        for name, shown, of in zip(names, _lane_names(trace), rank, strict=True)
     ]
     return _texts(texts, lanes)
 
