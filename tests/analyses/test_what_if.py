@@ -162,6 +162,9 @@ def test_each_alone_and_all_together(trace) -> None:
         ("scale=0.5 speed=3", "no option"),
         ("launch=fast", "no time"),
         ("launch=9e99", "no time"),
+        ("launch=5", "no unit"),
+        ("insert=.5", "no unit"),
+        ("bandwidth=2 latency=5", "no unit"),
         ("bandwidth=0", "not more than 0"),
         ("bandwidth=2 latency=+3us", "a sign"),
         ("clock=nan", "no clock"),
@@ -201,8 +204,8 @@ def test_changes_are_parsed() -> None:
 
 CHANGES = (
     "scale=0", "scale=0.5 where kind == 'kernel'", "scale=3 where rank == 0", "remove where dur > 2",
-    "launch=0", "launch=+3", "calls=2", "calls=+5", "bandwidth=4 latency=1", "delays=0", "median",
-    "clock=1000", "insert=7",
+    "launch=0", "launch=+3ns", "calls=2ns", "calls=+5ns", "bandwidth=4 latency=1ns", "delays=0", "median",
+    "clock=1000", "insert=7ns",
 )  # fmt: skip
 
 
@@ -213,7 +216,7 @@ def test_times_of_any_trace_are_longest_paths_of_networkx(trace, chosen) -> None
         one for one, where in asked if not where or pandas_view.query_mask(trace, where).any()
     ] or ["scale=0"]
     timing = timing_of(trace)
-    if len([one for one in chosen if one in ("launch=0", "calls=2", "clock=1000")]) > 1:
+    if len([one for one in chosen if one in ("launch=0", "calls=2ns", "clock=1000")]) > 1:
         chosen = chosen[:1]  # together they could overwrite each other
     try:
         now = apply_changes(Changer(timing), parse_changes(";".join(chosen)))

@@ -79,10 +79,12 @@ def positive(text: str) -> float:
 
 
 def time(text: str) -> Time:
-    """Parse a time such as ``"5us"``, or ``"+5us"`` to add."""
+    """Parse a time such as ``"5us"``, or ``"+5us"`` to add; only 0 needs no unit."""
     match = _TIME_PATTERN.fullmatch(text)
     if match is None or (unit := NS_PER_UNIT[match[3] or "ns"]) * float(match[2]) > _MAX_NS:
         raise ValueError(f"{text or 'nothing'} is no time")
+    if match[3] is None and float(match[2]):
+        raise ValueError(f"{text} has no unit (ns, us, ms, s)")
     ns = round(float(match[2]) * unit)
     return Time(-ns if match[1] == "-" else ns, bool(match[1]))
 
