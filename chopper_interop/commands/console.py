@@ -129,7 +129,7 @@ def show_formats_read(inventory: Inventory, *, quiet: bool) -> None:
     counts = Counter(source.converter.description for source in inventory.sources)
     parts = [f"{n} x {name}" if n > 1 else name for name, n in counts.items()]
     parts += [f"{_counted(len(inventory.skipped), 'file')} skipped"] if inventory.skipped else []
-    _stderr().print(_plain(f"reading: {'; '.join(parts)}", "dim"))
+    _stderr().print(_plain(f"reading: {'; '.join(parts) or 'no files'}", "dim"))
 
 
 def show_reading(trace: Trace, issues: Iterable[Issue], *, on_loss: str, quiet: bool) -> None:

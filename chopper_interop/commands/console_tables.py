@@ -426,6 +426,8 @@ def _scaled(
     values: Sequence[Any], sums: Sequence[Any], scale: Sequence[tuple[int, str]]
 ) -> list[str]:
     known = [v for v in values if isinstance(v, int | float) and math.isfinite(v)]
+    if not any(known):  # rows that are not shown add up to the sum
+        known = [v for v in sums if isinstance(v, int | float) and math.isfinite(v)]
     longest = max(map(abs, known), default=0)
     unit, symbol = next((u for u in scale if longest >= u[0]), scale[-1])
     counted = [abs(v) for v in known if v and abs(v) * _NEGLIGIBLE >= longest]

@@ -34,6 +34,11 @@ def test_the_largest_number_below_10000_has_four_figures() -> None:
     assert console_tables.cells("mean", [9_997.0, 9_100.5, None]) == ["9,997", "9,100", ""]
 
 
+def test_a_column_of_zeros_has_the_unit_of_its_sum() -> None:
+    assert console_tables.cells("comm_ns", [0, 0], [762_095_000]) == ["0 ms", "0 ms", "762.1 ms"]
+    assert console_tables.cells("comm_ns", [0, 0], [0]) == ["0 ns", "0 ns", "0 ns"]
+
+
 @given(st.lists(COLUMNS, min_size=len(NAMES), max_size=len(NAMES)))
 def test_columns_of_all_numbers_are_printed(columns: list[pa.Array]) -> None:
     rows = pa.table(dict(zip(NAMES, columns, strict=True)))
