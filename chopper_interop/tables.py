@@ -161,6 +161,10 @@ class TraceTables:
             self._cache[name] = make(self)
         return self._cache[name]
 
+    def forget(self, name: str) -> None:
+        """Free what `cached` keeps under a name; it is made again when it is asked for."""
+        self._cache.pop(name, None)
+
     @cached_property
     def _cache(self) -> dict[str, Any]:
         return {}

@@ -101,6 +101,8 @@ EDGE_PRIORITY = np.full(256, len(_BY_PRIORITY), np.uint8)
 Chosen: GPU work before what the host did for it, so that a path stays on GPUs where both explain it.
 """
 EDGE_PRIORITY[[int(k) for k in _BY_PRIORITY]] = np.arange(len(_BY_PRIORITY))
+_CACHED = "timing"
+"""Name under which a trace keeps its model."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,12 @@ class Timing:
 
 def timing_of(trace: Trace) -> Timing:
     """Timing model of a trace, built once for each."""
-    return trace.cached("timing", _build_timing)
+    return trace.cached(_CACHED, _build_timing)
+
+
+def release_timing(trace: Trace) -> None:
+    """Free the timing model of a trace, a hundred bytes a node, that nobody needs any more."""
+    trace.forget(_CACHED)
 
 
 def _build_timing(trace: Trace) -> Timing:

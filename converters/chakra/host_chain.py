@@ -89,14 +89,13 @@ class HostChain(NamedTuple):
         return before
 
 
-def watching_threads(timing: Timing) -> Array:
+def watching_threads(trace: Trace) -> Array:
     """Mask of the lanes of threads that do nothing but ask whether work has ended.
 
     Such a thread sleeps in between, however long the work takes.
     """
-    trace = timing.trace
     lane = trace.array("lane")
-    operation = is_operation(timing) & (trace.array("kind") != Kind.ANNOTATION)
+    operation = is_operation(trace) & (trace.array("kind") != Kind.ANNOTATION)
     role = node_roles(trace)
     mask = np.zeros(trace.lanes.num_rows, bool)
     mask[lane[operation & (role == Role.POLL)]] = True
@@ -105,15 +104,10 @@ def watching_threads(timing: Timing) -> Array:
     return mask
 
 
-def is_operation(timing: Timing) -> Array:
+def is_operation(trace: Trace) -> Array:
     """Mask of the nodes that are operations of hosts, without those on the profiler's own lanes."""
-    trace = timing.trace
-    return is_any(trace.array("kind"), OPERATIONS) & _on_threads(timing)
-
-
-def _on_threads(timing: Timing) -> Array:
-    trace = timing.trace
-    return (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
+    on_threads = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
+    return is_any(trace.array("kind"), OPERATIONS) & on_threads
 
 
 def host_chain(
@@ -143,7 +137,7 @@ def host_chain(
     operations
         True to give each operation a node of its own.
     """
-    is_open = is_operation(timing)
+    is_open = is_operation(timing.trace)
     planned = is_open if operations else np.zeros_like(is_open)
     vertex, thread = _endpoints(timing.trace)
     own = _own_times(timing, vertex, thread, issue_ns)

@@ -6,6 +6,7 @@ concurrent an ET cannot react as the model does. By how much not is known only b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import run
 from chopper_interop.converters.chakra.files import integer
-from chopper_interop.converters.chakra.host_chain import watching_threads
+from chopper_interop.converters.chakra.host_chain import is_operation, watching_threads
 from chopper_interop.io import memory
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import variation
+from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Plan
@@ -56,6 +58,8 @@ CONCURRENT = "concurrent_collectives_ns"
 """Attribute of a file: for how long its collectives run at the same time, which they cannot in a simulator."""
 NPUS_DEVIATION = "npus_deviation_ns"
 """Attribute of a file whose streams have no NPUs of their own: by how much it would end otherwise than predicted if they had."""
+_UNCHANGED = ""
+"""Name of the times without a change."""
 _SHOWN_SHARE = 0.02
 """Share of a span from which a deviation is worth a line. Chosen: what is asked of predictions of changes."""
 
@@ -72,43 +76,65 @@ def largest_ns(stated: dict[str, int | str]) -> int:
     return largest if span_ns and is_far(largest / span_ns, span_ns) else 0
 
 
-def deviations(timing: Timing, plan: Plan, npu: Array) -> dict[str, float]:
+def predicted_ends(trace: Trace, *, operations: bool) -> dict[str, int]:
+    """End of the last node of a rank's ET in the timing model, without a change and for each of `DEVIATIONS`.
+
+    Only changes that change anything. It does not need the plan, whose memory comes when the model's is free again.
+
+    Parameters
+    ----------
+    operations
+        True if the ET has the operations of hosts.
+    """
+    planned = is_any(trace.array("kind"), GPU_WORK)
+    if operations:
+        planned |= is_operation(trace)
+    # a thread that only asks whether work has ended does so as long as the work takes
+    planned = np.flatnonzero(planned & ~watching_threads(trace)[trace.array("lane")])
+    if not planned.size:
+        return {}
+    timing = timing_of(trace)
+    ends = {name: _model_end_ns(timing, factor, planned) for name, factor in _factors(trace)}
+    memory.give_back(trace.nodes.nbytes)
+    return ends
+
+
+def deviations(trace: Trace, predicted: dict[str, int], plan: Plan, npu: Array) -> dict[str, float]:
     """Time by which the ET ends later than the model predicts, for each of `DEVIATIONS` that changes anything.
 
     As a share of the measured span; what both predict without a change is subtracted.
 
     Parameters
     ----------
-    timing, plan
-        Model and ET of one rank.
+    trace, predicted, plan
+        One rank, its `predicted_ends`, and its ET.
     npu
         For each node of the trace the NPU of the stream that does it; -1 if that is the rank's.
     """
-    kind = timing.trace.array("kind")
-    # a thread that only asks whether work has ended does so as long as the work takes
-    moves = ~watching_threads(timing)[timing.trace.array("lane")]
-    planned = plan.row[(plan.row >= 0) & moves[plan.row]]
     span_ns = plan.figures.span_ns
-    if not span_ns or not planned.size:
+    if not span_ns or not predicted:
         return {}
-
     job, lasts_ns = _job(plan, npu)
 
-    def later_ns(factor: Array) -> int:
+    def later_ns(name: str, factor: Array) -> int:
         scaled = np.where(plan.row >= 0, factor[plan.row], 1.0) * lasts_ns
         duration = np.maximum(np.rint(scaled).astype(np.int64) + 1000 * plan.late_us, 1)
         et_ns = int(run.run(job._replace(duration=duration), 1).end_ns.max())
-        return et_ns - _model_end_ns(timing, factor, planned)
+        return et_ns - predicted[name]
 
-    before_ns = later_ns(np.ones(len(kind)))
-    chosen = {name: _chosen(timing.trace, tried) for name, tried in DEVIATIONS.items()}
-    shares = {
-        name: (later_ns(np.where(mask, DEVIATIONS[name].factor, 1.0)) - before_ns) / span_ns
-        for name, mask in chosen.items()
-        if mask.any()
-    }
-    memory.give_back(timing.trace.nodes.nbytes)
-    return shares
+    later = {name: later_ns(name, factor) for name, factor in _factors(trace)}
+    before_ns = later.pop(_UNCHANGED)
+    memory.give_back(trace.nodes.nbytes)
+    return {name: (ns - before_ns) / span_ns for name, ns in later.items()}
+
+
+def _factors(trace: Trace) -> Iterator[tuple[str, Array]]:
+    """Factors of the durations of nodes: without a change, and for each of `DEVIATIONS` that changes anything."""
+    yield _UNCHANGED, np.ones(trace.nodes.num_rows)
+    for name, tried in DEVIATIONS.items():
+        mask = _chosen(trace, tried)
+        if mask.any():
+            yield name, np.where(mask, tried.factor, 1.0)
 
 
 def _chosen(trace: Trace, tried: Tried) -> Array:

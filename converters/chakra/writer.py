@@ -50,7 +50,6 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import REALTIME, ClockFit
-from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -243,8 +242,13 @@ def _planned(job: _Job, rank: int) -> tuple[Plan, dict[str, float]]:
     """Plan of a rank, and by how much its ET ends otherwise than predicted."""
     rank_trace, of_rank = job.trace.rank(rank), _rank_comms(job.trace, rank, job.comms)
     communication = _communication(of_rank, job.relays.of_rank(job.trace.rank_rows[rank]))
+    predicted = (
+        {}
+        if job.mode is Mode.KERNELS
+        else reaction.predicted_ends(rank_trace, operations=job.mode is Mode.FULL)
+    )
     plan = build_plan(rank_trace, mode=job.mode, origin_ns=job.origin_ns, comm=communication)
-    return plan, reaction.deviations(timing_of(rank_trace), plan, of_rank["npu"])
+    return plan, reaction.deviations(rank_trace, predicted, plan, of_rank["npu"])
 
 
 def _write_ranks(

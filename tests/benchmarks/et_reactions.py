@@ -136,7 +136,7 @@ class Model:
     def __init__(self, trace: ci.Trace, mode: str) -> None:
         self.timing = timing_of(trace)
         self.changer = changer.Changer(self.timing)
-        moves = takes_time(trace) & ~host_chain.watching_threads(self.timing)[trace.array("lane")]
+        moves = takes_time(trace) & ~host_chain.watching_threads(trace)[trace.array("lane")]
         self.planned = np.repeat(planned(trace, Mode(mode)) & moves, 2)
 
     def end_ns(self, text: str) -> int:

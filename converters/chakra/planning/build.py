@@ -30,7 +30,6 @@ from chopper_interop.converters.chakra.planning.plan import Communication, Mode,
 from chopper_interop.converters.chakra.schedule import schedule
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.timing.model import timing_of
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -51,9 +50,7 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication)
         Its communication.
     """
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
-    timing = timing_of(trace)
-    memory.give_back(trace.nodes.nbytes)
-    host, nodes, order = connected_nodes(timing, gpu, mode, origin_ns, comm)
+    host, nodes, order = connected_nodes(trace, gpu, mode, origin_ns, comm)
     memory.give_back(trace.nodes.nbytes)
     times = schedule(order, nodes, mode is not Mode.KERNELS)
     columns, keep, src, dst, figures = assembled(

@@ -30,9 +30,9 @@ from chopper_interop.converters.chakra.schedule import (
 )
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.timing.model import release_timing, timing_of
 
 if TYPE_CHECKING:
-    from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
 
@@ -46,25 +46,24 @@ class Host(NamedTuple):
 
 
 def connected_nodes(
-    timing: Timing, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
+    trace: Trace, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
 ) -> tuple[Host, Nodes, Array]:
     """Host nodes, and these with GPU work and all dependencies, in a topological order.
 
-    What this takes of memory is free again when it ends.
+    What this takes of memory is free again when it ends, and so is the trace's timing model.
     """
-    host, columns, keep, joined, nodes = _unconnected(timing, gpu, mode, origin_ns, comm)
-    memory.give_back(timing.trace.nodes.nbytes)
+    host, columns, keep, joined, nodes = _unconnected(trace, gpu, mode, origin_ns, comm)
+    memory.give_back(trace.nodes.nbytes)
     order, first, dep = _connected(columns, keep, mode, joined)
     return host, nodes._replace(dep_first=first, dep=dep), order
 
 
-def _unconnected(
-    timing: Timing, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
-) -> tuple[Host, _Columns, Array, Array, Nodes]:
-    """Host nodes, columns of all nodes, those that there are, collectives in turn, and nodes without dependencies."""
-    trace = timing.trace
+def _of_model(
+    trace: Trace, gpu: Array, mode: Mode, watches: Array
+) -> tuple[Links, host_chain.HostChain]:
+    """Edges and host nodes of the timing model, which is free again when this ends."""
+    timing = timing_of(trace)
     links = links_of(timing, gpu)
-    watches = host_chain.watching_threads(timing)
     host = host_chain.host_chain(
         timing,
         links.return_ns,
@@ -73,7 +72,18 @@ def _unconnected(
         watches,
         operations=mode is Mode.FULL,
     )
-    dep = dependencies(timing, gpu, links, host, watches)
+    release_timing(trace)
+    return links, host
+
+
+def _unconnected(
+    trace: Trace, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
+) -> tuple[Host, _Columns, Array, Array, Nodes]:
+    """Host nodes, columns of all nodes, those that there are, collectives in turn, and nodes without dependencies."""
+    watches = host_chain.watching_threads(trace)
+    links, host = _of_model(trace, gpu, mode, watches)
+    memory.give_back(trace.nodes.nbytes)
+    dep = dependencies(trace, gpu, links, host, watches)
     joined = len(host.row) + joined_rows(gpu, comm.turn)
     columns = _shared_slots(trace, gpu, host, dep, comm, _begins(trace, gpu, comm, origin_ns))
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
@@ -85,7 +95,7 @@ def _unconnected(
         is_apart=np.concatenate([np.zeros(len(host.row), bool), comm.npu[gpu] >= 0]),
         start_ns=columns.start_ns,
         own_ns=columns.own_ns,
-        known_ns=_known_latencies(timing, gpu, host, links, columns),
+        known_ns=_known_latencies(trace, gpu, host, links, columns),
         dep_first=np.empty(0, np.int64),
         dep=np.empty(0, np.int64),
         began_ns=columns.began_ns,
@@ -285,12 +295,12 @@ def _ordered(start_ns: Array, keep: Array, src: Array, dst: Array) -> tuple[Arra
 
 
 def _known_latencies(
-    timing: Timing, gpu: Array, host: host_chain.HostChain, links: Links, columns: _Columns
+    trace: Trace, gpu: Array, host: host_chain.HostChain, links: Links, columns: _Columns
 ) -> Array:
     """Least latency of each return, and of each piece of GPU work since its launch; -1 if none."""
     h = len(host.row)
     known = np.concatenate([np.zeros(h, np.int64), np.full(len(gpu), -1, np.int64)])
-    number = gpu_numbers(timing.trace, gpu, h)
+    number = gpu_numbers(trace, gpu, h)
     launch = np.flatnonzero((links.kind == EdgeKind.LAUNCH) & (number[links.dst // 2] >= 0))
     issued = links.issue_ns[links.src[launch] // 2] >= 0
     target = number[links.dst[launch] // 2]
@@ -300,8 +310,9 @@ def _known_latencies(
     # work that ends sooner in its slot than measured prolongs the return by as much, and work that has
     # no share of it by all its time
     awaited = number[links.src[waits] // 2]
-    # an edge leads from the end of work, vertex 2i + 1, so that the vertex before is its start
-    waited = timing.at_ns[links.dst[waits]] - timing.at_ns[links.src[waits] - 1]
+    # an edge leads from the end of work to the end of a call
+    ts, dur, call = trace.array("ts"), trace.array("dur"), links.dst[waits] // 2
+    waited = ts[call] + dur[call] - ts[links.src[waits] // 2]
     short = np.where(columns.own_ns[awaited] > 0, columns.short_ns[awaited], waited)
     short = np.where(awaited >= 0, short, 0)
     is_return = host.is_return[target]

@@ -98,7 +98,7 @@ def idle_borders(timing: Timing) -> Array:
     ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
     mask = np.zeros(len(timing.at_ns), bool)
     # in a mere range a thread may wait
-    operation = host_chain.is_operation(timing) & (trace.array("kind") != Kind.ANNOTATION)
+    operation = host_chain.is_operation(trace) & (trace.array("kind") != Kind.ANNOTATION)
     rows = np.flatnonzero(operation)
     rows = rows[np.lexsort((rows, ts[rows], lane[rows]))]
     if not len(rows):
@@ -119,10 +119,9 @@ def idle_borders(timing: Timing) -> Array:
 
 
 def dependencies(
-    timing: Timing, gpu: Array, links: Links, host: host_chain.HostChain, watches: Array
+    trace: Trace, gpu: Array, links: Links, host: host_chain.HostChain, watches: Array
 ) -> tuple[Array, Array]:
     """Pairs of nodes of which the second depends on the first: host nodes, then GPU work."""
-    trace = timing.trace
     h = len(host.row)
     number = gpu_numbers(trace, gpu, h)
     on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
