@@ -51,6 +51,8 @@ _CONVENTIONS = {
     "unknown_ns": "time on the path before GPU work beyond the least latencies: it waited for what is not recorded, "
     "such as its launch",
     "unknown_busy_ns": "part of unknown_ns in which other work of the rank ran, which may be what was waited for",
+    "host_gap_busy_ns": "part of host_ns in which no operation of the host was recorded and the rank's GPU worked: the "
+    "host may have waited for it in a call that was not recorded",
     "links": "all work counts; work without a recorded launch starts when it did",
     "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
@@ -250,20 +252,24 @@ def _summary(timing: Timing, paths: list[Path]) -> dict[str, Any]:
 
 
 def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
-    """Time on paths before GPU work for no known reason, and the part of it in which other work ran."""
-    before_work = [CLASS_CODE[name] for name in ("launch", "stream", "event")]
-    waits = np.isin(_all(paths, "class_code"), before_work)
-    end, delay, rank = (_all(paths, name)[waits] for name in ("end", "delay", "rank"))
-    work = is_any(trace.array("kind"), GPU_WORK)
-    ts, busy_ns = trace.array("ts"), 0
-    for number in np.unique(rank).tolist():
+    """Time on paths for no known reason, and the part of it in which the rank's GPU worked."""
+    code, delay, end = (_all(paths, name) for name in ("class_code", "delay", "end"))
+    waits = np.isin(code, [CLASS_CODE[name] for name in ("launch", "stream", "event")])
+    gaps = (code == CLASS_CODE["host"]) & (_all(paths, "node") < 0)
+    since = np.where(waits, end - delay, _all(paths, "start"))
+    work, ts = is_any(trace.array("kind"), GPU_WORK), trace.array("ts")
+    rank, busy_ns = _all(paths, "rank"), np.zeros(len(end), np.int64)
+    for number in np.unique(rank[waits | gaps]).tolist():
         rows = trace.rank_rows[number]
         row = np.flatnonzero(work[rows]) + rows.start
         busy = intervals.union(ts[row], ts[row] + trace.array("dur")[row])
-        of_rank = rank == number
-        since = end[of_rank] - delay[of_rank]
-        busy_ns += int(intervals.covered_time(since, end[of_rank], busy).sum())
-    return {"unknown_ns": int(delay.sum()), "unknown_busy_ns": busy_ns}
+        piece = np.flatnonzero((waits | gaps) & (rank == number))
+        busy_ns[piece] = intervals.covered_time(since[piece], end[piece], busy)
+    return {
+        "unknown_ns": int(delay[waits].sum()),
+        "unknown_busy_ns": int(busy_ns[waits].sum()),
+        "host_gap_busy_ns": int(busy_ns[gaps].sum()),
+    }
 
 
 def _all(paths: list[Path], column: str) -> Array:

@@ -396,6 +396,46 @@ def test_gaps_without_launches_have_no_cause() -> None:
     assert binds == "critical path: 85.7% gaps of unknown cause, 14.3% compute"
 
 
+def _with_a_kernel_meanwhile(
+    calls: list[tuple[int, int]], kernel_ns: int
+) -> tuple[str, dict[str, Any]]:
+    """Summarise 1 µs of a host with these calls, of which none is known to wait for a kernel that starts at 150 ns."""
+    builder = TraceBuilder()
+    thread = builder.lane(0, LaneKind.THREAD, 1, "main")
+    stream = builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0)
+    for kind, lane, ts, dur in (
+        *((Kind.RUNTIME, thread, *call) for call in calls),
+        (Kind.KERNEL, stream, 150, kernel_ns),
+    ):
+        builder.nodes(
+            kind=int(kind), name="x", rank=0, lane=lane, ts=np.array([ts]), dur=np.array([dur])
+        )
+    trace = builder.finish()
+    lines = ci.analyze(trace, "summary").rows.to_pylist()
+    (binds,) = (row["text"] for row in lines if row["topic"] == "binds")
+    return binds, ci.analyze(trace, "critical_path").summary
+
+
+@pytest.mark.parametrize(
+    ("calls", "kernel_ns", "unclear_ns"),
+    [([(0, 1000)], 600, 0), ([(0, 100), (900, 100)], 99, 99)],
+)
+def test_a_host_that_is_known_to_work_binds_alone(
+    calls: list[tuple[int, int]], kernel_ns: int, unclear_ns: int
+) -> None:
+    binds, path = _with_a_kernel_meanwhile(calls, kernel_ns)
+    assert binds == "critical path: 100.0% host"
+    assert path["host_gap_busy_ns"] == unclear_ns
+
+
+def test_a_host_without_operations_may_wait_for_the_gpu_that_works_meanwhile() -> None:
+    binds, path = _with_a_kernel_meanwhile([(0, 100), (900, 100)], 600)
+    assert path["host_gap_busy_ns"] == 600
+    assert binds.startswith(
+        "critical path: 100.0% host (60.0% between its operations while the GPU works"
+    )
+
+
 def test_a_rank_that_hardly_costs_time_is_not_named() -> None:
     result = ci.analyze(straggling_trace(MadeJob(gpu={1: 1.012})), "summary")
     assert result.summary["late_saves_ns"] < 0.005 * result.summary["step_ns"]
