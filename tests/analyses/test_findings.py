@@ -545,6 +545,12 @@ def test_findings_of_waits_name_the_change_that_gains_their_saving(
     assert gained == row["saves_ns"]
 
 
+def test_what_an_operator_sets_up_at_its_first_use_is_not_slow_recording() -> None:
+    """A convolution that loads cuDNN takes 2.9 s of its own: 36.8 ms for each of the 79 kernels."""
+    found = ci.analyze(read_once(real("pytorch/cuda_sync_a100/simple_add.json.gz")), "findings")
+    assert found.rows["code"].to_pylist() == ["code-loading"]
+
+
 def test_a_copy_that_sets_up_the_gpu_is_no_finding() -> None:
     """The first copy of a program without steps takes 0.35 s, in which the runtime starts."""
     trace = read_once(real("rocprof/rpd_schema2_mi300x/matmul_result.rpd"))

@@ -78,7 +78,9 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
     if not kernels.any() or serialised_calls(job).any():
         return
     median = float(np.median(trace.array("dur")[kernels]))
-    launching = _launching(job) & job.inside & ~loading_calls(job)
+    loading = loading_calls(job)
+    caller = trace.array("parent")[loading]  # which sets up what was loaded
+    launching = _launching(job) & job.inside & ~loading & ~job.mask(caller[caller >= 0])
     each_ns = job.own_ns(launching) / np.count_nonzero(kernels)
     if median >= max(_SMALL_NS, each_ns):
         return
