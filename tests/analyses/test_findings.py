@@ -549,6 +549,8 @@ def test_what_an_operator_sets_up_at_its_first_use_is_not_slow_recording() -> No
     """A convolution that loads cuDNN takes 2.9 s of its own: 36.8 ms for each of the 79 kernels."""
     found = ci.analyze(read_once(real("pytorch/cuda_sync_a100/simple_add.json.gz")), "findings")
     assert found.rows["code"].to_pylist() == ["code-loading"]
+    # all of the calls, 4.2 s of them in a launch whose kernel starts 8 µs before it returns
+    assert found.rows["saves_ns"].to_pylist() == pytest.approx([12_638_700_000], rel=1e-3)
 
 
 def test_a_copy_that_sets_up_the_gpu_is_no_finding() -> None:

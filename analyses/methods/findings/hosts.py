@@ -163,8 +163,11 @@ def code_loading(job: ExaminedJob) -> Iterator[Finding]:
             f"Code is loaded when it is first used: {names} took up to "
             f"{dur.max() / 1e6:,.1f} ms, and {dur.sum() / 1e6:,.1f} ms in all."
         )
-        times = job.times().take_no_time(calls)
-        yield _of_nodes(job, "code-loading", calls, names, text, times, calls)
+        loaded = (
+            job.on_gpu & (job.trace.launch >= 0) & calls[job.trace.launch]
+        )  # starts when it is loaded
+        times = job.times().take_no_time(calls).without_delays(loaded)
+        yield _of_nodes(job, "code-loading", calls, names, text, times, calls | loaded)
 
 
 def _launching(job: ExaminedJob) -> Array:
