@@ -522,5 +522,5 @@ def _notes(trace: Trace, steps: str, works: _WorkTimes, rows: Array) -> dict[str
     if not len(rows):
         notes["no rows"] = "the trace has no GPU work"
     elif not trace.has("instance"):
-        notes["peers"] = "collectives are not matched between ranks: peer and comm_wait_ns are 0"
+        notes["peers"] = "collectives are not matched between ranks: no wait for a peer is known"
     return notes

@@ -54,6 +54,8 @@ smallest keeps two figures."""
 _NEGLIGIBLE = 1000
 """Ratio of the largest to another value of a scaled column up to which the other has three figures. Chosen: what is
 less than a thousandth of the largest does not matter next to it, and columns stay narrow."""
+_NAMES_OF_FIGURES = ("quantity", "with_quantity")
+"""Columns whose values are names of other columns."""
 _PEERS = {
     "hta": (("_us", "(us)"), ("_percent", "_pctg")),
     "tracelens": (("_us", ""),),
@@ -400,8 +402,10 @@ def cells(
 ) -> list[str]:
     """Format the values of a column and sums of it, all in the unit and with the decimals of the values.
 
-    Units that are scaled are written in any case.
+    Units that are scaled are written in any case. Names of figures read as in headers.
     """
+    if name in _NAMES_OF_FIGURES:
+        return [header(v, [v]) if v else "" for v in (*values, *sums)]
     unit = results.unit(name)
     if unit in _SCALES:
         return _scaled(values, sums, _SCALES[unit])
@@ -436,9 +440,15 @@ def _scaled(
     digits = 0 if unit == 1 else max(1, 2 - math.floor(math.log10(smallest * _ROUNDED_UP)))
     room = len(f"{longest / unit:,.{digits}f}")
     return [
-        f"{text} {symbol}" if (text := _scaled_text(v, unit, digits, room)) else ""
-        for v in (*values, *sums)
+        f"{text} {symbol}" if (text := _scaled_text(v, unit, decimals, room)) else ""
+        for numbers, decimals in ((values, digits), (sums, _of_sums(sums, unit, digits)))
+        for v in numbers
     ]
+
+
+def _of_sums(sums: Sequence[Any], unit: int, digits: int) -> int:
+    """Decimals of sums of a column with so many; none where a sum has over four figures before the point."""
+    return 0 if any(v and abs(v) >= _WHOLE * unit for v in sums) else digits
 
 
 def _scaled_text(value: float | None, unit: int, digits: int, room: int) -> str:
@@ -458,6 +468,9 @@ def _scaled_text(value: float | None, unit: int, digits: int, room: int) -> str:
 _WHOLE, _LONG = 9_999.5, 1e15
 """Decimals that are 1e4 when rounded, and larger ones, have no digits behind the point, and up to 1e15 no exponent.
 Chosen: four digits would be an exponent; a double has fifteen."""
+_TINY, _SMALL = 1e-5, 1e-4
+"""Numbers below a ten-thousandth, down to a tenth of that, have no exponent either, but three figures. Chosen: of more
+zeros one loses count."""
 
 
 def value_text(value: Any) -> str:
@@ -470,4 +483,6 @@ def value_text(value: Any) -> str:
         return f"{value:,}"
     if not isinstance(value, float):
         return str(value)
+    if _TINY <= abs(value) < _SMALL:
+        return f"{value:.7f}".rstrip("0")
     return f"{value:,.0f}" if _WHOLE <= abs(value) < _LONG else f"{value:,.4g}"

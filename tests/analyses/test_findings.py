@@ -396,6 +396,38 @@ def test_gaps_without_launches_have_no_cause() -> None:
     assert binds == "critical path: 85.7% gaps of unknown cause, 14.3% compute"
 
 
+@pytest.mark.parametrize(
+    ("gap_ns", "binds"),
+    [
+        (120, "critical path: 100.0% compute"),
+        (
+            160,
+            "critical path: 99.9% compute, 0.1% launches and waits (0.1% for no recorded reason)",
+        ),
+        (
+            90_000,
+            "critical path: 75.0% compute, 25.0% launches and waits (25.0% for no recorded reason)",
+        ),
+    ],
+)
+def test_causes_of_a_line_begin_at_a_twentieth_of_a_percent(gap_ns: int, binds: str) -> None:
+    """Of 270 µs."""
+    builder = TraceBuilder()
+    thread = builder.lane(0, LaneKind.THREAD, 1, "main")
+    stream = builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0)
+    starts = [0, 90_000, 180_000 + gap_ns]
+    for kind, lane, ts, dur in (
+        (Kind.RUNTIME, thread, [0, 1, 2], 1),
+        (Kind.KERNEL, stream, starts, 90_000),
+    ):
+        builder.nodes(
+            kind=int(kind), name="x", rank=0, lane=lane, ts=np.array(ts), dur=np.full(3, dur)
+        )
+    builder.edges(np.arange(3), np.arange(3, 6), EdgeKind.LAUNCH)
+    lines = ci.analyze(builder.finish(), "summary").rows.to_pylist()
+    assert binds in [row["text"] for row in lines if row["topic"] == "binds"]
+
+
 def _with_a_kernel_meanwhile(
     calls: list[tuple[int, int]], kernel_ns: int
 ) -> tuple[str, dict[str, Any]]:

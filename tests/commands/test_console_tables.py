@@ -39,6 +39,27 @@ def test_a_column_of_zeros_has_the_unit_of_its_sum() -> None:
     assert console_tables.cells("comm_ns", [0, 0], [0]) == ["0 ns", "0 ns", "0 ns"]
 
 
+def test_small_numbers_have_no_exponent() -> None:
+    assert console_tables.cells("tflop_per_s", [3.74e-05, 753.8]) == [
+        "0.0000374 TFLOP/s",
+        "753.8 TFLOP/s",
+    ]
+
+
+def test_large_sums_have_no_decimals() -> None:
+    assert console_tables.cells("busy_ns", [513_000_000, 1_250_000], [514_250_000, 0]) == [
+        "513.00 ms", "1.25 ms", "514.25 ms", "0 ms",
+    ]  # fmt: skip
+    assert console_tables.cells("busy_ns", [999_123, 5_120], [51_720_000]) == [
+        "999.12 µs", "5.12 µs", "51,720 µs",
+    ]  # fmt: skip
+
+
+def test_names_of_figures_read_as_in_headers() -> None:
+    names = ["kernel_time_ns", "throttle_share", "gfxclk_mhz", None]
+    assert console_tables.cells("with_quantity", names) == ["kernel_time", "throttle", "gfxclk", ""]
+
+
 @given(st.lists(COLUMNS, min_size=len(NAMES), max_size=len(NAMES)))
 def test_columns_of_all_numbers_are_printed(columns: list[pa.Array]) -> None:
     rows = pa.table(dict(zip(NAMES, columns, strict=True)))
