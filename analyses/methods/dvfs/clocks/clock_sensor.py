@@ -226,8 +226,13 @@ class Readings:
         variance = float(np.mean(deviation**2)) - self.quantum_mhz**2 / 12
         if variance <= 0:
             return 0.0
-        alike = float(np.mean(deviation[1:] * deviation[:-1])) / variance
-        return float(np.clip(alike, 0.0, 1.0)) if alike > TWO_SIDED / np.sqrt(len(mhz)) else 0.0
+        return beyond_chance(deviation[1:] * deviation[:-1], variance)
+
+
+def beyond_chance(products: Array, variance: float) -> float:
+    """Return the correlation of readings by their products, from 0 to 1; 0 where it is within what is chance."""
+    alike = float(products.mean()) / variance
+    return float(np.clip(alike, 0.0, 1.0)) if alike > TWO_SIDED / np.sqrt(len(products)) else 0.0
 
 
 class Cumulative:

@@ -40,6 +40,8 @@ class Expected(NamedTuple):
         Mean sensitivity of all kernels by how they follow these changes, and its standard error.
     unseen
         Standard deviation of the clocks of kernels around the expected, by the readings' changes, as a share.
+    usual_error
+        Error of how each kernel's mean clock differs from that of the GPU, as a share.
     """
 
     mhz: Array
@@ -49,6 +51,7 @@ class Expected(NamedTuple):
     beta: float
     beta_error: float
     unseen: float
+    usual_error: float
 
 
 def expected_clocks(gpus: list[Readings], work: Work, assumed: Assumption) -> list[Expected]:
@@ -63,12 +66,20 @@ def expected_clocks(gpus: list[Readings], work: Work, assumed: Assumption) -> li
     if np.mean(np.square(between)) < np.mean(np.square(apart)):
         return [
             Expected(
-                gpu.at_kernels(assumed), 0 * one.apart, one.size_error, one.is_steady, *beta, unseen
+                gpu.at_kernels(assumed),
+                0 * one.apart,
+                one.size_error,
+                one.is_steady,
+                *beta,
+                unseen,
+                0.0,
             )
             for gpu, one, unseen in zip(gpus, changes, between, strict=True)
         ]
     return [
-        Expected(one.clocks(used), one.apart, error, one.is_resolved, *beta, unseen)
+        Expected(
+            one.clocks(used), one.apart, error, one.is_resolved, *beta, unseen, one.usual_error
+        )
         for one, unseen in zip(changes, apart, strict=True)
     ]
 

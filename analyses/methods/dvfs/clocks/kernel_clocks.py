@@ -237,7 +237,9 @@ def with_sensor(
         new.size_error[k], new.apart[k] = one.size_error, one.apart[known]
         new.beta[k], new.beta_error[k] = one.beta, one.beta_error
     if gpus:
-        _spread_size_errors(new, gpus, work)
+        of_gpu = np.hypot(levels, [one.usual_error for one in every])
+        # The error of a slope over means of several GPUs, of which each has an error of its own.
+        _spread_size_errors(new, gpus, work, float(np.sqrt(np.mean(of_gpu**2) / len(gpus))))
     return new
 
 
@@ -251,11 +253,11 @@ def without_changes(clocks: Clocks, gpus: list[Readings], work: Work) -> Clocks:
     return clocks._replace(**columns)
 
 
-def _spread_size_errors(clocks: Clocks, gpus: list[Readings], work: Work) -> None:
+def _spread_size_errors(clocks: Clocks, gpus: list[Readings], work: Work, of_gpu: float) -> None:
     """Write the error of the size of changes of repeats' clocks, within GPUs and between them.
 
-    Mean clocks of GPUs are known whatever the sensor. But kernels of one may be slower than those of another at one
-    clock, or the clock of one be less of its readings.
+    Mean clocks of GPUs are known whatever the sensor, up to `of_gpu`, a share. But kernels of one may be slower than those of another
+    at one clock, or the clock of one be less of its readings.
     """
     k = np.concatenate([gpu.kernel for gpu in gpus])
     gpu_of_kernel = np.repeat(np.arange(len(gpus)), [len(gpu.kernel) for gpu in gpus])
@@ -268,9 +270,8 @@ def _spread_size_errors(clocks: Clocks, gpus: list[Readings], work: Work) -> Non
     )
     share = np.clip(within / np.maximum(of_all, _TINY), 0.0, 1.0)
     between = np.sqrt(np.maximum(of_all - within, _TINY**2))
-    apart = np.hypot(
-        GPU_TIME_SPREAD, max(like_highest(gpu.at_highest, _LOW_SHARE)[1] for gpu in gpus)
-    )
+    by_scale = max(like_highest(gpu.at_highest, _LOW_SHARE)[1] for gpu in gpus)
+    apart = np.sqrt(GPU_TIME_SPREAD**2 + by_scale**2 + of_gpu**2)
     by_gpus = np.minimum(apart / between, 1.0) * (1 - share)
     clocks.size_error[k] = np.hypot(clocks.size_error[k] * share, by_gpus)
 

@@ -16,6 +16,7 @@ import numpy as np
 from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     MIN_STEPS,
     apart_from_neighbours,
+    beyond_chance,
     covered_steps,
     phases_at,
 )
@@ -234,8 +235,8 @@ class Changes:
         good = (self._windows.weight[step:] > 0) & (self._windows.weight[:-step] > 0)
         if not good.any():
             return 0.0
-        covariance = float(np.mean((self.rest[step:] * self.rest[:-step])[good]))
-        return float(np.clip(covariance / max(self._variance, _TINY), 0.0, 1.0))
+        products = (self.rest[step:] * self.rest[:-step])[good]
+        return beyond_chance(products, max(self._variance, _TINY))
 
     @property
     def resolution(self) -> float:
@@ -282,8 +283,7 @@ class Changes:
         variance = float(left @ left) / max(int(inside.sum()), 1)
         if not both.any() or variance <= 0:
             return variance**0.5, 0.0
-        alike = float(np.mean((left[1:] * left[:-1])[both])) / variance
-        return variance**0.5, float(np.clip(alike, 0.0, 1.0))
+        return variance**0.5, beyond_chance((left[1:] * left[:-1])[both], variance)
 
     @property
     def between(self) -> float:
@@ -303,6 +303,15 @@ class Changes:
     def is_steady(self) -> bool:
         """True if readings are so alike that they show the clock between them too."""
         return self._steady[1] >= _RESOLVED_CORRELATION
+
+    @property
+    def usual_error(self) -> float:
+        """Error of what is usual for a kernel, as a share of the clock, by what it leaves of the readings.
+
+        It is no more than how far readings are apart, of which few leave nothing.
+        """
+        left = self._variance / max(self._freedom, _MIN_FREEDOM)
+        return float(np.sqrt(min(left, self._steady[0] ** 2) * max(1 - self._freedom, 0.0)))
 
     def unseen(self, share: float) -> float:
         """Standard deviation of the mean clocks of kernels around those that `clocks` returns, as a share.

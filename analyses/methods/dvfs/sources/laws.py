@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
 from chopper_interop.analyses.methods.dvfs.repeats import Repeats, mean_of
 from chopper_interop.analyses.methods.dvfs.sources import law_fit as fit
 from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import CLASSES
@@ -166,12 +167,15 @@ def _why_not(r: Repeats, used: Array, spread: Array, reliable: Array) -> Array:
     resolution = statistics.group_medians(
         np.where(used & ~r.clocks.is_sensed, r.clocks.resolution_ns, np.nan).astype(float), r.key, n
     )
+    # Where changes of the clock may be none, slopes over them have no bound, and errors in proportion to these say nothing.
+    may_be_none = mean_of(r.clocks.size_error, r.key, used, n) * TWO_SIDED >= 1
     reasons = (
         (count < MIN_REPEATS, _NO_REPEATS),
         (np.bincount(r.key[known], minlength=n) == 0, _NO_CLOCK),
         (mean_of(r.clocks.readings, r.key, used, n) < MIN_REPEATS, _NO_RESOLUTION),
         (spread < _min_spread(r), _NO_SPREAD),
         (reliable < MIN_RELIABLE, _NO_RESOLUTION),
+        (may_be_none, _NO_RESOLUTION),
         (resolution > kernel_clocks.CHANGES_NS, _NO_RESOLUTION),
     )
     return np.select([mask for mask, _ in reasons], [number for _, number in reasons], 0)
