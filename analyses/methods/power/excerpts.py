@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.power import bins as power_bins
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, intervals
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.bins import Bins
@@ -82,12 +82,43 @@ class Excerpts:
         return list(zip(self.begins.tolist(), to.tolist(), strict=True))
 
 
-def excerpts(start_ns: int, end_ns: int, period_ns: int) -> Excerpts:
-    """Choose excerpts of a run for samples of this period; all of it if that is not too much."""
-    bins = power_bins.make_bins(start_ns, end_ns, period_ns)
+def excerpts(start: Array, end: Array, period_ns: int) -> Excerpts:
+    """Choose excerpts of a run for samples of this period; all of it if that is not too much.
+
+    Parameters
+    ----------
+    start, end
+        Times of its work, nanoseconds.
+    period_ns
+        Usual time between samples.
+    """
+    first, last = int(start.min()), int(end.max())
+    bins = power_bins.make_bins(first, last, period_ns)
     if bins.count <= _MAX_BINS:
-        return Excerpts(np.array([start_ns], np.int64), bins)
+        return Excerpts(np.array([first], np.int64), bins)
     block = _MAX_BINS // _NUMBER
-    span = end_ns - start_ns - block * bins.width_ns
-    begins = start_ns + np.arange(_NUMBER) * (span // (_NUMBER - 1))
+    length = block * bins.width_ns
+    begins = first + np.arange(_NUMBER) * ((last - first - length) // (_NUMBER - 1))
+    begins = _with_idle(begins, length, period_ns, intervals.union(start, end))
     return Excerpts(begins, replace(bins, count=block * _NUMBER, block=block))
+
+
+def _with_idle(begins: Array, length_ns: int, period_ns: int, work: intervals.Intervals) -> Array:
+    """Move half of the excerpts to the longest idle times of their parts of the run that samples show.
+
+    A part lasts until the next one. All excerpts may lie between the idle times of steps.
+    """
+    since, until = work[1][:-1], work[0][1:]
+    shown = until - since >= period_ns
+    since, until = since[shown], until[shown]
+    part = np.maximum(np.searchsorted(begins, since, side="right") - 1, 0)
+    order = np.argsort(until - since, kind="stable")
+    longest = np.full(len(begins), -1)
+    longest[part[order]] = order  # the last write is the longest
+    parts = part[order][::-1]
+    parts = parts[np.sort(np.unique(parts, return_index=True)[1])][: len(begins) // 2]
+    to = (since + until)[longest[parts]] // 2 - length_ns // 2
+    ends = np.append(begins[1:], begins[-1] + length_ns)
+    moved = begins.copy()
+    moved[parts] = np.clip(to, begins[parts], ends[parts] - length_ns)
+    return moved

@@ -19,6 +19,7 @@ from chopper_interop.analyses.methods.power import products
 from chopper_interop.analyses.methods.power.prior import (
     DELAY,
     EXPONENT,
+    FIRST,
     FIXED,
     IDLING,
     LAG,
@@ -73,6 +74,8 @@ power within one period, in either order."""
 _UNLEARNT = 0.5
 """Share of an expected error above which the remaining error shows that samples say little. Chosen: a power
 held at 0 is then as uncertain as it was."""
+_IDLE_SHARE = 0.01
+"""Share of work in a sample up to which it shows an idle GPU. Chosen: work then draws a few watts."""
 _TINY = 1e-9
 _UNCORRELATED = 0.05
 """Autocorrelation below which residuals count as independent. Chosen: the noise of 400 samples'."""
@@ -99,6 +102,8 @@ class Fit:
     cross_share
         Root mean square of the residuals of blocks of time that were left out of the fit, over the
         mean power; None for few samples.
+    idle_missed_w
+        Mean residual of the samples that show nothing but an idle GPU; 0 without any.
     """
 
     value: Array
@@ -109,6 +114,7 @@ class Fit:
     error_w: float
     r2: float | None
     cross_share: float | None
+    idle_missed_w: float
 
 
 @dataclass(frozen=True)
@@ -375,6 +381,7 @@ class _Search:
             error_w=error,
             r2=1 - error**2 / spread if spread > _TINY else None,
             cross_share=_cross_validated(rows, residual, weight, self.prior, self.value, y),
+            idle_missed_w=_missed_at_idle(rows, residual),
         )
 
     def _at_bound(self, matrix: Array) -> Array:
@@ -415,6 +422,12 @@ class _Search:
         value[DELAY] = np.clip(value[DELAY], 0.0, late)
         value[LAG] = np.clip(value[LAG], -lag, lag)
         return value
+
+
+def _missed_at_idle(rows: Array, residual: Array) -> float:
+    """Mean residual of the samples that show nothing but an idle GPU; 0 without any."""
+    idle = rows[:, FIRST:EXPONENT].sum(axis=1) < _IDLE_SHARE * rows[:, IDLING]
+    return float(residual[idle].mean()) if idle.any() else 0.0
 
 
 def _covariance(matrix: Array, held: Array, prior: Prior) -> Array:

@@ -95,10 +95,13 @@ class PowerModel:
 
     @property
     def idle_error_w(self) -> float:
-        """Standard error of `idle_w`."""
+        """Standard error of `idle_w`, with what the model misses while nothing runs.
+
+        All samples of an idle GPU miss it alike, where work does not follow the clock as the model has it.
+        """
         row = np.zeros(len(self.fit.value))
         row[[prior.FIXED, prior.IDLING]] = 1.0
-        return self._error(row)
+        return math.hypot(self._error(row), self.fit.idle_missed_w)
 
     @property
     def dynamic_w(self) -> dict[str, float]:

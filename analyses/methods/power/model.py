@@ -158,7 +158,7 @@ def _of_source(
     """Fit the model to one tool's samples; `work` is starts, ends and classes of the GPU's work."""
     start, end, classes = work
     every_sample = observed(source.samples[0][1], is_rate=not source.pattern.is_instantaneous)
-    within = excerpts(int(start.min()), int(end.max()), every_sample.period_ns)
+    within = excerpts(start, end, every_sample.period_ns)
     bins, samples = within.bins, within.observed(every_sample)
     if not len(samples) or not float(samples.value.mean()) > 0:
         return None

@@ -15,7 +15,9 @@ from chopper_interop.analyses.methods.power.classes import (
     VECTOR,
     power_classes,
 )
+from chopper_interop.analyses.methods.power.excerpts import excerpts
 from chopper_interop.annotate.telemetry.gpus import gpus_with_telemetry
+from chopper_interop.arrays import intervals
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo.clock import POWER_EXPONENT
 from chopper_interop.schemas.kinds import Kind, LaneKind
@@ -313,6 +315,41 @@ def test_long_runs_are_fitted_by_excerpts() -> None:
     assert 1500 < model.fit.n < 2600  # of 4,000
     assert abs(model.exponent - POWER_EXPONENT) < SURE * model.exponent_error < 0.1
     assert model.mean_power_w == pytest.approx(power_jobs.means(job, 0)[1], rel=0.01)
+
+
+def test_idle_times_between_excerpts() -> None:
+    """All of 8 excerpts lay between the idle times of steps as long as from one to the next: 174 W for 130."""
+    step, idle = 400 * MS, 15 * MS
+    start = np.arange(29) * step
+    end = start + step - idle
+    within = excerpts(start, end, MS)
+    assert (np.diff(within.begins) >= within.length_ns).all()
+    assert within.begins[0] >= 0
+    assert within.begins[-1] + within.length_ns <= end[-1]
+    _, first, last = within.work(start, end)
+    since, until = intervals.union(first, last)
+    assert np.count_nonzero(since[1:] - until[:-1] == idle) == 4
+
+
+def test_idle_power_has_the_error_of_a_law_that_work_does_not_follow() -> None:
+    """Memory draws as much at any clock: what the model missed at idle, in all samples alike, was in no error."""
+    step, busy = 60 * MS, 45 * MS
+    start = np.arange(30) * step
+    ts = np.arange(0, 30 * step, MS)
+    mhz = np.where(ts // (5 * step) % 2, 1100.0, 1900.0)
+    draws, works = np.array([300.0, 100.0]), ts % step < busy
+    memory = np.array([20.0, 110.0])
+    number = ts % step >= busy // 2
+    share = (mhz / 1900.0) ** 2.2
+    power = 130.0 + works * (draws[number.astype(int)] * share + memory[number.astype(int)])
+    work = [
+        (name, int(at + after), busy // 2)
+        for at in start
+        for name, after in (("Cijk_gemm", 0), ("add_elementwise", busy // 2))
+    ]
+    trace = gpu_trace(work, [("socket power", "W", ts, power), ("gfx clock", "MHz", ts, mhz)])
+    ((_, model),) = models(trace)
+    assert abs(model.idle_w - 130.0) < SURE * model.idle_error_w < 20
 
 
 @pytest.mark.parametrize("seed", slow_from(range(30), 5))
