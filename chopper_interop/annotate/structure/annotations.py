@@ -291,6 +291,8 @@ def _numbered(trace: Trace, names: Names, steps: Array, *, exact: bool) -> tuple
     end = ts + trace.array("dur")[steps]
     name = trace.array("name")[steps]
     number = names.step[name].astype(np.int64)
+    # a power of ten above all numbers, and above the next, which would follow the last of them
+    unit = max(training_steps.LEAST_UNIT, 10 ** len(str(int(number.max(initial=0)) + 1)))
     continues = np.zeros(len(steps), bool)
     for thread in np.unique(lane).tolist():
         own = np.flatnonzero(lane == thread)
@@ -298,20 +300,11 @@ def _numbered(trace: Trace, names: Names, steps: Array, *, exact: bool) -> tuple
         apart = np.append(False, ts[own][1:] >= latest[:-1])
         begins = (np.diff(number[own], prepend=-1) != 0) | (apart & exact)
         nth = _times_before(name[own[begins]])[np.cumsum(begins) - 1]
-        number[own] = _counted_again(number[own], nth)
+        # 1005 and 2005 after 5; numbers that would not fit stay as they are
+        again = number[own] + nth * unit
+        number[own] = np.where(again <= np.iinfo(np.int32).max, again, number[own])
         continues[own] = apart & (_times_before(number[own]) > 0)
     return number, continues
-
-
-def _counted_again(number: Array, nth: Array) -> Array:
-    """Numbers of steps that were counted `nth` times before: 1005 and 2005 after 5.
-
-    The unit is a power of ten above all numbers, and above the next, which would follow the last of them. Numbers
-    that would not fit stay as they are.
-    """
-    unit = max(training_steps.LEAST_UNIT, 10 ** len(str(int(number.max(initial=0)) + 1)))
-    again = number + nth * unit
-    return np.where(again <= np.iinfo(np.int32).max, again, number)
 
 
 def _times_before(code: Array) -> Array:

@@ -353,6 +353,15 @@ def test_each_thread_counts_its_own_steps_again(tmp_path: Path) -> None:
     assert values_of(path, "iteration") == {"k1": 1, "k2": 1, "k3": 1001, "k4": 1001}
 
 
+def test_threads_that_count_steps_again_give_a_step_the_same_number(tmp_path: Path) -> None:
+    """The second thread has fewer steps: 998 was 10998 of one and 1998 of the other."""
+    marks = [(100, 998, 0), (100, 999, 60), (200, 998, 0), (100, 998, 120), (100, 999, 180), (200, 998, 120)]  # fmt: skip
+    events = [e for i, (tid, n, ts) in enumerate(marks)
+              for e in (note(f"ProfilerStep#{n}", ts, 50, tid=tid), *launch(i + 1, ts + 5, tid))]  # fmt: skip
+    numbers = values_of(write(tmp_path / "t.json", events), "iteration")
+    assert list(numbers.values()) == [998, 999, 998, 10998, 10999, 10998]
+
+
 def test_images_of_ranges_on_the_gpu_are_of_their_range(tmp_path: Path) -> None:
     ranges = [
         note("ProfilerStep#3", 0, 50, args={"External id": 4}),
