@@ -111,6 +111,7 @@ def _read(trace: Trace, job: ExaminedJob) -> dict[str, Any]:
         "losses": losses,
         "launch_known_share": float((trace.launch[job.on_gpu] >= 0).mean()) if work else None,
         "clock_uncertainty_ns": max(uncertainty.values(), default=0),
+        "clock_unknown": instances.ranks_apart(trace),
     }
 
 
@@ -275,6 +276,8 @@ def _trust_text(figures: dict[str, Any]) -> str:
         parts.append(f"launches of {percent(known)} of the GPU's work are known")
     if figures["clock_uncertainty_ns"]:
         parts.append(f"ranks' clocks agree within {figures['clock_uncertainty_ns'] / 1e3:,.1f} µs")
+    if figures["clock_unknown"]:
+        parts.append(f"nothing relates the clock of {figures['clock_unknown']} to the others")
     return "; ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -363,6 +364,16 @@ def test_shares_of_the_summary_add_up(demo: Path) -> None:
     text = "\n".join(result.rows["text"].to_pylist())
     for part in ("2 ranks, 2 steps", "nothing was lost", "rank 1, its GPU", "critical path: "):
         assert part in text
+
+
+def test_a_clock_that_nothing_relates_is_named(demo: Path) -> None:
+    """What the other clocks agree within does not hold for it: it is taken as recorded."""
+    trace = read_once(demo / "kineto")
+    alone = replace(trace.meta.clocks[1], applied=False, pairs=0, reason="no collectives relate it")
+    trace = trace.with_meta(clocks=(trace.meta.clocks[0], alone))
+    text = "nothing relates the clock of rank 1 to the others"
+    assert text in "\n".join(summary(trace).rows["text"].to_pylist())
+    assert "nothing relates rank 1" in ci.analyze(trace, "collectives").notes["clocks"]
 
 
 def test_the_summary_has_waits_and_bounds_of_other_analyses(demo: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.communication import sizes as collective_sizes
 from chopper_interop.arrays import Array, gather
 from chopper_interop.clocks.hosts import REFERENCE
@@ -211,6 +212,13 @@ def rank_uncertainties(trace: Trace) -> dict[int, int]:
     return known
 
 
+def ranks_apart(trace: Trace) -> str:
+    """Name the ranks whose clock nothing relates to those of others; empty if none is related at all."""
+    known = rank_uncertainties(trace)
+    apart = [rank for rank in trace.ranks if rank not in known]
+    return number_ranges.named("rank", apart) if known and apart else ""
+
+
 def kind_code(kinds: tuple[str, ...], name: str) -> int:
     """Number of a kind, -2 if it does not occur."""
     return kinds.index(name) if name in kinds else -2
@@ -229,7 +237,9 @@ def clock_notes(trace: Trace, figures: str) -> dict[str, str]:
     uncertainties = rank_uncertainties(trace)
     if not uncertainties:
         return {"clocks": "how ranks' clocks relate is not known: times are used as recorded"}
+    apart = ranks_apart(trace)
     return {
         "clocks": f"ranks' clocks are known to each other within {max(uncertainties.values())} ns (one "
         f"standard deviation, the worst rank): {figures} below that mean nothing"
+        + (f"; nothing relates {apart} to the others" if apart else "")
     }
