@@ -112,15 +112,15 @@ def _names_and_paths(texts: list[str]) -> tuple[list[str], list[Path]]:
 
     known = registry.analysis_names()
     names = list(dict.fromkeys(n for n in texts if n in known))
-    paths = [sources.to_path(n) for n in texts if n not in (*names, ALL)]
+    paths = {n: sources.to_path(n) for n in texts if n not in (*names, ALL)}
     if not paths:
         raise UsageError("name the profiles to read", hint="see --help")
-    for path in paths:
-        if not path.exists() and not any(sign in str(path) for sign in "/\\."):
-            _refuse_name(str(path))
+    for text, path in paths.items():
+        if not path.exists() and not any(sign in text for sign in "/\\."):
+            _refuse_name(text)
     if not names and ALL not in texts and DEFAULT in known:
         names = [DEFAULT]
-    return ([] if ALL in texts else names), paths
+    return ([] if ALL in texts else names), list(paths.values())
 
 
 def _refuse_name(name: str) -> None:

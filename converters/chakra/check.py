@@ -57,7 +57,7 @@ def jobs_at(path: str) -> list[Path]:
     except OSError as error:
         raise ReadError(f"cannot be opened: {error.strerror}", path=prefix) from error
     if not jobs:
-        raise ReadError("there is no such file in this folder", path=prefix / "JOB.0.et")
+        raise ReadError("it has no ETs (JOB.0.et, …)", path=prefix, hint=_HOW)
     return jobs
 
 

@@ -203,7 +203,7 @@ def test_analyze_of_neither_a_path_nor_an_analysis(run) -> None:
     assert "did you mean 'temporal'?" in stderr
     status, _, stderr = run("analyze", "nothere", "energy")
     assert (status, "neither a file or folder nor an analysis 'nothere'" in stderr) == (3, True)
-    for missing in ("nope.parquet", "w/nope"):
+    for missing in ("nope.parquet", "w/nope", "nope/"):
         status, _, stderr = run("analyze", missing)
         assert (status, "no such file" in stderr.lower()) == (errors.ReadError.exit_status, True)
 

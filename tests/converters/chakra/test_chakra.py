@@ -390,7 +390,7 @@ def test_each_job_of_a_folder_is_checked(tmp_path: Path, run) -> None:
     status, output, _ = run("check", tmp_path)
     assert (status, output) == run("check", tmp_path / "good")[:2]
     assert status == 0
-    with pytest.raises(ReadError, match="no such file in this folder"):
+    with pytest.raises(ReadError, match="it has no ETs"):
         check.jobs_at(str(tmp_path.parent))
 
 
