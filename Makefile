@@ -10,6 +10,8 @@ FUZZ   := .venv-fuzz
 
 .PHONY: report demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs code man schemas wheel release clean
 
+report demo: export PYTHONDONTWRITEBYTECODE :=
+
 report: $(VENV)/run.stamp ## a report of RUN, a folder of profiles, or of a sample job
 	mkdir -p $(DEMO)
 	test -n "$(RUN)" || test -d $(DEMO)/profiles || $(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
@@ -111,8 +113,9 @@ $(FUZZ)/fuzz.stamp: pyproject.toml
 	$(FUZZ)/bin/python -m pip install --quiet --group fuzz --editable .
 	touch $@
 
+# modules are compiled when they are first imported: all of them take half of pip's time
 $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable ".[report]"
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --editable ".[report]"
 	touch $@
 
 # mlc-chakra asks for packages that only its converter needs and that hold back pandas
