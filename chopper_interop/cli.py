@@ -83,7 +83,7 @@ def _convert(args: argparse.Namespace) -> int:
     console.show_inventory(conversion.inventory, quiet=args.quiet)
     console.announce_compilation()
     with console.show_progress(quiet=args.quiet):
-        trace, issues = conversion.run()
+        trace, issues = conversion.run(keeps_arguments=False)
     log = IssueLog()
     log.extend(issues)
     console.show_reading(trace, log, on_loss=args.on_loss, quiet=args.quiet)

@@ -294,8 +294,13 @@ class Conversion:
     writing: dict[str, Any] = field(default_factory=dict)
     on_loss: str = "warn"
 
-    def run(self) -> tuple[Trace, tuple[Issue, ...]]:
+    def run(self, *, keeps_arguments: bool = True) -> tuple[Trace, tuple[Issue, ...]]:
         """Read once and write every target.
+
+        Parameters
+        ----------
+        keeps_arguments
+            False to free the arguments of nodes before writing if no target has them.
 
         Returns
         -------
@@ -310,6 +315,8 @@ class Conversion:
         """
         trace = job_reading.read_inventory(self.inventory, self.reading)
         refuse_losses(trace.meta.issues, self.on_loss)
+        if not (keeps_arguments or any(t.converter.has_arguments for t in self.targets)):
+            trace = trace.without_arguments()
         return trace, (*trace.meta.issues, *write_all(trace, self.targets, self.writing))
 
 

@@ -94,6 +94,8 @@ class Converter:
         True if `write` makes a folder.
     derived
         True if files of this format are made from profiles rather than recorded.
+    has_arguments
+        False if `write` does not need the arguments of nodes, so that their memory can be freed before.
     not_read_because
         Reason, for a format that is recognised and not read.
     carries
@@ -117,6 +119,7 @@ class Converter:
     usage: Callable[..., str] | str | None = None
     folder: bool = False
     derived: bool = False
+    has_arguments: bool = True
     not_read_because: str = "it holds nothing for a trace"
     carries: str = ""
 

@@ -415,6 +415,14 @@ class TraceTables:
             counters=self._within("counters", ("node",), start, stop),
         )
 
+    def without_arguments(self) -> Self:
+        """Trace whose nodes have no arguments; text that nobody else has is free then."""
+        none = {name: np.zeros(self.nodes.num_rows, np.int64) for name in ("args_at", "args_len")}
+        nodes = self.nodes
+        for name, values in none.items():
+            nodes = arrow.replace_column(nodes, name, values)
+        return replace(self, nodes=nodes, text=Text())
+
     def rows_to(self, table: str, column: str, start: int, stop: int) -> Array:
         """Rows of a table whose reference to nodes lies in [start, stop).
 

@@ -22,6 +22,7 @@ CHAKRA = Converter(
     usage="chopper_interop.converters.chakra.writer:usage",
     folder=True,
     derived=True,
+    has_arguments=False,
     carries="operations with exact times and dependencies, collectives with kind, size and group, "
     "sends paired with receives, counters and annotations as attributes",
 )

@@ -13,7 +13,7 @@ import pytest
 from kineto_files import BASE, call, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop import cli, errors
+from chopper_interop import cli, errors, pipeline
 
 
 def sample(folder: Path, name: str = "rank0.json") -> Path:
@@ -84,6 +84,22 @@ def test_one_conversion_writes_several_outputs(tmp_path: Path, run) -> None:
     assert all(o.exists() for o in outputs)
     assert (tmp_path / "et" / "rank0.0.et").exists()
     assert "2 nodes, 0 edges (0 without call, order, stream), 0 samples of 1 rank" in stderr
+
+
+@pytest.mark.parametrize(("output", "has_arguments"), [("a.et", False), ("a.pftrace", True)])
+def test_arguments_are_freed_where_no_output_has_them(
+    tmp_path: Path, output: str, has_arguments
+) -> None:
+    """Files are the same with and without."""
+    source, files = sample(tmp_path), {}
+    for keeps in (True, False):
+        folder = tmp_path / f"{keeps}"
+        target = pipeline.write_target(folder / output)
+        trace, _ = pipeline.plan_conversion([source], [target]).run(keeps_arguments=keeps)
+        assert bool(trace.text.buffers) == (has_arguments or keeps)
+        assert bool(trace.array("args_len").any()) == (has_arguments or keeps)
+        files[keeps] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert files[True] == files[False] != {}
 
 
 def test_quiet_prints_nothing(tmp_path: Path, run) -> None:
