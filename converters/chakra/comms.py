@@ -72,6 +72,8 @@ _P2P = (Collective.SEND, Collective.RECV)
 NOMINAL_GBS = 50
 """Bandwidth of links, in 10^9 bytes a second, for collectives of unknown size. Chosen: of the order of one
 link of today's nodes; whoever simulates such an ET knows it from the issue and gives the same."""
+_TYPES = {"size": np.int64, "node_type": np.int8, "comm_type": np.int8, "from_time": np.int8}
+"""Types of the columns of `Comms` that are not int32: numbers of ranks, groups and messages fit into that."""
 MIN_BYTES = 4
 """Bytes below which ASTRA-sim loops for ever (Sys.cc): it cuts an all-gather into
 `preferred-dataset-splits` chunks, 4 in its examples."""
@@ -150,7 +152,10 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     n = trace.nodes.num_rows
     unset = {"control_tag": -1, "turn": -1, "npu": -1}
     names = [column.name for column in fields(Comms) if column.name != "groups"]
-    comms = Comms({}, **{name: spill.full(n, unset.get(name, 0), np.int64) for name in names})
+    comms = Comms(
+        {},
+        **{name: spill.full(n, unset.get(name, 0), _TYPES.get(name, np.int32)) for name in names},
+    )
     rows = collectives.communication_rows(trace)
     sizes = trace.integers("bytes", rows)
     from_time = _sizes_from_time(trace, rows)

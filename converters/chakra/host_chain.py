@@ -110,11 +110,45 @@ def is_operation(trace: Trace) -> Array:
     return is_any(trace.array("kind"), OPERATIONS) & on_threads
 
 
+class Threads(NamedTuple):
+    """Endpoints of all threads, thread by thread in order.
+
+    Parameters
+    ----------
+    vertex, thread
+        Endpoint of the timing model, and its lane.
+    own_ns
+        The thread's own time before it.
+    issues
+        Mask of those of calls that wait for work that they issue first.
+    """
+
+    vertex: Array
+    thread: Array
+    own_ns: Array
+    issues: Array
+
+
+def threads_of(timing: Timing, issue_ns: Array) -> Threads:
+    """Threads of one rank with their own times.
+
+    Parameters
+    ----------
+    timing
+        Model of the rank.
+    issue_ns
+        For each node a time that replaces the own time up to its next endpoint; -1 if none does.
+    """
+    vertex, thread = _endpoints(timing.trace)
+    own_ns = _own_times(timing, vertex, thread, issue_ns)
+    return Threads(vertex, thread, own_ns, np.repeat(issue_ns >= 0, 2)[vertex])
+
+
 def host_chain(
-    timing: Timing,
+    trace: Trace,
+    threads: Threads,
     return_ns: Array,
     sources: Array,
-    issue_ns: Array,
     watches: Array,
     *,
     operations: bool,
@@ -123,34 +157,32 @@ def host_chain(
 
     Parameters
     ----------
-    timing
-        Model of one rank.
+    trace, threads
+        One rank, and its threads, whose own times are changed here.
     return_ns
         For endpoints at which a thread waits for something else, the least latency of its return; -1 for
         others.
     sources
         Mask of endpoints for which something else waits.
-    issue_ns
-        For each node a time that replaces the own time up to its next endpoint; -1 if none does.
     watches
         Mask of the lanes of `watching_threads`.
     operations
         True to give each operation a node of its own.
     """
-    is_open = is_operation(timing.trace)
+    is_open = is_operation(trace)
     planned = is_open if operations else np.zeros_like(is_open)
-    vertex, thread = _endpoints(timing.trace)
-    own = _own_times(timing, vertex, thread, issue_ns)
+    vertex, thread, own, issues = threads
     own[_sleeps(vertex, watches[thread])] = 0
-    behind = _behind_waits(own, vertex, return_ns, issue_ns)
+    behind = _behind_waits(own, return_ns[vertex], issues)
     own -= behind
     cuts = _cuts(vertex, thread, own, planned, return_ns >= 0, sources)
+    endpoints = 2 * trace.nodes.num_rows
     return HostChain(
-        **_nodes(timing, cuts, planned),
-        call_ns=_of_returns(cuts, vertex, behind, len(timing.at_ns)),
-        in_operation=_in_operation(timing.trace, cuts, is_open),
-        ends_at=_at_endpoints(cuts, cuts.piece - 1, len(timing.at_ns)),
-        begins_at=_at_endpoints(cuts, cuts.first, len(timing.at_ns)),
+        **_nodes(trace, cuts, planned),
+        call_ns=_of_returns(cuts, vertex, behind, endpoints),
+        in_operation=_in_operation(trace, cuts, is_open),
+        ends_at=_at_endpoints(cuts, cuts.piece - 1, endpoints),
+        begins_at=_at_endpoints(cuts, cuts.first, endpoints),
     )
 
 
@@ -168,14 +200,13 @@ def _sleeps(vertex: Array, watches: Array) -> Array:
     return sleeps
 
 
-def _behind_waits(own_ns: Array, vertex: Array, return_ns: Array, issue_ns: Array) -> Array:
+def _behind_waits(own_ns: Array, return_ns: Array, issues: Array) -> Array:
     """Part of the own time before each endpoint that a return has, if the endpoint ends a wait.
 
     A call takes no longer for its return if it need not wait, so what it does itself comes behind the
     wait, up to the latency of returns. Not so for calls that issue work first.
     """
-    issues = np.repeat(issue_ns >= 0, 2)[vertex]
-    return np.where(issues, 0, np.clip(return_ns[vertex], 0, own_ns))
+    return np.where(issues, 0, np.clip(return_ns, 0, own_ns))
 
 
 class _Cuts(NamedTuple):
@@ -236,15 +267,17 @@ def _cuts(
     piece_ns[np.diff(thread, append=-1) != 0] = 0  # nothing follows the last cut of a thread
     starts_operation = planned[vertex // 2] & (vertex % 2 == 0)
     has_piece, has_return = (piece_ns > 0) | starts_operation, joins[vertex]
-    number = np.cumsum(np.concatenate([[0], has_return.astype(np.int64) + has_piece]))
+    number = np.zeros(len(vertex) + 1, np.int32)
+    np.cumsum(has_return.astype(np.int8) + has_piece, out=number[1:])
     return _Cuts(vertex, thread, piece_ns, starts_operation, has_return, has_piece, number)
 
 
-def _nodes(timing: Timing, cuts: _Cuts, planned: Array) -> dict[str, Array]:
+def _nodes(trace: Trace, cuts: _Cuts, planned: Array) -> dict[str, Array]:
     """Columns of the nodes, except for `in_operation`."""
     node = cuts.vertex // 2
-    around = nest.around(timing.trace.array("parent"), planned)[node]
-    none, at_ns = np.full_like(node, -1), timing.at_ns[cuts.vertex]
+    around = nest.around(trace.array("parent"), planned)[node]
+    none, at_ns = np.full_like(node, -1), trace.array("ts")[node]
+    at_ns += np.where(cuts.vertex % 2 == 1, trace.array("dur")[node], 0)
     return {
         "row": cuts.placed(np.where(cuts.starts_operation, node, -1), none),
         # a return belongs to the call that waited, which ends with it

@@ -94,6 +94,7 @@ def predicted_ends(trace: Trace, *, operations: bool) -> dict[str, int]:
     if not planned.size:
         return {}
     timing = timing_of(trace)
+    memory.give_back(trace.nodes.nbytes)
     ends = {name: _model_end_ns(timing, factor, planned) for name, factor in _factors(trace)}
     memory.give_back(trace.nodes.nbytes)
     return ends
@@ -115,10 +116,16 @@ def deviations(trace: Trace, predicted: dict[str, int], plan: Plan, npu: Array) 
     if not span_ns or not predicted:
         return {}
     job, lasts_ns = _job(plan, npu)
+    memory.give_back(trace.nodes.nbytes)
 
     def later_ns(name: str, factor: Array) -> int:
-        scaled = np.where(plan.row >= 0, factor[plan.row], 1.0) * lasts_ns
-        duration = np.maximum(np.rint(scaled).astype(np.int64) + 1000 * plan.late_us, 1)
+        scaled = factor[plan.row]
+        scaled[plan.row < 0] = 1.0
+        scaled *= lasts_ns
+        duration = np.rint(scaled, out=scaled).astype(np.int64)
+        del scaled
+        duration += 1000 * plan.late_us
+        np.maximum(duration, 1, out=duration)
         et_ns = int(run.run(job._replace(duration=duration), 1).end_ns.max())
         return et_ns - predicted[name]
 

@@ -52,6 +52,8 @@ def in_turn(start_ns: Array, end_ns: Array, ordered: Array) -> tuple[Array, Arra
     ordered
         Those that keep an order, in this order.
     """
+    if len(ordered) <= 1:
+        return start_ns, end_ns
     start, end = start_ns.copy(), end_ns.copy()
     free = np.maximum.accumulate(end[ordered])[:-1]
     later = ordered[1:]
@@ -80,12 +82,14 @@ def shares(
         Mask of the work that needs no slot, and keeps its duration.
     """
     ends = np.where(is_free, start_ns, end_ns)
-    dur = end_ns - start_ns
-    busy = np.bincount(stream, weights=np.where(rank == 0, dur, 0), minlength=1)
-    order = np.lexsort((start_ns, stream, -busy[stream], rank))
+    first = rank == 0
+    streams = int(stream.max(initial=0)) + 1
+    busy = np.bincount(stream[first], weights=(end_ns - start_ns)[first], minlength=streams)
+    order = np.lexsort((start_ns, np.argsort(np.argsort(-busy, kind="stable"))[stream], rank))
     priority = np.empty(len(order), np.int64)
     priority[order] = np.arange(len(order))
-    events = np.lexsort((np.repeat([1, 0], len(dur)), np.concatenate([start_ns, ends])))
+    is_start = np.repeat(np.array([True, False]), len(order))
+    events = np.lexsort((is_start, np.concatenate([start_ns, ends])))
     share = Shares(*_shares(start_ns, ends, slot, priority, order, events))
     return share._replace(end_ns=np.where(is_free, end_ns, share.end_ns))
 
@@ -175,8 +179,8 @@ def _bypassed(
     Compiled: hidden nodes may depend on hidden nodes that the same loop has just reached.
     """
     n = len(is_hidden)
-    one, other = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    src, dst = np.full(2 * len(dep), -1, np.int64), np.full(2 * len(dep), -1, np.int64)
+    one, other = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+    src, dst = np.full(2 * len(dep), -1, np.int32), np.full(2 * len(dep), -1, np.int32)
     for i in order:
         for e in range(first[i], first[i + 1]):
             d = dep[e]

@@ -45,7 +45,7 @@ from chopper_interop.converters.chakra.roofline import bandwidth_gbs
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.grouping import by_key
-from chopper_interop.io import outputs
+from chopper_interop.io import memory, outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -524,18 +524,24 @@ def _write_nodes(stream: IO[bytes], job: _Job, rank: int, plan: Plan) -> None:
     relays = job.relays.of_rank(job.trace.rank_rows[rank])
     attributes = Attributes(trace, plan, comms, relays, job.trace.ranks.index(rank))
     table = encode.text_table(attributes.texts)
-    comm_type = np.where(plan.row >= 0, comms["node_type"][plan.row], int(NodeType.COMM_COLL))
-    of_control = np.where(plan.slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))
-    comm_type = np.where(is_any(plan.cause, CONTROL), of_control, comm_type)
     nodes = encode.Nodes(
-        type=np.where(plan.slot >= COMM, comm_type, int(NodeType.COMP)),
+        type=_node_types(plan, comms["node_type"]),
         name=attributes.name,
         start_us=(np.maximum(plan.start_ns, 0) + 500) // 1000,
         slot_us=plan.slot_us,
         dep_first=plan.dep_first,
         dep=plan.dep,
     )
+    memory.give_back(trace.nodes.nbytes)
     _write_parts(stream, nodes, table, attributes.columns)
+
+
+def _node_types(plan: Plan, of_rows: Array) -> Array:
+    """`NodeType` of each node of a plan, from those of the trace's nodes that communicate."""
+    comm_type = np.where(plan.row >= 0, of_rows[plan.row], int(NodeType.COMM_COLL))
+    of_control = np.where(plan.slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))
+    comm_type = np.where(is_any(plan.cause, CONTROL), of_control, comm_type)
+    return np.where(plan.slot >= COMM, comm_type, int(NodeType.COMP)).astype(np.int64)
 
 
 def _write_streams(

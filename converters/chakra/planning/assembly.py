@@ -8,7 +8,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.converters.chakra.planning.connected import Host, joined_rows
+from chopper_interop.converters.chakra.planning.connected import Host, connected_nodes, joined_rows
 from chopper_interop.converters.chakra.planning.control import (
     Control,
     control_messages,
@@ -26,9 +26,11 @@ from chopper_interop.converters.chakra.schedule import (
     NO_SLOT,
     Nodes,
     Schedule,
+    schedule,
     topological_order,
     unexplained_on_path,
 )
+from chopper_interop.io import memory
 from chopper_interop.schemas.chakra import CONTROL, Cause
 
 if TYPE_CHECKING:
@@ -42,27 +44,25 @@ work takes."""
 
 
 def assembled(
-    trace: Trace,
-    gpu: Array,
-    host: Host,
-    nodes: Nodes,
-    times: Schedule,
-    order: Array,
-    origin_ns: int,
-    comm: Communication,
-    mode: Mode,
-) -> tuple[dict[str, Any], Array, Array, Array, Figures]:
+    trace: Trace, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
+) -> tuple[dict[str, Any], Array, list[Array], Figures]:
     """Columns of all nodes, their gaps and messages of a few bytes, which of them there are, and dependencies.
 
-    Dependencies are pairs of nodes of which the second depends on the first.
+    Dependencies are a list of nodes and one of those that depend on them.
     """
+    host, nodes, order = connected_nodes(trace, gpu, mode, origin_ns, comm)
+    memory.give_back(trace.nodes.nbytes)
+    times = schedule(order, nodes, mode is not Mode.KERNELS)
     # numbers before sorting: | host nodes | GPU work | gaps | control messages | begin | end |
     h, n = len(host.row), len(nodes.slot)
     used = np.zeros(n, bool)
     used[order] = True
+    del order
     gapped = np.flatnonzero(used & (times.gap_us > 0) & ~nodes.is_apart)
     control = control_messages(h, gpu, used, comm)
     src, dst = _all_dependencies(nodes, times, used, gapped)
+    unused = np.empty(0, np.int64)  # in place of a hundred bytes a node that nothing needs any more
+    nodes = nodes._replace(dep_first=unused, dep=unused, known_ns=unused)
     src, dst = _with_messages(control, nodes, gpu, comm, gapped, src, dst)
     start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
     # latencies of the last launches, for which no return makes up
@@ -72,6 +72,11 @@ def assembled(
     columns: dict[str, Any] = _identities(host, gpu, times.unexplained_us[gapped], control)
     columns |= _times(nodes, times, gapped, control, start, dur, end_ns, end_us)
     del start, dur
+    unexplained_us, length_us = unexplained_on_path(times)
+    times = times._replace(
+        gap_us=unused, unexplained_us=unused, ended_us=unused, anchor=unused, follows=unused
+    )
+    memory.give_back(trace.nodes.nbytes)
     own_ns = np.where(host.is_return, np.minimum(host.call_ns, 1000 * times.slot_us[:h]), -1)
     columns["own_ns"] = np.append(own_ns, np.full(len(columns["row"]) - h, -1))
     del own_ns
@@ -91,7 +96,6 @@ def assembled(
     columns, keep, src, dst = _with_latencies(columns, keep, src, dst, nodes, times, host, gapped)
     columns, keep, src, dst = _with_least_times(columns, keep, src, dst, nodes, times, used)
     columns, keep, src, dst = _with_answers(columns, keep, src, dst, control, n + len(gapped))
-    unexplained_us, length_us = unexplained_on_path(times)
     figures = Figures(
         waits_as_time=int(np.count_nonzero(~times.kept)),
         overlapped=int(np.count_nonzero(nodes.own_ns[h:] < trace.array("dur")[gpu])),
@@ -99,7 +103,7 @@ def assembled(
         length_us=int(length_us),
         span_ns=end_ns,
     )
-    return columns, keep, src, dst, figures
+    return columns, keep, [src, dst], figures
 
 
 def _with_messages(
@@ -418,19 +422,22 @@ def _with_answers(
     return columns, _append(columns, keep, more), src, dst
 
 
-def in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> dict[str, Any]:
+def in_order(columns: dict[str, Any], keep: Array, pairs: list[Array]) -> dict[str, Any]:
     """Rows to keep by start, a gap before what starts with it; dependencies renumbered and listed.
 
-    The columns that are given are used up.
+    The columns and pairs that are given are used up.
     """
     kept = np.flatnonzero(keep)
-    number = np.full(len(keep), -1, np.int64)
+    number = np.full(len(keep), -1, np.int32)
     number[kept] = np.arange(len(kept))
-    src, dst = number[src], number[dst]
+    dst, src = number[pairs.pop()], number[pairs.pop()]
+    del number
     cause = columns["cause"][kept]
     precedes = is_any(cause, (Cause.UNEXPLAINED, Cause.LATENCY, *CONTROL))
     # "begin" must not wait for a gap that holds its slot
-    turn = np.where(cause == Cause.BEGIN, 0, np.where(precedes, 1, 2))
+    turn = np.full(len(kept), 2, np.uint8)
+    turn[precedes] = 1
+    turn[cause == Cause.BEGIN] = 0
     by_start = np.lexsort((turn, columns["start_ns"][kept]))
     position = np.empty(len(kept), np.int64)
     position[by_start] = np.arange(len(kept))
@@ -440,7 +447,8 @@ def in_order(columns: dict[str, Any], keep: Array, src: Array, dst: Array) -> di
         order = topological_order(position, *gather.group_values(src, dst, len(kept)))
         position[order] = np.arange(len(kept))
     # distinct pairs by (dst, src); those of node i lie between first[i] and first[i + 1]
-    pair = np.sort(position[dst] * len(kept) + position[src])
+    pair = position[dst] * len(kept) + position[src]
+    pair.sort()
     pair = pair[np.diff(pair, prepend=-1) != 0]
     dst, src = np.divmod(pair, max(len(kept), 1))
     chosen = kept[order]

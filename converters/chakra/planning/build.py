@@ -25,9 +25,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.planning.assembly import assembled, in_order
-from chopper_interop.converters.chakra.planning.connected import connected_nodes
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode, Plan
-from chopper_interop.converters.chakra.schedule import schedule
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK
 
@@ -50,18 +48,11 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication)
         Its communication.
     """
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
-    host, nodes, order = connected_nodes(trace, gpu, mode, origin_ns, comm)
-    memory.give_back(trace.nodes.nbytes)
-    times = schedule(order, nodes, mode is not Mode.KERNELS)
-    columns, keep, src, dst, figures = assembled(
-        trace, gpu, host, nodes, times, order, origin_ns, comm, mode
-    )
-    # a hundred bytes a node, of which nothing is needed while all is sorted
-    del host, nodes, order, times
+    columns, keep, pairs, figures = assembled(trace, gpu, mode, origin_ns, comm)
     memory.give_back(trace.nodes.nbytes)
     if mode is Mode.KERNELS:
         figures = figures._replace(span_ns=0)
-    plan = Plan(**in_order(columns, keep, src, dst), figures=figures)
+    plan = Plan(**in_order(columns, keep, pairs), figures=figures)
     memory.give_back(trace.nodes.nbytes)
     return plan
 

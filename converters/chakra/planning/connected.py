@@ -61,19 +61,21 @@ def connected_nodes(
 def _of_model(
     trace: Trace, gpu: Array, mode: Mode, watches: Array
 ) -> tuple[Links, host_chain.HostChain]:
-    """Edges and host nodes of the timing model, which is free again when this ends."""
-    timing = timing_of(trace)
-    links = links_of(timing, gpu)
+    """Edges and host nodes of the timing model, which is free again when these are made."""
+    links = links_of(timing_of(trace), gpu)
+    threads = host_chain.threads_of(timing_of(trace), links.issue_ns)
+    release_timing(trace)
+    memory.give_back(trace.nodes.nbytes)
     host = host_chain.host_chain(
-        timing,
+        trace,
+        threads,
         links.return_ns,
-        links.sources | idle_borders(timing),
-        links.issue_ns,
+        links.sources | idle_borders(trace),
         watches,
         operations=mode is Mode.FULL,
     )
-    release_timing(trace)
-    return links, host
+    # what only host nodes are made of: eleven bytes an endpoint
+    return links._replace(return_ns=np.empty(0, np.int64), sources=np.empty(0, bool)), host
 
 
 def _unconnected(
@@ -130,7 +132,7 @@ def _notified_by_others(gpu: Array, comm: Communication) -> Array:
 def joined_rows(gpu: Array, turn: Array) -> Array:
     """Positions in `gpu` of the collectives that simulators join, in the order that all ranks keep."""
     taken = np.flatnonzero(turn[gpu] >= 0)
-    return taken[np.argsort(turn[gpu[taken]])]
+    return taken[np.argsort(turn[gpu[taken]])].astype(np.int32)
 
 
 class _Columns(NamedTuple):
@@ -190,16 +192,16 @@ def _shared_slots(
     slot = np.concatenate([np.full(h, HOST), of_work]).astype(np.uint8)
     start = np.concatenate([host.at_ns, begins_ns])
     end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
-    lane = np.concatenate([host.thread, trace.array("lane")[gpu].astype(np.int64)])
+    lane = np.concatenate([host.thread, trace.array("lane")[gpu]])
     # what a thread does outside of all operations may be no work at all; what no GPU work waits for
     # must not hold up what does, and neither must communication that is only timed what other ranks wait for
     timed = (of_work == COMM) & ~comm.sends[gpu] & (comm.turn[gpu] < 0)
-    rank = np.concatenate([~host.in_operation, timed]).astype(np.int64)
-    rank += 2 * ~_needed(start, h, *dep)
+    rank = np.concatenate([~host.in_operation, timed]).astype(np.uint8)
+    rank[~_needed(start, h, *dep)] += 2
     share = slots.shares(*slots.in_turn(start, end, joined), slot, lane, rank, slot == NO_SLOT)
     behind = np.flatnonzero(share.after >= 0)
-    src = np.concatenate([dep[0], share.after[behind], joined[:-1]])
-    dst = np.concatenate([dep[1], behind, joined[1:]])
+    src = np.concatenate([dep[0], share.after[behind], joined[:-1]], dtype=np.int32)
+    dst = np.concatenate([dep[1], behind, joined[1:]], dtype=np.int32)
     no_gpu = np.zeros(len(gpu), bool)
     return _Columns(
         slot=slot,

@@ -69,8 +69,8 @@ def links_of(timing: Timing, gpu: Array) -> Links:
     edge = np.flatnonzero(inside)
     src, dst, kind = src[edge].astype(np.int64), dst[edge].astype(np.int64), graph.kind[edge]
     lag = variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0][edge]
-    return_ns = np.full(len(timing.at_ns), -1, np.int64)
-    sources = np.zeros(len(timing.at_ns), bool)
+    return_ns = np.full(endpoints, -1, np.int64)
+    sources = np.zeros(endpoints, bool)
     waits = np.flatnonzero(is_any(kind, WAITS) & on_thread[dst // 2])
     np.maximum.at(return_ns, dst[waits], np.maximum(lag[waits], 0))
     sources[dst[on_thread[dst // 2]]] = True
@@ -92,11 +92,10 @@ def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array
     return issue
 
 
-def idle_borders(timing: Timing) -> Array:
+def idle_borders(trace: Trace) -> Array:
     """Mask of endpoints between which a thread has no operation open for long."""
-    trace = timing.trace
     ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
-    mask = np.zeros(len(timing.at_ns), bool)
+    mask = np.zeros(2 * trace.nodes.num_rows, bool)
     # in a mere range a thread may wait
     operation = host_chain.is_operation(trace) & (trace.array("kind") != Kind.ANNOTATION)
     rows = np.flatnonzero(operation)
