@@ -12,7 +12,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks.line import resolution_ns
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import processes
-from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
@@ -116,11 +116,12 @@ def _drop_other_formats(timing: list[Fragment], issues: IssueLog) -> list[Fragme
     return [f for f in timing if f in kept]
 
 
-def _richness(fragment: Fragment) -> tuple[int, int, int]:
-    """Amount that a file holds of a run: launches, as an ET has more nodes but none; nodes; finer times."""
+def _richness(fragment: Fragment) -> tuple[int, bool, int, int]:
+    """Amount that a file holds of a run: launches; operations as a whole, not in an ET's pieces; nodes; finer times."""
     trace = fragment.trace
     launches = int(np.count_nonzero(trace.launch >= 0))
-    return launches, trace.nodes.num_rows, -resolution_ns(_starts(trace))
+    is_whole = not (trace.array("kind") == Kind.HOST_GAP).any()
+    return launches, is_whole, trace.nodes.num_rows, -resolution_ns(_starts(trace))
 
 
 def contains(container: Fragment, part: Fragment) -> bool:

@@ -506,7 +506,8 @@ def _run(allowed: tuple[int, ...], name: str, *arguments: object) -> int:
     shown = " ".join(map(str, (name, *arguments)))
     assert status in allowed, f"{shown}: status {status}: {stderr[:600]}"
     assert "Traceback" not in stderr, stderr
-    assert stderr.count("\n") <= (2 if name == "analyze" else 1), f"{shown}: {stderr[:600]}"
+    # chopper-analyze has a line for each analysis that has no data
+    assert name == "analyze" or stderr.count("\n") <= 1, f"{shown}: {stderr[:600]}"
     if name == "analyze" and status == 0:
         json.loads(printed, parse_constant=_no_number)
     return status

@@ -458,12 +458,17 @@ def test_names_are_shown_as_they_are(tmp_path: Path, run) -> None:
     assert all(name in output for name in names)
 
 
-@pytest.mark.parametrize("prefix", ["job", ".", "/"])
-def test_check_of_missing_files_is_refused(tmp_path: Path, prefix: str, run, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("prefix", "reason"),
+    [("job", "there is no such file"), (".", "it has no ETs"), ("/", "it has no ETs")],
+)
+def test_check_of_missing_files_is_refused(
+    tmp_path: Path, prefix: str, reason: str, run, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     status, _, errors = run("check", prefix)
     assert status == 4
-    assert "there is no such file" in errors
+    assert reason in errors
 
 
 def test_check_of_a_file_that_is_no_et_finds_that(tmp_path: Path, run) -> None:
