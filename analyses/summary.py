@@ -15,7 +15,11 @@ from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.findings.job import ExaminedJob, options_text, ranks_text
 from chopper_interop.analyses.methods.findings.missing import missing, sentence
-from chopper_interop.analyses.methods.findings.ranks import is_sure, late_together
+from chopper_interop.analyses.methods.findings.ranks import (
+    certainty_of_link,
+    is_sure,
+    late_together,
+)
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
@@ -177,6 +181,7 @@ def _late(job: ExaminedJob) -> dict[str, Any]:
         "late_ranks_save_ns": known["slow_ranks_gain_ns"] // job.steps if several else 0,
         "late_link": known["slow_link"],
         "late_link_saves_ns": (known["link_gain_ns"] or 0) // job.steps,
+        "late_link_certainty": known["slow_link"] and certainty_of_link(job.trace),
     }
 
 
@@ -257,9 +262,14 @@ def _is_apart(job: ExaminedJob) -> bool:
     return not job.has_steps and windows.are_apart(job.trace)
 
 
+def _is_part(figures: dict[str, Any]) -> bool:
+    """True if the job has more ranks than were read."""
+    return bool((figures["world_size"] or 0) > figures["ranks"])
+
+
 def _read_text(trace: Trace, figures: dict[str, Any]) -> str:
     names = {rank.host for rank in trace.meta.ranks if rank.host}
-    is_part = (figures["world_size"] or 0) > figures["ranks"]
+    is_part = _is_part(figures)
     of_job = f"{figures['ranks']:,} of " if is_part else ""
     parts = [of_job + _count(figures["world_size"] if is_part else figures["ranks"], "rank")]
     parts += [_count(len(names), "host")] if len(names) > 1 else []
@@ -331,8 +341,10 @@ def _late_text(figures: dict[str, Any]) -> str:
         several = number_ranges.describe(sorted(map(int, figures["late_ranks"].split(","))))
         parts.append(f"ranks {several}, their GPUs: {_ms(figures['late_ranks_save_ns'])} a step")
     if link is not None and figures["late_link_saves_ns"] >= threshold_ns:
-        parts.append(f"the link between ranks {link}")
-    return "; ".join(parts) or "no rank and no link"
+        sure = "likely " if figures["late_link_certainty"] == finding.LIKELY else ""
+        parts.append(f"{sure}the link between ranks {link}")
+    text = "; ".join(parts) or "no rank and no link"
+    return f"{text} (of those that were read)" if _is_part(figures) else text
 
 
 def _finding_lines(

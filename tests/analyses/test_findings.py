@@ -23,6 +23,7 @@ from shared_data import real
 import chopper_interop as ci
 from chopper_interop.analyses.findings import findings
 from chopper_interop.analyses.methods.findings import catalogue, finding, job, ranks
+from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.summary import summary
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
@@ -485,13 +486,28 @@ def test_a_rank_that_hardly_costs_time_is_not_named() -> None:
     assert ("late", "no rank and no link") in zip(*result.rows.to_pydict().values(), strict=True)
 
 
+def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:
+    """Of two of four ranks one was said to cost 5.3 ms; of all four another cost 0.7 ms."""
+    job = straggling_trace(MadeJob(gpu={3: 1.2}))
+    some = job.select_ranks([0, 3]).with_meta(facts={parallelism.WORLD_SIZE: "6"})
+    (late,) = (
+        r["text"] for r in ci.analyze(some, "summary").rows.to_pylist() if r["topic"] == "late"
+    )
+    assert re.fullmatch(r"rank 3, its GPU: .* a step \(of those that were read\)", late)
+
+
 def test_the_cause_of_a_late_rank_is_its_own_where_a_link_costs_more() -> None:
     job = straggling_trace(MadeJob(gpu={3: 1.2}, link={1: 20.0}))
     result = ci.analyze(job, "summary")
     assert result.summary["late_link_saves_ns"] > result.summary["late_saves_ns"] > 0
     (late,) = (row["text"] for row in result.rows.to_pylist() if row["topic"] == "late")
     assert late.startswith("rank 3, its GPU: ")
-    assert late.endswith("the link between ranks 1,2")
+    assert late.endswith("; likely the link between ranks 1,2"), "longer transfers may be larger"
+    with_sizes = job.with_columns(bytes=np.full(job.nodes.num_rows, 1000))
+    rows = ci.analyze(with_sizes, "summary").rows.to_pylist()
+    assert [r["text"][-28:] for r in rows if r["topic"] == "late"] == [
+        "; the link between ranks 1,2"
+    ]
 
 
 def test_a_warm_up_is_less_than_the_whole_of_the_steps(capsys: pytest.CaptureFixture[str]) -> None:

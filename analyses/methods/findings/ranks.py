@@ -15,6 +15,7 @@ from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.result import Result
+    from chopper_interop.trace import Trace
 
 _LONGER_STAGE, _FAR_LONGER_STAGE = 1.03, 1.1
 """Ratio of kernel times from which on a stage is longer than others; and, of few kernels, from which on it is
@@ -109,6 +110,12 @@ def _several(job: ExaminedJob, rows: list[dict[str, Any]], gain_ns: int) -> Find
     )
 
 
+def certainty_of_link(trace: Trace) -> str:
+    """How sure a slow link is: only likely where sizes of transfers are not known, as longer ones may be larger."""
+    has_sizes = trace.known("bytes")[trace.array("kind") == Kind.COMM].any()
+    return MODELLED if has_sizes else LIKELY
+
+
 def _link(job: ExaminedJob, compared: Result) -> Iterator[Finding]:
     link, gain = compared.summary["slow_link"], compared.summary["link_gain_ns"]
     if link is None:
@@ -116,11 +123,8 @@ def _link(job: ExaminedJob, compared: Result) -> Iterator[Finding]:
     members = [int(rank) for rank in link.split(",")]
     place = _waits_for(job, members)
     longer = compared.summary["link_slowdown_factor"] - 1
-    trace = job.trace
-    has_sizes = bool(trace.known("bytes")[trace.array("kind") == Kind.COMM].any())
-    others = (
-        "others of their kind and size" if has_sizes else "others of their kind, of unknown size"
-    )
+    certainty = certainty_of_link(job.trace)
+    others = "others of their kind" + (", of unknown size" if certainty == LIKELY else " and size")
     yield Finding(
         "late-rank-link",
         gain // job.steps,
@@ -128,7 +132,7 @@ def _link(job: ExaminedJob, compared: Result) -> Iterator[Finding]:
         "transfers",
         place.at_ns,
         place.until_ns,
-        MODELLED if has_sizes else LIKELY,
+        certainty,
         f"Transfers between ranks {ranks_text(members)} take {longer:.1%} longer than {others}.",
         job.command("stragglers --by link", of_ranks=False),
     )
