@@ -92,8 +92,8 @@ def add_edges(builder: TraceBuilder, nodes: ReadNodes, dependencies: tuple[Array
 def _launches(nodes: ReadNodes) -> tuple[Array, Array]:
     """Calls and the GPU work that they launched, by correlation id: of several calls with one id the first.
 
-    In simulators work waits for the end of the call's first piece, if its stream does not make it wait longer. What
-    launched it tells, as in the job's own trace, which waits of hosts are for which work.
+    In simulators work waits for the end of the call's first piece, if its stream does not make it wait longer. As in the
+    job's own trace, waits of hosts are for the work that their calls launched.
     """
     known = nodes.correlation > 0
     calls = np.flatnonzero(known & is_any(nodes.kind, CALLS))

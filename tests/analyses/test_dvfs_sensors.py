@@ -48,8 +48,24 @@ def test_the_sensor_of_nvml_is_known_to_the_recorder_and_to_nvidia_smi(
     assert result.summary["sensor_window_ns"] == 20 * MS
     assert result.summary["sensor_hold_ns"] == 100 * MS
     assert "in bursts" in result.notes["clock sensor"]
-    # of 100 at 10 Hz, two steps with 23 readings, the interval begins 4 % above the truth
-    assert inside(f"beta1/{rate}/nvml", range(95000, 95003)) == 3
+
+
+@pytest.mark.parametrize(
+    ("rate", "seed"),
+    [
+        ("100Hz", 100),
+        pytest.param(
+            "10Hz",
+            100,
+            marks=pytest.mark.xfail(
+                strict=True, reason="of two steps with 23 readings the interval begins 4 % too long"
+            ),
+        ),
+        *(("10Hz", seed) for seed in range(95000, 95003)),
+    ],
+)
+def test_interval_of_nvml_holds_the_truth(rate: str, seed: int) -> None:
+    assert inside(f"beta1/{rate}/nvml", range(seed, seed + 1)) == 1
 
 
 def test_range_of_a_coarse_clock_has_the_error_of_the_clock() -> None:

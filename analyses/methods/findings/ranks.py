@@ -111,7 +111,7 @@ def _several(job: ExaminedJob, rows: list[dict[str, Any]], gain_ns: int) -> Find
 
 
 def certainty_of_link(trace: Trace) -> str:
-    """How sure a slow link is: only likely where sizes of transfers are not known, as longer ones may be larger."""
+    """Return how sure a slow link is: only likely where sizes of transfers are not known, as longer ones may be larger."""
     has_sizes = trace.known("bytes")[trace.array("kind") == Kind.COMM].any()
     return MODELLED if has_sizes else LIKELY
 

@@ -59,6 +59,22 @@ def test_a_host_that_waits_in_a_copy_goes_on_sooner_if_kernels_are_faster(
     assert faster == pytest.approx(10 * (1000 + 5 + 5 + 12 + 300), rel=0.03)
 
 
+def test_ets_of_all_operations_written_again_react_as_they_did(tmp_path: Path) -> None:
+    """Hosts are planned again: a copy that a host waited for was its own time then, 103 ms where the job has 13."""
+    trace, reactions = ci.read(blocking_copies(tmp_path)), []
+    for trip in range(3):
+        path = tmp_path / str(trip) / "job.et"
+        path.parent.mkdir()
+        ci.write(trace, path)
+        trace = ci.read(path.with_name("job.0.et"))
+        reactions.append(
+            [scaled_replay_us(path.with_name("job.0.et"), by, ("kernel",)) for by in (1, 0.1, 2)]
+        )
+    assert reactions[1] == pytest.approx(reactions[0], rel=0.01)
+    assert reactions[2] == pytest.approx(reactions[0], rel=0.03)
+    assert reactions[0][1] < 0.2 * reactions[0][0]
+
+
 @pytest.mark.parametrize("mode", ["gpu", "full"])
 def test_a_stream_that_no_longer_waits_for_its_host_keeps_its_least_times(
     tmp_path: Path, mode: str
