@@ -42,8 +42,8 @@ _MAX_SHARES = 3
 _MIN_SHOWN = 0.0005
 """Smallest share that is written: less would read 0.0 %."""
 _MIN_GAPS = 0.1
-"""Share of the critical path from which on gaps of the host that may be waits are named. Chosen: 12 of 19 real jobs
-whose waits were recorded have 0 to 0.4 %, the others up to 3.4 %; two jobs with waits missing have 47 and 65 %."""
+"""Share of the critical path from which on gaps of the host that may be waits are named. Chosen: of 19 real jobs
+those whose waits were recorded have up to 3.4 %, two with waits missing 47 and 65 %."""
 _POWER_UNITS = ("W", "mW", "J")
 """Units of series that have a GPU's power."""
 _CAUSES = {
