@@ -33,7 +33,7 @@ from uncounted import AS_PYTHON, uncounted
 with atheris.instrument_imports(include=["chopper_interop"], exclude=uncounted()):
     from chopper_interop import registry, sources
     from chopper_interop.converters.pytorch_et import nodes_decode
-    from chopper_interop.io import json_events
+    from chopper_interop.io import inputs, json_events
 
     for _name, _converter in registry.formats().items():
         if _converter.read:
@@ -53,6 +53,9 @@ _LARGEST_KEPT, _KEPT = 1 << 11, 20
 """Bytes of an input that tests keep, and inputs of a family, at most (chosen: the corpus stays small)."""
 _GROWTH = 3
 """Times as large as its largest seed that an input may be (chosen: time goes into changes, not into length)."""
+_UNPACKED = 1e-3
+"""Gigabytes that an input may have when unpacked (chosen: seven times the largest seed; the corpus had bombs of 80 MB, which
+took two fifths of rocpd's time)."""
 _COUNTED = 1000
 """Executions after which their number is written (chosen: a kill loses few)."""
 _MEMORY = Path("/dev/shm")  # noqa: S108 # a folder of one's own is made in it
@@ -240,7 +243,8 @@ def fuzz(family: str, folder: Path, seconds: float) -> None:
     }
     arguments = [sys.argv[0], *(f"-{name}={value}" for name, value in options.items()), str(corpus)]
     atheris.Setup(arguments, target, custom_mutator=target.changed)
-    atheris.Fuzz()
+    with inputs.unpacking_at_most(_UNPACKED):
+        atheris.Fuzz()
 
 
 def main(folder: Path, seconds: float, chosen: list[str]) -> None:
