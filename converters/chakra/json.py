@@ -67,12 +67,17 @@ def _graph_messages(text: str) -> Iterator[tuple[Any, int] | None]:
         facts = {k: v for k, v in document.items() if isinstance(v, str | int | float)}
     except (ValueError, RecursionError):
         pass
-    metadata = message_class("GlobalMetadata")(version=str(facts.pop("schema", "workload_graph")))
+    metadata = message_class("GlobalMetadata")(version=_text(facts.pop("schema", "workload_graph")))
     for name, value in facts.items():
-        metadata.attr.add(name=name, string_val=str(value))
+        metadata.attr.add(name=_text(name), string_val=_text(value))
     yield metadata, 0
     for value in _values(text, start, _LISTED):
         yield _graph_node(value) if isinstance(value, dict) else None
+
+
+def _text(value: str | float) -> str:
+    """Text of a fact; a question mark stands for half a surrogate pair, which protobuf refuses."""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _jsonizer_messages(text: str) -> Iterator[tuple[Any, int] | None]:

@@ -190,6 +190,8 @@ ODD = [
     _read("as workload_graph", json.dumps(_GRAPH).encode(), 3, "step.0.json", et_times_scheduled=3),
     _read("workload_graph with broken nodes", json.dumps(_GRAPH).encode().replace(
           b'"Id": 2', b'"Id": -2'), 3, "step.0.json", et_json_value=1, et_dependency_dangling=1),
+    _read("workload_graph with half a surrogate pair in a fact", json.dumps({"\ud800": "\udfff", **_GRAPH}).encode(),
+          3, "step.0.json", et_times_scheduled=3),
     _read("workload_graph cut short", json.dumps(_GRAPH, indent=1).encode()[:330], 2, "step.0.json",
           et_json_malformed=1),
     _read("as the jsonizer writes it", jsonized(*_STEP), _N, "step.0.json", et_times_scheduled=_N),
