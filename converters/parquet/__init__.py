@@ -36,6 +36,7 @@ PARQUET = Converter(
     suffixes=(".parquet",),
     sniff=_HEAD.match,
     json=True,
+    json_words=(FORMAT.encode(),),  # its description may quote what other formats are recognised by
     group=group,
     read="chopper_interop.converters.parquet.reader:read",
     write="chopper_interop.converters.parquet.writer:write",
