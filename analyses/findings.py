@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.analyses.methods.findings import catalogue, finding
+from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.result import Result
 
 if TYPE_CHECKING:
@@ -57,5 +58,6 @@ def findings(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         notes["no rows"] = "no times of operations were recorded: give a profile of the job"
     elif not table.num_rows:
         notes["no rows"] = finding.nothing_text(has_steps=job.has_steps)
+    notes |= parallelism.unread_ranks(trace)
     notes |= {} if steps else warm_up.left_out(trace)
     return Result("findings", table, summary, _CONVENTIONS, notes=notes)

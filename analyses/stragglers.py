@@ -17,6 +17,7 @@ from chopper_interop.analyses.methods.fleet.compared_job import (
     PERSISTENT_SHARE,
     ComparedJob,
 )
+from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError
 from chopper_interop.result import Result
@@ -112,6 +113,7 @@ def stragglers(
     of_ranks = [row for row in all_ranks if row["rank"] in selected]
     of_ranks.sort(key=_gain_of_cause, reverse=True)
     of_links = job.link_rows()
+    notes |= parallelism.unread_ranks(trace)
     notes |= job.notes()
     tables: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "rank": lambda: of_ranks,

@@ -23,6 +23,7 @@ from chopper_interop.analyses.methods.findings.ranks import (
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
+from chopper_interop.grouping import by_key
 from chopper_interop.issues import Severity
 from chopper_interop.percents import percent
 from chopper_interop.result import Result
@@ -92,7 +93,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
         lines += [("record", sentence(absent))] if absent else []
     topic, text = zip(*lines, strict=True)
     rows = pa.table({"topic": pa.array(topic, pa.string()), "text": pa.array(text, pa.string())})
-    notes = {} if steps else warm_up.left_out(trace)
+    notes = _of_input(trace) | ({} if steps else warm_up.left_out(trace))
     figures["findings"] = findings
     return Result("summary", rows, figures, _CONVENTIONS, notes=notes)
 
@@ -117,6 +118,15 @@ def _read(trace: Trace, job: ExaminedJob) -> dict[str, Any]:
         "clock_uncertainty_ns": max(uncertainty.values(), default=0),
         "clock_unknown": instances.ranks_apart(trace),
     }
+
+
+def _of_input(trace: Trace) -> dict[str, str]:
+    """Notes on the input: each kind of fault with its number, what it means, and an example."""
+    notes = {}
+    for code, same in by_key(trace.meta.issues, lambda issue: issue.code).items():
+        example = next((f" Example: {one.example}" for one in same if one.example), "")
+        notes[f"input: {code}"] = f"{sum(one.count for one in same):,}: {same[0].meaning}{example}"
+    return notes
 
 
 def _step(job: ExaminedJob) -> dict[str, Any]:
@@ -226,7 +236,7 @@ def _lines(
     if path:
         yield "binds", f"critical path: {path}"
     if "late_rank" in figures:
-        yield "late", _late_text(figures)
+        yield "late", _late_text(figures, is_part=parallelism.is_part(trace))
     if "clock_loss_ns" in figures:
         low, high = figures["clock_loss_low_ns"], figures["clock_loss_high_ns"]
         loss = figures["clock_loss_ns"]
@@ -248,7 +258,8 @@ def _path_text(figures: dict[str, Any]) -> str:
     )
     share = figures.get(f"path_{part}_share", 0.0)
     if share >= _MIN_SHOWN:
-        names["wait"] += f" ({share:.1%} {text})"
+        whole, part_text = f"{figures.get('path_wait_share', 0.0):.1%}", f"{share:.1%}"
+        names["wait"] += f" ({'all' if part_text == whole else part_text} {text})"
     gaps = figures.get("path_host_gap_busy_share", 0.0)
     if gaps >= _MIN_GAPS:
         names["host"] += (
@@ -262,19 +273,17 @@ def _is_apart(job: ExaminedJob) -> bool:
     return not job.has_steps and windows.are_apart(job.trace)
 
 
-def _is_part(figures: dict[str, Any]) -> bool:
-    """True if the job has more ranks than were read."""
-    return bool((figures["world_size"] or 0) > figures["ranks"])
-
-
 def _read_text(trace: Trace, figures: dict[str, Any]) -> str:
     names = {rank.host for rank in trace.meta.ranks if rank.host}
-    is_part = _is_part(figures)
-    of_job = f"{figures['ranks']:,} of " if is_part else ""
-    parts = [of_job + _count(figures["world_size"] if is_part else figures["ranks"], "rank")]
-    parts += [_count(len(names), "host")] if len(names) > 1 else []
-    parts += [_count(figures["steps"], "step")] if figures["steps"] else []
-    parts += [_count(figures["operations"], "operation")]
+    if not trace.nodes.num_rows:
+        parts = [f"{_count(trace.samples.num_rows, 'sample')} of telemetry"]
+    else:
+        is_part = parallelism.is_part(trace)
+        of_job = f"{figures['ranks']:,} of " if is_part else ""
+        parts = [of_job + _count(figures["world_size"] if is_part else figures["ranks"], "rank")]
+        parts += [_count(len(names), "host")] if len(names) > 1 else []
+        parts += [_count(figures["steps"], "step")] if figures["steps"] else []
+        parts += [_count(figures["operations"], "operation")]
     return ": ".join(filter(None, (", ".join(parts), ", ".join(figures["formats"]))))
 
 
@@ -283,7 +292,11 @@ def _trust_text(figures: dict[str, Any]) -> str:
     lost = ", ".join(f"{code} {count:,}" for code, count in losses.items())
     parts = [f"lost or wrong: {lost}" if losses else "nothing was lost"]
     if known is not None and known < 1:
-        parts.append(f"launches of {percent(known)} of the GPU's work are known")
+        parts.append(
+            f"launches of {percent(known)} of the GPU's work are known"
+            if known
+            else "no launch of the GPU's work is known"
+        )
     if figures["clock_uncertainty_ns"]:
         parts.append(f"ranks' clocks agree within {figures['clock_uncertainty_ns'] / 1e3:,.1f} µs")
     if figures["clock_unknown"]:
@@ -310,7 +323,8 @@ def _length_text(job: ExaminedJob, figures: dict[str, Any]) -> str:
         return f"{_ms(figures['step_ns'])} in all, as no training steps were recorded"
     if job.steps == 1:
         return f"{_ms(figures['step_ns'])}, step {job.iterations[0]}"
-    spread = f"{_ms(figures['step_min_ns'])} to {_ms(figures['step_max_ns'])}"
+    ends = dict.fromkeys(_ms(figures[name]) for name in ("step_min_ns", "step_max_ns"))
+    spread = " to ".join(ends) if len(ends) > 1 else f"each {next(iter(ends))}"
     numbers = ranks_text(job.iterations.tolist())
     if numbers.count(",") > _MAX_PARTS:
         numbers = f"{job.iterations[0]} to {job.iterations[-1]}"
@@ -329,7 +343,7 @@ def _consists_text(figures: dict[str, Any]) -> str:
     )
 
 
-def _late_text(figures: dict[str, Any]) -> str:
+def _late_text(figures: dict[str, Any], *, is_part: bool) -> str:
     rank, link = figures["late_rank"], figures["late_link"]
     causes = {"gpu": "its GPU", "host": "its host", "delays": "for an unknown reason"}
     parts = []
@@ -344,14 +358,15 @@ def _late_text(figures: dict[str, Any]) -> str:
         sure = "likely " if figures["late_link_certainty"] == finding.LIKELY else ""
         parts.append(f"{sure}the link between ranks {link}")
     text = "; ".join(parts) or "no rank and no link"
-    return f"{text} (of those that were read)" if _is_part(figures) else text
+    return f"{text} (of those that were read)" if is_part else text
 
 
 def _finding_lines(
     findings: list[dict[str, Any]], options: str, *, has_steps: bool
 ) -> Iterator[tuple[str, str]]:
     for number, row in enumerate(findings[:_MAX_FINDINGS], 1):
-        sure = ", likely" if row["certainty"] == finding.LIKELY else ""
+        of = catalogue.CATALOGUE[row["code"]].step
+        sure = f" of {of}" * bool(of) + ", likely" * (row["certainty"] == finding.LIKELY)
         saves = f"{number}. {_ms(row['saves_ns'])} ({row['share']:.1%}{sure})"
         yield "finding", f"{saves}: {row['finding']}"
     if findings:

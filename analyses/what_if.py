@@ -12,6 +12,7 @@ from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.changes import values, verbs
 from chopper_interop.analyses.methods.changes.changer import Change, ChangedJob, Changer
 from chopper_interop.analyses.methods.changes.overwriting import OverwritingError
+from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.analyses.methods.timing.steps import timing_of_steps
 from chopper_interop.arrays import Array, arrow
@@ -144,6 +145,7 @@ def what_if(
     if not len(window_spans):
         notes["no rows"] = "the trace has no operations"
         cases = []
+    notes |= parallelism.unread_ranks(trace)
     notes |= _unmatched(timing, int(window_spans.lengths(timing.at_ns).sum()))
     replay = _Replay(timing, window_spans, with_paths=by != "rank")
     for text, parts in cases:

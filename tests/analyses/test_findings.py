@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from clocked_job import job as clocked_job
 from gpu_work import Work
@@ -16,19 +17,27 @@ from gpu_work import trace as gpu_trace
 from made_stragglers import MadeJob, length_ns
 from made_stragglers import trace_of as straggling_trace
 from programs import kineto, simulation
-from programs.defects import DEFECTS, EXACT, slow_allocations, slow_launches
+from programs.defects import (
+    DEFECTS,
+    EXACT,
+    computing_operator,
+    slow_allocations,
+    slow_launches,
+)
 from read_once import read_once
 from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.analyses.findings import findings
-from chopper_interop.analyses.methods.findings import catalogue, finding, job, ranks
+from chopper_interop.analyses.methods.findings import catalogue, finding, job, missing, ranks
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.summary import summary
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.commands import console_results
+from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.meta import Device
 from chopper_interop.testing import check_analysis
 
 if TYPE_CHECKING:
@@ -223,6 +232,24 @@ def add_preparing_rank(builder: TraceBuilder, rank: int, prepares_us: int) -> No
         builder.edges(np.array([nodes[4]]), np.array([nodes[5]]), int(EdgeKind.LAUNCH))
 
 
+@pytest.mark.parametrize("category", ["cpu_op", "user_annotation"])
+def test_an_operator_that_computes_before_its_launch_is_work_of_the_host(
+    tmp_path: Path, category: str
+) -> None:
+    """It was said that operators take 128 µs for each kernel, as recording slows them down."""
+    trace, step_ns = {}, {}
+    for has in (True, False):
+        run = simulation.simulate(computing_operator(seed=9_100, category=category, has=has))
+        kineto.write(run, tmp_path / str(has))
+        trace[has], step_ns[has] = ci.read(tmp_path / str(has)), simulation.period_ns(run)
+    rows = findings_by_code(trace[True])
+    assert rows["host-work"]["where"] == "prepare"
+    truth = step_ns[True] - step_ns[False]
+    assert rows["host-work"]["saves_ns"] == pytest.approx(truth, rel=0.2)
+    assert "slow-operators" not in rows
+    assert "host-work" not in findings_by_code(trace[False])
+
+
 def test_launches_that_always_take_long_load_no_code(tmp_path: Path) -> None:
     kineto.write(simulation.simulate(slow_launches(1)), tmp_path)
     assert "code-loading" not in findings_by_code(ci.read(tmp_path))
@@ -414,11 +441,11 @@ def test_gaps_without_launches_have_no_cause() -> None:
         (120, "critical path: 100.0% compute"),
         (
             160,
-            "critical path: 99.9% compute, 0.1% launches and waits (0.1% for no recorded reason)",
+            "critical path: 99.9% compute, 0.1% launches and waits (all for no recorded reason)",
         ),
         (
             90_000,
-            "critical path: 75.0% compute, 25.0% launches and waits (25.0% for no recorded reason)",
+            "critical path: 75.0% compute, 25.0% launches and waits (all for no recorded reason)",
         ),
     ],
 )
@@ -486,14 +513,58 @@ def test_a_rank_that_hardly_costs_time_is_not_named() -> None:
     assert ("late", "no rank and no link") in zip(*result.rows.to_pydict().values(), strict=True)
 
 
+def test_a_job_of_one_rank_has_counts_of_steps_alone(tmp_path: Path) -> None:
+    """It had "60 a step and rank"."""
+    trace, _ = program_of(tmp_path, "small-launches", 9_101, has=True)
+    row = findings_by_code(trace)["small-launches"]
+    assert re.search(r": [\d,]+ a step, half of them", row["finding"])
+
+
+def test_steps_of_one_length_have_no_range() -> None:
+    """It had "1,135 ms to 1,135 ms"."""
+    works = [Work(Kind.KERNEL, 1000 * k, 1000, iteration=k) for k in range(3)]
+    lines = ci.analyze(gpu_trace(works), "summary").rows.to_pylist()
+    assert "0.001 ms, mean of 3 steps, 0-2 (each 0.001 ms)" in [row["text"] for row in lines]
+
+
+def test_many_sources_leave_room_for_findings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four files the command took four of the fifteen lines of a terminal."""
+    rows = pa.table({"topic": ["more"], "text": ["chopper-analyze RUN/ findings: all of them"]})
+    for columns, shown in (("", " ".join(["rank.json"] * 20)), ("80", "…")):
+        monkeypatch.setenv("COLUMNS", columns)
+        result, source = Result("summary", rows, {}, {}), " ".join(["rank.json"] * 20)
+        console_results.show([result], max_rows=None, definitions=False, source=source)
+        assert capsys.readouterr().out == f"more  chopper-analyze {shown} findings: all of them\n"
+
+
+def test_tools_for_gpus_of_amd_are_not_advised_for_others() -> None:
+    """Of jobs on V100s and H100s the summary said to record amd-smi and rocprofv3."""
+    trace = gpu_trace([Work(Kind.KERNEL, 0, 1000)])
+    needs = {arch: missing.missing(trace.with_meta(devices=(Device("", 0, arch=arch),)))
+             for arch in ("gfx942", "sm_90")}  # fmt: skip
+    assert {n.record for n in needs["gfx942"]} - {n.record for n in needs["sm_90"]} == {
+        "rocprofv3 --pmc"
+    }
+
+
 def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:
     """Of two of four ranks one was said to cost 5.3 ms; of all four another cost 0.7 ms."""
     job = straggling_trace(MadeJob(gpu={3: 1.2}))
-    some = job.select_ranks([0, 3]).with_meta(facts={parallelism.WORLD_SIZE: "6"})
+    some = job.select_ranks([1, 3]).with_meta(facts={parallelism.WORLD_SIZE: "6"})
     (late,) = (
         r["text"] for r in ci.analyze(some, "summary").rows.to_pylist() if r["topic"] == "late"
     )
     assert re.fullmatch(r"rank 3, its GPU: .* a step \(of those that were read\)", late)
+    row = findings_by_code(some)["late-rank-gpu"]
+    assert row["finding"].endswith(" longer than those of other ranks that were read.")
+    for analysis in ("stragglers", "what_if", "findings"):
+        (unread,) = (
+            text for name, text in ci.analyze(some, analysis).notes.items() if "not read" in name
+        )
+        assert unread.startswith("4 of the job's 6: ")
+        assert not any("not read" in name for name in ci.analyze(job, analysis).notes)
 
 
 def test_the_cause_of_a_late_rank_is_its_own_where_a_link_costs_more() -> None:
@@ -538,8 +609,8 @@ def test_a_warm_up_of_several_steps_is_as_long_as_their_mean() -> None:
 def test_what_was_not_recorded_is_named_with_how_to_record_it(demo: Path) -> None:
     lines = ci.analyze(read_once(demo / "kineto"), "summary").rows.to_pylist()
     (line,) = (row["text"] for row in lines if row["topic"] == "record")
-    assert "amd-smi" in line
-    assert "dvfs" in line
+    assert "telemetry (chopper-record) for dvfs" in line
+    assert "rocprofv3 --pmc" in line
     assert "clock" not in {row["topic"] for row in lines}
 
 

@@ -278,8 +278,8 @@ def test_notes_are_shown_and_definitions_on_request(tmp_path: Path, run, install
 @pytest.mark.parametrize(
     ("words", "record"),
     [
-        (["energy"], "amd-smi metric --watch"),
-        (["throttling"], "amd-smi metric --watch"),
+        (["energy"], "telemetry (chopper-record)"),
+        (["throttling"], "telemetry (chopper-record)"),
         (["memory_round_trips"], "rocprofv3 --pmc"),
         (["breakdown", "--compat", "chopper"], "record_shapes=True, rocprofv3 --pmc"),
     ],

@@ -37,6 +37,9 @@ a few microseconds."""
 _LONG_NS = 100_000
 """Time of a host, and mean idle time of a GPU, from which on it is not that of launches. Chosen: operators
 take hosts 10 to 50 µs."""
+_COMPUTES_NS = 1_000_000
+"""Own time of an operator from which on it computes, though it launches kernels as well. Chosen: of libraries that
+choose an algorithm for each launch it is 0.1 to 0.3 ms."""
 _USUAL_NS = 50_000
 """Time of operators for each kernel that they launch which is not long. Chosen: the highest of ordinary
 recordings, which have 16 to 50 µs; hosts that record stacks and shapes take more."""
@@ -45,8 +48,8 @@ _SETS_UP_NS = 50_000_000
 """Duration from which on calls that allocate or free memory set up a library. Chosen: allocations take a
 few milliseconds, and initialisation some 100."""
 _UNUSUAL = 10
-"""By how many times a launch that loads code exceeds the median of others. Chosen: launches vary by 2 or 3
-times, and one that loads takes milliseconds."""
+"""By how many times a launch that loads code, or an operator that computes, exceeds the median of others. Chosen:
+launches vary by 2 or 3 times, and one that loads takes milliseconds."""
 _LOADS_CODE = re.compile(
     r"^(?:hip|cu|cuda)(Module|Library)(Load\w*|GetFunction|GetKernel)|^cuLink|^hiprtc"
 )
@@ -78,9 +81,7 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
     if not kernels.any() or serialised_calls(job).any():
         return
     median = float(np.median(trace.array("dur")[kernels]))
-    loading = loading_calls(job)
-    caller = trace.array("parent")[loading]  # which sets up what was loaded
-    launching = _launching(job) & job.inside & ~loading & ~job.mask(caller[caller >= 0])
+    launching = _launching(job) & job.inside & ~_loading(job)
     each_ns = job.own_ns(launching) / np.count_nonzero(kernels)
     if median >= max(_SMALL_NS, each_ns):
         return
@@ -116,6 +117,13 @@ def loading_calls(job: ExaminedJob) -> Array:
     long = _first_launches(job) & (own >= _LONG_NS)
     long |= named_nodes(job, _ALLOCATES) & (own >= _SETS_UP_NS) & ~_behind_a_step(job)
     return long | (named_nodes(job, _LOADS_CODE) & calls)
+
+
+def _loading(job: ExaminedJob) -> Array:
+    """Mark calls that load code or set up a library, and what calls them, which sets up what was loaded."""
+    calls = loading_calls(job)
+    caller = job.trace.array("parent")[calls]
+    return calls | job.mask(caller[caller >= 0])
 
 
 def _first_launches(job: ExaminedJob) -> Array:
@@ -159,10 +167,10 @@ def code_loading(job: ExaminedJob) -> Iterator[Finding]:
     if calls.any():
         dur = job.trace.array("dur")[calls]
         names = " and ".join(job.names(calls))
-        text = (
-            f"Code is loaded when it is first used: {names} took up to "
-            f"{dur.max() / 1e6:,.1f} ms, and {dur.sum() / 1e6:,.1f} ms in all."
-        )
+        took = f"{dur.sum() / 1e6:,.1f} ms"
+        if len(dur) > 1:
+            took = f"up to {dur.max() / 1e6:,.1f} ms, and {took} in all"
+        text = f"Code is loaded when it is first used: {names} took {took}."
         loaded = (
             job.on_gpu & (job.trace.launch >= 0) & calls[job.trace.launch]
         )  # starts when it is loaded
@@ -171,12 +179,15 @@ def code_loading(job: ExaminedJob) -> Iterator[Finding]:
 
 
 def _launching(job: ExaminedJob) -> Array:
-    """Mark calls that launch kernels, and the operators around them."""
+    """Mark calls that launch kernels, and the operators around them but for those that compute for long."""
     trace = job.trace
     kernels = (trace.array("kind") == Kind.KERNEL) & (trace.launch >= 0)
     calls = job.mask(np.unique(trace.launch[kernels]))
     operators = job.on_host & is_any(trace.array("kind"), (Kind.CPU_OP, *CALLS))
-    return calls | (operators & _encloses(job, calls))
+    operators &= ~calls & _encloses(job, calls)
+    own_ns = job.own_times_ns(operators)
+    usual_ns = float(np.median(own_ns[operators])) if operators.any() else 0.0
+    return calls | (operators & (own_ns < max(_COMPUTES_NS, _UNUSUAL * usual_ns)))
 
 
 def _encloses(job: ExaminedJob, inner: Array) -> Array:
@@ -349,7 +360,7 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
     """Find other code of hosts for which GPUs wait long at a time, unlike for launches."""
     trace = job.trace
     of_others = allocating_calls(job) | loading_calls(job)
-    known = of_others | _under(job, named_nodes(job, _LOADS))
+    known = of_others | _loading(job) | _under(job, named_nodes(job, _LOADS))
     known |= _launching(job) | is_any(trace.array("kind"), CALLS)
     others = job.on_host & job.inside & ~known
     stems, _ = name_stems.split_numbers(trace.names())

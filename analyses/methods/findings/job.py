@@ -152,8 +152,9 @@ class ExaminedJob:
 
     @property
     def each(self) -> str:
-        """Text for what counts are given of: a step of a rank, or a rank where there are no steps."""
-        return "a step and rank" if self.has_steps else "a rank"
+        """Text for what counts are given of: steps and ranks, where there are some."""
+        of = ["step"] * self.has_steps + ["rank"] * (len(self.ranks) > 1)
+        return f"a {' and '.join(of)}" if of else "in all"
 
     @property
     def first_work_ns(self) -> int:
@@ -273,7 +274,13 @@ class ExaminedJob:
 
     def own_ns(self, nodes: Array) -> int:
         """Own time of the marked nodes: without that of what they call and wait for."""
-        return int(np.maximum(self.timing.lag_ns[self.changer.edges(nodes)], 0).sum())
+        return int(self.own_times_ns(nodes).sum())
+
+    def own_times_ns(self, nodes: Array) -> Array:
+        """Own time of each node of the trace, 0 of those that are not marked."""
+        edge = self.changer.edges(nodes)
+        own_ns = np.maximum(self.timing.lag_ns[edge], 0)
+        return np.bincount(self.changer.owner[edge], own_ns, len(nodes)).astype(np.int64)
 
     def idlest(self, work: Array, causes: Collection[str], below_ns: int) -> FindingPlace:
         """Ranks of the marked work, and the longest idle time before it for one of these causes.

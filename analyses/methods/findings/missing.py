@@ -44,7 +44,7 @@ def _has_causes(trace: Trace) -> bool:
     return any(throttle_causes.is_cause(name, unit) for name, unit in series)
 
 
-_METRIC = "amd-smi metric --watch"
+_METRIC = "telemetry (chopper-record)"
 _GPU_WORK = Need(
     "GPU work",
     ("temporal", "idle", "kernels", "energy"),
@@ -52,6 +52,13 @@ _GPU_WORK = Need(
     lambda trace: bool(is_any(trace.array("kind"), GPU_WORK).any()),
 )
 """Without it nothing else is missed."""
+_COUNTERS = Need(
+    "hardware counters",
+    ("breakdown", "memory_round_trips"),
+    "rocprofv3 --pmc",
+    lambda trace: bool(trace.counters.num_rows),
+)
+"""Read of tools for AMD's GPUs alone."""
 NEEDS = (
     Need(
         "training steps",
@@ -62,7 +69,7 @@ NEEDS = (
     Need(
         "launches",
         ("idle", "launch"),
-        "CPU activity or --hip-trace",
+        "CPU activity (ProfilerActivity.CPU, --hip-trace)",
         lambda trace: bool((trace.launch >= 0).any()),
     ),
     Need(
@@ -86,21 +93,18 @@ NEEDS = (
         "record_shapes=True",
         lambda trace: bool(trace.known("flops").any()),
     ),
-    Need(
-        "hardware counters",
-        ("breakdown", "memory_round_trips"),
-        "rocprofv3 --pmc",
-        lambda trace: bool(trace.counters.num_rows),
-    ),
+    _COUNTERS,
 )
 """Kinds of data that analyses need."""
 
 
 def missing(trace: Trace) -> list[Need]:
-    """Data that a trace lacks."""
+    """Data that a trace lacks, and that could be recorded on its GPUs."""
     if not _GPU_WORK.is_there(trace):
         return [_GPU_WORK]
-    return [need for need in NEEDS if not need.is_there(trace)]
+    is_cuda = any(device.arch.startswith("sm_") for device in trace.meta.devices)
+    lacks = [need for need in NEEDS if not need.is_there(trace)]
+    return [need for need in lacks if not (is_cuda and need is _COUNTERS)]
 
 
 def by_analysis(trace: Trace) -> dict[str, str]:
@@ -110,7 +114,7 @@ def by_analysis(trace: Trace) -> dict[str, str]:
 
 
 def sentence(needs: list[Need]) -> str:
-    """Advice on what to record for which analyses, in one line; nvidia-smi and others do as well."""
+    """Advice on what to record for which analyses, in one line."""
     parts = []
     for record, same in by_key(needs, lambda need: need.record).items():
         names = dict.fromkeys(name for need in same for name in need.analyses)

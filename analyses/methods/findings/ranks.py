@@ -11,6 +11,7 @@ from chopper_interop.analyses.methods.communication import times as collective_t
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.analyses.methods.findings.job import ExaminedJob, FindingPlace, ranks_text
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
+from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ _SIGMAS = 4.0
 """Standard deviations by which more kernels must be slower than a half. Chosen: 1 in 30,000 is by chance."""
 _CODES = {"gpu": "late-rank-gpu", "host": "late-rank-host", "delays": "late-rank-unknown"}
 _TEXTS = {
-    "gpu": "Rank {rank} is late: its kernels take {slower:.1%} longer than those of other ranks.",
-    "host": "Rank {rank} is late: half of what its host launches is {late} ms or more later than that of other ranks.",
+    "gpu": "Rank {rank} is late: its kernels take {slower:.1%} longer than those of {others}.",
+    "host": "Rank {rank} is late: half of what its host launches is {late} ms or more later than that of {others}.",
     "delays": "Rank {rank} is late, and nothing that was recorded says why.",
 }
 
@@ -87,10 +88,17 @@ def _rank(job: ExaminedJob, row: dict[str, Any]) -> Finding:
         place.at_ns,
         place.until_ns,
         LIKELY if cause == "delays" else MODELLED,
-        _TEXTS[cause].format(rank=rank, slower=(row["slowdown_factor"] or 1) - 1, late=late_ms),
+        _TEXTS[cause].format(
+            rank=rank, slower=(row["slowdown_factor"] or 1) - 1, late=late_ms, others=_others(job)
+        ),
         job.command("stragglers" + " --by operation" * (cause == "gpu"), of_ranks=False)
         + f" --ranks {rank}" * (cause == "gpu"),
     )
+
+
+def _others(job: ExaminedJob) -> str:
+    """The ranks that a late one is compared with."""
+    return "other ranks" + " that were read" * parallelism.is_part(job.trace)
 
 
 def _several(job: ExaminedJob, rows: list[dict[str, Any]], gain_ns: int) -> Finding:
@@ -105,7 +113,7 @@ def _several(job: ExaminedJob, rows: list[dict[str, Any]], gain_ns: int) -> Find
         place.at_ns,
         place.until_ns,
         MODELLED,
-        f"Ranks {ranks} are late together: their kernels take {slower:.1%} longer than those of other ranks.",
+        f"Ranks {ranks} are late together: their kernels take {slower:.1%} longer than those of {_others(job)}.",
         job.command("stragglers") + f" --by operation --ranks {ranks}",
     )
 

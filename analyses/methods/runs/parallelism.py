@@ -52,6 +52,20 @@ def world_size(trace: Trace) -> int | None:
     return max([*sizes_of_groups, int(stated[0]) if stated else 0]) or None
 
 
+def is_part(trace: Trace) -> bool:
+    """True if the job has more ranks than were read."""
+    return (world_size(trace) or 0) > len(trace.ranks)
+
+
+def unread_ranks(trace: Trace) -> dict[str, str]:
+    """Note on the ranks of the job that were not read; none if all were, or if their number is not known."""
+    if not is_part(trace):
+        return {}
+    unread = (world_size(trace) or 0) - len(trace.ranks)
+    text = "others may be later than those that were read, and waits for them stay as measured"
+    return {"ranks that were not read": f"{unread} of the job's {world_size(trace)}: {text}"}
+
+
 def completed(degrees: dict[str, Any], world: int | None) -> dict[str, Any]:
     """Sizes with that of data parallelism, where it follows from the others."""
     known = [degrees.get(name, 1) for name in ("tp", "pp", "cp")]

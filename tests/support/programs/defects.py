@@ -186,6 +186,18 @@ def host_work(seed: int, *, has: bool) -> p.Program:
     return _one_rank("host-work", seed, block)
 
 
+def computing_operator(seed: int, *, category: str, has: bool) -> p.Program:
+    """An operator computes before it launches its kernel."""
+
+    def block(thread: _Thread, index: int) -> None:
+        if index == 1:
+            with thread.range("prepare", category):
+                thread.work(3000 if has else 4)
+                thread.kernel(60, name="gemm")
+
+    return _one_rank("host-work", seed, block)
+
+
 def unrecorded_wait(seed: int, *, has: bool) -> p.Program:
     """A kernel starts long after its launch, as behind the work of another process on the GPU."""
 
