@@ -147,7 +147,8 @@ def _convert_parser() -> argparse.ArgumentParser:
     parser.add_argument("source", nargs="*", help="files and folders of one job")
     common.add_conversion_options(
         parser,
-        output="file or folder to write; repeatable",
+        output="file or folder to write; the folder around it is made if it is missing, not two of them; "
+        "repeatable",
         option="an option of a reader or writer; repeatable",
     )
     common.add_ranks_option(parser)

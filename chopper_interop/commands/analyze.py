@@ -339,7 +339,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument(
-        "--csv", metavar="DIR", help="write a CSV file for each analysis, and summary.json"
+        "--csv",
+        metavar="DIR",
+        help="write a CSV file for each analysis, and summary.json, in place of those of an earlier run",
     )
     parser.add_argument(
         "--html", metavar="FILE", help="write a report: one file with charts, that opens offline"

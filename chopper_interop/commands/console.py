@@ -156,7 +156,7 @@ def show_warnings(trace: Trace, *, on_loss: str, quiet: bool) -> None:
     if remarks:
         count = len({issue.code for issue in remarks})
         hidden = "kind of note is" if count == 1 else "kinds of notes are"
-        text = f"{count} {hidden} hidden of the input; chopper-convert shows all"
+        text = f"{count} {hidden} hidden of the input; --json without analyses has them"
         _stderr().print(_plain(text, "dim"))
 
 
@@ -178,18 +178,31 @@ def show_losses(issues: Iterable[Issue], *, on_loss: str) -> None:
 
 
 def show_issues(issues: Iterable[Issue], *, on_loss: str) -> None:
-    """Print a line for each kind of fault."""
+    """Print each kind of fault: errors and losses whole, notes in one line each."""
     reported = _reported(issues, on_loss)
-    if not reported:
+    notes = [issue for issue in reported if issue.severity is Severity.INFO]
+    _show_kinds([issue for issue in reported if issue not in notes], is_whole=True)
+    _show_kinds(notes, is_whole=False)
+    if notes:
+        _stderr().print(_plain("chopper-analyze RUN/ --json has these notes whole", "dim"))
+
+
+def _show_kinds(issues: list[Issue], *, is_whole: bool) -> None:
+    """Print a row for each kind of fault, whole or in one line, which begins with its code."""
+    if not issues:
         return
     table = new_table("", "count", "meaning", "example")
-    for code, group in by_key(reported, lambda issue: issue.code).items():
+    table.expand = not is_whole
+    for column, ratio in () if is_whole else zip(table.columns[2:], (2, 1), strict=True):
+        column.no_wrap, column.overflow, column.ratio = True, "ellipsis", ratio
+    for code, group in by_key(issues, lambda issue: issue.code).items():
         first = group[0]
         style = _STYLES[first.severity]
         count = f"{sum(i.count for i in group):,}"
         example = next((i.example for i in group if i.example), "")
-        table.add_row(f"[{style}]{first.severity.value}[/{style}]", count,
-                      f"{escape(first.meaning)} [dim]({code})[/dim]", escape(example))  # fmt: skip
+        meaning = escape(first.meaning)
+        text = f"{meaning} [dim]({code})[/dim]" if is_whole else f"{code}: [dim]{meaning}[/dim]"
+        table.add_row(f"[{style}]{first.severity.value}[/{style}]", count, text, escape(example))
     _stderr().print(table)
 
 
@@ -209,7 +222,7 @@ def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
         f"{trace.nodes.num_rows:,} nodes, {len(graph.after):,} edges "
         f"({trace.edges.num_rows:,} {EDGES_APART}), "
         f"{trace.samples.num_rows:,} samples of {ranks} rank{'s' if ranks != 1 else ''} "
-        f"→ {escape(', '.join(target.shown for target in targets))}"
+        f"→ {escape(', '.join(map(_place, targets)))}"
     )
     for group, counts in _edge_counts(graph).items():
         console.print(f"{group} edges: {counts}")
@@ -217,6 +230,14 @@ def show_written(trace: Trace, targets: Iterable[WriteTarget]) -> None:
         usage = target.converter.usage_of(trace, Path(target.path)) if not target.url else None
         if usage:
             console.print(_plain(one_line(usage)), soft_wrap=True)
+
+
+def _place(target: WriteTarget) -> str:
+    """Name of an output, and number of its files if it is a folder."""
+    path = Path(target.path)
+    if target.url or not path.is_dir():
+        return target.shown
+    return f"{target.shown.rstrip('/')}/ (a folder of {_counted(len([*path.iterdir()]), 'file')})"
 
 
 def _edge_counts(graph: Graph) -> dict[str, str]:

@@ -50,6 +50,9 @@ _LINES = ["topic", "text"]
 _FINDING = "finding"
 _MAX_LINES, _MIN_FINDINGS = 15, 2
 """Lines of the summary, and findings that it has in any case. Fixed by its purpose: the answer at a glance."""
+_MAX_SOURCE = 100
+"""Longest text of the sources in a command of the summary; findings have them whole. Chosen: many files would take
+the place of findings."""
 _SUMS = {"dur_ns": "path_ns"}
 """Columns whose sum has another name in a summary."""
 _SAME_SUM = 1e-9
@@ -110,6 +113,7 @@ def _print_lines(console: Console, result: Result, source: str) -> None:
     topics, texts = (result.rows[name].to_pylist() for name in _LINES)
     width = max(map(len, topics), default=0) + 2
     room = None if console_tables.is_unfolded(console) else console.width - width
+    source = "…" if room and len(source) > _MAX_SOURCE else source
     blocks = []
     for topic, text in zip(topics, texts, strict=True):
         shown = one_line(text.replace(_SOURCE, source))
@@ -407,7 +411,7 @@ def write_csv(all_results: list[Result], folder: Path) -> None:
     """Write the rows of each result as a CSV file, and all summaries and notes as a JSON file."""
     from chopper_interop.io import outputs
 
-    names = {path.name for path in csv_paths(all_results, folder)}
+    names = {path.name for path in csv_paths(all_results, folder)} | _earlier_tables(folder)
     facts = {r.analysis: r.to_dict() for r in all_results}
     for result_facts in facts.values():
         del result_facts["rows"]
@@ -422,6 +426,16 @@ def write_csv(all_results: list[Result], folder: Path) -> None:
                 writer.writerow(result.rows.column_names)
                 writer.writerows(row.values() for row in result.rows.to_pylist())
         (target / _SUMMARY).write_text(summaries, encoding="utf-8")
+
+
+def _earlier_tables(folder: Path) -> set[str]:
+    """Names of the tables that the summaries of an earlier run in a folder are of."""
+    try:
+        summaries = json.loads((folder / _SUMMARY).read_bytes())
+    except (OSError, ValueError):
+        return set()
+    known = registry.working_analyses().keys()
+    return {f"{name}.csv" for name in summaries if name in known}
 
 
 def _is_written_here(path: Path) -> bool:

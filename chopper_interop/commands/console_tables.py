@@ -112,7 +112,7 @@ def print_table(  # what is shown, and how
     else:
         console.print(table)
     figures = [name for name in unknown if not is_key(name, analysis)]
-    texts = {"columns that did not fit": hidden, "not known": figures, "0 throughout": zero}
+    texts = {"columns that did not fit": hidden, "without a value": figures, "0 throughout": zero}
     for text, names in texts.items():
         if names:
             shown = (peer_header(n, compat) if compat else header(n, columns) for n in names)

@@ -190,6 +190,38 @@ def test_analyze_as_table_json_and_csv(tmp_path: Path, run) -> None:
     assert lines[1].startswith("0,5000,5000,")
 
 
+def test_tables_of_an_earlier_run_do_not_stay_next_to_other_summaries(tmp_path: Path, run) -> None:
+    path, folder = sample(tmp_path), tmp_path / "csv"
+    assert run("analyze", path, "temporal", "kernels", "--csv", folder)[0] == 0
+    for own in ("idle.csv", "mine.csv"):
+        (folder / own).write_text("of the user")
+    assert run("analyze", path, "temporal", "--csv", folder)[0] == 0
+    names = {"temporal.csv", "summary.json", "idle.csv", "mine.csv"}
+    assert {file.name for file in folder.iterdir()} == names
+
+
+def test_notes_are_one_line_each_and_whole_in_json(tmp_path: Path, run) -> None:
+    """They were a hundred lines of a job of four ranks."""
+    path = sample(tmp_path)
+    status, _, stderr = run("convert", path, "-o", tmp_path / "x.pftrace")
+    assert status == 0
+    notes = json.loads(run("analyze", path, "--json")[1])["summary"]["notes"]
+    whole = {
+        name.removeprefix("input: "): text for name, text in notes.items() if "input: " in name
+    }
+    lines = [line.split(maxsplit=3) for line in stderr.splitlines() if line.startswith("info ")]
+    assert lines
+    for _, count, code, text in lines:
+        assert whole[code.rstrip(":")].startswith(f"{count}: {text.partition('…')[0].rstrip()}")
+
+
+def test_a_folder_of_outputs_is_called_one(tmp_path: Path, run) -> None:
+    """split=yes made a folder of a name that was meant for a file."""
+    out = tmp_path / "x.pftrace"
+    _, _, stderr = run("convert", sample(tmp_path), "-o", out, "-O", "split=yes")
+    assert f"{out}/ (a folder of 2 files)" in stderr.replace("\n", "")
+
+
 def test_options_may_stand_anywhere(tmp_path: Path, run) -> None:
     source = sample(tmp_path)
     status, out, stderr = run("analyze", source, "--quiet", "temporal", "--on-loss", "error")

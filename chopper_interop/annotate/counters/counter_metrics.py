@@ -335,7 +335,8 @@ def _gpu(device: int, rating: GpuRating, issues: IssueLog) -> _CountedGpu:
     by_name = [f for f in countable if _is_by_name(rating, _FACTS[f])]
     values = ", ".join(f"{fact} {facts[fact]:g}" for fact in by_name)
     issues.add(ASSUMED, len(by_name), f"device {device}, {rating.name or rating.arch!r}: {values}")
-    return _CountedGpu(facts, rating.arch, f"device {device} {rating.name!r} {rating.arch}".strip())
+    names = (f"device {device}", rating.name and repr(rating.name), rating.arch)
+    return _CountedGpu(facts, rating.arch, " ".join(filter(None, names)))
 
 
 def _is_by_name(rating: GpuRating, fact: str) -> bool:

@@ -150,9 +150,9 @@ def write(  # noqa: PLR0913 # options of the format
         and a manifest by which Perfetto merges those that are put in one archive; ``auto`` a folder with
         one file, or one for each rank, or for some training steps of each, so that none is too large.
     split_steps
-        As split=yes, with a file for each rank and so many training steps, 0 for all of them. Each event
-        is in the file in which it begins; what lies before the first step, or behind the last, in that
-        of these.
+        A folder as split=yes, with a file for each rank and so many training steps; by 0 steps are not
+        split. Each event is in the file in which it begins; what lies before the first step, or behind
+        the last, in that of these.
     gpu_packets
         Write GPU work and counters of GPUs as Perfetto's typed GPU packets too, for tools that
         read the tables ``gpu_slice`` and ``gpu_counter_track``.

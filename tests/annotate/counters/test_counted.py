@@ -154,6 +154,9 @@ def test_dies_are_stated_by_the_device_or_assumed_by_its_name_or_unknown() -> No
     actual, noted = metrics(counters, Device("", 0, "", "t"))
     assert actual == {}
     assert noted["hardware-unknown"] == 1
+    log = IssueLog()
+    counter_metrics.columns(trace_of({k: [v] for k, v in counters.items()}, Device("", 0)), log)
+    assert {i.code: i.example for i in log}["hardware-unknown"] == "device 0"
     one_die = Device("", 0, "", "t", arch="gfx1151")
     assert metrics({"GRBM_GUI_ACTIVE": 2e6}, one_die)[0]["gfxclk_counted_mhz"] == 2000
 
