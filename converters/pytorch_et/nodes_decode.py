@@ -9,8 +9,6 @@ walk goes on at the next text that looks like the start of one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes, interning
@@ -35,20 +33,19 @@ from chopper_interop.io.json_text import (
 NUMBERS = ("id", "parent", "ctrl_deps", "rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")
 LISTS = ("inputs", "outputs", "input_types", "output_types")
 """Members that are numbers, and those of which the offset is stored."""
-_ID = NUMBERS.index("id")
-_NAME, _SCHEMA, _ATTRS = len(NUMBERS) + len(LISTS) + np.arange(3)
-_VALUE, _VALUES, _TYPES, _START = _ATTRS + 1 + np.arange(4)
+_ID, _PARENT, _CTRL_DEPS = range(3)
+_SEQ_ID = NUMBERS.index("seq_id")
+_INPUTS, _OUTPUTS, _INPUT_TYPES, _OUTPUT_TYPES = len(NUMBERS) + np.arange(4)
+_NAME, _SCHEMA, _AT, _END, _HAS = _OUTPUT_TYPES + 1 + np.arange(5)
+_COLUMNS = (*NUMBERS, *LISTS, "name", "op_schema", "at", "end", "has")
+_ATTRS, _VALUE, _VALUES, _TYPES, _START = _SCHEMA + 1 + np.arange(5)
 _KEYS = (*NUMBERS, *LISTS, "name", "op_schema", "attrs", "value", "values", "types", "schema")
+"""Keys of members; those that `NODE` has a column for come first, in the order of its columns."""
 
-NODE = np.dtype(
-    [(name, np.int64) for name in NUMBERS]
-    + [(name, np.int64) for name in LISTS]
-    + [("at", np.int64), ("end", np.int64)]
-    + [("name", np.int32), ("op_schema", np.int32), ("has", np.int32)],
-    align=True,
-)
+NODE = np.dtype([(name, np.int64) for name in _COLUMNS])
 """One node. `has` has a bit for each of `NUMBERS` that is a number; offsets of `LISTS` are -1 where
-absent; `name` and `op_schema` are numbers of texts, -1 if absent."""
+absent; `name` and `op_schema` are numbers of texts, -1 if absent. While a node is read it is an array
+of these columns, so that the number of a key is that of its column."""
 
 DONE, MORE, CUT, NEXT_DOCUMENT = 0, 1, 2, 3
 """Status of a walk: at the list's end, with more to come, where the text broke off, or where
@@ -62,8 +59,6 @@ _BATCH = 1 << 13
 _BOUNDS = np.cumsum([0, *(len(key) for key in _KEYS)])
 _TEXT = np.frombuffer("".join(_KEYS).encode(), np.uint8)
 _NUMBER_COUNT = len(NUMBERS)
-_FLAT_LISTS = len(NUMBERS) + 2
-"""From this key on, lists of types that are members of the node itself."""
 _MAX_OFFSETS = 64
 """Offsets of malformed pieces that are stored; the first becomes the example, all are counted."""
 
@@ -86,7 +81,7 @@ class Walk:
         while status == MORE:
             if self.texts.used[0] + 2 * _BATCH > self.texts.capacity:
                 self.texts = interning.enlarged_text_table(self.texts)
-            batch = np.zeros(_BATCH, NODE)
+            batch = np.zeros((_BATCH, len(_COLUMNS)), np.int64)
             at, n, status = _walk(
                 self.buffer,
                 at,
@@ -96,7 +91,7 @@ class Walk:
                 self.malformed,
                 self._unusable,
             )
-            batches.append(batch[:n])
+            batches.append(batch[:n].view(NODE)[:, 0])
         return np.concatenate(batches), at, status
 
 
@@ -164,64 +159,41 @@ def next_member(buffer: Bytes, i: int, n: int) -> int:
 
 
 @jit
-def _store(buffer: Bytes, key: int, value: int, end: int, node: Any, texts: TextTable) -> None:
-    """Store a member with a known key in the node."""
-    if key < _NUMBER_COUNT:
-        number, ok = whole_number(buffer, value, end)
-        if not ok:
-            return
-        node.has |= 1 << key
-        if key == 0:
-            node.id = number
-        elif key in (1, 2):
-            node.parent = number
-            node.has |= 2
-        elif key == 3:
-            node.rf_id = number
-        elif key == 4:
-            node.fw_parent = number
-        elif key == 5:
-            node.seq_id = number
-        elif key == 6:
-            node.scope = number
-        elif key == 7:
-            node.tid = number
-        elif key == 8:
-            node.fw_tid = number
-    elif key in (_NAME, _SCHEMA) and buffer[value] == QUOTE:
-        text = intern_text(buffer, value + 1, end - 1, texts)
-        if key == _NAME:
-            node.name = text
-        else:
-            node.op_schema = text
-    elif buffer[value] == OPEN_LIST:
-        if key == _NUMBER_COUNT:
-            node.inputs = value
-        elif key == _NUMBER_COUNT + 1:
-            node.outputs = value
-        elif key == _FLAT_LISTS:
-            node.input_types = value
-        elif key == _FLAT_LISTS + 1:
-            node.output_types = value
+def _next_item(buffer: Bytes, i: int, n: int) -> int:
+    """Return where the next value of a list opens, or its end stands: behind a comma, if there is one."""
+    i = skip_blank(buffer, i, n)
+    return skip_blank(buffer, i + 1, n) if i < n and buffer[i] == COMMA else i
 
 
 @jit
-def _store_lists(buffer: Bytes, i: int, n: int, node: Any, out: bool) -> None:  # noqa: FBT001
-    """Store the offsets of the lists of an ``inputs`` or ``outputs`` object in the node."""
+def _store(buffer: Bytes, key: int, value: int, end: int, node: Array, texts: TextTable) -> None:
+    """Store a member with a known key in the node."""
+    if key < _NUMBER_COUNT:
+        number, ok = whole_number(buffer, value, end)
+        if ok:
+            column = _PARENT if key == _CTRL_DEPS else key
+            node[column] = number
+            node[_HAS] |= 1 << column
+    elif key in (_NAME, _SCHEMA):
+        if buffer[value] == QUOTE:
+            node[key] = intern_text(buffer, value + 1, end - 1, texts)
+    elif buffer[value] == OPEN_LIST:
+        node[key] = value
+
+
+@jit
+def _store_lists(buffer: Bytes, i: int, n: int, node: Array, lists: int, types: int) -> None:
+    """Store the offsets of the lists of an ``inputs`` or ``outputs`` object in these columns of the node."""
     i = skip_blank(buffer, i + 1, n)
     while 0 <= i < n and buffer[i] == QUOTE:
         key_end, value, end = member(buffer, i, n)
         if end < 0:
             return
         key = key_of(buffer, i + 1, key_end)
-        if key == _VALUES and out:
-            node.outputs = value
-        elif key == _VALUES:
-            node.inputs = value
-        elif key == _TYPES and out:
-            node.output_types = value
+        if key == _VALUES:
+            node[lists] = value
         elif key == _TYPES:
-            node.input_types = value
+            node[types] = value
         i = next_member(buffer, end, n)
 
 
@@ -268,7 +240,7 @@ def attribute(buffer: Bytes, i: int, n: int) -> tuple[int, int, int, int]:
 
 
 @jit
-def _store_attributes(buffer: Bytes, i: int, n: int, node: Any, texts: TextTable) -> int:
+def _store_attributes(buffer: Bytes, i: int, n: int, node: Array, texts: TextTable) -> int:
     """Store a list of attributes; return where a node is among them, as text was lost, or -1."""
     i = skip_blank(buffer, i + 1, n)
     while i < n and buffer[i] == OPEN:
@@ -282,31 +254,24 @@ def _store_attributes(buffer: Bytes, i: int, n: int, node: Any, texts: TextTable
         i = skip_value(buffer, i, n)
         if i < 0:
             return -1
-        i = skip_blank(buffer, i, n)
-        if i < n and buffer[i] == COMMA:
-            i = skip_blank(buffer, i + 1, n)
+        i = _next_item(buffer, i, n)
     return -1
 
 
 @jit
-def _store_node(buffer: Bytes, i: int, n: int, node: Any, texts: TextTable) -> tuple[int, int]:
+def _store_node(buffer: Bytes, i: int, n: int, node: Array, texts: TextTable) -> tuple[int, int]:
     """Store the object at `i` as a node; return its end (negative: broken), and where it breaks."""
-    node.at, node.name, node.op_schema = i, -1, -1
-    node.inputs, node.outputs, node.input_types, node.output_types = -1, -1, -1, -1
-    node.seq_id = -1
+    node[_INPUTS : _SCHEMA + 1] = -1
+    node[_SEQ_ID], node[_AT] = -1, i
     i = skip_blank(buffer, i + 1, n)
-    while i < n:
-        if buffer[i] == CLOSE:
-            break
+    while i < n and buffer[i] != CLOSE:
         key_end, value, end = member(buffer, i, n)
         if end < 0:
             return end, value
         key = key_of(buffer, i + 1, key_end)
         is_object = buffer[value] == OPEN
-        if key == _NUMBER_COUNT and is_object:
-            _store_lists(buffer, value, end, node, False)
-        elif key == _NUMBER_COUNT + 1 and is_object:
-            _store_lists(buffer, value, end, node, True)
+        if key in (_INPUTS, _OUTPUTS) and is_object:
+            _store_lists(buffer, value, end, node, key, key + len(LISTS) // 2)
         elif key == _ATTRS and buffer[value] == OPEN_LIST:
             node_inside = _store_attributes(buffer, value, end, node, texts)
             if node_inside >= 0:
@@ -320,7 +285,7 @@ def _store_node(buffer: Bytes, i: int, n: int, node: Any, texts: TextTable) -> t
             return -2, i
     if i >= n:
         return -1, n
-    node.end = i + 1
+    node[_END] = i + 1
     return i + 1, i
 
 
@@ -332,6 +297,20 @@ def _find_start(buffer: Bytes, i: int, n: int, unusable: Array) -> int:
             return i
         i += 1
     return n
+
+
+@jit
+def _resume(buffer: Bytes, i: int, broken_at: int, n: int, unusable: Array) -> int:
+    """Return where to go on behind what is malformed: the text at `i`, which breaks at `broken_at`.
+
+    Brackets that open there and do not close are noted, so that they are not searched again.
+    """
+    at = min(max(broken_at, i), n)
+    if at < n and buffer[at] in (OPEN, OPEN_LIST):
+        broken, opened, depth = unclosed_brackets(buffer, at, n)
+        if broken < 0:
+            unusable[opened[:depth]] = True
+    return _find_start(buffer, max(at, i + 1), n, unusable)
 
 
 @jit
@@ -364,27 +343,18 @@ def _walk(
         is_object = buffer[i] == OPEN
         if is_object and _guess_start(buffer, i, n) == _A_DOCUMENT:
             return i, count, NEXT_DOCUMENT
-        at, end = i, -2
         if is_object:
             end, at = _store_node(buffer, i, n, batch[count], texts)
-            if end > 0:
-                count += 1
-                i = end
-                continue
-            batch[count] = np.zeros(1, NODE)[0]
-        if malformed[0] < len(malformed_at):
-            malformed_at[malformed[0]] = i
-        malformed[0] += 1
-        if end == -2 and not is_object:
-            end = skip_value(buffer, i, n)
-        if end < 0:
-            at = min(max(at, i), n)
-            if at < n and buffer[at] in (OPEN, OPEN_LIST):
-                broken, opened, depth = unclosed_brackets(buffer, at, n)
-                if broken < 0:
-                    unusable[opened[:depth]] = True
-            end = _find_start(buffer, max(at, i + 1), n, unusable)
-        i = end
+        else:
+            end, at = skip_value(buffer, i, n), i
+        if is_object and end > 0:
+            count += 1
+        else:
+            batch[count] = 0
+            if malformed[0] < len(malformed_at):
+                malformed_at[malformed[0]] = i
+            malformed[0] += 1
+        i = end if end >= 0 else _resume(buffer, i, at, n, unusable)
 
 
 TENSOR = np.dtype(
@@ -445,23 +415,12 @@ def _tensors_of_list(
         v_end, t_end = skip_value(buffer, v, n), skip_value(buffer, t, n)
         if v_end < 0 or t_end < 0:
             return count
-        if buffer[v] == OPEN_LIST and _has_tensors(buffer, t, t_end):
-            i = v
-            while i < v_end:
-                if buffer[i] == OPEN_LIST:
-                    count = _store_tensor(buffer, i, v_end, node, arg, out, table, count)
-                    i += 1
-                elif buffer[i] == QUOTE:
-                    i = skip_string(buffer, i, v_end)
-                    if i < 0:
-                        break
-                else:
-                    i += 1
-        v, t, arg = skip_blank(buffer, v_end, n), skip_blank(buffer, t_end, n), arg + 1
-        if v < n and buffer[v] == COMMA:
-            v = skip_blank(buffer, v + 1, n)
-        if t < n and buffer[t] == COMMA:
-            t = skip_blank(buffer, t + 1, n)
+        i = v if buffer[v] == OPEN_LIST and _has_tensors(buffer, t, t_end) else v_end
+        while 0 <= i < v_end:
+            if buffer[i] == OPEN_LIST:
+                count = _store_tensor(buffer, i, v_end, node, arg, out, table, count)
+            i = skip_string(buffer, i, v_end) if buffer[i] == QUOTE else i + 1
+        v, t, arg = _next_item(buffer, v_end, n), _next_item(buffer, t_end, n), arg + 1
     return count
 
 
