@@ -29,7 +29,7 @@ def sensor_columns(sensors: Sequence[SensedClocks]) -> dict[str, Any]:
     if not sensors:
         return dict.fromkeys(_SENSOR_COLUMNS)
     main = max(sensors, key=lambda one: len(one.gpus))
-    values = main.accepted.described(max(gpu.hold_ns for gpu in main.gpus) or None)
+    values = main.accepted.described(main.gpus)
     return {n: round(v) if isinstance(v, float) else v for n, v in values.items()}
 
 

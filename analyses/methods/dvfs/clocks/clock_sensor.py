@@ -126,6 +126,8 @@ class Readings:
         Smallest difference of values.
     at_highest
         Clock of kernels where the highest is read, as `ClockField.at_highest`.
+    age_ns
+        How much older each reading was than those of the GPU with the youngest, which `time` is without; NaN if not known.
     """
 
     kernel: Array
@@ -137,6 +139,7 @@ class Readings:
     hold_ns: float
     quantum_mhz: float
     at_highest: tuple[float, float] = (1.0, 1.0)
+    age_ns: float = 0.0
 
     def is_sparse(self, assumed: Assumption) -> bool:
         """Return True if readings show nothing of the clock in between."""

@@ -147,10 +147,10 @@ class SensedClocks(NamedTuple):
         Readings are held for longer than their window, and durations do not show by how much they are late.
         """
         hold = self.accepted.fixed.hold_ns or 0.0
-        is_seen = any(gpu.hold_ns for gpu in self.gpus)
+        if not sensor_fit.hides_age(self.gpus, hold, assumed.window_ns):
+            return True
         is_shown = self.accepted.origin == clock_sensor.ESTIMATED
-        is_shown &= float(np.ptp(self.accepted.spread[:, 1])) < hold / 2
-        return is_seen or is_shown or hold <= assumed.window_ns
+        return is_shown and sensor_fit.is_narrow(self.accepted.spread[:, 1], hold)
 
 
 def sensed_clocks(
@@ -158,8 +158,9 @@ def sensed_clocks(
 ) -> list[SensedClocks]:
     """Return the sensors of a trace's GPUs whose series are known."""
     groups = clock_sensor.sensed_gpus(trace, node, sensor)
+    each = [sensor_fit.aligned(one, work, sensor) for one in groups]
     return [
-        SensedClocks(one.field, one.gpus, sensor_fit.accepted(one, work, sensor)) for one in groups
+        SensedClocks(one.field, one.gpus, sensor_fit.accepted(one, work, sensor)) for one in each
     ]
 
 

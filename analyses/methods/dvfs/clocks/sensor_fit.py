@@ -9,8 +9,9 @@ where durations hardly follow the clock, or readings are few, these are all.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,9 @@ from chopper_interop.analyses.methods.dvfs.clocks.series_windows import possible
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.statistics import mad_sigma
 from chopper_interop.schemas import clock_sensors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MS = 1e6
 WINDOWS_NS = (
@@ -119,9 +123,11 @@ class Accepted(NamedTuple):
     fixed: Sensor
     is_given: bool
 
-    def described(self, hold_ns: float | None) -> dict[str, float | str | None]:
-        """Describe the sensor by columns of results; None for what is not known."""
+    def described(self, gpus: list[Readings]) -> dict[str, float | str | None]:
+        """Describe the sensor of these GPUs by columns of results; None for what is not known."""
         low, high = self.spread.min(axis=0), self.spread.max(axis=0)
+        high[1] += np.nan_to_num([gpu.age_ns for gpu in gpus]).max()
+        hold_ns = max(gpu.hold_ns for gpu in gpus) or None
         # What was given or is known shows, also where times do not show the rest.
         window, lag = (
             value if self.origin != UNKNOWN or fixed is not None else None
@@ -153,15 +159,14 @@ class Accepted(NamedTuple):
 
 def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
     """Return the assumptions on a sensor that agree with all that is known."""
-    sensor = given or Sensor(sensed.field.window_ns, sensed.field.hold_ns, sensed.field.lag_ns)
-    if sensed.field.shows == clock_sensors.INSTANT and given is None:
-        sensor = sensor._replace(window_ns=0.0)
+    sensor = _assumed_or_known(sensed, given)
     grid = _grid(sensed, sensor)
-    fit = _Fit(sensed.gpus, work)
     origin = GIVEN if given is not None else KNOWN
     kept, apart = grid, np.zeros(len(grid))
     if len(grid) > 1:
-        kept, apart, is_shown = fit.compare(grid)
+        is_shown = not np.isnan([gpu.age_ns for gpu in sensed.gpus]).any()
+        if is_shown:
+            kept, apart, is_shown = _Fit(sensed.gpus, work).compare(grid)
         origin = ESTIMATED if is_shown else UNKNOWN
         if not is_shown:
             kept = _of_possible_windows(sensed.gpus, work, kept)
@@ -187,6 +192,43 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
     )
     is_given = given is not None and given.window_ns is not None
     return Accepted(Assumption(*best), low, high, kept, origin, sensor, is_given)
+
+
+def aligned(sensed: SensedGpus, work: Work, given: Sensor | None) -> SensedGpus:
+    """Return the readings of GPUs as if those of all were as old, where each GPU shows how old its own are.
+
+    Where samples are too far apart to show updates, the age of what they read is anything up to the hold, and another one for each
+    GPU. Under one delay for all, readings of some are compared with other kernels than those in their windows.
+    """
+    sensor = _assumed_or_known(sensed, given)
+    if len(sensed.gpus) == 1 or not hides_age(sensed.gpus, sensor.hold_ns, sensor.window_ns):
+        return sensed
+    each = _Fit(sensed.gpus, work).of_each()
+    grid = _grid(sensed, sensor)
+    ages = np.array([one.age(grid, sensor.hold_ns or 0.0) for one in each])
+    gpus = [
+        replace(gpu, time=gpu.time - np.nan_to_num(age), age_ns=age)
+        for gpu, age in zip(sensed.gpus, (ages - ages.min()).tolist(), strict=True)
+    ]
+    return sensed._replace(gpus=gpus)
+
+
+def hides_age(gpus: list[Readings], hold_ns: float | None, window_ns: float | None) -> bool:
+    """Return True if nothing but durations may show which part of a hold the windows of readings are in."""
+    return not any(gpu.hold_ns for gpu in gpus) and (hold_ns or 0.0) > (window_ns or 0.0)
+
+
+def is_narrow(ages: Array, hold_ns: float) -> bool:
+    """Return True if these ages of readings are of one part of a hold."""
+    return float(np.ptp(ages)) < hold_ns / 2
+
+
+def _assumed_or_known(sensed: SensedGpus, given: Sensor | None) -> Sensor:
+    """Sensor as it is given, else as far as it is known."""
+    sensor = given or Sensor(sensed.field.window_ns, sensed.field.hold_ns, sensed.field.lag_ns)
+    if sensed.field.shows == clock_sensors.INSTANT and given is None:
+        sensor = sensor._replace(window_ns=0.0)
+    return sensor
 
 
 def _extremes(time: Array, error: Array) -> list[int]:
@@ -254,7 +296,10 @@ def _thinned(gpu: Readings, some: Array) -> Readings:
 
 
 class _Fit:
-    """Comparison of assumptions on one kind of sensor, over all of its GPUs."""
+    """Comparison of assumptions on one kind of sensor, over all of its GPUs.
+
+    `variance` is that of the deviations of each kernel's durations.
+    """
 
     def __init__(self, gpus: list[Readings], work: Work) -> None:
         self.gpus, self.work = [_unusual(gpu, work.phase[gpu.kernel]) for gpu in gpus], work
@@ -269,9 +314,28 @@ class _Fit:
         # Repeats that deviate by far have other reasons than the clock.
         spread = mad_sigma(rest[usable]) if usable.any() else 0.0
         self.rest = np.clip(rest, -6 * max(spread, 0.01), 6 * max(spread, 0.01))
-        self.time = np.bincount(work.key, work.dur, self.n)
-        some = ((gpu, np.flatnonzero(usable[gpu.kernel])) for gpu in self.gpus)
-        self._samples = [_thinned(gpu, rows) for gpu, rows in some if rows.size]
+        count = np.bincount(work.key[usable], minlength=self.n)
+        square = np.bincount(work.key[usable], self.rest[usable] ** 2, self.n)
+        self.variance: Array = square / np.maximum(count, 1)
+
+    @property
+    def _samples(self) -> list[Readings]:
+        """Readings with the kernels whose durations show the clock."""
+        some = ((gpu, np.flatnonzero(self.work.usable[gpu.kernel])) for gpu in self.gpus)
+        return [_thinned(gpu, rows) for gpu, rows in some if rows.size]
+
+    def of_each(self) -> Iterator[_Fit]:
+        """Yield the comparison over each GPU alone."""
+        for gpu in self.gpus:
+            one = copy(self)
+            one.gpus = [gpu]
+            yield one
+
+    def age(self, grid: Array, hold_ns: float) -> float:
+        """Return how old readings are in the middle of their windows; NaN if durations do not show it to a part of the hold."""
+        kept, _, is_shown = self.compare(grid)
+        age = kept[:, 1] + kept[:, 0] / 2
+        return float(age[0]) if is_shown and is_narrow(age, hold_ns) else np.nan
 
     def slopes(self, assumed: Assumption) -> tuple[Array, Array]:
         """Sensitivity of each kernel by a straight line, and the variance of what it leaves."""
@@ -293,20 +357,12 @@ class _Fit:
         """Time from the first kernel of a GPU to its last, nanoseconds; the longest."""
         return max(float(np.ptp(gpu.start)) for gpu in self.gpus)
 
-    def _variances(self) -> Array:
-        """Variance of the deviations of each kernel's durations."""
-        usable = self.work.usable
-        count = np.bincount(self.work.key[usable], minlength=self.n)
-        square = np.bincount(self.work.key[usable], self.rest[usable] ** 2, self.n)
-        variance: Array = square / np.maximum(count, 1)
-        return variance
-
     def compare(self, grid: Array) -> tuple[Array, Array, bool]:
         """Return the assumptions that agree, the best first, and whether durations show the sensor.
 
         Also by how many standard errors the misfit of each exceeds that of the best.
         """
-        weight = 1 / np.maximum(self._variances(), _MIN_REPEAT_DEVIATION**2)
+        weight = 1 / np.maximum(self.variance, _MIN_REPEAT_DEVIATION**2)
         for _ in range(2):  # by all kernels, then by those that follow the clock
             losses = self._losses(grid, weight)
             blocks = (~np.isnan(losses)).sum(axis=1)
