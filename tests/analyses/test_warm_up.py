@@ -50,9 +50,12 @@ def test_what_is_of_the_whole_recording_names_its_warm_up(analysis: str) -> None
 
 @pytest.mark.parametrize(
     ("lengths", "first"),
-    [([1300, 1000, 1000], [0]), ([1150, 1000, 1000], []), ([9000, 1000], []), ([900, 400, 100, 90], [0, 1])],
+    [([1300, 1000, 1000], [0]), ([1150, 1000, 1000], []), ([9000, 1000], []), ([900, 400, 100, 90], [0, 1]),
+     ([300, 200, 100, 100], [0, 1]), ([1235, 468, 106, 154, 640, 327], []), ([542, 102, 440, 135], [])],
 )  # fmt: skip
-def test_first_steps_are_a_warm_up_if_they_exceed_two_others(lengths, first) -> None:
+def test_first_steps_are_a_warm_up_if_they_exceed_others_by_more_than_these_vary(
+    lengths, first
+) -> None:
     ends = np.cumsum(lengths).tolist()
     work = [
         Work(Kind.KERNEL, end - length, length, iteration=step)

@@ -66,13 +66,20 @@ def _split(trace: Trace) -> tuple[list[int], list[int]]:
 
 
 def _split_by_length(trace: Trace) -> tuple[list[int], list[int]]:
-    """Split where the first steps no longer exceed all that follow."""
+    """Split where the first steps no longer exceed all that follow, by more than these vary.
+
+    Of steps that vary by some factor among themselves the first may by chance be the longest by as much.
+    """
     if trace.meta.clock == ORDER or not windows.has_steps(trace):
         return [], []
     every = windows.job_windows(trace, "each")
     length = [window.span_ns for window in every]
     first = 0
-    while len(every) - first > _MIN_OTHERS and length[first] > _LONGER * max(length[first + 1 :]):
-        first += 1
+    for last in range(len(every) - _MIN_OTHERS):
+        shortest, longest = min(length[last + 1 :]), max(length[last + 1 :])
+        if length[last] <= _LONGER * longest:
+            break
+        if length[last] * shortest > longest**2:
+            first = last + 1
     numbers = [window.iteration for window in every]
     return numbers[:first], sorted(numbers[first:])

@@ -160,7 +160,7 @@ CATALOGUE = {
         "keep activations of some layers, as far as memory allows",
     ),
     "warm-up-steps": Entry(
-        "first steps that take 1.2 times the longest of the others",
+        "first steps that take 1.2 times the longest of the others, and more than these differ",
         "the mean step is that of the others: measured",
         "leave them out with --steps, or by the profiler's schedule (warmup=)",
         "the mean step with the warm-up",
