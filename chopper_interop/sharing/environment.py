@@ -3,9 +3,10 @@
 ============================  =====================================================  =================
 where it comes in             what it is                                             what remains
 ============================  =====================================================  =================
-all sources                   paths of the files                                     path from the
-                                                                                     folder given, with
-                                                                                     number of the host
+all sources                   paths of the files, and the job that is called after   path from the
+                              one                                                    folder given, with
+                                                                                     numbers of host and
+                                                                                     user
 Kineto: header                ``host_name``, metadata of the user, variables         `LEFT_OUT`
 Kineto: ``python_function``   ``/home/USER/…/train.py(12): step``; ``Call stack``,   name of the file
                               ``kernel_file`` of Triton and others in arguments
@@ -20,8 +21,10 @@ PyTorch execution traces      ``kernel_file``, paths in arguments               
 Perfetto                      command lines of processes, arguments of slices        name of the
                                                                                      program
 amd-smi, nvidia-smi           lists of processes, host names in columns              nothing
-telemetry: names of columns   ``/home/USER/a.py [W]``, ``USER@HOST``                 name of the file,
-                                                                                     ``account``
+telemetry: names of columns,  ``/home/USER/a.py [W]``, ``USER@HOST``                 name of the file,
+names of threads                                                                     ``account``
+all names                     URLs                                                   without account and
+                                                                                     query
 issues, clocks                messages that quote any of these                       file, host number
 ============================  =====================================================  =================
 
@@ -39,6 +42,7 @@ from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.texts import Change, Changes, change_arguments
@@ -61,6 +65,8 @@ ENVIRONMENT_LEFT_OUT = Fault.info(
 _HOSTS = ("Rank.host", "Device.host")
 _MESSAGES = ("Issue.example", "ClockFit.reason", "DeviceMatch.known_by")
 _FILES = ("Source.path", "Issue.source", "ClockFit.of", "DeviceMatch.source")
+_WITH_ACCOUNTS = ("series.name", "lanes.name")
+"""Names of columns, which may be a shell's prompt, and of threads; those of operations may have an @ for other reasons."""
 _HOST = re.compile(r"host\d+")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 """Name of an environment variable."""
@@ -76,9 +82,13 @@ _END = r"\s;:,'\"<>|()\[\]{}\\"
 _WORD = r"[^/\s;:,'\"<>|]{1,64}"
 _USER = rf"(?:{_WORD}(?: {_WORD}){{0,3}}(?=/)|{_WORD})"
 _PATH = re.compile(
-    rf"(?<![\w.~-])(?P<home>~|\$HOME|\$\{{HOME\}})?/+(?P<user>(?:home|[Uu]sers)/{_USER})?(?P<rest>[^{_END}]*)"
+    rf"(?<![\w.~-])(?P<home>~[\w.-]*|\$HOME|\$\{{HOME\}})?/+(?P<user>(?:home|[Uu]sers)/{_USER})?(?P<rest>[^{_END}]*)"
     r"|(?<!\w)(?:[A-Za-z]:|\\)\\(?P<windows>[^;:,'\"<>|()]*)"
 )
+_URL = re.compile(r"(?<=\w://)(?:[^/?@\s]*@)?(?P<place>[^?\s'\"<>|]*)(?:\?[^\s'\"<>|]*)?")
+"""The place that a URL names, between the account that it is opened with and the query, which may be a signature."""
+_OF_HOME = re.compile(r"(?<![^/])(?P<homes>(?:home|[Uu]sers)/)(?P<user>[^/]+)(?=/)")
+"""Folder of a user within a path, as archives of whole paths have it."""
 _OF_ROOT = re.compile(rf"(?:{'|'.join(_ROOTS)})\d*(?:/|$)")
 _ACCOUNT = re.compile(r"(?<![\w.-])[\w.-]+@[\w.-]+")
 """User and host, as prompts of shells and mail have them."""
@@ -104,6 +114,8 @@ def without_folders(text: str) -> str:
     >>> without_folders("/model/layers.0/attn")  # a name, and no file
     '/model/layers.0/attn'
     """
+    if "://" in text:
+        text = _URL.sub(r"\g<place>", text)
     return _PATH.sub(_shortened, text) if "/" in text or "\\" in text else text
 
 
@@ -136,7 +148,8 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
     trace, in_arguments = change_arguments(trace, changes)
     facts = {k: v for k, v in trace.meta.facts.items() if not _is_left_out(k)}
     hosts = _host_numbers(trace.meta)
-    meta = texts.change_meta(replace(trace.meta, facts=facts), _meta_change(given, hosts))
+    users = _user_numbers(trace.meta)
+    meta = texts.change_meta(replace(trace.meta, facts=facts), _meta_change(given, hosts, users))
     count = in_tables + in_arguments + len(trace.meta.facts) - len(facts)
     count += sum(number != host for host, number in hosts.items())
     issues = IssueLog("job")
@@ -146,8 +159,8 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
 
 
 def _without_account(place: str, text: str) -> str:
-    """Text of a table without folders, and of telemetry's own columns without users and hosts."""
-    return without_folders(_ACCOUNT.sub("account", text) if place == "series.name" else text)
+    """Text of a table without folders, and of telemetry's own columns and threads without users and hosts."""
+    return without_folders(_ACCOUNT.sub("account", text) if place in _WITH_ACCOUNTS else text)
 
 
 def _is_left_out(key: str) -> bool:
@@ -164,9 +177,18 @@ def _host_numbers(meta: Meta) -> dict[str, str]:
     return {host: f"host{k}" for k, host in enumerate(hosts)}
 
 
-def _meta_change(given: Iterable[Path], hosts: dict[str, str]) -> Change:
-    """Make the change of texts in metadata: folders of inputs, names of hosts, other folders."""
-    prefixes = sorted(_prefixes(list(given)), key=lambda p: (len(p), p), reverse=True)
+def _user_numbers(meta: Meta) -> dict[str, str]:
+    """Number of each user whose folder is within the path of a source: paths stay as different as they are."""
+    matches = (match for source in meta.sources for match in _OF_HOME.finditer(source.path))
+    names = dict.fromkeys(match["user"] for match in matches)
+    return {name: f"user{k}" for k, name in enumerate(names)}
+
+
+def _meta_change(given: Iterable[Path], hosts: dict[str, str], users: dict[str, str]) -> Change:
+    """Make the change of texts in metadata: folders of inputs, names of hosts and users, other folders."""
+    given = list(given)
+    prefixes = sorted(_prefixes(given), key=lambda p: (len(p), p), reverse=True)
+    of_inputs = {inputs.plain_name(p) for path in given for p in (path, *path.absolute().parents)}
     quoted = "|".join(re.escape(host) for host in hosts)
     of_host = re.compile(rf"(?<![^\W_])(?<![.-])(?:{quoted})(?![^\W_]|-)") if hosts else None
 
@@ -175,8 +197,13 @@ def _meta_change(given: Iterable[Path], hosts: dict[str, str]) -> Change:
             return hosts.get(text, text)
         for prefix in prefixes:
             text = text.replace(prefix, "")
-        if of_host is not None and place in (*_MESSAGES, *_FILES):
+        in_path = place in (*_MESSAGES, *_FILES)
+        if of_host is not None and (in_path or (place == "Meta.job" and text in of_inputs)):
             text = of_host.sub(lambda match: hosts[match[0]], text)
+        if in_path:
+            text = _OF_HOME.sub(
+                lambda match: match["homes"] + users.get(match["user"], "user"), text
+            )
         if place in _MESSAGES:
             text = _ACCOUNT.sub("", text)
         return without_folders(text)

@@ -1,6 +1,7 @@
 """Outputs name no more of the machine and the user than the names of files."""
 
 import json
+import tarfile
 from pathlib import Path
 
 import kineto_files
@@ -25,6 +26,9 @@ PATHS = [
     ("/global/homes/a/ann/run", "run"),
     ("/scratch2/ann/run", "run"),
     ("~/x.py", "x.py"),
+    ("~ann/llm/x.py", "x.py"),
+    ("s3://bucket/ann/x.bin?X-Amz-Credential=ann/us&X-Amz-Signature=1", "s3:x.bin"),
+    ("get https://ann:word@node:80/api?token=1 now", "get https://node:80/api now"),
     ("file:///home/ann/x.cc", "file:x.cc"),
     (r"C:\Users\ann\x.py(3): f", "x.py(3): f"),
     (r"\\server\ann\x.txt", "x.txt"),
@@ -127,6 +131,30 @@ def test_no_output_says_who_and_where(tmp_path: Path, make) -> None:
     assert {rank.host for rank in kept.meta.ranks} == {"node-of-zoltan"}
     assert not [i for i in kept.meta.issues if i.code == "environment-left-out"]
     assert_trace_equal(ci.read(path), trace)
+
+
+def test_a_job_named_after_a_file_is_without_its_host(tmp_path: Path) -> None:
+    """Kineto names files after the host."""
+    path = kineto(tmp_path).rename(tmp_path / "node-of-zoltan_7.pt.trace.json")
+    assert ci.read(path).meta.job == "host0_7"
+    assert ci.read(path, name="of node-of-zoltan").meta.job == "of node-of-zoltan"
+    folder = tmp_path / "node-of-zoltan"
+    folder.mkdir()
+    path.rename(folder / "rank0.json")
+    assert ci.read(folder).meta.job == "host0"
+
+
+def test_users_whose_folders_are_within_the_input_are_numbered(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for rank, user in enumerate(("zoltan", "ann")):
+            events = [kineto_files.span("cpu_op", "aten::mm", 2, 70)]
+            path = kineto_files.write(
+                tmp_path / "rank.json", events, distributedInfo={"rank": rank}
+            )
+            archive.add(path, f"home/{user}/run/rank.json")
+    trace = ci.read(tmp_path / "a.tar")
+    places = [source.path for source in trace.meta.sources]
+    assert places == [f"a.tar/home/user{k}/run/rank.json" for k in (0, 1)]
 
 
 def test_all_else_stays(tmp_path: Path) -> None:
