@@ -233,9 +233,9 @@ class _Replay:
         shares = [f"{total[k] / whole:.0%} {paths.CLASSES[k]}" for k in order if total[k]]
         ends = zip(self._spans.last(at).tolist(), self._begins(job).tolist(), strict=True)
         delay = sum(binding.delay_ns(lag, at, last, start) for last, start in ends)
-        unexplained = (
-            f"; {delay / whole:.0%} of it are delays without a known reason" if delay else ""
-        )
+        unexplained = ""
+        if 2 * 100 * delay >= whole:  # else it would read 0 %
+            unexplained = f"; {delay / whole:.0%} of it are delays without a known reason"
         return f"what binds then is {', '.join(shares)}{unexplained}"
 
     def _begins(self, job: ChangedJob) -> Array:

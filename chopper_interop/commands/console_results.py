@@ -191,7 +191,11 @@ def _print_result(console: Console, result: Result, max_rows: int | None, record
             columns = {name: [row.get(name) for row in value] for name in value[0]}
             table = pa.table({name: arrow.column(cells) for name, cells in columns.items()})
             console_tables.print_table(console, table, max_rows, analysis=result.analysis)
-    notes = {n: t for n, t in result.notes.items() if n not in reasons and _is_news(n, t)}
+    notes = {
+        name: text
+        for name, text in result.notes.items()
+        if name not in reasons and _is_news(name, text) and result.summary.get(name) != text
+    }
     for name, text in _together(notes).items():
         _print_line(console, name, text)
 
@@ -275,15 +279,14 @@ def _print_summary(
     for name, value in result.summary.items():
         if name not in in_rows and not _is_table(value) and not _is_record(value):
             shown = console_tables.header(name, names)
-            is_none = value == -1 and _NAMES.search(name)  # as of a job that no rank holds up
+            # of a number that names something, as of rank 0, 0 is news; -1 of a job that no rank holds up is none
+            is_none = value == (-1 if _NAMES.search(name) else 0)
             if text := _summary_value(name, shown, None if is_none else value, max_items):
                 texts[name] = shown, text
     if len(texts) <= _MAX_IN_LINE:
         _print_line(console, "summary", " · ".join(f"{n} {text}" for n, text in texts.values()))
         return
-    # of a number that names something, as of rank 0, 0 is news
-    known = (t for name, t in texts.items() if result.summary[name] != 0 or _NAMES.search(name))
-    console_tables.print_pairs(console, dict(known))
+    console_tables.print_pairs(console, dict(texts.values()))
 
 
 def _in_rows(result: Result) -> set[str]:
@@ -291,10 +294,9 @@ def _in_rows(result: Result) -> set[str]:
     rows = result.rows
     if rows.num_rows == 1:
         return set(rows.column_names)
-    if not rows.num_rows or not console_tables.is_text(rows[0].type):
-        return set()
-    named = {f"{row[rows.column_names[0]]}_ns": list(row.values()) for row in rows.to_pylist()}
-    return {name for name, row in named.items() if result.summary.get(name) in row[1:]}
+    texts = [name for name in rows.column_names if console_tables.is_text(rows[name].type)]
+    named = {f"{row[name]}_ns": row for name in texts[:1] for row in rows.to_pylist()}
+    return {name for name, row in named.items() if result.summary.get(name) in row.values()}
 
 
 def _is_record(value: Any) -> bool:
