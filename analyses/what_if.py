@@ -44,6 +44,8 @@ _STANDARD_CHANGES = (
     Change("median", "ranks", kinds=(Kind.KERNEL,), text="kernels even over ranks"),
 )
 """Changes that are evaluated if none is given."""
+_MIN_BINDING = 0.005
+"""Smallest share of what binds that is written: less would read 0 %."""
 _MIN_GAIN_SHARE = 0.001
 """Share of the window from which a change gains anything. Chosen: less is within the noise of any run."""
 _MAX_BINDING = 3
@@ -230,13 +232,16 @@ class _Replay:
         total = self._on_path[-1].sum(axis=0)
         order = np.argsort(-total, kind="stable")[:_MAX_BINDING]
         whole = max(int(total.sum()), 1)
-        shares = [f"{total[k] / whole:.0%} {paths.CLASSES[k]}" for k in order if total[k]]
+        smallest = _MIN_BINDING * whole
+        shares = [
+            f"{total[k] / whole:.0%} {paths.CLASSES[k]}" for k in order if total[k] >= smallest
+        ]
         ends = zip(self._spans.last(at).tolist(), self._begins(job).tolist(), strict=True)
         delay = sum(binding.delay_ns(lag, at, last, start) for last, start in ends)
-        unexplained = ""
-        if 2 * 100 * delay >= whole:  # else it would read 0 %
-            unexplained = f"; {delay / whole:.0%} of it are delays without a known reason"
-        return f"what binds then is {', '.join(shares)}{unexplained}"
+        text = f"what binds then is {', '.join(shares)}"
+        if delay >= smallest:
+            text += f"; {delay / whole:.0%} of it are delays without a known reason"
+        return text
 
     def _begins(self, job: ChangedJob) -> Array:
         """Begin of each window; as measured for all steps of another pipeline, as its plan moves ranks."""
