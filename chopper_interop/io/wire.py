@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chopper_interop.arrays import Bytes
+from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit_in_place
 
 VARINT, FIXED64, LENGTH = 0, 1, 2
@@ -154,3 +154,54 @@ def read_fixed64(buffer: Bytes, i: int) -> np.uint64:
 def double_from_bits(bits: np.uint64) -> float:
     """Return the double of these 64 bits."""
     return np.uint64(bits).view(np.float64)
+
+
+@jit_in_place
+def next_number(
+    buffer: Bytes,
+    i: int,
+    stop: int,
+    wire: int,
+    value: np.uint64,
+    fixed: bool,  # noqa: FBT001 # compiled functions take no keywords
+) -> tuple[np.uint64, int]:
+    """Return the next number of a repeated field, and the offset behind it; -1 if it is cut short.
+
+    `wire` and `value` are those of the field, buffer[i:stop] its content: one number, or a packed list of
+    varints or, if `fixed`, of eight bytes each.
+    """
+    if wire != LENGTH:
+        return value, stop
+    if not fixed:
+        return read_varint(buffer, i, stop)
+    if i + 8 > stop:
+        return value, -1
+    return read_fixed64(buffer, i), i + 8
+
+
+@jit_in_place
+def next_message(buffer: Bytes, i: int, stop: int, field: int) -> tuple[int, int, int]:
+    """Return the next field of that number that has a length: its range, and the offset behind.
+
+    The offset is -1 if there is none, or what is before it is damaged.
+    """
+    while i < stop:
+        number, wire, _, begin, i = read_field(buffer, i, stop)
+        if i < 0:
+            break
+        if number == field and wire == LENGTH:
+            return begin, i, i
+    return 0, 0, -1
+
+
+@jit_in_place
+def read_varints(buffer: Bytes, i: int, stop: int, values: Array, given: Array) -> bool:
+    """Read the varints of a message, by the numbers of their fields; return False where it is damaged."""
+    values[:], given[:] = 0, False
+    while i < stop:
+        number, wire, value, _, i = read_field(buffer, i, stop)
+        if i < 0:
+            return False
+        if wire == VARINT and number < len(values):
+            values[number], given[number] = value, True
+    return True

@@ -16,14 +16,17 @@ from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.converters.perfetto.read import json_text
 from chopper_interop.converters.perfetto.read.interned_decode import (
     InternedTexts,
+    find_range,
     find_text,
 )
+from chopper_interop.io.json_text import CLOSE, CLOSE_LIST, COLON, COMMA, OPEN, OPEN_LIST
 from chopper_interop.io.wire import (
     FIXED64,
     LENGTH,
     VARINT,
     copy_bytes,
     double_from_bits,
+    next_message,
     read_field,
     read_varint,
 )
@@ -91,15 +94,27 @@ _NUMBERS = (
     ANNOTATION_BOOL_VALUE, ANNOTATION_UINT_VALUE, ANNOTATION_INT_VALUE, ANNOTATION_POINTER_VALUE,
     ANNOTATION_STRING_VALUE_IID,
 )  # fmt: skip
+_INTEGERS = _NUMBERS[:4]
 _TEXTS = (
     ANNOTATION_STRING_VALUE, ANNOTATION_NESTED_VALUE, ANNOTATION_LEGACY_JSON_VALUE, ANNOTATION_PROTO_VALUE,
 )  # fmt: skip
 _CONTAINERS = (ANNOTATION_DICT_ENTRIES, ANNOTATION_ARRAY_VALUES)
-"""Fields of values by what they hold: a varint, bytes, other annotations."""
+"""Fields of values by what they hold: a varint, an integer, bytes, other annotations."""
+_NESTED = (ANNOTATION_NESTED_VALUE,)
+_CORRELATION = np.frombuffer(b'"correlation_id":', np.uint8)
 MAX_DEPTH = 64
 """Levels of nesting that are read. Chosen: far more than producers write; deeper values are null."""
 _NONE, _OLD_DICT, _OLD_LIST = 0, 40, 41
 """Kinds of annotations that none of their fields states; others are the number of the field."""
+_KIND_OF_NESTED = np.full(NESTED_STRING_VALUE + 1, _NONE)
+_KIND_OF_NESTED[[NESTED_INT_VALUE, NESTED_DOUBLE_VALUE, NESTED_BOOL_VALUE, NESTED_STRING_VALUE]] = (
+    ANNOTATION_INT_VALUE, ANNOTATION_DOUBLE_VALUE, ANNOTATION_BOOL_VALUE, ANNOTATION_STRING_VALUE,
+)  # fmt: skip
+"""Kinds of the fields of ``nested_value``."""
+_DICTS = (ANNOTATION_DICT_ENTRIES, _OLD_DICT)
+_LISTS = (ANNOTATION_ARRAY_VALUES, _OLD_LIST)
+_OLD_KEYS, _OLD_MEMBERS, _OLD_ITEMS = 2, 3, 4
+"""Fields of ``nested_value``: keys and values of a dictionary, values of a list."""
 
 
 class TextSet(NamedTuple):
@@ -191,19 +206,15 @@ def _decode_annotation(
             return -1, bits, at, end, iid, name_at, name_end
         if old:
             if number == NESTED_NESTED_TYPE and inner == VARINT:
-                if value == np.uint64(NESTED_DICT):
-                    kind = _OLD_DICT
-                elif value == np.uint64(NESTED_ARRAY):
-                    kind = _OLD_LIST
-            elif number == NESTED_INT_VALUE and inner == VARINT:
-                kind, bits = ANNOTATION_INT_VALUE, value
-            elif number == NESTED_DOUBLE_VALUE and inner == FIXED64:
-                kind, bits = ANNOTATION_DOUBLE_VALUE, value
-            elif number == NESTED_BOOL_VALUE and inner == VARINT:
-                kind, bits = ANNOTATION_BOOL_VALUE, value
-            elif number == NESTED_STRING_VALUE and inner == LENGTH:
-                kind, at, end = ANNOTATION_STRING_VALUE, begin, i
-        elif number == ANNOTATION_NAME_IID and inner == VARINT:
+                kind = (
+                    _OLD_DICT
+                    if value == NESTED_DICT
+                    else _OLD_LIST
+                    if value == NESTED_ARRAY
+                    else kind
+                )
+            number = _KIND_OF_NESTED[number] if number < len(_KIND_OF_NESTED) else _NONE
+        if number == ANNOTATION_NAME_IID and inner == VARINT:
             iid = value
         elif number == ANNOTATION_NAME and inner == LENGTH:
             name_at, name_end = begin, i
@@ -237,18 +248,6 @@ def _plain_integer(buffer: Bytes, i: int, stop: int) -> tuple[int, np.uint64, np
 
 
 @jit
-def _next_field(buffer: Bytes, i: int, stop: int, field: int) -> tuple[int, int, int]:
-    """Return the next field of that number that has a length: its range, and the offset behind."""
-    while i < stop:
-        number, inner, _, begin, i = read_field(buffer, i, stop)
-        if i < 0:
-            return 0, 0, -1
-        if number == field and inner == LENGTH:
-            return begin, i, i
-    return 0, 0, -1
-
-
-@jit
 def _write_value(
     buffer: Bytes, start: int, stop: int, state: int, texts: InternedTexts, out: Bytes, i: int,
     reals: Reals, count: Array, stack: Array,
@@ -262,81 +261,80 @@ def _write_value(
     depth, at, end, old = 0, start, stop, False
     while True:
         kind, bits, first, last, _, _, _ = _decode_annotation(buffer, at, end, old)
-        open_bracket = 0
-        if kind == ANNOTATION_BOOL_VALUE:
-            i = json_text.truth(out, i, bits != np.uint64(0))
-        elif kind == ANNOTATION_INT_VALUE:
-            i = json_text.decimal(out, i, bits, np.int64(bits) < 0)
-        elif kind == ANNOTATION_UINT_VALUE:
-            i = json_text.decimal(out, i, bits, False)
-        elif kind == ANNOTATION_DOUBLE_VALUE:
-            i = _write_real(out, i, double_from_bits(bits), reals, count)
-        elif kind == ANNOTATION_POINTER_VALUE:
-            i = json_text.pointer(out, i, bits)
-        elif kind == ANNOTATION_STRING_VALUE:
-            i = json_text.string(out, i, buffer, first, last)
-        elif kind == ANNOTATION_STRING_VALUE_IID:
-            k = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_STRING_VALUES, bits)
-            if k >= 0:
-                i = json_text.string(out, i, buffer, texts.at[k], texts.at[k] + texts.length[k])
-            else:
-                i = json_text.null(out, i)
-                count[UNREADABLE] += 1
-        elif kind == ANNOTATION_LEGACY_JSON_VALUE:
-            i = json_text.json_or_string(out, i, buffer, first, last)
-        elif kind == ANNOTATION_NESTED_VALUE and depth + 1 < MAX_DEPTH:
+        may_open = depth + 1 < MAX_DEPTH
+        if kind == ANNOTATION_NESTED_VALUE and may_open:
             at, end, old = first, last, True
             continue
-        elif kind in (ANNOTATION_DICT_ENTRIES, _OLD_DICT):
-            open_bracket = 123
-        elif kind in (ANNOTATION_ARRAY_VALUES, _OLD_LIST):
-            open_bracket = 91
+        if kind in _DICTS + _LISTS and may_open:
+            i = json_text.put(out, i, OPEN if kind in _DICTS else OPEN_LIST)
+            stack[depth, 0], stack[depth, 1], stack[depth, 2] = at, end, kind
+            stack[depth, 3], stack[depth, 4] = at, 0
+            depth += 1
         else:
-            i = json_text.null(out, i)
-            count[UNREADABLE] += 1
-        if open_bracket:
-            if depth + 1 >= MAX_DEPTH:
-                i = json_text.null(out, i)
-                count[UNREADABLE] += 1
-            else:
-                i = json_text.put(out, i, open_bracket)
-                stack[depth, 0], stack[depth, 1], stack[depth, 2] = at, end, kind
-                stack[depth, 3], stack[depth, 4] = at, 0
-                depth += 1
-        has_member = False
-        while depth and not has_member:
-            top = depth - 1
-            kind = stack[top, 2]
-            old = kind in (_OLD_DICT, _OLD_LIST)
-            field = (3 if kind == _OLD_DICT else 4) if old else kind
-            begin, behind, offset = _next_field(buffer, stack[top, 0], stack[top, 1], field)
-            key_at, key_end = 0, 0
-            if offset >= 0 and kind == _OLD_DICT:
-                key_at, key_end, key = _next_field(buffer, stack[top, 3], stack[top, 1], 2)
-                stack[top, 3] = key
-                offset = offset if key >= 0 else -1
-            if offset < 0:
-                i = json_text.put(
-                    out, i, 125 if kind in (ANNOTATION_DICT_ENTRIES, _OLD_DICT) else 93
-                )
+            i = _write_scalar(buffer, kind, bits, first, last, state, texts, out, i, reals, count)
+        at = -1
+        while depth and at < 0:
+            old = stack[depth - 1, 2] in (_OLD_DICT, _OLD_LIST)
+            i, at, end = _open_member(buffer, stack[depth - 1], state, texts, out, i)
+            if at < 0:
                 depth -= 1
-                continue
-            stack[top, 0] = offset
-            if stack[top, 4]:
-                i = json_text.put(out, i, 44)
-            stack[top, 4] = 1
-            if kind == ANNOTATION_DICT_ENTRIES:
-                _, _, _, _, iid, key_at, key_end = _decode_annotation(buffer, begin, behind, False)
-                if key_end < 0:
-                    k = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
-                    key_at = texts.at[k] if k >= 0 else 0
-                    key_end = key_at + texts.length[k] if k >= 0 else 0
-            if kind in (ANNOTATION_DICT_ENTRIES, _OLD_DICT):
-                i = json_text.string(out, i, buffer, key_at, key_end)
-                i = json_text.put(out, i, 58)
-            at, end, has_member = begin, behind, True
-        if not has_member:
+        if at < 0:
             return i
+
+
+@jit
+def _write_scalar(
+    buffer: Bytes, kind: int, bits: np.uint64, first: int, last: int, state: int, texts: InternedTexts,
+    out: Bytes, i: int, reals: Reals, count: Array,
+) -> int:  # fmt: skip
+    """Write a value that holds no others; null for what cannot be read."""
+    if kind == ANNOTATION_STRING_VALUE_IID:
+        first, last = find_range(texts, state, INTERNED_DEBUG_ANNOTATION_STRING_VALUES, bits)
+        kind = ANNOTATION_STRING_VALUE if last >= 0 else _NONE
+    if kind == ANNOTATION_BOOL_VALUE:
+        return json_text.truth(out, i, bits != np.uint64(0))
+    if kind in (ANNOTATION_INT_VALUE, ANNOTATION_UINT_VALUE):
+        return json_text.decimal(out, i, bits, kind == ANNOTATION_INT_VALUE and np.int64(bits) < 0)
+    if kind == ANNOTATION_DOUBLE_VALUE:
+        return _write_real(out, i, double_from_bits(bits), reals, count)
+    if kind == ANNOTATION_POINTER_VALUE:
+        return json_text.pointer(out, i, bits)
+    if kind == ANNOTATION_STRING_VALUE:
+        return json_text.string(out, i, buffer, first, last)
+    if kind == ANNOTATION_LEGACY_JSON_VALUE:
+        return json_text.json_or_string(out, i, buffer, first, last)
+    count[UNREADABLE] += 1
+    return json_text.null(out, i)
+
+
+@jit
+def _open_member(
+    buffer: Bytes, opened: Array, state: int, texts: InternedTexts, out: Bytes, i: int
+) -> tuple[int, int, int]:
+    """Write the key of the next member of what is open, or its closing bracket; return the member's range too.
+
+    The range begins at -1 if there is no further member.
+    """
+    kind = opened[2]
+    field = _OLD_MEMBERS if kind == _OLD_DICT else _OLD_ITEMS if kind == _OLD_LIST else kind
+    begin, end, opened[0] = next_message(buffer, opened[0], opened[1], field)
+    has_member, key_at, key_end = opened[0] >= 0, 0, 0
+    if has_member and kind == _OLD_DICT:
+        key_at, key_end, opened[3] = next_message(buffer, opened[3], opened[1], _OLD_KEYS)
+        has_member = opened[3] >= 0
+    if not has_member:
+        return json_text.put(out, i, CLOSE if kind in _DICTS else CLOSE_LIST), -1, -1
+    if opened[4]:
+        i = json_text.put(out, i, COMMA)
+    opened[4] = 1
+    if kind == ANNOTATION_DICT_ENTRIES:
+        _, _, _, _, iid, key_at, key_end = _decode_annotation(buffer, begin, end, False)
+        if key_end < 0:
+            key_at, key_end = find_range(texts, state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
+    if kind in _DICTS:
+        i = json_text.string(out, i, buffer, key_at, max(key_at, key_end))
+        i = json_text.put(out, i, COLON)
+    return i, begin, end
 
 
 @jit
@@ -374,20 +372,16 @@ def _add_member_entries(
 ) -> None:  # fmt: skip
     """Add the members of a dictionary that our writer wrote to the entries."""
     while True:
-        begin, end, i = _next_field(buffer, i, stop, ANNOTATION_DICT_ENTRIES)
+        begin, end, i = next_message(buffer, i, stop, ANNOTATION_DICT_ENTRIES)
         if i < 0:
             return
         kind, bits, at, last, iid, key_at, key_end = _decode_annotation(buffer, begin, end, False)
         if key_end < 0:
-            k = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
-            if k < 0:
-                continue
-            key_at, key_end = texts.at[k], texts.at[k] + texts.length[k]
+            key_at, key_end = find_range(texts, state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
         if kind == ANNOTATION_STRING_VALUE_IID:
-            k = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_STRING_VALUES, bits)
-            if k < 0:
-                continue
-            at, last = texts.at[k], texts.at[k] + texts.length[k]
+            at, last = find_range(texts, state, INTERNED_DEBUG_ANNOTATION_STRING_VALUES, bits)
+        if key_end < 0 or last < 0:
+            continue
         value, type_ = np.int64(bits), INTEGER
         if kind in (ANNOTATION_STRING_VALUE, ANNOTATION_STRING_VALUE_IID):
             value, type_ = intern_text(buffer, at, last, words), TEXT
@@ -396,6 +390,47 @@ def _add_member_entries(
         elif kind not in (ANNOTATION_BOOL_VALUE, ANNOTATION_INT_VALUE, ANNOTATION_UINT_VALUE):
             continue
         _add_entry(buffer, row, group, key_at, key_end, type_, value, entries, count, keys)
+
+
+@jit
+def _find_name(texts: InternedTexts, state: int, iid: np.uint64, near: Array) -> int:
+    """Find the entry of an annotation's name; -1 if there is none.
+
+    `near` keeps those of the first names of a state, which it has at its end: -2 where unknown.
+    """
+    if near[-1] != state:
+        near[:], near[-1] = -2, state
+    if iid >= np.uint64(len(near) - 1):
+        return find_text(texts, state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
+    if near[iid] == -2:
+        near[iid] = find_text(texts, state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
+    return near[iid]
+
+
+@jit
+def _write_correlation(
+    buffer: Bytes, number: int, bits: np.uint64, at: int, stop: int, out: Bytes, i: int
+) -> int:
+    """Write the field of an event that is its correlation id, a number or a text."""
+    i = json_text.word(out, i, _CORRELATION)
+    if number == EVENT_CORRELATION_ID:
+        return json_text.decimal(out, i, bits, False)
+    return json_text.string(out, i, buffer, at, stop)
+
+
+@jit
+def _set_value(
+    buffer: Bytes, kind: int, value: np.uint64, at: int, stop: int, state: int, texts: InternedTexts,
+    is_agent: bool, values: Array, row: int,  # noqa: FBT001 # compiled functions take no keywords
+) -> None:  # fmt: skip
+    """Set the value of an argument that becomes a column: an integer, or the number of an agent's text."""
+    if kind in _INTEGERS:
+        if np.int64(value) != UNKNOWN:
+            values[row] = np.int64(value)
+    elif is_agent and kind in (ANNOTATION_STRING_VALUE, ANNOTATION_STRING_VALUE_IID):
+        if kind == ANNOTATION_STRING_VALUE_IID:
+            at, stop = find_range(texts, state, INTERNED_DEBUG_ANNOTATION_STRING_VALUES, value)
+        values[row] = _agent_number(buffer, at, stop)
 
 
 @jit
@@ -408,7 +443,7 @@ def write_objects(
     """Write a JSON object for each slice, of the annotations of its events.
 
     Compiled, as every byte of every annotation passes here once. Keys recur with every slice, so
-    their written form is cached (`seen`), as are the entries of names below 128 (`near`).
+    their written form is cached (`seen`), as are the entries of names below 128 (`_find_name`).
 
     Parameters
     ----------
@@ -444,8 +479,8 @@ def write_objects(
     size
         Bytes of the text.
     """
-    i, of_state = 0, np.int64(-1)
-    near = np.full(128, -2, np.int64)  # entries of the first names of a state
+    i = 0
+    near = np.full(129, -1, np.int64)
     for row in range(len(bodies_at)):
         start = i
         for part in range(2):
@@ -457,14 +492,8 @@ def write_objects(
                     break
                 if number != EVENT_DEBUG_ANNOTATIONS or inner != LENGTH:
                     if number in (EVENT_CORRELATION_ID, EVENT_CORRELATION_ID_STR):
-                        i = json_text.put(out, i, 123 if i == start else 44)
-                        for byte in (34, 99, 111, 114, 114, 101, 108, 97, 116, 105, 111, 110, 95,
-                                     105, 100, 34, 58):  # fmt: skip
-                            i = json_text.put(out, i, byte)
-                        if number == EVENT_CORRELATION_ID:
-                            i = json_text.decimal(out, i, bits, False)
-                        else:
-                            i = json_text.string(out, i, buffer, begin, j)
+                        i = json_text.put(out, i, OPEN if i == start else COMMA)
+                        i = _write_correlation(buffer, number, bits, begin, j, out, i)
                     elif number >= len(_IS_READ) or not _IS_READ[number]:
                         count[TYPED] += 1
                     continue
@@ -475,13 +504,7 @@ def write_objects(
                         buffer, begin, j, False
                     )
                 if key_end < 0:
-                    if state[row, part] != of_state:
-                        near[:], of_state = -2, state[row, part]
-                    k = near[iid] if iid < np.uint64(128) else -2
-                    if k == -2:
-                        k = find_text(texts, of_state, INTERNED_DEBUG_ANNOTATION_NAMES, iid)
-                        if iid < np.uint64(128):
-                            near[iid] = k
+                    k = _find_name(texts, state[row, part], iid, near)
                     if k >= 0:
                         key_at, key_end = texts.at[k], texts.at[k] + texts.length[k]
                 if kind <= 0 or key_end < 0:
@@ -501,52 +524,25 @@ def write_objects(
                     buffer, key_at, key_end - key_at, columns
                 )  # fmt: skip
                 if column >= 0:
-                    if (
-                        kind
-                        in (
-                            ANNOTATION_BOOL_VALUE,
-                            ANNOTATION_INT_VALUE,
-                            ANNOTATION_UINT_VALUE,
-                            ANNOTATION_POINTER_VALUE,
-                        )
-                        and np.int64(value) != UNKNOWN
-                    ):
-                        values[column, row] = np.int64(value)
-                    elif agents[column] and kind in (
-                        ANNOTATION_STRING_VALUE,
-                        ANNOTATION_STRING_VALUE_IID,
-                    ):
-                        first, behind = at, last
-                        if kind == ANNOTATION_STRING_VALUE_IID:
-                            w = find_text(
-                                texts,
-                                state[row, part],
-                                INTERNED_DEBUG_ANNOTATION_STRING_VALUES,
-                                value,
-                            )
-                            first = texts.at[w] if w >= 0 else 0
-                            behind = first + texts.length[w] if w >= 0 else 0
-                        values[column, row] = _agent_number(buffer, first, behind)
-                i = json_text.put(out, i, 123 if i == start else 44)
+                    _set_value(buffer, kind, value, at, last, state[row, part], texts, agents[column],
+                               values[column], row)  # fmt: skip
+                i = json_text.put(out, i, OPEN if i == start else COMMA)
                 if known_key and i + seen[k, 1] <= len(out):
                     i = copy_bytes(out, i, out, seen[k, 0], seen[k, 0] + seen[k, 1])
                 else:
                     key = i
-                    i = json_text.put(out, json_text.string(out, i, buffer, key_at, key_end), 58)
+                    i = json_text.put(out, json_text.string(out, i, buffer, key_at, key_end), COLON)
                     if k >= 0 and i <= len(out):
                         seen[k, 0], seen[k, 1], seen[k, 2] = key, i - key, column + 1
-                if kind in (ANNOTATION_INT_VALUE, ANNOTATION_UINT_VALUE):
-                    i = json_text.decimal(
-                        out, i, value, kind == ANNOTATION_INT_VALUE and np.int64(value) < 0
-                    )
-                elif kind == ANNOTATION_STRING_VALUE:
-                    i = json_text.string(out, i, buffer, at, last)
-                else:
+                if kind in _DICTS + _LISTS + _NESTED:
                     i = _write_value(
                         buffer, begin, j, state[row, part], texts, out, i, reals, count, stack
                     )
+                else:
+                    i = _write_scalar(buffer, kind, value, at, last, state[row, part], texts, out, i,
+                                      reals, count)  # fmt: skip
         if i > start:
-            i = json_text.put(out, i, 125)
+            i = json_text.put(out, i, CLOSE)
         row_at[row], row_len[row] = start, i - start
     return i
 

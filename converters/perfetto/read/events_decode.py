@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
-from chopper_interop.converters.perfetto.read.interned_decode import (
-    InternedTexts,
-    find_text,
-)
+from chopper_interop.arrays.compiled import jit_in_place
+from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts, find_range
 from chopper_interop.converters.perfetto.read.lists_decode import (
     EXTRA_VALUE_FIELDS,
     FLOW_FIELDS,
@@ -25,7 +22,7 @@ from chopper_interop.converters.perfetto.read.lists_decode import (
 )
 from chopper_interop.converters.perfetto.read.snapshots_decode import clock_key
 from chopper_interop.converters.perfetto.read.state_decode import DEFAULT_CLOCK, Packet, States
-from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, read_field, read_varint
+from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, next_number, read_field, read_varints
 from chopper_interop.schemas.perfetto import (
     EVENT_CATEGORIES,
     EVENT_CATEGORY_IIDS,
@@ -56,6 +53,15 @@ OTHER, BEGIN, END, INSTANT, COUNTER, COMPLETE = range(6)
 ON_TRACK, ON_THREAD, ON_ID, ON_NO_TRACK = range(4)
 """Meaning of `TrackEvents.track`: a track's uuid, a thread of an old trace (process and thread id), an
 asynchronous id of an old trace, or none."""
+
+
+_MICROS_FIELDS = (EVENT_TIMESTAMP_DELTA_US, EVENT_TIMESTAMP_ABSOLUTE_US)
+"""Times of events of old traces."""
+_TYPE_OF_PHASE = np.full(256, OTHER)
+for _phases, _type in ((b"BbS", BEGIN), (b"EeF", END), (b"IiRn", INSTANT), (b"X", COMPLETE)):
+    _TYPE_OF_PHASE[list(_phases)] = _type
+_IS_ASYNCHRONOUS = np.isin(np.arange(256), list(b"bSneF"))
+"""Of the phases of Chrome's JSON, by their letters."""
 
 
 class TrackEvents(NamedTuple):
@@ -95,7 +101,7 @@ def empty_events(n: int) -> TrackEvents:
     return TrackEvents(*(np.zeros(n, types.get(name, np.int64)) for name in TrackEvents._fields))
 
 
-@jit
+@jit_in_place
 def decode_event(
     buffer: Bytes,
     packet: Packet,
@@ -112,10 +118,12 @@ def decode_event(
     """
     state = states.number[s]
     ts, has_ts, clock = packet.ts, packet.has_ts, packet.clock
-    kind, has_track, track = 0, False, np.uint64(0)
-    name_at, name_end, category_at, category_end, categories = 0, -1, 0, 0, 0
+    kind, name_at, name_end = 0, 0, -1
+    has_track = states.has_track[s] == 1
+    track = states.track[s] if has_track else np.uint64(0)
     legacy_at, legacy_end, extra_at, typed = 0, 0, lists.total[1], False
     events.number[row], events.real[row], events.dur[row] = 0, False, 0
+    events.category_at[row], events.category_len[row], events.categories[row] = 0, 0, 0
     i, stop = packet.event_at, packet.event_end
     while i < stop:
         number, wire, value, begin, i = read_field(buffer, i, stop)
@@ -126,33 +134,19 @@ def decode_event(
         elif number == EVENT_TRACK_UUID and wire == VARINT:
             track, has_track = value, True
         elif number == EVENT_NAME_IID and wire == VARINT:
-            k = find_text(texts, state, INTERNED_EVENT_NAMES, value)
-            if k >= 0:
-                name_at, name_end = texts.at[k], texts.at[k] + texts.length[k]
+            name_at, name_end = _name(texts, state, value, name_at, name_end)
         elif number == EVENT_NAME and wire == LENGTH:
             name_at, name_end = begin, i
-        elif number == EVENT_CATEGORY_IIDS and wire in (VARINT, LENGTH):
-            while begin < i:
-                iid, begin = read_varint(buffer, begin, i)
-                if begin < 0:
-                    break
-                categories += 1
-                k = find_text(texts, state, INTERNED_EVENT_CATEGORIES, iid)
-                if k >= 0 and category_end == 0:
-                    category_at, category_end = texts.at[k], texts.at[k] + texts.length[k]
+        elif number == EVENT_CATEGORY_IIDS:
+            _decode_categories(buffer, begin, i, wire, value, state, texts, row, events)
         elif number == EVENT_CATEGORIES and wire == LENGTH:
-            categories += 1
-            if category_end == 0:
-                category_at, category_end = begin, i
+            _add_category(begin, i, row, events)
         elif number == EVENT_COUNTER_VALUE and wire == VARINT:
             events.number[row] = np.int64(value)
         elif number == EVENT_DOUBLE_COUNTER_VALUE and wire == FIXED64:
             events.number[row], events.real[row] = np.int64(value), True
-        elif number == EVENT_TIMESTAMP_DELTA_US and wire == VARINT and not has_ts:
-            states.micros[s] += np.int64(value)
-            ts, has_ts, clock = states.micros[s] * 1000, True, DEFAULT_CLOCK
-        elif number == EVENT_TIMESTAMP_ABSOLUTE_US and wire == VARINT and not has_ts:
-            ts, has_ts, clock = np.int64(value) * 1000, True, DEFAULT_CLOCK
+        elif number in _MICROS_FIELDS and wire == VARINT and not has_ts:
+            ts, has_ts, clock = _micros(number, value, s, states) * 1000, True, DEFAULT_CLOCK
         elif number == EVENT_LEGACY_EVENT and wire == LENGTH:
             legacy_at, legacy_end = begin, i
         elif number in FLOW_FIELDS:
@@ -161,98 +155,94 @@ def decode_event(
             decode_counter_values(buffer, begin, i, wire, number, value, row, lists)
     if not has_ts:
         return False
-    if 64 <= clock < 128:
-        ts *= states.multiplier[s, clock - 64]
-        if states.incremental[s, clock - 64]:
-            states.last[s, clock - 64] += ts
-            ts = states.last[s, clock - 64]
-    track_kind = ON_TRACK if has_track else ON_NO_TRACK
-    thread = states.pid[s] << 32 | (states.tid[s] & 0xFFFFFFFF)
-    if not has_track and states.has_track[s]:
-        track, track_kind = states.track[s], ON_TRACK
-    elif not has_track and states.pid[s]:
-        track_kind = ON_THREAD
+    events.ts[row], events.clock[row] = _on_clock(ts, clock, s, states), clock_key(clock, s)
+    events.track[row] = track
+    events.track_kind[row] = ON_TRACK if has_track else ON_THREAD if states.pid[s] else ON_NO_TRACK
+    events.thread[row] = states.pid[s] << 32 | (states.tid[s] & 0xFFFFFFFF)
     if lists.total[1] > extra_at:
         decode_counter_tracks(buffer, packet.event_at, stop, s, states, lists, extra_at)
     if legacy_end and not typed:
-        kind, track, track_kind, thread = _legacy(
-            buffer, legacy_at, legacy_end, row, track, track_kind, thread, events
-        )
+        kind, iid = _decode_legacy(buffer, legacy_at, legacy_end, row, states, events)
         if name_end < 0:
-            j = legacy_at
-            while j < legacy_end:
-                number, wire, value, begin, j = read_field(buffer, j, legacy_end)
-                if j < 0:
-                    break
-                if number == LEGACY_NAME_IID and wire == VARINT:
-                    k = find_text(texts, state, INTERNED_EVENT_NAMES, value)
-                    if k >= 0:
-                        name_at, name_end = texts.at[k], texts.at[k] + texts.length[k]
+            name_at, name_end = _name(texts, state, iid, name_at, name_end)
     events.type[row] = kind if kind <= COMPLETE else OTHER
-    events.ts[row], events.clock[row] = ts, clock_key(clock, s)
-    events.track[row], events.track_kind[row] = track, track_kind
-    events.thread[row] = thread
-    events.name_at[row], events.name_len[row] = name_at, name_end - name_at
-    if name_end < 0:
-        events.name_len[row] = -1
-    events.category_at[row], events.category_len[row] = category_at, category_end - category_at
-    events.categories[row] = categories
+    events.name_at[row], events.name_len[row] = name_at, max(name_end - name_at, -1)
     events.body_at[row], events.body_len[row] = packet.event_at, stop - packet.event_at
     events.state[row] = state
     return True
 
 
-@jit
-def _legacy(
-    buffer: Bytes,
-    i: int,
-    stop: int,
-    row: int,
-    track: np.uint64,
-    track_kind: int,
-    thread: int,
+@jit_in_place
+def _name(texts: InternedTexts, state: int, iid: np.uint64, at: int, end: int) -> tuple[int, int]:
+    """Find the byte range of an interned name; the one at hand if there is none."""
+    first, behind = find_range(texts, state, INTERNED_EVENT_NAMES, iid)
+    return (first, behind) if behind >= 0 else (at, end)
+
+
+@jit_in_place
+def _decode_categories(
+    buffer: Bytes, i: int, stop: int, wire: int, iid: np.uint64, state: int, texts: InternedTexts, row: int,
     events: TrackEvents,
-) -> tuple[int, np.uint64, int, int]:
-    """Return type and track of an event with one of the phases of Chrome's JSON.
+) -> None:  # fmt: skip
+    """Add interned categories: one, or a packed list of them."""
+    while i < stop and wire in (VARINT, LENGTH):
+        iid, i = next_number(buffer, i, stop, wire, iid, False)
+        if i < 0:
+            break
+        at, end = find_range(texts, state, INTERNED_EVENT_CATEGORIES, iid)
+        _add_category(at, end, row, events)
+
+
+@jit_in_place
+def _add_category(at: int, end: int, row: int, events: TrackEvents) -> None:
+    """Count a category, and keep the byte range of the first that has one."""
+    events.categories[row] += 1
+    if end >= 0 and events.category_at[row] == 0:
+        events.category_at[row], events.category_len[row] = at, end - at
+
+
+@jit_in_place
+def _micros(number: int, value: np.uint64, s: int, states: States) -> int:
+    """Return the time of an event of old traces, which may be the difference to the one before."""
+    if number == EVENT_TIMESTAMP_ABSOLUTE_US:
+        return np.int64(value)
+    states.micros[s] += np.int64(value)
+    return states.micros[s]
+
+
+@jit_in_place
+def _on_clock(ts: int, clock: int, s: int, states: States) -> int:
+    """Return a time in nanoseconds: clocks of a sequence have own units, and may show differences."""
+    if not 64 <= clock < 128:
+        return ts
+    ts *= states.multiplier[s, clock - 64]
+    if states.incremental[s, clock - 64]:
+        states.last[s, clock - 64] += ts
+        ts = states.last[s, clock - 64]
+    return ts
+
+
+@jit_in_place
+def _decode_legacy(
+    buffer: Bytes, i: int, stop: int, row: int, states: States, events: TrackEvents
+) -> tuple[int, np.uint64]:
+    """Return type and name of an event with a phase of Chrome's JSON; set its duration and track.
 
     An asynchronous event is on a track of its id and process, which are mixed into one number.
     """
-    phase, identity, has_id = 0, np.uint64(0), False
-    pid, tid = thread >> 32, thread & 0xFFFFFFFF
-    has_thread = False
-    while i < stop:
-        number, wire, value, _, i = read_field(buffer, i, stop)
-        if i < 0:
-            break
-        if wire != VARINT:
-            continue
-        if number == LEGACY_PHASE:
-            phase = np.int64(min(value, np.uint64(255)))
-        elif number == LEGACY_DURATION_US:
-            events.dur[row] = np.int64(value) * 1000
-        elif number in (LEGACY_UNSCOPED_ID, LEGACY_LOCAL_ID, LEGACY_GLOBAL_ID):
-            identity, has_id = value, True
-        elif number == LEGACY_PID_OVERRIDE:
-            pid, has_thread = np.int64(np.int32(value)), True
-        elif number == LEGACY_TID_OVERRIDE:
-            tid, has_thread = np.int64(np.int32(value)) & 0xFFFFFFFF, True
-    thread = pid << 32 | tid
-    if has_thread:
-        track_kind = ON_THREAD
-    kind = OTHER
-    if phase == 66:  # B
-        kind = BEGIN
-    elif phase == 69:  # E
-        kind = END
-    elif phase == 88:  # X
-        kind = COMPLETE
-    elif phase in (73, 105, 82, 110):  # I, i, R, n
-        kind = INSTANT
-    elif phase in (98, 83):  # b, S
-        kind = BEGIN
-    elif phase in (101, 70):  # e, F
-        kind = END
-    if phase in (98, 83, 101, 70, 110) and has_id:
-        track = identity * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(pid)
-        track_kind = ON_ID
-    return kind, track, track_kind, thread
+    values, given = states.values, states.given
+    read_varints(buffer, i, stop, values, given)
+    events.dur[row] = np.int64(values[LEGACY_DURATION_US]) * 1000
+    pid, tid = events.thread[row] >> 32, events.thread[row] & 0xFFFFFFFF
+    if given[LEGACY_PID_OVERRIDE]:
+        pid = np.int64(np.int32(values[LEGACY_PID_OVERRIDE]))
+    if given[LEGACY_TID_OVERRIDE]:
+        tid = np.int64(np.int32(values[LEGACY_TID_OVERRIDE])) & 0xFFFFFFFF
+    if given[LEGACY_PID_OVERRIDE] or given[LEGACY_TID_OVERRIDE]:
+        events.thread[row], events.track_kind[row] = pid << 32 | tid, ON_THREAD
+    phase = np.int64(min(values[LEGACY_PHASE], np.uint64(255)))
+    for identity in (LEGACY_UNSCOPED_ID, LEGACY_LOCAL_ID, LEGACY_GLOBAL_ID):
+        if given[identity] and _IS_ASYNCHRONOUS[phase]:
+            events.track[row] = values[identity] * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(pid)
+            events.track_kind[row] = ON_ID
+    return _TYPE_OF_PHASE[phase], values[LEGACY_NAME_IID]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.io.wire import LENGTH, VARINT, read_field
 from chopper_interop.schemas.perfetto import (
     ENTRY_IID,
@@ -59,7 +59,7 @@ def empty_texts(capacity: int) -> InternedTexts:
     )
 
 
-@jit
+@jit_in_place
 def _find_slot(texts: InternedTexts, state: int, field: int, iid: np.uint64) -> int:
     """Find the slot of an interned text, or the free one where it would go (linear probing).
 
@@ -77,13 +77,20 @@ def _find_slot(texts: InternedTexts, state: int, field: int, iid: np.uint64) -> 
     return np.int64(slot)
 
 
-@jit
+@jit_in_place
 def find_text(texts: InternedTexts, state: int, field: int, iid: np.uint64) -> int:
     """Find the entry of an interned text; -1 if there is none."""
     return texts.slots[_find_slot(texts, state, field, iid)]
 
 
-@jit
+@jit_in_place
+def find_range(texts: InternedTexts, state: int, field: int, iid: np.uint64) -> tuple[int, int]:
+    """Find the byte range of an interned text; it ends at -1 if there is none."""
+    k = find_text(texts, state, field, iid)
+    return (texts.at[k], texts.at[k] + texts.length[k]) if k >= 0 else (0, -1)
+
+
+@jit_in_place
 def intern_texts(buffer: Bytes, i: int, stop: int, state: int, texts: InternedTexts) -> None:
     """Add the texts of an InternedData message, buffer[i:stop], to the table."""
     while i < stop:

@@ -12,6 +12,11 @@ from chopper_interop.arrays import Bytes
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.io.json_text import skip_value
 
+_NULL, _TRUE, _FALSE, _REPLACEMENT, _UNICODE, _HEX = (
+    np.frombuffer(text.encode(), np.uint8)
+    for text in ("null", "true", "false", "\N{REPLACEMENT CHARACTER}", "\\u", '"0x')
+)
+
 
 @jit
 def put(out: Bytes, i: int, byte: int) -> int:
@@ -19,6 +24,14 @@ def put(out: Bytes, i: int, byte: int) -> int:
     if i < len(out):
         out[i] = byte
     return i + 1
+
+
+@jit
+def word(out: Bytes, i: int, text: Bytes) -> int:
+    """Write a text that needs no escapes."""
+    for byte in text:
+        i = put(out, i, byte)
+    return i
 
 
 @jit
@@ -96,9 +109,7 @@ def string(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
             i = put(out, i, c)
             at += 1
         elif c < 32:
-            i = put(out, i, 92)
-            i = put(out, i, 117)
-            i = _hex(out, i, np.uint64(c), 4)
+            i = _hex(out, word(out, i, _UNICODE), np.uint64(c), 4)
             at += 1
         elif c < 128:
             i = put(out, i, c)
@@ -106,8 +117,7 @@ def string(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
         else:
             size = _utf8(buffer, at, stop)
             if size == 0:
-                for part in (0xEF, 0xBF, 0xBD):
-                    i = put(out, i, part)
+                i = word(out, i, _REPLACEMENT)
                 at += 1
             for k in range(size):
                 i = put(out, i, buffer[at + k])
@@ -118,21 +128,13 @@ def string(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
 @jit
 def truth(out: Bytes, i: int, value: bool) -> int:  # noqa: FBT001 # compiled functions take no keywords
     """Write true or false."""
-    if value:
-        for byte in (116, 114, 117, 101):
-            i = put(out, i, byte)
-        return i
-    for byte in (102, 97, 108, 115, 101):
-        i = put(out, i, byte)
-    return i
+    return word(out, i, _TRUE if value else _FALSE)
 
 
 @jit
 def null(out: Bytes, i: int) -> int:
     """Write null, which stands for a value that cannot be read."""
-    for byte in (110, 117, 108, 108):
-        i = put(out, i, byte)
-    return i
+    return word(out, i, _NULL)
 
 
 @jit
@@ -142,8 +144,7 @@ def pointer(out: Bytes, i: int, bits: np.uint64) -> int:
     while rest:
         digits += 1
         rest >>= np.uint64(4)
-    for byte in (34, 48, 120):
-        i = put(out, i, byte)
+    i = word(out, i, _HEX)
     return put(out, _hex(out, i, bits, digits), 34)
 
 

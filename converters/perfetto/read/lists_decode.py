@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
-from chopper_interop.io.wire import (
-    LENGTH,
-    VARINT,
-    double_from_bits,
-    read_field,
-    read_fixed64,
-    read_varint,
-)
+from chopper_interop.arrays.compiled import jit_in_place
+from chopper_interop.io.wire import double_from_bits, next_number, read_field
 from chopper_interop.schemas.perfetto import (
     EVENT_EXTRA_COUNTER_TRACK_UUIDS,
     EVENT_EXTRA_COUNTER_VALUES,
@@ -54,33 +47,23 @@ class ListRows(NamedTuple):
     total: Array
 
 
-@jit
+@jit_in_place
 def decode_flows(
     buffer: Bytes, i: int, stop: int, wire: int, number: int, value: np.uint64, row: int,
     lists: ListRows,
 ) -> None:  # fmt: skip
     """Append a flow id, or a packed list of them."""
     k = lists.total[0]
-    if wire != LENGTH:
-        lists.flow_event[k], lists.flow[k] = row, value
-        lists.total[0] = k + 1
-        return
     while i < stop:
-        if number in _FIXED_FLOW_FIELDS:
-            if i + 8 > stop:
-                break
-            value = read_fixed64(buffer, i)
-            i += 8
-        else:
-            value, i = read_varint(buffer, i, stop)
-            if i < 0:
-                break
+        value, i = next_number(buffer, i, stop, wire, value, number in _FIXED_FLOW_FIELDS)
+        if i < 0:
+            break
         lists.flow_event[k], lists.flow[k] = row, value
         k += 1
     lists.total[0] = k
 
 
-@jit
+@jit_in_place
 def decode_counter_values(
     buffer: Bytes, i: int, stop: int, wire: int, number: int, value: np.uint64, row: int,
     lists: ListRows,
@@ -90,34 +73,18 @@ def decode_counter_values(
     Those that are doubles have ``~row`` as their event, which is negative, until their tracks are
     known: integers and doubles have lists of tracks of their own.
     """
-    k = lists.total[1]
-    if wire != LENGTH:
-        lists.counter_event[k] = row if number == EVENT_EXTRA_COUNTER_VALUES else ~row
-        lists.counter_value[k] = (
-            double_from_bits(value)
-            if number == EVENT_EXTRA_DOUBLE_COUNTER_VALUES
-            else float(np.int64(value))
-        )
-        lists.total[1] = k + 1
-        return
+    k, real = lists.total[1], number == EVENT_EXTRA_DOUBLE_COUNTER_VALUES
     while i < stop:
-        if number == EVENT_EXTRA_DOUBLE_COUNTER_VALUES:
-            if i + 8 > stop:
-                break
-            value = read_fixed64(buffer, i)
-            i += 8
-            lists.counter_value[k] = double_from_bits(value)
-        else:
-            value, i = read_varint(buffer, i, stop)
-            if i < 0:
-                break
-            lists.counter_value[k] = float(np.int64(value))
-        lists.counter_event[k] = row if number == EVENT_EXTRA_COUNTER_VALUES else ~row
+        value, i = next_number(buffer, i, stop, wire, value, real)
+        if i < 0:
+            break
+        lists.counter_event[k] = ~row if real else row
+        lists.counter_value[k] = double_from_bits(value) if real else float(np.int64(value))
         k += 1
     lists.total[1] = k
 
 
-@jit
+@jit_in_place
 def decode_counter_tracks(
     buffer: Bytes, at: int, stop: int, s: int, states: States, lists: ListRows, first: int
 ) -> None:
@@ -126,36 +93,38 @@ def decode_counter_tracks(
     The tracks are those that the event lists, else those of its sequence's defaults; their order is
     that of the values.
     """
-    for integer in (True, False):
-        field = (
-            EVENT_EXTRA_COUNTER_TRACK_UUIDS if integer else EVENT_EXTRA_DOUBLE_COUNTER_TRACK_UUIDS
-        )
-        k = first
-        for of_event in (True, False):
-            i = at if of_event else states.defaults_at[s]
-            end = stop if of_event else i + states.defaults_len[s]
-            listed = False
-            while i < end:
-                number, wire, value, begin, i = read_field(buffer, i, end)
-                if i < 0:
-                    break
-                if number != field:
-                    continue
-                listed = True
-                while begin < i:
-                    if wire == VARINT:
-                        begin = i
-                    else:
-                        value, begin = read_varint(buffer, begin, i)
-                        if begin < 0:
-                            break
-                    while k < lists.total[1] and (lists.counter_event[k] >= 0) != integer:
-                        k += 1
-                    if k < lists.total[1]:
-                        lists.counter_track[k] = value
-                        k += 1
-            if listed:
-                break
+    begin, end = states.defaults_at[s], states.defaults_at[s] + states.defaults_len[s]
+    for real in (False, True):
+        if not _assign_tracks(buffer, at, stop, real, lists, first):
+            _assign_tracks(buffer, begin, end, real, lists, first)
     for k in range(first, lists.total[1]):
         if lists.counter_event[k] < 0:
             lists.counter_event[k] = ~lists.counter_event[k]
+
+
+@jit_in_place
+def _assign_tracks(
+    buffer: Bytes, i: int, stop: int, real: bool, lists: ListRows, k: int  # noqa: FBT001 # compiled functions take no keywords
+) -> bool:  # fmt: skip
+    """Assign the tracks that an event or its defaults list to the integers or doubles from entry `k` on.
+
+    Returns
+    -------
+    listed
+        False if it lists none.
+    """
+    field = EVENT_EXTRA_DOUBLE_COUNTER_TRACK_UUIDS if real else EVENT_EXTRA_COUNTER_TRACK_UUIDS
+    listed = False
+    while 0 <= i < stop:
+        number, wire, value, begin, i = read_field(buffer, i, stop)
+        if i < 0 or number != field:
+            continue
+        listed = True
+        while 0 <= begin < i:
+            value, begin = next_number(buffer, begin, i, wire, value, False)
+            while k < lists.total[1] and (lists.counter_event[k] < 0) != real:
+                k += 1
+            if begin >= 0 and k < lists.total[1]:
+                lists.counter_track[k] = value
+                k += 1
+    return listed

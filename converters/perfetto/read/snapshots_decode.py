@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
-from chopper_interop.io.wire import LENGTH, VARINT, read_field
+from chopper_interop.arrays.compiled import jit_in_place
+from chopper_interop.io.wire import next_message, read_varints
 from chopper_interop.schemas.perfetto import (
     CLOCK_CLOCK_ID,
     CLOCK_IS_INCREMENTAL,
@@ -39,13 +39,13 @@ class Snapshots(NamedTuple):
     time: Array
 
 
-@jit
+@jit_in_place
 def clock_key(clock: int, s: int) -> int:
     """Return the number of a clock; those from 64 to 127 belong to a sequence."""
     return SEQUENCE_CLOCKS + 64 * s + clock - 64 if 64 <= clock < 128 else clock
 
 
-@jit
+@jit_in_place
 def decode_snapshot(
     buffer: Bytes,
     i: int,
@@ -60,38 +60,23 @@ def decode_snapshot(
 
     The clocks of the sequence are set, as later times on them may be differences.
     """
-    while i < stop:
-        number, wire, _, begin, i = read_field(buffer, i, stop)
-        if number != PACKET_CLOCK_SNAPSHOT or wire != LENGTH:
-            continue
-        j = begin
-        while j < i:
-            inner, kind, _, start, j = read_field(buffer, j, i)
-            if j < 0:
+    values, given = states.values, states.given
+    begin, end, i = next_message(buffer, i, stop, PACKET_CLOCK_SNAPSHOT)
+    while i >= 0:
+        start, behind, j = next_message(buffer, begin, end, SNAPSHOT_CLOCKS)
+        while j >= 0:
+            if not read_varints(buffer, start, behind, values, given):
                 return row
-            if inner != SNAPSHOT_CLOCKS or kind != LENGTH:
-                continue
-            clock, time, incremental, multiplier, k = 0, 0, 0, 1, start
-            while k < j:
-                f, w, value, _, k = read_field(buffer, k, j)
-                if k < 0:
-                    return row
-                if w != VARINT:
-                    continue
-                if f == CLOCK_CLOCK_ID:
-                    clock = np.int64(min(value, np.uint64(1 << 30)))
-                elif f == CLOCK_TIMESTAMP:
-                    time = np.int64(value)
-                elif f == CLOCK_IS_INCREMENTAL:
-                    incremental = np.int64(value != np.uint64(0))
-                elif f == CLOCK_UNIT_MULTIPLIER_NS:
-                    multiplier = max(np.int64(value), 1)
+            clock = np.int64(min(values[CLOCK_CLOCK_ID], np.uint64(1 << 30)))
+            multiplier = max(np.int64(values[CLOCK_UNIT_MULTIPLIER_NS]), 1)
+            time = np.int64(values[CLOCK_TIMESTAMP]) * multiplier
             if 64 <= clock < 128:
                 states.multiplier[s, clock - 64] = multiplier
-                states.incremental[s, clock - 64] = incremental
-                states.last[s, clock - 64] = time * multiplier
-            snapshots.snapshot[row] = p
-            snapshots.clock[row] = clock_key(clock, s)
-            snapshots.time[row] = time * multiplier
+                states.incremental[s, clock - 64] = values[CLOCK_IS_INCREMENTAL] != np.uint64(0)
+                states.last[s, clock - 64] = time
+            snapshots.snapshot[row], snapshots.clock[row] = p, clock_key(clock, s)
+            snapshots.time[row] = time
             row += 1
+            start, behind, j = next_message(buffer, j, end, SNAPSHOT_CLOCKS)
+        begin, end, i = next_message(buffer, i, stop, PACKET_CLOCK_SNAPSHOT)
     return row

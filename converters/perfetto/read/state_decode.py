@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.converters.perfetto.read.interned_decode import InternedTexts, intern_texts
-from chopper_interop.io.wire import LENGTH, VARINT, read_field
+from chopper_interop.io.wire import LENGTH, VARINT, next_message, read_field, read_varints
 from chopper_interop.schemas.perfetto import (
     DEFAULTS_TIMESTAMP_CLOCK_ID,
     DEFAULTS_TRACK_EVENT_DEFAULTS,
@@ -37,6 +37,8 @@ from chopper_interop.schemas.perfetto import (
 
 DEFAULT_CLOCK = -1
 """The clock of packets that name none, where their sequence does not either."""
+_FIELDS = 20
+"""Fields of which the varints are kept while a message is read: those of old events end at 19."""
 
 
 class States(NamedTuple):
@@ -45,7 +47,8 @@ class States(NamedTuple):
     `number` is that of the incremental state; `valid` is 0 after packets were dropped. `clock`,
     `track` and `defaults_…` are the defaults of packets and events. `pid`, `tid` and `micros` are
     the thread and the time of old traces. `last`, `multiplier` and `incremental` have a column for
-    each of the sequence's clocks. `states` [0] is the number of incremental states of all.
+    each of the sequence's clocks. `states` [0] is the number of incremental states of all. `values` and
+    `given` are room for the varints of one message.
     """
 
     number: Array
@@ -62,6 +65,8 @@ class States(NamedTuple):
     multiplier: Array
     incremental: Array
     states: Array
+    values: Array
+    given: Array
 
 
 class Packet(NamedTuple):
@@ -79,14 +84,15 @@ def initial_states(n: int) -> States:
     """Return the states of n sequences before their first packets."""
     columns = [np.zeros(n, np.int64) for _ in range(10)]
     clocks = [np.zeros((n, 64), np.int64) for _ in range(3)]
-    states = States(*[*columns, *clocks, np.full(1, n, np.int64)])
+    room = (np.zeros(_FIELDS, np.uint64), np.zeros(_FIELDS, np.bool_))
+    states = States(*[*columns, *clocks, np.full(1, n, np.int64), *room])
     states.number[:] = np.arange(n)
     states.clock[:] = DEFAULT_CLOCK
     states.multiplier[:] = 1
     return states._replace(track=np.zeros(n, np.uint64))
 
 
-@jit
+@jit_in_place
 def decode_packet(
     buffer: Bytes, at: int, stop: int, s: int, states: States, texts: InternedTexts
 ) -> Packet:
@@ -118,26 +124,39 @@ def decode_packet(
         elif number == PACKET_TRACK_EVENT and wire == LENGTH:
             event_at, event_end = begin, i
     if cleared:
-        states.number[s] = states.states[0]
-        states.states[0] += 1
-        states.valid[s], states.clock[s], states.has_track[s] = 1, DEFAULT_CLOCK, 0
-        states.defaults_len[s] = 0
+        _clear(states, s)
     elif dropped:
         states.valid[s] = 0
     if interned or defaults:
-        i = at
-        while i < stop:
-            number, wire, _, begin, i = read_field(buffer, i, stop)
-            if number == PACKET_INTERNED_DATA and wire == LENGTH:
-                intern_texts(buffer, begin, i, states.number[s], texts)
-            elif number == PACKET_TRACE_PACKET_DEFAULTS and wire == LENGTH:
-                _defaults(buffer, begin, i, s, states)
+        _decode_shared(buffer, at, stop, s, states, texts)
     if clock == -2:
         clock = states.clock[s]
     return Packet(ts, has_ts, clock, event_at, event_end, flags)
 
 
-@jit
+@jit_in_place
+def _clear(states: States, s: int) -> None:
+    """Begin a new incremental state of a sequence."""
+    states.number[s] = states.states[0]
+    states.states[0] += 1
+    states.valid[s], states.clock[s], states.has_track[s] = 1, DEFAULT_CLOCK, 0
+    states.defaults_len[s] = 0
+
+
+@jit_in_place
+def _decode_shared(
+    buffer: Bytes, i: int, stop: int, s: int, states: States, texts: InternedTexts
+) -> None:
+    """Read what a packet sets for those after it: interned texts and defaults."""
+    while i < stop:
+        number, wire, _, begin, i = read_field(buffer, i, stop)
+        if number == PACKET_INTERNED_DATA and wire == LENGTH:
+            intern_texts(buffer, begin, i, states.number[s], texts)
+        elif number == PACKET_TRACE_PACKET_DEFAULTS and wire == LENGTH:
+            _defaults(buffer, begin, i, s, states)
+
+
+@jit_in_place
 def _defaults(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
     """Replace a sequence's defaults: its clock, track and extra counter tracks."""
     states.clock[s], states.has_track[s], states.defaults_len[s] = DEFAULT_CLOCK, 0, 0
@@ -158,21 +177,17 @@ def _defaults(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
                     states.track[s], states.has_track[s] = uuid, 1
 
 
-@jit
+@jit_in_place
 def decode_thread(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
     """Set the thread of a sequence of old traces, and the time from which its events count."""
-    while i < stop:
-        number, wire, _, begin, i = read_field(buffer, i, stop)
-        if number != PACKET_THREAD_DESCRIPTOR or wire != LENGTH:
-            continue
-        j = begin
-        while j < i:
-            inner, kind, value, _, j = read_field(buffer, j, i)
-            if j < 0:
-                return
-            if kind == VARINT and inner == THREAD_PID:
-                states.pid[s] = np.int64(np.int32(value))
-            elif kind == VARINT and inner == THREAD_TID:
-                states.tid[s] = np.int64(np.int32(value))
-            elif kind == VARINT and inner == THREAD_REFERENCE_TIMESTAMP_US:
-                states.micros[s] = np.int64(value)
+    values, given = states.values, states.given
+    begin, end, i = next_message(buffer, i, stop, PACKET_THREAD_DESCRIPTOR)
+    while i >= 0:
+        read_varints(buffer, begin, end, values, given)
+        if given[THREAD_PID]:
+            states.pid[s] = np.int64(np.int32(values[THREAD_PID]))
+        if given[THREAD_TID]:
+            states.tid[s] = np.int64(np.int32(values[THREAD_TID]))
+        if given[THREAD_REFERENCE_TIMESTAMP_US]:
+            states.micros[s] = np.int64(values[THREAD_REFERENCE_TIMESTAMP_US])
+        begin, end, i = next_message(buffer, i, stop, PACKET_THREAD_DESCRIPTOR)
