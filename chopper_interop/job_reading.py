@@ -188,7 +188,7 @@ def read_all(
     """
     sizes = list(map(_bytes, sources))
     progress.start(TASK, sum(sizes), "bytes")
-    tasks = [SourceTask.of(source, options, names) for source in sources]
+    tasks = [SourceTask.for_source(source, options, names) for source in sources]
     fragments: list[Fragment] = []
     failures: list[ReadError] = []
     batches = workers.batches(tasks)

@@ -162,7 +162,7 @@ def read(  # noqa: PLR0913 # options
     files = [sources.to_path(p) for p in paths]
     if not files:
         raise UsageError("there is nothing to read: name files or folders")
-    sharing = Sharing.of(keep_environment=keep_environment, anonymise=anonymise)
+    sharing = Sharing.chosen(keep_environment=keep_environment, anonymise=anonymise)
     name = name or sharing.job_name(job_name(*files))
     with (
         inputs.unpacking_at_most(max_unpacked),
@@ -357,7 +357,7 @@ def plan_conversion(  # noqa: PLR0913 # options
         raise UsageError(text, hint=hint)
     not_read = registry.unknown_reading_options(readers, options)
     refuse_targets(targets, inventory.sources)
-    sharing = Sharing.of(keep_environment=keep_environment, anonymise=anonymise)
+    sharing = Sharing.chosen(keep_environment=keep_environment, anonymise=anonymise)
     name = name or sharing.job_name(job_name(*paths))
     chosen = {n: value for n, value in options.items() if n not in not_read}
     reading = Reading(name, chosen, map_device, clock_offset, run, sharing)

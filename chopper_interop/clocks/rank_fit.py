@@ -69,30 +69,30 @@ class Fit:
 IDENTITY = Fit(0, 0, 0, 0, 0, 0, 0, 0)
 
 
-def corrections(t: Array, offset_ns: int, drift_ppb: int, pivot_ns: int) -> Array:
-    """Nanoseconds to add to times `t` to get those of the other clock; exact to 1 ns.
+def corrections(times: Array, offset_ns: int, drift_ppb: int, pivot_ns: int) -> Array:
+    """Nanoseconds to add to times `times` to get those of the other clock; exact to 1 ns.
 
     ``drift_ppb * (t - pivot_ns)`` may exceed int64, so seconds and the rest are multiplied apart.
     """
     if not drift_ppb:
-        return np.full(len(t), offset_ns, np.int64)
-    seconds, rest = np.divmod(t - pivot_ns, _S)
+        return np.full(len(times), offset_ns, np.int64)
+    seconds, rest = np.divmod(times - pivot_ns, _S)
     return offset_ns + drift_ppb * seconds + drift_ppb * rest // _S
 
 
-def fit_clock(t: Array, reference: Array) -> Fit:
-    """Fit robustly what brings times `t` to those of a reference clock.
+def fit_clock(times: Array, reference: Array) -> Fit:
+    """Fit robustly what brings times `times` to those of a reference clock.
 
     Parameters
     ----------
     t, reference
         Times of the same events by both clocks, nanoseconds; at least `MIN_PAIRS`.
     """
-    difference = reference - t
+    difference = reference - times
     offset = statistics.lower_median(difference)
-    pivot = statistics.lower_median(t)
+    pivot = statistics.lower_median(times)
     residual = (difference - offset).astype(np.float64)
-    time = (t - pivot).astype(np.float64)
+    time = (times - pivot).astype(np.float64)
     slope, start = _certain_line(time, residual)
     drift = round(slope * _S)
     if drift:
@@ -107,7 +107,7 @@ def fit_clock(t: Array, reference: Array) -> Fit:
         widest_ns=round(float(np.quantile(np.abs(residual), _WIDE_SHARE))),
         largest_ns=max(map(abs, corners)),
         typical_ns=round(float(np.abs(offset + drift / _S * time).mean())),
-        pairs=len(t),
+        pairs=len(times),
     )
 
 

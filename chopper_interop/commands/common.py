@@ -218,7 +218,7 @@ def sharing(args: argparse.Namespace) -> Sharing:
     """Return what outputs keep of the place where the sources were recorded."""
     from chopper_interop.sharing.stage import Sharing
 
-    return Sharing.of(keep_environment=args.keep_environment, anonymise=anonymise(args))
+    return Sharing.chosen(keep_environment=args.keep_environment, anonymise=anonymise(args))
 
 
 def anonymise(args: argparse.Namespace) -> bool | str:

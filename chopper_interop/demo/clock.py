@@ -81,7 +81,7 @@ class ClockStates(NamedTuple):
     seed: int
 
 
-def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> ClockStates:
+def make_clock(parameters: DemoParameters, slow_factor: float, window_ns: float) -> ClockStates:
     """Clocks at the beginning of their history, `LEAD_NS` before the window.
 
     Parameters
@@ -91,15 +91,17 @@ def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock
     window_ns
         Longest that the window can last, nanoseconds.
     """
-    ranks = range(p.ranks)
-    phase = [int(noise.uniform(p.seed, noise.GPU_OFFSET, r, 0, 0) * TICK_NS) for r in ranks]
-    cool = [1 - 0.006 * noise.uniform(p.seed, noise.GPU_OFFSET, r, 1, 0) for r in ranks]
-    factor = np.array([slow_factor if r == p.slow_rank else cool[r] for r in ranks])
+    ranks = range(parameters.ranks)
+    phase = [
+        int(noise.uniform(parameters.seed, noise.GPU_OFFSET, r, 0, 0) * TICK_NS) for r in ranks
+    ]
+    cool = [1 - 0.006 * noise.uniform(parameters.seed, noise.GPU_OFFSET, r, 1, 0) for r in ranks]
+    factor = np.array([slow_factor if r == parameters.slow_rank else cool[r] for r in ranks])
     origin = np.array([WINDOW_START_NS - LEAD_NS - offset for offset in phase], dtype=np.int64)
-    shape = (p.ranks, int(window_ns + 2 * LEAD_NS) // TICK_NS + 2)
-    state, target_w = np.zeros((p.ranks, 6)), float(p.power_w)
-    highest = np.floor(p.peak_mhz * factor)
-    highest[factor == factor.max()] = p.peak_mhz
+    shape = (parameters.ranks, int(window_ns + 2 * LEAD_NS) // TICK_NS + 2)
+    state, target_w = np.zeros((parameters.ranks, 6)), float(parameters.power_w)
+    highest = np.floor(parameters.peak_mhz * factor)
+    highest[factor == factor.max()] = parameters.peak_mhz
     state[:, _CONTROL] = np.minimum(1900.0 * factor, highest)
     state[:, _POWER] = state[:, _HEAT] = target_w
     mhz = np.full(shape, MIN_MHZ, dtype=np.int32)
@@ -107,7 +109,7 @@ def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock
     return ClockStates(
         origin_ns=origin,
         now_ns=origin.copy(),
-        tick=np.zeros(p.ranks, dtype=np.int64),
+        tick=np.zeros(parameters.ranks, dtype=np.int64),
         state=state,
         highest_mhz=highest,
         target_w=IDLE_W + (target_w - IDLE_W) * factor**POWER_EXPONENT,
@@ -117,7 +119,7 @@ def make_clock(p: DemoParameters, slow_factor: float, window_ns: float) -> Clock
         busy=np.zeros(shape),
         heat_w=np.zeros(shape),
         throttled=np.zeros(shape),
-        seed=p.seed,
+        seed=parameters.seed,
     )
 
 

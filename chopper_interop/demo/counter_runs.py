@@ -124,9 +124,9 @@ def dispatch_laws(kernels: list[Dispatch]) -> Array:
     return np.stack(law_tables([d.kernel for d in kernels]), axis=1)
 
 
-def pass_begin_ns(p: DemoParameters, number: int, rank: int) -> int:
+def pass_begin_ns(parameters: DemoParameters, number: int, rank: int) -> int:
     """BOOTTIME at which a rank's process dispatches its first kernel in a pass."""
-    return p.boottime_ns + number * _BETWEEN_PASSES_NS + 731_003 * rank
+    return parameters.boottime_ns + number * _BETWEEN_PASSES_NS + 731_003 * rank
 
 
 @jit

@@ -121,8 +121,8 @@ def _encode(content: dict[str, Any]) -> bytes:
     return b"{" + b",\n".join(lines) + b"}\n"
 
 
-def training_step(p: DemoParameters) -> tuple[Program, ...]:
+def training_step(parameters: DemoParameters) -> tuple[Program, ...]:
     """Programs of one step by rank; ranks that do the same share one."""
-    if not p.pipeline:
-        return (FsdpStep(p, world(p.ranks)).write(),) * p.ranks
-    return tuple(StageStep(p, rank).write() for rank in range(p.ranks))
+    if not parameters.pipeline:
+        return (FsdpStep(parameters, world(parameters.ranks)).write(),) * parameters.ranks
+    return tuple(StageStep(parameters, rank).write() for rank in range(parameters.ranks))

@@ -97,24 +97,24 @@ class Passes:
         before = (post_backward, norm_1, query, key, value, rotary, attention, output)
         return LayerNodes(*before, residual_1, norm_2, gate, silu, up, product, down, residual_2)
 
-    def layer_backward(self, n: LayerNodes) -> None:
+    def layer_backward(self, nodes: LayerNodes) -> None:
         """Write the backward of `layer_operators`."""
         w, m, ops = self.w, self.m, self.ops
         x = bf16(m.batch, m.sequence, m.hidden)
-        with w.backward("AddBackward0", n.residual_2, [x]):
+        with w.backward("AddBackward0", nodes.residual_2, [x]):
             pass
-        ops.linear_backward(n.down)
-        with w.backward("MulBackward0", n.product, [bf16(m.batch, m.sequence, m.ffn)]):
+        ops.linear_backward(nodes.down)
+        with w.backward("MulBackward0", nodes.product, [bf16(m.batch, m.sequence, m.ffn)]):
             ops.pointwise("aten::mul", catalogue.MUL, m.ffn, 2)
             ops.pointwise("aten::mul", catalogue.MUL, m.ffn, 2)
-        ops.linear_backward(n.up)
-        with w.backward("SiluBackward0", n.silu, [bf16(m.batch, m.sequence, m.ffn)]):
+        ops.linear_backward(nodes.up)
+        with w.backward("SiluBackward0", nodes.silu, [bf16(m.batch, m.sequence, m.ffn)]):
             ops.pointwise("aten::silu_backward", catalogue.SILU_BACKWARD, m.ffn, 2)
-        ops.linear_backward(n.gate, after=ops.add)
-        ops.norm_backward(n.norm_2, after=ops.add)
-        with w.backward("AddBackward0", n.residual_1, [x]):
+        ops.linear_backward(nodes.gate, after=ops.add)
+        ops.norm_backward(nodes.norm_2, after=ops.add)
+        with w.backward("AddBackward0", nodes.residual_1, [x]):
             pass
-        self._attention_backward(n)
+        self._attention_backward(nodes)
 
     def _attention_backward(self, n: LayerNodes) -> None:
         ops = self.ops

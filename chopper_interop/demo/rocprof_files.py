@@ -175,9 +175,9 @@ def _write_process(
     (folder / f"{who.pid}_agent_info.csv").write_bytes(agent_info(job.parameters))
 
 
-def agent_info(p: DemoParameters) -> bytes:
+def agent_info(parameters: DemoParameters) -> bytes:
     """Return the table of the node's agents: two CPU sockets and eight GPUs."""
-    rows = [_cpu(i) for i in range(CPU_AGENTS)] + [_gpu(p, i) for i in range(GPUS)]
+    rows = [_cpu(i) for i in range(CPU_AGENTS)] + [_gpu(parameters, i) for i in range(GPUS)]
     return _header(AGENT_INFO) + "".join(f"{row}\n" for row in rows).encode()
 
 

@@ -74,26 +74,37 @@ def mean_activity(tables: ProgramTables, rank: int) -> float:
     return float((time * activity).sum() / time.sum())
 
 
-def simulate(p: DemoParameters, tables: ProgramTables) -> tuple[Timeline, clocks.ClockStates]:
+def simulate(
+    parameters: DemoParameters, tables: ProgramTables
+) -> tuple[Timeline, clocks.ClockStates]:
     """Run the job; its instants, and the clocks over the window and `LEAD_NS` either side."""
-    law, _ = step_kernels(tables, max(p.slow_rank, 0))
-    slow_mhz = slowed_clock_mhz(law[:, 0], law[:, 1], _TYPICAL_MHZ, p.straggler_slowdown)
-    clock = clocks.make_clock(p, slow_mhz / _TYPICAL_MHZ, p.steps * _longest_step_ns(tables))
-    activity = [mean_activity(tables, rank) for rank in range(p.ranks)]
-    for gpu in range(p.ranks):
+    law, _ = step_kernels(tables, max(parameters.slow_rank, 0))
+    slow_mhz = slowed_clock_mhz(law[:, 0], law[:, 1], _TYPICAL_MHZ, parameters.straggler_slowdown)
+    clock = clocks.make_clock(
+        parameters, slow_mhz / _TYPICAL_MHZ, parameters.steps * _longest_step_ns(tables)
+    )
+    activity = [mean_activity(tables, rank) for rank in range(parameters.ranks)]
+    for gpu in range(parameters.ranks):
         clocks.spend(clock, gpu, WINDOW_START_NS, activity[gpu], 0.95)
-    timeline = _empty_timeline(p, tables)
-    _run(tables, Run(p.seed, p.ranks, p.steps, 0.0), clock, timeline)
+    timeline = _empty_timeline(parameters, tables)
+    _run(tables, Run(parameters.seed, parameters.ranks, parameters.steps, 0.0), clock, timeline)
     end_ns = int(timeline.mark_ns[:, -1, -1].max())
-    for gpu in range(p.ranks):
+    for gpu in range(parameters.ranks):
         clocks.spend(clock, gpu, end_ns + clocks.LEAD_NS - clocks.TICK_NS, activity[gpu], 0.95)
     return timeline, clock
 
 
-def simulate_ideal(p: DemoParameters, tables: ProgramTables, clock: clocks.ClockStates) -> Timeline:
+def simulate_ideal(
+    parameters: DemoParameters, tables: ProgramTables, clock: clocks.ClockStates
+) -> Timeline:
     """Run the same job, with the same noise, at the highest clock."""
-    timeline = _empty_timeline(p, tables)
-    _run(tables, Run(p.seed, p.ranks, p.steps, float(p.peak_mhz)), clock, timeline)
+    timeline = _empty_timeline(parameters, tables)
+    _run(
+        tables,
+        Run(parameters.seed, parameters.ranks, parameters.steps, float(parameters.peak_mhz)),
+        clock,
+        timeline,
+    )
     return timeline
 
 

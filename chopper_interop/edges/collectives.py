@@ -137,11 +137,11 @@ class CommMembers:
         """Mark the members of these kinds."""
         return np.isin(self.kind, [i for i, kind in enumerate(self.kinds) if kind in kinds])
 
-    def describe(self, i: int) -> str:
+    def describe(self, member: int) -> str:
         """Return kind, rank and sequence number of a member, for messages."""
-        kind = self.kinds[self.kind[i]] if self.kind[i] >= 0 else "of unknown kind"
-        seq = f", seq {self.seq[i]}" if self.seq[i] >= 0 else ""
-        return f"{kind} of rank {self.rank[i]}{seq}"
+        kind = self.kinds[self.kind[member]] if self.kind[member] >= 0 else "of unknown kind"
+        seq = f", seq {self.seq[member]}" if self.seq[member] >= 0 else ""
+        return f"{kind} of rank {self.rank[member]}{seq}"
 
 
 def waits_together(kind: Array, kinds: Sequence[str]) -> Array:

@@ -232,7 +232,9 @@ class SourceTask:
     size: int = 0
 
     @classmethod
-    def of(cls, source: SourceFiles, options: dict[str, Any], names: str | None) -> SourceTask:
+    def for_source(
+        cls, source: SourceFiles, options: dict[str, Any], names: str | None
+    ) -> SourceTask:
         """Make the task of a source; raise `UsageError` for a value that its reader cannot take."""
         chosen = registry.chosen_options(source.converter.reader, options)
         _refuse_rank(chosen.get("rank"))

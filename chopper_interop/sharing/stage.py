@@ -66,7 +66,7 @@ class Sharing:
     key: str | None = None
 
     @classmethod
-    def of(cls, *, keep_environment: bool = False, anonymise: bool | str = False) -> Sharing:
+    def chosen(cls, *, keep_environment: bool = False, anonymise: bool | str = False) -> Sharing:
         """Return the choice; without a key of the user's the aliases get a random one."""
         if anonymise is False:
             return cls(keep_environment)

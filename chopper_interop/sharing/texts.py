@@ -148,7 +148,7 @@ class _LeftOut(NamedTuple):
     outer: Array
 
     @classmethod
-    def of(cls, keys: tuple[str, ...]) -> _LeftOut:
+    def from_keys(cls, keys: tuple[str, ...]) -> _LeftOut:
         """Return the table of some keys."""
         text = np.frombuffer("".join(keys).encode(), np.uint8).copy()
         outer = np.zeros((256, 256), np.bool_)
@@ -202,7 +202,7 @@ def _objects(trace: Trace) -> _Objects:
 
 def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges, Array]:
     """List what may change, by object and offset, and mark objects that are no JSON."""
-    keys = _LeftOut.of(changes.left_out)
+    keys = _LeftOut.from_keys(changes.left_out)
     by_slash = [changes.key is not None, True]
     wanted = np.array([[can, can and not changes.only_paths] for can in by_slash])
     damaged = np.zeros(len(objects.at), np.bool_)

@@ -70,7 +70,7 @@ class Owners:
     ranks: tuple[tuple[Rank, ...], ...]
     fused: bool
 
-    def of(self, mask: Array) -> Owners:
+    def select(self, mask: Array) -> Owners:
         """Return those of some events."""
         return replace(self, rank=self.rank[mask])
 

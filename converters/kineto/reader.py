@@ -149,7 +149,7 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     owners = kineto_ranks.assign_ranks(file, rank, issues)
     is_node = _is_node(file, issues)
     builder = TraceBuilder()
-    of_nodes, owners = owners.of(is_node), owners.of(~is_node)
+    of_nodes, owners = owners.select(is_node), owners.select(~is_node)
     nodes, file = file.parted(is_node)
     _add_nodes(builder, nodes, of_nodes, kineto_ranks.thread_names(file), issues)
     del nodes, of_nodes, is_node

@@ -78,7 +78,7 @@ def _parse_section(section: CsvSection, name: str, issues: IssueLog) -> TableRow
         return TableRows(section.form, 0, where=name)
     try:
         table = _read(section, buffer, _types(section))
-        columns = {c: _CsvColumn.of(table[c]) for c in table.column_names}
+        columns = {c: _CsvColumn.from_arrow(table[c]) for c in table.column_names}
     except pa.ArrowInvalid:
         columns = _parse_cells(section, buffer, name, issues)
     rows = TableRows(
@@ -149,7 +149,7 @@ class _CsvColumn:
         return not self.is_text and self.data.dtype == np.int64
 
     @classmethod
-    def of(cls, column: pa.ChunkedArray) -> _CsvColumn:
+    def from_arrow(cls, column: pa.ChunkedArray) -> _CsvColumn:
         if pa.types.is_dictionary(column.type):
             column = column.unify_dictionaries()
         array = arrow.single_chunk(column)
@@ -173,7 +173,7 @@ def _parse_cells(
     columns = {}
     values = {VALUE, *counter_columns(section.form, section.columns)}
     for column in table.column_names:
-        parsed = _CsvColumn.of(table[column])
+        parsed = _CsvColumn.from_arrow(table[column])
         if column in INTEGERS:
             parsed = _integers(parsed.data, column, name, issues)
         elif column in values:

@@ -123,7 +123,7 @@ def encode_arguments(rows: TableRows, issues: IssueLog) -> tuple[Array, Array, A
 
 def _lengths(columns: list[_ArgumentColumn], count: int) -> Array:
     """Bytes of each row's object (int64)."""
-    pool = _TextPool.of(columns)
+    pool = _TextPool.from_columns(columns)
     length = np.empty(count, np.int64)
     for start in range(0, count, _BLOCK_ROWS):
         value, known = _block(columns, start)
@@ -133,7 +133,7 @@ def _lengths(columns: list[_ArgumentColumn], count: int) -> Array:
 
 def _written(columns: list[_ArgumentColumn], length: Array) -> tuple[Array, Array]:
     """All objects one after the other, and the offset of each."""
-    pool = _TextPool.of(columns)
+    pool = _TextPool.from_columns(columns)
     at = np.cumsum(length) - length
     text = np.empty(int(at[-1]) + int(length[-1]), np.uint8)
     for start in range(0, len(length), _BLOCK_ROWS):
@@ -244,7 +244,7 @@ class _TextPool:
     firsts: Array
 
     @classmethod
-    def of(cls, columns: list[_ArgumentColumn]) -> _TextPool:
+    def from_columns(cls, columns: list[_ArgumentColumn]) -> _TextPool:
         texts: list[bytes] = []
         firsts = []
         for column in columns:

@@ -195,8 +195,8 @@ def link_launches(nodes: NodeAdder) -> None:
     preference = {int(kind): position for position, kind in enumerate(_HOST_CALLS)}
     of_kind = np.array([preference.get(k, len(preference)) for k in range(int(max(Kind)) + 1)])
     call_preference = of_kind[np.concatenate([c.kind for c in calls])]
-    call = _CorrelatedNodes.of(calls).ordered(call_preference, len(preference))
-    launched = _CorrelatedNodes.of(work)
+    call = _CorrelatedNodes.concatenated(calls).ordered(call_preference, len(preference))
+    launched = _CorrelatedNodes.concatenated(work)
     # of several calls with one id the first is matched: the calls are in order of preference
     match = first_match([call.process, call.correlation], [launched.process, launched.correlation])
     launch = np.append(call.node, -1)[match]
@@ -211,7 +211,7 @@ class _CorrelatedNodes:
     node: Array
 
     @classmethod
-    def of(cls, added: list[AddedNodes]) -> _CorrelatedNodes:
+    def concatenated(cls, added: list[AddedNodes]) -> _CorrelatedNodes:
         return cls(
             np.concatenate([a.process for a in added]),
             np.concatenate([a.rows.number("correlation", 0) for a in added]),

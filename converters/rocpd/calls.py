@@ -12,8 +12,8 @@ from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup, first_of
 from chopper_interop.converters.rocpd.columns import READ
+from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder, at
 from chopper_interop.converters.rocpd.events import arguments, document, message_in
-from chopper_interop.converters.rocpd.made import Made, Maker, at
 from chopper_interop.converters.rocpd.names import domain_of
 
 if TYPE_CHECKING:
@@ -28,40 +28,40 @@ class Calls:
 
     Parameters
     ----------
-    maker
-        Maker of that part's tables.
+    builder
+        Builder of that part's tables.
     """
 
-    def __init__(self, maker: Maker) -> None:
-        self.maker = maker
+    def __init__(self, builder: EventTableBuilder) -> None:
+        self.builder = builder
 
-    def calls(self) -> Made:
+    def calls(self) -> EventTable:
         """Calls and ranges of the host."""
-        regions, numbers, known = self.maker.read("region")
-        name = self.maker.part.strings.column(regions.number("name_id"), regions.known("name_id"))
+        regions, numbers, known = self.builder.read("region")
+        name = self.builder.part.strings.column(regions.number("name_id"), regions.known("name_id"))
         return self._called(regions, numbers, known, name)
 
-    def instants(self) -> Made:
+    def instants(self) -> EventTable:
         """Calls and marks that start and end at once."""
-        samples = self.maker.part.read("sample", READ["sample"])
-        tracks = self.maker.part.numbers("track", "id", "pid", "tid", "name_id")
+        samples = self.builder.part.read("sample", READ["sample"])
+        tracks = self.builder.part.numbers("track", "id", "pid", "tid", "name_id")
         row = Lookup(tracks.number("id")).rows(
             samples.number("track_id"), samples.known("track_id")
         )
         there = row >= 0
         numbers: dict[str, Array] = {}
         known: dict[str, Array] = {}
-        self.maker.correlate(samples, numbers, known)
+        self.builder.correlate(samples, numbers, known)
         for column in ("start", "end"):
             numbers[column], known[column] = (
                 samples.number("timestamp", 0),
                 samples.known("timestamp"),
             )
-        thread, has = self.maker.part.thread(tracks)
+        thread, has = self.builder.part.thread(tracks)
         numbers["thread"] = at(thread, row, 0)
         known["thread"] = at(has, row, fill=False) & there
         ids, named = tracks.number("name_id"), tracks.known("name_id")
-        name = self.maker.part.strings.column(at(ids, row, -1), at(named, row, fill=False))
+        name = self.builder.part.strings.column(at(ids, row, -1), at(named, row, fill=False))
         pid = np.where(
             at(tracks.known("pid"), row, fill=False), at(tracks.number("pid"), row, -1), -1
         )
@@ -74,12 +74,12 @@ class Calls:
         known: dict[str, Array],
         name: pa.DictionaryArray,
         pid: Array | None = None,
-    ) -> Made:
+    ) -> EventTable:
         """Calls, markers by their messages, with all other recorded values."""
-        event = self.maker.events.event_rows(rows)
-        domain, domains = self.maker.events.category(event)
-        data, texts = self.maker.events.extdata(event)
-        self.maker.note_unreadable(texts, np.bincount(data[data >= 0], minlength=len(texts)))
+        event = self.builder.events.event_rows(rows)
+        domain, domains = self.builder.events.category(event)
+        data, texts = self.builder.events.extdata(event)
+        self.builder.note_unreadable(texts, np.bincount(data[data >= 0], minlength=len(texts)))
         plain = [domain_of(text) for text in domains]
         marks = np.array([*(text.startswith(_MARKERS) for text in plain), False])[domain]
         messages = [message_in(text) for text in texts]
@@ -91,8 +91,8 @@ class Calls:
         rest = [b"" if document(t).keys() <= {"message"} else t.encode() for t in texts]
         if any(rest):
             raw["extdata"] = [rest[i] if i >= 0 else b"" for i in data.tolist()]
-        made = self.maker.made(tables.CALLS, rows, numbers, known, columns, raw)
-        return made if pid is None else Made(made.rows, pid, made.ids, made.events)
+        table = self.builder.table(tables.CALLS, rows, numbers, known, columns, raw)
+        return table if pid is None else EventTable(table.rows, pid, table.ids, table.events)
 
     def _arguments(self, columns: Columns) -> dict[str, list[bytes]]:
         lookup, objects = self._args
@@ -104,4 +104,4 @@ class Calls:
 
     @cached_property
     def _args(self) -> tuple[Lookup, pa.Array]:
-        return arguments(self.maker.part)
+        return arguments(self.builder.part)

@@ -29,7 +29,7 @@ from chopper_interop.io.sqlite import INTEGER, TEXT
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.rocpd.made import Made, Maker
+    from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder
 
 NO_VALUE = Fault.loss_of_events(
     "counter-row-without-value", "Rows of counters without a finite value were left out."
@@ -78,19 +78,25 @@ class Counted:
     numbers: Array
 
 
-def counted(maker: Maker, kernels: Made, instants: Made, calls: Made, issues: IssueLog) -> Counted:
+def counted(
+    builder: EventTableBuilder,
+    kernels: EventTable,
+    instants: EventTable,
+    calls: EventTable,
+    issues: IssueLog,
+) -> Counted:
     """Split the rows of counters of one part.
 
     Parameters
     ----------
-    maker
-        The maker of the part's tables.
+    builder
+        The builder of the part's tables.
     kernels, instants, calls
         Its dispatches, its instants and its calls.
     issues
         Log in which omitted rows are counted.
     """
-    part = maker.part
+    part = builder.part
     events = part.read("pmc_event", READ["pmc_event"])
     numbers = ("id", "agent_id")
     texts = ("name", "symbol", "units")
@@ -131,7 +137,7 @@ def counted(maker: Maker, kernels: Made, instants: Made, calls: Made, issues: Is
 
 
 def counts_of(
-    counted: Counted, kernels: Made, process: Array, device: Array
+    counted: Counted, kernels: EventTable, process: Array, device: Array
 ) -> DispatchCounters | None:
     """Counters of dispatches, each the sum over its instances; None if there are none."""
     if not counted.dispatch.size:
@@ -153,7 +159,11 @@ def counts_of(
 
 
 def sampled_of(
-    counted: Counted, maker: Maker, timed: Sequence[Made], process: Sequence[Array], gpus: set[int]
+    counted: Counted,
+    builder: EventTableBuilder,
+    timed: Sequence[EventTable],
+    process: Sequence[Array],
+    gpus: set[int],
 ) -> SampledCounters | None:
     """Counters that were sampled in time; None if there are none.
 
@@ -161,8 +171,8 @@ def sampled_of(
     ----------
     counted
         The rows.
-    maker
-        The maker of the part's tables.
+    builder
+        The builder of the part's tables.
     timed, process
         Its instants and its calls, and the process of each of their rows.
     gpus
@@ -173,9 +183,9 @@ def sampled_of(
         return None
     names, name = _names(owner, counted)
     units, agents = counted.info.texts("units"), counted.info.number("agent_id")
-    agents = maker.agents(agents, counted.info.known("agent_id"))
+    agents = builder.agents(agents, counted.info.known("agent_id"))
     process_of_row = np.concatenate(process)[place]
-    start = np.concatenate([made.rows.number("start") for made in timed])[place]
+    start = np.concatenate([table.rows.number("start") for table in timed])[place]
     first, which = gather.distinct(process_of_row, owner)
     series = []
     for i in first.tolist():

@@ -26,7 +26,7 @@ from chopper_interop.schemas.meta import ASSUMED, Rank
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.database_parts import DatabasePart
     from chopper_interop.converters.rocm.file_names import PathInfo
-    from chopper_interop.converters.rocpd.made import Made
+    from chopper_interop.converters.rocpd.event_tables import EventTable
     from chopper_interop.issues import IssueLog
 
 RANKS: tuple[tuple[str, str], ...] = (
@@ -131,7 +131,7 @@ def renamed(part: DatabasePart) -> bool:
 
 
 def owners(
-    made: Sequence[tuple[Made, PartProcesses]],
+    tables: Sequence[tuple[EventTable, PartProcesses]],
     devices: Sequence[Array],
     path_info: PathInfo,
     given: int | None,
@@ -141,7 +141,7 @@ def owners(
 
     Parameters
     ----------
-    made
+    tables
         Tables, and the processes of the part that each is of.
     devices
         Device of each of their rows.
@@ -154,7 +154,7 @@ def owners(
     """
     number: dict[Process, int] = {}
     columns = []
-    for table, known in made:
+    for table, known in tables:
         distinct, code = np.unique(table.pid, return_inverse=True)
         places = [
             number.setdefault(known.process_of(int(pid)), len(number)) for pid in distinct.tolist()
@@ -162,7 +162,7 @@ def owners(
         columns.append(np.array(places, np.int64)[code])
     processes = list(number)
     used = [
-        _devices(p, [table for table, _ in made], columns, devices) for p in range(len(processes))
+        _devices(p, [table for table, _ in tables], columns, devices) for p in range(len(processes))
     ]
     rank, known_by = _ranks(processes, used, path_info, given, issues)
     ranks = {
@@ -220,13 +220,13 @@ def _is_child(process: Process, ranks: Mapping[tuple[str, int], int]) -> bool:
 
 
 def _devices(
-    process: int, made: Sequence[Made], columns: Sequence[Array], devices: Sequence[Array]
+    process: int, tables: Sequence[EventTable], columns: Sequence[Array], devices: Sequence[Array]
 ) -> tuple[int, bool]:
     """The device on which most of a process' kernels run (-1 if none), and if it has work."""
     none = np.empty(0, np.int64)
     used = [
         (table.rows.form, device[column == process])
-        for table, column, device in zip(made, columns, devices, strict=True)
+        for table, column, device in zip(tables, columns, devices, strict=True)
         if table.rows.form in (KERNELS, COPIES)
     ]
     kernels = np.concatenate([none, *(d[d >= 0] for form, d in used if form is KERNELS)])

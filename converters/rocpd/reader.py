@@ -32,8 +32,8 @@ from chopper_interop.converters.rocpd import processes
 from chopper_interop.converters.rocpd.calls import Calls
 from chopper_interop.converters.rocpd.columns import READ
 from chopper_interop.converters.rocpd.counters import counted, counts_of, sampled_of
+from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder
 from chopper_interop.converters.rocpd.events import document
-from chopper_interop.converters.rocpd.made import Made, Maker
 from chopper_interop.converters.rocpd.rows import PartTables
 from chopper_interop.errors import ReadError
 from chopper_interop.io.sqlite import INTEGER, TEXT, Database
@@ -101,28 +101,27 @@ class _Contents:
     place: int
     issues: IssueLog
     events: int = 0
-    tables: list[Made] = field(default_factory=list)
+    tables: list[EventTable] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.processes = processes.PartProcesses(self.part, self.place)
         self.agents = agents(self.part)
-        self.maker = Maker(self.part, self.issues)
+        self.builder = EventTableBuilder(self.part, self.issues)
         for table, column in (("info_agent", "extdata"), ("info_process", "environment")):
-            self.maker.note_unreadable(self.part.read(table, {column: TEXT}).texts(column))
-        made = PartTables(self.maker, renamed=processes.renamed(self.part))
-        host = Calls(self.maker)
-        self.kernels = self._within(made.kernels())
+            self.builder.note_unreadable(self.part.read(table, {column: TEXT}).texts(column))
+        gpu = PartTables(self.builder, renamed=processes.renamed(self.part))
+        host = Calls(self.builder)
+        self.kernels = self._within(gpu.kernels())
         self.instants = self._within(host.instants())
         self.calls = self._within(host.calls())
-        self.counted = counted(self.maker, self.kernels, self.instants, self.calls, self.issues)
-        others = [made.copies(), *made.allocations(), made.graphs()]
-        others += made.syncs()
+        self.counted = counted(self.builder, self.kernels, self.instants, self.calls, self.issues)
+        others = [gpu.copies(), *gpu.allocations(), gpu.graphs(), *gpu.syncs()]
         self.tables = [self.kernels, self.instants, self.calls, *map(self._within, others)]
         self.events = self.counted.events + sum(table.rows.count for table in self.tables)
         self._count_others()
 
-    def _within(self, made: Made) -> Made:
-        return replace(made, rows=without_impossible_numbers(made.rows, self.issues))
+    def _within(self, table: EventTable) -> EventTable:
+        return replace(table, rows=without_impossible_numbers(table.rows, self.issues))
 
     def _count_others(self) -> None:
         """Count what is not read: samples of program counters, and tables that are not known."""
@@ -139,8 +138,7 @@ class _Contents:
 def _recording(
     path: Path, contents: list[_Contents], rank: int | None, issues: IssueLog
 ) -> RocmRecording:
-    made = [table for part in contents for table in part.tables]
-    rows_of_tables = [table.rows for table in made]
+    rows_of_tables = [table.rows for part in contents for table in part.tables]
     numbering = rocm_devices.device_numbering(
         rows_of_tables, [a for part in contents for a in part.agents]
     )
@@ -156,7 +154,7 @@ def _recording(
         device = devices[at : at + len(part.tables)]
         counts.append(counts_of(part.counted, part.kernels, process[0], device[0]))
         timed = [part.instants, part.calls]
-        samples.append(sampled_of(part.counted, part.maker, timed, process[1:3], gpus))
+        samples.append(sampled_of(part.counted, part.builder, timed, process[1:3], gpus))
         for table, *place in zip(part.tables, process, device, strict=True):
             all_rows = np.arange(table.rows.count)
             kept = np.flatnonzero(~part.counted.instants) if table is part.instants else all_rows
@@ -184,12 +182,12 @@ def agents(part: DatabasePart) -> list[Agent]:
     nodes = part.read("info_node", {"id": INTEGER, "hostname": TEXT})
     hosts = dict(zip(nodes.number("id").tolist(), nodes.texts("hostname"), strict=True))
     columns = [table.number(c).tolist() for c in numbers] + [table.texts(c) for c in texts]
-    made = []
+    result = []
     for row, node, absolute, ordinal, kind, name, product, more in zip(*columns, strict=True):
         number = valid_id(absolute if absolute >= 0 else row)
         details = document(more)
         is_gpu = kind.upper() == "GPU"
-        made.append(
+        result.append(
             Agent(
                 node=number,
                 logical=number,
@@ -206,7 +204,7 @@ def agents(part: DatabasePart) -> list[Agent]:
                 uuid=_uuid(details) if is_gpu else "",
             )
         )
-    return with_ordinals(made)
+    return with_ordinals(result)
 
 
 def _whole(details: dict[str, Any], name: str) -> int:

@@ -140,7 +140,7 @@ def test_a_file_that_is_refused_is_not_kept(tmp_path: Path, monkeypatch) -> None
             gzip.compress((folder / "0.json").read_bytes())
         )
     tasks = [
-        workers.SourceTask.of(source, {}, None)
+        workers.SourceTask.for_source(source, {}, None)
         for source in sources.find([folder]).sources
         if source.first.suffix == ".gz"
     ]

@@ -230,18 +230,18 @@ def slice_kinds(  # noqa: PLR0913, PLR0917 # columns of one table
     return np.where((kind == Kind.KERNEL) & (work == Kind.COMM), int(Kind.COMM), kind)
 
 
-def has_argument(values: dict[str, Array], n: int, *names: str) -> Array:
+def has_argument(values: dict[str, Array], slices: int, *names: str) -> Array:
     """Mark the slices that have one of these arguments."""
-    mask = np.zeros(n, np.bool_)
+    mask = np.zeros(slices, np.bool_)
     for name in names:
         if name in values:
             mask |= values[name] != UNKNOWN
     return mask
 
 
-def first_argument(values: dict[str, Array], n: int, *names: str) -> Array:
+def first_argument(values: dict[str, Array], slices: int, *names: str) -> Array:
     """Return the first of these arguments that each slice has; `UNKNOWN` without any."""
-    first = np.full(n, UNKNOWN, np.int64)
+    first = np.full(slices, UNKNOWN, np.int64)
     for name in names:
         if name in values:
             first = np.where(first == UNKNOWN, values[name], first)

@@ -212,7 +212,7 @@ def _integers(
         example = f"{where}: {title} is {str(wrong[0])[:60]!r}" if wrong else ""
         issues.add(NO_NUMBER, len(wrong), example)
         parsed = pa.array(numbers, pa.int64())
-    return v1_sections.IntegerColumn.of(parsed)
+    return v1_sections.IntegerColumn.from_arrow(parsed)
 
 
 def _number(cell: Any) -> int | None:

@@ -40,7 +40,7 @@ def read_database(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], l
             if table.num_rows:
                 tables[section.name] = sections.section_rows(
                     section,
-                    {n: sections.IntegerColumn.of(table[n]) for n in integers},
+                    {n: sections.IntegerColumn.from_arrow(table[n]) for n in integers},
                     {n: _encoded(table[n]) for n in texts},
                     marked=sections.MARKED in names,
                     where=path.name,
@@ -68,7 +68,7 @@ def _read_dispatches(database: Database, where: str, issues: IssueLog) -> list[T
     rows = sections.dispatch_rows(
         table.num_rows,
         {
-            name_of[t]: sections.IntegerColumn.of(table[t])
+            name_of[t]: sections.IntegerColumn.from_arrow(table[t])
             for t, kind in types.items()
             if kind == INTEGER
         },

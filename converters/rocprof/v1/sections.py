@@ -99,7 +99,7 @@ class IntegerColumn:
     known: Array
 
     @classmethod
-    def of(cls, column: Any) -> IntegerColumn:
+    def from_arrow(cls, column: Any) -> IntegerColumn:
         """Return an Arrow column, in which null is unknown."""
         array = arrow.single_chunk(column)
         return cls(arrow.to_numpy(array), arrow.is_valid(array))

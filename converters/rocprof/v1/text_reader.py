@@ -160,7 +160,7 @@ def _integers(column: Any) -> sections.IntegerColumn:
     texts = arrow.single_chunk(column)
     is_empty = pc.equal(texts, "")
     texts = pc.if_else(is_empty, pa.scalar(None, texts.type), texts)
-    return sections.IntegerColumn.of(texts.cast(pa.int64()))
+    return sections.IntegerColumn.from_arrow(texts.cast(pa.int64()))
 
 
 def _encoded(column: Any) -> Any:

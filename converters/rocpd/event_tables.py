@@ -1,4 +1,4 @@
-"""Tables of a rocpd database as they are made: what all of them have."""
+"""Tables of events of a rocpd database, joined: what all of them have."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _NAMES = {"source_queue_id": "source_queue"}
 
 
 @dataclass(frozen=True)
-class Made:
-    """A table that was made.
+class EventTable:
+    """A table of events.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Made:
     events: Array
 
 
-class Maker:
+class EventTableBuilder:
     """Makes tables of the rows of one part.
 
     Parameters
@@ -131,7 +131,7 @@ class Maker:
         texts = [f"Agent {n}" if n >= 0 else "" for n in number[first].tolist()]
         return dictionary(np.where(number >= 0, code, -1), texts)
 
-    def made(
+    def table(
         self,
         form: tables.TableFormat,
         columns: Columns,
@@ -139,7 +139,7 @@ class Maker:
         known: dict[str, Array],
         texts: dict[str, pa.DictionaryArray],
         raw: dict[str, list[bytes]] | None = None,
-    ) -> Made:
+    ) -> EventTable:
         """A table of what was taken over; rows without a name are called as it, and counted."""
         if "name" in texts:
             texts["name"] = named(texts["name"], form.name, self.issues, self.part.where)
@@ -148,7 +148,7 @@ class Maker:
         )
         names = columns.table.column_names
         pid = columns.number("pid") if "pid" in names else np.full(columns.count, -1, np.int64)
-        return Made(rows, pid, columns.number("id"), columns.number("event_id"))
+        return EventTable(rows, pid, columns.number("id"), columns.number("event_id"))
 
 
 def at(values: Array, rows: Array, fill: Any) -> Array:
