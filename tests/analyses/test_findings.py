@@ -54,7 +54,7 @@ _RANKS = {
 """Defects of a rank, and the ranks that are named."""
 
 _BY_WHAT_IF = {
-    "exposed-collective", "allocator", "data-loader", "host-work", "unrecorded-wait",
+    "exposed-collective", "allocator", "data-loader", "compilation", "host-work", "unrecorded-wait",
     "item", "blocking-copy", "host-sync", "full-queue",
 }  # fmt: skip
 """Defects whose findings name a what_if; host-work only where no operator lies below, as in its program."""

@@ -131,6 +131,11 @@ CATALOGUE = {
         "they take no time",
         "more workers, pinned memory, prefetching",
     ),
+    "compilation": Entry(
+        "ranges of torch.compile while it compiles (dynamo_timed)",
+        "they and all that they call take no time",
+        "warm up before what is measured; TORCH_LOGS=recompiles says why it compiles again: mark_dynamic, equal shapes",
+    ),
     "host-work": Entry(
         "ranges of hosts, and operators that take 1 ms by themselves and ten times as long as others, for which GPUs "
         "are idle 0.1 ms or more at a time (idle --by blame)",
@@ -171,7 +176,7 @@ CATALOGUE = {
 FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
     ranks.late_ranks, communication.exposed_collectives, hosts.small_launches, hosts.code_loading,
     hosts.serialised_launches, hosts.waits, hosts.unrecorded_waits, hosts.allocator,
-    hosts.data_loader, hosts.host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
+    hosts.data_loader, hosts.compilation, hosts.host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
 )  # fmt: skip
 """Functions that find them."""
 

@@ -23,6 +23,7 @@ _ALLOCATES = re.compile(
     r"hsa_amd_memory_pool_(allocate|free))$"
 )
 _LOADS = re.compile(r"(?i)data_?loader")
+_COMPILES = re.compile(r"\(dynamo_timed\)$")
 _FETCHES = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$|tensor\.item")
 _COPIES = re.compile(r"^aten::(copy_|_?to|_to_copy|cpu|nonzero|masked_select|unique\w*|tolist)\b")
 _SMALL_NS = 20_000
@@ -350,6 +351,18 @@ def data_loader(job: ExaminedJob) -> Iterator[Finding]:
         yield _of_nodes(job, "data-loader", loading, name, text, times, under)
 
 
+def compilation(job: ExaminedJob) -> Iterator[Finding]:
+    """Find steps in which torch.compile compiles, the first time or for new shapes."""
+    compiling = named_nodes(job, _COMPILES) & job.inside
+    if compiling.any():
+        under, caller = _under(job, compiling), job.trace.array("parent")
+        outermost = compiling & ~((caller >= 0) & under[caller])
+        name, count = job.names(outermost)[0], int(np.count_nonzero(outermost))
+        text = f"torch.compile compiles code {count:,} times."
+        times = job.times().take_no_time(under)
+        yield _of_nodes(job, "compilation", outermost, name, text, times, under)
+
+
 def allocating_calls(job: ExaminedJob) -> Array:
     """Mark calls that allocate or free memory of GPUs, or pinned memory."""
     calls = named_nodes(job, _ALLOCATES) & is_any(job.trace.array("kind"), CALLS)
@@ -360,7 +373,8 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
     """Find other code of hosts for which GPUs wait long at a time, unlike for launches."""
     trace = job.trace
     of_others = allocating_calls(job) | loading_calls(job)
-    known = of_others | _loading(job) | _under(job, named_nodes(job, _LOADS))
+    compiled = named_nodes(job, _LOADS) | named_nodes(job, _COMPILES)
+    known = of_others | _loading(job) | _under(job, compiled)
     known |= _launching(job) | is_any(trace.array("kind"), CALLS)
     others = job.on_host & job.inside & ~known
     stems, _ = name_stems.split_numbers(trace.names())

@@ -175,6 +175,20 @@ def data_loader(seed: int, *, has: bool) -> p.Program:
     return _one_rank("data-loader", seed, block)
 
 
+def compilation(seed: int, *, has: bool) -> p.Program:
+    """A block is compiled in each step."""
+
+    def block(thread: _Thread, index: int) -> None:
+        if has and index == 1:
+            with (
+                thread.range("_compile.compile_inner (dynamo_timed)", "user_annotation"),
+                thread.range("bytecode_tracing (dynamo_timed)", "user_annotation"),
+            ):
+                thread.work(3000)
+
+    return _one_rank("compilation", seed, block)
+
+
 def host_work(seed: int, *, has: bool) -> p.Program:
     """A callback of the host computes."""
 
@@ -297,6 +311,7 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
     "serialised-launches": serialised_launches,
     "allocator": allocator,
     "data-loader": data_loader,
+    "compilation": compilation,
     "host-work": host_work,
     "unrecorded-wait": unrecorded_wait,
     "full-queue": full_queue,
@@ -306,7 +321,7 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
 }
 """Programs by the code of what is wrong with them: ``(seed, has=True)``."""
 EXACT = (
-    "item", "blocking-copy", "host-sync", "allocator", "data-loader", "host-work", "full-queue",
+    "item", "blocking-copy", "host-sync", "allocator", "data-loader", "compilation", "host-work", "full-queue",
     "serialised-launches", "code-loading", "unrecorded-wait",
 )  # fmt: skip
 """Those of which the program without the defect shows what it costs."""
