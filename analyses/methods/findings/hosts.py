@@ -346,7 +346,7 @@ def data_loader(job: ExaminedJob) -> Iterator[Finding]:
     if loading.any():
         name = job.names(loading)[0]
         under = _under(job, loading)
-        text = "GPUs wait for the data loader."
+        text = "Steps wait for the data loader."
         times = job.times().take_no_time(under)
         yield _of_nodes(job, "data-loader", loading, name, text, times, under)
 
