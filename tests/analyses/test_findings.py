@@ -105,6 +105,12 @@ def test_a_defect_is_found_where_it_is(tmp_path: Path, code: str) -> None:
     check_defect(tmp_path, code, seed=1)
 
 
+def test_nested_ranges_of_compilation_are_one_finding(tmp_path: Path) -> None:
+    rows = findings_by_code(program_of(tmp_path, "compilation", 1, has=True)[0])
+    assert rows["compilation"]["finding"] == "torch.compile compiles code 4 times."
+    assert "host-work" not in rows
+
+
 def test_slow_allocations_are_found_once(tmp_path: Path) -> None:
     """They set up no library where steps came before, and are no work of the operator around them."""
     kineto.write(simulation.simulate(slow_allocations(1)), tmp_path)

@@ -358,7 +358,8 @@ def compilation(job: ExaminedJob) -> Iterator[Finding]:
         under, caller = _under(job, compiling), job.trace.array("parent")
         outermost = compiling & ~((caller >= 0) & under[caller])
         name, count = job.names(outermost)[0], int(np.count_nonzero(outermost))
-        text = f"torch.compile compiles code {count:,} times."
+        often = "once" if count == 1 else f"{count:,} times"
+        text = f"torch.compile compiles code {often}."
         times = job.times().take_no_time(under)
         yield _of_nodes(job, "compilation", outermost, name, text, times, under)
 
