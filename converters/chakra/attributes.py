@@ -24,7 +24,7 @@ from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.converters.chakra.schedule import COMM, COMPUTE
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CAUSE_NAMES, CONTROL, Cause, CommType, NodeType
-from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
+from chopper_interop.schemas.kinds import GPU_LANES, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Plan
@@ -223,19 +223,36 @@ def _number_columns(
         "tensor_size": (UINT64_VAL, _ready(work.tensor_size, work.is_computed)),
         "bytes_from_time": (BOOL_VAL, _from_time(plan, work.is_assumed, comms["from_time"] > 0)),
         "stream": (INT64_VAL, _planned(plan, lane_number, streams)),
-        "tid": (INT64_VAL, _planned(plan, lane_number, lane_kind == LaneKind.THREAD)),
+        "tid": (INT64_VAL, _threads(plan, trace.array("number", "lanes"))),
         "device": (INT64_VAL, _planned(plan, device, streams)),
         "correlation": (INT64_VAL, _planned(plan, correlation, correlation > 0)),
         "npu": (INT32_VAL, _planned(plan, comms["npu"], comms["npu"] >= 0)),
-        "continues_ns": (
-            INT64_VAL, lambda part: (trace.array("ts")[plan.owner[part]], continues[part]),
-        ),
+        "continues": (INT64_VAL, _continued(plan, continues, len(node_type))),
         "own_ns": (INT64_VAL, _ready(plan.own_ns, plan.own_ns >= 0)),
     }  # fmt: skip
     for name, (values, known) in (_annotated_numbers(trace) | _counters(trace)).items():
         tag = DOUBLE_VAL if values.dtype.kind == "f" else INT64_VAL
         table[name] = (tag, _planned(plan, values, known))
     return table
+
+
+def _threads(plan: Plan, lane_number: Array) -> Column:
+    """Thread of operations, and of what a thread does in between."""
+    known = plan.on_host & (plan.thread >= 0)
+    return lambda part: (lane_number[plan.thread[part]], known[part])
+
+
+def _continued(plan: Plan, continues: Array, rows: int) -> Column:
+    """Id of the node of which pieces are the rest, in a trace of so many rows."""
+    node_of_row = np.full(rows, -1, np.int32)
+    is_row = np.flatnonzero(plan.row >= 0)
+    node_of_row[plan.row[is_row]] = is_row
+
+    def of_part(part: slice) -> Values:
+        node = node_of_row[plan.owner[part]]
+        return node, continues[part] & (node >= 0)
+
+    return of_part
 
 
 def _from_time(plan: Plan, assumed: Array, comm_assumed: Array) -> Column:

@@ -56,17 +56,20 @@ def dictionary(codes: Array, texts: list[str]) -> pa.DictionaryArray:
     return arrow.dictionary(codes, texts)
 
 
-def lanes(builder: TraceBuilder, et: EtFile, keep: Array, kind: Array, rank: int) -> Array:
+def lanes(
+    builder: TraceBuilder, et: EtFile, keep: Array, kind: Array, rank: int, *, is_simulated: bool
+) -> Array:
     """Add threads of host operations and streams of GPU work; return the lane of each kept node.
 
     Where the ET does not record them, there is one thread and a stream each for computation and
-    communication.
+    communication. In a simulation the pieces of all threads take turns, so that they have one thread too.
     """
+    has_tid = (kind != Kind.HOST_GAP) | (not is_simulated)
     on_host = (integers(et, "is_cpu_op", 0) != 0)[keep]
     stream = np.where(kind == Kind.COMM, 1, 0)
     number = np.where(
         on_host,
-        integers(et, "tid", 0)[keep],
+        np.where(has_tid, integers(et, "tid", 0)[keep], 0),
         np.where(has_integer(et, "stream")[keep], integers(et, "stream", 0)[keep], stream),
     )
     device = np.where(on_host, -1, np.maximum(integers(et, "device", 0)[keep], 0))

@@ -12,8 +12,8 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.chakra.decode import EtFile
+    from chopper_interop.converters.chakra.pieces import Whole
 
 DANGLING = Fault.loss(
     "et-dependency-dangling", "Dependencies on nodes that are not in the file were left out."
@@ -77,16 +77,48 @@ class ReadNodes(NamedTuple):
     ts: Array
     dur: Array
     correlation: Array
-    operation: Array
-    """Of pieces in a simulation, the operation that ends with the last of them; -1 where none is known."""
 
 
-def add_edges(builder: TraceBuilder, nodes: ReadNodes, dependencies: tuple[Array, Array]) -> None:
-    """Add launches, ends of operations that wait, and dependencies."""
-    launched, pieces = _launches(nodes), np.flatnonzero(nodes.operation >= 0)
-    builder.edges(*launched, EdgeKind.LAUNCH)
-    builder.edges(pieces, nodes.operation[pieces], EdgeKind.SYNC)
-    builder.edges(*_of_whole_operations(nodes, dependencies, launched), EdgeKind.DEPENDENCY)
+Edges = tuple[Array, Array, EdgeKind]
+"""Rows that edges of one kind lead from and to."""
+
+
+def edges_of_nodes(nodes: ReadNodes, dependencies: tuple[Array, Array]) -> list[Edges]:
+    """Launches and dependencies."""
+    launched = _launches(nodes)
+    ends = _of_whole_operations(nodes, dependencies, launched)
+    return [(*launched, EdgeKind.LAUNCH), (*ends, EdgeKind.DEPENDENCY)]
+
+
+def edges_without_pieces(nodes: ReadNodes, whole: Whole) -> list[Edges]:
+    """Launches, waits, and dependencies that neither launches nor lanes imply, of nodes without pieces."""
+    launched, (src, dst) = _launches(nodes), (whole.src, whole.dst)
+    is_launched = np.zeros(len(nodes.kind), bool)
+    is_launched[launched[1]] = True
+    on_gpu, end = is_any(nodes.kind, GPU_WORK), nodes.ts + nodes.dur
+    implied = (nodes.lane[src] == nodes.lane[dst]) | (~on_gpu[src] & is_launched[dst])
+    waits = ~implied & whole.to_wait & ~on_gpu[dst]
+    # what depends on the first piece of an operation may begin before the operation has ended
+    others = ~implied & ~waits & ((on_gpu[src] & on_gpu[dst]) | (end[src] <= nodes.ts[dst]))
+    piece = nodes.kind[src] == Kind.HOST_GAP
+    launches = _last_pieces(others & piece & on_gpu[dst], dst, end[src])
+    chosen = {
+        EdgeKind.LAUNCH: launches,
+        EdgeKind.SYNC: waits & on_gpu[src],
+        EdgeKind.HANDOVER: waits & ~on_gpu[src],
+        EdgeKind.DEPENDENCY: others & ~launches,
+    }
+    listed = [(src[those], dst[those], kind) for kind, those in chosen.items()]
+    return [(*launched, EdgeKind.LAUNCH), *listed]
+
+
+def _last_pieces(chosen: Array, dst: Array, end_ns: Array) -> Array:
+    """Mask of the chosen dependencies on what ends last of all that a node depends on: it launched the node."""
+    rows = np.flatnonzero(chosen)
+    rows = rows[np.lexsort((end_ns[rows], dst[rows]))]
+    mask = np.zeros_like(chosen)
+    mask[rows[np.diff(dst[rows], append=-1) != 0]] = True
+    return mask
 
 
 def _launches(nodes: ReadNodes) -> tuple[Array, Array]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +28,21 @@ from chopper_interop.converters.chakra.columns import (
     lanes,
 )
 from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
-from chopper_interop.converters.chakra.edges import ReadNodes, add_edges, edges
+from chopper_interop.converters.chakra.edges import (
+    Edges,
+    ReadNodes,
+    edges,
+    edges_of_nodes,
+    edges_without_pieces,
+)
+from chopper_interop.converters.chakra.pieces import PIECES, put_together, with_waits
 from chopper_interop.converters.chakra.values import INTEGER_FIELDS, in_columns, integers
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, outputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import NodeType, message_class
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.schemas.meta import ASSUMED, COMPUTED, REALTIME, Meta, Rank, Source
 
 if TYPE_CHECKING:
@@ -80,6 +88,8 @@ _COLUMNS = (
 Times = Callable[["Array", "Array"], tuple["Array", "Array", "Array"]]
 """Function of the ids of operations and the ids of all nodes: starts and durations of the
 operations, and a mask of those that ran."""
+Lanes = Callable[["Array", "Array"], "Array"]
+"""Function of rows of a file and their kinds: lane of each."""
 
 
 def read(paths: list[Path]) -> Trace:
@@ -128,43 +138,105 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
         ts, dur, ran = simulated(et.id[keep], et.id)
         keep, ts, dur = keep[ran], ts[ran], dur[ran]
         meta = replace(meta, clock=COMPUTED, origin_ns=0, clocks=())
-    src, dst = edges(et, keep, issues)
+    lanes_of = partial(lanes, builder, et, rank=rank or 0, is_simulated=simulated is not None)
+    dependencies = edges(et, keep, issues)
+    if simulated is not None:
+        read = _simulated(et, keep, lanes_of, (ts, dur), dependencies, issues)
+    elif times.measured(et):
+        read = _recorded(et, keep, lanes_of, dependencies, issues)
+    else:
+        read = _scheduled(et, path, keep, lanes_of, dependencies, issues)
+    keep, nodes = read.keep, read.nodes
     numbers = {name: builder.group(name, ranks) for name, ranks in listed.items()}
     all_ranks = numbers.get(files.all_ranks_group(path, listed), -1)
-    kind = kinds(et)[keep]
-    lane = lanes(builder, et, keep, kind, rank or 0)
-    codes, names = et.coded(et.name_at[keep], et.name_len[keep])
-    operation_of = np.full(len(keep), -1)
-    if simulated is None:
-        ts, dur = times.times(et, keep, issues)
-    elif times.measured(et):
-        piece = kind == Kind.HOST_GAP
-        operation = (integers(et, "is_cpu_op", 0) != 0)[keep] & ~piece
-        at = times.times(et, keep, issues)
-        recorded = extents.Recorded(*at, lane, codes.astype(np.int64), operation, piece)
-        end, operation_of = extents.simulated_ends(ts + dur, recorded)
-        dur = end - ts
-    if simulated is None and not times.measured(et):
-        ts = times.scheduled(path, et.id[keep], lane, dur, (src, dst))
-        issues.add(times.SCHEDULED, len(keep))
-    correlation = integers(et, "correlation", -1)[keep]
     builder.nodes(
-        kind=kind,
-        name=dictionary(codes, names),
+        kind=nodes.kind,
+        name=dictionary(*_names(et, keep)),
         rank=rank or 0,
-        lane=lane,
-        ts=ts + meta.origin_ns,
-        dur=dur,
-        correlation=correlation,
+        lane=nodes.lane,
+        ts=nodes.ts + meta.origin_ns,
+        dur=nodes.dur,
+        correlation=nodes.correlation,
         args=arguments(builder, et, keep, in_columns(et, _COLUMNS, issues)),
         **annotation_columns(et, keep, numbers, all_ranks),
     )
-    nodes = ReadNodes(kind, lane, ts, dur, correlation, operation_of)
-    add_edges(builder, nodes, (src, dst))
+    for ends in read.edges:
+        builder.edges(*ends)
     trace = builder.finish()
     events, size = len(et.id) + lost, path.stat().st_size
     source = Source(str(path), "chakra", size=size, events=events, nodes=len(keep))
     return trace.with_meta(issues=tuple(issues), sources=(source,))
+
+
+class _Read(NamedTuple):
+    """Rows of a file that become nodes, their columns, and edges by kind."""
+
+    keep: Array
+    nodes: ReadNodes
+    edges: list[Edges]
+
+
+def _recorded(
+    et: EtFile, keep: Array, lanes_of: Lanes, dependencies: tuple[Array, Array], issues: IssueLog
+) -> _Read:
+    """Nodes at their measured times, without the pieces that this project makes of operations."""
+    ts, dur = times.times(et, keep, issues)
+    kind = kinds(et)[keep]
+    if not (kind == Kind.HOST_GAP).any():
+        nodes = ReadNodes(kind, lanes_of(keep, kind), ts, dur, _correlations(et, keep))
+        return _Read(keep, nodes, edges_of_nodes(nodes, dependencies))
+    whole = put_together(et, keep, kind, ts, dependencies)
+    issues.add(PIECES, np.count_nonzero(~whole.stays))
+    keep, kind, ts, dur = (of[whole.stays] for of in (keep, kind, ts, dur))
+    lane = lanes_of(keep, kind)
+    ts, dur = with_waits(whole, kind, lane, ts, dur)
+    nodes = ReadNodes(kind, lane, ts, dur, _correlations(et, keep))
+    return _Read(keep, nodes, edges_without_pieces(nodes, whole))
+
+
+def _scheduled(
+    et: EtFile, path: Path, keep: Array, lanes_of: Lanes, dependencies: tuple[Array, Array],
+    issues: IssueLog,
+) -> _Read:  # fmt: skip
+    """Nodes at times that follow from durations and dependencies."""
+    _, dur = times.times(et, keep, issues)
+    kind = kinds(et)[keep]
+    lane = lanes_of(keep, kind)
+    ts = times.scheduled(path, et.id[keep], lane, dur, dependencies)
+    issues.add(times.SCHEDULED, len(keep))
+    nodes = ReadNodes(kind, lane, ts, dur, _correlations(et, keep))
+    return _Read(keep, nodes, edges_of_nodes(nodes, dependencies))
+
+
+def _simulated(
+    et: EtFile, keep: Array, lanes_of: Lanes, at: tuple[Array, Array],
+    dependencies: tuple[Array, Array], issues: IssueLog,
+) -> _Read:  # fmt: skip
+    """Nodes at their simulated times; operations of ETs with measured times last as long as their pieces."""
+    ts, dur = at
+    kind = kinds(et)[keep]
+    lane, operation_of = lanes_of(keep, kind), np.full(len(keep), -1)
+    if times.measured(et):
+        piece = kind == Kind.HOST_GAP
+        operation = (integers(et, "is_cpu_op", 0) != 0)[keep] & ~piece
+        name = _names(et, keep)[0].astype(np.int64)
+        recorded = extents.Recorded(*times.times(et, keep, issues), lane, name, operation, piece)
+        end, operation_of = extents.simulated_ends(ts + dur, recorded)
+        dur = end - ts
+    pieces = np.flatnonzero(operation_of >= 0)
+    nodes = ReadNodes(kind, lane, ts, dur, _correlations(et, keep))
+    ended = (pieces, operation_of[pieces], EdgeKind.SYNC)
+    return _Read(keep, nodes, [ended, *edges_of_nodes(nodes, dependencies)])
+
+
+def _names(et: EtFile, keep: Array) -> tuple[Array, list[str]]:
+    """Numbers of the nodes' names, and the names."""
+    return et.coded(et.name_at[keep], et.name_len[keep])
+
+
+def _correlations(et: EtFile, keep: Array) -> Array:
+    """Number that calls and what they launched have in common; -1 of others."""
+    return integers(et, "correlation", -1)[keep]
 
 
 def _file(path: Path, issues: IssueLog) -> tuple[EtFile, int]:

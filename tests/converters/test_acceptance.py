@@ -46,8 +46,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = tmp_path_factory.mktemp("samples") / "job"
     make_demo(job, ranks=1, layers=1, steps=1, recorder_hz=20)
     trace = ci.read(job / "kineto")
-    # of the other modes hosts are planned again: `test_ets_of_all_operations_written_again…` has what must stay
-    ci.write(trace, job / "et" / "job.et", mode="kernels")
+    ci.write(trace, job / "et" / "job.et")
     ci.write(trace, job / "job.parquet")
     ci.write(trace, job / "job.pftrace")
     return job

@@ -71,7 +71,7 @@ def _changes(node: Any, rank: int, change: Change, *, replay: bool) -> bool:
     if facts["is_cpu_op"]:
         # what the host does within ranges, and calls; not latencies and time outside
         is_work = facts.get("cause", "host") == "host" and facts["kind"] != "host_gap"
-        return change.of == "host" and (is_work or "continues_ns" in facts)
+        return change.of == "host" and (is_work or "continues" in facts)
     return facts.get("kind") == "kernel" and (
         change.of == "compute"
         or (change.of == "kernel" and node.name == change.name)

@@ -207,6 +207,7 @@ def _identities(
             np.int32, np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1),
             gpu[control.owner - len(is_row)], [-1, -1],
         ),
+        "thread": _column(np.int32, host.thread, np.full(len(gpu), -1), absent),
         "cause": _column(
             np.uint8, cause, np.full(len(gpu), Cause.WORK),
             np.where(unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY), control.cause,
@@ -347,7 +348,7 @@ def _with_least_times(
     work = np.flatnonzero(used[h:] & (times.behind_us > 0))
     later, before, us = h + work, nodes.behind[work], times.behind_us[work]
     ended_ns = columns["start_ns"][before] + columns["duration_ns"][before]
-    more = {name: np.full(len(later), -1) for name in ("row", "owner", "own_ns", "relay")} | {
+    more = {name: np.full(len(later), -1) for name in ("row", "owner", "thread", "own_ns", "relay")} | {
         "cause": np.full(len(later), Cause.LATENCY), "late_cause": np.full(len(later), Cause.LATENCY),
         "start_ns": np.minimum(ended_ns, columns["start_ns"][later]), "duration_ns": 1000 * us, "slot_us": us,
         "late_us": np.zeros(len(later), np.int64), "slot": nodes.slot[later],
@@ -401,7 +402,7 @@ def _with_answers(
     since_us[1:] = np.maximum(since_us[1:], (until_us + moved_us)[:-1])
     us = np.maximum(until_us - since_us, 0)
     count = len(us)
-    more = {name: np.full(count, -1) for name in ("row", "owner", "own_ns", "relay")} | {
+    more = {name: np.full(count, -1) for name in ("row", "owner", "thread", "own_ns", "relay")} | {
         "cause": np.full(count, Cause.UNRECORDED), "late_cause": np.full(count, Cause.LATENCY),
         "start_ns": 1000 * (until_us - us), "duration_ns": 1000 * us, "slot_us": us,
         "late_us": np.zeros(count, np.int64), "slot": np.full(count, COMM),

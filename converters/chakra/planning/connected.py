@@ -41,6 +41,7 @@ class Host(NamedTuple):
 
     row: Array
     owner: Array
+    thread: Array
     is_return: Array
     call_ns: Array
 
@@ -105,7 +106,8 @@ def _unconnected(
         behind=behind,
         behind_ns=behind_ns,
     )
-    return Host(host.row, host.owner, host.is_return, host.call_ns), columns, keep, joined, nodes
+    of_host = Host(host.row, host.owner, host.thread, host.is_return, host.call_ns)
+    return of_host, columns, keep, joined, nodes
 
 
 def _behind_work(links: Links, number: Array, gpu: Array) -> tuple[Array, Array]:

@@ -58,6 +58,8 @@ class Plan:
         Row of the trace's nodes; -1 for nodes that stand for none.
     owner
         For the latter, the row of the host operation that they are part of; else -1.
+    thread
+        Lane of host operations and of what a thread does in between; -1 of other nodes.
     cause
         A `Cause`.
     start_ns, duration_ns
@@ -82,6 +84,7 @@ class Plan:
 
     row: Array
     owner: Array
+    thread: Array
     cause: Array
     start_ns: Array
     duration_ns: Array

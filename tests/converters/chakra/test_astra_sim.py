@@ -9,34 +9,37 @@ from issue_counts import counts
 from kineto_files import blocking_copies, write
 from mixed_jobs import mixed_job
 from protobuf_wire import framed
+from schedule import attributes, messages
 from seeds import astra_sim as seeds
 from seeds.chakra import VERSION
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.timing.paths import CLASSES
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import check, run
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.jobs import job_of
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ReadError
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.schemas.meta import COMPUTED
 
 
-def simulated(ets: dict[int, ci.Trace], folder: Path) -> tuple[Path, dict]:
-    """Write a log of nodes that run one after the other, 7 ns each, with the ids of the ETs."""
-    lines, times = [], {}
-    for rank, trace in ets.items():
-        for node, name in enumerate(trace.nodes["name"].to_pylist()):
-            times[rank, node] = 7 * node + rank
+def simulated(ets: Path, folder: Path) -> Path:
+    """Write a log of the nodes of ETs, which run one after the other, 7 ns each."""
+    lines = []
+    for path in sorted(ets.glob("job.*.et")):
+        rank = int(path.suffixes[-2][1:])
+        for place, node in enumerate(messages(path)[1]):
+            at = 7 * place + rank
             lines += [
-                seeds.line("issue", rank, 7 * node + rank, node, name, 4),
-                seeds.line("callback", rank, 7 * node + rank + 7, node, name, 4),
+                seeds.line("issue", rank, at, node.id, node.name, 4),
+                seeds.line("callback", rank, at + 7, node.id, node.name, 4),
             ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "log.log"
     path.write_text("".join(lines))
-    return path, times
+    return path
 
 
 def replayed(prefix: Path, folder: Path) -> None:
@@ -109,19 +112,28 @@ def test_a_run_that_hangs_has_no_result_of_the_run_before(tmp_path: Path) -> Non
 
 def test_the_ets_next_to_a_log_give_kinds_and_annotations(ets: Path, tmp_path: Path, run) -> None:
     measured = ci.read(ets)
-    per_rank = {rank: ci.read(ets / f"job.{rank}.et") for rank in (0, 1)}
-    log, _ = simulated(per_rank, ets / "log")
+    log = simulated(ets, ets / "log")
     trace = ci.read(log)
-    assert (
-        trace.nodes.num_rows
-        == measured.nodes.num_rows
-        == sum(t.nodes.num_rows for t in per_rank.values())
-    )
+    in_files = [node for rank in (0, 1) for node in messages(ets / f"job.{rank}.et")[1]]
+    assert trace.nodes.num_rows == len(in_files)
     for column in ("name", "kind", "rank", "collective", "operation"):
-        values = [sorted(map(str, t.nodes[column].to_pylist())) for t in (trace, measured)]
+        values = []
+        for one in (trace, measured):  # the times of pieces are those of the simulation
+            work = np.flatnonzero(one.array("kind") != Kind.HOST_GAP)
+            values.append(sorted(map(str, one.nodes[column].take(work).to_pylist())))
         assert values[0] == values[1], column
-    edges = [t.array("kind", "edges") == EdgeKind.DEPENDENCY for t in (trace, measured)]
-    assert edges[0].sum() == edges[1].sum()
+    src, dst, kind = (trace.array(column, "edges") for column in ("src", "dst", "kind"))
+    work = is_any(trace.array("kind"), GPU_WORK)
+    between = (kind == EdgeKind.DEPENDENCY) & work[src] & work[dst]
+    kinds = {kind.name.lower() for kind in GPU_WORK}
+    of_rank = [{n.id: n for n in messages(ets / f"job.{rank}.et")[1]} for rank in (0, 1)]
+    works = [{i for i, n in of.items() if attributes(n)["kind"] in kinds} for of in of_rank]
+    expected = sum(
+        len(gpu.intersection(of[i].data_deps))
+        for of, gpu in zip(of_rank, works, strict=True)
+        for i in gpu
+    )
+    assert between.sum() == expected > 0
     assert trace.groups.to_pylist() == measured.groups.to_pylist()
     assert set(trace.array("dur").tolist()) == {7}
     assert "sim-kinds-by-name" not in {i.code for i in trace.meta.issues}
@@ -144,7 +156,7 @@ def test_steps_of_a_simulation_are_their_work(tmp_path: Path) -> None:
     """Ranges of steps are pieces of no length there, and so were steps: 0.002 ms of 2.363."""
     job = make_demo(tmp_path / "demo", ranks=1, layers=1, steps=2, telemetry=False)
     ci.write(ci.read(job / "kineto"), tmp_path / "et" / "job.et")
-    log, _ = simulated({0: ci.read(tmp_path / "et")}, tmp_path / "et" / "log")
+    log = simulated(tmp_path / "et", tmp_path / "et" / "log")
     trace = ci.read(log)
     worked = trace.to_pandas(columns=["iteration", "ts", "dur", "name"]).dropna()
     assert worked["name"].str.startswith("ProfilerStep#").sum() == 2
@@ -164,9 +176,7 @@ def test_host_operations_last_as_long_as_what_they_call(tmp_path: Path) -> None:
     job = make_demo(tmp_path / "demo", ranks=1, layers=1, steps=2, telemetry=False)
     ci.write(ci.read(job / "kineto"), tmp_path / "et" / "job.et", mode="full")
     measured = ci.read(tmp_path / "et" / "job.0.et")
-    log, _ = simulated({0: measured}, tmp_path / "et" / "log")
-    trace = ci.read(log)
-    assert trace.nodes.num_rows == measured.nodes.num_rows
+    trace = ci.read(simulated(tmp_path / "et", tmp_path / "et" / "log"))
     assert calls(trace) == calls(measured)
     assert calls(trace).total() > 1000
     steps = ci.analyze(trace, "temporal", steps="each").to_pandas()
