@@ -117,6 +117,7 @@ def save(loop: Compilable, types: str, processor: tuple[str, ...], data: bytes) 
     folder = _code_folder()
     if folder is None:
         return
+    _sweep(folder)
     path = folder / file_name(loop, types, processor)
     # not the number of the process: those of several hosts share homes
     part = path.with_suffix(f".{os.urandom(8).hex()}.part")
@@ -216,7 +217,7 @@ def _description(value: Any, names: tuple[str, ...]) -> str:
 
 @cache
 def _code_folder() -> Path | None:
-    """Return the folder of machine code, less what no run loaded for long, or what others could have put there."""
+    """Return the folder of machine code, less what others could have put there."""
     base = cache_folder()
     if base is None:
         return None
@@ -225,12 +226,17 @@ def _code_folder() -> Path | None:
         shutil.rmtree(folder, ignore_errors=True)  # others could have written what is in it
         if not _is_own_folder(folder):
             return None
+    return folder
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove code that no run loaded for long, once in a process that adds some: others would look at each file in vain."""
     with contextlib.suppress(OSError):
         oldest = time.time() - _MAX_AGE_S
         for path in folder.iterdir():
             if path.stat().st_mtime < oldest:
                 path.unlink()
-    return folder
 
 
 @cache

@@ -16,6 +16,8 @@ from chopper_interop.errors import TooLittleMemoryError, UsageError
 
 _UNKNOWN = 1 << 34
 """Bytes that are assumed where the system does not say (chosen: a laptop's)."""
+_MACHINE = Path("/proc/meminfo")
+"""File in which Linux states the memory of the machine, a line for each quantity."""
 _GROUPS = Path("/proc/self/cgroup")
 """File in which Linux states the control groups of this process, a line for each hierarchy."""
 _CONTROL = Path("/sys/fs/cgroup")
@@ -53,11 +55,20 @@ def available_bytes() -> int:
     stated = _STATED.get()
     if stated is not None:
         return stated
-    import psutil
-
-    left = [psutil.virtual_memory().available]
+    left = [_available_of_machine()]
     left += [limit - used for limit, used in _group_limits()]
     return max(0, min(left + _process_limits()))
+
+
+def _available_of_machine() -> int:
+    """Return what the machine has available; of Linux without psutil, whose import takes 8 ms of a small job's half second."""
+    with suppress(OSError, KeyError, ValueError):
+        lines = _MACHINE.read_text().splitlines()
+        kilobytes = dict(line.split(":", 1) for line in lines)["MemAvailable"]
+        return int(kilobytes.split()[0]) << 10
+    import psutil
+
+    return int(psutil.virtual_memory().available)
 
 
 def at_most(gigabytes: float | None) -> AbstractContextManager[None]:
@@ -161,12 +172,15 @@ def _process_limits() -> list[int]:
         import resource
     except ImportError:  # Windows
         return []
+    limits = {k: resource.getrlimit(k)[0] for k in (resource.RLIMIT_AS, resource.RLIMIT_DATA)}
+    limits = {kind: limit for kind, limit in limits.items() if limit != resource.RLIM_INFINITY}
+    if not limits:
+        return []
     import psutil
 
     taken = psutil.Process().memory_info()
     uses = {resource.RLIMIT_AS: taken.vms, resource.RLIMIT_DATA: getattr(taken, "data", taken.rss)}
-    limits = {kind: resource.getrlimit(kind)[0] for kind in uses}
-    return [limits[kind] - uses[kind] for kind in uses if limits[kind] != resource.RLIM_INFINITY]
+    return [limit - uses[kind] for kind, limit in limits.items()]
 
 
 class Room:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -133,6 +134,32 @@ def test_code_that_others_could_have_put_there_is_not_loaded(
         assert folder is None or not list(folder.iterdir())
         made = temporary / f"chopper-interop-{os.getuid()}"
         assert not made.exists() or made.stat().st_mode & 0o077 == 0
+    finally:
+        code_files.cache_folder.cache_clear()
+        code_files._code_folder.cache_clear()
+
+
+def test_code_that_no_run_used_for_long_goes_when_other_code_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that only loads code looks at none of the other files, of which there may be thousands."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    code_files.cache_folder.cache_clear()
+    code_files._code_folder.cache_clear()
+    try:
+        folder = code_files._code_folder()
+        assert folder is not None
+        old, recent = folder / "old.nbc", folder / "recent.nbc"
+        for path, days in ((old, 31), (recent, 29)):
+            path.touch()
+            os.utime(path, (time.time() - days * 86_400,) * 2)
+        loop = code_files.Compilable(lambda x: x, counts_references=False)
+        assert not list(code_files.stored(loop, "int64", ("cpu",)))
+        assert old.exists()
+        code_files.save(loop, "int64", ("cpu",), b"code")
+        assert list(code_files.stored(loop, "int64", ("cpu",))) == [b"code"]
+        assert recent.exists()
+        assert not old.exists()
     finally:
         code_files.cache_folder.cache_clear()
         code_files._code_folder.cache_clear()

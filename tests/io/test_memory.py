@@ -54,6 +54,19 @@ def test_the_machine_has_memory() -> None:
     assert 1 << 26 < memory.physical_bytes() < 1 << 50
 
 
+@pytest.mark.parametrize("text", [None, "", "MemTotal: 5 kB", "MemAvailable: many", "no colon"])
+def test_what_the_machine_has_available_is_what_psutil_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    import psutil
+
+    if text is not None:  # as no Linux writes it
+        (tmp_path / "meminfo").write_text(text)
+        monkeypatch.setattr(memory, "_MACHINE", tmp_path / "meminfo")
+    said = psutil.virtual_memory().available
+    assert memory._available_of_machine() == pytest.approx(said, rel=0.1)
+
+
 GROUPS = {  # files of control groups → bytes that they leave
     "version 2, in a group of its own": (
         "0::/job/step",
