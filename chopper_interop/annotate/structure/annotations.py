@@ -291,6 +291,8 @@ def _numbered(trace: Trace, names: Names, steps: Array, *, exact: bool) -> tuple
     end = ts + trace.array("dur")[steps]
     name = trace.array("name")[steps]
     number = names.step[name].astype(np.int64)
+    if (np.diff(number) > 0).all():  # as nearly always: no thread counts again
+        return number, np.zeros(len(steps), bool)
     # a power of ten above all numbers, and above the next, which would follow the last of them
     unit = max(training_steps.LEAST_UNIT, 10 ** len(str(int(number.max(initial=0)) + 1)))
     continues = np.zeros(len(steps), bool)
