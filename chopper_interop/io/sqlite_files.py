@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import numpy as np
+
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
+from chopper_interop.issues import Fault
 
 if TYPE_CHECKING:
     from chopper_interop.issues import IssueLog
@@ -41,6 +44,13 @@ _HEADER, _MIN_PAGE, _MAX_PAGE = 100, 512, 65536
 """Bytes of the header and of pages, as SQLite's file format defines them."""
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
 """Begins the header of a rollback journal and ends the record that names a super-journal (SQLite's pager.c)."""
+_LOG_HEADER, _FRAME_HEADER, _COMMIT, _SALTS = 32, 24, slice(4, 8), slice(8, 16)
+"""Bytes of the headers of a write-ahead log and of each of its pages. The latter state the size of the database at the
+last page of a transaction, else 0, and the salts, by which pages of an older log are known (SQLite's file format)."""
+LOG_DAMAGED = Fault.loss(
+    "database-log-damaged",
+    "Transactions of a database's journal or write-ahead log were left out, because it is damaged.",
+)
 _COPIED = 1 << 20
 """Bytes that are copied at a time (chosen: few calls, little memory)."""
 
@@ -55,7 +65,7 @@ def plain_database(path: Path, make_folder: Callable[[], Path], issues: IssueLog
     make_folder
         Makes a temporary folder, which the caller removes.
     issues
-        Where to note that compressed data ends too early.
+        Where to note that compressed data ends too early, or that a log is damaged.
 
     Raises
     ------
@@ -76,7 +86,7 @@ def plain_database(path: Path, make_folder: Callable[[], Path], issues: IssueLog
         logs = [log for log in candidates if log.is_file() and log.stat().st_size]
         if not logs and complete == size:
             return path
-        return _copied(path, make_folder() / "copy.db", logs, complete)
+        return _copied(path, make_folder() / "copy.db", logs, complete, issues)
     except OSError as error:
         reason = f"it cannot be copied to a temporary folder: {error.strerror or error}"
         raise ReadError(reason, path=path, hint="name a larger one in TMPDIR") from error
@@ -121,7 +131,7 @@ def not_a_database(path: Path) -> ReadError:
     return ReadError("it is no SQLite database, or an encrypted one", path=path)
 
 
-def _copied(path: Path, to: Path, logs: list[Path], complete: int) -> Path:
+def _copied(path: Path, to: Path, logs: list[Path], complete: int, issues: IssueLog) -> Path:
     """Copy so many bytes of a database; if it has logs, the database with their changes."""
     _copy(path, to)
     if not logs:
@@ -140,10 +150,36 @@ def _copied(path: Path, to: Path, logs: list[Path], complete: int) -> Path:
         with closing(sqlite3.connect(to)) as copy:
             copy.execute("PRAGMA writable_schema=ON")
             copy.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            (_, applied, _) = copy.execute("PRAGMA wal_checkpoint").fetchone()
+            issues.add(LOG_DAMAGED, _transactions_behind(applied, Path(f"{to}-wal")), path.name)
             copy.execute("PRAGMA journal_mode=DELETE").fetchall()
     except sqlite3.Error:
-        _copy(path, to)  # a log is damaged: the file as it is
+        issues.add(LOG_DAMAGED, 1, path.name)
+        _copy(path, to)  # the file as it is
     return to
+
+
+def _transactions_behind(applied: int, log: Path) -> int:
+    """Count transactions of a write-ahead log behind the pages that SQLite applied: it stops at the first damaged one.
+
+    A transaction without its last page was not finished. Pages of other salts are left of an older log.
+    """
+    if not log.exists():
+        return 0
+    with log.open("rb") as file:
+        header = np.frombuffer(file.read(_LOG_HEADER).ljust(_LOG_HEADER, b"\0"), np.uint8)
+    page = int.from_bytes(header[8:12], "big")
+    if not _MIN_PAGE <= page <= _MAX_PAGE:
+        return 1
+    frame = page + _FRAME_HEADER
+    count = (log.stat().st_size - _LOG_HEADER) // frame
+    if count <= 0:
+        return 0
+    frames = np.memmap(log, np.uint8, "r", _LOG_HEADER, (count, frame))
+    behind = frames[max(applied, 0) :]
+    stated = (header[16:24], frames[0, _SALTS])  # equal but for damage
+    same_log = np.any([(behind[:, _SALTS] == salts).all(axis=1) for salts in stated], axis=0)
+    return int((same_log & behind[:, _COMMIT].any(axis=1)).sum())
 
 
 def _names_another_file(journal: Path) -> bool:

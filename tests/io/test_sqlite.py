@@ -273,6 +273,50 @@ def test_logs_next_to_a_database_count_and_nothing_is_written(tmp_path, mode):
     assert not issues
 
 
+@pytest.mark.parametrize(
+    ("at", "rows", "lost"),
+    [
+        (0, 0, 3),  # the log's header: no page is applied
+        (9, 0, 1),  # the size of pages there
+        (17, 0, 3),  # the salts there
+        (32 + 9, 0, 3),  # the salts of the first page
+        (32 + 24 + 4096 + 100, 1, 2),  # the second transaction
+        (-100, 2, 1),
+    ],
+)
+def test_transactions_behind_damage_of_a_log_are_counted(tmp_path, at, rows, lost):
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE t(a, b, c)")
+        db.execute("PRAGMA journal_mode=wal")
+        for number in range(3):
+            db.execute("INSERT INTO t VALUES(?, '', 0.5)", (number,))
+            db.commit()
+        log = bytearray((tmp_path / "x.db-wal").read_bytes())
+        for name in ("x.db", "x.db-wal"):
+            (tmp_path / f"copy-{name}").write_bytes((tmp_path / name).read_bytes())
+    log[at] ^= 0xFF
+    (tmp_path / "copy-x.db-wal").write_bytes(log)
+    table, issues = contents(tmp_path / "copy-x.db")
+    assert table.num_rows == rows
+    assert issues == {"database-log-damaged": lost}
+
+
+def test_pages_of_an_older_log_are_no_damage(tmp_path):
+    path = tmp_path / "x.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE t(a, b, c)")
+        db.execute("PRAGMA journal_mode=wal")
+        db.executemany("INSERT INTO t VALUES(?, ?, 0.5)", [(i, "x" * 3000) for i in range(20)])
+        db.commit()
+        db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        db.execute("INSERT INTO t VALUES(20, '', 0.5)")
+        db.commit()
+        table, issues = contents(path)
+    assert table.num_rows == 21
+    assert not issues
+
+
 def test_an_unfinished_transaction_is_undone(tmp_path):
     path = make_database(tmp_path / "x.db", [(i, "x" * 500, 0.5) for i in range(1000)])
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
