@@ -213,12 +213,12 @@ def _unpack_member(
 
 
 def _parts(name: str) -> list[str] | None:
-    """Parts of a relative path that leads to no other folder; None for any other name."""
+    """Parts of a relative path that leads to no other folder, none for the archive's own (``./``); None for other names."""
     parts = _SEPARATORS.split(name)
     is_absolute = parts[0] == "" or (os.name == "nt" and ":" in name)
     if is_absolute or ".." in parts or "\0" in name:
         return None
-    return [part for part in name.split("/") if part not in ("", ".")] or None
+    return [part for part in name.split("/") if part not in ("", ".")]
 
 
 def _write(

@@ -188,6 +188,7 @@ LEFT_OUT = {
     "file where a folder is": (
         member("d/a.txt", data=b"a") + member("d", data=b"b"), "cannot be unpacked"
     ),
+    "file named as the folder": (member(".", data=b"a"), "cannot be unpacked"),
     "name of 5,000 letters": (member("x" * 5000, data=b"a"), "cannot be unpacked"),
     "zip: parent": (zip_with(**{"../evil.json": b"{}"}), ESCAPE),
     "zip: link": (zip_with(stat.S_IFLNK | 0o777, evil=b"/etc/passwd"), "link"),
@@ -212,6 +213,18 @@ def test_members_that_are_no_files_are_left_out(
     after = {p for p in tmp_path.rglob("*") if unpacked_in not in p.parents}
     assert after - before.keys() == {tmp_path / "x.pftrace"}
     assert list(unpacked_in.iterdir()) == []
+
+
+def test_a_folder_that_is_packed_from_within_is_read_without_loss(tmp_path: Path) -> None:
+    """As by ``tar -C FOLDER .``: the folder itself is a member."""
+    job(tmp_path / "job")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(tmp_path / "job", ".")
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        assert archive.getnames()[0] == "."
+    trace = ci.read(tmp_path / "a.tar")
+    assert trace.ranks == [0, 1]
+    assert "file-unreadable" not in {issue.code for issue in trace.meta.issues}
 
 
 def test_bombs_are_refused_and_their_neighbours_read(tmp_path: Path, monkeypatch, run) -> None:
