@@ -65,15 +65,8 @@ def real_number(buffer: Array, at: int, stop: int) -> tuple[float, bool]:
             break
         i += 1
     if i < stop and buffer[i] in (69, 101):
-        i += 1
-        downward = i < stop and buffer[i] == 45
-        if i < stop and buffer[i] in (43, 45):
-            i += 1
-        written = 0
-        while i < stop and 48 <= buffer[i] <= 57:
-            written = min(10 * written + buffer[i] - 48, 100_000)
-            i += 1
-        power += -written if downward else written
+        exponent, i = _exponent(buffer, i + 1, stop)
+        power += exponent
     if i != stop:
         return 0.0, False
     if mantissa == 0:
@@ -84,6 +77,19 @@ def real_number(buffer: Array, at: int, stop: int) -> tuple[float, bool]:
         mantissa, _POWERS[power + _LARGEST_POWER, 0], _POWERS[power + _LARGEST_POWER, 1]
     )
     return (-value if negative else value), True
+
+
+@jit_in_place
+def _exponent(buffer: Array, i: int, stop: int) -> tuple[int, int]:
+    """Return the power of ten behind the ``e`` of a number, and the offset behind it."""
+    downward = i < stop and buffer[i] == 45
+    if i < stop and buffer[i] in (43, 45):
+        i += 1
+    power = 0
+    while i < stop and 48 <= buffer[i] <= 57:
+        power = min(10 * power + buffer[i] - 48, 100_000)
+        i += 1
+    return -power if downward else power, i
 
 
 @jit_in_place

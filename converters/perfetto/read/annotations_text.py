@@ -222,10 +222,8 @@ def _decode_annotation(
             kind, bits = number, value
         elif number == ANNOTATION_DOUBLE_VALUE and inner == FIXED64:
             kind, bits = ANNOTATION_DOUBLE_VALUE, value
-        elif number in _TEXTS and inner == LENGTH:
+        elif number in _TEXTS + _CONTAINERS and inner == LENGTH:
             kind, at, end = number, begin, i
-        elif number in _CONTAINERS and inner == LENGTH:
-            kind = number
     return kind, bits, at, end, iid, name_at, name_end
 
 

@@ -102,7 +102,7 @@ def decode_packet(
     them may be a later field of the packet.
     """
     ts, has_ts, clock, flags, event_at, event_end = 0, False, -2, 0, 0, 0
-    interned, defaults, cleared, dropped = False, False, False, False
+    is_shared, cleared, dropped = False, False, False
     i = at
     while i < stop:
         number, wire, value, begin, i = read_field(buffer, i, stop)
@@ -117,17 +117,15 @@ def decode_packet(
             cleared = cleared or value != np.uint64(0)
         elif number == PACKET_PREVIOUS_PACKET_DROPPED:
             dropped = value != np.uint64(0)
-        elif number == PACKET_INTERNED_DATA:
-            interned = True
-        elif number == PACKET_TRACE_PACKET_DEFAULTS:
-            defaults = True
+        elif number in (PACKET_INTERNED_DATA, PACKET_TRACE_PACKET_DEFAULTS):
+            is_shared = True
         elif number == PACKET_TRACK_EVENT and wire == LENGTH:
             event_at, event_end = begin, i
     if cleared:
         _clear(states, s)
     elif dropped:
         states.valid[s] = 0
-    if interned or defaults:
+    if is_shared:
         _decode_shared(buffer, at, stop, s, states, texts)
     if clock == -2:
         clock = states.clock[s]

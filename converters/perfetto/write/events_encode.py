@@ -67,7 +67,7 @@ _CLOSING_MAX = 512 * _PACKET_MAX
 """Bytes of the ENDs of all slices that can be open on a track."""
 # Characters by their codes.
 _COMMA, _MINUS, _QUOTE = 44, 45, 34
-_TRUE, _FALSE, _NULL = 116, 102, 110
+_TRUE, _FALSE = 116, 102
 _IN_INTEGER = json_text.byte_table(b".eE", but=True)
 _KEPT = json_text.byte_table(b" \t\n\v\f\r", but=True).astype(np.uint64)
 """Bytes to move on after a byte of JSON outside strings: 0 after blanks, which are written over."""
@@ -283,23 +283,26 @@ def _encode_value(out: Bytes, i: int, buffer: Bytes, at: int, stop: int, texts: 
             return wire.write_text(out, i, _A_STRING, buffer, at + 1, stop - 1)
     elif c in (_TRUE, _FALSE):
         return wire.write_number(out, i, _A_BOOL, 1 if c == _TRUE else 0)
-    elif c == _NULL:
-        return wire.write_text(out, i, _A_STRING, buffer, at, stop)
     elif c == _MINUS or 48 <= c <= 57:
-        integral = json_text.skip_bytes(buffer, at, stop, _IN_INTEGER) == stop
-        if integral:
-            value, _, ok = json_text.parse_decimal(buffer, at, stop, 0)
-            if ok:
-                large = c != _MINUS and value < 0
-                return wire.write_number(out, i, _A_UINT if large else _A_INT, value)
-        real, ok = real_number(buffer, at, stop)
-        if ok and not integral:
-            return write_fixed64(out, write_varint(out, i, _A_DOUBLE), bits(real))
-        # a number that has no type of the format: the trace processor drops such values as JSON
-        return wire.write_text(out, i, _A_STRING, buffer, at, stop)
-    elif c not in (91, 123):  # NaN and the like: no JSON
+        return _encode_number(out, i, buffer, at, stop)
+    elif c not in (91, 123):  # null, or NaN and the like: no JSON
         return wire.write_text(out, i, _A_STRING, buffer, at, stop)
     return _encode_json(out, i, buffer, at, stop)
+
+
+@jit_in_place
+def _encode_number(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
+    """Write a number; as a text if no type of the format has it: the trace processor drops such JSON."""
+    if json_text.skip_bytes(buffer, at, stop, _IN_INTEGER) == stop:
+        value, _, ok = json_text.parse_decimal(buffer, at, stop, 0)
+        if ok:
+            large = buffer[at] != _MINUS and value < 0
+            return wire.write_number(out, i, _A_UINT if large else _A_INT, value)
+    else:
+        real, ok = real_number(buffer, at, stop)
+        if ok:
+            return write_fixed64(out, write_varint(out, i, _A_DOUBLE), bits(real))
+    return wire.write_text(out, i, _A_STRING, buffer, at, stop)
 
 
 @jit_in_place
