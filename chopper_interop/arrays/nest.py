@@ -122,6 +122,19 @@ def around(parent: Array, wanted: Array) -> Array:
 
 
 @jit
+def inherited(parent: Array, own: Array) -> Array:
+    """Return each row's own value, or that of the innermost row around it that has one; -1 for none.
+
+    Compiled: parents come before their children, so values reach rows of any depth in one pass.
+    """
+    result = own.copy()
+    for i in range(len(own)):
+        if result[i] < 0 and parent[i] >= 0:
+            result[i] = result[parent[i]]
+    return result
+
+
+@jit
 def self_times(ts: Array, dur: Array, parent: Array) -> Array:
     """Time of each node in which none of those that it called ran.
 

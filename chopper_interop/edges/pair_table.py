@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit, jit_in_place
 
 _FIRST_SIZE = 64
@@ -103,8 +103,9 @@ def with_pair(table: PairTable, queue: int, other: int, slot: int, time_ns: int)
     if entry == len(table.other):
         keys, entries = enlarged_places(table.keys, table.entries)
         table = PairTable(
-            keys, entries, table.head, _doubled(table.following), _doubled(table.other),
-            _doubled(table.slot), _doubled(table.time_ns), table.used,
+            keys, entries, table.head, nest.enlarged(table.following, 2 * entry),
+            nest.enlarged(table.other, 2 * entry), nest.enlarged(table.slot, 2 * entry),
+            nest.enlarged(table.time_ns, 2 * entry), table.used,
         )  # fmt: skip
     key = queue * len(table.head) + other
     at = place_of(table.keys, key)
@@ -113,10 +114,3 @@ def with_pair(table: PairTable, queue: int, other: int, slot: int, time_ns: int)
     table.other[entry], table.slot[entry], table.time_ns[entry] = other, slot, time_ns
     table.used[0] += 1
     return table
-
-
-@jit
-def _doubled(column: Array) -> Array:
-    result = np.zeros(2 * len(column), np.int64)
-    result[: len(column)] = column
-    return result

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import CSV_HEADER, LARGEST, ROW_KEYS, keys_of
-from chopper_interop.converters.amd_smi.processes import ProcessSamples
-from chopper_interop.converters.amd_smi.row_counts import RowCount
+from chopper_interop.converters.amd_smi.row_reader import RowReader
 from chopper_interop.converters.sampling import faults
-from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
-from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
+from chopper_interop.converters.sampling.cells import CellColumn, ColumnBuilder, Rows
 from chopper_interop.converters.sampling.layouts import Layout, layout_of_row
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import (
@@ -42,7 +41,6 @@ class _Block:
 
     number: int
     names: tuple[str, ...]
-    cells: dict[_Key, ColumnBuilder] = field(default_factory=dict)
     of_processes: bool = False
 
     def __post_init__(self) -> None:
@@ -55,7 +53,7 @@ class _Block:
         return [(key, cell) for key, name, cell in named if name not in ROW_KEYS]
 
 
-class _CsvReader(RowCount):
+class _CsvReader(RowReader):
     def __init__(self, text: str, issues: IssueLog) -> None:
         super().__init__(issues)
         self.text = text
@@ -64,22 +62,17 @@ class _CsvReader(RowCount):
         self.order: list[_Block] = []
         self.state = 0
         """Number of the present block, from 1; 0 in front of the first header."""
-        self.row_keys: dict[int, tuple[int, int, int]] = {}
-        """Time, GPU and partition of the rows that had no layout."""
-        self.processes = ProcessSamples(issues)
 
     @property
     def block(self) -> _Block | None:
         return self.order[self.state - 1] if self.state else None
 
     def read(self) -> Rows:
-        laid = read_lines(encoded(self.text), self)
-        singles = {key: cells for block in self.order for key, cells in block.cells.items()}
-        columns = columns_of(laid, singles, lambda _, text: cell_of_text(text))
-        values = [replace(columns[key], key=key[2]) for key in sorted(columns)]
-        values += self.processes.finish()
-        stamp, gpu, part = keys_of_rows(laid, self.row_keys)
-        return Rows(stamp, gpu, part, values, self.rows + self.lost)
+        return self.finish(read_lines(encoded(self.text), self))
+
+    def in_order(self, columns: dict[_Key, CellColumn]) -> Iterable[CellColumn]:
+        """Return the columns of one block after the other, by their keys."""
+        return [replace(columns[key], key=key[2]) for key in sorted(columns)]
 
     def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
         block, line = self.block, probe.strip()
@@ -140,7 +133,7 @@ class _CsvReader(RowCount):
             self.issues.add(faults.CELL_CUT, 1, at)
             cells[-1] = ""
         for key, cell in block.values(cells):
-            block.cells.setdefault(key, ColumnBuilder(key[2])).add(self.rows, cell)
+            self.columns.setdefault(key, ColumnBuilder(key[2])).add(self.rows, cell)
         self.processes.rows[stamp, gpu] = self.rows
         self.row_keys[self.rows] = (stamp, gpu, xcp)
         self.rows += 1

@@ -13,7 +13,7 @@ from chopper_interop.converters.amd_smi import descriptions_text
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.descriptions_text import NO_GPU, Entry, index_of
 from chopper_interop.converters.amd_smi.layout import JSON_BEGIN, JSON_NEXT, LARGEST
-from chopper_interop.converters.amd_smi.row_counts import LossCount
+from chopper_interop.converters.amd_smi.row_reader import LossCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import is_quantity
 from chopper_interop.converters.sampling.text import csv_cells, whole_number

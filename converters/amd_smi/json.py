@@ -20,14 +20,12 @@ import numpy as np
 from chopper_interop.arrays import Array
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import layout
-from chopper_interop.converters.amd_smi.processes import ProcessSamples
-from chopper_interop.converters.amd_smi.row_counts import RowCount
-from chopper_interop.converters.sampling import faults, laid_columns, layouts, pieces, templates
+from chopper_interop.converters.amd_smi.row_reader import RowReader
+from chopper_interop.converters.sampling import faults, layouts, pieces, templates
 from chopper_interop.converters.sampling.cells import (
     ColumnBuilder,
     Rows,
     cell_of_json,
-    cell_of_text,
     is_quantity,
 )
 from chopper_interop.converters.sampling.text import NO_NUMBER, encoded
@@ -61,11 +59,8 @@ class _IrregularError(Exception):
 
 
 @dataclass
-class _JsonReader(RowCount):
+class _JsonReader(RowReader):
     text: str
-    row_keys: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Time, GPU and partition of the rows that had no layout."""
-    columns: dict[str, ColumnBuilder] = field(default_factory=dict)
     seen_values: Counter[str] = field(default_factory=Counter)
     state: int = 0
     """1 from the first row on that a closing document may repeat."""
@@ -73,7 +68,7 @@ class _JsonReader(RowCount):
     """Where the pieces begin, each with a document, and where the text ends."""
 
     def __post_init__(self) -> None:
-        self.processes = ProcessSamples(self.issues)
+        super().__post_init__()
         self.has_envelopes = layout.GPU_DATA in self.text
         self.has_processes = layout.PROCESS_LIST in self.text
 
@@ -97,14 +92,6 @@ class _JsonReader(RowCount):
         starts = np.union1d([0], begin[begin < len(data)])
         self.places = np.append(starts, len(data))
         return self.finish(templates.read_pieces(pieces.scan(data, starts, self.places[1:]), self))
-
-    def finish(self, laid: templates.LaidRows | None) -> Rows:
-        columns = list(
-            laid_columns.columns_of(laid, self.columns, lambda _, text: cell_of_text(text)).values()
-        )
-        columns += self.processes.finish()
-        stamp, gpu, part = laid_columns.keys_of_rows(laid, self.row_keys)
-        return Rows(stamp, gpu, part, columns, self.rows + self.lost)
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
         """Read one piece."""

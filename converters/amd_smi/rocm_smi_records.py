@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chopper_interop.converters.amd_smi.row_counts import LossCount
+from chopper_interop.converters.amd_smi.row_reader import LossCount
 from chopper_interop.converters.sampling.text import LARGEST_INDEX, whole_number
 
 if TYPE_CHECKING:

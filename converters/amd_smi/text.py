@@ -11,14 +11,12 @@ from chopper_interop.arrays import Array
 from chopper_interop.converters.amd_smi import blocks, json
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.layout import LARGEST, ROW_KEYS
-from chopper_interop.converters.amd_smi.processes import ProcessSamples
-from chopper_interop.converters.amd_smi.row_counts import RowCount
+from chopper_interop.converters.amd_smi.row_reader import RowReader
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of_text
-from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
 from chopper_interop.converters.sampling.layouts import Layout, layout_of_row, slots_in
 from chopper_interop.converters.sampling.pieces import lines_of, scan
-from chopper_interop.converters.sampling.templates import LaidRows, read_lines, read_pieces
+from chopper_interop.converters.sampling.templates import read_lines, read_pieces
 from chopper_interop.converters.sampling.text import encoded, whole_number, without_tabs
 from chopper_interop.converters.sampling.units import UNITS
 from chopper_interop.issues import IssueLog
@@ -52,17 +50,13 @@ _GARBLED = ("Â°", "\ufffd", "┬░", "ø", "?")
 """Signs of a degree that were decoded wrongly."""
 
 
-class _Table(RowCount):
+class _Table(RowReader):
     """Rows of tables and blocks; it reads the lines of a table that have no layout."""
 
     def __init__(self, text: str, issues: IssueLog) -> None:
         super().__init__(issues)
-        self.row_keys: dict[int, tuple[int, ...]] = {}
-        """Time, GPU and partition of the rows that had no layout."""
-        self.columns: dict[str, ColumnBuilder] = {}
         self.headings: dict[tuple[str, ...], int] = {(): 0}
         self.state = 0
-        self.processes = ProcessSamples(issues)
         self.has_processes = _PROCESS in text
         self.first_line = 1
 
@@ -97,12 +91,6 @@ class _Table(RowCount):
         self.processes.rows[keys[0], keys[_GPU]] = self.rows
         self.row_keys[self.rows] = keys
         self.rows += 1
-
-    def finish(self, laid: LaidRows | None) -> Rows:
-        columns = list(columns_of(laid, self.columns, lambda _, text: cell_of_text(text)).values())
-        columns += self.processes.finish()
-        stamp, gpu, part = keys_of_rows(laid, self.row_keys)
-        return Rows(stamp, gpu, part, columns, self.rows + self.lost)
 
 
 class _BlockTable(_Table):

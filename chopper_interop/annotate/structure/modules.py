@@ -84,8 +84,8 @@ def read_modules(
     name = trace.array("name")
     opens, closes = names.opens[name] & ranges, names.closes[name] & ranges
     nodes = _Nested(*(trace.array(c) for c in ("parent", "lane", "ts", "dur")))
-    _inherit_modules(_model_parents(nodes, opens, closes, len(trace.lanes)), module, layer)
-    return Modules(module, layer, texts)
+    around = _model_parents(nodes, opens, closes, len(trace.lanes))
+    return Modules(nest.inherited(around, module), nest.inherited(around, layer), texts)
 
 
 def _own_modules(trace: Trace, names: Names, located: OperatorArguments) -> tuple[list[str], Array]:
@@ -212,17 +212,6 @@ def _has_ended(nodes: _Nested, node: int, now: int) -> bool:
     """Return true if the parent of a node has ended."""
     p = nodes.parent[node]
     return p >= 0 and nodes.ts[p] + nodes.dur[p] <= now
-
-
-# Compiled: values go from parents to children, in the order of nodes.
-@jit
-def _inherit_modules(around: Array, module: Array, layer: Array) -> None:
-    """Fill in the module and layer of what each node lies in, in place."""
-    for i in range(len(around)):
-        p = around[i]
-        if p >= 0:
-            module[i] = module[p] if module[i] < 0 else module[i]
-            layer[i] = layer[p] if layer[i] < 0 else layer[i]
 
 
 _ROUNDS = 4

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.annotate.structure.names import ENGINE, OPTIMIZER, Names
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array, gather, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.schemas.kinds import Kind
 
@@ -79,7 +79,7 @@ def _operators(trace: Trace, names: Names, autograd: Autograd, passes: Passes) -
     for rows in trace.rank_rows.values():
         if not operator[rows].any():  # ranges of a program that uses no framework
             named = np.where(ranges & ~marks, name, -1).astype(np.int32)
-            code[rows] = _innermost(parent, named)[rows]
+            code[rows] = nest.inherited(parent, named)[rows]
     return code
 
 
@@ -118,7 +118,7 @@ def _chopper_labels(trace: Trace, names: Names, autograd: Autograd) -> Array:
     size = len(trace.names())
     marks = names.chopper[name] | (names.step_kind[name] >= 0)
     label = np.where((kind == Kind.ANNOTATION) & ~marks, name, -1).astype(np.int32)
-    label = _innermost(parent, label)
+    label = nest.inherited(parent, label)
     label = np.where(label < 0, _labels_on_main_thread(trace, names, label), label)
     linked = np.full(len(label), -1, np.int32)
     made = autograd.made_backward & ~autograd.backward
@@ -128,19 +128,8 @@ def _chopper_labels(trace: Trace, names: Names, autograd: Autograd) -> Array:
     origin_label = label[origin[has_origin]]
     linked[has_origin] = np.where(origin_label >= 0, origin_label + 2 * size, -1)
     _extend_to_parents(parent, autograd.sequence, autograd.backward, linked)
-    linked = _innermost(parent, linked)
+    linked = nest.inherited(parent, linked)
     return np.where(linked >= 0, linked, label)
-
-
-# Compiled: values go from parents to children, in the order of nodes.
-@jit
-def _innermost(parent: Array, own: Array) -> Array:
-    """Each node's own value, or that of the innermost node around it that has one."""
-    result = own.copy()
-    for i in range(len(own)):
-        if result[i] < 0 and parent[i] >= 0:
-            result[i] = result[parent[i]]
-    return result
 
 
 # Compiled: each linked node's parents are followed up.

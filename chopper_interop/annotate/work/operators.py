@@ -34,7 +34,7 @@ from chopper_interop.annotate.work.calls import (
     CallWork,
     parse_call,
 )
-from chopper_interop.arrays import Array, arrow, gather
+from chopper_interop.arrays import Array, arrow, gather, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
@@ -197,7 +197,9 @@ def _attribute_work(trace: Trace, operators: _OperatorWork) -> tuple[Array, Arra
     """FLOPs and bytes of the innermost operators with a rule, and of their kernels."""
     parent, kind = trace.array("parent"), trace.array("kind")
     on_gpu = is_any(kind, GPU_WORK)
-    around = _innermost(operators.priority, parent)
+    around = nest.inherited(
+        parent, np.where(operators.priority > 0, np.arange(len(parent), dtype=np.int32), -1)
+    )
     launch = trace.launch
     owner = np.where(on_gpu & (launch >= 0), around[launch], -1)
     launches = np.zeros(len(parent), np.bool_)
@@ -229,19 +231,7 @@ def _share_with_kernels(
         column[kernels] = work_kernels.divide(number, share, column[operators])
 
 
-@jit  # follows chains of parents of any depth in one pass, as parents come before their children
-def _innermost(priority: Array, parent: Array) -> Array:
-    """Each node itself, or the innermost node around it, that has a priority; -1 if none."""
-    around = np.full(len(priority), -1, np.int32)
-    for i in range(len(priority)):
-        if priority[i] > 0:
-            around[i] = i
-        elif parent[i] >= 0:
-            around[i] = around[parent[i]]
-    return around
-
-
-@jit  # the same backwards: children, which come later, pass on what is nested in them
+@jit  # from the last node to the first: children, which come later, pass on what is nested in them
 def _nested(priority: Array, launches: Array, parent: Array) -> tuple[Array, Array]:
     """Highest priority of the nodes nested in each node, and True if any launches work."""
     highest = np.zeros(len(priority), np.int8)
@@ -313,7 +303,9 @@ def kernel_operators(trace: Trace) -> tuple[Array, Array]:
     """Rows of kernels with FLOPs by shapes, and of the operator that launched each."""
     flops, kind = trace.integers("flops"), trace.array("kind")
     has = (flops >= 0) & (kind == Kind.CPU_OP)
-    around = _innermost(has.astype(np.int8), trace.array("parent"))
+    around = nest.inherited(
+        trace.array("parent"), np.where(has, np.arange(len(has), dtype=np.int32), -1)
+    )
     launch = trace.launch
     rows = np.flatnonzero((kind == Kind.KERNEL) & (flops >= 0) & (launch >= 0))
     owner = around[launch[rows]]

@@ -18,7 +18,7 @@ import chopper_interop as ci
 from chopper_interop.annotate.work import attention, kernels, operators
 from chopper_interop.annotate.work.calls import CallWork, parse_call
 from chopper_interop.annotate.work.operators import find_rule
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import arrow, gather
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 
 if TYPE_CHECKING:
@@ -570,10 +570,9 @@ def test_kernels_have_the_work_of_their_operators(shared: Path, file: str) -> No
     for column in ("flops", "mem_bytes"):
         value = arrow.to_numpy(trace.nodes[column], -1)
         has = (value >= 0) & (kind == Kind.CPU_OP)
-        around = operators._innermost(has.astype(np.int8), trace.array("parent"))
         rows = np.flatnonzero((kind == Kind.KERNEL) & (value >= 0))
         assert rows.size
-        owner = around[launch[rows]]
+        owner = gather.nearest_ancestor(launch[rows], trace.array("parent"), has)
         owners = np.unique(owner)
         divided = np.bincount(owner, value[rows].astype(float), len(value))[owners]
         assert np.array_equal(divided, value[owners])
