@@ -53,6 +53,11 @@ _BLOCKS = 24
 """Blocks of time of all GPUs. Chosen: enough for a standard deviation, several readings in each."""
 _MIN_READINGS = 4
 """Readings of a GPU, and blocks, below which they are not compared with kernels."""
+_NEIGHBOURS = 4
+"""Kernels before and after each whose speeds show the clock. Chosen: where kernels that follow it and others alternate, as products
+and activations do, some of both."""
+_ALIKE_NS = 8e6
+"""Time between kernels in which what they show of each other's clock falls by e. Chosen: in the middle of clocks' 3 to 20 ms."""
 _LOADING_ROUNDS = 3
 """Rounds of finding how much each kernel follows the others. Chosen: weights hardly change after two."""
 _MIN_LOADING = 0.1
@@ -263,31 +268,37 @@ class _Kernels(NamedTuple):
         """Return the last kernel that started before each time; the first one before all."""
         return np.maximum(np.searchsorted(self.start, time, side="right") - 1, 0)
 
-    def near(self) -> Array:
-        """Return the change of the clock by the kernels before and after each, up to a factor for all.
+    def followed(self) -> tuple[Array, Array]:
+        """Return the change of the clock by the kernels around each, up to a factor for all, and how much each kernel follows it.
 
         Weighted by how much these follow the clock, as their own neighbours show it.
         """
         _, key = np.unique(self.key, return_inverse=True)
         loading = np.ones(int(key.max()) + 1)
         near = np.zeros(len(key))
+        reach = range(1, min(_NEIGHBOURS, len(key) - 1) + 1)
+        gaps = [np.maximum(self.start[n:] - self.end[:-n], 0.0) for n in reach]
+        shares = [0.5**n * np.exp(-gap / _ALIKE_NS) for n, gap in zip(reach, gaps, strict=True)]
         for _ in range(_LOADING_ROUNDS):
             weight = loading[key]
             signal, square = weight * self.speed, weight**2
-            near = _sum_of_neighbours(signal) / np.maximum(_sum_of_neighbours(square), _TINY)
+            near = _sum_of_neighbours(signal, shares)
+            near /= np.maximum(_sum_of_neighbours(square, shares), _TINY)
             both = np.bincount(key, self.speed * near)
             prior = _LOADING_REPEATS * float(near @ near) / len(near)
             following = float(self.speed @ near) / max(float(near @ near), _TINY)
             own = np.bincount(key, near**2)
             loading = (both / max(following, _MIN_LOADING) + prior) / np.maximum(own + prior, _TINY)
             loading = np.clip(loading, _MIN_LOADING, 1 / _MIN_LOADING)
-        return near
+        return near, loading[key]
 
 
-def _sum_of_neighbours(values: Array) -> Array:
-    """Sum of the values before and after each."""
-    padded = np.concatenate([[0.0], values, [0.0]])
-    total: Array = padded[:-2] + padded[2:]
+def _sum_of_neighbours(values: Array, shares: list[Array]) -> Array:
+    """Sum of the values before and after each, of which those of each distance count by these shares."""
+    total = np.zeros(len(values))
+    for distance, share in enumerate(shares, start=1):
+        total[distance:] += share * values[:-distance]
+        total[:-distance] += share * values[distance:]
     return total
 
 
@@ -295,33 +306,30 @@ def _by_windows(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
     """Compare readings with the mean speed in their windows, by every second kernel and by the others."""
     stop = gpu.time - assumed.delay_ns
     begin = stop - assumed.window_ns
-    odd = _nth(kernels.key) % 2  # each half has kernels of all kinds
-    parts, good = [], np.ones(len(stop), bool)
+    # Drawn, so that each half has kernels of all kinds in every window.
+    odd = np.random.default_rng(0).integers(2, size=len(kernels.start))
+    _, loading = kernels.followed()
+
+    def within(rate: Array) -> Array:
+        return Cumulative(kernels.start, kernels.end, rate).between(begin, stop)
+
+    speeds, clocks, good = [], [], np.ones(len(stop), bool)
     for some in (odd == 0, odd == 1, odd >= 0):
-        covered = Cumulative(kernels.start, kernels.end, some.astype(float)).between(begin, stop)
-        speed = Cumulative(kernels.start, kernels.end, some * kernels.speed).between(begin, stop)
+        covered = within(some.astype(float))
         good &= covered > _MIN_COVERED_SHARE / 4 * assumed.window_ns
-        parts.append(speed / np.maximum(covered, 1.0))
+        speeds.append(within(some * kernels.speed) / np.maximum(covered, 1.0))
+        # Of the clock, whatever kernels are in this window: else windows in which more follow it would count for more.
+        square = np.maximum(within(some * loading**2), _TINY)
+        clocks.append(within(some * loading * kernels.speed) / square)
     good &= (begin >= kernels.start[0] - assumed.window_ns / 10) & (stop <= kernels.end.max())
-    first, second, mean = (part[good] for part in parts)
+    first, second, mean = (speed[good] for speed in speeds)
+    other = clocks[1][good], clocks[0][good]
     mhz = _deviations(gpu.mhz[good])
     middle = ((begin + stop) / 2)[good]
     phase = phases_at(middle, kernels.start, kernels.phase)
     rounding = (gpu.quantum_mhz / float(gpu.mhz.mean())) ** 2 / 12
     weight, halves = np.ones(len(mhz)), (first, second)
-    return _Compared(
-        middle, None, phase, weight, mean, halves, halves[::-1], (mhz, mhz), True, rounding
-    )
-
-
-def _nth(key: Array) -> Array:
-    """Count how many with the same number are before each."""
-    order = np.argsort(key, kind="stable")
-    first = np.flatnonzero(np.append([True], np.diff(key[order]) != 0)[: len(order)])
-    length = np.diff(np.append(first, len(order)))
-    nth = np.empty(len(key), np.int64)
-    nth[order] = np.arange(len(order)) - np.repeat(first, length)
-    return nth
+    return _Compared(middle, None, phase, weight, mean, halves, other, (mhz, mhz), True, rounding)
 
 
 def _deviations(mhz: Array, weight: Array | None = None) -> Array:
@@ -345,7 +353,7 @@ def _by_kernels(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
         for number, count in enumerate(counts)
     ]
     good = (counts[0] > 0) & (counts[1] > 0)
-    speed, near = kernels.speed[good], kernels.near()[good]
+    speed, near = kernels.speed[good], kernels.followed()[0][good]
     time = ((kernels.start + kernels.end) / 2)[good]
     place = np.unique(kernels.place[good], return_inverse=True)[1]
     phase = kernels.phase[good]
@@ -365,7 +373,7 @@ def _by_neighbours(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Co
     i = kernels.at(middle)
     good = (middle >= kernels.start[i]) & (middle <= kernels.end[i])
     i, time = i[good], middle[good]
-    mhz, speed, near = _deviations(gpu.mhz[good]), kernels.speed[i], kernels.near()[i]
+    mhz, speed, near = _deviations(gpu.mhz[good]), kernels.speed[i], kernels.followed()[0][i]
     weight, twice = np.ones(len(mhz)), (speed, speed)
     phase = phases_at(time, kernels.start, kernels.phase)
     return _Compared(time, None, phase, weight, speed, twice, (near, near), (mhz, mhz), False, 0.0)

@@ -125,6 +125,13 @@ CELLS = {
 }
 
 
+@pytest.mark.parametrize(("hz", "seed"), [(100, 105), (100, 106), (1000, 110)])
+def test_kernels_that_follow_the_clock_next_to_others_that_do_not(hz: float, seed: int) -> None:
+    """Their neighbours hardly showed the clock, so that none seemed to follow it: 9.3 +- 0.1 % too long."""
+    summary, true, _ = analysed(Job(betas="groups", hz=hz, seed=seed))
+    assert holds(summary, true)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_intervals_hold_in_each_cell(cell: str) -> None:
