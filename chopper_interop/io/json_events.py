@@ -64,9 +64,11 @@ EVENT = np.dtype([
 `cat` and `name` number the strings (-1: absent); `ts` and `dur` are the text's
 number times 1000, which makes nanoseconds of microseconds; `has` are the flags below."""
 
-HAS_TS, HAS_DUR, BAD_TIME, HAS_BIND_ID, IS_EMPTY = 1, 2, 4, 8, 16
+HAS_TS, HAS_DUR, BAD_TIME, HAS_BIND_ID, IS_EMPTY, BAD_ARGS = 1, 2, 4, 8, 16, 32
 """Flags of `has`: ``ts`` was a number, ``dur`` was one, one of them was something else, the event has a
-``bind_id``, it is ``{}``."""
+``bind_id``, it is ``{}``, its ``args`` hold something and are no object."""
+_NOTHING, _NULL = 2, ord("n")
+"""Bytes of ``[]``, which holds nothing, and how ``null`` begins, which does not either."""
 TEXT_ID = -(1 << 62)
 """A `pid`, `tid` or `id` that is a string is `TEXT_ID` + the string's number."""
 
@@ -547,6 +549,8 @@ def _member(
         event.name = intern_text(buffer, i + quote, end - quote, strings)
     elif key == _ARGS and buffer[i] == OPEN:
         event.args_at, event.args_len = i, end - i
+    elif key == _ARGS and end - i > _NOTHING and buffer[i] != _NULL:
+        event.has = event.has | BAD_ARGS
     elif key == _BIND_ID:
         event.has = event.has | HAS_BIND_ID
     return end

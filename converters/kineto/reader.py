@@ -42,7 +42,7 @@ from chopper_interop.converters.kineto.categories import (
 from chopper_interop.converters.kineto.ranks import lane_of_events
 from chopper_interop.edges.communication import communicates, recognise
 from chopper_interop.io import inputs, memory
-from chopper_interop.io.json_events import BAD_TIME, HAS_DUR, HAS_TS
+from chopper_interop.io.json_events import BAD_ARGS, BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 from chopper_interop.schemas.meta import (
@@ -68,6 +68,11 @@ NO_TIME = Fault.loss_of_events(
 )
 BAD_DURATION = Fault.loss(
     "duration-not-a-number", "Durations that are not numbers were taken as 0."
+)
+OTHER_ARGUMENTS = Fault.loss(
+    "arguments-not-an-object",
+    "Arguments (`args`) that are no JSON object, such as lists, were left out, and with them streams and "
+    "correlation ids.",
 )
 NEGATIVE_DURATION = Fault.loss("duration-negative", "Negative durations were taken as 0.")
 OTHER_PHASE = Fault.loss_of_events(
@@ -234,6 +239,8 @@ def _is_node(file: TraceFile, issues: SourceIssues) -> Array:
     issues.add_rows(EMPTY, other[empty], file.member)
     issues.add_rows(OTHER_PHASE, other[~empty], file.member, file.example)
     issues.add_where(NO_TIME, candidates & ~timed, file.member, file.example)
+    no_object = candidates & timed & (file.columns["has"] & BAD_ARGS != 0)
+    issues.add_where(OTHER_ARGUMENTS, no_object, file.member, file.example)
     return candidates & timed
 
 

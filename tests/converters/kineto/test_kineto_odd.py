@@ -17,7 +17,7 @@ from shared_data import real
 
 import chopper_interop as ci
 from chopper_interop.issues import Severity
-from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -204,3 +204,27 @@ def test_not_all_of_many_documents_are_counted(tmp_path: Path) -> None:
     (tmp_path / "rank0.json").write_bytes(document * 200)
     trace = ci.read(tmp_path / "rank0.json")
     assert counts(trace)["events-of-second-list"] == 64
+
+
+@pytest.mark.parametrize("odd", [[{"correlation": 2}], ["correlation", 2], "correlation 2", 2.5])
+def test_arguments_that_are_no_object_are_counted(tmp_path: Path, odd: Any) -> None:
+    """The correlation id in them was lost, and with it a launch, in silence."""
+    events = [
+        call("hipLaunchKernel", 0, 5, 1), kernel("gemm", 10, 5, 1),
+        {**call("hipLaunchKernel", 20, 5, 2), "args": odd}, kernel("gemm", 30, 5, 2),
+    ]  # fmt: skip
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    assert (trace.array("kind", "edges") == EdgeKind.LAUNCH).sum() == 1
+    (issue,) = (i for i in trace.meta.issues if i.code == "arguments-not-an-object")
+    assert (issue.severity, issue.count) == (Severity.LOSS, 1)
+    assert "hipLaunchKernel" in issue.example
+
+
+@pytest.mark.parametrize("empty", [None, [], "", {}])
+def test_arguments_that_hold_nothing_are_no_loss(tmp_path: Path, empty: Any) -> None:
+    events = [
+        call("hipLaunchKernel", 0, 5, 1),
+        {**span("cpu_op", "aten::add", 20, 5), "args": empty},
+    ]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    assert "arguments-not-an-object" not in counts(trace)
