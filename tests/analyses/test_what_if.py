@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kineto_files import blocking_copies
 from made_stragglers import MadeJob, trace_of
 from read_once import read_once
 from shared_data import real
@@ -449,3 +450,17 @@ def test_no_delay_is_the_time_of_what_is_inserted(trace) -> None:
     alone = gained(trace, "delays=0")[-1]
     last = gained(trace, "delays=0; insert=1ms where kind == 'kernel'")[-1]
     assert gained(trace, "insert=1ms where kind == 'kernel'; delays=0")[-1] == last < alone
+
+
+@pytest.mark.parametrize(
+    "change", ["bandwidth=50GB/s", "bandwidth=2", "bandwidth=50GB/s latency=5us"]
+)
+def test_another_network_of_a_job_without_communication_changes_nothing_and_says_so(
+    tmp_path: Path, change: str
+) -> None:
+    result = ci.analyze(ci.read(blocking_copies(tmp_path)), "what_if", change=change)
+    assert gained(ci.read(blocking_copies(tmp_path)), change) == [0]
+    note = result.notes[f"change: {change}"]
+    assert note.startswith("100 nodes chosen, no communication is among them")
+    assert "changes nothing" in note
+    assert "97% compute" in result.notes[f"gains nothing: {change}"]

@@ -21,12 +21,20 @@ if TYPE_CHECKING:
 
 def bandwidth(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:
     """Set transfers to those of another network: divided by a factor, or by sizes and bandwidth."""
-    edge = changer.edges(chosen & (changer.trace.array("kind") == Kind.COMM))
+    if change.value.is_factor and change.options["ranks"]:
+        raise UsageError(f"change={change.text}: ranks= needs a bandwidth such as 50GB/s")
+    communicates = chosen & (changer.trace.array("kind") == Kind.COMM)
+    if not communicates.any():
+        count = int(np.count_nonzero(chosen))
+        now.notes["nodes chosen"] -= count
+        now.notes[
+            "nodes chosen, no communication is among them, so another network changes nothing"
+        ] += count
+        return
+    edge = changer.edges(communicates)
     lag = now.lag_ns[edge]
     latency_ns = change.options["latency"]
     if change.value.is_factor:
-        if change.options["ranks"]:
-            raise UsageError(f"change={change.text}: ranks= needs a bandwidth such as 50GB/s")
         fixed = np.minimum(lag, latency_ns)
         new = fixed + scaled(lag - fixed, 1 / change.value.value)
     else:
