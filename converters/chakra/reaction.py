@@ -16,6 +16,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import run
 from chopper_interop.converters.chakra.files import integer
 from chopper_interop.converters.chakra.host_chain import is_operation, watching_threads
+from chopper_interop.converters.chakra.times import MAX_SUM_NS
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import variation
@@ -91,8 +92,9 @@ def predicted_ends(trace: Trace, *, operations: bool) -> dict[str, int]:
         planned |= is_operation(trace)
     # a thread that only asks whether work has ended does so as long as the work takes
     planned = np.flatnonzero(planned & ~watching_threads(trace)[trace.array("lane")])
-    if not planned.size:
-        return {}
+    largest = max(tried.factor for tried in DEVIATIONS.values())
+    if not planned.size or largest * trace.array("dur")[planned].sum(dtype=float) > MAX_SUM_NS:
+        return {}  # of what no simulator can count, there is no reaction
     timing = timing_of(trace)
     memory.give_back(trace.nodes.nbytes)
     ends = {name: _model_end_ns(timing, factor, planned) for name, factor in _factors(trace)}

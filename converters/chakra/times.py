@@ -37,7 +37,7 @@ NO_DURATION = Fault.info(
 
 _MAX_NS = 315_360_000 * 10**9
 """Ten years. Chosen: more than any job runs, and sums of a few such times fit 64 bits."""
-_MAX_SUM_NS = 1 << 62
+MAX_SUM_NS = 1 << 62
 """Half of what 64 bits hold, so that no sum of start and duration overflows."""
 
 
@@ -76,7 +76,7 @@ def scheduled(path: Path, ids: Array, lane: Array, dur: Array, edges: tuple[Arra
     ReadError
         Durations add up to more than can be counted.
     """
-    if dur.astype(np.float64).sum() > _MAX_SUM_NS:
+    if dur.astype(np.float64).sum() > MAX_SUM_NS:
         raise ReadError("its durations add up to more than can be counted", path=path)
     n = len(ids)
     src, dst = edges

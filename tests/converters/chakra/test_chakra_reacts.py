@@ -32,6 +32,10 @@ from chopper_interop.schemas.kinds import GPU_WORK
 pytest.importorskip("chakra", reason="MLCommons' package (mlc-chakra) is not installed")
 
 COMPUTE = ("kernel", "memcpy", "memset")
+KERNEL_TRACE = (
+    "Kind,Agent_Id,Queue_Id,Stream_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,"
+    "Start_Timestamp,End_Timestamp"
+)
 
 
 def scaled_replay_us(path: Path, factor: float, kinds: tuple[str, ...] = COMPUTE) -> int:
@@ -380,6 +384,17 @@ def test_a_host_without_a_predecessor_does_not_wait_for_the_gpu(tmp_path: Path) 
     gap = next(n for n in nodes if n.name == "unexplained delay" and attributes(n)["is_cpu_op"])
     assert gap.duration_micros == 4990
     assert not gap.data_deps
+
+
+@pytest.mark.filterwarnings("error")
+def test_durations_that_no_simulator_counts_have_no_reaction(tmp_path: Path) -> None:
+    rows = [
+        f"KERNEL_DISPATCH,Agent 4,1,0,700,{k},1,gemm,{k},{k},4000000000000000000" for k in (1, 2)
+    ]
+    (tmp_path / "1_kernel_trace.csv").write_text("\n".join([KERNEL_TRACE, *rows]))
+    ci.write(ci.read(tmp_path / "1_kernel_trace.csv"), tmp_path / "job.et")
+    (metadata, _) = messages(tmp_path / "job.0.et")
+    assert not {attribute.name for attribute in metadata.attr} & set(DEVIATIONS)
 
 
 def test_what_begins_a_rank_does_not_wait_for_a_delay_of_its_host(tmp_path: Path) -> None:
