@@ -332,7 +332,8 @@ def _notes(runs: list[_SweepRun], best: Best) -> dict[str, str]:
         or "unknown: it takes two runs with known tokens or samples, or the same number of GPUs in all"
     }
     invalid = [one.name for one in runs if one.figures.status == run_figures.INVALID]
-    notes["left out"] = f"figures of {len(invalid)} runs: {', '.join(invalid[:5]) or 'none'}"
+    if invalid:
+        notes["left out"] = f"figures of {len(invalid)} runs: {', '.join(invalid[:5])}"
     without = [
         one.name
         for one in runs

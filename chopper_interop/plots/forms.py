@@ -121,9 +121,12 @@ def heat_map(
 
 
 def time_map(frame: pd.DataFrame, down: str, value: str, description: str) -> Chart:
-    """Heat map over time: cells from column `from` to column `to`, both in seconds."""
+    """Heat map over time: cells from column `from` to column `to`, both in seconds; a sentence of one value alone."""
     if frame.empty:
         return None
+    first = frame[value].iloc[0]
+    if (frame[value] == first).all():
+        return f"{description.removesuffix('.')}: {first:,.6g} throughout."
     return (
         base(in_order(frame, down), description, frame[down].nunique())
         .mark_rect()

@@ -90,7 +90,7 @@ const FIRST = 50, LONG = 30, OPTION = /(--[a-z-]+)/; // options of commands are 
 function text(value) {
   if (value === null) return "–";
   if (typeof value !== "number") return String(value);
-  return Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 });
+  return value.toLocaleString("en", Number.isInteger(value) ? {} : { minimumSignificantDigits: 4, maximumSignificantDigits: 4 });
 }
 
 function compare(column, sign) {

@@ -212,3 +212,11 @@ def test_a_roofline_without_roofs_says_so() -> None:
     assert chart.description.endswith(
         "The roofs are not known, as no source names a GPU of known rates."
     )
+
+
+def test_a_map_over_time_of_one_value_is_a_sentence() -> None:
+    """The memory clock of the sample job was drawn in one colour."""
+    frame = pd.DataFrame({"GPU": ["0", "1"], "from": [0.0, 0.0], "to": [1.0, 1.0], "MHz": 1300.0})
+    assert forms.time_map(frame, "GPU", "MHz", "Clock.") == "Clock: 1,300 throughout."
+    frame.loc[1, "MHz"] = 1200.0
+    assert forms.time_map(frame, "GPU", "MHz", "Clock.").to_dict()["mark"]["type"] == "rect"
