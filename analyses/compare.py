@@ -221,7 +221,7 @@ class _Side:
         """Busy, exposed communication and idle time of a rank in a window, mean over windows."""
         if not self.windows:
             return dict.fromkeys(("busy", "exposed_comm", "idle"))
-        of_job = windows.of_the_job(self.trace, self.windows, self.ranks)
+        of_job = windows.windows_with_job_time(self.trace, self.windows, self.ranks)
         work = pieces.pieces_in_windows(self.trace, of_job)
         times = pieces.class_times(work.patterns(work.window, len(of_job)))
         busy, exposed = (int(times[name].sum()) for name in ("busy", "exposed_comm"))

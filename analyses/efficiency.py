@@ -156,13 +156,13 @@ def efficiency(  # noqa: PLR0913 # options for what shapes do not contain
     first = [] if steps == "each" or not timed else warm_up.steps(trace)
     counted = [one for one in step_windows if one.iteration not in first] or step_windows
     job_windows = throughput.job_interval(trace, counted, ranks) if timed else []
-    windows_of_job = job_windows or throughput.of_telemetry(power)
+    windows_of_job = job_windows or throughput.telemetry_extent(power)
     requested = _requested_windows(trace, step_windows, windows_of_job, (by, steps, ranks))
     is_job = requested is windows_of_job
     numbers = {step for each in [*windows_of_job, *requested] for step in each.steps}
     step_numbers = sorted(numbers) or [windows.NO_STEP]
     batch_sizes = batches.step_batches(trace, chosen_ranks, step_numbers)
-    counts = batches.given(batch_sizes, tokens, samples, step_numbers)
+    counts = batches.stated_batches(batch_sizes, tokens, samples, step_numbers)
     flops = model_flops.flops_by_step(trace, chosen_ranks)
     peak, peak_from = _peak(trace, power, flops.dtype, peak_tflops, gpus)
     rows = _rows(requested, counts, flops, peak, power)

@@ -161,9 +161,9 @@ def energy(
         {trace.series["device"][row].as_py() for row in without_rank}
     )
     if energy_tables.has_idle_time(names, steps):
-        table = energy_tables.of_gpus(trace, parts, names)
+        table = energy_tables.gpu_table(trace, parts, names)
     else:
-        table = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
+        table = energy_tables.work_table(trace, parts, names, stepped=bool(steps))
     notes = _blank_row_notes(parts, boards, summary["gpus_without_rank"])
     notes |= _uncompared_notes(parts) | _window_notes(parts)
     notes["window"] = windows.describe(steps, _WINDOW)
@@ -183,11 +183,11 @@ def _of_telemetry(trace: Trace, names: tuple[str, ...], steps: str, ranks: str) 
         windows.rank_windows(trace, steps, ranks)  # raises for steps that do not exist
     has_idle_time = energy_tables.has_idle_time(names, steps)
     boards = job.boards(trace, (POWER,), chosen) if has_idle_time and not steps else []
-    parts = energy_parts.of_telemetry(boards)
+    parts = energy_parts.telemetry_parts(boards)
     if has_idle_time:
-        rows = energy_tables.of_gpus(trace, parts, names)
+        rows = energy_tables.gpu_table(trace, parts, names)
     else:
-        rows = energy_tables.of_work(trace, parts, names, stepped=bool(steps))
+        rows = energy_tables.work_table(trace, parts, names, stepped=bool(steps))
     for name in set(energy_tables.OF_WORK) & set(rows.column_names):
         blank = pa.nulls(rows.num_rows, pa.float64())
         rows = rows.set_column(rows.column_names.index(name), name, blank)

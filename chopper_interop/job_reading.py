@@ -325,7 +325,7 @@ def _chosen_ranks(trace: Trace, inventory: Inventory, issues: IssueLog) -> Trace
         return trace
     left_out = set(trace.ranks) - set(inventory.ranks)
     issues.add(chosen_ranks.RANKS_LEFT_OUT, len(left_out) + inventory.other_ranks)
-    return chosen_ranks.of_ranks(trace, inventory.ranks)
+    return chosen_ranks.select(trace, inventory.ranks)
 
 
 def empty_trace(name: str, error: ChopperError) -> Trace:

@@ -112,7 +112,7 @@ def _place(system: Any, path: str, purpose: str) -> Path:
     parts = [part for part in PurePosixPath(path).parts if part not in ("/", ".", "..")]
     if not parts:
         raise UsageError("it names no file and no folder", path=f"{_protocol(system)}://{path}")
-    return Path(temporary.of_process(), purpose, _protocol(system), *parts)
+    return Path(temporary.process_folder(), purpose, _protocol(system), *parts)
 
 
 def _emptied(place: Path) -> Path:

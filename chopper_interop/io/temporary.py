@@ -24,15 +24,15 @@ def folder() -> Iterator[Path]:
 
 
 @cache
-def of_process() -> Path:
+def process_folder() -> Path:
     """Return a folder that stays until `remove_all` is called or the process ends."""
     return _UNTIL_THE_END.enter_context(folder())
 
 
 def remove_all() -> None:
-    """Remove the folder that `of_process` made."""
+    """Remove the folder that `process_folder` made."""
     _UNTIL_THE_END.close()
-    of_process.cache_clear()
+    process_folder.cache_clear()
 
 
 atexit.register(remove_all)

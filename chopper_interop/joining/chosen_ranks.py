@@ -23,7 +23,7 @@ RANKS_LEFT_OUT = Fault.info(
 )
 
 
-def of_ranks(trace: Trace, ranks: list[int]) -> Trace:
+def select(trace: Trace, ranks: list[int]) -> Trace:
     """Select the nodes, lanes, series and samples of some ranks, and those of no rank.
 
     Parameters

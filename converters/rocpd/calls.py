@@ -12,7 +12,7 @@ from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import Columns, Lookup, first_of
 from chopper_interop.converters.rocpd.columns import READ
-from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder, at
+from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder, values_at
 from chopper_interop.converters.rocpd.events import arguments, document, message_in
 from chopper_interop.converters.rocpd.names import domain_of
 
@@ -58,12 +58,16 @@ class Calls:
                 samples.known("timestamp"),
             )
         thread, has = self.builder.part.thread(tracks)
-        numbers["thread"] = at(thread, row, 0)
-        known["thread"] = at(has, row, fill=False) & there
+        numbers["thread"] = values_at(thread, row, 0)
+        known["thread"] = values_at(has, row, fill=False) & there
         ids, named = tracks.number("name_id"), tracks.known("name_id")
-        name = self.builder.part.strings.column(at(ids, row, -1), at(named, row, fill=False))
+        name = self.builder.part.strings.column(
+            values_at(ids, row, -1), values_at(named, row, fill=False)
+        )
         pid = np.where(
-            at(tracks.known("pid"), row, fill=False), at(tracks.number("pid"), row, -1), -1
+            values_at(tracks.known("pid"), row, fill=False),
+            values_at(tracks.number("pid"), row, -1),
+            -1,
         )
         return self._called(samples, numbers, known, name, pid)
 

@@ -122,7 +122,7 @@ class EventTableBuilder:
         lost = np.flatnonzero(known & (row < 0) & (ids >= 0))
         example = f"{self.part.where}: agent {ids[lost[0]]}" if lost.size else ""
         self.issues.add(NO_AGENT, lost.size, example)
-        return np.where(row >= 0, at(number, row, -1), np.where(known, ids, -1))
+        return np.where(row >= 0, values_at(number, row, -1), np.where(known, ids, -1))
 
     def agents_of(self, columns: Columns, column: str) -> pa.DictionaryArray:
         """The agent of each row as rocprofv3's other files write it."""
@@ -151,7 +151,7 @@ class EventTableBuilder:
         return EventTable(rows, pid, columns.number("id"), columns.number("event_id"))
 
 
-def at(values: Array, rows: Array, fill: Any) -> Array:
+def values_at(values: Array, rows: Array, fill: Any) -> Array:
     """Values of rows, `fill` where a row is -1."""
     if not len(values):
         return np.full(len(rows), fill, values.dtype)

@@ -12,7 +12,7 @@ from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.database_parts import NO_NAME, Columns, Lookup, first_of
 from chopper_interop.converters.rocpd.columns import WHO
-from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder, at
+from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder, values_at
 from chopper_interop.converters.rocpd.events import document
 from chopper_interop.converters.rocpd.names import handles_of, operations
 from chopper_interop.io.sqlite import INTEGER, TEXT
@@ -84,7 +84,7 @@ class PartTables:
         levels = level.dictionary.to_pylist()
         scratch = np.array([*(t == _SCRATCH for t in levels), False])[arrow.to_numpy(level, -1)]
         return [
-            _some(records, np.flatnonzero(which), form)
+            _selected(records, np.flatnonzero(which), form)
             for which, form in ((~scratch, tables.ALLOCATIONS), (scratch, tables.SCRATCH))
         ]
 
@@ -133,8 +133,8 @@ class PartTables:
         row = lookup.rows(ids, dispatches.known("kernel_id"))
         for column in _REGISTERS:
             name = tables.COLUMNS[column]
-            numbers[name] = at(symbols.number(column), row, 0)
-            known[name] = at(symbols.known(column), row, fill=False) & (row >= 0)
+            numbers[name] = values_at(symbols.number(column), row, 0)
+            known[name] = values_at(symbols.known(column), row, fill=False) & (row >= 0)
         first, code = gather.distinct(row, np.where(row >= 0, 0, ids))
         display, plain = (symbols.texts(c) for c in ("display_name", "kernel_name"))
         texts, nameless = [], []
@@ -159,6 +159,6 @@ class PartTables:
         numbers["flags"], known["flags"] = np.maximum(values, 0), values >= 0
 
 
-def _some(table: EventTable, which: Array, form: tables.TableFormat) -> EventTable:
+def _selected(table: EventTable, which: Array, form: tables.TableFormat) -> EventTable:
     rows = replace(table.rows.take(which), form=form)
     return EventTable(rows, table.pid[which], table.ids[which], table.events[which])

@@ -117,7 +117,8 @@ class Details:
             },
         )
         ids, known = (
-            _at(c, row) for c in (table.number("kernelName_id"), table.known("kernelName_id"))
+            _values_at(c, row)
+            for c in (table.number("kernelName_id"), table.known("kernelName_id"))
         )
         made.texts["kernel"] = strings.column(ids, known.astype(bool) & (row >= 0))
         made.texts["stream"] = _texts(table, row, "stream")
@@ -135,12 +136,14 @@ class Details:
 
     @classmethod
     def _taken(cls, columns: Columns, row: Array, names: Mapping[str, str]) -> Details:
-        numbers = {name: _at(columns.number(c, 0), row) for c, name in names.items()}
-        known = {n: _at(columns.known(c), row).astype(bool) & (row >= 0) for c, n in names.items()}
+        numbers = {name: _values_at(columns.number(c, 0), row) for c, name in names.items()}
+        known = {
+            n: _values_at(columns.known(c), row).astype(bool) & (row >= 0) for c, n in names.items()
+        }
         return cls(numbers, known, {})
 
 
-def _at(values: Array, row: Array) -> Array:
+def _values_at(values: Array, row: Array) -> Array:
     return values[np.maximum(row, 0)] if len(values) else np.zeros(len(row), values.dtype)
 
 
@@ -148,6 +151,6 @@ def _texts(columns: Columns, row: Array, column: str) -> pa.DictionaryArray:
     from chopper_interop.arrays.arrow import dictionary
 
     encoded = columns.encoded(column)
-    codes = _at(arrow.to_numpy(encoded, -1).astype(np.int64), row)
+    codes = _values_at(arrow.to_numpy(encoded, -1).astype(np.int64), row)
     texts = [text or "" for text in encoded.dictionary.to_pylist()]
     return dictionary(np.where(row >= 0, codes, -1), texts)

@@ -64,7 +64,7 @@ def windows(names: list[str], rows: list[Row], samples: Points, issues: IssueLog
     And the power of each GPU over the time of all windows.
     """
     drawn: dict[int, list[EnergyWindow]] = defaultdict(list)
-    name_at, elapsed_at = names.index("window_name"), _at(names, "elapsed_time")
+    name_at, elapsed_at = names.index("window_name"), _column_index(names, "elapsed_time")
     called = _called({row.cells[name_at] for row in rows}, issues)
     for row in rows:
         name = called[row.cells[name_at]]
@@ -142,7 +142,7 @@ def _number(cell: str, issues: IssueLog) -> float | None:
     return value
 
 
-def _at(names: list[str], name: str) -> int:
+def _column_index(names: list[str], name: str) -> int:
     """Index of a column; -1 if there is none."""
     return names.index(name) if name in names else -1
 

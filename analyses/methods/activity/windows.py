@@ -26,9 +26,8 @@ _APART = "ranks-apart"
 
 __all__ = [
     "ALL_RANKS", "NO_STEP", "Window", "are_apart", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
-    "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "of_the_job", "overlapping_windows",
-    "rank_windows", "starting_in_windows", "step_windows",
-    "work_notes",
+    "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "overlapping_windows",
+    "rank_windows", "starting_in_windows", "step_windows", "windows_with_job_time", "work_notes",
 ]  # fmt: skip
 
 
@@ -122,7 +121,9 @@ def job_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
     return _measured(trace, spans.of_steps(chosen_steps(trace, steps, ranks)))
 
 
-def of_the_job(trace: Trace, of_ranks: Sequence[Window], ranks: str = "") -> list[Window]:
+def windows_with_job_time(
+    trace: Trace, of_ranks: Sequence[Window], ranks: str = ""
+) -> list[Window]:
     """Windows of ranks with the time of the same step of the job, or of all of it: shares are of the time over all ranks.
 
     Where recordings are of different times, nothing says how long all of it took, and ranks keep their own.

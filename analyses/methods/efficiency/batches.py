@@ -102,7 +102,7 @@ def step_batches(trace: Trace, chosen: Collection[int], steps: Collection[int]) 
     return Batches(by_step[0], by_step[1], texts[0], texts[1], layout, share)
 
 
-def given(by_shape: Batches, tokens: int, samples: int, steps: Sequence[int]) -> Batches:
+def stated_batches(by_shape: Batches, tokens: int, samples: int, steps: Sequence[int]) -> Batches:
     """Batches by shapes, replaced by what the user states for a step of the whole job.
 
     Parameters

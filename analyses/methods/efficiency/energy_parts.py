@@ -123,7 +123,7 @@ def parts(
     return sorted(made, key=lambda part: (part.rank, part.device, part.iteration))
 
 
-def of_telemetry(boards: Sequence[Board]) -> list[EnergyPart]:
+def telemetry_parts(boards: Sequence[Board]) -> list[EnergyPart]:
     """Energy of GPUs of which nothing but telemetry is known, from the first to the last sample.
 
     Parameters

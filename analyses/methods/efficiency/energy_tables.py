@@ -80,7 +80,7 @@ def summary(trace: Trace, parts: Sequence[EnergyPart]) -> Row:
     }
 
 
-def of_gpus(trace: Trace, parts: Sequence[EnergyPart], names: Sequence[str]) -> pa.Table:
+def gpu_table(trace: Trace, parts: Sequence[EnergyPart], names: Sequence[str]) -> pa.Table:
     """Energy of GPUs, ranks, nodes or the job, of each window of them."""
     hosts = _hosts(trace, parts)
     cells: dict[tuple[Any, ...], list[EnergyPart]] = {}
@@ -105,7 +105,7 @@ def of_gpus(trace: Trace, parts: Sequence[EnergyPart], names: Sequence[str]) -> 
     return pa.Table.from_pylist(rows, pa.schema([(name, types[name]) for name in columns]))
 
 
-def of_work(
+def work_table(
     trace: Trace, parts: Sequence[EnergyPart], names: Sequence[str], *, stepped: bool
 ) -> pa.Table:
     """Energy of groups of work, the most first; in windows of steps, step by step.

@@ -143,7 +143,7 @@ def power(trace: Trace, ranks: str = "") -> Power:
     return Power(job.boards(trace, (POWER,), selected))
 
 
-def of_telemetry(power: Power) -> list[Interval]:
+def telemetry_extent(power: Power) -> list[Interval]:
     """The time known by telemetry alone, as of `job.power_extent`, as one interval.
 
     Where all GPUs' power is known by the same windows alone, the time of these windows.

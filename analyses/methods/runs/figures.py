@@ -112,7 +112,7 @@ def figures_of_run(
         As of `windows.rank_windows`; without `steps` all training steps but a warm-up count, or where there
         are none all of the run.
     tokens, samples
-        Of a step, as of `runs.rates.done`.
+        Of a step, as of `runs.rates.work_done`.
 
     Raises
     ------
@@ -129,10 +129,10 @@ def figures_of_run(
     if not in_steps:
         result.reasons.append("no training steps are known: all of it counts")
     result.reasons += _missing(chosen) if in_steps else []
-    busy = _add_times(trace, result, windows.of_the_job(trace, chosen, ranks))
+    busy = _add_times(trace, result, windows.windows_with_job_time(trace, chosen, ranks))
     selected = windows.chosen_ranks(trace, ranks)
     numbers = sorted({w.iteration for w in chosen}) if in_steps else []
-    result.row |= rates.done(trace, selected, numbers, tokens, samples)
+    result.row |= rates.work_done(trace, selected, numbers, tokens, samples)
     boards = of_job.boards(trace, telemetry.QUANTITIES, selected if ranks else None)
     _add_telemetry(trace, result, boards, job, busy)
     return result
@@ -261,7 +261,7 @@ def _of_telemetry(trace: Trace, figures: RunFigures, tokens: int, samples: int) 
         )
         return figures
     figures.row |= {"window_ns": window[1] - window[0], "steps": 0}
-    figures.row |= rates.done(trace, windows.chosen_ranks(trace, ""), [], tokens, samples)
+    figures.row |= rates.work_done(trace, windows.chosen_ranks(trace, ""), [], tokens, samples)
     figures.reasons.append("telemetry alone: from its first to its last sample")
     _add_telemetry(trace, figures, boards, [window], {})
     return figures
@@ -309,7 +309,7 @@ def _add_gpus(
 ) -> None:
     """A row for each GPU, or for each rank that works on it; and how many GPUs there are."""
     hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
-    carried = link_traffic.of_gpus(trace, job)
+    carried = link_traffic.gpu_bytes(trace, job)
     placed = [(sorted(gpu_locations(trace, gpu)), seen) for gpu, seen in sampled]
     placed.sort(key=lambda of_gpu: of_gpu[0])
     for number, (places, seen) in enumerate(placed):

@@ -29,7 +29,7 @@ _MIN_RUNS = 2
 """Runs that have a column, from which on they are ranked by it: one alone has no rank."""
 
 
-def done(
+def work_done(
     trace: Trace, chosen: Sequence[int], steps: Sequence[int], tokens: int = 0, samples: int = 0
 ) -> Row:
     """Tokens and samples of steps together, as `efficiency` has them; what is not known is missing.
@@ -46,7 +46,9 @@ def done(
         Of a step of the job; 0 to take them from shapes.
     """
     numbers = list(steps) or [windows.NO_STEP]
-    counts = batches.given(batches.step_batches(trace, chosen, numbers), tokens, samples, numbers)
+    counts = batches.stated_batches(
+        batches.step_batches(trace, chosen, numbers), tokens, samples, numbers
+    )
     row: Row = {}
     for name, of_step, text in (
         ("tokens", counts.tokens, counts.tokens_from),

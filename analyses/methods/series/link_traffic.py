@@ -66,7 +66,7 @@ def _rank(several: list[LinkTraffic]) -> tuple[bool, int]:
     return several[0].way.link.method != COUNTER, resolution
 
 
-def of_gpus(
+def gpu_bytes(
     trace: Trace, windows: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], dict[str, float]]:
     """Bytes over links of each GPU in some windows, while they are known.
