@@ -80,7 +80,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     """
     job, ranked = catalogue.find(trace, steps, ranks)
     findings = finding.to_table(ranked, job.step_ns).to_pylist()
-    figures = _read(trace, job) | _step(job) | _late(job) | _clock(job)
+    figures = _read(trace, job) | _step(job) | _late(job, ranked) | _clock(job)
     absent, first = missing(trace), warm_up.steps(trace)
     figures["not_recorded"] = [need.name for need in absent]
     lines = [
@@ -174,19 +174,24 @@ def _parts(job: ExaminedJob) -> dict[str, float | None]:
     }
 
 
-def _late(job: ExaminedJob) -> dict[str, Any]:
-    """The ranks or the link that are late and not by chance, with the cause."""
+def _late(job: ExaminedJob, found: list[finding.Finding]) -> dict[str, Any]:
+    """The ranks, the stage or the link that are late and not by chance, with the cause."""
     compared = job.result("stragglers", ranks="") if len(job.trace.ranks) > 1 else None
     known = compared.summary if compared else {}
     if not compared or known["measured_ns"] is None:
         return {}
     rows = compared.rows.to_pylist()
     late = next((row for row in rows if row["cause"] and is_sure(job, row)), None)
-    several = late_together(job, compared)
+    stage = next((one for one in found if one.code == "straggling-stage"), None)
+    if stage and late and stage.ranks == str(late["rank"]):
+        late = None
+    several = late_together(job, compared) if known["slow_stage"] is None else []
     return {
         "late_rank": late and late["rank"],
         "late_cause": late and late["cause"],
         "late_saves_ns": late and late[GAIN_COLUMNS[late["cause"]]] // job.steps,
+        "late_stage": stage and f"{stage.where} of the pipeline (ranks {stage.ranks})",
+        "late_stage_saves_ns": stage.saves_ns if stage else 0,
         "late_ranks": known["slow_ranks"] if several else None,
         "late_ranks_save_ns": known["slow_ranks_gain_ns"] // job.steps if several else 0,
         "late_link": known["slow_link"],
@@ -351,6 +356,8 @@ def _late_text(figures: dict[str, Any], *, is_part: bool) -> str:
     if rank is not None and (figures["late_saves_ns"] or 0) >= threshold_ns:
         cause = causes[figures["late_cause"]]
         parts.append(f"rank {rank}, {cause}: {_ms(figures['late_saves_ns'])} a step")
+    if figures["late_stage_saves_ns"] >= threshold_ns:
+        parts.append(f"{figures['late_stage']}: {_ms(figures['late_stage_saves_ns'])} a step")
     if figures["late_ranks_save_ns"] >= threshold_ns:
         several = number_ranges.describe(sorted(map(int, figures["late_ranks"].split(","))))
         parts.append(f"ranks {several}, their GPUs: {_ms(figures['late_ranks_save_ns'])} a step")

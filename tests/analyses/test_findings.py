@@ -573,6 +573,17 @@ def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:
         assert not any("not read" in name for name in ci.analyze(job, analysis).notes)
 
 
+def test_a_stage_that_is_late_is_no_late_gpu() -> None:
+    """The summary called the only rank of a stage late, and findings the stage, with another saving."""
+    job = straggling_trace(MadeJob(gpu={3: 1.2})).select_ranks([0, 3])
+    row = findings_by_code(job)["straggling-stage"]
+    (late,) = (
+        r["text"] for r in ci.analyze(job, "summary").rows.to_pylist() if r["topic"] == "late"
+    )
+    saves = f"{row['saves_ns'] / 1e6:.3f} ms a step"
+    assert late == f"{row['where']} of the pipeline (ranks {row['ranks']}): {saves}"
+
+
 def test_the_cause_of_a_late_rank_is_its_own_where_a_link_costs_more() -> None:
     job = straggling_trace(MadeJob(gpu={3: 1.2}, link={1: 20.0}))
     result = ci.analyze(job, "summary")

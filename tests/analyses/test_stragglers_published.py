@@ -109,7 +109,19 @@ def test_findings_name_what_the_authors_made_slow(job: ci.Trace, name: str) -> N
     factor = published("result", name)["blocking_slowdown"]
     assert first["share"] == pytest.approx(1 - 1 / factor, abs=0.03)
     late = [row["text"] for row in summary.rows.to_pylist() if row["topic"] == "late"]
+    assert ("stage 3 of the pipeline (ranks 6-7)" in late[0]) == (name == "ST")
     links = [f for f in others if f["code"] == "late-rank-link"]
     assert ("link between" in late[0]) == bool(links)
     # their sizes are not recorded, and no other link is as long
     assert all(f["certainty"] == "likely" and "unknown size" in f["finding"] for f in links)
+
+
+def test_a_late_rank_is_compared_with_its_stage() -> None:
+    """Its kernels were said to take 60.9 % longer than those of other ranks, most of which have shorter stages."""
+    trace = straggler_jobs.read([real("straggler_production/trace-ST.parquet")])
+    rows = ci.analyze(trace, "findings").rows.to_pylist()
+    (text,) = (row["finding"] for row in rows if row["code"] == "late-rank-gpu")
+    assert (
+        text
+        == "Rank 7 is late: its kernels take 0.6% longer than those of other ranks of its stage."
+    )

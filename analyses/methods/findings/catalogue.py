@@ -137,8 +137,8 @@ CATALOGUE = {
         "warm up before what is measured; TORCH_LOGS=recompiles says why it compiles again: mark_dynamic, equal shapes",
     ),
     "host-work": Entry(
-        "ranges of hosts, and operators that take 1 ms by themselves and ten times as long as others, for which GPUs "
-        "are idle 0.1 ms or more at a time (idle --by blame)",
+        "ranges of hosts, and operators that take 1 ms by themselves for each kernel and ten times as long as "
+        "others, for which GPUs are idle 0.1 ms or more at a time (idle --by blame)",
         "its own time is 0, and that of all that it calls if nothing of it launches work, but for "
         "allocator and code-loading",
         "move it off the launching thread, or let the host run ahead",

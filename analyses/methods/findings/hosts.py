@@ -39,8 +39,8 @@ _LONG_NS = 100_000
 """Time of a host, and mean idle time of a GPU, from which on it is not that of launches. Chosen: operators
 take hosts 10 to 50 µs."""
 _COMPUTES_NS = 1_000_000
-"""Own time of an operator from which on it computes, though it launches kernels as well. Chosen: of libraries that
-choose an algorithm for each launch it is 0.1 to 0.3 ms."""
+"""Own time of an operator for each kernel below it from which on it computes, though it launches as well. Chosen: of
+libraries that choose an algorithm for each launch it is 0.1 to 0.3 ms."""
 _USUAL_NS = 50_000
 """Time of operators for each kernel that they launch which is not long. Chosen: the highest of ordinary
 recordings, which have 16 to 50 µs; hosts that record stacks and shapes take more."""
@@ -185,22 +185,27 @@ def _launching(job: ExaminedJob) -> Array:
     kernels = (trace.array("kind") == Kind.KERNEL) & (trace.launch >= 0)
     calls = job.mask(np.unique(trace.launch[kernels]))
     operators = job.on_host & is_any(trace.array("kind"), (Kind.CPU_OP, *CALLS))
-    operators &= ~calls & _encloses(job, calls)
-    own_ns = job.own_times_ns(operators)
+    launches = _count_within(job, calls)
+    operators &= ~calls & (launches > 0)
+    own_ns = job.own_times_ns(operators) / np.maximum(launches, 1)
     usual_ns = float(np.median(own_ns[operators])) if operators.any() else 0.0
     return calls | (operators & (own_ns < max(_COMPUTES_NS, _UNUSUAL * usual_ns)))
 
 
 def _encloses(job: ExaminedJob, inner: Array) -> Array:
     """Mark the nodes that call one of these, at any depth."""
+    return _count_within(job, inner) > 0
+
+
+def _count_within(job: ExaminedJob, inner: Array) -> Array:
+    """Number of these that each node calls, at any depth."""
     parent = job.trace.array("parent")
-    outer = np.zeros(len(parent), bool)
-    level = np.unique(parent[inner])
+    count = np.zeros(len(parent), np.int64)
+    level = parent[inner]
     while (level := level[level >= 0]).size:
-        level = level[~outer[level]]
-        outer[level] = True
-        level = np.unique(parent[level])
-    return outer
+        count += np.bincount(level, minlength=len(parent))
+        level = parent[level]
+    return count
 
 
 def serialised_launches(job: ExaminedJob) -> Iterator[Finding]:

@@ -48,9 +48,9 @@ def late_ranks(job: ExaminedJob) -> Iterator[Finding]:
         if one_rank < _EXPLAINS * of_stage.saves_ns * job.steps or stages.count(stage) == 1:
             yield of_stage
     for row in rows:
-        has_peers = len(set(stages)) == 1 or stages.count(row["stage"]) > 1
-        if row["cause"] and row["rank"] in job.ranks and has_peers and is_sure(job, row):
-            yield _rank(job, row)
+        peers = [one for one in rows if one["stage"] == row["stage"] and one is not row]
+        if row["cause"] and row["rank"] in job.ranks and peers and is_sure(job, row):
+            yield _rank(job, row, peers, of_stage=len(set(stages)) > 1)
     if stage is None and (members := late_together(job, compared)):
         yield _several(job, members, compared.summary["slow_ranks_gain_ns"])
     yield from _link(job, compared)
@@ -76,8 +76,13 @@ def _is_slower(job: ExaminedJob, row: dict[str, Any]) -> bool:
     return bool(deviations * np.sqrt(kernels.sum()) > _SIGMAS)
 
 
-def _rank(job: ExaminedJob, row: dict[str, Any]) -> Finding:
+def _rank(
+    job: ExaminedJob, row: dict[str, Any], peers: list[dict[str, Any]], *, of_stage: bool
+) -> Finding:
     rank, cause = row["rank"], row["cause"]
+    usual_ns = float(np.median([peer["kernel_time_ns"] for peer in peers]))
+    slower = row["kernel_time_ns"] / max(usual_ns, 1) - 1
+    others = _others(job, of_stage=of_stage and cause == "gpu")
     late_ms = f"{(row['host_late_ns'] or 0) / 1e6:,.3f}"
     place = _waits_for(job, [rank])
     return Finding(
@@ -88,17 +93,16 @@ def _rank(job: ExaminedJob, row: dict[str, Any]) -> Finding:
         place.at_ns,
         place.until_ns,
         LIKELY if cause == "delays" else MODELLED,
-        _TEXTS[cause].format(
-            rank=rank, slower=(row["slowdown_factor"] or 1) - 1, late=late_ms, others=_others(job)
-        ),
+        _TEXTS[cause].format(rank=rank, slower=slower, late=late_ms, others=others),
         job.command("stragglers" + " --by operation" * (cause == "gpu"), of_ranks=False)
         + f" --ranks {rank}" * (cause == "gpu"),
     )
 
 
-def _others(job: ExaminedJob) -> str:
+def _others(job: ExaminedJob, *, of_stage: bool = False) -> str:
     """The ranks that a late one is compared with."""
-    return "other ranks" + " that were read" * parallelism.is_part(job.trace)
+    unread = parallelism.is_part(job.trace)
+    return "other ranks" + " of its stage" * of_stage + " that were read" * unread
 
 
 def _several(job: ExaminedJob, rows: list[dict[str, Any]], gain_ns: int) -> Finding:
