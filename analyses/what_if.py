@@ -18,7 +18,7 @@ from chopper_interop.analyses.methods.timing.steps import timing_of_steps
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.kinds import HOST_KINDS, EdgeKind, Kind
 from chopper_interop.timing.model import Timing, timing_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["what_if"]
 
-_HOST = (Kind.CPU_OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME, Kind.DRIVER, Kind.API)
 _STANDARD_CHANGES = (
     Change("scale", 1 / 1.1, kinds=(Kind.KERNEL,), text="kernels 10 % faster"),
     Change(
@@ -39,7 +38,7 @@ _STANDARD_CHANGES = (
     Change("scale", 0.0, kinds=(Kind.COMM,), text="communication takes no time"),
     Change("scale", 0.0, kinds=(Kind.MEMCPY, Kind.MEMSET), text="copies take no time"),
     Change("launch", values.Time(0, False), text="launches reach the GPU at once"),
-    Change("scale", 0.0, kinds=_HOST, text="operators and calls of hosts take no time"),
+    Change("scale", 0.0, kinds=HOST_KINDS, text="operators and calls of hosts take no time"),
     Change("delays", 0.0, text="no delays without a known reason"),
     Change("median", "ranks", kinds=(Kind.KERNEL,), text="kernels even over ranks"),
 )

@@ -52,8 +52,14 @@ GPU_WORK = (Kind.KERNEL, Kind.COMM, Kind.MEMCPY, Kind.MEMSET)
 CALLS = (Kind.RUNTIME, Kind.DRIVER)
 """Kinds that can launch GPU work."""
 
+HOST_CALLS = (*CALLS, Kind.API)
+"""Calls of a runtime or a driver, and those of which a profiler does not say which it is."""
+
 RANGES = (Kind.CPU_OP, Kind.ANNOTATION)
 """Operators, and ranges that the program marks: what is named after a part of a training step."""
+
+HOST_KINDS = (*RANGES, Kind.PYTHON, *HOST_CALLS)
+"""Kinds that keep a host thread busy."""
 
 
 class EdgeKind(IntEnum):
@@ -163,3 +169,7 @@ class Collective:
     RECV = "recv"
     SEND_RECV = "send_recv"
     """Point-to-point of which the direction is not known (one kernel may do both)."""
+
+
+POINT_TO_POINT = (Collective.SEND, Collective.RECV)
+"""The two ends of a message."""

@@ -26,7 +26,7 @@ from chopper_interop.edges.collective_order import MAX_END_SCATTER_NS
 from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.kinds import Collective
+from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, ClockFit
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ NOT_ALIGNED = Fault.info(
     "recorded.",
 )
 
-_UNEVEN = (Collective.SEND, Collective.RECV, Collective.BROADCAST, Collective.REDUCE)
+_UNEVEN = (*POINT_TO_POINT, Collective.BROADCAST, Collective.REDUCE)
 """Communication in which members end at different times."""
 _SET_BY_USER = "the user states this rank's clock"
 _CONTRADICTED = "more communication would contradict its times than without it"

@@ -25,7 +25,7 @@ from chopper_interop.edges.communication import collective_of_kernel
 from chopper_interop.graph import endpoints
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
+from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -80,8 +80,7 @@ FROM_ROOT = (Collective.BROADCAST, Collective.SCATTER)
 """Collectives in which members end once the root has started."""
 TO_ROOT = (Collective.REDUCE, Collective.GATHER)
 """Collectives in which only the root ends no sooner than the last member has started."""
-_POINT_TO_POINT = (Collective.SEND, Collective.RECV)
-_WITHOUT_ORDER = (*_POINT_TO_POINT, Collective.SEND_RECV)
+_WITHOUT_ORDER = (*POINT_TO_POINT, Collective.SEND_RECV)
 _MAJORITY = 0.5
 """Chosen: sequence numbers are relied on if each rank of a group states them for at least this share
 of the group's collectives; and sizes, if more than this share is matched by them."""
@@ -503,7 +502,7 @@ def _best_order(
 
 def _label_point_to_point(members: CommMembers, label: Array, issues: IssueLog) -> None:
     """Pair sends with receives of two ranks: by sequence number, else by order and size."""
-    chosen = np.flatnonzero(members.is_kind(_POINT_TO_POINT))
+    chosen = np.flatnonzero(members.is_kind(POINT_TO_POINT))
     sends = members.is_kind((Collective.SEND,))[chosen]
     rank, peer = members.rank[chosen], members.peer[chosen]
     src, dst = np.where(sends, rank, peer), np.where(sends, peer, rank)

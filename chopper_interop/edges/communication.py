@@ -32,7 +32,7 @@ from chopper_interop.schemas.communication import (
     OPERATORS,
     KernelNames,
 )
-from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.schemas.kinds import RANGES, Collective, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -49,7 +49,6 @@ COMPUTES = Fault.info(
 # Kernels that an issue names, and characters of each. Chosen: a few lines hold them.
 _EXAMPLES = 3
 _NAME_LENGTH = 80
-_AROUND = (Kind.CPU_OP, Kind.ANNOTATION)
 COLLECTIVES: dict[str, str] = {
     "allreduce": Collective.ALL_REDUCE,
     "reduce": Collective.REDUCE,
@@ -198,7 +197,7 @@ def _under_operators(trace: Trace, kernels: Array) -> Array:
     if not any(names) or not kernels.size:
         return chosen
     kind, parent = trace.array("kind"), trace.array("parent")
-    is_around = is_any(kind, _AROUND)
+    is_around = is_any(kind, RANGES)
     is_operator = is_around & np.array(names)[trace.array("name")]
     known = np.flatnonzero(kind == Kind.COMM)
     rows = np.concatenate([kernels, known])

@@ -18,7 +18,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.handover_steps import NEVER, WAITED_SHARE, HostWork, sources_by_steps
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.kinds import HOST_CALLS, Kind, LaneKind
 from chopper_interop.schemas.names import STEP_RANGE, Role
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ goes on with its own work at once (PyTorch, torch/csrc/autograd/engine.cpp)."""
 
 _LOADS = "enumerate(DataLoader)#"
 """Ranges of PyTorch's data loader (torch/utils/data/dataloader.py), in which it waits for its threads if it has any."""
-_OPERATIONS = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER, Kind.API)
+_OPERATIONS = (Kind.CPU_OP, *HOST_CALLS)
 _NO_OPERATIONS = (Role.POLL, Role.UPKEEP)
 _WAITS = (
     Role.DEVICE_SYNC,

@@ -10,7 +10,7 @@ import numpy as np
 from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.kinds import HOST_CALLS
 from chopper_interop.schemas.names import ROLES, Role
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ sign, and a backslash before a quote."""
 NO_HANDLE = -1
 """The handle of a call that names none. Handles are unsigned 64-bit numbers, stored as signed."""
 _NO_HANDLE_UNSIGNED = np.uint64(2**64 - 1)
-_HOST_CALLS = (Kind.RUNTIME, Kind.DRIVER, Kind.API)
 _STREAM_KEYS = (b"stream", b"hStream")
 _EVENT_KEYS = (b"event", b"hEvent")
 _TAKES_STREAM = (Role.STREAM_SYNC, Role.RECORD, Role.STREAM_WAIT)
@@ -61,7 +60,7 @@ def _role_of_name(name: str) -> Role:
 def node_roles(trace: Trace) -> Array:
     """Role of each node (int8); if one such call makes another, only the outermost has a role."""
     of_name = np.array([int(_role_of_name(name)) for name in trace.names()] or [0], np.int8)
-    on_host = is_any(trace.array("kind"), _HOST_CALLS)
+    on_host = is_any(trace.array("kind"), HOST_CALLS)
     role = np.where(on_host, of_name[trace.array("name")], 0).astype(np.int8)
     parent = trace.array("parent")
     role[nest.around(parent, role > 0) >= 0] = Role.NONE

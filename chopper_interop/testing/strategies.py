@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from chopper_interop.build import TraceBuilder
 from chopper_interop.issues import Issue, Severity
 from chopper_interop.schemas import meta
-from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import (
+    GPU_LANES,
+    GPU_WORK,
+    HOST_KINDS,
+    Collective,
+    EdgeKind,
+    Kind,
+    LaneKind,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -41,8 +49,6 @@ ODD_NAMES = (
 )
 """Names that have broken a reader or writer."""
 
-HOST_KINDS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.PYTHON, Kind.RUNTIME, Kind.DRIVER, Kind.API)
-GPU_KINDS = (Kind.KERNEL, Kind.COMM, Kind.MEMCPY, Kind.MEMSET)
 OTHER_KINDS: dict[Kind, LaneKind] = {
     Kind.GPU_ANNOTATION: LaneKind.GPU_ANNOTATION,
     Kind.GPU_SYNC: LaneKind.GPU_SYNC,
@@ -54,7 +60,6 @@ OTHER_KINDS: dict[Kind, LaneKind] = {
     Kind.OTHER: LaneKind.THREAD,
 }
 """Further kinds, and the lanes that they run on."""
-GPU_LANES = (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
 COMM_NAMES = ("ncclDevKernel_Generic_1", "rcclKernel", "mscclpp_exchange")
 """Names of communication kernels that do not contain the collective."""
 ELEMENTS = {"Float": 4, "BFloat16": 2, "Long": 8, "Byte": 1}
@@ -227,7 +232,7 @@ class _TraceDrawer:
         """Draw nodes of a GPU's queues, most of them launched by calls."""
         device = self.draw(st.integers(0, 8))
         for start, dur in self._intervals():
-            kind = self.draw(st.sampled_from(GPU_KINDS))
+            kind = self.draw(st.sampled_from(GPU_WORK))
             lane_kind = self.draw(st.sampled_from(GPU_LANES))
             number = self.draw(st.integers(0, 2) | st.just(0x7F0000001000))
             name = f"{lane_kind.name.lower()} {number}"

@@ -29,7 +29,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
 from chopper_interop.edges.queues import group_pairs, queued_before
-from chopper_interop.schemas.kinds import GPU_WORK, Collective, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, POINT_TO_POINT, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -109,9 +109,7 @@ def are_links(trace: Trace) -> bool:
 def _unpaired(trace: Trace) -> _Messages:
     """Sends and receives without their other end, before the first that has it."""
     row = np.flatnonzero(trace.array("kind") == Kind.COMM)
-    sends, receives = (
-        trace.is_text("collective", (kind,), row) for kind in (Collective.SEND, Collective.RECV)
-    )
+    sends, receives = (trace.is_text("collective", (kind,), row) for kind in POINT_TO_POINT)
     peer = trace.integers("peer", row)
     chosen = (sends | receives) & (peer >= 0)
     row, peer, sends = row[chosen], peer[chosen], sends[chosen]

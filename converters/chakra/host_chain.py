@@ -24,14 +24,14 @@ from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.ordering_calls import node_roles
 from chopper_interop.graph.chains import thread_endpoint_edges
-from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import HOST_CALLS, RANGES, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.names import Role
 
 if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
-OPERATIONS = (Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API)
+OPERATIONS = (*RANGES, *HOST_CALLS)
 """Kinds of host operations that become nodes; Python frames only say who called these."""
 
 

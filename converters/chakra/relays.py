@@ -39,7 +39,7 @@ from chopper_interop.converters.chakra.comms import (
     tags,
 )
 from chopper_interop.schemas.chakra import NodeType
-from chopper_interop.schemas.kinds import GPU_WORK, Collective, EdgeKind, Kind
+from chopper_interop.schemas.kinds import GPU_WORK, POINT_TO_POINT, Collective, EdgeKind, Kind
 from chopper_interop.timing import unrecorded
 from chopper_interop.timing.model import Timing, timing_of
 
@@ -261,9 +261,7 @@ def _moving(trace: Trace, comms: Comms, row: Array) -> Array:
 
     These are sends, and receives if others of their size wait for their sends: else these moved the data.
     """
-    sends, receives = (
-        trace.is_text("collective", (kind,), row) for kind in (Collective.SEND, Collective.RECV)
-    )
+    sends, receives = (trace.is_text("collective", (kind,), row) for kind in POINT_TO_POINT)
     together = np.flatnonzero(
         (comms.node_type == NodeType.COMM_RECV) & (comms.npu < 0) & (comms.control_tag >= 0)
     )

@@ -28,7 +28,7 @@ from chopper_interop.edges.communication import collective_of_kernel, collective
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.hub import MAX_RANK
-from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -216,7 +216,7 @@ def _peer(args: Arguments, kind: str | None, group_ranks: tuple[int, ...] | None
 
     Before torch 2.5 only its number within the group is stated, as ``Rank``.
     """
-    if kind not in (Collective.SEND, Collective.RECV):
+    if kind not in POINT_TO_POINT:
         return None
     key = "Dst Rank" if kind == Collective.SEND else "Src Rank"
     stated = whole_number(args.get(key), maximum=MAX_RANK)

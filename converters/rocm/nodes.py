@@ -16,7 +16,7 @@ from chopper_interop.converters.rocm.node_arguments import encode_arguments
 from chopper_interop.converters.rocm.rows import TableRows, first_match
 from chopper_interop.edges.communication import communicates
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import HOST_CALLS, EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,8 +37,6 @@ OTHER_RECORD = Fault.info(
 )
 
 _GRAPH = "graph launch"
-_HOST_CALLS = (Kind.RUNTIME, Kind.DRIVER, Kind.API)
-"""Kinds of calls that launch GPU work, in order of preference where several share an id."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +190,8 @@ def link_launches(nodes: NodeAdder) -> None:
     work = [a for a in nodes.added if a.rows.form in work_forms]
     if not calls or not work:
         return
-    preference = {int(kind): position for position, kind in enumerate(_HOST_CALLS)}
+    # where several calls share an id, the first of these kinds launched the work
+    preference = {int(kind): position for position, kind in enumerate(HOST_CALLS)}
     of_kind = np.array([preference.get(k, len(preference)) for k in range(int(max(Kind)) + 1)])
     call_preference = of_kind[np.concatenate([c.kind for c in calls])]
     call = _CorrelatedNodes.concatenated(calls).ordered(call_preference, len(preference))

@@ -16,7 +16,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts
 from chopper_interop.arrays import Array, gather
-from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.schemas.kinds import POINT_TO_POINT, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -123,7 +123,7 @@ def _with_both_ends(
     trace: Trace, rows: Array, label: Array, texts: list[str]
 ) -> tuple[Array, tuple[str, ...]]:
     """Give sends and receives of one message one type, named after both."""
-    ends = trace.is_text("collective", (Collective.SEND, Collective.RECV), rows)
+    ends = trace.is_text("collective", POINT_TO_POINT, rows)
     instance = trace.integers("instance", rows)
     ends = np.flatnonzero(ends & (instance >= 0))
     joined = np.arange(len(texts))

@@ -12,7 +12,7 @@ from chopper_interop.analyses.methods.communication import sizes as collective_s
 from chopper_interop.arrays import Array, gather
 from chopper_interop.clocks.hosts import REFERENCE
 from chopper_interop.clocks.relations import rank_of
-from chopper_interop.schemas.kinds import Collective
+from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -155,7 +155,7 @@ def build_instances(members: Members, number: Array, sizes: collective_sizes.Siz
 def _kinds_of(members: Members, last: Array) -> Array:
     """Kinds of instances; a send and a receive are a `send_recv`."""
     kind = members.kind[last]
-    ends = [kind_code(members.kinds, name) for name in (Collective.SEND, Collective.RECV)]
+    ends = [kind_code(members.kinds, name) for name in POINT_TO_POINT]
     return np.where(np.isin(kind, ends), kind_code(members.kinds, Collective.SEND_RECV), kind)
 
 

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
+from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective, EdgeKind, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
     Links = dict[int, set[int]]
 
-EXCHANGES = (Collective.SEND, Collective.RECV, Collective.SEND_RECV)
+EXCHANGES = (*POINT_TO_POINT, Collective.SEND_RECV)
 """Communication between two ranks."""
-_ENDS = (Collective.SEND, Collective.RECV)
 _NEIGHBOURS = 2
 """Stages next to one in a pipeline."""
 _NEVER = np.iinfo(np.int64).max
@@ -128,10 +127,10 @@ def _links(trace: Trace, peers: Array) -> list[Links]:
     peers
         Rank at the other end of each node; -1 if unknown.
     """
-    directed = (trace.array("kind") == Kind.COMM) & trace.is_text("collective", _ENDS)
+    directed = (trace.array("kind") == Kind.COMM) & trace.is_text("collective", POINT_TO_POINT)
     rows = np.flatnonzero(directed & (peers >= 0))
     peer, group = peers[rows], trace.integers("group", rows)
-    rank, sends = trace.array("rank")[rows], trace.is_text("collective", _ENDS[:1], rows)
+    rank, sends = trace.array("rank")[rows], trace.is_text("collective", (Collective.SEND,), rows)
     first, _ = gather.distinct(group, rank, peer, sends)
     members = [tuple(g["ranks"]) for g in trace.groups.to_pylist()]
     by_group: dict[tuple[int, ...], Links] = {}
@@ -151,7 +150,7 @@ def _peers(trace: Trace) -> Array:
     peer = trace.integers("peer")
     src, dst = trace.array("src", "edges"), trace.array("dst", "edges")
     message = (trace.array("kind", "edges") == EdgeKind.COMM) & (peer[src] < 0)
-    message &= trace.is_text("collective", _ENDS[:1])[src]
+    message &= trace.is_text("collective", (Collective.SEND,))[src]
     rank = trace.array("rank")
     peer[src[message]] = rank[dst[message]]
     return peer

@@ -15,7 +15,7 @@ import numpy as np
 from chopper_interop import arguments, training_steps
 from chopper_interop.annotate import provenance
 from chopper_interop.annotate.structure.autograd import Autograd, link_autograd, locate_arguments
-from chopper_interop.annotate.structure.coverage import coverage
+from chopper_interop.annotate.structure.coverage import COLUMNS, coverage
 from chopper_interop.annotate.structure.modules import add_backward_modules, read_modules
 from chopper_interop.annotate.structure.names import BACKWARD, PARTS, Names, classify_names
 from chopper_interop.annotate.structure.operations import find_operations
@@ -64,7 +64,6 @@ NUMBERS_APART = Fault.error(
 
 __all__ = ["COLUMNS", "columns", "coverage", "note_numbers_apart"]
 
-COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
 RECOMPUTE, COMMUNICATION = "recompute", "communication"
 _PHASES = (*PARTS, RECOMPUTE, COMMUNICATION)
 BY_THREAD = Fault.info(

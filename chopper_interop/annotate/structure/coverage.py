@@ -13,7 +13,7 @@ from chopper_interop.schemas.kinds import GPU_WORK
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
 
-_COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
+COLUMNS = ("iteration", "phase", "step_part", "layer", "module", "operation")
 
 
 def coverage(trace: Trace) -> dict[str, Array]:
@@ -32,7 +32,7 @@ def coverage(trace: Trace) -> dict[str, Array]:
         return {}
     total = np.add.reduceat(dur, first)
     shares = {}
-    for column in filter(trace.has, _COLUMNS):
+    for column in filter(trace.has, COLUMNS):
         _, known = arrow.values_at(trace.nodes[column], work)
         shares[column] = np.add.reduceat(dur * known, first)[total > 0] / total[total > 0]
     return shares
