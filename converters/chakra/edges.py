@@ -97,19 +97,41 @@ def edges_without_pieces(nodes: ReadNodes, whole: Whole) -> list[Edges]:
     is_launched[launched[1]] = True
     on_gpu, end = is_any(nodes.kind, GPU_WORK), nodes.ts + nodes.dur
     implied = (nodes.lane[src] == nodes.lane[dst]) | (~on_gpu[src] & is_launched[dst])
-    waits = ~implied & whole.to_wait & ~on_gpu[dst]
-    # what depends on the first piece of an operation may begin before the operation has ended
-    others = ~implied & ~waits & ((on_gpu[src] & on_gpu[dst]) | (end[src] <= nodes.ts[dst]))
+    is_wait = whole.to_wait & ~on_gpu[dst]
+    # what depends on the first piece of an operation may begin before the operation has ended, and so may
+    # work that had to wait for the slot that other work held
+    implied |= end[src] > np.where(is_wait, end[dst], nodes.ts[dst])
+    waits, others = ~implied & is_wait, ~implied & ~is_wait
+    handed_over = waits & ~on_gpu[src]
+    dst = np.where(handed_over, _first_since(nodes, dst, end[src]), dst)
     piece = nodes.kind[src] == Kind.HOST_GAP
     launches = _last_pieces(others & piece & on_gpu[dst], dst, end[src])
     chosen = {
         EdgeKind.LAUNCH: launches,
         EdgeKind.SYNC: waits & on_gpu[src],
-        EdgeKind.HANDOVER: waits & ~on_gpu[src],
+        EdgeKind.HANDOVER: handed_over & (dst >= 0),
         EdgeKind.DEPENDENCY: others & ~launches,
     }
     listed = [(src[those], dst[those], kind) for kind, those in chosen.items()]
     return [(*launched, EdgeKind.LAUNCH), *listed]
+
+
+def _first_since(nodes: ReadNodes, row: Array, at_ns: Array) -> Array:
+    """First node on the lane of each row that begins at a time or later; -1 if there is none.
+
+    The end of an operation that waited comes before that, and is found from there.
+    """
+    span = (
+        int(max(nodes.ts.max(initial=0), at_ns.max(initial=0)))
+        + 1
+        - min(int(nodes.ts.min(initial=0)), 0)
+    )
+    order = np.lexsort((nodes.ts, nodes.lane))
+    lane = nodes.lane.astype(np.int64)
+    key = lane[order] * span + nodes.ts[order]
+    place = np.searchsorted(key, lane[row] * span + np.maximum(at_ns, nodes.ts[row]))
+    found = np.append(order, -1)[place]
+    return np.where((found >= 0) & (lane[found] == lane[row]), found, -1)
 
 
 def _last_pieces(chosen: Array, dst: Array, end_ns: Array) -> Array:

@@ -57,7 +57,7 @@ class Whole(NamedTuple):
 
 
 def put_together(
-    et: EtFile, keep: Array, kind: Array, ts: Array, dependencies: tuple[Array, Array]
+    et: EtFile, keep: Array, kind: Array, at: tuple[Array, Array], dependencies: tuple[Array, Array]
 ) -> Whole:
     """Put pieces back into what they are of.
 
@@ -65,12 +65,12 @@ def put_together(
     ----------
     et, keep
         The file and its rows that are nodes.
-    kind, ts
-        Kind and start of each.
+    kind, at
+        Kind of each, and starts and durations.
     dependencies
         Positions of nodes of which the second depends on the first, without cycles.
     """
-    src, dst = dependencies
+    (src, dst), (ts, dur) = dependencies, at
     n, cause = len(keep), _causes(et)[keep]
     derived = (kind == Kind.HOST_GAP) & (cause != Cause.WORK)
     on_host = (integers(et, "is_cpu_op", 0) != 0)[keep]
@@ -83,8 +83,11 @@ def put_together(
         stays |= on_host & ((cause == Cause.HOST) | is_return)
     hidden = ~stays & (of == np.arange(n))
     src, dst = _around(hidden, on_host, ts, src, dst)
-    to_wait = is_return[dst]
-    src, dst = of[src], of[dst]
+    to_wait, end = is_return[dst], ts + dur
+    # what wakes a thread up while its operation goes on is a piece, of which nothing is left
+    awake = to_wait & on_host[src] & (end[of[src]] > end[dst])
+    src, dst = of[src[~awake]], of[dst[~awake]]
+    to_wait = to_wait[~awake]
     chosen = np.flatnonzero(stays[src] & stays[dst] & (src != dst))
     # one number for each dependency, as pieces of one operation may wait for the same
     pairs = np.unique((src[chosen] * n + dst[chosen]) * 2 + to_wait[chosen])

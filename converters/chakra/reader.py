@@ -185,7 +185,7 @@ def _recorded(
     if not (kind == Kind.HOST_GAP).any():
         nodes = ReadNodes(kind, lanes_of(keep, kind), ts, dur, _correlations(et, keep))
         return _Read(keep, nodes, edges_of_nodes(nodes, dependencies))
-    whole = put_together(et, keep, kind, ts, dependencies)
+    whole = put_together(et, keep, kind, (ts, dur), dependencies)
     issues.add(PIECES, np.count_nonzero(~whole.stays))
     keep, kind, ts, dur = (of[whole.stays] for of in (keep, kind, ts, dur))
     lane = lanes_of(keep, kind)
