@@ -52,6 +52,8 @@ def step_parts(result: Result) -> Chart:
 def step_throughput(result: Result) -> Chart:
     """Throughput of each step, of `efficiency` by iteration: tokens, or samples, per second."""
     frame = frame_of(result)
+    if "iteration" not in frame:  # without training steps the job is one row
+        return None
     for column, unit in (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s")):
         if frame[column].notna().any():
             frame = frame.assign(step=frame["iteration"], of="job").rename(columns={column: unit})

@@ -2,14 +2,17 @@
 
 import json
 
+import gpu_work
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+import chopper_interop as ci
 from chopper_interop import plots
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.tables import named
 from chopper_interop.result import Result
+from chopper_interop.schemas.kinds import Kind
 
 pytest.importorskip("altair", reason="the extra report is not installed")
 
@@ -220,3 +223,10 @@ def test_a_map_over_time_of_one_value_is_a_sentence() -> None:
     assert forms.time_map(frame, "GPU", "MHz", "Clock.") == "Clock: 1,300 throughout."
     frame.loc[1, "MHz"] = 1200.0
     assert forms.time_map(frame, "GPU", "MHz", "Clock.").to_dict()["mark"]["type"] == "rect"
+
+
+def test_a_job_without_training_steps_has_no_throughput_of_steps() -> None:
+    trace = gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 1_000)])
+    result = ci.analyze(trace, "efficiency", by="iteration", tokens=1_000)
+    assert result.rows["tokens_per_s"].to_pylist() == pytest.approx([1e9])
+    assert plots.step_throughput(result) is None
