@@ -149,6 +149,31 @@ def test_an_allocation_of_the_first_step_of_a_program_sets_up(
 
 
 @pytest.mark.parametrize(
+    ("calls_us", "code"),
+    [
+        ((245_000, 246_000, 277_000), "allocator"),  # memory of a GiB, at the end of a program
+        ((245_000, 10, 20), "code-loading"),
+    ],
+)
+def test_calls_that_all_take_long_free_memory(calls_us: tuple[int, ...], code: str) -> None:
+    builder = TraceBuilder()
+    thread = builder.lane(0, LaneKind.THREAD, 1, "main")
+    stream = builder.lane(0, LaneKind.STREAM, 1, "stream", device=0)
+    start = 1_000_000 * _US * np.arange(1 + len(calls_us))
+    builder.nodes(
+        kind=int(Kind.KERNEL), name="add", rank=0, device=0, lane=stream, ts=start[:1],
+        dur=np.array([3_000 * _US]),
+    )  # fmt: skip
+    builder.nodes(
+        kind=int(Kind.RUNTIME), name="hipFree", rank=0, lane=thread, ts=start[1:],
+        dur=np.array(calls_us) * _US,
+    )  # fmt: skip
+    rows = findings_by_code(builder.finish())
+    assert code in rows
+    assert ("code-loading" in rows) == (code == "code-loading")
+
+
+@pytest.mark.parametrize(
     ("wait", "waits", "is_found"), [(3_000, 4, True), (10, 4, False), (3_000, 0, False)]
 )
 def test_work_that_waits_for_what_was_not_recorded(

@@ -49,8 +49,8 @@ _SETS_UP_NS = 50_000_000
 """Duration from which on calls that allocate or free memory set up a library. Chosen: allocations take a
 few milliseconds, and initialisation some 100."""
 _UNUSUAL = 10
-"""By how many times a launch that loads code, or an operator that computes, exceeds the median of others. Chosen:
-launches vary by 2 or 3 times, and one that loads takes milliseconds."""
+"""By how many times a call that loads code or sets up a library, or an operator that computes, exceeds the median of
+others. Chosen: launches vary by 2 or 3 times, and one that loads takes milliseconds."""
 _LOADS_CODE = re.compile(
     r"^(?:hip|cu|cuda)(Module|Library)(Load\w*|GetFunction|GetKernel)|^cuLink|^hiprtc"
 )
@@ -116,8 +116,20 @@ def loading_calls(job: ExaminedJob) -> Array:
     own = np.where(calls, job.trace.array("dur"), 0)
     own[host_waits.calls_that_waited(job.trace)] = 0
     long = _first_launches(job) & (own >= _LONG_NS)
-    long |= named_nodes(job, _ALLOCATES) & (own >= _SETS_UP_NS) & ~_behind_a_step(job)
+    long |= _unusual_allocations(job, own) & (own >= _SETS_UP_NS) & ~_behind_a_step(job)
     return long | (named_nodes(job, _LOADS_CODE) & calls)
+
+
+def _unusual_allocations(job: ExaminedJob, took: Array) -> Array:
+    """Mark calls that allocate or free memory and take far longer than others of their name on their rank.
+
+    So does the one call of a name, as there is none to compare it with.
+    """
+    calls = np.flatnonzero(named_nodes(job, _ALLOCATES))
+    by_name = _codes(*(job.trace.array(column)[calls] for column in ("rank", "name")))
+    usual, _ = counterparts.group_medians(took[calls], by_name)
+    only = np.bincount(by_name)[by_name] == 1
+    return job.mask(calls[only | (took[calls] >= _UNUSUAL * usual)])
 
 
 def _loading(job: ExaminedJob) -> Array:
