@@ -27,6 +27,7 @@ from chopper_interop.grouping import by_key
 from chopper_interop.issues import Severity
 from chopper_interop.percents import percent
 from chopper_interop.result import Result
+from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -105,6 +106,7 @@ def _read(trace: Trace, job: ExaminedJob) -> dict[str, Any]:
         if issue.severity is not Severity.INFO:
             losses[issue.code] = losses.get(issue.code, 0) + issue.count
     work = int(job.on_gpu.sum())
+    comm_ns = trace.array("dur")[trace.array("kind") == Kind.COMM]
     uncertainty = instances.rank_uncertainties(trace)
     return {
         "formats": sorted({source.format for source in trace.meta.sources}),
@@ -115,6 +117,7 @@ def _read(trace: Trace, job: ExaminedJob) -> dict[str, Any]:
         "gpu_work": work,
         "losses": losses,
         "launch_known_share": float((trace.launch[job.on_gpu] >= 0).mean()) if work else None,
+        "comm_timed_share": float((comm_ns > 0).mean()) if comm_ns.size else None,
         "clock_uncertainty_ns": max(uncertainty.values(), default=0),
         "clock_unknown": instances.ranks_apart(trace),
     }
@@ -302,6 +305,8 @@ def _trust_text(figures: dict[str, Any]) -> str:
             if known
             else "no launch of the GPU's work is known"
         )
+    if figures["comm_timed_share"] == 0:  # of ETs, whose simulator computes it
+        parts.append("communication has no durations and takes no time here")
     if figures["clock_uncertainty_ns"]:
         parts.append(f"ranks' clocks agree within {figures['clock_uncertainty_ns'] / 1e3:,.1f} µs")
     if figures["clock_unknown"]:

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import gpu_work
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -411,6 +412,14 @@ def test_steps_and_ranks_can_be_chosen(demo: Path) -> None:
     assert late["ranks"] == "1"
     assert "late-rank-gpu" not in findings_by_code(trace, ranks="0")
     assert ci.analyze(trace, "findings", steps="11").summary["steps"] == 1
+
+
+@pytest.mark.parametrize(("comm_ns", "is_said"), [(0, True), (5, False)])
+def test_the_summary_says_that_communication_has_no_times(comm_ns: int, *, is_said: bool) -> None:
+    """ETs that other tools wrote leave them to the simulator."""
+    works = [gpu_work.Work(Kind.KERNEL, 0, 10), gpu_work.Work(Kind.COMM, 10, comm_ns)]
+    text = ci.analyze(gpu_work.trace(works), "summary").rows["text"].to_pylist()
+    assert any("communication has no durations" in line for line in text) == is_said
 
 
 def test_shares_of_the_summary_add_up(demo: Path) -> None:
