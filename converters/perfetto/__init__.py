@@ -54,6 +54,9 @@ def _packet_fields(raw: bytes, *, complete: bool) -> set[int] | None:
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
 
     types = messages.TracePacket.DESCRIPTOR.fields_by_number
+    payloads = {
+        field.number for field in messages.TracePacket.DESCRIPTOR.oneofs_by_name["data"].fields
+    }
     numbers: set[int] = set()
     at = 0
     while at < len(raw):
@@ -63,6 +66,8 @@ def _packet_fields(raw: bytes, *, complete: bool) -> set[int] | None:
         number, wire, _, at = field
         if wire != _wire_type(types.get(number)):
             return None
+        if number in payloads and not payloads.isdisjoint(numbers):
+            return None  # a packet has one payload; XLA's planes have fields of the same types
         numbers.add(number)
     return numbers
 

@@ -72,6 +72,9 @@ FILES = {
     "proton.hatchet": ("proton", json.dumps(PROTON).encode()),
     "indented.hatchet": ("proton", json.dumps(PROTON, indent=2).encode()),
     "host.xplane.pb": ("xplane", plane(b"/host:CPU") + plane(b"/device:GPU:0", 2)),
+    "metadata.xplane.pb": (  # its id is 0 and left out, and then all fields have types of packets
+        "xplane", b"\n\x1e\x12\x0e/host:metadata" + 2 * b'"\x05\x08\x07\x12\x01a'
+    ),
     "packed.xplane.pb.gz": ("xplane", gzip.compress(plane(b"/host:metadata"))),
     "memory.json": ("pytorch-memory", b"[[1695, 1702, 1710], [[0, 1, 2], [0, 512, 512]]]"),
     "memory.raw.json.gz": ("pytorch-memory", gzip.compress(b"[[1695, 0, 512, 3], [1699, 2, 0, 1]]")),
