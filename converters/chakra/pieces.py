@@ -140,7 +140,8 @@ def with_waits(
     for_thread[whole.dst[~from_gpu & (lane[whole.src] != lane[whole.dst])]] = True
     moved = np.flatnonzero(whole.is_return)
     begin, end = ts.copy(), ts + dur
-    free_at = np.where(previous[moved] >= 0, end[previous[moved]], ts.min())
+    first_ns = ts.min(initial=np.iinfo(np.int64).max)  # there may be no node but pieces
+    free_at = np.where(previous[moved] >= 0, end[previous[moved]], first_ns)
     of_others = np.where(for_thread[moved], end[moved], np.maximum(free_at, ts[moved]))
     begin[moved] = np.where(for_gpu[moved], free_at, of_others)
     begin = np.minimum(begin, end)

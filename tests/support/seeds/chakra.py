@@ -185,6 +185,8 @@ ODD = [
          "add up to more"),
     _nodes("attributes of other types", node(1, comm_size=("string_val", "8"),
            stream=("int64_list", [3]), kind=("int64_val", 3), **GPU), et_attribute_type=3),
+    _refused("nothing but pieces of a host", framed(bytes(METADATA.SerializeToString()), node(1, kind=("string_val", "host_gap"),
+             cause=("string_val", "latency"), start_ns=("int64_val", 5), **GPU)), ReadError, "no events"),
     _nodes("of no type", node(1, type_=NodeType.INVALID, **GPU)),
     _nodes("name that is no UTF-8", node(1, **GPU).replace(b"n1", b"\xff\xfe"), node(2, **GPU)),
     _read("as workload_graph", json.dumps(_GRAPH).encode(), 3, "step.0.json", et_times_scheduled=3),
