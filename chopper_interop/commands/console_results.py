@@ -434,10 +434,11 @@ def _earlier_tables(folder: Path) -> set[str]:
     """Names of the tables that the summaries of an earlier run in a folder are of."""
     try:
         summaries = json.loads((folder / _SUMMARY).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return set()
-    known = registry.working_analyses().keys()
-    return {f"{name}.csv" for name in summaries if name in known}
+    if not isinstance(summaries, dict):
+        return set()
+    return {f"{name}.csv" for name in registry.working_analyses().keys() & summaries.keys()}
 
 
 def _is_written_here(path: Path) -> bool:

@@ -200,6 +200,16 @@ def test_tables_of_an_earlier_run_do_not_stay_next_to_other_summaries(tmp_path: 
     assert {file.name for file in folder.iterdir()} == names
 
 
+@pytest.mark.parametrize("summaries", ["5", "null", '[{"temporal": 1}]', "[" * 100_000, "{"])
+def test_a_file_of_others_where_summaries_go_is_replaced(tmp_path: Path, run, summaries) -> None:
+    """It was an internal error."""
+    folder = tmp_path / "csv"
+    folder.mkdir()
+    (folder / "summary.json").write_text(summaries)
+    assert run("analyze", sample(tmp_path), "temporal", "--csv", folder)[0] == 0
+    assert {file.name for file in folder.iterdir()} == {"summary.json", "temporal.csv"}
+
+
 def test_notes_are_one_line_each_and_whole_in_json(tmp_path: Path, run) -> None:
     """They were a hundred lines of a job of four ranks."""
     path = sample(tmp_path)
