@@ -62,10 +62,13 @@ def available_bytes() -> int:
 
 def _available_of_machine() -> int:
     """Return what the machine has available; of Linux without psutil, whose import takes 8 ms of a small job's half second."""
-    with suppress(OSError, KeyError, ValueError):
+    with suppress(OSError, LookupError, ValueError):
         lines = _MACHINE.read_text().splitlines()
-        kilobytes = dict(line.split(":", 1) for line in lines)["MemAvailable"]
-        return int(kilobytes.split()[0]) << 10
+        stated = dict(line.split(":", 1) for line in lines)
+        available, total = (int(stated[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+        # some kernels and containers state 0, or more than there is: psutil estimates it then
+        if 0 < available <= total:
+            return available << 10
     import psutil
 
     return int(psutil.virtual_memory().available)

@@ -54,7 +54,11 @@ def test_the_machine_has_memory() -> None:
     assert 1 << 26 < memory.physical_bytes() < 1 << 50
 
 
-@pytest.mark.parametrize("text", [None, "", "MemTotal: 5 kB", "MemAvailable: many", "no colon"])
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "MemTotal: 5 kB", "MemAvailable: 4 kB", "MemTotal: 5 kB\nMemAvailable:", "no colon",
+     "MemTotal: 5 kB\nMemAvailable: many", *(f"MemTotal: 5 kB\nMemAvailable: {kb} kB" for kb in (0, 6))],
+)  # fmt: skip
 def test_what_the_machine_has_available_is_what_psutil_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
