@@ -67,8 +67,8 @@ number times 1000, which makes nanoseconds of microseconds; `has` are the flags 
 HAS_TS, HAS_DUR, BAD_TIME, HAS_BIND_ID, IS_EMPTY, BAD_ARGS = 1, 2, 4, 8, 16, 32
 """Flags of `has`: ``ts`` was a number, ``dur`` was one, one of them was something else, the event has a
 ``bind_id``, it is ``{}``, its ``args`` hold something and are no object."""
-_NOTHING, _NULL = 2, ord("n")
-"""Bytes of ``[]``, which holds nothing, and how ``null`` begins, which does not either."""
+_NULL = ord("n")
+"""Begins ``null``."""
 TEXT_ID = -(1 << 62)
 """A `pid`, `tid` or `id` that is a string is `TEXT_ID` + the string's number."""
 
@@ -549,11 +549,19 @@ def _member(
         event.name = intern_text(buffer, i + quote, end - quote, strings)
     elif key == _ARGS and buffer[i] == OPEN:
         event.args_at, event.args_len = i, end - i
-    elif key == _ARGS and end - i > _NOTHING and buffer[i] != _NULL:
+    elif key == _ARGS and not _is_nothing(buffer, i, end):
         event.has = event.has | BAD_ARGS
     elif key == _BIND_ID:
         event.has = event.has | HAS_BIND_ID
     return end
+
+
+@jit_in_place
+def _is_nothing(buffer: Bytes, i: int, end: int) -> bool:
+    """Return True for null, an empty text, and a list that holds no more than blanks."""
+    if buffer[i] == OPEN_LIST:
+        return skip_blank(buffer, i + 1, end) == end - 1
+    return end == i + 2 if buffer[i] == QUOTE else buffer[i] == _NULL
 
 
 @jit_in_place
