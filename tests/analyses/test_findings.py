@@ -592,7 +592,7 @@ def test_tools_for_gpus_of_amd_are_not_advised_for_others() -> None:
 def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:
     """Of two of four ranks one was said to cost 5.3 ms; of all four another cost 0.7 ms."""
     job = straggling_trace(MadeJob(gpu={3: 1.2}))
-    some = job.select_ranks([1, 3]).with_meta(facts={parallelism.WORLD_SIZE: "6"})
+    some = job.select_ranks([1, 3]).with_meta(facts={parallelism.WORLD_SIZE: "6000"})
     (late,) = (
         r["text"] for r in ci.analyze(some, "summary").rows.to_pylist() if r["topic"] == "late"
     )
@@ -603,7 +603,7 @@ def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:
         (unread,) = (
             text for name, text in ci.analyze(some, analysis).notes.items() if "not read" in name
         )
-        assert unread.startswith("4 of the job's 6: ")
+        assert unread.startswith("5,998 of the job's 6,000: ")
         assert not any("not read" in name for name in ci.analyze(job, analysis).notes)
 
 

@@ -215,7 +215,7 @@ def _count_within(job: ExaminedJob, inner: Array) -> Array:
     count = np.zeros(len(parent), np.int64)
     level = parent[inner]
     while (level := level[level >= 0]).size:
-        count += np.bincount(level, minlength=len(parent))
+        np.add.at(count, level, 1)
         level = parent[level]
     return count
 

@@ -59,11 +59,14 @@ def is_part(trace: Trace) -> bool:
 
 def unread_ranks(trace: Trace) -> dict[str, str]:
     """Note on the ranks of the job that were not read; none if all were, or if their number is not known."""
-    if not is_part(trace):
-        return {}
-    unread = (world_size(trace) or 0) - len(trace.ranks)
+    world = world_size(trace) or 0
+    unread = world - len(trace.ranks)
     text = "others may be later than those that were read, and waits for them stay as measured"
-    return {"ranks that were not read": f"{unread} of the job's {world_size(trace)}: {text}"}
+    return (
+        {"ranks that were not read": f"{unread:,} of the job's {world:,}: {text}"}
+        if unread > 0
+        else {}
+    )
 
 
 def completed(degrees: dict[str, Any], world: int | None) -> dict[str, Any]:
