@@ -16,7 +16,8 @@ from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.names import LOADER_RANGE
 from chopper_interop.timing.model import Timing, timing_of
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ _CONVENTIONS = {
     "unknown_ns": "time on the path before GPU work beyond the least latencies: it waited for what is not recorded, "
     "such as its launch",
     "unknown_busy_ns": "part of unknown_ns in which other work of the rank ran, which may be what was waited for",
-    "host_gap_busy_ns": "part of host_ns in which no operation of the host was recorded and the rank's GPU worked: the "
-    "host may have waited for it in a call that was not recorded",
+    "host_gap_busy_ns": "part of host_ns in which no operation of the host was recorded, other than ranges around it, "
+    "and the rank's GPU worked: the host may have waited for it in a call that was not recorded",
     "links": "all work counts; work without a recorded launch starts when it did",
     "memset": "counts as compute",
     "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as compute",
@@ -255,7 +256,7 @@ def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
     """Time on paths for no known reason, and the part of it in which the rank's GPU worked."""
     code, delay, end = (_all(paths, name) for name in ("class_code", "delay", "end"))
     waits = np.isin(code, [CLASS_CODE[name] for name in ("launch", "stream", "event")])
-    gaps = (code == CLASS_CODE["host"]) & (_all(paths, "node") < 0)
+    gaps = (code == CLASS_CODE["host"]) & _without_operation(trace, _all(paths, "node"))
     since = np.where(waits, end - delay, _all(paths, "start"))
     work, ts = is_any(trace.array("kind"), GPU_WORK), trace.array("ts")
     rank, busy_ns = _all(paths, "rank"), np.zeros(len(end), np.int64)
@@ -270,6 +271,13 @@ def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
         "unknown_busy_ns": int(busy_ns[waits].sum()),
         "host_gap_busy_ns": int(busy_ns[gaps].sum()),
     }
+
+
+def _without_operation(trace: Trace, node: Array) -> Array:
+    """Mask of pieces in which nothing but ranges was recorded; a data loader's wait for its own threads."""
+    loads = np.array([name.startswith(LOADER_RANGE) for name in trace.names()] or [False])
+    in_range = (trace.array("kind") == Kind.ANNOTATION) & ~loads[trace.array("name")]
+    return (node < 0) | in_range[node]
 
 
 def _all(paths: list[Path], column: str) -> Array:

@@ -44,8 +44,8 @@ _MAX_SHARES = 3
 _MIN_SHOWN = 0.0005
 """Smallest share that is written: less would read 0.0 %."""
 _MIN_GAPS = 0.1
-"""Share of the critical path from which on gaps of the host that may be waits are named. Chosen: of 19 real jobs
-those whose waits were recorded have up to 3.4 %, two with waits missing 47 and 65 %."""
+"""Share of the critical path from which on gaps of the host that may be waits are named. Chosen: of 18 real jobs
+15 have up to 8.3 %, one in which DeepEP waits for its kernels 60 %, two of torchrec 19 and 23 %."""
 _POWER_UNITS = ("W", "mW", "J")
 """Units of series that have a GPU's power."""
 _CAUSES = {

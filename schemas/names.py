@@ -7,6 +7,9 @@ from enum import IntEnum
 
 STEP_RANGE = "ProfilerStep#"
 """Beginning of the names of the ranges that PyTorch's profiler puts around training steps."""
+LOADER_RANGE = "enumerate(DataLoader)#"
+"""Beginning of the names of ranges of PyTorch's data loader (torch/utils/data/dataloader.py), in which it waits for its
+threads if it has any."""
 STEPS = (
     re.compile(r"ProfilerStep#(\d+)"),
     re.compile(r"Iteration(\d+)"),

@@ -19,7 +19,7 @@ from chopper_interop.edges.handover_steps import NEVER, WAITED_SHARE, HostWork, 
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import HOST_CALLS, Kind, LaneKind
-from chopper_interop.schemas.names import STEP_RANGE, Role
+from chopper_interop.schemas.names import LOADER_RANGE, STEP_RANGE, Role
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -41,8 +41,6 @@ _PASSED_ON = "autograd::engine::evaluate_function"
 """Operations that a thread finds in its queue: if it was idle, another has put them there, even one that
 goes on with its own work at once (PyTorch, torch/csrc/autograd/engine.cpp)."""
 
-_LOADS = "enumerate(DataLoader)#"
-"""Ranges of PyTorch's data loader (torch/utils/data/dataloader.py), in which it waits for its threads if it has any."""
 _OPERATIONS = (Kind.CPU_OP, *HOST_CALLS)
 _NO_OPERATIONS = (Role.POLL, Role.UPKEEP)
 _WAITS = (
@@ -126,7 +124,7 @@ def _is_work(trace: Trace, node: Array, range_start: Array) -> Array:
     parent = trace.array("parent")
     leaf = np.ones(len(parent), bool)
     leaf[parent[parent >= 0]] = False
-    loads = np.array([name.startswith(_LOADS) for name in trace.names()] or [False])
+    loads = np.array([name.startswith(LOADER_RANGE) for name in trace.names()] or [False])
     name = trace.array("name")
     quiet = (range_start & (leaf & ~loads[name])[node]).nonzero()[0]
     ts, dur = trace.array("ts")[node], trace.array("dur")[node]

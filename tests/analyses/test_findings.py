@@ -508,7 +508,7 @@ def test_causes_of_a_line_begin_at_a_twentieth_of_a_percent(gap_ns: int, binds: 
 
 
 def _with_a_kernel_meanwhile(
-    calls: list[tuple[int, int]], kernel_ns: int
+    calls: list[tuple[int, int]], kernel_ns: int, around: str = ""
 ) -> tuple[str, dict[str, Any]]:
     """Summarise 1 µs of a host with these calls, of which none is known to wait for a kernel that starts at 150 ns."""
     builder = TraceBuilder()
@@ -517,10 +517,12 @@ def _with_a_kernel_meanwhile(
     for kind, lane, ts, dur in (
         *((Kind.RUNTIME, thread, *call) for call in calls),
         (Kind.KERNEL, stream, 150, kernel_ns),
+        *([(Kind.ANNOTATION, thread, 0, 1000)] if around else []),
     ):
         builder.nodes(
-            kind=int(kind), name="x", rank=0, lane=lane, ts=np.array([ts]), dur=np.array([dur])
-        )
+            kind=int(kind), name=around if kind == Kind.ANNOTATION else "x", rank=0, lane=lane,
+            ts=np.array([ts]), dur=np.array([dur]),
+        )  # fmt: skip
     trace = builder.finish()
     lines = ci.analyze(trace, "summary").rows.to_pylist()
     (binds,) = (row["text"] for row in lines if row["topic"] == "binds")
@@ -539,12 +541,21 @@ def test_a_host_that_is_known_to_work_binds_alone(
     assert path["host_gap_busy_ns"] == unclear_ns
 
 
-def test_a_host_without_operations_may_wait_for_the_gpu_that_works_meanwhile() -> None:
-    binds, path = _with_a_kernel_meanwhile([(0, 100), (900, 100)], 600)
+@pytest.mark.parametrize("around", ["", "dispatch(F)"])
+def test_a_host_without_operations_may_wait_for_the_gpu_that_works_meanwhile(around: str) -> None:
+    """DeepEP's dispatch reads what its kernel wrote until it is there, in a range of the program."""
+    binds, path = _with_a_kernel_meanwhile([(0, 100), (900, 100)], 600, around)
     assert path["host_gap_busy_ns"] == 600
     assert binds.startswith(
         "critical path: 100.0% host (60.0% between its operations while the GPU works"
     )
+
+
+def test_a_data_loader_waits_for_its_own_threads() -> None:
+    loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    binds, path = _with_a_kernel_meanwhile([(0, 100), (900, 100)], 600, loader)
+    assert path["host_gap_busy_ns"] == 0
+    assert binds == "critical path: 100.0% host"
 
 
 def test_a_rank_that_hardly_costs_time_is_not_named() -> None:
