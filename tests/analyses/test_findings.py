@@ -22,6 +22,7 @@ from programs.defects import (
     DEFECTS,
     EXACT,
     computing_operator,
+    data_loader_with_stacks,
     slow_allocations,
     slow_launches,
 )
@@ -109,6 +110,13 @@ def test_a_defect_is_found_where_it_is(tmp_path: Path, code: str) -> None:
 def test_nested_ranges_of_compilation_are_one_finding(tmp_path: Path) -> None:
     rows = findings_by_code(program_of(tmp_path, "compilation", 1, has=True)[0])
     assert rows["compilation"]["finding"] == "torch.compile compiles code 4 times."
+    assert "host-work" not in rows
+
+
+def test_frames_around_a_data_loader_are_no_finding_of_their_own(tmp_path: Path) -> None:
+    kineto.write(simulation.simulate(data_loader_with_stacks(1)), tmp_path)
+    rows = findings_by_code(ci.read(tmp_path))
+    assert "data-loader" in rows
     assert "host-work" not in rows
 
 

@@ -140,7 +140,7 @@ CATALOGUE = {
         "ranges of hosts, and operators that take 1 ms by themselves for each kernel and ten times as long as "
         "others, for which GPUs are idle 0.1 ms or more at a time (idle --by blame)",
         "its own time is 0, and that of all that it calls if nothing of it launches work, but for "
-        "allocator and code-loading",
+        "allocation, loading of code and data, and compilation",
         "move it off the launching thread, or let the host run ahead",
     ),
     "throttled-gpu": Entry(

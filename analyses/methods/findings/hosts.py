@@ -391,8 +391,8 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
     """Find other code of hosts for which GPUs wait long at a time, unlike for launches."""
     trace = job.trace
     of_others = allocating_calls(job) | loading_calls(job)
-    compiled = named_nodes(job, _LOADS) | named_nodes(job, _COMPILES)
-    known = of_others | _loading(job) | _under(job, compiled)
+    of_others |= _under(job, named_nodes(job, _LOADS) | named_nodes(job, _COMPILES))
+    known = of_others | _loading(job)
     known |= _launching(job) | is_any(trace.array("kind"), CALLS)
     others = job.on_host & job.inside & ~known
     stems, _ = name_stems.split_numbers(trace.names())

@@ -175,6 +175,19 @@ def data_loader(seed: int, *, has: bool) -> p.Program:
     return _one_rank("data-loader", seed, block)
 
 
+def data_loader_with_stacks(seed: int) -> p.Program:
+    """The same frame is around the range of the loader and in it."""
+    frame = "<built-in function next>", "python_function"
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "user_annotation"
+
+    def block(thread: _Thread, index: int) -> None:
+        if index == 0:
+            with thread.range(*frame), thread.range(*loader), thread.range(*frame):
+                thread.work(3000)
+
+    return _one_rank("data-loader", seed, block)
+
+
 def compilation(seed: int, *, has: bool) -> p.Program:
     """A block is compiled in each step."""
 
