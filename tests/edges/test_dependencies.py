@@ -592,6 +592,26 @@ def test_idle_threads_take_over_from_each_other() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "after_ns", "follows"),
+    [
+        ("autograd::engine::evaluate_function: MmBackward0", 2_300_000, True),
+        ("autograd::engine::evaluate_function: MmBackward0", 12_000_000, False),
+        ("MmBackward0", 2_300_000, False),
+    ],
+)
+def test_the_thread_of_the_first_backward_pass_begins_later(
+    name: str, after_ns: int, *, follows: bool
+) -> None:
+    """Autograd makes it then; without the edge all that came before seemed to hold up nothing."""
+    m = Program()
+    forward = m.op("aten::mse_loss", 1_000, 50_000)
+    begins = m.op(name, 51_000 + after_ns, 40_000, thread=2)
+    m.op("aten::to", 20_000_000, 5_000)
+    trace, row, _ = m.trace()
+    assert ((row[forward], row[begins]) in edges(trace, EdgeKind.HANDOVER)) == follows
+
+
+@pytest.mark.parametrize(
     ("name", "waits"), [("collate", False), ("enumerate(DataLoader)#_Iter.__next__", True)]
 )
 def test_a_range_within_which_nothing_is_recorded_is_work_unless_a_loader_waits_in_it(
