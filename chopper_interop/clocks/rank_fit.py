@@ -72,7 +72,7 @@ IDENTITY = Fit(0, 0, 0, 0, 0, 0, 0, 0)
 def corrections(times: Array, offset_ns: int, drift_ppb: int, pivot_ns: int) -> Array:
     """Nanoseconds to add to times `times` to get those of the other clock; exact to 1 ns.
 
-    ``drift_ppb * (t - pivot_ns)`` may exceed int64, so seconds and the rest are multiplied apart.
+    ``drift_ppb * (times - pivot_ns)`` may exceed int64, so seconds and the rest are multiplied apart.
     """
     if not drift_ppb:
         return np.full(len(times), offset_ns, np.int64)
@@ -85,7 +85,7 @@ def fit_clock(times: Array, reference: Array) -> Fit:
 
     Parameters
     ----------
-    t, reference
+    times, reference
         Times of the same events by both clocks, nanoseconds; at least `MIN_PAIRS`.
     """
     difference = reference - times

@@ -371,12 +371,12 @@ class Flows:
         """For each node where its flow ids begin, and the ids."""
 
     def further(self, count: int) -> Array:
-        """Return n ids that no slice has."""
+        """Return so many ids that no slice has."""
         first, self._next = self._next, self._next + count
         return np.arange(first, self._next, dtype=np.int64)
 
     def chain(self, count: int) -> tuple[Array, Array]:
-        """Return ids by which n slices lead from each to the next: where those of each begin, and all."""
+        """Return ids by which so many slices lead from each to the next: where those of each begin, and all."""
         ids = self.further(max(count - 1, 0))
         # slice k carries the id of the arrow from slice k - 1, and then that of the arrow from itself
         return np.clip(2 * np.arange(count + 1) - 1, 0, 2 * len(ids)), np.repeat(ids, 2)
