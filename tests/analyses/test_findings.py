@@ -23,6 +23,7 @@ from programs.defects import (
     EXACT,
     computing_operator,
     data_loader_with_stacks,
+    launching,
     slow_allocations,
     slow_launches,
 )
@@ -37,14 +38,18 @@ from chopper_interop.analyses.summary import summary
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.commands import console_results
+from chopper_interop.issues import Issue, Severity
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device
 from chopper_interop.testing import check_analysis
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import Any
+
+    from programs.families import _Thread
 
 _US, _MI300X = 1_000, ("AMD Instinct MI300X",)
 _RANKS = {
@@ -288,6 +293,40 @@ def test_an_operator_that_computes_before_its_launch_is_work_of_the_host(
     assert rows["host-work"]["saves_ns"] == pytest.approx(truth, rel=0.2)
     assert "slow-operators" not in rows
     assert "host-work" not in findings_by_code(trace[False])
+
+
+def _a_loop(thread: _Thread) -> None:
+    """8 ms in all, 0.2 ms for each kernel."""
+    with thread.range("update"):
+        for _ in range(40):
+            thread.work(200)
+            thread.kernel(60, name="gemm")
+
+
+def _short_operators(thread: _Thread) -> None:
+    """Less than 1 ms each, though many times the usual."""
+    for _ in range(4):
+        with thread.range("prepare"):
+            thread.work(600)
+            thread.kernel(60, name="gemm")
+
+
+def _slow_operators(thread: _Thread) -> None:
+    """All take long, one of them five times as long as the others."""
+    for number in range(60):
+        with thread.range("outer"):
+            thread.work(600 if number else 3000)
+            with thread.range("inner"):
+                thread.work(600)
+                thread.kernel(60, name="gemm")
+
+
+@pytest.mark.parametrize("write", [_a_loop, _short_operators, _slow_operators])
+def test_operators_that_launch_slowly_are_no_work_of_the_host(
+    tmp_path: Path, write: Callable[[_Thread], None]
+) -> None:
+    kineto.write(simulation.simulate(launching(9_102, write)), tmp_path)
+    assert "host-work" not in findings_by_code(ci.read(tmp_path))
 
 
 def test_launches_that_always_take_long_load_no_code(tmp_path: Path) -> None:
@@ -674,6 +713,18 @@ def test_a_warm_up_of_several_steps_is_as_long_as_their_mean() -> None:
     work = [Work(Kind.KERNEL, int(starts[i]), dur, iteration=i) for i, dur in enumerate(lengths)]
     row = findings_by_code(gpu_trace(work))["warm-up-steps"]
     assert "steps 0-1 take 6.0 times as long as the others, and are left out" in row["finding"]
+    lines = ci.analyze(gpu_trace(work), "summary").rows["text"].to_pylist()
+    assert any("% of the mean step with the warm-up): " in line for line in lines)
+
+
+def test_the_summary_has_a_note_of_each_kind_of_fault() -> None:
+    """Two files had it, and the first of them no example."""
+    issues = [
+        Issue("late", Severity.INFO, "It was late.", n, text) for n, text in ((3, ""), (1200, "b"))
+    ]
+    trace = gpu_trace([Work(Kind.KERNEL, 0, 1000)]).with_meta(issues=tuple(issues))
+    notes = ci.analyze(trace, "summary").notes
+    assert notes["input: late"] == "1,203: It was late. Example: b"
 
 
 def test_what_was_not_recorded_is_named_with_how_to_record_it(demo: Path) -> None:

@@ -225,6 +225,16 @@ def computing_operator(seed: int, *, category: str, has: bool) -> p.Program:
     return _one_rank("host-work", seed, block)
 
 
+def launching(seed: int, write: Callable[[_Thread], None]) -> p.Program:
+    """Operators that launch kernels between those of a step."""
+
+    def block(thread: _Thread, index: int) -> None:
+        if index == 1:
+            write(thread)
+
+    return _one_rank("host-work", seed, block)
+
+
 def unrecorded_wait(seed: int, *, has: bool) -> p.Program:
     """A kernel starts long after its launch, as behind the work of another process on the GPU."""
 
