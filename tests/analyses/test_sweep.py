@@ -312,6 +312,7 @@ def test_runs_are_read_one_after_the_other() -> None:
     result = sweep(small(), against=several)
     assert order == ["a", "b"]
     assert result.rows["run"].to_pylist() == ["job", "a", "b"]
+    assert "left out" not in result.notes
 
 
 def small(**meta: object) -> ci.Trace:
@@ -344,6 +345,7 @@ def test_runs_without_steps_or_anything() -> None:
     assert first["matmul_ns"] == 100.0
     assert "no training steps" in first["reason"]
     assert (second["status"], second["window_ns"]) == ("invalid", None)
+    assert result.notes["left out"].startswith("figures of 1 runs: ")
     alone = sweep(empty)
     assert "empty" in alone.notes
     assert alone.rows["status"].to_pylist() == ["invalid"]
