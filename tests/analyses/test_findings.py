@@ -741,6 +741,11 @@ def test_a_trace_of_nothing_has_a_summary() -> None:
     assert "no operations were recorded" in result.rows["text"][-1].as_py()
 
 
+def test_a_job_without_communication_lacks_no_times_of_it() -> None:
+    lines = ci.analyze(gpu_trace([Work(Kind.KERNEL, 0, 1000)]), "summary").rows["text"].to_pylist()
+    assert not any("communication has no durations" in line for line in lines)
+
+
 def test_telemetry_alone_names_the_analyses_that_have_rows(tmp_path: Path) -> None:
     path = tmp_path / "smi.csv"
     rows = [f"2026/01/01 00:00:0{k}.000, 0, {40 + k}, {300 + k}.00 W" for k in range(8)]
