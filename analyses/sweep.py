@@ -209,26 +209,29 @@ def _all_runs(
             raise
         figures = RunFigures(reasons=["the trace is empty"])
     runs = [_SweepRun(trace.meta.job, _folder(trace), figures)]
-    for run in others:
-        path, figures = _read_figures(run, options)
-        runs.append(_SweepRun(run.name, path, figures))
+    runs += [_read_run(run, options) for run in others]
     names = run_names.distinct([one.name for one in runs], [one.path for one in runs])
     for one, name in zip(runs, names, strict=True):
         one.name = name
     return runs
 
 
-def _read_figures(run: Run, options: tuple[str, str, int, int]) -> tuple[str, RunFigures]:
-    """Read a run and return its path and figures; its trace is not kept."""
-    path = run.path
+def _read_run(run: Run, options: tuple[str, str, int, int]) -> _SweepRun:
+    """Read a run's figures; its trace is not kept."""
+    name, path = run.name, run.path
     try:
         trace = run.read()
+        if (
+            path and trace.meta.job != name
+        ):  # a host is in the name, of which the trace has the number
+            name = trace.meta.job
+            path = str(PurePath(path).with_name(name))
         path = path or _folder(trace)
-        return path, run_figures.figures_of_run(trace, *options)
+        return _SweepRun(name, path, run_figures.figures_of_run(trace, *options))
     except LossError:
         raise
     except ChopperError as error:
-        return path, RunFigures(reasons=[str(error)])
+        return _SweepRun(name, path, RunFigures(reasons=[str(error)]))
 
 
 def _folder(trace: Trace) -> str:

@@ -1,4 +1,4 @@
-"""Tables of what inputs state of the machine and its user, and what outputs keep of it.
+r"""Tables of what inputs state of the machine and its user, and what outputs keep of it.
 
 ============================  =====================================================  =================
 where it comes in             what it is                                             what remains
@@ -7,7 +7,7 @@ all sources                   paths of the files, and the job that is called aft
                               one                                                    folder given, with
                                                                                      numbers of host and
                                                                                      user
-Kineto: header                ``host_name``, metadata of the user, variables         `LEFT_OUT`
+Kineto, Chakra: header        ``host_name``, metadata of the user, variables         numbers, `TEXT_FACTS`
 Kineto: ``python_function``   ``/home/USER/…/train.py(12): step``; ``Call stack``,   name of the file
                               ``kernel_file`` of Triton and others in arguments
 Kineto, rocprofv3: names      ``HOST_PID.pt.trace.json``, ``HOST/PID_…``             number of the host
@@ -21,13 +21,15 @@ PyTorch execution traces      ``kernel_file``, paths in arguments               
 Perfetto                      command lines of processes, arguments of slices        name of the
                                                                                      program
 amd-smi, nvidia-smi           lists of processes, host names in columns              nothing
-telemetry: names of columns,  ``/home/USER/a.py [W]``, ``USER@HOST``                 name of the file,
-names of threads                                                                     ``account``
-all names                     URLs                                                   without account and
+all texts                     ``USER@HOST``, hosts and users that are known         ``account``, numbers
+all texts                     paths in URLs and JSON within a text (``%2Fhome``,     name of the file
+                              ``\/home``)
+all texts                     URLs                                                   without account and
                                                                                      query
 issues, clocks                messages that quote any of these                       file, host number
 ============================  =====================================================  =================
 
+Hosts are known of ranks and GPUs, users of facts and of the paths of files; words of the field are none.
 Host names are needed: ranks and telemetry of one host share its clock, and GPUs are counted by host. So
 each host has a number in the outputs, in the order of its ranks (``host0``). Nothing needs the rest. Names
 of kernels, operators and ranges are no secrets here; `anonymise` is for those.
@@ -41,6 +43,7 @@ from dataclasses import replace
 from os.path import commonpath
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
@@ -55,8 +58,18 @@ LEFT_OUT = (
     "cmdline", "commandline", "command", "cmd", "argv", "environment", "environ", "env",
     "user", "username", "login", "home", "host", "hostname", "nodename", "machineid",
     "cwd", "workdir", "workingdirectory", "executable", "exepath",
+    "password", "passwd", "secret", "credentials", "apikey", "accesskey", "accesstoken",
 )  # fmt: skip
 """Arguments and facts whose values are left out; in lower case, their words joined."""
+TEXT_FACTS = {
+    "schema", "et_version", "written_by", "mode", "streams", "would_explain_more", "simulator",
+    "host_et_schema", "host_et_matched", "time_base", "gfx", "vram_type", "compute_partition", "memory_partition",
+    "driver_version", "cuda_version", "amd_smi_version", "rocm_version", "rocm", "recorder",
+    "recorder library", "recorder rate",
+}  # fmt: skip
+"""Facts that tools state in words. Others with words are what a program or a cluster noted of itself."""
+_AMOUNT = re.compile(r"[-\d\s.,:;+()\[\]'TZ]*(?<=\d)(?:\s?[A-Za-z/%]{1,6})?|[0-9A-Fa-f-]{16,}")
+"""Numbers, versions, times, with a unit; ids of traces."""
 ENVIRONMENT_LEFT_OUT = Fault.info(
     "environment-left-out",
     "Command lines, environment variables, users, hosts and folders in the input were left out or "
@@ -65,9 +78,8 @@ ENVIRONMENT_LEFT_OUT = Fault.info(
 _HOSTS = ("Rank.host", "Device.host")
 _MESSAGES = ("Issue.example", "ClockFit.reason", "DeviceMatch.known_by")
 _FILES = ("Source.path", "Issue.source", "ClockFit.of", "DeviceMatch.source")
-_WITH_ACCOUNTS = ("series.name", "lanes.name")
-"""Names of columns, which may be a shell's prompt, and of threads; those of operations may have an @ for other reasons."""
 _HOST = re.compile(r"host\d+")
+_USER_FACT = re.compile(r"(?:^|[_ -])(?:user|user_?name|login|owner)$")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+")
 """Name of an environment variable."""
 
@@ -90,8 +102,12 @@ _URL = re.compile(r"(?<=\w://)(?:[^/?@\s]*@)?(?P<place>[^?\s'\"<>|]*)(?:\?[^\s'\
 _OF_HOME = re.compile(r"(?<![^/])(?P<homes>(?:home|[Uu]sers)/)(?P<user>[^/]+)(?=/)")
 """Folder of a user within a path, as archives of whole paths have it."""
 _OF_ROOT = re.compile(rf"(?:{'|'.join(_ROOTS)})\d*(?:/|$)")
-_ACCOUNT = re.compile(r"(?<![\w.-])[\w.-]+@[\w.-]+")
-"""User and host, as prompts of shells and mail have them."""
+_ACCOUNT = re.compile(r"[\w.+-]+(?:@|%40)(?!plt\b|[A-Z]+_)(?:[A-Za-z]|\d+\.\d+\.\d)[A-Za-z0-9.-]*")
+"""User and host, as prompts of shells and mail have them; versions of symbols (``f@GLIBC_2.2``) are none."""
+_ENCODED = re.compile(r"\\+(?:/|u002[fF])|(?:%(?:25)*[0-9A-Fa-f]{2})+")
+"""Slashes of JSON within a text, and letters as URLs have them."""
+_MIN_LETTERS = 3
+"""Of a user whose name is looked for. Chosen: shorter ones are parts of many names."""
 _FILE = re.compile(r".*[^/]\.[A-Za-z]\w{0,7}")
 _LIBRARY = re.compile(
     r".*(?:site-packages|dist-packages|lib/python[0-9.]+)/"
@@ -114,9 +130,23 @@ def without_folders(text: str) -> str:
     >>> without_folders("/model/layers.0/attn")  # a name, and no file
     '/model/layers.0/attn'
     """
+    if "%" in text or "\\" in text:
+        decoded = _ENCODED.sub(_decoded, text)
+        without = _without_plain_folders(decoded)
+        if without != decoded:
+            return without
+    return _without_plain_folders(text)
+
+
+def _without_plain_folders(text: str) -> str:
     if "://" in text:
         text = _URL.sub(r"\g<place>", text)
     return _PATH.sub(_shortened, text) if "/" in text or "\\" in text else text
+
+
+def _decoded(match: re.Match[str]) -> str:
+    code = match[0]
+    return "/" if code[0] == "\\" else unquote(re.sub("%(?:25)+", "%", code))
 
 
 def _shortened(match: re.Match[str]) -> str:
@@ -143,13 +173,15 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
     given
         Files and folders that the user gave; paths of sources are kept from there on.
     """
-    trace, in_tables = texts.change_tables(trace, _without_account)
-    changes = Changes(without_folders, without_folders, LEFT_OUT, only_paths=True)
-    trace, in_arguments = change_arguments(trace, changes)
-    facts = {k: v for k, v in trace.meta.facts.items() if not _is_left_out(k)}
     hosts = _host_numbers(trace.meta)
     users = _user_numbers(trace.meta)
-    meta = texts.change_meta(replace(trace.meta, facts=facts), _meta_change(given, hosts, users))
+    without = _Without(hosts, users)
+    trace, in_tables = texts.change_tables(trace, lambda _, text: without(text))
+    changes = Changes(without, without, LEFT_OUT, marks="/\\@%", words=tuple(without.known))
+    trace, in_arguments = change_arguments(trace, changes)
+    facts = {k: v for k, v in trace.meta.facts.items() if _is_kept(k, v)}
+    change = _meta_change(given, hosts, users, without)
+    meta = texts.change_meta(replace(trace.meta, facts=facts), change)
     count = in_tables + in_arguments + len(trace.meta.facts) - len(facts)
     count += sum(number != host for host, number in hosts.items())
     issues = IssueLog("job")
@@ -158,9 +190,52 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
     return trace.with_meta(**{**vars(meta), "issues": tuple(issues)})
 
 
-def _without_account(place: str, text: str) -> str:
-    """Text of a table without folders, and of telemetry's own columns and threads without users and hosts."""
-    return without_folders(_ACCOUNT.sub("account", text) if place in _WITH_ACCOUNTS else text)
+class _Without:
+    """Makes texts without folders, users and hosts; equal accounts are equal afterwards, others are not.
+
+    Parameters
+    ----------
+    hosts, users
+        Their numbers.
+    """
+
+    def __init__(self, hosts: dict[str, str], users: dict[str, str]) -> None:
+        self.known = {name: n for name, n in (hosts | users).items() if _is_telling(name, n)}
+        self._known = _whole_words(self.known)
+        self._accounts: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        text = without_folders(text)
+        if "@" in text or "%40" in text:
+            text = _ACCOUNT.sub(self._account, text)
+        return self._known.sub(lambda match: self.known[match[0]], text) if self._known else text
+
+    def _account(self, match: re.Match[str]) -> str:
+        count = len(self._accounts)
+        return self._accounts.setdefault(match[0], f"account{count}" if count else "account")
+
+
+def _is_telling(name: str, number: str) -> bool:
+    """True for a name that is no word of the field, such as ``localhost`` or ``train``."""
+    if name == number or len(name) < _MIN_LETTERS or name.isdigit():
+        return False
+    from chopper_interop.schemas.vocabulary import WORDS  # most jobs have no such names
+
+    return name.lower() not in WORDS
+
+
+def _whole_words(names: Iterable[str]) -> re.Pattern[str] | None:
+    quoted = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.compile(rf"(?<![^\W_])(?<![.-])(?:{quoted})(?![^\W_]|-)") if quoted else None
+
+
+def _is_kept(fact: str, text: str) -> bool:
+    if _is_left_out(fact):
+        return False
+    return (
+        re.sub(r"\[\d+\]$|_rank\d+$", "", fact) in TEXT_FACTS or _AMOUNT.fullmatch(text) is not None
+    )
 
 
 def _is_left_out(key: str) -> bool:
@@ -178,19 +253,21 @@ def _host_numbers(meta: Meta) -> dict[str, str]:
 
 
 def _user_numbers(meta: Meta) -> dict[str, str]:
-    """Number of each user whose folder is within the path of a source: paths stay as different as they are."""
+    """Number of each user whom a fact names, or whose folder is within the path of a source: paths stay as different as they are."""
+    stated = [v for k, v in sorted(meta.facts.items()) if _USER_FACT.search(k.lower())]
     matches = (match for source in meta.sources for match in _OF_HOME.finditer(source.path))
-    names = dict.fromkeys(match["user"] for match in matches)
+    names = dict.fromkeys([*(match["user"] for match in matches), *stated])
     return {name: f"user{k}" for k, name in enumerate(names)}
 
 
-def _meta_change(given: Iterable[Path], hosts: dict[str, str], users: dict[str, str]) -> Change:
+def _meta_change(
+    given: Iterable[Path], hosts: dict[str, str], users: dict[str, str], without: _Without
+) -> Change:
     """Make the change of texts in metadata: folders of inputs, names of hosts and users, other folders."""
     given = list(given)
     prefixes = sorted(_prefixes(given), key=lambda p: (len(p), p), reverse=True)
     of_inputs = {inputs.plain_name(p) for path in given for p in (path, *path.absolute().parents)}
-    quoted = "|".join(re.escape(host) for host in hosts)
-    of_host = re.compile(rf"(?<![^\W_])(?<![.-])(?:{quoted})(?![^\W_]|-)") if hosts else None
+    of_host = _whole_words(hosts)
 
     def change(place: str, text: str) -> str:
         if place in _HOSTS:
@@ -204,9 +281,8 @@ def _meta_change(given: Iterable[Path], hosts: dict[str, str], users: dict[str, 
             text = _OF_HOME.sub(
                 lambda match: match["homes"] + users.get(match["user"], "user"), text
             )
-        if place in _MESSAGES:
-            text = _ACCOUNT.sub("", text)
-        return without_folders(text)
+        of_user = place == "Meta.job" and text not in of_inputs
+        return without_folders(text) if of_user else without(text)
 
     return change
 

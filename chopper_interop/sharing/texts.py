@@ -33,7 +33,8 @@ from chopper_interop.trace import Text, Trace
 
 KEY, VALUE, LEFT_OUT = range(3)
 """Kind of a range: a key, a string, or the value of a key that is left out."""
-_SLASH, _BACKSLASH = ord("/"), ord("\\")
+_MARK, _BEGINS = 1, 2
+"""Of a letter: it is a mark; a word begins with it."""
 _JOINS = tuple(b"_- ")
 """Between the words of a key."""
 _BLOCK = 1 << 18
@@ -110,14 +111,16 @@ class Changes:
         Makes the new text of a key; None leaves keys as they are.
     left_out
         Keys whose values are replaced by an empty text, in lower case, their words joined.
-    only_paths
-        True if only strings and keys with a slash or backslash change, so that others are not decoded.
+    marks, words
+        Strings and keys that have none of these letters and words are not decoded, as they do not change; all are if
+        there are no marks.
     """
 
     value: Callable[[str], str]
     key: Callable[[str], str] | None = None
     left_out: tuple[str, ...] = ()
-    only_paths: bool = False
+    marks: str = ""
+    words: tuple[str, ...] = ()
 
 
 class _Objects(NamedTuple):
@@ -135,6 +138,31 @@ class _TextRanges(NamedTuple):
     at: Array
     length: Array
     kind: Array
+
+
+class _Wanted(NamedTuple):
+    """Kinds of ranges that are looked into, and the letters and words of which they must have one.
+
+    `of_letter` has `_MARK` or `_BEGINS` of each letter, `text` has the words and `ends` where each ends.
+    """
+
+    kinds: Array
+    every: bool
+    of_letter: Array
+    text: Bytes
+    ends: Array
+
+    @classmethod
+    def from_changes(cls, changes: Changes) -> _Wanted:
+        """Return the table of some changes."""
+        words = [word.encode("utf-8", "surrogatepass") for word in changes.words]
+        of_letter = np.zeros(256, np.uint8)
+        of_letter[[word[0] for word in words]] = _BEGINS
+        of_letter[list(changes.marks.encode())] = _MARK
+        kinds = np.array([changes.key is not None, True])
+        text = np.frombuffer(b"".join(words), np.uint8).copy()
+        ends = np.cumsum([*map(len, words)], dtype=np.int64)
+        return cls(kinds, not changes.marks, of_letter, text, ends)
 
 
 class _LeftOut(NamedTuple):
@@ -203,8 +231,7 @@ def _objects(trace: Trace) -> _Objects:
 def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges, Array]:
     """List what may change, by object and offset, and mark objects that are no JSON."""
     keys = _LeftOut.from_keys(changes.left_out)
-    by_slash = [changes.key is not None, True]
-    wanted = np.array([[can, can and not changes.only_paths] for can in by_slash])
+    wanted = _Wanted.from_changes(changes)
     damaged = np.zeros(len(objects.at), np.bool_)
     parts = [_TextRanges(*(np.empty(0, np.int64) for _ in _TextRanges._fields))]
     for first in range(0, len(damaged), _BLOCK):
@@ -226,12 +253,11 @@ def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges,
 
 @jit
 def _list_texts(
-    buffer: Bytes, start: Array, size: Array, keys: _LeftOut, wanted: Array, out: Array
+    buffer: Bytes, start: Array, size: Array, keys: _LeftOut, wanted: _Wanted, out: Array
 ) -> tuple[int, Array]:
     """Count what may change and, as far as `out` has room, list it; mark objects that are no JSON, of which nothing counts.
 
-    Compiled, as it visits every byte of the arguments. `wanted` says of keys and of strings if they are listed, and if
-    those without a slash are. Rows of `out`: index of the object, offset, length, what it is.
+    Compiled, as it visits every byte of the arguments. Rows of `out`: index of the object, offset, length, what it is.
     """
     count = 0
     damaged = np.zeros(len(start), np.bool_)
@@ -248,7 +274,7 @@ def _list_texts(
             after, kind = json_text.skip_blank(buffer, end, n), VALUE
             if after < n and buffer[after] == json_text.COLON:
                 kind = KEY
-                if _is_wanted(buffer, begin, end, wanted[KEY]):
+                if _is_wanted(buffer, begin, end, KEY, wanted):
                     count = _note(out, count, row, begin, end, KEY)
                 if _is_left_out(buffer, begin + 1, end - 1, keys):
                     begin, end = _value_behind(buffer, after, n)
@@ -257,7 +283,7 @@ def _list_texts(
                         damaged[row] = True
                         break
             if kind == LEFT_OUT or (
-                kind == VALUE and _is_wanted(buffer, begin, end, wanted[VALUE])
+                kind == VALUE and _is_wanted(buffer, begin, end, VALUE, wanted)
             ):
                 count = _note(out, count, row, begin, end, kind)
             i = end
@@ -283,14 +309,30 @@ def _value_behind(buffer: Bytes, colon: int, n: int) -> tuple[int, int]:
 
 
 @jit_in_place
-def _is_wanted(buffer: Bytes, begin: int, end: int, wanted: Array) -> bool:
-    """True if a string is to be listed: whatever it is, or if it can hold a path; escapes may stand for a slash."""
-    if wanted[1] or not wanted[0]:
-        return bool(wanted[1])
-    i = begin
-    while i < end and buffer[i] != _SLASH and buffer[i] != _BACKSLASH:
-        i += 1
-    return i < end
+def _is_wanted(buffer: Bytes, begin: int, end: int, kind: int, wanted: _Wanted) -> bool:
+    """True if a key or string is to be listed: whatever it is, or if it has one of the letters or words."""
+    if wanted.every or not wanted.kinds[kind]:
+        return bool(wanted.kinds[kind])
+    for i in range(begin, end):
+        letter = wanted.of_letter[buffer[i]]
+        if letter == _MARK or (letter == _BEGINS and _has_word(buffer, i, end, wanted)):
+            return True
+    return False
+
+
+@jit_in_place
+def _has_word(buffer: Bytes, begin: int, end: int, wanted: _Wanted) -> bool:
+    """True if one of the words stands at a place."""
+    first = 0
+    for k in range(len(wanted.ends)):
+        size = wanted.ends[k] - first
+        i = 0
+        while i < size and begin + i < end and buffer[begin + i] == wanted.text[first + i]:
+            i += 1
+        if i == size:
+            return True
+        first = wanted.ends[k]
+    return False
 
 
 @jit_in_place

@@ -17,6 +17,7 @@ import chopper_interop as ci
 from chopper_interop.errors import ChopperError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 WITHOUT_TEXT = {"zeus"}
@@ -62,11 +63,12 @@ def test_anonymised_no_word_gets_out(seed: Seed, tmp_path: Path) -> None:
     assert count > 0 or seed.format in WITHOUT_TEXT
 
 
+@pytest.mark.parametrize("form", [canaries.path, canaries.account])
 @pytest.mark.parametrize("seed", [c for c in cases() if c.values[0].format not in HEADED])
-def test_of_paths_the_names_of_files_get_out_alone(seed: Seed, tmp_path: Path) -> None:
-    leaks, count = canaries.search(
-        seed, canaries.path, partial(contents, seed, tmp_path / "in", {})
-    )
+def test_of_paths_the_names_of_files_get_out_alone(
+    seed: Seed, form: Callable[[int], str], tmp_path: Path
+) -> None:
+    leaks, count = canaries.search(seed, form, partial(contents, seed, tmp_path / "in", {}))
     assert leaks == []
     assert count > 0 or seed.format in WITHOUT_TEXT
 

@@ -11,6 +11,7 @@ from read_once import read_once
 from seeds import rocprofv3
 
 import chopper_interop as ci
+from chopper_interop.cli import analyze_main
 from chopper_interop.errors import UsageError
 from chopper_interop.sharing.environment import LEFT_OUT, without_folders
 from chopper_interop.testing.equality import assert_trace_equal
@@ -31,6 +32,10 @@ PATHS = [
     ("get https://ann:word@node:80/api?token=1 now", "get https://node:80/api now"),
     ("file:///home/ann/x.cc", "file:x.cc"),
     (r"C:\Users\ann\x.py(3): f", "x.py(3): f"),
+    ("x=%2Fhome%2Fann%20smith%2Fa.py", "x=a.py"),
+    ("x=%252fhome%252fann%252fa.py", "x=a.py"),
+    (r'{"cwd": "\/home\/ann\/b.py"}', '{"cwd": "b.py"}'),
+    (r'{"cwd": "\u002fhome\u002fann\u002Fb.py"}', '{"cwd": "b.py"}'),
     (r"\\server\ann\x.txt", "x.txt"),
     # no paths
     ("/model/layers.0/attn", "/model/layers.0/attn"),
@@ -39,6 +44,7 @@ PATHS = [
     ("torch/nn/modules/linear.py(9): forward", "torch/nn/modules/linear.py(9): forward"),
     ("a / b", "a / b"),
     (r"two\lines", r"two\lines"),
+    ("50%25 of a%2Fb", "50%25 of a%2Fb"),
 ]  # fmt: skip
 
 
@@ -75,6 +81,84 @@ def kineto(folder: Path) -> Path:
         "roctracer_version": 4,
     }  # fmt: skip
     return kineto_files.write(folder / "rank0.json", events, **header)
+
+
+HOST = "gama-node-7"
+GROUP = {
+    "Process Group Name": "0", "Process Group Description": f"tp of jansz@{HOST}", "Group size": 2,
+    "Process Group Ranks": "[0, 1]", "Collective name": "allreduce", "dtype": "Float",
+    "In msg nelems": 4, "Out msg nelems": 4,
+}  # fmt: skip
+
+
+def job_with_names_everywhere(folder: Path) -> Path:
+    """Two ranks with a made-up word wherever a program or a cluster puts who runs it and where."""
+    span = kineto_files.span
+    folder.mkdir()
+    arguments = {
+        "note": f"run on {HOST}",
+        "url": "x=%2Fhome%2Fericson%2Fa.py",
+        "nested": r'{"cwd": "\/home\/frobisher\/b.py"}',
+        "who": "hudson@example.org",
+        "password": "ibnmajid",
+    }
+    for rank in (0, 1):
+        label = {"labels": "barents@barents-1"}
+        thread = {"name": f"thread cabot@{HOST}: pt_main"}
+        events = [
+            {"ph": "M", "name": "process_labels", "pid": 100, "tid": 0, "ts": 0, "args": label},
+            {"ph": "M", "name": "thread_name", "pid": 100, "tid": 100, "ts": 0, "args": thread},
+            span("user_annotation", f"step drake@{HOST}", 0, 95),
+            span("user_annotation", f"load on {HOST}", 1, 2),
+            span("cpu_op", "aten::mm", 3, 70, args=arguments),
+            kineto_files.call("hipLaunchKernel", 4, 5, 1),
+            kineto_files.kernel("ncclDevKernel_AllReduce_Sum_f32", 20, 9, 1, **GROUP),
+            span("python_function", "%2Fhome%2Fkotzebue%2Ft.py(3): f", 74, 9),
+            span("user_annotation", "magellan's warm-up", 84, 2),
+        ]
+        group = {"pg_name": "0", "pg_desc": GROUP["Process Group Description"], "ranks": [0, 1]}
+        info = {"rank": rank, "world_size": 2, "backend": "nccl", "pg_config": [group]}
+        header = {
+            "host_name": HOST, "distributedInfo": info, "userMeta": "lapita of all", "tw_user": "magellan",
+            "tw_job": "nansen", "HF_TOKEN": "pytheas", "launched": {"by": "orellana"},
+        }  # fmt: skip
+        name = f"{HOST}_{100}.{rank}.pt.trace.json"
+        kineto_files.write(folder / name, events, **header)
+    return folder
+
+
+WORDS = (
+    "gama", "barents", "cabot", "drake", "ericson", "frobisher", "hudson", "ibnmajid", "jansz", "kotzebue", "lapita",
+    "magellan", "nansen", "orellana", "pytheas",
+)  # fmt: skip
+
+
+def test_no_words_of_users_hosts_and_clusters_get_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (job_with_names_everywhere(tmp_path / name) for name in ("a", "b"))
+    trace = ci.read(first)
+    made = written(trace, tmp_path)
+    names = [f"{folder}/{HOST}_100.0.pt.trace.json" for folder in (first, second)]
+    csv, page = tmp_path / "csv", tmp_path / "r.html"
+    analyses = ["sweep", "compare", "summary", "collectives"]
+    arguments = [names[0], *analyses, "--against", names[1]]
+    analyze_main([*arguments, "--csv", str(csv), "--html", str(page)])
+    analyze_main([*arguments, "--json"])
+    made |= {path.name: path.read_bytes() for path in (*csv.iterdir(), page)}
+    made |= {"stdout": "".join(capsys.readouterr()).encode()}
+    leaks = {n: [w for w in WORDS if w.encode() in raw.lower()] for n, raw in made.items()}
+    assert not any(leaks.values()), leaks
+    # what analyses need is there
+    assert {n for n in trace.names() if "step" in n or "load" in n} == {
+        "step account",
+        "load on host0",
+    }
+    (description,) = trace.groups["description"].to_pylist()
+    assert description.startswith("tp of account")
+    assert trace.meta.facts["world_size"] == "2"
+    kept = ci.read(first, keep_environment=True)
+    assert str(kept.groups["description"].to_pylist()) == f"['tp of jansz@{HOST}']"
 
 
 def rocprofv3_json(folder: Path) -> Path:

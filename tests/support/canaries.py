@@ -38,6 +38,11 @@ def path(number: int) -> str:
     return f"/home/{word(number)}/{word(number)}/kept.py"
 
 
+def account(number: int) -> str:
+    """Return a user and host, and a path as URLs have it."""
+    return f"{word(number)}@{word(number)}-7.org:%2Fhome%2F{word(number)}%2Fkept.py"
+
+
 def places(seed: Seed) -> list[Place]:
     """All texts of an input."""
     if seed.data.startswith(b"SQLite"):

@@ -149,7 +149,8 @@ def test_folder_is_one_source_and_its_tables_are_no_noise(folder):
 def test_texts_by_which_other_formats_are_recognised_are_no_others(tmp_path, trace, word):
     quoting = trace.with_meta(facts={word: word})
     ci.write(quoting, tmp_path / "job.parquet")
-    assert_trace_equal(quoting, ci.read(tmp_path / "job.parquet"), ignore=TOOK_OVER)
+    again = ci.read(tmp_path / "job.parquet", keep_environment=True)
+    assert_trace_equal(quoting, again, ignore=TOOK_OVER)
 
 
 def test_next_to_profiles_a_folder_is_left_out_in_one_line(demo, trace, tmp_path):
