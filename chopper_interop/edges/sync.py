@@ -12,6 +12,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.edges import device_waits
 from chopper_interop.edges.ordering_calls import NO_HANDLE, OrderingCalls
 from chopper_interop.edges.queues import Queues, group_pairs, in_batches, preceding_rows
 from chopper_interop.io import json_events
@@ -74,6 +75,27 @@ class _Questions:
     submitted: Array
 
 
+@dataclass(frozen=True)
+class _DeviceQuestions:
+    """Questions for the last work on all queues of a device.
+
+    Parameters
+    ----------
+    call
+        Row of `nodes`.
+    device
+        The device; -1 for all of the call's rank.
+    """
+
+    call: Array
+    device: Array
+
+    def with_more(self, other: _DeviceQuestions) -> _DeviceQuestions:
+        """Return both."""
+        call, device = np.append(self.call, other.call), np.append(self.device, other.device)
+        return _DeviceQuestions(call, device)
+
+
 def sync_edges(
     trace: Trace, calls: OrderingCalls, queues: Queues, recorded: RecordedWaits, issues: IssueLog
 ) -> tuple[Array, Array]:
@@ -93,13 +115,11 @@ def sync_edges(
         Log for the assumptions that were made.
     """
     by_record = _ask_recorded(trace, recorded, calls, queues)
-    done = np.isin(calls.node, by_record.call)
-    questions = [
-        by_record,
-        _ask_devices(trace, calls, queues),
-        *_ask_handles(trace, calls, queues, done),
-    ]
-    slot, call = _answers(trace, queues, questions, issues)
+    devices = _ask_recorded_devices(recorded, calls, queues)
+    done = np.isin(calls.node, np.append(by_record.call, devices.call))
+    questions = [by_record, *_ask_handles(trace, calls, queues, done)]
+    devices = devices.with_more(_ask_devices(trace, calls, queues))
+    slot, call = _answers(trace, queues, questions, devices, issues)
     own = [_copied_within(trace, calls, queues), _launched_just_before(trace, calls, queues, ~done)]
     own_slot, own_call = (np.concatenate(side) for side in zip(*own, strict=True))
     unresolved = ~done & ~np.isin(calls.node, np.concatenate([call, own_call]))
@@ -114,53 +134,86 @@ def sync_edges(
 def _ask_recorded(
     trace: Trace, recorded: RecordedWaits, calls: OrderingCalls, queues: Queues
 ) -> _Questions:
-    """Questions of the waits that a profiler recorded; polls wait for nothing."""
-    rows = recorded.rows(Role.DEVICE_SYNC, Role.STREAM_SYNC, Role.EVENT_SYNC)
-    rows = rows[np.isin(recorded.call[rows], calls.node[~calls.has_role(Role.POLL)])]
-    role = recorded.role[rows]
-    stream = np.where(role == Role.EVENT_SYNC, recorded.event_stream[rows], recorded.stream[rows])
-    known = (role == Role.DEVICE_SYNC) | (stream >= 0)
-    known &= (role != Role.EVENT_SYNC) | (recorded.record_call[rows] >= 0)
-    rows, role, stream = rows[known], role[known], stream[known]
-    until = np.where(role == Role.EVENT_SYNC, recorded.record_call[rows], recorded.call[rows])
-    row, queue = group_pairs(recorded.rank[rows], queues.rank)
-    same = queues.device[queue] == recorded.device[rows][row]
-    number = trace.array("number", "lanes")[queues.lane[queue]]
-    same &= (role[row] == Role.DEVICE_SYNC) | (number == stream[row])
-    row, queue = row[same], queue[same]
+    """Questions of the waits for streams and events that a profiler recorded; polls wait for nothing."""
+    rows = _recorded_rows(recorded, calls, Role.STREAM_SYNC, Role.EVENT_SYNC)
+    of_event = recorded.role[rows] == Role.EVENT_SYNC
+    stream = np.where(of_event, recorded.event_stream[rows], recorded.stream[rows])
+    known = (stream >= 0) & (~of_event | (recorded.record_call[rows] >= 0))
+    rows, of_event, stream = rows[known], of_event[known], stream[known]
+    until = np.where(of_event, recorded.record_call[rows], recorded.call[rows])
+    number = trace.array("number", "lanes")[queues.lane]
+    row, queue = _pairs_of_same(
+        (recorded.rank[rows], recorded.device[rows], stream), (queues.rank, queues.device, number)
+    )
     return _Questions(recorded.call[rows][row], queue, trace.array("ts")[until[row]])
 
 
-def _ask_devices(trace: Trace, calls: OrderingCalls, queues: Queues) -> _Questions:
-    """Questions of calls that wait for their whole device."""
-    node = calls.node[calls.has_role(Role.DEVICE_SYNC)]
-    row, queue = group_pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
-    device = _awaited_device(trace, node, queues, row, queue)[row]
-    same = (device < 0) | (queues.device[queue] == device)
-    row, queue = row[same], queue[same]
-    return _Questions(node[row], queue, trace.array("ts")[node[row]])
+def _ask_recorded_devices(
+    recorded: RecordedWaits, calls: OrderingCalls, queues: Queues
+) -> _DeviceQuestions:
+    """Questions of the waits for devices with GPU work that a profiler recorded."""
+    rows = _recorded_rows(recorded, calls, Role.DEVICE_SYNC)
+    rank, device = recorded.rank[rows], recorded.device[rows]
+    _, group = gather.distinct(np.append(rank, queues.rank), np.append(device, queues.device))
+    worked = np.isin(group[: len(rows)], group[len(rows) :])
+    return _DeviceQuestions(recorded.call[rows[worked]], device[worked])
 
 
-def _awaited_device(trace: Trace, node: Array, queues: Queues, row: Array, queue: Array) -> Array:
-    """Device that each call waits for, given its pairs with queues.
+def _recorded_rows(recorded: RecordedWaits, calls: OrderingCalls, *roles: Role) -> Array:
+    rows = recorded.rows(*roles)
+    return rows[np.isin(recorded.call[rows], calls.node[~calls.has_role(Role.POLL)])]
+
+
+def _pairs_of_same(rows: tuple[Array, ...], of_queues: tuple[Array, ...]) -> tuple[Array, Array]:
+    """All pairs of a row and a queue with the same values: positions of rows, and queues."""
+    columns = [np.append(*sides) for sides in zip(rows, of_queues, strict=True)]
+    _, group = gather.distinct(*columns)
+    return group_pairs(group[: len(rows[0])], group[len(rows[0]) :])
+
+
+def _ask_devices(trace: Trace, calls: OrderingCalls, queues: Queues) -> _DeviceQuestions:
+    """Questions of calls that wait for their whole device.
 
     If work on the thread's device ended later than the call, the thread must have changed devices:
     then it is the device whose last work ended during the call, if there is one.
     """
-    device, ts = current_device(trace, node, queues), trace.array("ts")[node]
+    node = calls.node[calls.has_role(Role.DEVICE_SYNC)]
+    device = current_device(trace, node, queues)
+    first, _ = gather.distinct(queues.rank, queues.device)
+    ranks, count = np.unique(queues.rank[first], return_counts=True)
+    several = np.flatnonzero(np.isin(trace.array("rank")[node], ranks[count > 1]) & (device >= 0))
+    *_, contradicted = _last_work(trace, queues, _DeviceQuestions(node[several], device[several]))
+    for rows in in_batches(several[contradicted], queues):
+        device[rows] = _device_by_time(trace, node[rows], device[rows], queues)
+    return _DeviceQuestions(node, device)
+
+
+def _device_by_time(trace: Trace, node: Array, device: Array, queues: Queues) -> Array:
+    """Device whose last work ended during each call; the given one if there is none."""
+    row, queue = group_pairs(trace.array("rank")[node].astype(np.int64), queues.rank)
+    ts = trace.array("ts")[node]
     end = ts + trace.array("dur")[node]
     last, later = queues.last_before(queue, ts[row], end[row])
-    queue_device = queues.device[queue]
-    contradicted = np.zeros(len(node), bool)
-    contradicted[row[later & (queue_device == device[row])]] = True
-    first, pair = gather.distinct(row, queue_device)
+    first, pair = gather.distinct(row, queues.device[queue])
     busy = np.zeros(len(first), bool)
     busy[pair[later]] = True
-    fits = np.flatnonzero(contradicted[row] & ~busy[pair] & (last >= 0))
+    fits = np.flatnonzero(~busy[pair] & (last >= 0))
     fits = fits[queues.end[last[fits]] >= ts[row[fits]]]
     chosen = fits[_max_of_groups(row[fits], queues.end[last[fits]])]
-    device[row[chosen]] = queue_device[chosen]
-    return device
+    result = device.copy()
+    result[row[chosen]] = queues.device[queue[chosen]]
+    return result
+
+
+def _last_work(
+    trace: Trace, queues: Queues, questions: _DeviceQuestions
+) -> tuple[Array, Array, Array]:
+    """Slots of the last work on each stream that calls waited for, and these calls; which calls returned before work ended."""
+    node = questions.call
+    ts, thread, rank = (trace.array(c)[node].astype(np.int64) for c in ("ts", "lane", "rank"))
+    end = ts + trace.array("dur")[node]
+    slot, row, later = device_waits.last_work(queues, thread, rank, questions.device, ts, end)
+    return slot, node[row], later
 
 
 def current_device(trace: Trace, node: Array, queues: Queues) -> Array:
@@ -197,9 +250,9 @@ def _ask_handles(
 
 def pairs_by_handle(rank: Array, handle: Array, queues: Queues) -> tuple[Array, Array]:
     """All pairs of a row and a queue of the stream that it names: positions of rows, and queues."""
-    _, group = gather.distinct(np.append(rank, queues.rank), np.append(handle, queues.handle))
-    row_group = np.where(handle != NO_HANDLE, group[: len(rank)], -1)
-    return group_pairs(row_group, group[len(rank) :])
+    known = np.flatnonzero(handle != NO_HANDLE)
+    row, queue = _pairs_of_same((rank[known], handle[known]), (queues.rank, queues.handle))
+    return known[row], queue
 
 
 def last_records(trace: Trace, calls: OrderingCalls, rows: Array) -> Array:
@@ -217,7 +270,11 @@ def last_records(trace: Trace, calls: OrderingCalls, rows: Array) -> Array:
 
 
 def _answers(
-    trace: Trace, queues: Queues, questions: list[_Questions], issues: IssueLog
+    trace: Trace,
+    queues: Queues,
+    questions: list[_Questions],
+    devices: _DeviceQuestions,
+    issues: IssueLog,
 ) -> tuple[Array, Array]:
     """Slots of the last work that each call waited for, and the calls."""
     call, queue, submitted = (
@@ -225,9 +282,11 @@ def _answers(
     )
     end = trace.array("ts")[call] + trace.array("dur")[call]
     slot, later = queues.last_before(queue, submitted, end)
-    contradicted = np.unique(call[later])
+    of_device, waited, too_soon = _last_work(trace, queues, devices)
+    contradicted = np.union1d(call[later], devices.call[too_soon])
     issues.add(CONTRADICTED, contradicted.size, _example(trace, contradicted, issues))
-    return slot[slot >= 0], call[slot >= 0]
+    known = slot >= 0
+    return np.append(slot[known], of_device), np.append(call[known], waited)
 
 
 def _copied_within(trace: Trace, calls: OrderingCalls, queues: Queues) -> tuple[Array, Array]:
