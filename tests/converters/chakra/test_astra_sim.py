@@ -21,6 +21,8 @@ from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.jobs import job_of
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import ReadError
+from chopper_interop.io import inputs
+from chopper_interop.io.inputs import HEAD_BYTES
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.schemas.meta import COMPUTED
 
@@ -206,7 +208,9 @@ def test_what_binds_a_job_binds_its_ets_and_their_simulation(tmp_path: Path, nam
             assert off < 0.01 * whole, (reader, column)
 
 
-def test_npus_that_a_simulation_did_not_have_are_noted(tmp_path: Path) -> None:
+def test_npus_that_a_simulation_did_not_have_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A network with too few NPUs leaves ETs out, and ASTRA-sim says nothing."""
     trace = ci.read(write(tmp_path / "rank0.json", mixed_job(25)))
     ci.write(trace, tmp_path / "et" / "job.et", streams="npus")
@@ -221,6 +225,15 @@ def test_npus_that_a_simulation_did_not_have_are_noted(tmp_path: Path) -> None:
     (tmp_path / "et" / "job.2.et").write_bytes(framed(VERSION))
     missing = [i for i in ci.read(tmp_path / "et").meta.issues if i.code == "sim-npus-missing"]
     assert [(i.count, i.example) for i in missing] == [(1, "job.3.et")]
+    # of those that are missing no more is read than says that they have work
+    et = tmp_path / "et" / "job.3.et"
+    et.write_bytes(et.read_bytes() + b"\0" * HEAD_BYTES)
+    whole = []
+    read = inputs.read
+    monkeypatch.setattr(inputs, "read", lambda path, *rest: whole.append(path) or read(path, *rest))
+    missing = [i for i in ci.read(tmp_path / "et").meta.issues if i.code == "sim-npus-missing"]
+    assert [(i.count, i.example) for i in missing] == [(1, "job.3.et")]
+    assert et not in whole
 
 
 def test_ets_of_another_simulation_are_not_read(ets: Path, tmp_path: Path) -> None:
