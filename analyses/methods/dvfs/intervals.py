@@ -48,6 +48,12 @@ def student(degrees: int) -> float:
     )
 
 
+def jackknife(without: Array) -> float:
+    """Return the error of an estimate by its values without one block after the other."""
+    n = len(without)
+    return float(np.sqrt((n - 1) / n * np.sum((without - without.mean()) ** 2)))
+
+
 def confidence_interval(
     ns: Array, error_ns: Array, min_ns: Array, max_ns: Array, shift_ns: Array | float = 0.0
 ) -> tuple[Array, Array]:

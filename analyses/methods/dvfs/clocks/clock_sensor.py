@@ -64,6 +64,10 @@ MIN_STEPS = 2.5
 of the other step, whose change counts twice, and of one they are those in time, which have the same change."""
 NOISE_LEFT = 2 / 3
 """Part of the variance of noise that `apart_from_neighbours` leaves: that of a value less the mean of three."""
+NOISE_IN_SLOPES = (35 / 18) ** 0.5
+"""Standard error of a slope of values that `apart_from_neighbours` returns, both of which lost the same, over that by the products' scatter:
+noise of one value is in three products. Of a value that is 1, and cos(a) in what it leaves of waves, (2/3)(1 - cos a), the mean fourth power
+is 70/81, and the square of the mean square 4/9."""
 _TINY = 1e-9
 _RATIO_LIMITS = (0.3, 3.0)
 """Range of the factor from readings to clocks. Chosen: beyond it, windows and readings contradict."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.intervals import jackknife
 from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def followed_share(changes: list[Changes]) -> tuple[float, float]:
         kept, lost = (average([one.of_kernels[i] for one in changes], weights) for i in (0, 1))
         total = parts.sum(axis=1, keepdims=True)
         value = kept * float(_follow(total)[0])
-        own_error = np.hypot(kept * _jackknife(_follow(total - parts)), value * lost / kept)
+        own_error = np.hypot(kept * jackknife(_follow(total - parts)), value * lost / kept)
         own_error = np.hypot(own_error, MIN_SHARE_ERROR[any(one.is_sparse for one in changes)])
         inverse = np.maximum([error, own_error], _TINY) ** -2.0
         share, error = float(inverse @ [share, value] / inverse.sum()), float(inverse.sum() ** -0.5)
@@ -78,18 +79,12 @@ def is_shown(changes: list[Changes]) -> bool:
 def _significance(parts: Array) -> float:
     """Absolute value of a sum over its error."""
     total = float(parts.sum())
-    return abs(total) / max(_jackknife(total - parts), _TINY)
+    return abs(total) / max(jackknife(total - parts), _TINY)
 
 
 def average(values: list[float], weights: list[float]) -> float:
     """Return the mean over GPUs."""
     return float(np.average(values, weights=np.maximum(weights, _TINY)))
-
-
-def _jackknife(without: Array) -> float:
-    """Error of an estimate by its values without one block after the other."""
-    n = len(without)
-    return float(np.sqrt((n - 1) / n * np.sum((without - without.mean()) ** 2)))
 
 
 def summed(changes: list[Changes]) -> Array:
@@ -99,4 +94,4 @@ def summed(changes: list[Changes]) -> Array:
 
 def ratio_error(part: Array, whole: Array) -> float:
     """Return the error of the ratio of two sums, by leaving out one block after the other."""
-    return _jackknife((part.sum() - part) / (whole.sum() - whole))
+    return jackknife((part.sum() - part) / (whole.sum() - whole))

@@ -26,6 +26,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     MIN_STEPS,
+    NOISE_IN_SLOPES,
     NOISE_LEFT,
     Assumption,
     Cumulative,
@@ -35,7 +36,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     covered_steps,
     phases_at,
 )
-from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, jackknife, student
 from chopper_interop.arrays import Array
 
 _OUTLIER_DEVIATIONS = 6.0
@@ -117,6 +118,8 @@ class _Compared(NamedTuple):
         True if readings show the mean over the very time of the speeds.
     rounding
         Variance that both of `mhz` have in common by rounding.
+    shown
+        Marks those whose kernels have neighbours that show the clock better than the mean.
     """
 
     time: Array
@@ -129,6 +132,12 @@ class _Compared(NamedTuple):
     mhz: tuple[Array, Array]
     is_mean: bool
     rounding: float
+    shown: Array
+
+    @property
+    def noise(self) -> float:
+        """Error of slopes over readings, in terms of that by the scatter of blocks."""
+        return NOISE_IN_SLOPES if self.place is None and self.phase.any() else 1.0
 
 
 def mean_sensitivity(gpus: list[Readings], work: Work, assumed: Assumption) -> tuple[float, float]:
@@ -146,7 +155,8 @@ def mean_sensitivity(gpus: list[Readings], work: Work, assumed: Assumption) -> t
     repeats = work.usable.sum() / max(len(np.unique(work.place[work.usable])), 1)
     if repeats < _MIN_REPEATS * len(compared):  # what is usual of readings is that of each GPU
         return np.nan, np.inf
-    return _solved(np.concatenate(products), is_mean=is_mean)
+    noise = max(one.noise for one in compared)
+    return _solved(np.concatenate(products, axis=1), noise, is_mean=is_mean)
 
 
 def mean_sensitivity_of_gpus(gpus: list[Readings], work: Work) -> tuple[float, float]:
@@ -268,8 +278,8 @@ class _Kernels(NamedTuple):
         """Return the last kernel that started before each time; the first one before all."""
         return np.maximum(np.searchsorted(self.start, time, side="right") - 1, 0)
 
-    def followed(self) -> tuple[Array, Array]:
-        """Return the change of the clock by the kernels around each, up to a factor for all, and how much each kernel follows it.
+    def followed(self) -> _Followed:
+        """Return the clock by the kernels around each.
 
         Weighted by how much these follow the clock, as their own neighbours show it.
         """
@@ -290,7 +300,26 @@ class _Kernels(NamedTuple):
             own = np.bincount(key, near**2)
             loading = (both / max(following, _MIN_LOADING) + prior) / np.maximum(own + prior, _TINY)
             loading = np.clip(loading, _MIN_LOADING, 1 / _MIN_LOADING)
-        return near, loading[key]
+        varies = own / np.bincount(key) > float(near @ near) / len(near)
+        return _Followed(near, loading[key], varies[key])
+
+
+class _Followed(NamedTuple):
+    """The clock by the kernels around each.
+
+    Parameters
+    ----------
+    near
+        Its change, up to a factor for all.
+    loading
+        How much each kernel follows it.
+    shown
+        Marks kernels around which it varies more than in the mean, by that of their repeats.
+    """
+
+    near: Array
+    loading: Array
+    shown: Array
 
 
 def _sum_of_neighbours(values: Array, shares: list[Array]) -> Array:
@@ -308,7 +337,8 @@ def _by_windows(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
     begin = stop - assumed.window_ns
     # Drawn, so that each half has kernels of all kinds in every window.
     odd = np.random.default_rng(0).integers(2, size=len(kernels.start))
-    _, loading = kernels.followed()
+    followed = kernels.followed()
+    loading = followed.loading
 
     def within(rate: Array) -> Array:
         return Cumulative(kernels.start, kernels.end, rate).between(begin, stop)
@@ -322,6 +352,8 @@ def _by_windows(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
         square = np.maximum(within(some * loading**2), _TINY)
         clocks.append(within(some * loading * kernels.speed) / square)
     good &= (begin >= kernels.start[0] - assumed.window_ns / 10) & (stop <= kernels.end.max())
+    usual = float(np.average(followed.shown, weights=kernels.end - kernels.start))
+    shown = within(followed.shown - usual) > 0
     first, second, mean = (speed[good] for speed in speeds)
     other = clocks[1][good], clocks[0][good]
     mhz = _deviations(gpu.mhz[good])
@@ -329,7 +361,9 @@ def _by_windows(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
     phase = phases_at(middle, kernels.start, kernels.phase)
     rounding = (gpu.quantum_mhz / float(gpu.mhz.mean())) ** 2 / 12
     weight, halves = np.ones(len(mhz)), (first, second)
-    return _Compared(middle, None, phase, weight, mean, halves, other, (mhz, mhz), True, rounding)
+    return _Compared(
+        middle, None, phase, weight, mean, halves, other, (mhz, mhz), True, rounding, shown[good],
+    )  # fmt: skip
 
 
 def _deviations(mhz: Array, weight: Array | None = None) -> Array:
@@ -353,7 +387,8 @@ def _by_kernels(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
         for number, count in enumerate(counts)
     ]
     good = (counts[0] > 0) & (counts[1] > 0)
-    speed, near = kernels.speed[good], kernels.followed()[0][good]
+    followed = kernels.followed()
+    speed, near, shown = kernels.speed[good], followed.near[good], followed.shown[good]
     time = ((kernels.start + kernels.end) / 2)[good]
     place = np.unique(kernels.place[good], return_inverse=True)[1]
     phase = kernels.phase[good]
@@ -363,8 +398,8 @@ def _by_kernels(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compa
     few = len(place) < _MIN_REPEATS_AT_PLACE * (int(place.max(initial=0)) + 1)
     place_or_none = None if few else place
     return _Compared(
-        time, place_or_none, phase, weight, speed, (speed, speed), (near, near), both, True, 0.0
-    )
+        time, place_or_none, phase, weight, speed, (speed, speed), (near, near), both, True, 0.0, shown,
+    )  # fmt: skip
 
 
 def _by_neighbours(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Compared:
@@ -373,14 +408,17 @@ def _by_neighbours(gpu: Readings, kernels: _Kernels, assumed: Assumption) -> _Co
     i = kernels.at(middle)
     good = (middle >= kernels.start[i]) & (middle <= kernels.end[i])
     i, time = i[good], middle[good]
-    mhz, speed, near = _deviations(gpu.mhz[good]), kernels.speed[i], kernels.followed()[0][i]
+    followed = kernels.followed()
+    mhz, speed, near = _deviations(gpu.mhz[good]), kernels.speed[i], followed.near[i]
     weight, twice = np.ones(len(mhz)), (speed, speed)
     phase = phases_at(time, kernels.start, kernels.phase)
-    return _Compared(time, None, phase, weight, speed, twice, (near, near), (mhz, mhz), False, 0.0)
+    return _Compared(
+        time, None, phase, weight, speed, twice, (near, near), (mhz, mhz), False, 0.0, followed.shown[i],
+    )  # fmt: skip
 
 
 def _products(one: _Compared, blocks: int) -> Array:
-    """Sums of products in each block of time, (block, 6).
+    """Sums of products in each block of time, (shown or not, block, 6).
 
     Both terms of the two conditions, what is usual squared, and the square of the speed, with its noise.
     """
@@ -391,13 +429,15 @@ def _products(one: _Compared, blocks: int) -> Array:
     rows, w = [np.zeros(n)] * 6, one.weight / 2
     mean = _without_usual(one, one.mean)
     left = NOISE_LEFT if one.phase.any() else 1 - 1 / n
-    # What is usual has been left out of speeds at their place: of one factor it is enough, and neighbours' noise is in one product.
+    # Speeds lack what is usual at their place, and lose again what readings do with it: else they would follow these too much.
     for a, b in ((0, 1), (1, 0)):
         columns = [one.other[a] * speed[a], one.other[a] * mhz[a]]
-        columns += [mhz[a] * one.mean, mhz[a] * mhz[b] - left * one.rounding]
+        columns += [mhz[a] * mean, mhz[a] * mhz[b] - left * one.rounding]
         columns += [one.mhz[a] * one.mhz[b] - mhz[a] * mhz[b], mean * one.mean]
         rows = [row + w * column for row, column in zip(rows, columns, strict=True)]
-    return np.stack([np.bincount(block, row, count) for row in rows], axis=1)
+    block = block + count * one.shown
+    sums = np.stack([np.bincount(block, row, 2 * count) for row in rows], axis=1)
+    return sums.reshape(2, count, len(rows))
 
 
 def _without_usual(one: _Compared, values: Array) -> Array:
@@ -409,23 +449,32 @@ def _without_usual(one: _Compared, values: Array) -> Array:
     return rest
 
 
-def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
+def _solved(products: Array, noise: float, *, is_mean: bool) -> tuple[float, float]:
     """Mean sensitivity that meets both conditions best, and its standard error."""
+    groups, products = products, products.sum(axis=0)
     reverse = _condition(products[:, 0], products[:, 1])
+    lacking, unsure = _lacking_and_error(groups, reverse)
     value, error = _condition(products[:, 2], products[:, 3])
+    error *= noise
     if not products[:, 3].sum() > 0:  # readings that stay vary by less than their rounding
         error = np.inf
     if is_mean:
         usual = abs(products[:, 4].sum() / max(products[:, 3].sum(), _TINY))
         share = np.hypot(_FORWARD_ERROR, min(_USUAL_SHARE_LEFT * usual, 1.0))
         forward = value, float(np.hypot(error, share * abs(value)))
-        aligned = _by_variances(products)
-        if aligned[0] - value > TWO_SIDED * np.hypot(aligned[1], forward[1]):
-            return aligned
-        # Halves of the kernels ran at other times: a clock that changes between them is taken for noise.
+        square = _condition(products[:, 0], products[:, 3])
+        # Squares are compared: the root of one that is 0 but for its error is above that by chance.
+        of_value = np.hypot(forward[1], lacking)
+        if np.isfinite(of_value) and square[0] - value**2 > TWO_SIDED * np.hypot(
+            square[1], 2 * value * of_value
+        ):
+            return _by_variances(*square)
+        # Halves of the kernels ran at other times: a clock that changes between them is taken for noise. What it lacks forward has.
         highest = reverse[0] * products[:, 5].sum() / max(products[:, 0].sum(), _TINY)
-        reverse = float(np.clip(value, reverse[0], max(highest, reverse[0]))), reverse[1]
+        error = float(np.hypot(reverse[1], lacking))
+        reverse = float(np.clip(value, reverse[0], max(highest, reverse[0]))), error
     else:
+        reverse = reverse[0] + lacking, float(np.hypot(reverse[1], unsure))
         # Readings show the clocks of kernels to an unknown share.
         highest = (value + TWO_SIDED * error) / _MIN_SHOWN_SHARE
         value /= _EXPECTED_SHOWN_SHARE
@@ -441,12 +490,44 @@ def _solved(products: Array, *, is_mean: bool) -> tuple[float, float]:
     return value, float(np.hypot(error, _MIN_RELATIVE_ERROR * abs(value)))
 
 
-def _by_variances(products: Array) -> tuple[float, float]:
-    """Mean sensitivity by the variances of speeds and of readings, and its standard error.
+def _lacking_and_error(groups: Array, reverse: tuple[float, float]) -> tuple[float, float]:
+    """Return what the mean by neighbours lacks, as kernels count for more where these follow the clock, and its standard error.
+
+    Where kernels that follow the clock run for longer than it takes to change, and then others, these hardly count. Slopes over readings,
+    of which each counts alike, say by how much both differ, up to the share that readings show.
+    """
+    if not np.isfinite(reverse[1]):
+        return 0.0, 0.0
+    total = groups.sum(axis=1)
+    without = (total[:, np.newaxis] - groups).swapaxes(0, 1)
+    return float(_lacking(total, reverse)), jackknife(_lacking(without, reverse))
+
+
+def _lacking(sums: Array, reverse: tuple[float, float]) -> Array:
+    """Mean sensitivity of kernels that count by readings less that of those that count by neighbours, (…, shown or not, 6)."""
+    slope = sums[..., 2] / np.maximum(sums[..., 3], _TINY)
+    counted = np.sum(_shares(sums[..., 1]) * slope, axis=-1)
+    # The share that readings show is as expected where the sensitivity is too small to show it.
+    value, variance = reverse[0], reverse[1] ** 2
+    share = value * counted + variance * _EXPECTED_SHOWN_SHARE
+    share /= max(value**2 + variance, _TINY)
+    lacking = np.sum(_shares(sums[..., 3]) * slope, axis=-1) - counted
+    apart: Array = lacking / np.clip(share, _MIN_SHOWN_SHARE, 1.0)
+    return apart
+
+
+def _shares(sizes: Array) -> Array:
+    """Part of each group in the sum of all, along the last axis; none where that is not above 0."""
+    sizes = np.maximum(sizes, 0.0)
+    shares: Array = sizes / np.maximum(sizes.sum(axis=-1, keepdims=True), _TINY)
+    return shares
+
+
+def _by_variances(square: float, error: float) -> tuple[float, float]:
+    """Mean sensitivity by the variances of speeds over those of readings, and its standard error.
 
     It needs no time of readings: those taken earlier or later than assumed follow speeds less, but vary as much.
     """
-    square, error = _condition(products[:, 0], products[:, 3])
     low, value, high = np.sqrt(
         np.maximum([square - TWO_SIDED * error, square, square + TWO_SIDED * error], 0.0)
     )

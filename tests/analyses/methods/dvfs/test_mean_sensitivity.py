@@ -35,12 +35,19 @@ STEPS, PLACES, LENGTH_NS = 40, 20, 5 * MS
 AT_ONCE = Assumption(0.0, 0.0)
 
 
-def made(betas: np.ndarray, period_ms: float, window_ms: float, seed: int) -> tuple[Readings, Work]:
+def made(
+    betas: np.ndarray,
+    period_ms: float,
+    window_ms: float,
+    seed: int,
+    change: float = 0.05,
+    noise: float = 0.01,
+) -> tuple[Readings, Work]:
     """A job whose clock changes within 60 ms, and readings of means over a window."""
     random = np.random.default_rng(seed)
     fine = np.zeros(int(STEPS * PLACES * LENGTH_NS / MS * 1.6))  # each ms
     for i in range(1, len(fine)):
-        fine[i] = fine[i - 1] * (1 - 1 / 60) + 0.05 * np.sqrt(2 / 60) * random.standard_normal()
+        fine[i] = fine[i - 1] * (1 - 1 / 60) + change * np.sqrt(2 / 60) * random.standard_normal()
     share = np.clip(0.8 + fine, 0.4, 1.0)
     until = np.append([0.0], np.cumsum(share))
     n = STEPS * PLACES
@@ -52,7 +59,7 @@ def made(betas: np.ndarray, period_ms: float, window_ms: float, seed: int) -> tu
         pace = np.interp(now / MS + 5, np.arange(len(until)), until)
         pace = (pace - np.interp(now / MS, np.arange(len(until)), until)) / 5
         beta = betas[key[i]]
-        dur[i] = LENGTH_NS * (1 - beta + beta / pace) * np.exp(0.01 * random.standard_normal())
+        dur[i] = LENGTH_NS * (1 - beta + beta / pace) * np.exp(noise * random.standard_normal())
         now += dur[i] + 1e4
     time = np.arange(window_ms + period_ms, now / MS, period_ms)
     low, high = (np.interp(t, np.arange(len(until)), until) for t in (time - window_ms, time))
@@ -88,26 +95,22 @@ def test_kernels_count_by_their_time() -> None:
     assert value == pytest.approx(time @ local / time.sum(), abs=max(2.5 * error, 0.05))
 
 
-@pytest.mark.parametrize(("period_ms", "window_ms"), [(10, 0), (10, 20)])
+@pytest.mark.parametrize(("period_ms", "window_ms"), [(1, 0), (10, 0), (10, 20), (10, 60)])
 @pytest.mark.parametrize(
     "betas",
     [
         pytest.param([1.0, 0.0], id="in turn"),
-        pytest.param(
-            [1.0] * 10 + [0.0] * 10,
-            id="halves",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="50 ms of kernels that do not follow the clock count for less: 0.8",
-            ),
-        ),
+        pytest.param([1.0] * 10 + [0.0] * 10, id="halves"),
     ],
 )
 @pytest.mark.parametrize("seed", range(2))
 def test_kernels_count_whatever_runs_around_them(
     period_ms: float, window_ms: float, betas: list[float], seed: int
 ) -> None:
-    """Next to kernels that do not follow the clock those that do count as well: it was 0.01 +- 0.02 of 0.56."""
+    """Next to kernels that do not follow the clock those that do count as well: it was 0.01 +- 0.02 of 0.56.
+
+    50 ms of those that do not, less: 0.88 +- 0.06.
+    """
     readings, work = made(np.array(betas), period_ms, window_ms, seed)
     pace = np.average(readings.mhz) / 2000
     expected = np.average(betas, weights=np.bincount(work.key, work.dur))
@@ -115,6 +118,24 @@ def test_kernels_count_whatever_runs_around_them(
     assert 0 < pace < 1
     assert abs(value - expected) < 2.5 * error
     assert error < 0.15
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_readings_and_speeds_lose_what_is_usual_alike(seed: int) -> None:
+    """Readings lost more than speeds, which followed these too much: 0.85 +- 0.11 of 0.65."""
+    readings, work = made(np.array([0.6, 0.6]), 50, 100, seed, change=0.0125, noise=0.0)
+    value, error = mean_sensitivity([readings], work, Assumption(100 * MS, 0.0))
+    pace = readings.mhz.mean() / 2000
+    assert value == pytest.approx(0.6 / pace / (0.4 + 0.6 / pace), abs=0.005)
+    assert error < 0.05
+
+
+def test_speeds_that_do_not_follow_the_clock_seem_to_by_no_chance() -> None:
+    """The root of a square that was 0 but for its error had less of it: 11 of 60 were wrong, by up to 0.05 +- 0.02."""
+    jobs = [made(np.array([0.0, 0.0]), 1, 0, seed) for seed in range(10)]
+    values, errors = np.transpose([mean_sensitivity([r], w, AT_ONCE) for r, w in jobs])
+    assert np.abs(values / errors).max() < 2.5
+    assert errors.max() < 0.02
 
 
 def test_readings_that_are_later_than_assumed_show_it_too() -> None:
