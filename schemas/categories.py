@@ -43,6 +43,13 @@ PYTORCH: dict[str, Kind] = {
 }
 """Categories of PyTorch's profiler, over all versions and vendors → kind of node."""
 
+WITHIN_CATEGORY: dict[tuple[str, str], Kind] = {
+    ("mtia_ccp_events", "dma_request"): Kind.MEMCPY,
+    ("mtia_ccp_events", "event_record"): Kind.GPU_SYNC,
+    ("mtia_ccp_events", "event_wait"): Kind.GPU_SYNC,
+}
+"""Category and name of an event → the kind that it really is: MTIA's processor of commands (CCP) has one for all of a stream."""
+
 PYTORCH_CATEGORY: dict[Kind, str] = {
     Kind.CPU_OP: "cpu_op",
     Kind.ANNOTATION: "user_annotation",

@@ -55,13 +55,13 @@ ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
     for pattern, role in (
         (r"(cuda|hip)DeviceSynchronize|cudaThreadSynchronize|(cu|hip)CtxSynchronize",
          Role.DEVICE_SYNC),
-        (r"(cuda|hip|cu)StreamSynchronize", Role.STREAM_SYNC),
+        (r"(cuda|hip|cu)StreamSynchronize|synchronize(Stream)?", Role.STREAM_SYNC),  # MTIA's without prefix
         (r"(cuda|hip|cu)EventSynchronize", Role.EVENT_SYNC),
         (r"(cuda|hip|cu)(Memcpy|Memset)(?!\w*(Async|Batch))\w*?", Role.COPY),
         (r"(cuda|hip)Free(Host|Array)?|hipHostFree|cuMemFree(Host)?", Role.FREE),
         (r"hsa_(amd_)?signal_wait_\w+", Role.SIGNAL_WAIT),
-        (r"(cuda|hip|cu)EventRecord(WithFlags)?", Role.RECORD),
-        (r"(cuda|hip|cu)StreamWaitEvent", Role.STREAM_WAIT),
+        (r"(cuda|hip|cu)EventRecord(WithFlags)?|recordEvent", Role.RECORD),
+        (r"(cuda|hip|cu)StreamWaitEvent|enqueueCommand waitOnEvent", Role.STREAM_WAIT),
         (r"(cuda|hip|cu)(Event|Stream)Query", Role.POLL),
         (r"(cuda|hip|cu)(Event(Create|Destroy)(WithFlags)?|PointerGetAttributes?|[GS]etDevice|Device(Can|Get)\w+)",
          Role.UPKEEP),
@@ -83,13 +83,23 @@ RECORDED_WAITS: dict[str, Role] = {
     "Context Sync": Role.DEVICE_SYNC, "Device Sync": Role.DEVICE_SYNC,
     "Stream Sync": Role.STREAM_SYNC, "Stream Synchronize": Role.STREAM_SYNC,
     "Event Sync": Role.EVENT_SYNC, "Stream Wait Event": Role.STREAM_WAIT,
+    "event_wait": Role.STREAM_WAIT, "event_record": Role.RECORD,
 }  # fmt: skip
-"""Names of waits that a profiler recorded itself (`Kind.GPU_SYNC`), as CUPTI names them."""
+"""Names of waits that a profiler recorded itself (`Kind.GPU_SYNC`): CUPTI's, and as MTIA's streams did them and what
+they wait for."""
+STATED_WAITS: dict[str, Role] = {
+    "synchronizeStream": Role.STREAM_SYNC, "synchronize": Role.STREAM_SYNC,
+}  # fmt: skip
+"""Names of calls that state the number of the stream for which they wait: MTIA's."""
 
-WAIT_STREAM, WAITED_STREAM, WAITED_RECORD = (
+WAIT_STREAM, WAITED_STREAM, WAITED_RECORD, RECORD_NUMBER = (
     "stream",
     "wait_on_stream",
     "wait_on_cuda_event_record_corr_id",
+    "seq_num",
 )
-"""Arguments of such a wait: the stream that waits, the stream on which the event was recorded, and
-the correlation id of the call that recorded it; negative, or 2**32 - 1, where that is unknown."""
+"""Arguments of such a wait: the stream that waits, the stream on which the event was recorded, the
+correlation id of the call that recorded it (negative, or 2**32 - 1, where that is unknown), and the number of the record
+on its stream, which the record has too."""
+CALL_STREAM, CALL_DEVICE = "stream_id", "device"
+"""Arguments of a call that states for which stream it waits."""

@@ -163,10 +163,18 @@ def _recorded_waits(trace: Trace, queues: Queues, recorded: RecordedWaits, rows:
     source_queue = _queue_of_stream(trace, queues, recorded, rows, recorded.event_stream[rows])
     target_queue = _queue_of_stream(trace, queues, recorded, rows, recorded.stream[rows])
     known = np.flatnonzero((source_queue >= 0) & (target_queue >= 0))
-    never = np.full(len(known), NEVER_TOO_LATE)
     source, target = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
-    source[known], _ = queues.last_before(source_queue[known], until[known], never)
-    target[known] = queues.first_submitted_since(target_queue[known], recorded.since[rows[known]])
+    # what the streams themselves recorded, the event and the wait, decides before when calls asked for it
+    recorded_at, begun = recorded.recorded[rows[known]], recorded.begun[rows[known]]
+    on_stream = recorded_at >= 0
+    submitted = np.where(on_stream, NEVER_TOO_LATE, until[known])
+    ended = np.where(on_stream, recorded_at, NEVER_TOO_LATE)
+    source[known], _ = queues.last_before(source_queue[known], submitted, ended)
+    target[known] = np.where(
+        on_stream,
+        queues.first_started_since(target_queue[known], begun),
+        queues.first_submitted_since(target_queue[known], recorded.since[rows[known]]),
+    )
     since = recorded.since[rows]
     return _Waits(recorded.call[rows], source, target, source_queue, target_queue, until, since)
 

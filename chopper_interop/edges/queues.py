@@ -120,7 +120,11 @@ class Queues:
 
     def first_submitted_since(self, queue: Array, submitted: Array) -> Array:
         """Slot of the first work submitted to a queue from a time on; -1 if there is none."""
-        return _first_submitted_since(self.first, self.submit, queue, submitted)
+        return _first_since(self.first, self.submit, queue, submitted)
+
+    def first_started_since(self, queue: Array, started: Array) -> Array:
+        """Slot of the first work of a queue that started from a time on; -1 if there is none."""
+        return _first_since(self.first, self.start, queue, started)
 
 
 def preceding_rows(group: Array, time: Array, of_group: Array, at: Array) -> Array:
@@ -346,11 +350,11 @@ def _last_submitted(first: Array, submit: Array, queue: Array, submitted: Array)
 
 # Compiled: one binary search within the queue of each question.
 @jit
-def _first_submitted_since(first: Array, submit: Array, queue: Array, submitted: Array) -> Array:
+def _first_since(first: Array, time: Array, queue: Array, since: Array) -> Array:
     slot = np.full(len(queue), -1, np.int64)
     for i in range(len(queue)):
         low, high = first[queue[i]], first[queue[i] + 1]
-        at = low + np.searchsorted(submit[low:high], submitted[i], "left")
+        at = low + np.searchsorted(time[low:high], since[i], "left")
         if at < high:
             slot[i] = at
     return slot
@@ -406,10 +410,12 @@ def _learned_depth(trace: Trace, queues: Queues, work: Array, launched: Array) -
     call = queues.call[work[launched]]
     ts, dur = trace.array("ts")[call], trace.array("dur")[call]
     begun = np.sort(queues.start[work])
-    queued = launched + 1 - np.searchsorted(begun, ts + dur, "right")
+    begun_before, begun_by_then = (np.searchsorted(begun, at, "right") for at in (ts, ts + dur))
+    queued = launched + 1 - begun_by_then
     depth = int(queued.max())
     long = dur > _LONG_RATIO * np.median(dur[queued < depth]) if (queued < depth).any() else dur > 0
-    full = long & (queued >= depth - _RETURNING)
+    # what makes room is that work starts: none does while a stream waits, or if launches are long by nature
+    full = long & (queued >= depth - _RETURNING) & (begun_by_then > begun_before)
     if depth < _MIN_PLACES or full.sum() < max(_MIN_WAITS, _AGREEING * long.sum()):
         return never_full
     return depth, launched[full]

@@ -20,7 +20,11 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, Kind
 from chopper_interop.schemas.names import (
     BLOCKING_COPY,
+    CALL_DEVICE,
+    CALL_STREAM,
+    RECORD_NUMBER,
     RECORDED_WAITS,
+    STATED_WAITS,
     WAIT_STREAM,
     WAITED_RECORD,
     WAITED_STREAM,
@@ -432,6 +436,10 @@ class RecordedWaits:
         Stream on which the awaited event was recorded; -1 if unknown.
     record_call
         The call that recorded the awaited event; -1 if unknown.
+    begun, end
+        Times of the wait itself, ns.
+    recorded
+        When the awaited event was recorded on its stream, ns; -1 if only the call is known.
     """
 
     role: Array
@@ -442,6 +450,9 @@ class RecordedWaits:
     stream: Array
     event_stream: Array
     record_call: Array
+    begun: Array
+    end: Array
+    recorded: Array
 
     def rows(self, *roles: Role) -> Array:
         """Rows with one of these roles."""
@@ -450,28 +461,51 @@ class RecordedWaits:
 
 def read_recorded_waits(trace: Trace, chosen: Array) -> RecordedWaits:
     """Read the waits that were recorded, among the nodes marked in `chosen`."""
-    of_name = np.array([int(RECORDED_WAITS.get(n, Role.NONE)) for n in trace.names()] or [0])
     kind, name = trace.array("kind"), trace.array("name")
-    node = np.flatnonzero((kind == Kind.GPU_SYNC) & chosen)
-    node = node[of_name[name[node]] != Role.NONE]
+    role = np.zeros(len(kind), np.int8)
+    for kinds, names in (((Kind.GPU_SYNC,), RECORDED_WAITS), (CALLS, STATED_WAITS)):
+        of_name = np.array([int(names.get(n, Role.NONE)) for n in trace.names()] or [0], np.int8)
+        of_kind = np.flatnonzero(is_any(kind, kinds) & chosen)
+        role[of_kind] = of_name[name[of_kind]]
+    node = np.flatnonzero(role)
+    role, is_call = role[node], kind[node] != Kind.GPU_SYNC
     at, length = trace.array("args_at")[node], trace.array("args_len")[node]
     buffer, at = trace.text.block(at, length)
-    keys = (WAIT_STREAM, WAITED_STREAM, WAITED_RECORD)
+    keys = (WAIT_STREAM, WAITED_STREAM, WAITED_RECORD, RECORD_NUMBER, CALL_STREAM, CALL_DEVICE)
     values, present = json_events.extract_integers(buffer, at, length, keys)
     values = np.where(present & (values >= 0) & (values != _NO_NUMBER), values, -1)
+    stream, event_stream, record_id, number, call_stream, call_device = values
     rank = trace.array("rank")[node].astype(np.int64)
+    device = trace.array("device", "lanes")[trace.array("lane")[node]].astype(np.int64)
     call = _calls_by_correlation(trace, rank, trace.array("correlation")[node])
+    call = np.where(is_call, node, call)
     ts = trace.array("ts")
+    record = _records_on_streams(role, rank, device, stream, event_stream, number)
+    record_call = _calls_by_correlation(trace, rank, record_id)
     return RecordedWaits(
-        role=of_name[name[node]].astype(np.int8),
+        role=role,
         call=call,
         rank=rank,
-        device=trace.array("device", "lanes")[trace.array("lane")[node]].astype(np.int64),
+        device=np.where(is_call, call_device, device),
         since=np.where(call >= 0, ts[call], ts[node]),
-        stream=values[0],
-        event_stream=values[1],
-        record_call=_calls_by_correlation(trace, rank, values[2]),
+        stream=np.where(is_call, call_stream, stream),
+        event_stream=event_stream,
+        record_call=np.where(record >= 0, call[record], record_call),
+        begun=ts[node],
+        end=ts[node] + trace.array("dur")[node],
+        recorded=np.where(record >= 0, ts[node[record]], -1),
     )
+
+
+def _records_on_streams(  # columns
+    role: Array, rank: Array, device: Array, stream: Array, event_stream: Array, number: Array
+) -> Array:  # fmt: skip
+    """For each wait of a stream, the row at which the stream that it names recorded the event of its number; else -1."""
+    is_record = role == Role.RECORD
+    _, event = gather.distinct(rank, device, np.where(is_record, stream, event_stream), number)
+    row = np.full(len(role) + 1, -1, np.int64)
+    row[event[is_record]] = np.flatnonzero(is_record)
+    return np.where((role == Role.STREAM_WAIT) & (number >= 0), row[event], -1)
 
 
 def _calls_by_correlation(trace: Trace, rank: Array, correlation: Array) -> Array:

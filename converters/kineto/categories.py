@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
+from chopper_interop.schemas.categories import WITHIN_CATEGORY
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -87,6 +88,15 @@ def _kind(process: str, thread: str, name: str) -> int:
         if kind == by_thread and re.match(beginning, name, re.IGNORECASE)
     )
     return next(by_name, by_thread)
+
+
+def tell_apart(file: TraceFile) -> None:
+    """Set the kinds of events whose category has several, by their names, in place."""
+    number = {text: i for i, text in enumerate(file.texts)}
+    for (category, name), kind in WITHIN_CATEGORY.items():
+        if category in number and name in number:
+            of_category = file.columns["cat"] == number[category]
+            file.kind[of_category & (file.columns["name"] == number[name])] = int(kind)
 
 
 def _process_and_thread_names(

@@ -38,6 +38,7 @@ from chopper_interop.converters.kineto.categories import (
     LAUNCH_FLOWS,
     OPERATOR_FLOWS,
     fill_kinds,
+    tell_apart,
 )
 from chopper_interop.converters.kineto.ranks import lane_of_events
 from chopper_interop.edges.communication import communicates, recognise
@@ -283,6 +284,7 @@ def _add_nodes(
 
 def _kinds(file: TraceFile, issues: SourceIssues) -> Array:
     """Kind of each node, by category, and for communication kernels by name."""
+    tell_apart(file)
     kind = file.kind
     names = file.columns["name"]
     of_kernels = gather.unique_codes(names[kind == Kind.KERNEL])
@@ -341,8 +343,8 @@ def _set_moved_bytes(
 ) -> None:
     """Set the bytes that copies and fills move, whose nodes `kind` is of."""
     moves = np.flatnonzero(is_any(kind, (Kind.MEMCPY, Kind.MEMSET))) + rows.start
-    values, present = file.numbers(moves, "bytes")
-    moved[moves], unknown[moves] = values[0], ~present[0]
+    values, present = file.numbers(moves, "bytes", "size")  # MTIA's is a size
+    moved[moves], unknown[moves] = np.where(present[0], *values), ~present.any(axis=0)
 
 
 def _host_in_name(path: Path, ranks: tuple[Rank, ...]) -> str:

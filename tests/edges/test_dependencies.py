@@ -281,6 +281,39 @@ def test_a_recorded_wait_without_the_awaited_stream_is_of_the_stream_that_waits(
     assert [(i.code, i.count) for i in issues] == [("event-by-order", 1)]
 
 
+def test_a_wait_of_a_stream_that_names_its_record_is_for_the_work_before_it() -> None:
+    """As MTIA records it: not for what the awaited stream did since, and whether or not a call asked for it."""
+    m = Program()
+    before = m.work(10_000, 20_000, 100, 7)
+    m.work(30_200, 801, 200, 7)  # behind the record, and at its end before the wait's
+    m.work(4_000, 500, 150, 8)
+    behind = m.work(31_100, 5_000, 1_000, 8)
+    waits = m.builder.lane(0, LaneKind.GPU_SYNC, 8, "waits of 8", 0)
+    records = m.builder.lane(0, LaneKind.GPU_SYNC, 7, "waits of 7", 0)
+    m.add(Kind.GPU_SYNC, "event_record", records, 9_900, 40, stream=7, seq_num=4)
+    m.add(Kind.GPU_SYNC, "event_record", records, 30_100, 50, stream=7, seq_num=5)
+    m.add(Kind.GPU_SYNC, "event_wait", waits, 5_000, 26_050, stream=8, wait_on_stream=7, seq_num=5)
+    host = m.call("synchronizeStream", 2_000, 40_000, stream_id=8, device=0)
+    trace, row, issues = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[before], row[behind])}
+    assert edges(trace, EdgeKind.SYNC) == {(row[behind], row[host])}
+    assert not list(issues)
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_queue_is_full_if_launches_return_behind_starts_of_work(*, full: bool) -> None:
+    """Four pieces are queued at the end of each launch: for want of places, or as it launches four at once."""
+    m = Program()
+    lane = m.builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0)
+    for i in range(40):
+        starts = [10_000 * i] if full else [100_000 * i + 8_000 * k for k in range(4)]
+        call = m.call("launch", starts[0] - 49_900, 9_950 if full and i > 3 else 400)
+        for start in starts:
+            m.launched.append((call, m.add(Kind.KERNEL, "work", lane, start, 7_000)))
+    _, _, issues = m.trace()
+    assert [i.code for i in issues] == (["queue-full"] if full else [])
+
+
 def graph_launch(m: Program, call: int, *work: tuple[int, int, int]) -> list[int]:
     """Work of one call: start, duration and stream of each piece."""
     nodes = []

@@ -114,7 +114,7 @@ def test_the_places_of_a_real_queue_are_counted() -> None:
     issues = IssueLog("test")
     queues = build_queues(trace)
     work, call = full_queue_edges(trace, queues, issues)
-    assert [(i.code, i.count) for i in issues] == [("queue-full", 1_135)]
+    assert [(i.code, i.count) for i in issues] == [("queue-full", 1_131)]  # 4 more: no work began
     end = trace.array("ts") + trace.array("dur")
     returns = (end[call] - end[work])[trace.array("dur")[call] > 20_000]
     assert 4_000 < np.quantile(returns, 0.1) < np.quantile(returns, 0.9) < 8_000

@@ -13,7 +13,7 @@ from kineto_files import BASE, call, flow, kernel, span, write
 import chopper_interop as ci
 from chopper_interop.edges import communication
 from chopper_interop.errors import ReadError
-from chopper_interop.schemas.categories import PYTORCH
+from chopper_interop.schemas.categories import PYTORCH, WITHIN_CATEGORY
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import check_trace
 
@@ -86,6 +86,20 @@ def test_every_category(tmp_path: Path, category: str, kind: Kind) -> None:
     ph = "i" if kind is Kind.INSTANT else "X"
     trace = read(tmp_path, [span(category, "a", 1, 2) | {"ph": ph}])
     assert trace.array("kind").tolist() == [int(kind)]
+
+
+@pytest.mark.parametrize(("event", "kind"), WITHIN_CATEGORY.items())
+def test_names_tell_kinds_of_one_category_apart(
+    tmp_path: Path, event: tuple[str, str], kind: Kind
+) -> None:
+    category, name = event
+    trace = read(tmp_path, [span(category, name, 1, 2), span(category, "a", 4, 2)])
+    assert trace.array("kind").tolist() == [int(kind), int(PYTORCH[category])]
+
+
+def test_dma_requests_of_mtia_move_their_size(tmp_path: Path) -> None:
+    trace = read(tmp_path, [span("mtia_ccp_events", "dma_request", 1, 2, args={"size": 1024})])
+    assert trace.nodes["bytes"].to_pylist() == [1024]
 
 
 def test_unknown_categories_are_kept(tmp_path: Path) -> None:
