@@ -18,6 +18,7 @@ from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import wait_graphs, wait_order, wait_queued
+from chopper_interop.edges.exclusive import slots_of_exclusive_devices
 from chopper_interop.edges.ordering_calls import NO_HANDLE, OrderingCalls
 from chopper_interop.edges.pair_table import empty_table, with_pair
 from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, group_pairs
@@ -62,6 +63,11 @@ UNLAUNCHED = Fault.info(
     "event-without-launches",
     "No launches are recorded, so why work starts is not known. What started behind work of another queue depends on "
     "it where the times of both queues cannot be by chance: they take turns, or one starts right behind the other.",
+)
+EXCLUSIVE = Fault.info(
+    "event-one-kernel-at-a-time",
+    "Kernels depend on the one of another stream before them, as their device runs one at a time: none overlap, and those "
+    "that were ready began right behind it.",
 )
 REPEATED = Fault.info(
     "event-by-repetition",
@@ -117,7 +123,11 @@ def event_edges(
     if (launched[1:] == launched[:-1]).any():
         *of_graphs, held_up = wait_graphs.slots_of_graphs(trace, queues)
         _note_waits(GRAPH, queues.node[held_up], issues)
-    edges = resolved, _passed_on(queues, joined), by_time, repeated, of_graphs, unlaunched
+    passed_on = _passed_on(queues, joined)
+    waited = [np.concatenate(side) for side in zip(resolved, passed_on, of_graphs, strict=True)]
+    exclusive = slots_of_exclusive_devices(trace, queues, *waited)
+    _note_waits(EXCLUSIVE, queues.node[exclusive[1]], issues)
+    edges = resolved, passed_on, by_time, repeated, of_graphs, unlaunched, exclusive
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))
     return _last_of_each_lane(queues, source, target)
 

@@ -314,6 +314,25 @@ def test_a_queue_is_full_if_launches_return_behind_starts_of_work(*, full: bool)
     assert [i.code for i in issues] == (["queue-full"] if full else [])
 
 
+@pytest.mark.parametrize("which", ["exclusive", "one overlaps", "launched late", "began later"])
+def test_kernels_of_a_device_that_runs_one_at_a_time_wait_for_each_other(which: str) -> None:
+    m = Program()
+    work = []
+    for i in range(40):
+        start, late = 100_000 * i, which == "launched late"
+        starts_at = start + (60_000 if which == "began later" else 0)
+        dur = 100_100 if which == "one overlaps" and i == 20 else 94_000
+        dur -= 60_000 if which == "began later" else 0
+        launch = start - 5_000 if late else start - 250_000
+        work.append(m.work(starts_at, dur, launch, 7 + i % 3, thread=1 + i % 3))
+    trace, row, issues = m.trace()
+    every = {(row[a], row[b]) for a, b in pairwise(work)}
+    assert edges(trace, EdgeKind.EVENT) == (every if which == "exclusive" else set())
+    assert [i.code for i in issues if "at-a-time" in i.code] == (
+        ["event-one-kernel-at-a-time"] if which == "exclusive" else []
+    )
+
+
 def graph_launch(m: Program, call: int, *work: tuple[int, int, int]) -> list[int]:
     """Work of one call: start, duration and stream of each piece."""
     nodes = []
