@@ -15,7 +15,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.combined import NotTogetherError, SourceIssues
 from chopper_interop.converters.kineto.categories import ON_DEVICE
-from chopper_interop.converters.kineto.stated_rank import IN_NAME
+from chopper_interop.converters.kineto.stated_rank import rank_in_path
 from chopper_interop.converters.kineto.trace_file import TraceFile, is_id, whole_number
 from chopper_interop.issues import RANK_ASSUMED, Fault
 from chopper_interop.schemas.hub import MAX_RANK
@@ -153,8 +153,8 @@ def _single_rank(path: Path, header: dict[str, Any], requested: int | None) -> t
     stated = whole_number(info.get("rank"), maximum=MAX_RANK) if isinstance(info, dict) else None
     if stated is not None:
         return stated, "header"
-    in_name = IN_NAME.search(path.name)
-    named = whole_number(in_name.group(1), maximum=MAX_RANK) if in_name else None
+    in_path = rank_in_path(path)
+    named = whole_number(in_path, maximum=MAX_RANK) if in_path else None
     return (0, ASSUMED) if named is None else (named, "name")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,6 +74,9 @@ def test_a_rank_that_is_not_there_is_an_error(tmp_path: Path, ranks: str) -> Non
 STATED = {
     "a.json": (b'{"distributedInfo": {"backend": "nccl", "rank": 5, "world_size": 8},', 5),
     "rank-7.json": (b'{"schemaVersion": 1, "traceEvents": [', 7),
+    "rank_10/trace.json": (b'{"schemaVersion": 1, "traceEvents": [', 10),
+    "rank_10/rank2.json": (b'{"schemaVersion": 1, "traceEvents": [', 2),
+    "rank_10_of_16/trace.json": (b'{"schemaVersion": 1, "traceEvents": [', None),
     "rank7.json": (b'{"distributedInfo": {"backend": "nccl", "rank": 5},', 5),
     "rank8.json": (b'{"distributedInfo": {"pg_config": [{"rank": 1}]},', None),
     "rank0.json": (b'{"traceEvents": [{"ph": "X", "args": {"rank": 0, "pid_raw": 9}}', None),
@@ -85,6 +89,17 @@ STATED = {
 def test_a_rank_is_stated_near_the_beginning(tmp_path: Path, name: str) -> None:
     head, rank = STATED[name]
     assert stated_rank(tmp_path / name, head) == rank
+
+
+def test_folders_of_ranks_state_them(tmp_path: Path) -> None:
+    """They were numbered in the order of their names: 10 was 0."""
+    for i in (2, 10):
+        path = tmp_path / f"rank_{i}" / "trace.json"
+        path.parent.mkdir()
+        event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": i, "dur": 5}
+        event["args"] = {"device": 0, "stream": 7, "correlation": i}
+        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    assert ci.read(tmp_path).ranks == [2, 10]
 
 
 def test_it_is_the_rank_that_reading_gives(shared: Path) -> None:
