@@ -27,6 +27,7 @@ _MAX_NODES = 64
 collectives state one rank, so a few are enough to notice a contradiction."""
 _IN_NAME = re.compile(r"(?:rank|worker)[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _AT_END = re.compile(r"(?:eg|et|trace|host|pytorch)[-_.](\d{1,7})$", re.IGNORECASE)
+_FOLDER = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 _GROUPS_NODE = "## process_group:init ##"
 _COLLECTIVE_NODE = "record_param_comms"
 _GROUP_INPUT, _RANK_INPUT, _NAME_INPUT = 2, 3, 4
@@ -78,7 +79,7 @@ def job_facts(
         facts.rank = (ranks.pop(), "header")
         return facts
     name = inputs.plain_name(path)
-    named = _IN_NAME.search(name) or _AT_END.search(name)
+    named = _IN_NAME.search(name) or _AT_END.search(name) or _FOLDER.fullmatch(path.parent.name)
     if named and int(named.group(1)) <= hub.MAX_RANK:
         facts.rank = (int(named.group(1)), "name")
     return facts

@@ -38,6 +38,7 @@ BY_SIZE = sorted(REAL, key=unpacked_size)
 
 def read(tmp_path: Path, data: bytes, name: str = "x.json", **options) -> ci.Trace:
     path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(data)
     return ci.read(path, **options)
 
@@ -188,7 +189,8 @@ def test_process_groups_and_rank_from_the_nodes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rank"), [("rank-3.json", 3), ("dlrm_eg_12.json", 12), ("x_et_5.json.gz", 5)]
+    ("name", "rank"),
+    [("rank-3.json", 3), ("dlrm_eg_12.json", 12), ("x_et_5.json.gz", 5), ("rank_10/host.json", 10)],
 )
 def test_rank_from_the_name(tmp_path: Path, name: str, rank: int) -> None:
     (stated,) = read(tmp_path, seed.SEEDS[0].data, name).meta.ranks
