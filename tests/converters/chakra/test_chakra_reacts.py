@@ -19,6 +19,7 @@ from schedule import attributes, messages, replay_us
 from slow import slow_from
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.converters.chakra import CHAKRA, check
 from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks.findings import Findings
@@ -118,6 +119,19 @@ def test_threads_that_wait_for_each_other_are_read_back(shared: Path, tmp_path: 
     paths = [ci.analyze(one, "critical_path").summary for one in (trace, again)]
     for column in ("host_ns", "runtime_ns", "compute_ns", "comm_ns"):
         assert abs(paths[1][column] - paths[0][column]) < 0.01 * paths[0]["path_ns"]
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+def test_steps_of_ets_are_as_long_as_in_the_job(tmp_path: Path, mode: str) -> None:
+    """Few launches are known in mode gpu: waits of the first step were taken for those of work before it, and it had 0 ms."""
+    trace = predictions.read(simulate(families.FAMILIES["full_queue"](10731)), tmp_path / "in")
+    ci.write(trace, tmp_path / "et" / "job.et", mode=mode)
+    steps = [step_lengths_ns(one) for one in (trace, ci.read(tmp_path / "et"))]
+    assert steps[1] == pytest.approx(steps[0], rel=0.1)
+
+
+def step_lengths_ns(trace: ci.Trace) -> list[int]:
+    return [window.span_ns for window in windows.job_windows(trace, "each")]
 
 
 def gain_ns(trace: ci.Trace, change: str) -> int:
