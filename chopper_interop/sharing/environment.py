@@ -106,6 +106,9 @@ _ACCOUNT = re.compile(r"[\w.+-]+(?:@|%40)(?!plt\b|[A-Z]+_)(?:[A-Za-z]|\d+\.\d+\.
 """User and host, as prompts of shells and mail have them; versions of symbols (``f@GLIBC_2.2``) are none."""
 _ENCODED = re.compile(r"\\+(?:/|u002[fF])|(?:%(?:25)*[0-9A-Fa-f]{2})+")
 """Slashes of JSON within a text, and letters as URLs have them."""
+_QUOTED = 80
+"""Letters of a line that readers quote: what is cut off there may be half a name. Chosen: as they all do."""
+_CUT_WORD = re.compile(r"[^\s,;]*$")
 _MIN_LETTERS = 3
 """Of a user whose name is looked for. Chosen: shorter ones are parts of many names."""
 _FILE = re.compile(r".*[^/]\.[A-Za-z]\w{0,7}")
@@ -272,6 +275,7 @@ def _meta_change(
     def change(place: str, text: str) -> str:
         if place in _HOSTS:
             return hosts.get(text, text)
+        is_cut = place == "Issue.example" and len(text) == _QUOTED
         for prefix in prefixes:
             text = text.replace(prefix, "")
         in_path = place in (*_MESSAGES, *_FILES)
@@ -282,7 +286,8 @@ def _meta_change(
                 lambda match: match["homes"] + users.get(match["user"], "user"), text
             )
         of_user = place == "Meta.job" and text not in of_inputs
-        return without_folders(text) if of_user else without(text)
+        new = without_folders(text) if of_user else without(text)
+        return _CUT_WORD.sub("", new) if is_cut and new != text else new
 
     return change
 
