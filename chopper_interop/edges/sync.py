@@ -12,9 +12,14 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.edges import device_waits
 from chopper_interop.edges.ordering_calls import NO_HANDLE, OrderingCalls
-from chopper_interop.edges.queues import Queues, group_pairs, in_batches, preceding_rows
+from chopper_interop.edges.queues import (
+    Queues,
+    group_pairs,
+    in_batches,
+    last_work_of_devices,
+    preceding_rows,
+)
 from chopper_interop.io import json_events
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, Kind
@@ -216,7 +221,7 @@ def _last_work(
     node = questions.call
     ts, thread, rank = (trace.array(c)[node].astype(np.int64) for c in ("ts", "lane", "rank"))
     end = ts + trace.array("dur")[node]
-    slot, row, later = device_waits.last_work(queues, thread, rank, questions.device, ts, end)
+    slot, row, later = last_work_of_devices(queues, thread, rank, questions.device, ts, end)
     return slot, node[row], later
 
 
