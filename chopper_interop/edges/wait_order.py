@@ -7,7 +7,7 @@ streams:
 - order: work that is launched right behind the wait, and work right before it;
 - times: the waiting work started right when the awaited work ended, and could have started sooner. Work
   that started before the awaited work had ended did not wait for it (`wait_pairs`);
-- repetition: the same wait in other steps, between launches of the same kernels;
+- repetition: the same wait in other steps and on other ranks, between launches of the same kernels;
 - purpose: nobody waits for what a stream has waited for already.
 
 Each is a cost; costs add up, and the pair that costs least is chosen, of one wait after the other.
@@ -144,7 +144,7 @@ def resolve(
     waiting, awaited, behind_record = streams_of(sequence, len(rows), rank[sequence.node])
     has_records = np.isin(rank[node], rank[calls.node[calls.has_role(Role.RECORD)]])
     sides = wait_pairs.sides_of(queues, waiting, awaited, calls.stream[rows], stated, ts[node])
-    work, columns = wait_pairs.work_of(queues), wait_pairs.columns_of(queues)
+    work, columns = wait_pairs.work_of(queues), wait_pairs.columns_of(trace, queues)
     waits = wait_pairs.WaitFacts(
         waiting.served, awaited.event, behind_record, has_records,
         wait_pairs.repetitions(trace, sequence, queues, behind_record),

@@ -123,12 +123,13 @@ class WaitFacts(NamedTuple):
 
 
 class QueueColumns(NamedTuple):
-    """Queues, as compiled loops take them: their first slots, where they are, and the most used ones of devices."""
+    """Queues, as compiled loops take them: first slots, places, the most used ones of devices, streams on all ranks."""
 
     first: Array
     lane: Array
     device: Array
     is_hub: Array
+    stream: Array
 
 
 class WorkColumns(NamedTuple):
@@ -150,9 +151,16 @@ def work_of(queues: Queues) -> WorkColumns:
     )
 
 
-def columns_of(queues: Queues) -> QueueColumns:
+def columns_of(trace: Trace, queues: Queues) -> QueueColumns:
     """Columns of queues that compiled loops take."""
-    return QueueColumns(queues.first, queues.lane, queues.device, _hubs(queues))
+    return QueueColumns(
+        queues.first, queues.lane, queues.device, _hubs(queues), streams_of_ranks(trace, queues)
+    )
+
+
+def streams_of_ranks(trace: Trace, queues: Queues) -> Array:
+    """A number of each queue that those of streams of one number have in common, on whichever rank and device."""
+    return gather.distinct(trace.array("number", "lanes")[queues.lane], queues.handle)[1]
 
 
 def _freedom(queues: Queues) -> tuple[Array, Array]:
@@ -221,7 +229,8 @@ def repetitions(trace: Trace, sequence: Sequence, queues: Queues, behind_record:
     launches = np.flatnonzero(sequence.queue >= 0)
     slot = sequence.slot[launches]
     _, work = gather.distinct(
-        trace.array("name")[queues.node[slot]], queues.lane[sequence.queue[launches]]
+        trace.array("name")[queues.node[slot]],
+        streams_of_ranks(trace, queues)[sequence.queue[launches]],
     )
     waits = np.flatnonzero(sequence.wait >= 0)
     behind = np.searchsorted(launches, waits)  # launches before each wait
@@ -276,7 +285,8 @@ def find_pairs(
                 )
                 if slot < 0:
                     continue
-                w, a = waiting_side.queue[i, k], awaited_side.queue[i, j]
+                w = queues.stream[waiting_side.queue[i, k]]
+                a = queues.stream[awaited_side.queue[i, j]]
                 key = (waits.group[i] * len(queues.lane) + w) * len(queues.lane) + a
                 keys, codes, totals, number = _numbered(keys, codes, totals, known, key)
                 known = max(known, number + 1)

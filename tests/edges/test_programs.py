@@ -96,6 +96,20 @@ def test_the_last_gathered_layer_is_waited_for_though_gradients_were_scattered_s
     assert result.wrong == 0
 
 
+def test_times_of_other_ranks_decide_where_those_of_a_slow_one_say_nothing(tmp_path) -> None:
+    """What it waits for has long ended, as the others are faster."""
+    program = families.fsdp(24209)
+    slow = [
+        [replace(w, ns=3 * w.ns // 2) if isinstance(w, p.Launch) else w for w in thread]
+        for thread in program.threads[0]
+    ]
+    run = simulate(replace(program, threads=[slow, *program.threads[1:]]))
+    result = stream_waits.Comparison()
+    stream_waits.compare(run, read(run, tmp_path), result)
+    assert result.needed == result.recovered > 100
+    assert result.wrong == 0
+
+
 @pytest.mark.parametrize("records", [True, False])
 def test_waits_that_were_recorded_are_inferred_without_their_records(tmp_path, *, records) -> None:
     path = SHARED / "pytorch/cuda_sync_a100/simple_add.json.gz"
