@@ -102,8 +102,11 @@ _URL = re.compile(r"(?<=\w://)(?:[^/?@\s]*@)?(?P<place>[^?\s'\"<>|]*)(?:\?[^\s'\
 _OF_HOME = re.compile(r"(?<![^/])(?P<homes>(?:home|[Uu]sers)/)(?P<user>[^/]+)(?=/)")
 """Folder of a user within a path, as archives of whole paths have it."""
 _OF_ROOT = re.compile(rf"(?:{'|'.join(_ROOTS)})\d*(?:/|$)")
-_ACCOUNT = re.compile(r"[\w.+-]+(?:@|%40)(?!plt\b|[A-Z]+_)(?:[A-Za-z]|\d+\.\d+\.\d)[A-Za-z0-9.-]*")
-"""User and host, as prompts of shells and mail have them; versions of symbols (``f@GLIBC_2.2``) are none."""
+_ACCOUNT = re.compile(
+    r"[\w.+-]{1,64}(?:@|%40)(?!plt\b|[A-Z]+_)(?:[A-Za-z]|\d+\.\d+\.\d)[A-Za-z0-9.-]*"
+)
+"""User and host, as prompts of shells and mail have them; versions of symbols (``f@GLIBC_2.2``) are none. Longer ones are no users, and
+would take the square of their length."""
 _ENCODED = re.compile(r"\\+(?:/|u002[fF])|(?:%(?:25)*[0-9A-Fa-f]{2})+")
 """Slashes of JSON within a text, and letters as URLs have them."""
 _QUOTED = 80

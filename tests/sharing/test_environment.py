@@ -2,6 +2,7 @@
 
 import json
 import tarfile
+import time
 from pathlib import Path
 
 import kineto_files
@@ -52,6 +53,15 @@ PATHS = [
 def test_paths_become_names_of_files(text: str, expected: str) -> None:
     assert without_folders(text) == expected
     assert without_folders(expected) == expected
+
+
+def test_accounts_are_found_in_the_time_of_the_text(tmp_path: Path) -> None:
+    """Behind 100,000 letters an @ took a minute: each letter could begin an account."""
+    events = [kineto_files.span("cpu_op", "a" * 100_000 + " ann@node7", 2, 70)]
+    began = time.process_time()
+    trace = ci.read(kineto_files.write(tmp_path / "rank0.json", events))
+    assert time.process_time() - began < 10
+    assert trace.names()[0].endswith("a account")
 
 
 def kineto(folder: Path) -> Path:
