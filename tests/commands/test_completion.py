@@ -163,6 +163,8 @@ def test_man_pages_are_those_of_the_parsers(tmp_path: Path, prog: str) -> None:
     assert done.stderr == ""
     page = done.stdout
     parser = cli.PARSERS[prog]()
+    (about,) = re.findall(r"\nNAME\n(.+?)\n\nSYNOPSIS", page, re.DOTALL)
+    assert "." not in about, "apropos lists one sentence"
     sections = [line for line in page.splitlines() if re.match("[A-Z]", line)][1:]
     assert sections == ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "SEE ALSO"]
     assert options(prog) - {"--help"} <= set(re.findall(r"--[a-z][a-z-]+", page))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from chopper_interop import __version__, cli
 def page(prog: str) -> str:
     """Return the man page of a command."""
     parser = cli.PARSERS[prog]()
-    about = (parser.description or "").partition(". ")[0].rstrip(".")
+    about = re.split(r"\.(?:\s|$)", parser.description or "")[
+        0
+    ]  # the first sentence, as apropos lists it
     examples, parser.epilog = (parser.epilog or "").partition("\n")[2], None
     data = {
         "prog": prog,
