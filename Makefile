@@ -80,7 +80,7 @@ man: $(VENV)/dev.stamp ## man pages of the commands, in man/, for the wheel
 schemas: $(VENV)/dev.stamp ## compile the .proto files
 	$(BIN)/python -m grpc_tools.protoc -Ischemas --descriptor_set_out=schemas/chakra_et.binpb schemas/chakra_et.proto schemas/chakra_et_old.proto
 
-# the wheel has machine code for this version of Python and man pages, the sdist has neither
+# machine code for this version of Python is in the wheel alone
 wheel: $(VENV)/dev.stamp code man ## sdist, and the wheel that comes of it
 	rm -rf dist build
 	$(BIN)/python -m build --quiet --sdist

@@ -10,6 +10,13 @@ ci.analyze(trace, "temporal").to_pandas()
 
 from __future__ import annotations
 
+import sys
+
+if sys.version_info < (3, 10):  # noqa: UP036 # pip refuses it; a folder in PYTHONPATH does not
+    raise ImportError(
+        f"chopper-interop needs Python 3.10 or newer, and this is 3.{sys.version_info[1]}"
+    )
+
 TYPE_CHECKING = (
     False  # as typing's: until the commands handle an interrupt, as little as possible is imported
 )

@@ -135,3 +135,14 @@ def test_the_sdist_holds_what_its_tests_need(tmp_path: Path) -> None:
     # a folder of the links' names, of pages alone, would come before what an installation from it adds
     links = ("schemas", "converters", "analyses")
     assert {n for n in held if n.startswith(tuple(f"chopper_interop/{n}" for n in links))} == set()
+
+
+def test_a_checkout_in_a_python_that_is_too_old_says_so() -> None:
+    script = "import sys; sys.version_info = (3, 9, 18, 'final', 0); import chopper_interop"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == (
+        "ImportError: chopper-interop needs Python 3.10 or newer, and this is 3.9"
+    )
