@@ -130,20 +130,30 @@ def compile_part(name: str) -> None:
     print("\n".join(entries))
 
 
-def record_entries() -> list[str]:
-    """Record file names of loops that Python calls, from now on; those called by loops are in these."""
+def record_entries() -> dict[str, None]:
+    """Record file names of loops that Python calls, from now on; those called by loops are in these.
+
+    Where a loop is compiled for another one first, numba does not look for it when Python calls it: calls are recorded too.
+    """
     from chopper_interop.arrays import code_files
+    from chopper_interop.arrays.compiled import Loop
     from chopper_interop.arrays.numba_code import CodeCache, text_of
 
-    load, save = CodeCache.load_overload, CodeCache.save_overload
-    entries: list[str] = []
+    load, save, call = CodeCache.load_overload, CodeCache.save_overload, Loop.__call__
+    base = code_files.baseline()
+    entries: dict[str, None] = {}
     compiling: list[str] = []
+
+    def recorded_call(self, *arguments, **named):
+        with contextlib.suppress(TypeError, AttributeError):  # types that only numba names
+            entries[code_files.file_name(self, code_files.text_of(arguments), base.magic)] = None
+        return call(self, *arguments, **named)
 
     def load_overload(self, signature, target):
         processor = target.codegen().magic_tuple()
         name = code_files.file_name(self.loop, text_of(signature), processor)
         if not compiling:
-            entries.append(name)
+            entries[name] = None
         result = load(self, signature, target)
         if result is None:
             compiling.append(name)
@@ -154,6 +164,7 @@ def record_entries() -> list[str]:
         compiling.pop()
 
     CodeCache.load_overload, CodeCache.save_overload = load_overload, save_overload
+    Loop.__call__ = recorded_call
     return entries
 
 
@@ -182,7 +193,7 @@ def main(kept: Path) -> None:
         entries = process.communicate()[0].split()
         if process.returncode:
             sys.exit(f"the part {part} failed")
-        loops |= {name: folder / name for name in entries}
+        loops |= {name: folder / name for name in entries if (folder / name).exists()}
     pack(loops)
 
 
