@@ -49,6 +49,8 @@ WITHIN_CATEGORY: dict[tuple[str, str], Kind] = {
     ("mtia_ccp_events", "event_wait"): Kind.GPU_SYNC,
 }
 """Category and name of an event → the kind that it really is: MTIA's processor of commands (CCP) has one for all of a stream."""
+MIXED_CATEGORIES = frozenset(category for category, _ in WITHIN_CATEGORY)
+"""Categories whose events are of several kinds."""
 
 PYTORCH_CATEGORY: dict[Kind, str] = {
     Kind.CPU_OP: "cpu_op",

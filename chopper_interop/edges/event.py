@@ -125,7 +125,9 @@ def event_edges(
         _note_waits(GRAPH, queues.node[held_up], issues)
     passed_on = _passed_on(queues, joined)
     waited = [np.concatenate(side) for side in zip(resolved, passed_on, of_graphs, strict=True)]
-    exclusive = slots_of_exclusive_devices(trace, queues, *waited)
+    exclusive = none, none
+    if recorded.rows(Role.RECORD).size:  # by MTIA's streams; GPUs run kernels of several at once
+        exclusive = slots_of_exclusive_devices(trace, queues, *waited)
     _note_waits(EXCLUSIVE, queues.node[exclusive[1]], issues)
     edges = resolved, passed_on, by_time, repeated, of_graphs, unlaunched, exclusive
     source, target = (np.concatenate(side) for side in zip(*edges, strict=True))

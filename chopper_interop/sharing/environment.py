@@ -107,7 +107,7 @@ _ACCOUNT = re.compile(
 )
 """User and host, as prompts of shells and mail have them; versions of symbols (``f@GLIBC_2.2``) are none. Longer ones are no users, and
 would take the square of their length."""
-_ENCODED = re.compile(r"\\+(?:/|u002[fF])|(?:%(?:25)*[0-9A-Fa-f]{2})+")
+_ENCODED = re.compile(r"(?<!\\)\\+(?:/|u002[fF])|(?:%(?:25)*[0-9A-Fa-f]{2})+")
 """Slashes of JSON within a text, and letters as URLs have them."""
 _QUOTED = 80
 """Letters of a line that readers quote: what is cut off there may be half a name. Chosen: as they all do."""
@@ -218,6 +218,8 @@ class _Without:
         return self._known.sub(lambda match: self.known[match[0]], text) if self._known else text
 
     def _account(self, match: re.Match[str]) -> str:
+        if not any(_is_telling(part, "") for part in re.split("@|%40", match[0])):
+            return match[0]  # such as Node@launch, of torch_npu
         count = len(self._accounts)
         return self._accounts.setdefault(match[0], f"account{count}" if count else "account")
 

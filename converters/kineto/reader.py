@@ -45,6 +45,7 @@ from chopper_interop.edges.communication import communicates, recognise
 from chopper_interop.io import inputs, memory
 from chopper_interop.io.json_events import BAD_ARGS, BAD_TIME, HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.schemas.categories import MIXED_CATEGORIES
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 from chopper_interop.schemas.meta import (
     BOOTTIME,
@@ -284,7 +285,8 @@ def _add_nodes(
 
 def _kinds(file: TraceFile, issues: SourceIssues) -> Array:
     """Kind of each node, by category, and for communication kernels by name."""
-    tell_apart(file)
+    if not MIXED_CATEGORIES.isdisjoint(file.texts):
+        tell_apart(file)
     kind = file.kind
     names = file.columns["name"]
     of_kernels = gather.unique_codes(names[kind == Kind.KERNEL])

@@ -314,9 +314,15 @@ def test_a_queue_is_full_if_launches_return_behind_starts_of_work(*, full: bool)
     assert [i.code for i in issues] == (["queue-full"] if full else [])
 
 
-@pytest.mark.parametrize("which", ["exclusive", "one overlaps", "launched late", "began later"])
+@pytest.mark.parametrize(
+    "which", ["exclusive", "one overlaps", "launched late", "began later", "a GPU"]
+)
 def test_kernels_of_a_device_that_runs_one_at_a_time_wait_for_each_other(which: str) -> None:
+    """GPUs run kernels of several streams at once, but those that fill them; MTIA's streams record their events."""
     m = Program()
+    if which != "a GPU":
+        records = m.builder.lane(0, LaneKind.GPU_SYNC, 7, "records of 7", 0)
+        m.add(Kind.GPU_SYNC, "event_record", records, 1, 1, stream=7, seq_num=1)
     work = []
     for i in range(40):
         start, late = 100_000 * i, which == "launched late"
