@@ -177,7 +177,7 @@ def _parts(job: ExaminedJob) -> dict[str, float | None]:
     }
 
 
-def _late(job: ExaminedJob, found: list[finding.Finding]) -> dict[str, Any]:
+def _late(job: ExaminedJob, ranked: list[finding.Finding]) -> dict[str, Any]:
     """The ranks, the stage or the link that are late and not by chance, with the cause."""
     compared = job.result("stragglers", ranks="") if len(job.trace.ranks) > 1 else None
     known = compared.summary if compared else {}
@@ -185,7 +185,7 @@ def _late(job: ExaminedJob, found: list[finding.Finding]) -> dict[str, Any]:
         return {}
     rows = compared.rows.to_pylist()
     late = next((row for row in rows if row["cause"] and is_sure(job, row)), None)
-    stage = next((one for one in found if one.code == "straggling-stage"), None)
+    stage = next((one for one in ranked if one.code == "straggling-stage"), None)
     if stage and late and stage.ranks == str(late["rank"]):
         late = None
     several = late_together(job, compared) if known["slow_stage"] is None else []

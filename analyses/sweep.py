@@ -221,9 +221,8 @@ def _read_run(run: Run, options: tuple[str, str, int, int]) -> _SweepRun:
     name, path = run.name, run.path
     try:
         trace = run.read()
-        if (
-            path and trace.meta.job != name
-        ):  # a host is in the name, of which the trace has the number
+        if path and trace.meta.job != name:
+            # a host is in the name, of which the trace has the number
             name = trace.meta.job
             path = str(PurePath(path).with_name(name))
         path = path or _folder(trace)

@@ -8,6 +8,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 
@@ -121,17 +122,10 @@ def _first_since(nodes: ReadNodes, row: Array, at_ns: Array) -> Array:
 
     The end of an operation that waited comes before that, and is found from there.
     """
-    span = (
-        int(max(nodes.ts.max(initial=0), at_ns.max(initial=0)))
-        + 1
-        - min(int(nodes.ts.min(initial=0)), 0)
-    )
-    order = np.lexsort((nodes.ts, nodes.lane))
-    lane = nodes.lane.astype(np.int64)
-    key = lane[order] * span + nodes.ts[order]
-    place = np.searchsorted(key, lane[row] * span + np.maximum(at_ns, nodes.ts[row]))
-    found = np.append(order, -1)[place]
-    return np.where((found >= 0) & (lane[found] == lane[row]), found, -1)
+    # the first row that is not earlier is, with time and rows reversed, the last that is not later
+    at_ns = np.maximum(at_ns, nodes.ts[row])
+    last = preceding_rows(nodes.lane[::-1], -nodes.ts[::-1], nodes.lane[row], -at_ns)
+    return np.where(last >= 0, len(nodes.ts) - 1 - last, -1)
 
 
 def _last_pieces(chosen: Array, dst: Array, end_ns: Array) -> Array:

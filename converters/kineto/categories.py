@@ -90,7 +90,7 @@ def _kind(process: str, thread: str, name: str) -> int:
     return next(by_name, by_thread)
 
 
-def tell_apart(file: TraceFile) -> None:
+def refine_kinds(file: TraceFile) -> None:
     """Set the kinds of events whose category has several, by their names, in place."""
     number = {text: i for i, text in enumerate(file.texts)}
     for (category, name), kind in WITHIN_CATEGORY.items():

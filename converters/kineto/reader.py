@@ -38,7 +38,7 @@ from chopper_interop.converters.kineto.categories import (
     LAUNCH_FLOWS,
     OPERATOR_FLOWS,
     fill_kinds,
-    tell_apart,
+    refine_kinds,
 )
 from chopper_interop.converters.kineto.ranks import lane_of_events
 from chopper_interop.edges.communication import communicates, recognise
@@ -286,7 +286,7 @@ def _add_nodes(
 def _kinds(file: TraceFile, issues: SourceIssues) -> Array:
     """Kind of each node, by category, and for communication kernels by name."""
     if not MIXED_CATEGORIES.isdisjoint(file.texts):
-        tell_apart(file)
+        refine_kinds(file)
     kind = file.kind
     names = file.columns["name"]
     of_kernels = gather.unique_codes(names[kind == Kind.KERNEL])
