@@ -9,6 +9,7 @@ import msgspec
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.amd_smi.recorder_samples import SOURCE
+from chopper_interop.converters.sampling import facts
 from chopper_interop.converters.sampling.rows import source_of_file
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
@@ -101,18 +102,14 @@ def _device(gpu: _RecordedGpu) -> Device:
 
 
 def _facts(recording: _Recording) -> dict[str, str]:
-    """Facts of the recording; a power limit on which all GPUs agree stands once."""
-    facts = {
+    """Facts of the recording, and power caps under the name that excursions and power models look for."""
+    own = {
         "recorder": recording.tool,
         "recorder library": "; ".join(s.library for s in recording.samplers),
+        "recorder rate": "; ".join(_rates(s) for s in recording.samplers),
     }
-    facts["recorder rate"] = "; ".join(_rates(s) for s in recording.samplers)
-    limits = {g.gpu: f"{g.power_limit_w:g} W" for g in recording.gpus if g.power_limit_w > 0}
-    if len(set(limits.values())) == 1:
-        facts["power limit"] = next(iter(limits.values()))
-    else:
-        facts |= {f"power limit[{gpu}]": limit for gpu, limit in limits.items()}
-    return facts
+    caps = ((g.index, g.power_limit_w) for g in recording.gpus if g.power_limit_w > 0)
+    return own | facts.join_facts((index, "power_cap_w", f"{cap:g}") for index, cap in caps)
 
 
 def _rates(sampler: _Sampler) -> str:

@@ -77,7 +77,10 @@ def test_what_was_recorded_is_read(tmp_path: Path) -> None:
     } <= lanes
     of_host = {s["name"] for s in trace.series.to_pylist() if s["device"] < 0}
     assert of_host == {"host CPU activity", "host memory used", "host memory free"}
-    assert trace.meta.facts["power limit"] == "750 W"
+    limit = ci.analyze(trace, "excursions", above=0.9).notes["limit"]
+    assert limit == "0.9 times power cap as the source states it of 2 GPUs", (
+        "750 W: 700 W are above"
+    )
     first, second = devices(tmp_path)
     assert (first.name, first.pci, first.max_mhz) == ("Instinct MI300X", "0000:05:00.0", 2100)
     assert (second.uuid, second.cus) == ("uuid-1", 304)
