@@ -65,7 +65,7 @@ def test_a_given_sensor_is_taken() -> None:
 
 def test_nothing_is_lost_where_no_kernel_follows_the_clock() -> None:
     """Though nothing shows the sensor."""
-    summary, true, measured = analysed(Job(betas="0", sensor=SLOW, seed=5))
+    summary, true, measured = analysed(Job(betas="0", sensor=SLOW, ranks=1, seed=5))
     assert summary["sensor_origin"] == "unknown"
     assert summary["sensor_window_ns"] is None
     assert holds(summary, true)
@@ -78,7 +78,7 @@ def test_nothing_is_lost_where_no_kernel_follows_the_clock() -> None:
 )
 def test_clocks_too_coarse_for_a_sensitivity_leave_the_range(betas: str, options: dict) -> None:
     """No class of kernels narrows it: it reaches from none to all of the time following the clock."""
-    summary, true, measured = analysed(Job(betas=betas, sensor=SLOW, seed=6, **options))
+    summary, true, measured = analysed(Job(betas=betas, sensor=SLOW, ranks=1, seed=6, **options))
     assert holds(summary, true)
     assert summary["ideal_step_high_ns"] == pytest.approx(measured, rel=0.01)
     assert summary["ideal_step_low_ns"] < 0.85 * measured
@@ -96,7 +96,7 @@ def test_errors_stay_within_what_is_possible() -> None:
     """Laws of noise over hardly any change of the clock had errors by factors of e to the thousands."""
     job = Job(
         spread=0.0045, response=0, between=0, noise=0.3, betas="0", hz=100, seconds=1.5,
-        kernels=60, seed=2,
+        kernels=60, ranks=1, seed=2,
     )  # fmt: skip
     summary, true, _ = analysed(job)
     assert holds(summary, true)
@@ -104,7 +104,9 @@ def test_errors_stay_within_what_is_possible() -> None:
 
 def test_a_constant_clock_leaves_the_range() -> None:
     for betas in ("0", "1"):
-        job = Job(betas=betas, spread=0.0, response=0.0, between=0.0, seed=7)
+        job = Job(
+            betas=betas, spread=0.0, response=0.0, between=0.0, ranks=1, seconds=2.0, seed=7
+        )  # fmt: skip
         summary, true, _ = analysed(job)
         assert holds(summary, true)
 
@@ -145,7 +147,7 @@ def test_intervals_hold_in_each_cell(cell: str) -> None:
 @pytest.mark.parametrize("given", ["lag:5ms", "mean:20ms", "hold:900ms"])
 def test_what_is_given_shows(given: str) -> None:
     """Though no kernel shows the rest."""
-    job = Job(betas="0", sensor=FAST, seconds=1.5, seed=5)
+    job = Job(betas="0", sensor=FAST, ranks=1, seconds=1.5, seed=5)
     summary, true, _ = analysed(job, given)
     name, value = given.split(":")
     column = {"mean": "sensor_window_ns", "lag": "sensor_lag_ns", "hold": "sensor_hold_ns"}[name]
