@@ -15,6 +15,7 @@ import pytest
 from clocked_job import job as clocked_job
 from gpu_work import Work
 from gpu_work import trace as gpu_trace
+from made_pipeline import Pipeline, measured_and_ideal, table
 from made_stragglers import MadeJob, length_ns
 from made_stragglers import trace_of as straggling_trace
 from programs import kineto, simulation
@@ -29,10 +30,12 @@ from programs.defects import (
 )
 from read_once import read_once
 from shared_data import real
+from straggler_jobs import trace_of as pipeline_trace
 
 import chopper_interop as ci
 from chopper_interop.analyses.findings import findings
 from chopper_interop.analyses.methods.findings import catalogue, finding, job, missing, ranks
+from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.summary import summary
 from chopper_interop.arrays import arrow
@@ -350,6 +353,36 @@ def test_a_late_rank_is_found_with_its_cause(code: str) -> None:
     if "hosts" not in facts:
         truth = (length_ns(job) - length_ns(MadeJob())) / job.steps
         assert row["saves_ns"] == pytest.approx(truth, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("cause", "replicas", "end"),
+    [
+        ("gpu", 2, " of other ranks of its stage."),
+        ("host", 2, " of other ranks."),
+        ("gpu", 1, None),
+    ],
+)
+def test_kernels_of_a_late_rank_are_compared_within_its_stage(
+    cause: str, replicas: int, end: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stages have kernels of other lengths. Launches are compared with those of all ranks."""
+    measured, *_ = measured_and_ideal(Pipeline(replicas=replicas, stages=2, steps=2))
+    examined = job.ExaminedJob(pipeline_trace(table(measured)))
+    result = examined.result("stragglers", ranks="")
+    assert result is not None
+    assert result.rows["stage"].to_pylist() == [0] * replicas + [1] * replicas
+    first, *rest = (row | {"cause": None} for row in result.rows.to_pylist())
+    first |= {"cause": cause, "slower_share": 1.0, "host_late_ns": 5_000_000}
+    first |= dict.fromkeys(GAIN_COLUMNS.values(), 10**9)
+    late = replace(
+        result,
+        rows=pa.Table.from_pylist([first, *rest], result.rows.schema),
+        summary=result.summary | dict.fromkeys(("slow_stage", "slow_ranks", "slow_link")),
+    )
+    monkeypatch.setattr(examined, "result", lambda *_, **__: late)
+    found = [row.finding for row in ranks.late_ranks(examined)]
+    assert [re.search(" of other.*", text)[0] for text in found] == [end] * (end is not None)
 
 
 @pytest.mark.parametrize("hosts", [True, False])

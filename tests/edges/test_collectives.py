@@ -241,6 +241,18 @@ def test_numbers_pair_sends_with_receives_where_both_count_the_same(
     assert counts.get("sends-unpaired", 0) == 12 - 2 * len(truth(trace))
 
 
+def test_numbers_of_messages_that_sizes_contradict_are_not_relied_on() -> None:
+    """Each end counts from where its own recording begins: the receive of number 0 is of send 1."""
+    members = [
+        Member(i, rank, i * MS, i * MS + 50 + rank, kind=kind, size=8 << i, seq=i - rank, peer=1 - rank)
+        for rank, kind in enumerate((Collective.SEND, Collective.RECV))
+        for i in range(rank, 8 + rank)
+    ]  # fmt: skip
+    trace, counts = matched(job(members))
+    assert rows_of_instances(trace) == truth(trace)
+    assert counts == {"sends-unpaired": 2}
+
+
 def endpoints_are_ordered(trace: ci.Trace) -> bool:
     """Return true if starts and ends, with all edges between them, have no cycle."""
     graph: nx.DiGraph = nx.DiGraph()
@@ -313,6 +325,22 @@ def test_collectives_of_unknown_kind_wait_as_most_do(kind: str | None) -> None:
     assert ci.analyze(trace, "collectives").summary["wait_ns"] == 6 * 400
     path = ci.analyze(trace, "critical_path").summary
     assert (path["compute_ns"], path["comm_ns"]) == (6 * 500, 6 * 100)
+
+
+@pytest.mark.parametrize(
+    ("count", "code"), [(4, "collectives-unmatched"), (5, "collectives-by-order")]
+)
+def test_few_collectives_of_unknown_kind_are_not_matched(count: int, code: str) -> None:
+    """Their ends may agree by chance."""
+    starts = [i * MS + MS * i * i // 7 for i in range(count)]
+    members = [
+        Member(i, rank, at, at + MS // 2, kind=None, size=None)
+        for i, at in enumerate(starts)
+        for rank in (0, 1)
+    ]
+    trace, counts = matched(job(members))
+    assert counts == {code: 2 * count}
+    assert rows_of_instances(trace) == (truth(trace) if count > 4 else [])
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "scatter", "reduce", "gather"])

@@ -27,7 +27,7 @@ class Member:
     start: int
     end: int
     group: str = ""
-    kind: str = Collective.ALL_REDUCE
+    kind: str | None = Collective.ALL_REDUCE
     size: int | None = 64
     seq: int | None = None
     peer: int | None = None
@@ -57,6 +57,7 @@ def job(
         lane = builder.lane(m.rank, LaneKind.STREAM, 7, "stream 7", 0)
         start, end = (clock(t, *(clocks or {}).get(m.rank, (0, 0.0))) for t in (m.start, m.end))
         stated: dict[str, Any] = {"seq": m.seq, "peer": m.peer, "root": m.root, "bytes": m.size}
+        stated["collective"] = m.kind
         if m.group in rows:
             stated["group"] = rows[m.group]
         builder.nodes(
@@ -67,7 +68,6 @@ def job(
             ts=np.array([EPOCH + start], np.int64),
             dur=end - start,
             correlation=m.truth,
-            collective=m.kind,
             **{name: value for name, value in stated.items() if value is not None},
         )
     return builder.finish()
