@@ -1,0 +1,86 @@
+"""The timing model of small traces: whose the measured time is, and what binds after a change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.meta import COMPUTED, REALTIME, Meta
+from chopper_interop.timing.model import Timing, is_buffered, timing_of
+
+if TYPE_CHECKING:
+    import chopper_interop as ci
+
+
+def node(trace: ci.Trace, name: str) -> int:
+    """Row of the only node of that name."""
+    (row,) = np.flatnonzero(trace.array("name") == trace.names().index(name)).tolist()
+    return row
+
+
+def start_if(timing: Timing, name: str, shorter: str, lasts_ns: int) -> int:
+    """When a node would start if another one lasted so long."""
+    lag = timing.lag_ns.copy()
+    lag[
+        (timing.graph.kind == EdgeKind.DURATION)
+        & (timing.graph.src == 2 * node(timing.trace, shorter))
+    ] = lasts_ns
+    return int(timing.retimed(lag)[2 * node(timing.trace, name)])
+
+
+@pytest.mark.parametrize(
+    ("clock", "kind", "start_ns"),
+    [
+        (REALTIME, EdgeKind.HANDOVER, 20),
+        (COMPUTED, EdgeKind.DEPENDENCY, 20),
+        (REALTIME, EdgeKind.DEPENDENCY, 50),
+    ],
+)
+def test_time_before_an_operation_that_waited_is_no_work_of_its_thread(
+    clock: str, kind: EdgeKind, start_ns: int
+) -> None:
+    """A thread that was handed over to, or is simulated, goes on with what it waited for; others may have worked."""
+    builder = TraceBuilder(Meta(clock=clock))
+    rows = {}
+    for thread, name, ts, dur in ((1, "first", 0, 10), (2, "other", 0, 50), (1, "next", 50, 10)):
+        rows[name] = builder.nodes(
+            kind=int(Kind.CPU_OP), name=name, rank=0, ts=np.array([ts]), dur=dur,
+            lane=builder.lane(0, LaneKind.THREAD, thread, f"thread {thread}"),
+        )  # fmt: skip
+    builder.edges(np.array([rows["other"]]), np.array([rows["next"]]), int(kind))
+    assert start_if(timing_of(builder.finish()), "next", "other", lasts_ns=20) == start_ns
+
+
+def test_what_a_member_lasts_behind_the_start_of_its_root_is_its_transfer() -> None:
+    """It is no delay without a cause; what it waited before is not its own."""
+    builder = TraceBuilder()
+    rows = {}
+    for rank, name, ts, dur in (
+        (0, "kernel", 0, 900),
+        (0, "root", 900, 100),
+        (1, "member", 0, 1000),
+    ):
+        comm = {"collective": "broadcast", "instance": pa.array([0], pa.int32())}
+        rows[name] = builder.nodes(
+            kind=int(Kind.KERNEL if name == "kernel" else Kind.COMM), name=name, rank=rank,
+            lane=builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0), ts=np.array([ts]), dur=dur,
+            **({} if name == "kernel" else comm),
+        )  # fmt: skip
+    builder.edges(np.array([rows["root"]]), np.array([rows["member"]]), int(EdgeKind.COMM))
+    timing = timing_of(builder.finish())
+    end = 2 * node(timing.trace, "member") + 1
+    assert timing.delay_ns[end] == 0
+    lag = timing.lag_ns.copy()
+    lag[timing.graph.src == 2 * node(timing.trace, "kernel")] = 0
+    assert timing.retimed(lag)[end] == 100
+
+
+def test_sends_wait_for_nobody_up_to_a_size() -> None:
+    """The receive of the second is there within the time that a send takes; the third waited for its own."""
+    send, end, receive = np.array([[0, 100, 200], [10, 110, 270], [20, 105, 260]])
+    assert is_buffered(send, end, receive, np.array([8, 8, 64])).tolist() == [True, True, False]
