@@ -84,3 +84,31 @@ def test_sends_wait_for_nobody_up_to_a_size() -> None:
     """The receive of the second is there within the time that a send takes; the third waited for its own."""
     send, end, receive = np.array([[0, 100, 200], [10, 110, 270], [20, 105, 260]])
     assert is_buffered(send, end, receive, np.array([8, 8, 64])).tolist() == [True, True, False]
+
+
+def test_receives_of_buffered_sends_end_behind_these() -> None:
+    """Two receives began when their messages were there; the third waited and ended 5 ns behind its send."""
+    builder = TraceBuilder()
+    rows = []
+    for rank, kind, starts, lasts in (
+        (0, "send", (0, 100, 200), (10, 10, 10)),
+        (1, "recv", (20, 120, 150), (10, 10, 65)),
+    ):
+        lane = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
+        rows.append([
+            builder.nodes(
+                kind=int(Kind.COMM), name=f"{kind} {i}", rank=rank, lane=lane, ts=np.array([ts]),
+                dur=dur, collective=kind, bytes=pa.array([8]), instance=pa.array([i], pa.int32()),
+            )
+            for i, (ts, dur) in enumerate(zip(starts, lasts, strict=True))
+        ])  # fmt: skip
+    builder.edges(*np.array(rows).reshape(2, 3), int(EdgeKind.COMM))
+    timing = timing_of(builder.finish())
+
+    def ends_if(send: str, later_ns: int, receive: str) -> int:
+        delay = timing.delay_ns.copy()
+        delay[2 * node(timing.trace, send)] += later_ns
+        return int(timing.retimed(delay_ns=delay)[2 * node(timing.trace, receive) + 1])
+
+    assert ends_if("send 2", -80, "recv 2") == 150 + 10
+    assert ends_if("send 1", 40, "recv 1") == 150 + 5

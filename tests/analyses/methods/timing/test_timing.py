@@ -236,22 +236,23 @@ def test_a_step_without_nodes_begins_when_its_window_does() -> None:
     assert isolated_steps(trace, steps).at_ns[-3:].tolist() == [100, 1100, 2100]
 
 
-@pytest.mark.parametrize(("size", "delay_ns"), [(64, 900), (None, 0)])
+@pytest.mark.parametrize(
+    ("kinds", "size", "delay_ns"),
+    [(("send", "recv"), 64, 900), (("send", "recv"), None, 0), (("barrier", "barrier"), None, 900)],
+)
 def test_communication_whose_other_member_is_unknown_lasts_as_long_as_others(
-    size: int | None, delay_ns: int
+    kinds: tuple[str, str], size: int | None, delay_ns: int
 ) -> None:
     """A send and its receive take 100 ns; a receive of the same size waited 900 ns longer.
 
-    If sizes are unknown, it may be larger: nothing is known of what it waited for.
+    If sizes are unknown, it may be larger: nothing is known of what it waited for. Barriers have no size.
     """
     builder = TraceBuilder()
     lanes = [builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0) for rank in (0, 1)]
-    for rank, collective, ts, dur, instance in (
-        (0, "send", 0, 100, 0), (1, "recv", 0, 100, 0), (1, "recv", 200, 1000, None),
-    ):  # fmt: skip
+    for rank, ts, dur, instance in ((0, 0, 100, 0), (1, 0, 100, 0), (1, 200, 1000, None)):
         builder.nodes(
             kind=int(Kind.COMM), name="n", rank=rank, lane=lanes[rank], ts=np.array([ts]), dur=dur,
-            collective=collective, bytes=pa.array([size], pa.int64()),
+            collective=kinds[rank], bytes=pa.array([size], pa.int64()),
             instance=pa.array([instance], pa.int32()),
         )  # fmt: skip
     trace = builder.finish()
