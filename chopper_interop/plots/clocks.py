@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
-from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, named
+from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, labels, named
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -99,9 +99,9 @@ def clock_and_duration(trace: Trace) -> Chart:
     frame = frame[totals.isin(largest_totals)]
     same = frame.groupby(["name", "flops", "mem_bytes"], observed=True, dropna=False)["dur"]
     usual = same.transform("median")
-    value = "duration by median"
+    value = forms.BY_MEDIAN
     frame = frame.assign(**{value: frame["dur"] / usual, "core clock (MHz)": frame["gfxclk_mhz"]})
-    frame = frame.assign(kernel=[style.shorten(str(name), 30) for name in frame["name"]])
+    frame = frame.assign(kernel=labels(frame["name"]))
     text = (
         f"Duration of the {forms.FEW} kernels with most time against the core clock meanwhile, by the "
         "median of the same work."

@@ -27,6 +27,7 @@ def hidden_by_kind(result: Result) -> Chart:
     frame = summed(result, "collective").dropna(subset=["collective"])
     frame = frame.assign(hidden=frame["comm_ns"] - frame["exposed_comm_ns"])
     frame, unit = in_unit(frame, ["hidden", "exposed_comm_ns"])
+    frame = frame.sort_values("comm_ns", ascending=False)
     parts = {"exposed": "exposed_comm_ns", "hidden": "hidden"}
     text = "Communication behind compute (hidden) and without (exposed), summed over ranks."
     return forms.stacked_bars(frame, "collective", parts, f"time ({unit})", text)
@@ -54,7 +55,7 @@ def overlap_and_duration(result: Result) -> Chart:
     usual = frame.groupby(same, dropna=False)["elapsed_ns"].transform("median")
     frame = frame.assign(**{
         _OVERLAP: 100 * frame["overlap_share"],
-        "duration by median": frame["elapsed_ns"] / usual.where(usual > 0),
+        forms.BY_MEDIAN: frame["elapsed_ns"] / usual.where(usual > 0),
     })  # fmt: skip
     longest_operations = (
         frame.groupby("operation", sort=False)["elapsed_ns"].sum().nlargest(forms.FEW).index
@@ -63,7 +64,7 @@ def overlap_and_duration(result: Result) -> Chart:
         f"Do operations take longer while something communicates? The {forms.FEW} with most time."
     )
     return forms.points(
-        frame[frame["operation"].isin(longest_operations)], (_OVERLAP, "duration by median"),
+        frame[frame["operation"].isin(longest_operations)], (_OVERLAP, forms.BY_MEDIAN),
         "operation", text, tips=("rank",),
     )  # fmt: skip
 
@@ -83,16 +84,15 @@ def solo_and_overlapped(trace: Trace) -> Chart:
         return None
     frame = gpu_work(trace, ["name", "dur", "overlap_share"], [Kind.KERNEL]).dropna()
     usual = frame.groupby("name", observed=True)["dur"].transform("median")
-    frame = frame[usual > 0]
-    value = "duration by median"
+    value = forms.BY_MEDIAN
     where = (frame["overlap_share"] >= _HALF).map({True: "under communication", False: "alone"})
-    table = frame.assign(**{value: frame["dur"] / usual[usual > 0], "kernels": where})
+    table = frame.assign(**{value: frame["dur"] / usual, "kernels": where})[frame["dur"] > 0]
     if table["kernels"].nunique() < _BOTH:
         return None
     text = (
         "Durations of kernels by the median of their name, alone and while something communicates."
     )
-    return forms.distribution(table[[value, "kernels"]], value, "kernels", text)
+    return forms.distribution(table[[value, "kernels"]], value, "kernels", text, logarithmic=True)
 
 
 def collective_durations(result: Result) -> Chart:
@@ -127,8 +127,8 @@ def collective_waits(result: Result) -> Chart:
 def collective_bandwidth(result: Result) -> Chart:
     """Bus bandwidth of collectives against their size, of `collectives` by instance."""
     frame = frame_of(result)
-    axes = "size (MB)", "bus bandwidth (GB/s)"
-    frame = frame.assign(**{axes[0]: frame["size_bytes"] / 1e6, axes[1]: frame["busbw_gbps"]})
+    axes = "size (bytes)", "bus bandwidth (GB/s)"
+    frame = frame.assign(**{axes[0]: frame["size_bytes"], axes[1]: frame["busbw_gbps"]})
     text = "Bus bandwidth, as nccl-tests defines it, of each collective against its size."
     return forms.points(
         frame, axes, "collective", text, logarithmic=axes, tips=("instance", "group", "iteration")
@@ -163,4 +163,4 @@ def link_bytes(result: Result) -> Chart:
 def _size(count: float) -> str:
     """Bytes in a readable unit."""
     factor, unit = next(((f, u) for f, u in _SIZES if count >= f), (1.0, "B"))
-    return f"{count / factor:.4g} {unit}" if count == count else "?"  # noqa: PLR0124 # of NaN
+    return f"{count / factor:.4g} {unit}" if count == count else "size unknown"  # noqa: PLR0124 # of NaN

@@ -25,6 +25,8 @@ FEW = 5
 """Kernels or operations that get a colour each."""
 ROW = "row"
 """Column of the position of a named row."""
+BY_MEDIAN = "duration / median"
+"""Title of the axis of durations that are divided by what is usual for their kind."""
 MAX_POINTS = 2000
 """Points that a chart draws; of more, evenly spaced ones."""
 MAX_CELLS = 6000
@@ -65,6 +67,8 @@ def stacked_bars(
     labels = [label for label in parts if (wide[label].fillna(0) != 0).any()]
     if not labels or wide.empty:
         return None
+    if len(labels) == 1 < len(parts):  # there is no legend to name it
+        unit = f"{labels[0]}: {unit}"
     wide = in_order(wide, key)
     long = wide[[key, ROW, *labels]].melt([key, ROW], var_name="part", value_name="value")
     long["order"] = long["part"].map({label: i for i, label in enumerate(labels)})
@@ -173,19 +177,21 @@ def points(  # two axes, colours, and what is special about a scale
     )
 
 
-def lines(
-    frame: pd.DataFrame, axes: tuple[str, str], group: str, description: str, *, stepped: bool
-) -> Chart:
-    """Draw a line for each value of `group`."""
+def lines(  # two axes, colours, and the kinds of axis and line
+    frame: pd.DataFrame, axes: tuple[str, str], group: str, description: str, *,
+    stepped: bool, logarithmic: bool = False,
+) -> Chart:  # fmt: skip
+    """Draw a line for each value of `group`; `logarithmic` is the axis to the right."""
     known = frame.dropna(subset=list(axes))
     if known.empty:
         return None
     across, down = axes
+    along = {"type": "log"} if logarithmic else {"zero": False}
     return (
         base(known, description)
         .mark_line(interpolate="step-after" if stepped else "linear", strokeWidth=1.6)
         .encode(
-            x=alt.X(f"{across}:Q", title=across, scale=alt.Scale(nice=False, zero=False)),
+            x=alt.X(f"{across}:Q", title=across, scale=alt.Scale(nice=False, **along)),
             y=alt.Y(
                 f"{down}:Q", title=down, scale=alt.Scale(zero=False, domain=_range(known[down]))
             ),
@@ -233,13 +239,18 @@ def spreads(  # noqa: PLR0913 # as of the other forms, and the kind of axis
     )
 
 
-def distribution(frame: pd.DataFrame, value: str, group: str, description: str) -> Chart:
+def distribution(
+    frame: pd.DataFrame, value: str, group: str, description: str, *, logarithmic: bool = False
+) -> Chart:
     """Draw the share of each group's values that are at most as large (its distribution function)."""
     parts = [_steps_up(rows, value, group) for _, rows in frame.dropna().groupby(group, sort=False)]
     if not parts:
         return None
     share = "share of them that are smaller"
-    return lines(concatenated(parts), (value, share), group, description, stepped=True)
+    return lines(
+        concatenated(parts), (value, share), group, description,
+        stepped=True, logarithmic=logarithmic,
+    )  # fmt: skip
 
 
 def _steps_up(rows: pd.DataFrame, value: str, group: str) -> pd.DataFrame:
@@ -325,7 +336,7 @@ def _scale(values: pd.Series[Any], *, logarithmic: bool) -> dict[str, Any]:
         return {"scale": alt.Scale(zero=False)}
     first, last = (float(np.log10(bound)) for bound in (values.min(), values.max()))
     powers = [10.0**k for k in range(int(np.floor(first)), int(np.ceil(last)) + 1)]
-    return {"scale": alt.Scale(type="log"), "axis": alt.Axis(values=powers)}
+    return {"scale": alt.Scale(type="log"), "axis": alt.Axis(values=powers, format="~s")}
 
 
 def _range(values: pd.Series[Any]) -> list[float]:

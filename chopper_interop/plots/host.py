@@ -71,7 +71,9 @@ def empty_queues(result: Result) -> Chart:
     frame = pd.DataFrame(result.summary.get("queues") or [])
     if frame.empty:
         return None
-    frame = frame.assign(empty=100 * frame["empty_share"])
+    # of each step that counts, and of each GPU of a rank, there is a row
+    times = frame.groupby("rank", sort=False)[["empty_ns", "span_ns"]].sum().reset_index()
+    frame = times.assign(empty=100 * times["empty_ns"] / times["span_ns"].clip(lower=1))
     text = "Share of the time in which nothing was queued for the GPU: the host is behind."
     chart = forms.stacked_bars(frame, "rank", {"idle": "empty"}, "queue empty (%)", text)
     return chart.encode(color=alt.value(style.GREEN)) if chart else None

@@ -9,7 +9,7 @@ import numpy as np
 from chopper_interop.gpus import ratings
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
-from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, named
+from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, named, numbered
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -51,7 +51,13 @@ def roofline(result: Result, trace: Trace | None = None) -> Chart:
     drawn = line.encode(
         x=f"{_AXES[0]}:Q", y=f"{_AXES[1]}:Q", detail="roof:N", tooltip=[forms.tip("roof")]
     )
-    return (drawn + chart).properties(width="container", height=forms.HEIGHT, description=text)
+    ends = forms.base(roofs.groupby("roof", sort=False).tail(1), text)
+    named_roofs = ends.mark_text(align="right", dy=-7, color=style.GREY).encode(
+        x=f"{_AXES[0]}:Q", y=f"{_AXES[1]}:Q", text="label:N"
+    )
+    return (drawn + named_roofs + chart).properties(
+        width="container", height=forms.HEIGHT, description=text
+    )
 
 
 _RATES = "Rates of kernels, by shapes and by counters, below the roofs of memory and matrix cores."
@@ -83,6 +89,7 @@ def _roofs(trace: Trace, points: pd.DataFrame) -> pd.DataFrame | None:
         pd.DataFrame({
             _AXES[0]: span,
             _AXES[1]: np.minimum(span * rated.bandwidth_gbs / 1e3, peak / 1e12),
+            "label": f"{kind} {peak / 1e12:,.0f} TFLOP/s",
             "roof": f"{kind}: {peak / 1e12:,.0f} TFLOP/s, {rated.bandwidth_gbs:,.0f} GB/s",
         })
         for kind, peak in peaks.items()
@@ -95,10 +102,12 @@ def kernel_durations(result: Result) -> Chart:
     """Spread of durations by operation and phase, of `kernels` by phase,operation,category."""
     columns = [f"{q}_ns" for q in ("p5", "p25", "median", "p75", "p95")]
     text = "Durations of kernels by operation and phase."
-    frame = frame_of(result)
-    frame, text = forms.longest(named(frame, ["operation", "phase", "category"]), "total_ns", text)
-    frame, unit = in_unit(frame.drop(columns="operation"), columns)
-    frame = frame.rename(columns={"name": "operation"})
+    frame, text = forms.longest(frame_of(result), "total_ns", text)
+    parts = frame[["operation", "phase", "category"]].astype("string").fillna("(none)")
+    is_shared = parts.duplicated(["operation", "phase"], keep=False)  # else the colour says it
+    texts = zip(*(parts[name] for name in parts), is_shared, strict=True)
+    names = style.joined_names([row if shared else row[:2] for *row, shared in texts])
+    frame, unit = in_unit(frame.assign(operation=numbered(names)), columns)
     return forms.spreads(
         frame, "operation", "{}_ns", f"duration ({unit})", text, colour_by="category"
     )

@@ -66,5 +66,8 @@ def rank_leads(result: Result) -> Chart:
     """Time by which each rank is ahead of the last one, of `imbalance` by rank."""
     frame = averaged(result, "rank").dropna(subset=["lead_median_ns"])
     frame, unit = in_unit(frame, ["lead_median_ns"])
-    text = "Median lead of each rank's kernels over the last rank's: the straggler leads least."
+    text = (
+        "Median lead of each rank's kernels over the last rank's: who is late most of the time leads least, "
+        "who is late now and then does not."
+    )
     return forms.stacked_bars(frame, "rank", {"lead": "lead_median_ns"}, f"lead ({unit})", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -43,17 +44,28 @@ def in_unit(frame: pd.DataFrame, columns: Iterable[str]) -> tuple[pd.DataFrame, 
 
 
 def labels(column: pd.Series[Any]) -> list[str]:
-    """Values of a column as names for an axis, "(none)" where there is none."""
-    return [style.shorten(text) for text in column.astype("string").fillna("(none)")]
+    """Values of a column as names for an axis, "(none)" where there is none; no two of them have one name."""
+    texts = column.astype("string").fillna("(none)").tolist()
+    different = [*dict.fromkeys(texts)]
+    names = numbered(style.joined_names([(text,) for text in different]))
+    known = dict(zip(different, names, strict=True))
+    return [known[text] for text in texts]
 
 
 def named(frame: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
     """Names of rows in a column of their own, `name`: short enough for an axis, each once."""
     texts = [frame[column].astype("string").fillna("(none)") for column in columns]
-    frame = frame.assign(name=style.joined_names([*zip(*texts, strict=True)]))
-    number = frame.groupby("name").cumcount() + 1
-    numbered = [f"{n} #{k}" if k > 1 else n for n, k in zip(frame["name"], number, strict=True)]
-    return frame.assign(name=numbered)
+    return frame.assign(name=numbered(style.joined_names([*zip(*texts, strict=True)])))
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Names of which those that are alike have a number."""
+    count: Counter[str] = Counter()
+    shown = []
+    for name in names:
+        count[name] += 1
+        shown.append(f"{name} #{count[name]}" if count[name] > 1 else name)
+    return shown
 
 
 def gpu_work(

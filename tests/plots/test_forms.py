@@ -10,7 +10,7 @@ import pytest
 import chopper_interop as ci
 from chopper_interop import plots
 from chopper_interop.plots import forms, style
-from chopper_interop.plots.tables import named
+from chopper_interop.plots.tables import labels, named
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 
@@ -163,9 +163,40 @@ def test_shares_of_steps_are_not_added_up() -> None:
     ] == [50]
 
 
+def test_the_share_of_an_empty_queue_is_that_of_all_steps() -> None:
+    """Bars of two steps were put end to end: 17 % for 9 %."""
+    queues = [{"rank": 0, "empty_ns": ns, "span_ns": 100, "iteration": ns} for ns in (8, 10)]
+    result = Result("launch", pa.table({"rank": [0]}), {"queues": queues})
+    assert [row["value"] for row in values(plots.empty_queues(result))] == [9]
+
+
+def test_a_part_without_a_legend_is_named_at_the_axis() -> None:
+    """A green bar of what a rank costs did not say that it is its host."""
+    axis = plots.straggler_gains(gains(None, "host")).to_dict()["encoding"]["x"]["title"]
+    assert axis == "host: gain (ms)"
+
+
+def test_categories_of_spreads_are_named_where_colours_do_not_tell_rows_apart() -> None:
+    quantiles = (f"{q}_ns" for q in ("p5", "p25", "median", "p75", "p95"))
+    columns = {name: [3, 2, 1] for name in ("total_ns", *quantiles)}
+    names = {
+        "operation": ["mm", "mm", "add"],
+        "phase": ["forward"] * 3,
+        "category": ["matmul", "fill", "elementwise"],
+    }
+    chart = plots.kernel_durations(Result("kernels", pa.table(names | columns))).to_dict()
+    (shown,) = chart["datasets"].values()
+    assert [row["operation"] for row in shown] == [
+        "mm · forward · matmul",
+        "mm · forward · fill",
+        "add · forward",
+    ]
+
+
 def test_long_names_that_look_alike_stay_apart() -> None:
     names = ["k" * 50 + "a" * 50, "k" * 50 + "a" * 50 + "a"]
     assert named(pd.DataFrame({"kernel": names}), ["kernel"])["name"].nunique() == 2
+    assert len(set(labels(pd.Series([*names, *names])))) == 2  # which were one row, or one colour
 
 
 @pytest.mark.parametrize(("largest", "unit"), [(0, "ns"), (999, "ns"), (5e6, "ms"), (2e10, "s")])
