@@ -85,11 +85,12 @@ dark.addEventListener("change", () => places.filter((p) => p.dataset.drawn).forE
 addEventListener("beforeprint", () => places.filter((p) => !p.dataset.drawn).forEach(draw));
 
 // Tables: sorted by a click on a heading, filtered by what is typed, first rows first.
-const FIRST = 50, LONG = 30, OPTION = /(--[a-z-]+)/; // options of commands are not broken at their hyphens
+const FIRST = 50, LONG = 30, WHOLE = 84, LEAST = 0.001, OPTION = /(--[a-z-]+)/; // options of commands are not broken at their hyphens
 
 function text(value) {
   if (value === null) return "–";
   if (typeof value !== "number") return String(value);
+  if (Math.abs(value) < LEAST && value) return `< ${LEAST}`;
   return value.toLocaleString("en", Number.isInteger(value) ? {} : { minimumSignificantDigits: 4, maximumSignificantDigits: 4 });
 }
 
@@ -101,14 +102,38 @@ function compare(column, sign) {
   };
 }
 
+// At most so many letters: the middle is left out, as names of kernels differ at both ends.
+function cut(name, length) {
+  const end = (length - 1) >> 1;
+  return name.length > length ? `${name.slice(0, length - 1 - end)}…${name.slice(name.length - end)}` : name;
+}
+
+// Names as cells have room for them; those that would look alike are cut where they begin to differ.
+function cutAll(names) {
+  const alike = new Map(), shown = new Map();
+  for (const name of new Set(names)) alike.set(cut(name, WHOLE), [...(alike.get(cut(name, WHOLE)) || []), name]);
+  for (const [short, same] of alike) {
+    const half = WHOLE >> 1, isAlone = same.length === 1;
+    let at = 0;
+    while (!isAlone && same.every((name) => name[at] === same[0][at])) at++;
+    for (const name of same) shown.set(name, isAlone ? short : `${name.slice(0, half)}…${cut(name.slice(Math.max(at - 8, half)), half)}`);
+  }
+  return shown;
+}
+
 function isLong(value) { return typeof value === "string" && value.length > LONG; }
 
-function cell(value, numeric, whole) {
+function cell(value, numeric, short) {
   const shown = text(value);
   if (numeric || !isLong(shown)) return element("td", { className: numeric ? "number" : "", textContent: shown });
-  const name = element("div", { title: shown, className: whole ? "whole" : "" }, ...shown.split(OPTION).map((part, i) =>
-    i % 2 ? element("span", { className: "option", textContent: part }) : part));
-  if (!whole) name.addEventListener("click", () => name.classList.toggle("whole"));
+  const name = element("div", { title: shown });
+  if (short === undefined || short === shown) {
+    name.append(...shown.split(OPTION).map((part, i) => (i % 2 ? element("span", { className: "option", textContent: part }) : part)));
+  } else {
+    name.textContent = short;
+    name.className = "cut";
+    name.addEventListener("click", () => { name.textContent = name.textContent === short ? shown : short; });
+  }
   return element("td", { className: "name" }, name);
 }
 
@@ -116,6 +141,8 @@ function table({ columns, rows }, caption) {
   const numeric = columns.map((_, i) => rows.some((r) => typeof r[i] === "number") && rows.every((r) => r[i] === null || typeof r[i] === "number"));
   const texts = columns.filter((_, i) => rows.some((r) => isLong(r[i]))).length > 1;
   let shown = rows, order = null, all = false, wanted = "";
+  // sentences are read, and commands are there to be copied
+  const cuts = columns.map((title, i) => cutAll(["finding", "command"].includes(title) ? [] : rows.map((r) => r[i]).filter(isLong)));
   const body = element("tbody");
   const more = element("button", { type: "button" });
   const count = element("span", { className: "muted", role: "status" });
@@ -136,7 +163,7 @@ function table({ columns, rows }, caption) {
     if (order) shown.sort(order);
     const drawn = all ? shown : shown.slice(0, FIRST);
     body.replaceChildren(...drawn.map((row) => element("tr", {}, ...row.map((value, i) =>
-      cell(value, numeric[i], columns[i] === "command"))))); // which is there to be copied
+      cell(value, numeric[i], cuts[i].get(value))))));
     count.textContent = `${drawn.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
     more.hidden = drawn.length === shown.length;
     more.textContent = `Show all ${shown.length.toLocaleString("en")}`;

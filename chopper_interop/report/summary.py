@@ -39,7 +39,7 @@ def _time(nanoseconds: Any) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{share:.1%}"
 
 
 def _whole(value: float) -> str:

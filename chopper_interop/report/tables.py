@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from chopper_interop.errors import MissingDataError
 from chopper_interop.plots import style
 
@@ -42,6 +44,7 @@ _DURATIONS = {
     "max_ns": ("max (µs)", 1e3), "outliers": ("outliers", 1.0), "tflop_per_s": ("TFLOP/s", 1.0),
     "mem_gbps": ("GB/s", 1.0), "gfxclk_mhz": ("clock (MHz)", 1.0), "energy_j": ("energy (J)", 1.0),
 }  # fmt: skip
+_RATES = ("tflop_per_s", "mem_gbps")
 FINDINGS = View(
     "Summary", "Findings", "findings", "",
     {
@@ -68,6 +71,9 @@ def table(job: JobResults, view: View) -> dict[str, Any] | None:
     columns = [name for name in view.columns if name in rows.column_names]
     columns = [name for name in columns if rows[name].null_count < rows.num_rows]
     frame = rows.select(columns).slice(0, MAX_ROWS).to_pandas()
+    # what has a rate of 0 is work whose FLOPs or bytes are not known, amid fills that have none
+    of_rates = [name for name in columns if name in _RATES]
+    frame[of_rates] = frame[of_rates].replace(0.0, np.nan)
     for name in columns:
         divisor = view.columns[name][1]
         if divisor != 1.0:

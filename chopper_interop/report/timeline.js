@@ -57,12 +57,12 @@ function timeline(canvas, data) {
 
   function fitting(name, room) {
     if (context.measureText(name).width <= room) return name;
-    let low = 0, high = name.length; // the longest beginning that fits with "…" after it
+    let low = 0, high = name.length; // as much of it as fits
     while (high - low > 1) {
       const middle = (low + high) >> 1;
-      if (context.measureText(`${name.slice(0, middle)}…`).width <= room) low = middle; else high = middle;
+      if (context.measureText(cut(name, middle + 1)).width <= room) low = middle; else high = middle;
     }
-    return `${name.slice(0, low)}…`;
+    return low < 12 ? `${name.slice(0, low)}…` : cut(name, low + 1); // of few letters, two ends are no name
   }
 
   function drawRow(row, top, style) {
