@@ -71,7 +71,8 @@ def _below(job: ExaminedJob, row: Array, share: float, names: tuple[str, str | N
     place = job.place(kernels)
     where = f"{names[0]}, {names[1]}" if names[1] else names[0]
     stem = name_stems.kernel_stems(pa.array([names[0]]))[0].as_py()
-    stem = stem if len(stem) <= _MAX_NAME else f"{stem[:_MAX_NAME]}…"
+    half = _MAX_NAME // 2  # names of generated kernels differ at both ends
+    stem = stem if len(stem) <= _MAX_NAME else f"{stem[:half]}…{stem[-half:]}"
     return Finding.of(
         "below-roofline",
         saved,
