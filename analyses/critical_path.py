@@ -42,7 +42,7 @@ _CONVENTIONS = {
     "host, runtime: host threads in and between operators, in calls of the runtime, and before the "
     "first record of the rank with which the path begins; launch: from "
     "a call to its work; stream, event: between pieces of GPU work, and before it where no launch is recorded; sync: from the end of work to the "
-    "return of the call that waited for it; handover: from one host thread to another; dependency: "
+    "return of the call that waited for it, or to where a host goes on that polled memory; handover: from one host thread to another; dependency: "
     "dependencies that a source records as such",
     "delay_ns": "time of a piece beyond the minimum that its kind of wait takes in this trace",
     "slack": "how much later a node could end without a later end of the window; everything else "

@@ -30,6 +30,8 @@ class KernelNames(NamedTuple):
         Files in which they are defined.
     computes
         True if they compute as well, a norm or a quantization; they count as communication.
+    polled
+        True if they write to memory what hosts may poll for: no call of a runtime waits (`edges.polls`).
     """
 
     library: str
@@ -37,6 +39,7 @@ class KernelNames(NamedTuple):
     pattern: str
     source: str
     computes: bool = False
+    polled: bool = False
 
 
 _DEEP_EP = r"(?:deep_ep|hybrid_ep|nccl_ep|uccl|dpsk(?:::|2)ep)[\w:]*?(?:::|\d)"
@@ -56,10 +59,13 @@ KERNELS: tuple[KernelNames, ...] = (
                 "deep_ep/include/deep_ep/impls (V2); nccl contrib/nccl_ep/device (HybridEP)"),
     KernelNames("DeepEP, HybridEP, UCCL-EP, Primus-Turbo", None,
                 _DEEP_EP
-                + r"(?:notify_dispatch|cached_notify(?:_dispatch|_combine)?|barrier(?:_impl)?|device_sync_kernel"
+                + r"(?:cached_notify(?:_dispatch|_combine)?|barrier(?:_impl)?|device_sync_kernel"
                 + r"|clean_low_latency_buffer|cleanLowLatencyBufferKernel|pp_(?:send|recv)_impl|engram_fetch(?:_wait)?_impl)"
                 + _WORD_END,
                 "the same; they exchange counts, or wait for all ranks"),
+    KernelNames("DeepEP, UCCL-EP, Primus-Turbo", None,
+                _DEEP_EP + r"notify_dispatch" + _WORD_END,
+                "DeepEP csrc/legacy/buffer.hpp (moe_recv_counter); hosts poll unless num_worst_tokens is given", polled=True),
     KernelNames("MORI-EP", Collective.ALL_TO_ALL,
                 r"Ep(?:Dispatch|Combine)(?:Intra|Inter|LowLatency(?!Async(?:Send|Recv)Copy))",
                 "mori src/ops/dispatch_combine; of InterNodeV1 and the asynchronous kernels those that copy "

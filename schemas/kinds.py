@@ -89,12 +89,14 @@ class EdgeKind(IntEnum):
     """A host thread's work → the next work of another, idle until then: observed, not recorded."""
     DURATION = 12
     """A node's start → its end; only in the endpoint graph."""
+    POLL = 13
+    """GPU work → what a host thread did next that polled memory for what the work writes there."""
 
 
 OBSERVED = (EdgeKind.HANDOVER,)
 """Edges that the times of this run suggest. All others hold whatever the times are."""
 
-HOST_WAITS = (EdgeKind.SYNC, EdgeKind.HANDOVER)
+HOST_WAITS = (EdgeKind.SYNC, EdgeKind.POLL, EdgeKind.HANDOVER)
 """Edges to a host thread that waited: its time before their end is not its own."""
 
 DERIVED = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)
@@ -113,12 +115,13 @@ EDGE_ENDPOINTS: dict[EdgeKind, tuple[Endpoint, Endpoint]] = {
     EdgeKind.LAUNCH: (Endpoint.START, Endpoint.START),
     EdgeKind.SYNC: (Endpoint.END, Endpoint.END),
     EdgeKind.COMM: (Endpoint.START, Endpoint.END),
+    EdgeKind.POLL: (Endpoint.START, Endpoint.START),
 }
 """Endpoints that an edge connects: that of `dst` comes no sooner than that of `src`.
 
 Kinds that are not listed lead from end to start. A call's kernel may start before the call returns;
-a host call that waits returns when the work has ended; no member of a collective ends before the
-last of them has started. A callee also ends before its caller does."""
+a host call that waits returns when the work has ended, and one that polls goes on while it runs; no member of a collective ends
+before the last of them has started. A callee also ends before its caller does."""
 
 
 class LaneKind(IntEnum):

@@ -24,6 +24,7 @@ from chopper_interop.edges.ordering_calls import (
     node_roles,
     read_ordering_calls,
 )
+from chopper_interop.edges.polls import poll_edges
 from chopper_interop.edges.queues import build_queues, full_queue_edges
 from chopper_interop.edges.sync import read_recorded_waits, sync_edges
 from chopper_interop.graph import endpoints
@@ -44,7 +45,7 @@ BACKWARD_IN_TIME = Fault.info(
 )
 
 
-DEPENDENCY_KINDS = (EdgeKind.HANDOVER, EdgeKind.EVENT, EdgeKind.SYNC)
+DEPENDENCY_KINDS = (EdgeKind.HANDOVER, EdgeKind.EVENT, EdgeKind.SYNC, EdgeKind.POLL)
 """Kinds of edges that `infer_dependencies` adds, in the order of the table."""
 
 
@@ -66,7 +67,7 @@ def infer_edges(trace: Trace, issues: IssueLog) -> Trace:
 
 
 def infer_dependencies(trace: Trace, issues: IssueLog) -> Trace:
-    """Return the trace with EVENT, SYNC and HANDOVER edges that follow from calls and times.
+    """Return the trace with EVENT, SYNC, POLL and HANDOVER edges that follow from calls and times.
 
     Parameters
     ----------
@@ -121,6 +122,7 @@ def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[Ed
             sync_edges(trace, calls, queues, waits, issues),
             full_queue_edges(trace, queues, issues),
         )
+        edges[EdgeKind.POLL] = poll_edges(trace, chosen, issues)
     return edges
 
 

@@ -54,7 +54,7 @@ class Latencies:
         Least time from the endpoint that an edge leads from to the one that it leads to.
     from_end
         Mask of launches that count from the end of the call: of calls that are steadier so, and
-        only where the work began behind it.
+        only where the work began behind it. Polls count from the end of the work.
     call_ns
         Of waits of the host (SYNC edges): the least time of the call itself; -1 where the call did
         not end with that wait, but with its own work.
@@ -86,6 +86,7 @@ def edge_latencies(trace: Trace, before: Array) -> Latencies:
     excess[behind] = ts[behind] - end[before[behind]] - stream_latency(trace, before)
     free_at = np.where(before >= 0, end[before], np.iinfo(np.int64).min)
     free_at[dst[kind == EdgeKind.EVENT]] = np.iinfo(np.int64).max  # not known: never free
+    from_end[kind == EdgeKind.POLL] = True
     rows = np.flatnonzero(kind == EdgeKind.LAUNCH)
     from_end[rows], min_ns[rows], beyond = _launches(trace, src[rows], dst[rows], free_at)
     np.minimum.at(excess, dst[rows], beyond)
@@ -233,6 +234,22 @@ def _waits(trace: Trace, work: Array, call: Array, before: Array) -> tuple[Array
     latency_ns[stated], call_ns[stated] = gap[stated], 0
     ends_with_wait |= stated
     return latency_ns, np.where(ends_with_wait, np.minimum(call_ns, dur[call]), -1)
+
+
+def poll_returns(gap_ns: Array, rested_ns: Array) -> tuple[Array, Array]:
+    """Time from the end of work to where hosts went on that polled for it, and their own time until there.
+
+    It is the measured one, negative where the work went on behind what it wrote, and at most that of hosts that surely
+    waited. Of hosts that went on later than that their own time is not known (-1): they were busy with themselves.
+
+    Parameters
+    ----------
+    gap_ns, rested_ns
+        For each poll, time from the end of the work, and from what its thread did before.
+    """
+    sure = rested_ns > _SURE_RATIO * np.abs(gap_ns)
+    usual = int(gap_ns[sure].max()) if sure.any() else 0
+    return np.minimum(gap_ns, usual), np.where(gap_ns <= usual, 0, -1)
 
 
 def _without_wait(trace: Trace, work: Array, call: Array, before: Array) -> Array:

@@ -32,6 +32,10 @@ its end, and the numbers tell which endpoints an edge joins::
                      [ call  ]                the call becomes what such calls take without waiting
                            1 2
 
+    POLL          [ kernel      w  ]          1 -> 2; lag: the measured time, negative where the kernel
+              [ call ]             [ next ]   writes (w) before its end. The time before 2 becomes 0
+                                   1 2
+
     HANDOVER      [ thread ]                  1 -> 2, if the second thread was idle until then; lag: the
                                [ thread 2     measured time. The idle time before 2 becomes 0
                            1   2
@@ -93,7 +97,7 @@ if TYPE_CHECKING:
 
 _BY_PRIORITY = (
     EdgeKind.DURATION, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.LAUNCH,
-    EdgeKind.SYNC, EdgeKind.HANDOVER, EdgeKind.CALL, EdgeKind.ORDER,
+    EdgeKind.SYNC, EdgeKind.POLL, EdgeKind.HANDOVER, EdgeKind.CALL, EdgeKind.ORDER,
 )  # fmt: skip
 EDGE_PRIORITY = np.full(256, len(_BY_PRIORITY), np.uint8)
 """Priority of each kind of edge: of several that are reached at once the lowest number binds.
@@ -224,13 +228,18 @@ def _build_timing(trace: Trace) -> Timing:
     src[:stored] += known.from_end  # the start of a call is 2i, its end 2i + 1
     at = np.empty(2 * len(ts), np.int64)
     at[::2], at[1::2] = ts, end
-    handover = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
-    dst[handover] = loops.first_endpoint_since(
-        _previous_on_thread(src, dst, kind, stored, len(at)), at, src[handover], dst[handover]
+    previous = _previous_on_thread(src, dst, kind, stored, len(at))
+    handover, poll = (
+        np.flatnonzero(kind[:stored] == of) for of in (EdgeKind.HANDOVER, EdgeKind.POLL)
     )
+    awaited = np.append(src[handover], _begun_polls(trace, at, src[poll] // 2))
+    moved = np.append(handover, poll)
+    dst[moved] = loops.first_endpoint_since(previous, at, awaited, dst[moved])
     lag = at[dst] - at[src]
-    has_latency = ~is_any(kind[:stored], (EdgeKind.HANDOVER, EdgeKind.COMM))
+    has_latency = ~is_any(kind[:stored], (EdgeKind.HANDOVER, EdgeKind.COMM, EdgeKind.POLL))
     lag[:stored][has_latency] = np.minimum(known.min_ns, lag[:stored])[has_latency]
+    rested_ns = at[dst[poll]] - at[previous[dst[poll]]]
+    lag[poll], known.call_ns[poll] = latencies.poll_returns(lag[poll], rested_ns)
     _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
     lag[_is_idle_slot(trace, src, dst, kind, stored)] = 0
     _bound_stream_edges(kind, lag, latencies.stream_latency(trace, before))
@@ -243,6 +252,13 @@ def _build_timing(trace: Trace) -> Timing:
         all_edges, 2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY
     )
     return _with_barriers(trace, at, anchored, stored, is_entered)
+
+
+def _begun_polls(trace: Trace, at: Array, kernel: Array) -> Array:
+    """Endpoint since which the host polled for each kernel: its start, or the end of its launch if that came later."""
+    launch = trace.launch[kernel]
+    returned = np.where(launch >= 0, 2 * launch + 1, 2 * kernel)
+    return np.where(at[returned] > at[2 * kernel], returned, 2 * kernel)
 
 
 def _anchors(trace: Trace, is_entered: Array) -> tuple[Array, Array]:
@@ -306,8 +322,8 @@ def _shorten_waiting_hosts(  # columns
 ) -> None:
     """Take waiting out of the host's own time, so that it vanishes with what was waited for.
 
-    A call that waits keeps what such calls take at least; an idle thread that was handed over to
-    keeps nothing. Both get their measured time from the SYNC or HANDOVER edge instead.
+    A call that waits keeps what such calls take at least; an idle thread that was handed over to, or polled,
+    keeps nothing. They get their measured time from the SYNC, HANDOVER or POLL edge instead.
     """
     n = int(max(src.max(initial=0), dst.max(initial=0))) + 1
     own_ns = np.full(n, -1, np.int64)  # of endpoints that end a wait

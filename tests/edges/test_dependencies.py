@@ -629,7 +629,8 @@ def test_one_stage_infers_edges_of_all_kinds(demo: Path, *, has_comm_edges: bool
     recorded = complete.edges.filter(~np.isin(kind, [int(k) for k in inferred]))
     trace = inference.infer_edges(replace(complete, edges=recorded), IssueLog("test"))
     for k in (EdgeKind.COMM, *inference.DEPENDENCY_KINDS):
-        assert edges(complete, k), f"the sample job has no {k.name} edge"
+        if k is not EdgeKind.POLL:  # the sample job's hosts poll for nothing
+            assert edges(complete, k), f"the sample job has no {k.name} edge"
         assert edges(trace, k) == edges(complete, k)
     assert inference.infer_edges(trace, IssueLog("test")).edges.equals(trace.edges)
 

@@ -121,7 +121,7 @@ def test_random_programs_have_no_cycle_and_come_back_the_same(
         assert edge not in inference.DEPENDENCY_KINDS or lane[src] != lane[dst]
         if edge == EdgeKind.EVENT:
             assert on_gpu == (True, True)
-        elif edge == EdgeKind.SYNC:
+        elif edge in (EdgeKind.SYNC, EdgeKind.POLL):
             assert on_gpu == (True, False)
             assert lanes[lane[src]] in GPU_LANES
         elif edge == EdgeKind.HANDOVER:

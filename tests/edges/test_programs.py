@@ -220,3 +220,42 @@ def test_communication_queued_before_the_recording_waits_as_later_one_does(waits
     expected = {e for e in stream_waits.waited_for(run, 0, recorded=False) if recorded >= set(e)}
     assert len(expected) == (5 if waits else 0)
     assert by_correlation(read(run, tmp_path), EdgeKind.EVENT) == expected
+
+
+@pytest.mark.parametrize("seed", range(11_000, 11_004))
+def test_hosts_that_poll_memory_wait_for_the_kernel_that_writes_it(seed, tmp_path) -> None:
+    """The operation with which each goes on; a program that does not wait for its counts has none of these edges."""
+    run = simulate(families.polls(seed))
+    trace = read(run, tmp_path)
+    src, dst = (
+        trace.array(c, "edges")[trace.array("kind", "edges") == EdgeKind.POLL]
+        for c in ("src", "dst")
+    )
+    written = sorted(s.end_ns - s.start_ns for s in run.recorded() if "flag" in s.facts)
+    polls = any(isinstance(i, p.Await) for i in run.program.threads[0][0])
+    assert polls == (seed % 4 != 3)
+    assert sorted(trace.array("dur")[src].tolist()) == (written if polls else [])
+    ts, lane = trace.array("ts"), trace.array("lane")
+    for kernel, following in zip(src.tolist(), dst.tolist(), strict=True):
+        thread = np.flatnonzero(lane == lane[following])
+        launched = trace.launch[kernel]
+        assert following == thread[ts[thread] > ts[launched]].min()
+    assert counts(trace).get("poll-by-time", 0) == len(src)
+
+
+def test_kernels_that_hosts_poll_for_are_not_waited_for_by_chance(tmp_path) -> None:
+    """One kernel that ends as its host goes on is no pattern, nor are several of which most do not."""
+    for ends_with_host in (1, 3):
+        work: list[p.Instruction] = [p.Begin("ProfilerStep#0", "user_annotation", 0)]
+        for number in range(8):
+            ns = 60_000 if number < ends_with_host else 15_000
+            work.append(replace(notify(number), ns=ns))
+            work += [p.Work(60_000), p.Begin("aten::empty"), p.Work(2_000), p.End()]
+        run = simulate(p.Program("chance", "cuda", [[[*work, p.End()]]], []))
+        trace = read(run, tmp_path / str(ends_with_host))
+        assert not (trace.array("kind", "edges") == EdgeKind.POLL).any()
+
+
+def notify(number: int) -> p.Launch:
+    """DeepEP's kernel that counts tokens."""
+    return p.Launch(0, families.NOTIFY, 60_000, 3_000, 4_000, 1_000, flag=number)

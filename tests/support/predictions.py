@@ -80,7 +80,7 @@ def changes_of(run: Run, factors: Factors = SETS["usual"]) -> Iterator[tuple[str
         for factor in factors.rank:
             change = Change("rank", factor, rank=1)
             yield _scaled(f"one rank x {factor}", change, f"{kernel} and rank == 1")
-    if any("message" in s.facts for s in run.recorded()):
+    if any(s.facts.keys() & {"message", "flag"} for s in run.recorded()):
         for factor in factors.communication:
             change = Change("communication", factor)
             yield _scaled(f"communication x {factor}", change, "kind == 'comm'")
@@ -96,7 +96,7 @@ def longest_kernel(run: Run) -> str:
     """The kernel on which most time is spent."""
     spent: dict[str, int] = {}
     for s in run.recorded():
-        if s.category == "kernel" and "message" not in s.facts:
+        if s.category == "kernel" and not s.facts.keys() & {"message", "flag"}:
             spent[s.name] = spent.get(s.name, 0) + s.end_ns - s.start_ns
     return max(spent, key=lambda name: spent[name])
 

@@ -30,7 +30,7 @@ CLASS_CODE = {name: number for number, name in enumerate(CLASSES)}
 CLASS_OF_EDGE = np.full(256, CLASS_CODE["dependency"], np.int8)
 LATENCIES = {
     EdgeKind.LAUNCH: "launch", EdgeKind.STREAM: "stream", EdgeKind.EVENT: "event",
-    EdgeKind.SYNC: "sync", EdgeKind.HANDOVER: "handover",
+    EdgeKind.SYNC: "sync", EdgeKind.POLL: "sync", EdgeKind.HANDOVER: "handover",
 }  # fmt: skip
 """Classes of waits and latencies by the kind of edge: their time is no node's own."""
 for _kind, _name in {**LATENCIES, EdgeKind.COMM: "comm"}.items():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
     from chopper_interop.trace import Trace
 
-WAITS = (EdgeKind.SYNC, EdgeKind.HANDOVER)
+WAITS = (EdgeKind.SYNC, EdgeKind.POLL, EdgeKind.HANDOVER)
 """Edges of which the end of a wait of a host thread becomes a node."""
 
 
@@ -65,7 +65,8 @@ def links_of(timing: Timing, gpu: Array) -> Links:
     # and so does work its launch, where the GPU's clock is ahead by no more than launches take
     early_ns = timing.at_ns[graph.src] - timing.at_ns[graph.after]
     late_launch = (graph.kind == EdgeKind.LAUNCH) & (early_ns <= 1000 * MAX_LATENCY_US)
-    inside &= (early_ns <= 0) | (graph.kind == EdgeKind.STREAM) | late_launch
+    early = is_any(graph.kind, (EdgeKind.STREAM, EdgeKind.POLL))
+    inside &= (early_ns <= 0) | early | late_launch
     edge = np.flatnonzero(inside)
     src, dst, kind = src[edge].astype(np.int64), dst[edge].astype(np.int64), graph.kind[edge]
     lag = variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0][edge]

@@ -46,6 +46,7 @@ ARROW_KINDS = (
     EdgeKind.FWDBWD,
     EdgeKind.EVENT,
     EdgeKind.SYNC,
+    EdgeKind.POLL,
     EdgeKind.COMM,
     EdgeKind.DATA,
     EdgeKind.HANDOVER,

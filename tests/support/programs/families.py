@@ -129,6 +129,12 @@ class _Thread:
     def _launch(self, stream: int, name: str, us: float) -> p.Launch:
         return p.Launch(stream, name, self.ns(us), self.ns(3), *self.latencies())
 
+    def notify(self, flag: int, us: float, tail_us: float) -> int:
+        """Launch DeepEP's kernel that writes a flag to memory some time before its end; no operator is around it."""
+        launched = self._launch(COMM, NOTIFY, us + tail_us)
+        self.add(replace(launched, flag=flag, tail_ns=self.ns(tail_us)))
+        return flag
+
     def latencies(self) -> tuple[int, int]:
         """Of a launch: until it reaches the GPU, and behind the work before it."""
         return tuple(self.ns(us, self.job.spread) for us in (self.job.latency_us, self.job.gap_us))
@@ -686,10 +692,54 @@ class _Stage:
             thread.communicate(sent[self.at][batch], stream + 1)
 
 
+NOTIFY = (
+    "void deep_ep::intranode::notify_dispatch<8>(int const*, int*, int, int const*, int*, int, int)"
+)
+"""Kernel of DeepEP that counts the tokens that a rank gets, which its host waits for in memory."""
+
+
+def polls(seed: int) -> p.Program:
+    """Experts' tokens are exchanged by DeepEP: the host polls memory for how many there are, as no call of CUDA waits.
+
+    Counts come when the other ranks are there, and shortly before the kernel's end, as ranks meet once more. Programs
+    that give the most tokens that there may be do not wait.
+    """
+    job = _Job("polls", seed)
+    waits = seed % 4 != 3
+    thread = job.thread(0)
+    thread.host_us = job.rng.choice([4.0, 9.0])
+    layers, mean = job.rng.randint(2, 5), job.rng.uniform(10, 60)
+    others_us, tail_us = job.rng.choice([30.0, 300.0]), job.rng.uniform(3, 25)
+    flag = 0
+    for number in _steps(job, 3):
+        with thread.step(number):
+            for _ in range(layers):
+                for name in ("norm", "gemm", "attention", "softmax"):
+                    thread.kernel(mean, name=name)
+                thread.wait_stream(COMM, MAIN)
+                with thread.range("dispatch", "user_annotation"):
+                    flag += 1
+                    counted = thread.notify(flag, job.rng.uniform(0.1, 2) * others_us, tail_us)
+                    if waits:
+                        thread.add(p.Await(counted, thread.ns(2)))
+                    if seed % 2:  # else the range ends first
+                        thread.work(3)
+                        with thread.range("aten::empty"):
+                            thread.work(3)
+                thread.kernel(3 * mean, COMM, "copy_kernel")
+                thread.wait_stream(MAIN, COMM)
+                for name in ("gemm", "gelu", "gemm"):
+                    thread.kernel(mean, name=name)
+            _optimizer(thread, layers)
+    _end(thread)
+    return job.program()
+
+
 FAMILIES: dict[str, Callable[[int], p.Program]] = {
     f.__name__: f
     for f in (
         streams, forks, copies, host_bound, gpu_bound, full_queue, backlog, ddp, threads, fsdp, pipeline,
+        polls,
     )
 }  # fmt: skip
 

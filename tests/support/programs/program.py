@@ -52,6 +52,10 @@ class Launch:
     blocks: bool = False
     """The call lasts until the work has ended, and `return_ns` more."""
     return_ns: int = 0
+    flag: int = -1
+    """A flag that the kernel writes to memory, for which a thread of its rank may wait; such kernels communicate."""
+    tail_ns: int = 0
+    """How long before its end it does."""
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,8 @@ class Change:
 
     def kernel_ns(self, work: Launch, rank: int) -> int:
         """How long a kernel lasts."""
+        if work.flag >= 0:
+            return round(work.ns * self.factor) if self.of == "communication" else work.ns
         changes = work.category == "kernel" and (
             self.of == "compute"
             or (self.of == "kernel" and work.name == self.name)

@@ -356,7 +356,14 @@ class _Simulation:
             yield from self._transfers(rank, what.message)
         else:
             changed = self._changes(work.place, on_gpu=True)
-            yield self.change.kernel_ns(what, rank) if changed else what.ns
+            lasts_ns = self.change.kernel_ns(what, rank) if changed else what.ns
+            if what.flag >= 0:
+                work.facts["flag"] = what.flag
+                tail_ns = min(what.tail_ns, lasts_ns)
+                yield lasts_ns - tail_ns
+                self._happens(self._flag(rank, what.flag))
+                lasts_ns = tail_ns
+            yield lasts_ns
         work.end_ns = self.now
 
     def _transfers(self, rank: int, number: int) -> Process:
