@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from chopper_interop import number_ranges
+from chopper_interop.analyses.methods import needs
 from chopper_interop.analyses.methods.activity import pieces, step_times, warm_up, windows
 from chopper_interop.analyses.methods.communication import instances
 from chopper_interop.analyses.methods.findings import catalogue, finding
@@ -46,8 +46,6 @@ _MIN_SHOWN = 0.0005
 _MIN_GAPS = 0.1
 """Share of the critical path from which on gaps of the host that may be waits are named. Chosen: of 18 real jobs
 15 have up to 8.3 %, one in which DeepEP waits for its kernels 60 %, two of torchrec 19 and 23 %."""
-_POWER_UNITS = ("W", "mW", "J")
-"""Units of series that have a GPU's power."""
 _CAUSES = {
     "host_late": "host late", "sync": "waits of the host", "launch": "launches",
     "kernel_to_kernel": "between kernels", "event": "other streams", "peer": "other ranks",
@@ -231,7 +229,8 @@ def _lines(
     if not job.has_times:
         yield "step", _why_no_times(trace)
         if trace.series.num_rows:
-            yield "more", f"chopper-analyze RUN/ {_of_telemetry(trace)}: of the telemetry alone"
+            names = " ".join(needs.supported(needs.held(trace)))
+            yield "more", f"chopper-analyze RUN/ {names}: of the telemetry alone"
         return
     left_out = f", without {without} (warm-up)" if without else ""
     yield "step", _length_text(job, figures) + left_out
@@ -319,13 +318,6 @@ def _why_no_times(trace: Trace) -> str:
     if not trace.nodes.num_rows:
         return "no operations were recorded: give profiles of the job too"
     return "no times were recorded: give a profile of the same job too"
-
-
-def _of_telemetry(trace: Trace) -> str:
-    """Analyses that need nothing but the telemetry that there is."""
-    of_gpus = pc.greater_equal(trace.series["device"], 0)
-    has_power = pc.and_(of_gpus, pc.is_in(trace.series["unit"], pa.array(_POWER_UNITS)))
-    return "telemetry energy imbalance" if pc.any(has_power).as_py() else "telemetry"
 
 
 def _length_text(job: ExaminedJob, figures: dict[str, Any]) -> str:

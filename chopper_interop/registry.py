@@ -85,6 +85,9 @@ class Converter:
     rank_of
         ``(path, head) -> rank``: the only rank that a file that begins with these bytes states, None where
         that needs reading all of it. With it, files of ranks that are not asked for are left unread.
+    words_of_work
+        Texts of which one stands in each file that has work of GPUs, for formats in which it may stand far from
+        the beginning.
     memory_ratio
         Peak memory of reading and joining, as a multiple of the unpacked files; estimates that refuse what
         does not fit use it, so it is rather too low.
@@ -115,6 +118,7 @@ class Converter:
     read_together: Callable[..., Any] | str | None = None
     write: Callable[..., Any] | str | None = None
     rank_of: Callable[[Path, bytes], int | None] | None = None
+    words_of_work: tuple[bytes, ...] = ()
     memory_ratio: float = 2.0
     usage: Callable[..., str] | str | None = None
     folder: bool = False
@@ -208,7 +212,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
 """Kinds of fields of a `Converter`, and whether a value is of the kind."""
 _KIND_OF_FIELD = {
     "description": "a text", "versions": "a text", "not_read_because": "a text", "carries": "a text",
-    "suffixes": "a tuple of texts", "json_words": "a tuple of bytes",
+    "suffixes": "a tuple of texts", "json_words": "a tuple of bytes", "words_of_work": "a tuple of bytes",
     "sniff": "a function", "confirms": "a function", "group": "a function", "rank_of": "a function",
     "read": "a function, or its name", "read_together": "a function, or its name",
     "write": "a function, or its name", "usage": "a function, or its name",

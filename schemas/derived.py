@@ -18,6 +18,7 @@ Definitions: ``counter_defs.yaml`` of rocprofiler-sdk (ROCm 6.2 to 7.2), and roc
 from __future__ import annotations
 
 import re
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 
@@ -179,3 +180,9 @@ def canonical(counter: str) -> str:
     """Return a counter's name as the table has it."""
     name = counter.removesuffix("_sum")
     return name.replace("TCC_EA0_", "TCC_EA_", 1) if name.startswith("TCC_EA0_") else name
+
+
+def is_computable(metric: str, counters: AbstractSet[str]) -> bool:
+    """True if a metric can be computed of these counters, on some GPU."""
+    formulas = next(known.formulas for known in METRICS if known.name == metric)
+    return any({name for _, names in f.terms for name in names} <= counters for f in formulas)

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from chopper_interop.commands import common
-from chopper_interop.errors import UsageError, one_line
+from chopper_interop.errors import ChopperError, UsageError, one_line
 
 if TYPE_CHECKING:
     import argparse
 
     from chopper_interop.recording.session import Recording
 
-_OF_GPUS, _OF_HOST = ("energy", "throttling", "imbalance"), ("telemetry",)
-"""Analyses that need no profiles, nor, of the second, GPUs."""
 _OWN_FORMATS = {"recorder", "recording"}
 _DESCRIPTION = """Run a program and record every GPU of this node meanwhile.
 
@@ -80,20 +78,25 @@ def _show(recording: Recording, folder: Path) -> None:
         _say(f"{sampled['rows']} rows of {sampled_from}, {reached}")
     if recording.elapsed_s >= _STATED_S:
         _say(f"took {100 * recording.cpu_s / recording.elapsed_s:.1f} % of a processor")
-    _say(_what_is_next(recording, folder))
+    _say(_what_is_next(folder))
 
 
-def _what_is_next(recording: Recording, folder: Path) -> str:
-    """Name the command that the folder is enough for, with the profiles that the program wrote into it."""
-    from chopper_interop import sources
+def _what_is_next(folder: Path) -> str:
+    """Name the command that the folder is enough for, and the analyses that it supports."""
+    from chopper_interop.commands import recorded_contents
 
     place = shlex.quote(str(folder))
-    inventory = sources.find([folder])
-    formats = sorted({source.converter.name for source in inventory.sources} - _OWN_FORMATS)
-    if formats:
-        return f"next: chopper-analyze {place}; it holds {', '.join(formats)} too"
-    analyses = " ".join(_OF_GPUS if recording.has_gpus else _OF_HOST)
-    return f"next: chopper-analyze {place} {analyses}; with profiles of the program in it: chopper-analyze {place}"
+    try:
+        formats, analyses = recorded_contents.look_at(folder)
+    except (ChopperError, OSError) as error:
+        return f"next: chopper-analyze {place}; what it supports is not known: {error}"
+    if not formats:
+        return f"nothing in {place} is of a format that is known"
+    profiles = [name for name in formats if name not in _OWN_FORMATS]
+    if profiles:
+        supported = ", ".join(analyses) or "the summary alone"
+        return f"next: chopper-analyze {place}; it holds {', '.join(profiles)} too, and supports {supported}"
+    return f"next: {' '.join(['chopper-analyze', place, *analyses])}; more with profiles of the program in it"
 
 
 def _less_often(sampled: dict[str, Any]) -> str:

@@ -49,6 +49,12 @@ def _is_event_trace(head: bytes) -> bool:
     return start[:1] == b"{" and any(key in head for key in _TOP_LEVEL_KEYS)
 
 
+_OF_GPUS = (
+    *(b'"kernel"', b'"gpu_mem', b'"Kernel"', b'"Memcpy"', b'"Memset"', b'"mtia_ccp_events"'),
+    b"Ascend Hardware",
+)
+"""Categories of GPU work of all versions, which come after those of the host, and torch_npu's process."""
+
 KINETO = Converter(
     name="kineto",
     description="PyTorch profiler trace (Kineto JSON)",
@@ -59,6 +65,7 @@ KINETO = Converter(
     memory_ratio=1.0,
     json=True,
     rank_of=stated_rank,
+    words_of_work=_OF_GPUS,
     read="chopper_interop.converters.kineto.reader:read",
     read_together="chopper_interop.converters.kineto.reader:read_together",
     write="chopper_interop.converters.kineto.writer:write",

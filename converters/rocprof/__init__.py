@@ -38,6 +38,7 @@ ROCPROFV3_JSON = Converter(
     versions="ROCm 6.2 to 7.13",
     sniff=sniff.V3_JSON.match,
     json=True,
+    words_of_work=(b'"dispatch_info"',),
     read="chopper_interop.converters.rocprof.v3.json_reader:read",
     carries="kernels, HIP, HSA, RCCL, rocDecode and rocJPEG calls, roctx markers, copies and "
     "allocations with their sizes, scratch, hardware counters of dispatches, launches, agents",

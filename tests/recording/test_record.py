@@ -99,7 +99,7 @@ def test_the_command_that_is_named_next_answers(tmp_path: Path, run) -> None:
     status, stdout, stderr = run("analyze", *arguments)
     assert status == 0, stderr
     assert arguments[1:] == [line for line in stdout.splitlines() if line in arguments]
-    assert "no rows" not in stdout
+    assert all("limit" in line for line in stdout.splitlines() if "no rows" in line)
 
 
 def test_profiles_that_the_program_wrote_are_what_is_named_next(tmp_path: Path) -> None:
@@ -107,8 +107,25 @@ def test_profiles_that_the_program_wrote_are_what_is_named_next(tmp_path: Path) 
     profile = kineto_files.write(tmp_path / "p.json", [kineto_files.kernel("k", 5, 1, 1)])
     script = f"import shutil; shutil.copy({str(profile)!r}, {str(out)!r})"
     done = record(out, "--rate", 50, script=script)
-    line = done.stderr.splitlines()[-1]
+    line, _, analyses = done.stderr.splitlines()[-1].partition(", and supports ")
     assert line.endswith(f"next: chopper-analyze {out}; it holds kineto too")
+    assert {"kernels", "power", "throttling"} <= set(analyses.split(", "))
+    assert "memory_round_trips" not in analyses
+
+
+def test_files_that_cannot_be_read_change_no_status(tmp_path: Path) -> None:
+    """The program left a link to a device, a pipe, and a profile that breaks off at once."""
+    script = (
+        "import os, sys\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        "os.symlink('/dev/zero', 'zero')\n"
+        "os.mkfifo('pipe')\n"
+        "open('p.json', 'w').write('{\"schemaVersion\": 1, \"traceEvents\": [{')\n"
+        "sys.exit(7)"
+    )
+    done = record(tmp_path, script=script)
+    assert done.returncode == 7
+    assert f"next: chopper-analyze {tmp_path}; it holds kineto too" in done.stderr
 
 
 def test_each_row_has_the_clocks_of_its_moment(tmp_path: Path) -> None:

@@ -125,6 +125,13 @@ def known_w(trace: Trace, gpus: Sequence[Gpu]) -> list[float]:
     return [watts if np.isfinite(watts) and watts > 0 else 0.0 for watts in limits]
 
 
+def is_any_known(trace: Trace) -> bool:
+    """True if a source states a limit of any GPU."""
+    stated = any(fact.partition("[")[0] == _FACT for fact in trace.meta.facts)
+    products = (ratings.rate_device(device).power_w for device in trace.meta.devices)
+    return stated or bool(_limit_samples(trace)) or any(products)
+
+
 def _limit_samples(trace: Trace) -> dict[tuple[int, int], tuple[Array, Array]]:
     """Samples of limits by (rank, device) of their series; without those of several GPUs together."""
     bounds = trace.sample_bounds
