@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sensor_jobs.cells import Cell, truth_of, write_job
+from sensor_jobs.cells import Cell, Truth, truth_of, write_job
 from sensor_jobs.sensors import SENSORS, Sensor
 
 import chopper_interop as ci
@@ -41,9 +41,8 @@ class Answer:
     half_known: float | None = None
 
 
-def _answer(
-    trace: ci.Trace, seed: int, true_ns: float, measured_ns: float, **options: Any
-) -> Answer | None:
+def answer_for(trace: ci.Trace, seed: int, truth: Truth, **options: Any) -> Answer | None:
+    """Analyse a trace of the job of which this is the truth."""
     try:
         rows = ci.analyze(trace, "dvfs", by="job", **options).rows.to_pylist()
     except ChopperError as error:
@@ -52,6 +51,7 @@ def _answer(
     row = next((r for r in rows if r["ceiling"] == "peak"), None)
     if row is None or row["ideal_low_ns"] is None:
         return None
+    true_ns, measured_ns = truth.ideal_ns, truth.measured_ns
     if abs(row["measured_ns"] / measured_ns - 1) > 0.001:
         raise AssertionError(
             f"steps are not those of the job: {row['measured_ns']} for {measured_ns} ns"
@@ -74,10 +74,10 @@ def judge(
         with tempfile.TemporaryDirectory() as folder:
             write_job(truth.run, cell, Path(folder))
             trace = ci.read(folder)
-        answer = _answer(trace, seed, truth.ideal_ns, truth.measured_ns)
+        answer = answer_for(trace, seed, truth)
         if (known or given) and answer:
             options = {"sensor": given} if given else sensor_options(SENSORS[cell.sensor])
-            second = _answer(trace, seed, truth.ideal_ns, truth.measured_ns, **options)
+            second = answer_for(trace, seed, truth, **options)
             answer = replace(answer, half_known=second.half if second else None)
         answers.append((cell, answer))
     return answers
