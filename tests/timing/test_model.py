@@ -81,9 +81,10 @@ def test_what_a_member_lasts_behind_the_start_of_its_root_is_its_transfer() -> N
 
 
 def test_sends_wait_for_nobody_up_to_a_size() -> None:
-    """The receive of the second is there within the time that a send takes; the third waited for its own."""
-    send, end, receive = np.array([[0, 100, 200], [10, 110, 270], [20, 105, 260]])
-    assert is_buffered(send, end, receive, np.array([8, 8, 64])).tolist() == [True, True, False]
+    """The receive of the third is there within the time that a send takes; the fourth waited for its own."""
+    send, end = np.array([[0, 50, 100, 200], [10, 60, 110, 270]])
+    buffered = is_buffered(send, end, np.array([20, 70, 105, 260]), np.array([8, 8, 8, 64]))
+    assert buffered.tolist() == [True, True, True, False]
 
 
 def test_receives_of_buffered_sends_end_behind_these() -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from sensed_jobs import INSTANT, ClockSensor, Job, sensed
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.dvfs import intervals
-from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor
+from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor, sensor_fit
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import SensedClocks
 from chopper_interop.analyses.methods.dvfs.sources import combination as combined
 from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import UsageError
@@ -221,6 +223,44 @@ def test_quantiles_for_few_readings() -> None:
     """Against tables of Student's distribution."""
     for degrees, quantile in ((3, 3.182), (9, 2.262), (30, 2.042)):
         assert intervals.student(degrees) == pytest.approx(quantile, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seen_ms", "hold_ms", "window_ms", "origin", "delays_ms", "is_timed"),
+    [
+        (0, 100, 20, "estimated", (30, 70), True),
+        (0, 100, 20, "estimated", (30, 80), False),  # anywhere in half of the hold
+        (0, 100, 20, "unknown", (30, 30), False),
+        (0, 100, 100, "unknown", (0, 200), True),  # the window reaches over the hold
+        (0, None, 20, "unknown", (0, 200), True),
+        (100, 100, 20, "unknown", (0, 200), True),  # samples show when values change
+    ],
+)
+def test_readings_held_for_longer_than_their_window_are_timed_by_durations_alone(
+    seen_ms, hold_ms, window_ms, origin, delays_ms, is_timed
+) -> None:
+    hold = None if hold_ms is None else hold_ms * MS
+    accepted = SimpleNamespace(
+        fixed=clock_sensor.Sensor(window_ms * MS, hold, None), origin=origin,
+        spread=np.array([(window_ms * MS, delay * MS) for delay in delays_ms]),
+    )  # fmt: skip
+    clocks = SensedClocks(field_of("", "", ""), [SimpleNamespace(hold_ns=seen_ms * MS)], accepted)
+    assert clocks.is_timed(clock_sensor.Assumption(window_ms * MS, 0)) == is_timed
+
+
+@pytest.mark.parametrize(
+    ("kept_ms", "is_shown", "age_ms"),
+    [
+        ([(40, 30), (100, 0)], True, 50),  # windows and delays of one middle
+        ([(40, 30), (40, 90)], True, None),
+        ([(40, 30)], False, None),
+    ],
+)
+def test_readings_are_as_old_as_the_middle_of_their_window(kept_ms, is_shown, age_ms) -> None:
+    fit = object.__new__(sensor_fit._Fit)
+    fit.compare = lambda _: (np.array(kept_ms) * float(MS), None, is_shown)
+    age = fit.age(np.empty((0, 2)), 100.0 * MS)
+    assert np.isnan(age) if age_ms is None else age == age_ms * MS
 
 
 def test_descriptions_of_sensors() -> None:
