@@ -148,6 +148,18 @@ def test_a_correction_below_three_standard_deviations_of_its_chain_is_not_applie
     assert fits["rank 3"].applied
 
 
+def test_ends_that_often_scatter_make_a_correction_uncertain() -> None:
+    """Each fifth end is late by 300 us, of which the median shows nothing."""
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    made = members(rng, {"0": [0, 1]}, 40, S, US)
+    for member in made:
+        member.end += 300 * US * (member.rank == 1 and member.truth % 5 == 0)
+    for ahead, applied in ((400 * US, False), (900 * US, True)):
+        _, fits, _ = align(job(made, {1: (ahead, 0.0)}, {"0": [0, 1]}))
+        assert fits["rank 1"].applied == applied
+        assert fits["rank 1"].uncertainty_ns == pytest.approx(300 * US / 1.645, rel=0.05)
+
+
 @pytest.mark.parametrize("earlier", [0, 12 * MS])
 def test_a_correction_that_messages_contradict_is_not_applied(earlier: int) -> None:
     """By the ends of collectives a clock is 9 ms ahead; without that messages arrive before they are sent."""
