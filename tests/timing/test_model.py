@@ -88,22 +88,26 @@ def test_sends_wait_for_nobody_up_to_a_size() -> None:
 
 
 def test_receives_of_buffered_sends_end_behind_these() -> None:
-    """Two receives began when their messages were there; the third waited and ended 5 ns behind its send."""
+    """Two receives began when their messages were there; the third waited and ended 5 ns behind its send.
+
+    A send without a receive waited for 990 of its 1,000 ns, as others of its size take 10.
+    """
     builder = TraceBuilder()
     rows = []
     for rank, kind, starts, lasts in (
-        (0, "send", (0, 100, 200), (10, 10, 10)),
+        (0, "send", (0, 100, 200, 300), (10, 10, 10, 1000)),
         (1, "recv", (20, 120, 150), (10, 10, 65)),
     ):
         lane = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
         rows.append([
             builder.nodes(
                 kind=int(Kind.COMM), name=f"{kind} {i}", rank=rank, lane=lane, ts=np.array([ts]),
-                dur=dur, collective=kind, bytes=pa.array([8]), instance=pa.array([i], pa.int32()),
+                dur=dur, collective=kind, bytes=pa.array([8]), instance=pa.array([i if i < 3 else None], pa.int32()),
             )
             for i, (ts, dur) in enumerate(zip(starts, lasts, strict=True))
         ])  # fmt: skip
-    builder.edges(*np.array(rows).reshape(2, 3), int(EdgeKind.COMM))
+    sends, receives = (np.array(of_rank[:3]).ravel() for of_rank in rows)
+    builder.edges(sends, receives, int(EdgeKind.COMM))
     timing = timing_of(builder.finish())
 
     def ends_if(send: str, later_ns: int, receive: str) -> int:
@@ -113,3 +117,4 @@ def test_receives_of_buffered_sends_end_behind_these() -> None:
 
     assert ends_if("send 2", -80, "recv 2") == 150 + 10
     assert ends_if("send 1", 40, "recv 1") == 150 + 5
+    assert timing.delay_ns[2 * node(timing.trace, "send 3") + 1] == 990
