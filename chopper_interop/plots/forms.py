@@ -29,6 +29,8 @@ BY_MEDIAN = "duration / median"
 """Title of the axis of durations that are divided by what is usual for their kind."""
 MAX_POINTS = 2000
 """Points that a chart draws; of more, evenly spaced ones."""
+_MANY_ZEROS = 1e6
+"""Value from which on an axis has units of thousands and millions. Chosen: six zeros are not seen at a glance."""
 MAX_CELLS = 6000
 """Cells of a heat map. Chosen: some pixels each, and small files."""
 _MIN_RANGE = 0.05
@@ -336,7 +338,9 @@ def _scale(values: pd.Series[Any], *, logarithmic: bool) -> dict[str, Any]:
         return {"scale": alt.Scale(zero=False)}
     first, last = (float(np.log10(bound)) for bound in (values.min(), values.max()))
     powers = [10.0**k for k in range(int(np.floor(first)), int(np.ceil(last)) + 1)]
-    return {"scale": alt.Scale(type="log"), "axis": alt.Axis(values=powers, format="~s")}
+    # as 10M, where zeros would have to be counted
+    labels = {"format": "~s"} if powers[-1] >= _MANY_ZEROS else {}
+    return {"scale": alt.Scale(type="log"), "axis": alt.Axis(values=powers, **labels)}
 
 
 def _range(values: pd.Series[Any]) -> list[float]:
