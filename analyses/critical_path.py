@@ -51,6 +51,7 @@ _CONVENTIONS = {
     "the transfer of a collective ends for all its members at once",
     "unknown_ns": "time on the path before GPU work beyond the least latencies: it waited for what is not recorded, "
     "such as its launch",
+    "unknown_first_ns": "part of unknown_ns before the first GPU work of a rank: what ran before the recording is not in it",
     "unknown_busy_ns": "part of unknown_ns in which other work of the rank ran, which may be what was waited for",
     "host_gap_busy_ns": "part of host_ns in which no operation of the host was recorded, other than ranges around it, "
     "and the rank's GPU worked: the host may have waited for it in a call that was not recorded",
@@ -266,11 +267,20 @@ def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
         busy = intervals.union(ts[row], ts[row] + trace.array("dur")[row])
         piece = np.flatnonzero((waits | gaps) & (rank == number))
         busy_ns[piece] = intervals.covered_time(since[piece], end[piece], busy)
+    first = waits & np.isin(_all(paths, "node"), _first_work(trace))
     return {
         "unknown_ns": int(delay[waits].sum()),
+        "unknown_first_ns": int(delay[first].sum()),
         "unknown_busy_ns": int(busy_ns[waits].sum()),
         "host_gap_busy_ns": int(busy_ns[gaps].sum()),
     }
+
+
+def _first_work(trace: Trace) -> list[int]:
+    """Number of the first GPU work of each rank."""
+    work, ts = is_any(trace.array("kind"), GPU_WORK), trace.array("ts")
+    rows = [np.flatnonzero(work[rows]) + rows.start for rows in trace.rank_rows.values()]
+    return [int(row[np.argmin(ts[row])]) for row in rows if row.size]
 
 
 def _without_operation(trace: Trace, node: Array) -> Array:
