@@ -17,6 +17,7 @@ _CONFIG: dict[str, Any] = {
     "view": {"stroke": None},
     "axis": {"labelOverlap": True, "labelSeparation": 4, "tickCount": 6, "titleFontWeight": "normal", "labelFontSize": 11,
              "titleFontSize": 11, "gridOpacity": 0.7, "ticks": False, "domain": False, "labelPadding": 5},
+    "axisX": {"labelBound": 6},  # pixels by which the last label may leave the axis: more would be cut off on a phone
     "legend": {"orient": "top", "gradientLength": 140, "gradientThickness": 8, "titleFontWeight": "normal",
                "labelFontSize": 11, "titleFontSize": 11, "columns": 5, "labelLimit": 200},
     "scale": {"barBandPaddingInner": 0.15, "rectBandPaddingInner": 0.02},
