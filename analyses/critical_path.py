@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.peers import hta_critical_path as peers_critical_path
@@ -232,7 +231,7 @@ def _grouped(trace: Trace, paths: list[Path], grains: tuple[str, ...]) -> pa.Tab
 
 def _unknown_group(keys: pa.Table) -> int:
     """Number of the group of which no key is known, to which time before the first record belongs; else -1."""
-    unknown = [pc.is_null(column).to_numpy() for column in keys.columns]
+    unknown = [~arrow.is_valid(column) for column in keys.columns]
     return next(iter(np.flatnonzero(np.logical_and.reduce(unknown)).tolist()), -1)
 
 
@@ -310,4 +309,4 @@ def _iterations(steps: Array) -> Any:
 
 
 def _class_names(class_code: Array) -> pa.Array:
-    return arrow.texts(CLASSES).take(arrow.array(class_code))
+    return arrow.texts_of(CLASSES, class_code)

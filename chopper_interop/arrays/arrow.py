@@ -2,7 +2,8 @@
 
 pyarrow imports pandas as soon as it gets an array of numpy's, or makes one: a quarter of a
 second, which is more than a small trace takes to convert. Columns here are put together from
-their buffers instead.
+their buffers instead. Methods of its arrays import `pyarrow.compute`, which makes a Python function
+with help for each of Arrow's 280: a twelfth of the time of a small conversion, so that here these are called by name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+
+try:
+    from pyarrow._compute import CastOptions, FilterOptions, TakeOptions, call_function
+except ImportError:  # where a version of pyarrow does not have them: its public place
+    from pyarrow.compute import CastOptions, FilterOptions, TakeOptions, call_function
 
 from chopper_interop.arrays import Array
 
@@ -35,7 +41,7 @@ def array(values: Array, declared: pa.DataType | None = None, *, mask: Array | N
     valid = None if mask is None or not mask.any() else _packed_bits(~mask)
     data = _packed_bits(values) if values.dtype == np.bool_ else pa.py_buffer(values)
     built = pa.Array.from_buffers(kind, len(values), [valid, data])
-    return built if declared in (None, kind) else built.cast(declared)
+    return built if declared in (None, kind) else _cast(built, declared)
 
 
 _INTEGERS = {
@@ -89,8 +95,17 @@ def column(values: Any, declared: pa.DataType | None = None) -> Any:
     if declared is None or built.type == declared:
         return built
     if pa.types.is_dictionary(declared) and not pa.types.is_dictionary(built.type):
-        built = built.cast(declared.value_type).dictionary_encode()
-    return built.cast(declared)
+        built = encoded(_cast(built, declared.value_type))
+    return _cast(built, declared)
+
+
+def _cast(values: pa.Array, declared: pa.DataType) -> pa.Array:
+    return call_function("cast", [values], CastOptions.safe(declared))
+
+
+def encoded(values: Column) -> Any:
+    """Return a column as a dictionary of its distinct values, in the order in which they occur."""
+    return call_function("dictionary_encode", [values])
 
 
 def _inferred(values: Any, declared: pa.DataType | None) -> pa.Array:
@@ -111,7 +126,7 @@ def _of_objects(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array
         return texts(values)
     if kinds == {str, type(None)}:
         numbers = np.array([-1 if value is None else k for k, value in enumerate(values)])
-        return texts(value or "" for value in values).take(negative_to_null(numbers))
+        return texts_of((value or "" for value in values), numbers)
     if kinds == {int}:
         return array(_fitting(np.array(values, np.int64), declared))
     if kinds == {float}:
@@ -129,7 +144,9 @@ def replace_column(table: pa.Table, name: str, values: Any) -> pa.Table:
 def take(table: Any, rows: Array) -> Any:
     """Return rows of a table or an array, by their numbers or by a mask."""
     rows = np.asarray(rows)
-    return table.filter(array(rows)) if rows.dtype == np.bool_ else table.take(array(rows))
+    if rows.dtype == np.bool_:
+        return call_function("filter", [table, array(rows)], FilterOptions())
+    return call_function("take", [table, array(rows)], TakeOptions())
 
 
 def taken(column: Column, rows: Array) -> Any:
@@ -157,6 +174,11 @@ def texts(values: Iterable[str]) -> pa.StringArray:
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+
+
+def texts_of(values: Iterable[str], numbers: Array) -> Any:
+    """Return texts by their numbers; null where that is below 0."""
+    return call_function("take", [texts(values), negative_to_null(numbers)], TakeOptions())
 
 
 def dictionary(codes: Array, values: Iterable[str], *, mask: Array | None = None) -> Any:

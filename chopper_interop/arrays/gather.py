@@ -59,10 +59,10 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
         return _distinct_few(columns)
     code = np.zeros(len(columns[0]), np.int64)
     for i, column in enumerate(columns):
-        encoded = arrow.array(np.asarray(column, np.int64)).dictionary_encode()
+        encoded = arrow.encoded(arrow.array(np.asarray(column, np.int64)))
         if i:
             both = code * len(encoded.dictionary) + arrow.to_numpy(encoded)
-            encoded = arrow.array(both).dictionary_encode()
+            encoded = arrow.encoded(arrow.array(both))
         code = arrow.to_numpy(encoded).astype(np.int64)
     # codes are given in order of occurrence, so that each is greater than all before its first
     first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))

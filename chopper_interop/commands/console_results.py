@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.table import Table
 from rich.text import Text
 
@@ -241,6 +240,8 @@ def _changed(result: Result) -> pa.Table:
     names = results.CHANGES.get(result.analysis, ())
     if not result.rows.num_rows or not set(names) <= set(result.rows.column_names):
         return result.rows
+    import pyarrow.compute as pc
+
     changes = [pc.fill_null(pc.not_equal(result.rows[name], 0), fill_value=True) for name in names]
     return result.rows.filter(functools.reduce(pc.or_, changes)) if changes else result.rows
 
@@ -250,6 +251,8 @@ def _total(result: Result) -> dict[str, Any] | None:
     rows = result.rows
     if rows.num_rows < 2 or not _begins_with_key(result):  # noqa: PLR2004
         return None
+    import pyarrow.compute as pc
+
     return {
         name: value
         for name in rows.column_names

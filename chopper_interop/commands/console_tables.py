@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from chopper_interop.errors import one_line
 from chopper_interop.grouping import grouped
@@ -184,6 +183,8 @@ def _empty_columns(rows: pa.Table, analysis: str) -> tuple[list[str], list[str]]
     """Columns of nothing but nulls, and times that are 0 throughout; never all columns."""
     if not rows.num_rows:
         return [], []
+    import pyarrow.compute as pc
+
     unknown = [name for name in rows.column_names if rows[name].null_count == rows.num_rows]
     zero = [
         name
@@ -206,6 +207,8 @@ def arranged(rows: pa.Table, analysis: str) -> pa.Table:
     rows = rows.select([*keys, *first, *rest])
     times = [n for n in (*first, *rest) if n.endswith("_ns") and not is_text(rows[n].type)]
     if times and set(keys) - {*_PLACES} and not any(n in _NUMBERED for n in rows.column_names):
+        import pyarrow.compute as pc
+
         steps = [("iteration", "ascending")] if "iteration" in keys else []
         rows = rows.take(pc.sort_indices(rows, [*steps, (times[0], "descending")]))
     return rows

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from chopper_interop import rank_batches
 from chopper_interop.arrays import Array, arrow, gather
@@ -113,6 +112,8 @@ def user_pattern(text: str | None) -> str | None:
     patterns = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
     if not patterns:
         raise UsageError(f"option comm={text}: there is no pattern")
+    import pyarrow.compute as pc
+
     joined = "|".join(f"(?:{pattern})" for pattern in patterns)
     try:
         pc.match_substring_regex(pa.array([""]), joined)
@@ -135,6 +136,8 @@ def recognise(trace: Trace, pattern: str | None = None) -> Trace:
     kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
     chosen = _under_operators(trace, kernels)
     if pattern is not None:
+        import pyarrow.compute as pc
+
         names = trace.names()
         matches = pc.match_substring_regex(arrow.texts(names), pattern)
         chosen |= arrow.to_numpy(matches).astype(bool)[trace.array("name")[kernels]]

@@ -72,7 +72,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _column(array: pa.Array, table: str, field: pa.Field, change: Change) -> tuple[pa.Array, int]:
     """Return a column with changed texts, and the number of its rows that were changed."""
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    coded = array if pa.types.is_dictionary(array.type) else arrow.encoded(array)
     old = coded.dictionary.to_pylist()
     new = [change(f"{table}.{field.name}", text or "") for text in old]
     changed = np.array([*(a != b for a, b in zip(old, new, strict=True)), False])

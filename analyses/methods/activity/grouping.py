@@ -131,7 +131,7 @@ def _coded(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
         )
     if name in _NAMED:
         codes, texts = _NAMED[name](trace, rows)
-        return codes.astype(np.int64), lambda used: _texts(texts, used)
+        return codes.astype(np.int64), lambda used: arrow.texts_of(texts, used)
     return _annotated(trace, name, rows)
 
 
@@ -144,9 +144,9 @@ def _annotated(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
     column = arrow.single_chunk(trace.nodes[name])
     codes = trace.integers(name, rows)
     if name == "group":
-        return codes, lambda used: _texts(trace.groups["name"].to_pylist(), used)
+        return codes, lambda used: arrow.texts_of(trace.groups["name"].to_pylist(), used)
     if pa.types.is_dictionary(column.type):
-        return codes, lambda used: _texts(column.dictionary.to_pylist(), used)
+        return codes, lambda used: arrow.texts_of(column.dictionary.to_pylist(), used)
     return codes, lambda used: arrow.negative_to_null(used.astype(np.int32))
 
 
@@ -177,7 +177,7 @@ def _streams_apart(trace: Trace, lanes: Array) -> pa.Array:
         shown if len(ranks_of.get(name, ())) < 2 else f"rank {of}, {shown}"  # noqa: PLR2004
         for name, shown, of in zip(names, _lane_names(trace), rank, strict=True)
     ]
-    return _texts(texts, lanes)
+    return arrow.texts_of(texts, lanes)
 
 
 def _kernels(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
@@ -193,10 +193,6 @@ def _categories(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
 
 
 _NAMED = {"stream": _streams, "kernel": _kernels, "class": _classes, "category": _categories}
-
-
-def _texts(values: list[str], used: Array) -> pa.Array:
-    return arrow.texts(values).take(arrow.negative_to_null(used))
 
 
 def group_nodes_with(

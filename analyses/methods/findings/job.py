@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from chopper_interop import number_ranges, registry, training_steps
 from chopper_interop.analyses.methods.activity import windows
@@ -290,6 +289,8 @@ class ExaminedJob:
         place, idle = self.place(work), self.result("idle")
         if idle is None:
             return place
+        import pyarrow.compute as pc
+
         cause = idle.annotations["idle_cause"]
         chosen = arrow.to_numpy(
             pc.fill_null(pc.is_in(cause.cast("string"), pa.array(causes)), False)

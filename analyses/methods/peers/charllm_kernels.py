@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.annotate.work import kernel_categories
@@ -66,6 +65,8 @@ _BY = ("rank", "category", "kernel")
 
 def categories(names: pa.Array) -> Array:
     """Classify names of kernels; the result has indices into `CATEGORIES`."""
+    import pyarrow.compute as pc
+
     lower = pc.utf8_lower(names)
     result = np.full(len(names), _OTHER)
     for category, required, texts in reversed(_RULES):
@@ -172,6 +173,8 @@ def _conventions(pp: int) -> dict[str, str]:
 
 
 def _contains_any(lower: pa.Array, texts: tuple[str, ...]) -> Array:
+    import pyarrow.compute as pc
+
     result = np.zeros(len(lower), np.bool_)
     for text in texts:
         result |= np.asarray(pc.match_substring(lower, text))

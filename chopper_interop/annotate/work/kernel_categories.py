@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.edges.communication import COLLECTIVES
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from chopper_interop.trace import Trace
 
 MATMUL, CONVOLUTION, ATTENTION = "matmul", "convolution", "attention"
@@ -73,6 +73,8 @@ _NOT_OWN = r"(?i:fbgemm(?:_gpu)?::)|\(anonymous namespace\)::|\(.*$"
 
 def name_categories(names: pa.Array) -> Array:
     """Category of each of these names of kernels that compute: indexes into `CATEGORIES`."""
+    import pyarrow.compute as pc
+
     own = pc.struct_field(pc.extract_regex(names, _OWN_PART), "own")
     own = pc.replace_substring_regex(own, _NOT_OWN, "")
     is_generic = np.asarray(pc.match_substring_regex(own, _GENERIC))
@@ -108,6 +110,8 @@ def _collective_categories(trace: Trace, rows: Array) -> Array:
 
 
 def _first_match(names: pa.Array, rules: tuple[tuple[str, str], ...]) -> Array:
+    import pyarrow.compute as pc
+
     category = np.full(len(names), CATEGORIES.index(OTHER))
     for name, pattern in reversed(rules):  # the first rule is applied last, over all others
         matches = np.asarray(pc.match_substring_regex(names, pattern))

@@ -178,10 +178,8 @@ def _exposed(
 def _labels(trace: Trace, column: str) -> dict[Any, str]:
     """Values of an annotation column, in order of their first node, and the names of their slices."""
     values = arrow.single_chunk(trace.nodes[column])
-    if pa.types.is_dictionary(values.type):
-        distinct = values.dictionary.to_pylist()
-    else:
-        distinct = [value for value in values.unique().to_pylist() if value is not None]
+    values = values if pa.types.is_dictionary(values.type) else arrow.encoded(values)
+    distinct = values.dictionary.to_pylist()
     label = "{}" if column == "phase" else f"{column} {{}}"
     return {value: label.format(value) for value in distinct}
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.compute as pc
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress, rank_batches
@@ -661,8 +660,8 @@ def training_steps(trace: Trace) -> tuple[int, int] | None:
 
 def sampled_time(trace: Trace) -> tuple[int, int] | None:
     """Return the time from the first sample to the last, as `ts`; None without samples."""
-    ts = trace.samples.column("ts")
-    return (pc.min(ts).as_py(), pc.max(ts).as_py()) if len(ts) else None
+    ts = trace.array("ts", "samples")
+    return (int(ts.min()), int(ts.max())) if len(ts) else None
 
 
 def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:
