@@ -125,11 +125,13 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
         "operation": (operation, operations),
     }
     origin = _origins(trace)
+    elsewhere = np.flatnonzero(origin != _ITSELF)
+    origin = origin[elsewhere]
     result = {}
     for column in COLUMNS:
         values, texts = of_host[column]
-        of_node = np.where(origin >= 0, values[np.maximum(origin, 0)], -1)
-        of_node = np.where(origin == _ITSELF, values, of_node)
+        of_node = values.copy()
+        of_node[elsewhere] = np.where(origin >= 0, values[np.maximum(origin, 0)], -1)
         if column == "phase":
             of_node[trace.array("kind") == Kind.COMM] = _PHASES.index(COMMUNICATION)
         if column in requested and (of_node >= 0).any():
