@@ -16,7 +16,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.edges.wait_pairs import IMMEDIATE_START_NS
-from chopper_interop.schemas.kinds import CALLS, EdgeKind, Kind
+from chopper_interop.schemas.kinds import CALLS, EdgeKind
 from chopper_interop.schemas.names import COPY_TO_HOST, ONLY_WAITS, Role
 
 if TYPE_CHECKING:
@@ -105,8 +105,6 @@ def _launches(trace: Trace, call: Array, work: Array, free_at: Array) -> tuple[A
     end = ts + trace.array("dur")
     name = trace.array("name")[call]
     from_end = _counts_from_end(name, ts[call], end[call], ts[work], free_at[work])
-    # a piece of a host in an ET is what it does before the launch
-    from_end |= (trace.array("kind")[call] == Kind.HOST_GAP) & (end[call] <= ts[work])
     since = np.where(from_end, end[call], ts[call])
     gap = ts[work] - since
     idle = free_at[work] <= since
@@ -229,10 +227,6 @@ def _waits(trace: Trace, work: Array, call: Array, before: Array) -> tuple[Array
     fetched = own_work & to_host[trace.array("name")[work]]
     ends_with_wait |= fetched
     latency_ns = np.where(fetched & (gap > usual), gap, np.minimum(min_ns, gap))
-    # what an ET calls a wait is nothing else, and its return is stated
-    stated = trace.array("kind")[call] == Kind.HOST_GAP
-    latency_ns[stated], call_ns[stated] = gap[stated], 0
-    ends_with_wait |= stated
     return latency_ns, np.where(ends_with_wait, np.minimum(call_ns, dur[call]), -1)
 
 

@@ -66,17 +66,23 @@ class Attributes:
         Columns of its communication (fields of `Comms`), a value for each node of the trace.
     relays
         Its dependencies through ranks that do not record yet.
-    number
-        The rank's number in the ETs.
+    ranks, number
+        All ranks of the job, and this one's number in the ETs.
     """
 
     def __init__(
-        self, trace: Trace, plan: Plan, comms: dict[str, Array], relays: Relays, number: int
+        self,
+        trace: Trace,
+        plan: Plan,
+        comms: dict[str, Array],
+        relays: Relays,
+        ranks: Array,
+        number: int,
     ) -> None:
         strings = _StringTable()
         self.name = _names(trace, plan, strings)
         """Number of each node's name in `texts`."""
-        self._numbers = _number_columns(trace, plan, comms, relays, number)
+        self._numbers = _number_columns(trace, plan, comms, relays, ranks, number)
         self._number_names = strings.number_all(list(self._numbers))
         self._words = _text_columns(trace, plan, comms, strings)
         self._word_names = strings.number_all(list(self._words))
@@ -188,7 +194,12 @@ def _or_delay(delays: Array, value: int, of_nodes: Column) -> Column:
 
 
 def _number_columns(
-    trace: Trace, plan: Plan, comms: dict[str, Array], relays: Relays, number: int
+    trace: Trace,
+    plan: Plan,
+    comms: dict[str, Array],
+    relays: Relays,
+    ranks: Array,
+    number: int,
 ) -> dict[str, tuple[int, Column]]:
     """Attributes that are numbers: name → tag of their type, and values of the plan's nodes."""
     always = np.ones(len(plan.row), np.bool_)
@@ -230,7 +241,10 @@ def _number_columns(
         "continues": (INT64_VAL, _continued(plan, continues, len(node_type))),
         "own_ns": (INT64_VAL, _ready(plan.own_ns, plan.own_ns >= 0)),
     }  # fmt: skip
-    for name, (values, known) in (_annotated_numbers(trace) | _counters(trace)).items():
+    annotated = _annotated_numbers(trace) | _counters(trace)
+    if "peer" in annotated:
+        annotated["peer"] = _numbered_ranks(*annotated["peer"], ranks)
+    for name, (values, known) in annotated.items():
         tag = DOUBLE_VAL if values.dtype.kind == "f" else INT64_VAL
         table[name] = (tag, _planned(plan, values, known))
     return table
@@ -271,6 +285,14 @@ def _annotated_numbers(trace: Trace) -> dict[str, Values]:
             continue
         columns[name] = (arrow.to_numpy(column), arrow.is_valid(column))
     return columns
+
+
+def _numbered_ranks(rank: Array, known: Array, ranks: Array) -> Values:
+    """Numbers that ranks have in the ETs; unknown for those that the job lacks where its ranks have other numbers."""
+    if np.array_equal(ranks, np.arange(len(ranks))):
+        return rank, known
+    place = np.searchsorted(ranks, rank)
+    return place, known & (np.append(ranks, -1)[place] == rank)
 
 
 def _counters(trace: Trace) -> dict[str, Values]:

@@ -15,7 +15,7 @@ from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra.values import has_integer, integers, json_value, reals
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.chakra import CommType, NodeType
+from chopper_interop.schemas.chakra import Cause, CommType, NodeType
 from chopper_interop.schemas.kinds import Collective, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -49,6 +49,13 @@ def kinds(et: EtFile) -> Array:
     # the appended 0 is what code -1, no text, reaches
     by_attribute = np.array([_KINDS.get(text, 0) for text in texts] + [0])[codes]
     return np.where(by_attribute > 0, by_attribute, kind).astype(np.uint8)
+
+
+def causes(et: EtFile) -> Array:
+    """Cause of each node; that of nodes that state none is work."""
+    codes, texts = et.texts("cause")
+    by_name = {cause.name.lower(): int(cause) for cause in Cause}
+    return np.array([by_name.get(text, 0) for text in texts] + [0])[codes]
 
 
 def dictionary(codes: Array, texts: list[str]) -> pa.DictionaryArray:
@@ -166,7 +173,9 @@ def _peers(et: EtFile) -> Array:
     sent, received = integers(et, "comm_dst", -1), integers(et, "comm_src", -1)
     peer = np.where(et.type == NodeType.COMM_SEND, sent, received)
     message = np.isin(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
-    message &= (kinds(et) != Kind.HOST_GAP) & ~has_integer(et, "npu")
+    message &= kinds(et) != Kind.HOST_GAP
+    # messages that a stream's NPU sends or receives are receives from that NPU here
+    peer = np.where(has_integer(et, "npu"), integers(et, "peer", -1), peer)
     return np.where(message, peer, -1)
 
 

@@ -8,13 +8,11 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.decode import EtFile
-    from chopper_interop.converters.chakra.pieces import Whole
 
 DANGLING = Fault.loss(
     "et-dependency-dangling", "Dependencies on nodes that are not in the file were left out."
@@ -89,52 +87,6 @@ def edges_of_nodes(nodes: ReadNodes, dependencies: tuple[Array, Array]) -> list[
     launched = _launches(nodes)
     ends = _of_whole_operations(nodes, dependencies, launched)
     return [(*launched, EdgeKind.LAUNCH), (*ends, EdgeKind.DEPENDENCY)]
-
-
-def edges_without_pieces(nodes: ReadNodes, whole: Whole) -> list[Edges]:
-    """Launches, waits, and dependencies that neither launches nor lanes imply, of nodes without pieces."""
-    launched, (src, dst) = _launches(nodes), (whole.src, whole.dst)
-    is_launched = np.zeros(len(nodes.kind), bool)
-    is_launched[launched[1]] = True
-    on_gpu, end = is_any(nodes.kind, GPU_WORK), nodes.ts + nodes.dur
-    implied = (nodes.lane[src] == nodes.lane[dst]) | (~on_gpu[src] & is_launched[dst])
-    is_wait = whole.to_wait & ~on_gpu[dst]
-    # what depends on the first piece of an operation may begin before the operation has ended, and so may
-    # work that had to wait for the slot that other work held
-    implied |= end[src] > np.where(is_wait, end[dst], nodes.ts[dst])
-    waits, others = ~implied & is_wait, ~implied & ~is_wait
-    handed_over = waits & ~on_gpu[src]
-    dst = np.where(handed_over, _first_since(nodes, dst, end[src]), dst)
-    piece = nodes.kind[src] == Kind.HOST_GAP
-    launches = _last_pieces(others & piece & on_gpu[dst], dst, end[src])
-    chosen = {
-        EdgeKind.LAUNCH: launches,
-        EdgeKind.SYNC: waits & on_gpu[src],
-        EdgeKind.HANDOVER: handed_over & (dst >= 0),
-        EdgeKind.DEPENDENCY: others & ~launches,
-    }
-    listed = [(src[those], dst[those], kind) for kind, those in chosen.items()]
-    return [(*launched, EdgeKind.LAUNCH), *listed]
-
-
-def _first_since(nodes: ReadNodes, row: Array, at_ns: Array) -> Array:
-    """First node on the lane of each row that begins at a time or later; -1 if there is none.
-
-    The end of an operation that waited comes before that, and is found from there.
-    """
-    # the first row that is not earlier is, with time and rows reversed, the last that is not later
-    at_ns = np.maximum(at_ns, nodes.ts[row])
-    last = preceding_rows(nodes.lane[::-1], -nodes.ts[::-1], nodes.lane[row], -at_ns)
-    return np.where(last >= 0, len(nodes.ts) - 1 - last, -1)
-
-
-def _last_pieces(chosen: Array, dst: Array, end_ns: Array) -> Array:
-    """Mask of the chosen dependencies on what ends last of all that a node depends on: it launched the node."""
-    rows = np.flatnonzero(chosen)
-    rows = rows[np.lexsort((end_ns[rows], dst[rows]))]
-    mask = np.zeros_like(chosen)
-    mask[rows[np.diff(dst[rows], append=-1) != 0]] = True
-    return mask
 
 
 def _launches(nodes: ReadNodes) -> tuple[Array, Array]:

@@ -177,3 +177,19 @@ def write_nodes(
         i = wire.copy_bytes(out, i, body, 0, size)
         k += 1
     return i, k
+
+
+def extended(node: Bytes, attributes: bytes) -> bytes:
+    """One node with further attributes, which in protobuf follow it as they are.
+
+    Parameters
+    ----------
+    node
+        Its message behind its length.
+    attributes
+        The fields of a message of these alone.
+    """
+    width = int(np.argmax(node < 128)) + 1  # the first byte without a continuation bit
+    length = np.empty(10, np.uint8)
+    size = write_varint(length, 0, len(node) - width + len(attributes))
+    return length[:size].tobytes() + node[width:].tobytes() + attributes

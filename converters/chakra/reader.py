@@ -16,33 +16,33 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import relations
-from chopper_interop.converters.chakra import extents, files, json, old, times
+from chopper_interop.converters.chakra import extents, files, json, old, recorded, times
 from chopper_interop.converters.chakra.columns import (
     annotation_columns,
     arguments,
+    causes,
     dictionary,
     kinds,
     lanes,
 )
 from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, EtFile, decode
 from chopper_interop.converters.chakra.edges import (
+    DANGLING,
     Edges,
     ReadNodes,
     edges,
     edges_of_nodes,
-    edges_without_pieces,
 )
-from chopper_interop.converters.chakra.pieces import PIECES, put_together, with_waits
 from chopper_interop.converters.chakra.values import INTEGER_FIELDS, in_columns, integers
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, outputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas import hub
-from chopper_interop.schemas.chakra import NodeType, message_class
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.chakra import Cause, NodeType, message_class
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, COMPUTED, REALTIME, Meta, Rank, Source
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ EMPTY_NODE = Fault.info_of_events(
 NO_METADATA = Fault.info(
     "et-without-metadata",
     "The file begins with a node, not with a GlobalMetadata; feeders lose that node.",
+)
+PIECES = Fault.info_of_events(
+    "et-pieces",
+    "Pieces and returns of host operations, delays and messages of a few bytes that were made for simulators are "
+    "no nodes here: their time is in that of the operations and the work that were recorded.",
 )
 
 _NUMBERS = (
@@ -81,6 +86,7 @@ _COLUMNS = (
     {name: _value_fields(declared) for name, declared in hub.ANNOTATION_TYPES.items()}
     | dict.fromkeys(_NUMBERS, INTEGER_FIELDS)
     | dict.fromkeys(_TEXTS, TEXT_FIELDS)
+    | dict.fromkeys(recorded.ATTRIBUTES, recorded.FIELDS)
 )
 """Attributes that become columns, and the fields of their values; others become arguments."""
 
@@ -140,10 +146,12 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
         meta = replace(meta, clock=COMPUTED, origin_ns=0, clocks=())
     lanes_of = partial(lanes, builder, et, rank=rank or 0, is_simulated=simulated is not None)
     dependencies = edges(et, keep, issues)
+    of_job = None
     if simulated is not None:
         read = _simulated(et, keep, lanes_of, (ts, dur), dependencies, issues)
     elif times.measured(et):
-        read = _recorded(et, keep, lanes_of, dependencies, issues)
+        of_job = recorded.decoded(et, issues)
+        read = _measured(et, keep, lanes_of, dependencies, of_job, issues)
     else:
         read = _scheduled(et, path, keep, lanes_of, dependencies, issues)
     keep, nodes = read.keep, read.nodes
@@ -162,10 +170,53 @@ def read_at(paths: list[Path], simulated: Times | None) -> Trace:
     )
     for ends in read.edges:
         builder.edges(*ends)
+    added = _add_recorded(builder, of_job, keep, len(et.id), meta, issues) if of_job else 0
     trace = builder.finish()
     events, size = len(et.id) + lost, path.stat().st_size
-    source = Source(str(path), "chakra", size=size, events=events, nodes=len(keep))
+    source = Source(str(path), "chakra", size=size, events=events, nodes=len(keep) + added)
     return trace.with_meta(issues=tuple(issues), sources=(source,))
+
+
+def _add_recorded(
+    builder: TraceBuilder,
+    of_job: recorded.Recorded,
+    keep: Array,
+    nodes: int,
+    meta: Meta,
+    issues: IssueLog,
+) -> int:
+    """Add operations and edges of the recorded job; return the number of operations.
+
+    Parameters
+    ----------
+    keep
+        Rows of the file that are the first nodes of the trace.
+    nodes
+        Number of all rows, which are ids too.
+    """
+    rank, operations = meta.ranks[0].rank, len(of_job.kind)
+    tids, thread = np.unique(of_job.tid, return_inverse=True)
+    rows = [builder.lane(rank, LaneKind.THREAD, tid, f"thread {tid}") for tid in tids.tolist()]
+    builder.nodes(
+        kind=of_job.kind.astype(np.uint8),
+        name=dictionary(of_job.name, of_job.names),
+        rank=rank,
+        lane=np.array(rows, np.int32)[thread] if operations else -1,
+        ts=of_job.start_ns + meta.origin_ns,
+        dur=of_job.duration_ns,
+        correlation=of_job.correlation,
+        iteration=arrow.negative_to_null(of_job.iteration),
+    )
+    row = np.full(nodes + operations, -1, np.int64)
+    row[keep] = np.arange(len(keep))
+    row[nodes:] = len(keep) + np.arange(operations)
+    src, dst = row[of_job.src], row[of_job.dst]
+    inside = (src >= 0) & (dst >= 0)
+    issues.add(DANGLING, np.count_nonzero(~inside))
+    for kind in np.unique(of_job.edge).tolist():
+        those = inside & (of_job.edge == kind)
+        builder.edges(src[those], dst[those], kind)
+    return operations
 
 
 class _Read(NamedTuple):
@@ -176,22 +227,24 @@ class _Read(NamedTuple):
     edges: list[Edges]
 
 
-def _recorded(
-    et: EtFile, keep: Array, lanes_of: Lanes, dependencies: tuple[Array, Array], issues: IssueLog
-) -> _Read:
-    """Nodes at their measured times, without the pieces that this project makes of operations."""
+def _measured(
+    et: EtFile, keep: Array, lanes_of: Lanes, dependencies: tuple[Array, Array],
+    of_job: recorded.Recorded | None, issues: IssueLog,
+) -> _Read:  # fmt: skip
+    """Nodes at their measured times; without what the writer made for simulators where the file has the job itself."""
+    if of_job is not None:
+        work = (causes(et) == Cause.WORK)[keep]
+        issues.add(PIECES, np.count_nonzero(~work))
+        keep = keep[work]
     ts, dur = times.times(et, keep, issues)
+    if of_job is not None:
+        began_ns = np.zeros(len(et.id), np.int64)
+        began_ns[keep] = ts
+        began_ns[of_job.node] = of_job.began_ns
+        ts = began_ns[keep]
     kind = kinds(et)[keep]
-    if not (kind == Kind.HOST_GAP).any():
-        nodes = ReadNodes(kind, lanes_of(keep, kind), ts, dur, _correlations(et, keep))
-        return _Read(keep, nodes, edges_of_nodes(nodes, dependencies))
-    whole = put_together(et, keep, kind, (ts, dur), dependencies)
-    issues.add(PIECES, np.count_nonzero(~whole.stays))
-    keep, kind, ts, dur = (of[whole.stays] for of in (keep, kind, ts, dur))
-    lane = lanes_of(keep, kind)
-    ts, dur = with_waits(whole, kind, lane, ts, dur)
-    nodes = ReadNodes(kind, lane, ts, dur, _correlations(et, keep))
-    return _Read(keep, nodes, edges_without_pieces(nodes, whole))
+    nodes = ReadNodes(kind, lanes_of(keep, kind), ts, dur, _correlations(et, keep))
+    return _Read(keep, nodes, [] if of_job else edges_of_nodes(nodes, dependencies))
 
 
 def _scheduled(

@@ -35,7 +35,7 @@ NO_DURATION = Fault.info(
     "et-no-duration", "Nodes without a duration, which a simulator computes, last 0 here."
 )
 
-_MAX_NS = 315_360_000 * 10**9
+MAX_NS = 315_360_000 * 10**9
 """Ten years. Chosen: more than any job runs, and sums of a few such times fit 64 bits."""
 MAX_SUM_NS = 1 << 62
 """Half of what 64 bits hold, so that no sum of start and duration overflows."""
@@ -60,9 +60,9 @@ def _recorded_ns(et: EtFile, attribute: str, us: Array, invalid: Array) -> Array
     """Time by its attribute in nanoseconds, else by its field in microseconds; 0 if `invalid`."""
     exact = has_integer(et, attribute)
     value_ns = integers(et, attribute, 0)
-    min_ns = -_MAX_NS if attribute == "start_ns" else 0
+    min_ns = -MAX_NS if attribute == "start_ns" else 0
     valid = np.where(
-        exact, (value_ns >= min_ns) & (value_ns <= _MAX_NS), (us >= 0) & (us <= _MAX_NS // 1000)
+        exact, (value_ns >= min_ns) & (value_ns <= MAX_NS), (us >= 0) & (us <= MAX_NS // 1000)
     )
     invalid |= ~valid
     return np.where(valid, np.where(exact, value_ns, np.where(valid, us, 0) * 1000), 0)

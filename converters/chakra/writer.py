@@ -26,7 +26,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
-from chopper_interop.converters.chakra import encode, reaction
+from chopper_interop.converters.chakra import encode, reaction, recorded
 from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra import streams as chakra_streams
 from chopper_interop.converters.chakra.attributes import Attributes
@@ -522,7 +522,8 @@ def _communication(comms: dict[str, Array], relays: Relays) -> Communication:
 def _write_nodes(stream: IO[bytes], job: _Job, rank: int, plan: Plan) -> None:
     trace, comms = job.trace.rank(rank), _rank_comms(job.trace, rank, job.comms)
     relays = job.relays.of_rank(job.trace.rank_rows[rank])
-    attributes = Attributes(trace, plan, comms, relays, job.trace.ranks.index(rank))
+    ranks = job.trace.ranks
+    attributes = Attributes(trace, plan, comms, relays, np.array(ranks), ranks.index(rank))
     table = encode.text_table(attributes.texts)
     nodes = encode.Nodes(
         type=_node_types(plan, comms["node_type"]),
@@ -533,7 +534,8 @@ def _write_nodes(stream: IO[bytes], job: _Job, rank: int, plan: Plan) -> None:
         dep=plan.dep,
     )
     memory.give_back(trace.nodes.nbytes)
-    _write_parts(stream, nodes, table, attributes.columns)
+    last = recorded.encoded(recorded.recorded(trace, plan, job.mode, job.origin_ns))
+    _write_parts(stream, nodes, table, attributes.columns, last)
 
 
 def _node_types(plan: Plan, of_rows: Array) -> Array:
@@ -582,11 +584,13 @@ def _write_parts(
     nodes: encode.Nodes,
     table: encode.Texts,
     columns: Callable[[slice], tuple[encode.Numbers, encode.Words]],
+    of_last: bytes = b"",
 ) -> None:
-    """Write nodes, of which attributes are given a part at a time."""
+    """Write nodes, of which attributes are given a part at a time, and further ones of the last."""
     out, scratch = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
-    for begin in range(0, len(nodes.type), _PART):
-        part = (begin, min(begin + _PART, len(nodes.type)))
+    last = len(nodes.type) - 1
+    for begin in [*range(0, last, _PART), last]:
+        part = (begin, min(begin + _PART, last) if begin < last else last + 1)
         numbers, words = columns(slice(*part))
         done = begin
         while done < part[1]:
@@ -596,7 +600,7 @@ def _write_parts(
             if reached == done:  # a name of megabytes
                 room = encode.room_for(done, begin, nodes, table, numbers, words)
                 out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
-            stream.write(out[:size].data)
+            stream.write(encode.extended(out[:size], of_last) if begin == last else out[:size].data)
             done = reached
 
 

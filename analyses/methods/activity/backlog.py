@@ -40,11 +40,9 @@ def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> 
     ts, iteration = trace.array("ts"), trace.integers("iteration")
     for rank in ranks:
         rows = trace.rank_rows[rank]
-        of_step = is_any(trace.array("kind")[rows], GPU_WORK) & (iteration[rows] == step)
-        work = np.flatnonzero(of_step) + rows.start
-        # of ETs few launches are known, and waits before the first of these may be the step's own
-        if work.size and trace.launch[work[np.argmin(ts[work])]] >= 0:
-            work = work[trace.launch[work] >= 0]
+        launched = is_any(trace.array("kind")[rows], GPU_WORK) & (trace.launch[rows] >= 0)
+        work = np.flatnonzero(launched & (iteration[rows] == step)) + rows.start
+        if work.size:
             call = trace.launch[work]
             first = np.argmin(ts[call])
             low, high = synced.first[trace.array("lane")[call[first]] + np.arange(2)]

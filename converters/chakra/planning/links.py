@@ -94,10 +94,9 @@ def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array
 
 
 def idle_borders(trace: Trace) -> Array:
-    """Mask of endpoints between which a thread has no operation open for long, and of starts of pieces of an ET."""
+    """Mask of endpoints between which a thread has no operation open for long."""
     ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
     mask = np.zeros(2 * trace.nodes.num_rows, bool)
-    mask[::2] = trace.array("kind") == Kind.HOST_GAP
     # in a mere range a thread may wait
     operation = host_chain.is_operation(trace) & (trace.array("kind") != Kind.ANNOTATION)
     rows = np.flatnonzero(operation)

@@ -121,7 +121,7 @@ def test_the_ets_next_to_a_log_give_kinds_and_annotations(ets: Path, tmp_path: P
     for column in ("name", "kind", "rank", "collective", "operation"):
         values = []
         for one in (trace, measured):  # the times of pieces are those of the simulation
-            work = np.flatnonzero(one.array("kind") != Kind.HOST_GAP)
+            work = np.flatnonzero(is_any(one.array("kind"), GPU_WORK))
             values.append(sorted(map(str, one.nodes[column].take(work).to_pylist())))
         assert values[0] == values[1], column
     src, dst, kind = (trace.array(column, "edges") for column in ("src", "dst", "kind"))
