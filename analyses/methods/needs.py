@@ -1,4 +1,4 @@
-"""What a recording must hold for each analysis to have an answer, and what a trace holds."""
+"""Contents that a recording must have for each analysis to have an answer, and those of a trace."""
 
 from __future__ import annotations
 

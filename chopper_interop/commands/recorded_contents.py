@@ -92,7 +92,7 @@ def _copy_beginning(path: Path, to: Path) -> bool:
     if not inputs.head(path).startswith(MAGIC):  # a part of a database is none
         with copy.open("wb") as file:
             for block in inputs.blocks(path, IssueLog()):
-                file.write(block[: _BEGINNING_BYTES - file.tell()])
+                file.write(block[: _BEGINNING_BYTES - file.tell()].tobytes())
                 if file.tell() >= _BEGINNING_BYTES:
                     break
     return False

@@ -79,7 +79,7 @@ def rocprof_command(recorded: str, folder: Path, command: Sequence[str]) -> list
     tool = shutil.which("rocprofv3") or shutil.which("rocprofv3", path="/opt/rocm/bin")
     if tool is None:
         raise UsageError("--rocprof: rocprofv3 is neither in PATH nor in /opt/rocm/bin")
-    to = folder / "rocprof"
+    to = folder.resolve() / "rocprof"  # the program may change its folder before the tool writes
     options = ["-d", str(to), "--output-format", "csv"]
     if recorded == "counters":
         passes = to / "counters.json"

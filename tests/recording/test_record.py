@@ -600,6 +600,16 @@ def test_torch_asks_for_host_traces_by_name_alone(tmp_path: Path, options, shown
     assert done.stdout == shown.format(folder=tmp_path) + "\n"
 
 
+def test_rocprof_writes_to_the_folder_whatever_that_of_the_program_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rocprofv3 passes a relative folder on, and its library looks for it when the program ends."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: "/opt/rocm/bin/rocprofv3")
+    command = preparation.rocprof_command("traces", Path("run"), ["prog"])
+    assert command[command.index("-d") + 1] == str(tmp_path / "run" / "rocprof")
+
+
 def test_rocprof_gets_the_program(tmp_path: Path) -> None:
     tool = tmp_path / "bin" / "rocprofv3"
     tool.parent.mkdir()
