@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from ranks import EPOCH, Member, clock, job
 from read_once import read_once
 
 import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import rank_fit
 from chopper_interop.clocks import ranks as rank_clocks
 from chopper_interop.clocks import relations as clocks
@@ -158,6 +160,22 @@ def test_ends_that_often_scatter_make_a_correction_uncertain() -> None:
         _, fits, _ = align(job(made, {1: (ahead, 0.0)}, {"0": [0, 1]}))
         assert fits["rank 1"].applied == applied
         assert fits["rank 1"].uncertainty_ns == pytest.approx(300 * US / 1.645, rel=0.05)
+
+
+def test_samples_of_a_rank_move_with_it() -> None:
+    rng = random.Random(5)  # noqa: S311 # not for secrets
+    before = job(members(rng, {"0": [0, 1]}, 40, S, US), {1: (5 * MS, 0.0)}, {"0": [0, 1]})
+    builder = TraceBuilder()
+    for rank in (0, 1):
+        row = builder.series(rank, "socket power", "W", "x", device=0)
+        builder.samples(row, np.array([S]), np.array([300.0]))
+    sampled = builder.finish()
+    before = replace(before, series=sampled.series, samples=sampled.samples)
+    after, *_ = align(before)
+    first, second = (
+        trace.array("ts", "samples") + trace.meta.origin_ns for trace in (before, after)
+    )
+    assert (second - first).tolist() == [0, pytest.approx(-5 * MS, abs=10 * US)]
 
 
 @pytest.mark.parametrize("earlier", [0, 12 * MS])

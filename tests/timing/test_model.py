@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,20 +17,51 @@ if TYPE_CHECKING:
     import chopper_interop as ci
 
 
-def node(trace: ci.Trace, name: str) -> int:
+class Operation(NamedTuple):
+    """An operation: on a thread without `collective` and `kind`, else on the only stream of its rank."""
+
+    name: str
+    ts: int
+    dur: int
+    rank: int = 0
+    kind: Kind = Kind.COMM
+    collective: str | None = None
+    instance: int | None = 0
+    thread: int = 1
+
+
+def model(edge: EdgeKind, pairs: dict[str, str], *made: Operation, clock: str = REALTIME) -> Timing:
+    """Timing model of these operations, with edges from some to others."""
+    builder = TraceBuilder(Meta(clock=clock))
+    number = {}
+    for one in made:
+        lane = (LaneKind.STREAM, 7, "stream 7", 0)
+        if one.kind == Kind.CPU_OP:
+            lane = (LaneKind.THREAD, one.thread, f"thread {one.thread}")
+        stated = {"collective": one.collective, "bytes": pa.array([8]),
+                  "instance": pa.array([one.instance], pa.int32())}  # fmt: skip
+        number[one.name] = builder.nodes(
+            kind=int(one.kind), name=one.name, rank=one.rank, lane=builder.lane(one.rank, *lane),
+            ts=np.array([one.ts]), dur=one.dur, **(stated if one.collective else {}),
+        )  # fmt: skip
+    src, dst = (np.array([number[name] for name in side]) for side in (pairs, pairs.values()))
+    builder.edges(src, dst, int(edge))
+    return timing_of(builder.finish())
+
+
+def row_of(trace: ci.Trace, name: str) -> int:
     """Row of the only node of that name."""
     (row,) = np.flatnonzero(trace.array("name") == trace.names().index(name)).tolist()
     return row
 
 
-def start_if(timing: Timing, name: str, shorter: str, lasts_ns: int) -> int:
-    """When a node would start if another one lasted so long."""
-    lag = timing.lag_ns.copy()
-    lag[
-        (timing.graph.kind == EdgeKind.DURATION)
-        & (timing.graph.src == 2 * node(timing.trace, shorter))
-    ] = lasts_ns
-    return int(timing.retimed(lag)[2 * node(timing.trace, name)])
+def times_if(timing: Timing, name: str, shorter: str, lasts_ns: int) -> tuple[int, int]:
+    """When a node would start and end if another one lasted so long."""
+    changed = 2 * row_of(timing.trace, shorter)
+    lag, row = timing.lag_ns.copy(), row_of(timing.trace, name)
+    lag[(timing.graph.kind == EdgeKind.DURATION) & (timing.graph.src == changed)] = lasts_ns
+    start, end = timing.retimed(lag)[[2 * row, 2 * row + 1]].tolist()
+    return start, end
 
 
 @pytest.mark.parametrize(
@@ -45,39 +76,32 @@ def test_time_before_an_operation_that_waited_is_no_work_of_its_thread(
     clock: str, kind: EdgeKind, start_ns: int
 ) -> None:
     """A thread that was handed over to, or is simulated, goes on with what it waited for; others may have worked."""
-    builder = TraceBuilder(Meta(clock=clock))
-    rows = {}
-    for thread, name, ts, dur in ((1, "first", 0, 10), (2, "other", 0, 50), (1, "next", 50, 10)):
-        rows[name] = builder.nodes(
-            kind=int(Kind.CPU_OP), name=name, rank=0, ts=np.array([ts]), dur=dur,
-            lane=builder.lane(0, LaneKind.THREAD, thread, f"thread {thread}"),
-        )  # fmt: skip
-    builder.edges(np.array([rows["other"]]), np.array([rows["next"]]), int(kind))
-    assert start_if(timing_of(builder.finish()), "next", "other", lasts_ns=20) == start_ns
+    timing = model(
+        kind, {"other": "next"},
+        Operation("first", 0, 10, kind=Kind.CPU_OP), Operation("next", 50, 10, kind=Kind.CPU_OP),
+        Operation("other", 0, 50, kind=Kind.CPU_OP, thread=2), clock=clock,
+    )  # fmt: skip
+    assert times_if(timing, "next", "other", lasts_ns=20) == (start_ns, start_ns + 10)
 
 
 def test_what_a_member_lasts_behind_the_start_of_its_root_is_its_transfer() -> None:
     """It is no delay without a cause; what it waited before is not its own."""
-    builder = TraceBuilder()
-    rows = {}
-    for rank, name, ts, dur in (
-        (0, "kernel", 0, 900),
-        (0, "root", 900, 100),
-        (1, "member", 0, 1000),
-    ):
-        comm = {"collective": "broadcast", "instance": pa.array([0], pa.int32())}
-        rows[name] = builder.nodes(
-            kind=int(Kind.KERNEL if name == "kernel" else Kind.COMM), name=name, rank=rank,
-            lane=builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0), ts=np.array([ts]), dur=dur,
-            **({} if name == "kernel" else comm),
-        )  # fmt: skip
-    builder.edges(np.array([rows["root"]]), np.array([rows["member"]]), int(EdgeKind.COMM))
-    timing = timing_of(builder.finish())
-    end = 2 * node(timing.trace, "member") + 1
-    assert timing.delay_ns[end] == 0
-    lag = timing.lag_ns.copy()
-    lag[timing.graph.src == 2 * node(timing.trace, "kernel")] = 0
-    assert timing.retimed(lag)[end] == 100
+    timing = model(
+        EdgeKind.COMM, {"root": "member"}, Operation("kernel", 0, 900, kind=Kind.KERNEL),
+        Operation("root", 900, 100, collective="broadcast"),
+        Operation("member", 0, 1000, rank=1, collective="broadcast"),
+    )  # fmt: skip
+    assert timing.delay_ns[2 * row_of(timing.trace, "member") + 1] == 0
+    assert times_if(timing, "member", "kernel", lasts_ns=0) == (0, 100)
+
+
+def test_a_send_that_waits_ends_as_long_behind_the_start_of_its_receive() -> None:
+    timing = model(
+        EdgeKind.COMM, {"sent": "received"}, Operation("sent", 0, 100, collective="send"),
+        Operation("kernel", 0, 60, rank=1, kind=Kind.KERNEL),
+        Operation("received", 60, 40, rank=1, collective="recv"),
+    )  # fmt: skip
+    assert times_if(timing, "sent", "kernel", lasts_ns=20) == (0, 60)
 
 
 def test_sends_wait_for_nobody_up_to_a_size() -> None:
@@ -92,29 +116,22 @@ def test_receives_of_buffered_sends_end_behind_these() -> None:
 
     A send without a receive waited for 990 of its 1,000 ns, as others of its size take 10.
     """
-    builder = TraceBuilder()
-    rows = []
-    for rank, kind, starts, lasts in (
-        (0, "send", (0, 100, 200, 300), (10, 10, 10, 1000)),
-        (1, "recv", (20, 120, 150), (10, 10, 65)),
-    ):
-        lane = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
-        rows.append([
-            builder.nodes(
-                kind=int(Kind.COMM), name=f"{kind} {i}", rank=rank, lane=lane, ts=np.array([ts]),
-                dur=dur, collective=kind, bytes=pa.array([8]), instance=pa.array([i if i < 3 else None], pa.int32()),
-            )
-            for i, (ts, dur) in enumerate(zip(starts, lasts, strict=True))
-        ])  # fmt: skip
-    sends, receives = (np.array(of_rank[:3]).ravel() for of_rank in rows)
-    builder.edges(sends, receives, int(EdgeKind.COMM))
-    timing = timing_of(builder.finish())
+    sends = [
+        Operation(f"send {i}", 100 * i, 10 if i < 3 else 1000, 0, Kind.COMM, "send", i if i < 3 else None)
+        for i in range(4)
+    ]  # fmt: skip
+    receives = [
+        Operation(f"recv {i}", ts, dur, 1, Kind.COMM, "recv", i)
+        for i, (ts, dur) in enumerate(((20, 10), (120, 10), (150, 65)))
+    ]
+    pairs = {f"send {i}": f"recv {i}" for i in range(3)}
+    timing = model(EdgeKind.COMM, pairs, *sends, *receives)
 
-    def ends_if(send: str, later_ns: int, receive: str) -> int:
+    def end_if(send: str, later_ns: int, receive: str) -> int:
         delay = timing.delay_ns.copy()
-        delay[2 * node(timing.trace, send)] += later_ns
-        return int(timing.retimed(delay_ns=delay)[2 * node(timing.trace, receive) + 1])
+        delay[2 * row_of(timing.trace, send)] += later_ns
+        return int(timing.retimed(delay_ns=delay)[2 * row_of(timing.trace, receive) + 1])
 
-    assert ends_if("send 2", -80, "recv 2") == 150 + 10
-    assert ends_if("send 1", 40, "recv 1") == 150 + 5
-    assert timing.delay_ns[2 * node(timing.trace, "send 3") + 1] == 990
+    assert end_if("send 2", -80, "recv 2") == 150 + 10
+    assert end_if("send 1", 40, "recv 1") == 150 + 5
+    assert timing.delay_ns[2 * row_of(timing.trace, "send 3") + 1] == 990
