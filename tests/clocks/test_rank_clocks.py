@@ -178,6 +178,24 @@ def test_samples_of_a_rank_move_with_it() -> None:
     assert (second - first).tolist() == [0, pytest.approx(-5 * MS, abs=10 * US)]
 
 
+@pytest.mark.parametrize(
+    ("count", "noise_ns", "ppb", "expected"),
+    [
+        (200, US, 20_000, 20_000),  # the last ends are late by 2 ms
+        (10_000, 10 * US, 800, 0),  # certain, and less than the ends scatter by
+    ],
+)
+def test_a_drift_is_that_of_most_ends_and_more_than_they_scatter_by(
+    count: int, noise_ns: int, ppb: int, expected: int
+) -> None:
+    times = np.arange(count) * (10 * S // count)
+    late = np.where(np.arange(count) >= count - 10, 2 * MS, 0)
+    noise = np.random.default_rng(7).normal(0, noise_ns, count).astype(np.int64)
+    fit = rank_fit.fit_clock(times, times + times * ppb // S + noise + late)
+    assert fit.drift_ppb == pytest.approx(expected, abs=200)
+    assert bool(fit.drift_ppb) == bool(expected)
+
+
 @pytest.mark.parametrize("earlier", [0, 12 * MS])
 def test_a_correction_that_messages_contradict_is_not_applied(earlier: int) -> None:
     """By the ends of collectives a clock is 9 ms ahead; without that messages arrive before they are sent."""

@@ -15,7 +15,8 @@ from read_once import read_once
 import chopper_interop as ci
 from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks import relations
-from chopper_interop.clocks.line import Line, ProcessWork
+from chopper_interop.clocks.line import Line, ProcessWork, nearest_pairs
+from chopper_interop.clocks.pairs import pairs_by_correlation
 from chopper_interop.errors import AmbiguousRunError, UsageError
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.schemas.meta import BOOTTIME, ClockFit
@@ -317,6 +318,26 @@ def test_a_drift_is_recovered_where_most_work_is_at_one_time() -> None:
     assert match is not None
     assert match.reference_rows.size == 199
     assert abs(match.line.drift_ppb + 20_000) < 1_000
+
+
+def test_work_is_paired_with_the_nearest_of_which_it_is_the_nearest() -> None:
+    reference, other = (
+        ProcessWork(
+            np.zeros(len(start), np.int64), np.array(start), np.array(start), np.array(start)
+        )
+        for start in ([0, 100], [90])
+    )
+    i, j = nearest_pairs(reference, other, Line(0), 200)
+    assert (i.tolist(), j.tolist()) == ([1], [0])
+
+
+@pytest.mark.parametrize(("same", "pairs"), [(20, 20), (10, 0)])
+def test_ids_that_names_contradict_pair_nothing(same: int, pairs: int) -> None:
+    """Another run counts its kernels from 1, too."""
+    ids = np.arange(1, 21)
+    names = np.where(np.arange(20) < same, 0, 1)
+    one, other = (ProcessWork(name, ids, ids, ids) for name in (np.zeros(20, np.int64), names))
+    assert [len(rows) for rows in pairs_by_correlation(one, other)] == [pairs, pairs]
 
 
 def test_a_line_gives_times_to_the_nanosecond() -> None:

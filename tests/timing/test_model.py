@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Operation(NamedTuple):
-    """An operation: on a thread without `collective` and `kind`, else on the only stream of its rank."""
+    """An operation: an operator on a thread, or GPU work on the only stream of its rank."""
 
     name: str
     ts: int
@@ -38,11 +38,11 @@ def model(edge: EdgeKind, pairs: dict[str, str], *made: Operation, clock: str = 
         lane = (LaneKind.STREAM, 7, "stream 7", 0)
         if one.kind == Kind.CPU_OP:
             lane = (LaneKind.THREAD, one.thread, f"thread {one.thread}")
-        stated = {"collective": one.collective, "bytes": pa.array([8]),
-                  "instance": pa.array([one.instance], pa.int32())}  # fmt: skip
+        stated = {"bytes": pa.array([8]), "instance": pa.array([one.instance], pa.int32())}
+        stated |= {"collective": one.collective} if one.collective else {}
         number[one.name] = builder.nodes(
             kind=int(one.kind), name=one.name, rank=one.rank, lane=builder.lane(one.rank, *lane),
-            ts=np.array([one.ts]), dur=one.dur, **(stated if one.collective else {}),
+            ts=np.array([one.ts]), dur=one.dur, **(stated if one.kind == Kind.COMM else {}),
         )  # fmt: skip
     src, dst = (np.array([number[name] for name in side]) for side in (pairs, pairs.values()))
     builder.edges(src, dst, int(edge))
@@ -102,6 +102,19 @@ def test_a_send_that_waits_ends_as_long_behind_the_start_of_its_receive() -> Non
         Operation("received", 60, 40, rank=1, collective="recv"),
     )  # fmt: skip
     assert times_if(timing, "sent", "kernel", lasts_ns=20) == (0, 60)
+
+
+@pytest.mark.parametrize(("instance", "end_ns"), [(0, 400), (None, 200)])
+def test_communication_of_unknown_kind_waits_for_each_other_where_it_was_matched(
+    instance: int | None, end_ns: int
+) -> None:
+    """Sources may connect anything, in one direction alone."""
+    timing = model(
+        EdgeKind.COMM, {"one": "other"}, Operation("one", 100, 100, instance=instance),
+        Operation("kernel", 0, 50, rank=1, kind=Kind.KERNEL),
+        Operation("other", 50, 150, rank=1, instance=instance),
+    )  # fmt: skip
+    assert times_if(timing, "one", "kernel", lasts_ns=300) == (100, end_ns)
 
 
 def test_sends_wait_for_nobody_up_to_a_size() -> None:
