@@ -118,10 +118,11 @@ def test_communication_of_unknown_kind_waits_for_each_other_where_it_was_matched
 
 
 def test_sends_wait_for_nobody_up_to_a_size() -> None:
-    """The receive of the third is there within the time that a send takes; the fourth waited for its own."""
-    send, end = np.array([[0, 50, 100, 200], [10, 60, 110, 270]])
-    buffered = is_buffered(send, end, np.array([20, 70, 105, 260]), np.array([8, 8, 8, 64]))
-    assert buffered.tolist() == [True, True, True, False]
+    """Two receives are there within the time that a send takes, as by chance; the last send waited for its own."""
+    send, end = np.array([[0, 50, 100, 150, 200], [10, 60, 110, 160, 270]])
+    receive = np.array([20, 70, 105, 155, 260])
+    buffered = is_buffered(send, end, receive, np.array([8, 8, 8, 8, 64]))
+    assert buffered.tolist() == [True, True, True, True, False]
 
 
 def test_receives_of_buffered_sends_end_behind_these() -> None:
