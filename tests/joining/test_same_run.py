@@ -13,13 +13,15 @@ from kineto_files import BASE, call, kernel, write
 from read_once import read_once
 
 import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks import relations
 from chopper_interop.clocks.line import Line, ProcessWork, nearest_pairs
 from chopper_interop.clocks.pairs import pairs_by_correlation
 from chopper_interop.errors import AmbiguousRunError, UsageError
-from chopper_interop.schemas.kinds import Kind
-from chopper_interop.schemas.meta import BOOTTIME, ClockFit
+from chopper_interop.joining.same_run import renumbered
+from chopper_interop.schemas.kinds import Kind, LaneKind
+from chopper_interop.schemas.meta import BOOTTIME, ClockFit, Rank
 
 BOOT = 123_456_789_012_345
 """Since boot, of the profile's base."""
@@ -338,6 +340,21 @@ def test_ids_that_names_contradict_pair_nothing(same: int, pairs: int) -> None:
     names = np.where(np.arange(20) < same, 0, 1)
     one, other = (ProcessWork(name, ids, ids, ids) for name in (np.zeros(20, np.int64), names))
     assert [len(rows) for rows in pairs_by_correlation(one, other)] == [pairs, pairs]
+
+
+def test_the_parent_of_what_is_kept_is_the_nearest_ancestor_that_is() -> None:
+    """A call in two others that the profile has, in one that it has not."""
+    builder = TraceBuilder()
+    for depth in range(4):
+        builder.nodes(
+            kind=int(Kind.RUNTIME), name=f"call {depth}", rank=0, ts=np.array([depth]), dur=10 - 2 * depth,
+            lane=builder.lane(0, LaneKind.THREAD, 1, "main"), parent=np.array([depth - 1]),
+        )  # fmt: skip
+    kept = np.array([True, False, False, True])
+    rest = renumbered(builder.finish(), kept, {0: Rank(3)}, "tool")
+    assert rest.nodes["parent"].to_pylist() == [-1, 0]
+    assert rest.nodes["rank"].to_pylist() == [3, 3]
+    assert rest.lanes["name"].to_pylist() == ["main (tool)"]
 
 
 def test_a_line_gives_times_to_the_nanosecond() -> None:
