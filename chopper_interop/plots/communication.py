@@ -51,6 +51,8 @@ def overlap_of_each(result: Result) -> Chart:
 def overlap_and_duration(result: Result) -> Chart:
     """Duration of operations against how far they overlap, of `overlap` by operation_instance."""
     frame = frame_of(result)
+    if not frame["overlap_share"].any():  # nothing communicates
+        return None
     same = ["operation", "phase", "kernels"]
     usual = frame.groupby(same, dropna=False)["elapsed_ns"].transform("median")
     frame = frame.assign(**{
@@ -72,6 +74,8 @@ def overlap_and_duration(result: Result) -> Chart:
 def overlap_by_rank(result: Result) -> Chart:
     """Distribution of the overlap of operations on each rank, of `overlap` by operation_instance."""
     frame = frame_of(result)
+    if not frame["overlap_share"].any():
+        return None
     frame = frame.assign(**{_OVERLAP: 100 * frame["overlap_share"]})
     frame = frame.assign(rank=[f"rank {rank}" for rank in frame["rank"]])
     text = "How far operations overlap communication on each rank: equal curves are equal ranks."

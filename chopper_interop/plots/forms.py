@@ -33,6 +33,9 @@ _MANY_ZEROS = 1e6
 """Value from which on an axis has units of thousands and millions. Chosen: six zeros are not seen at a glance."""
 MAX_CELLS = 6000
 """Cells of a heat map. Chosen: some pixels each, and small files."""
+_FAR = 5.0
+"""Distance from the middle at which colours end, by what nine tenths of the cells do not exceed. Chosen: one cell that is six times as
+slow leaves the others their colours."""
 _MIN_RANGE = 0.05
 """Least range of colours and of lines' heights, as a share of the largest value. Chosen: what is equal but for noise looks equal."""
 MAX_BARS = 20
@@ -111,9 +114,14 @@ def heat_map(
     known, description = _thinned(in_order(frame, down).dropna(subset=[value]), across, description)
     scale = alt.Scale(scheme=style.CONTINUOUS, domain=_range(known[value]))
     if middle is not None:
-        reach = max(float(np.abs(known[value] - middle).max()), 1.0)
+        distance = np.abs(known[value] - middle)
+        reach = max(float(distance.max()), 1.0)
+        usual = _FAR * max(float(distance.quantile(0.9)), 1.0)
+        if reach > usual:
+            count, reach = int((distance > usual).sum()), usual
+            description += f" Colours end at {middle - reach:.3g} and {middle + reach:.3g}; further off: {count:,}."
         domain = [middle - reach, middle, middle + reach]
-        scale = alt.Scale(domain=domain, range=list(style.DIVERGING))
+        scale = alt.Scale(domain=domain, range=list(style.DIVERGING), clamp=True)
     return (
         base(known, description, known[down].nunique())
         .mark_rect()

@@ -69,7 +69,8 @@ def empty_queues(result: Result) -> Chart:
     import pandas as pd
 
     frame = pd.DataFrame(result.summary.get("queues") or [])
-    if frame.empty:
+    # without launches, work counts as queued when it starts, whatever the host did
+    if frame.empty or result.summary["unlinked"] == result.summary["kernels"]:
         return None
     # of each step that counts, and of each GPU of a rank, there is a row
     times = frame.groupby("rank", sort=False)[["empty_ns", "span_ns"]].sum().reset_index()

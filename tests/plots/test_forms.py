@@ -166,8 +166,30 @@ def test_shares_of_steps_are_not_added_up() -> None:
 def test_the_share_of_an_empty_queue_is_that_of_all_steps() -> None:
     """Bars of two steps were put end to end: 17 % for 9 %."""
     queues = [{"rank": 0, "empty_ns": ns, "span_ns": 100, "iteration": ns} for ns in (8, 10)]
-    result = Result("launch", pa.table({"rank": [0]}), {"queues": queues})
+    summary = {"queues": queues, "kernels": 2, "unlinked": 1}
+    result = Result("launch", pa.table({"rank": [0]}), summary)
     assert [row["value"] for row in values(plots.empty_queues(result))] == [9]
+    result = Result("launch", pa.table({"rank": [0]}), summary | {"unlinked": 2})
+    assert (
+        plots.empty_queues(result) is None
+    )  # "the host is behind" was said of rocprof's kernels alone
+
+
+def test_without_communication_there_is_no_chart_of_overlap() -> None:
+    """A dot and a line at 0 % were a section of a job of one GPU."""
+    columns = {"rank": [0, 0], "operation": ["mm", "add"], "overlap_share": [0.0, 0.0]}
+    result = Result("overlap", pa.table(columns))
+    assert plots.overlap_and_duration(result) is None
+    assert plots.overlap_by_rank(result) is None
+
+
+def test_one_cell_far_off_leaves_the_others_their_colours() -> None:
+    frame = pd.DataFrame({"rank": range(20), "of": "mm", "%": [*range(-9, 10), 500]})
+    chart = forms.heat_map(frame, ("rank", "of"), "%", "Slow.", middle=0.0)
+    assert chart.to_dict()["encoding"]["color"]["scale"]["domain"] == pytest.approx(
+        [-45.5, 0, 45.5], abs=5
+    )
+    assert chart.description.endswith("further off: 1.")
 
 
 def test_a_part_without_a_legend_is_named_at_the_axis() -> None:
