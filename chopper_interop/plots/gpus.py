@@ -166,7 +166,9 @@ def gpu_differences(result: Result) -> Chart:
     """Distance of each GPU from the median of all, of `imbalance` by rank."""
     import pandas as pd
 
-    frame = averaged(result, "rank")
+    frame = averaged(result, "rank").dropna(subset=["rank"])  # telemetry alone has none
+    if frame.empty:
+        return None
     ratios = {
         "kernel time": "slowdown_factor",
         "core clock": "gfxclk_ratio",

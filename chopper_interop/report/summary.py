@@ -71,6 +71,8 @@ def tiles(job: JobResults) -> list[Tile]:
         value = _figures(job, analysis).get(figure)
         if value is not None and name not in tiles:
             tiles[name] = Tile(name, shown(value), more)
+    if not _figures(job, "summary").get("step_ns"):  # of telemetry alone
+        tiles.pop("step", None)
     if "step" in tiles and not _figures(job, "summary")["steps"]:
         tiles["step"] = replace(tiles["step"], name="time", more="of the job: it has no steps")
     return list(tiles.values())

@@ -183,6 +183,13 @@ def test_without_communication_there_is_no_chart_of_overlap() -> None:
     assert plots.overlap_by_rank(result) is None
 
 
+def test_gpus_of_no_rank_are_not_compared_as_one() -> None:
+    """Telemetry alone had a map of one cell of the rank "null"."""
+    columns = dict.fromkeys(("slowdown_factor", "gfxclk_ratio", "power_ratio"), (1.0, 1.1))
+    rows = pa.table({"rank": pa.nulls(2, pa.int32())} | columns)
+    assert plots.gpu_differences(Result("imbalance", rows)) is None
+
+
 def test_one_cell_far_off_leaves_the_others_their_colours() -> None:
     frame = pd.DataFrame({"rank": range(20), "of": "mm", "%": [*range(-9, 10), 500]})
     chart = forms.heat_map(frame, ("rank", "of"), "%", "Slow.", middle=0.0)

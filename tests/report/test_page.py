@@ -271,6 +271,13 @@ def test_a_job_without_steps_has_no_length_of_a_step() -> None:
     ]
 
 
+def test_telemetry_alone_has_no_length() -> None:
+    """A tile said that the job took 0 ns."""
+    assert "time" not in [
+        tile.name for tile in summary.tiles(gather.JobResults(gpu_work.trace([])))
+    ]
+
+
 def test_an_empty_trace_has_a_report() -> None:
     parts = Parts(report_of(gpu_work.trace([])))
     assert not [a for _, a in parts.elements if "data-chart" in a]
