@@ -269,6 +269,15 @@ def communicates(name: str) -> bool:
     return library_of_kernel(name) is not None
 
 
+def polled_kernels(trace: Trace, chosen: Array) -> Array:
+    """Rows of launched kernels of the mask `chosen` that write to memory what hosts may poll for."""
+    kernel = np.flatnonzero(chosen & (trace.array("kind") == Kind.COMM) & (trace.launch >= 0))
+    name = trace.array("name")[kernel]
+    names = trace.names()
+    known = [(n, library_of_kernel(names[n])) for n in np.unique(name)]
+    return kernel[np.isin(name, [n for n, library in known if library and library.polled])]
+
+
 def looks_like_communication(name: str) -> bool:
     """True if a kernel of no library that is known may communicate, by its name."""
     own = own_name(name)

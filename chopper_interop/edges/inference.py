@@ -16,6 +16,7 @@ from chopper_interop import rank_batches
 from chopper_interop.arrays import Array, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.collectives import add_collective_edges
+from chopper_interop.edges.communication import polled_kernels
 from chopper_interop.edges.event import event_edges
 from chopper_interop.edges.handover import handover_edges
 from chopper_interop.edges.ordering_calls import (
@@ -122,7 +123,9 @@ def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[Ed
             sync_edges(trace, calls, queues, waits, issues),
             full_queue_edges(trace, queues, issues),
         )
-        edges[EdgeKind.POLL] = poll_edges(trace, chosen, issues)
+        polled = polled_kernels(trace, chosen)
+        if polled.size:
+            edges[EdgeKind.POLL] = poll_edges(trace, polled, issues)
     return edges
 
 

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.edges.communication import library_of_kernel
 from chopper_interop.edges.handover import IDLE_NS
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -40,21 +38,18 @@ _MIN_SURE = 2
 """Kernels of a name for which a host surely polled. Chosen: one may end by chance when its host goes on."""
 
 
-def poll_edges(trace: Trace, chosen: Array, issues: IssueLog) -> tuple[Array, Array]:
+def poll_edges(trace: Trace, kernel: Array, issues: IssueLog) -> tuple[Array, Array]:
     """Find edges from kernels to the next operations of the threads that launched them and polled, as rows of `nodes`.
 
     Parameters
     ----------
     trace
         The trace.
-    chosen
-        Mask of the nodes that are considered.
+    kernel
+        Rows of kernels that hosts may poll for; see `communication.polled_kernels`.
     issues
         Log in which the edges are counted.
     """
-    names, kernel = trace.names(), _polled_kernels(trace, chosen)
-    if not kernel.size:
-        return kernel.astype(np.int32), kernel.astype(np.int32)
     ts, lane = trace.array("ts"), trace.array("lane")
     end = ts + trace.array("dur")
     call = trace.launch[kernel]
@@ -73,19 +68,10 @@ def poll_edges(trace: Trace, chosen: Array, issues: IssueLog) -> tuple[Array, Ar
     row = np.flatnonzero(waits & polls[group])
     src, dst = kernel[row], node[following[row]]
     if row.size:
+        names = trace.names()
         ends = f"{names[trace.array('name')[src[0]]][:40]} ({issues.node(src[0])})"
         issues.add(POLLED, row.size, ends)
     return src.astype(np.int32), dst.astype(np.int32)
-
-
-def _polled_kernels(trace: Trace, chosen: Array) -> Array:
-    """Rows of launched kernels that write what hosts may poll for."""
-    kernel = np.flatnonzero(chosen & (trace.array("kind") == Kind.COMM) & (trace.launch >= 0))
-    number, of = np.unique(trace.array("name")[kernel], return_inverse=True)
-    names = trace.names()
-    libraries = [library_of_kernel(names[n]) for n in number]
-    polled = np.array([library is not None and library.polled for library in libraries], bool)
-    return kernel[polled[of]] if kernel.size else kernel
 
 
 def _around(group: Array, time: Array, of_group: Array, at: Array) -> tuple[Array, Array]:
