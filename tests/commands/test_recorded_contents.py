@@ -60,8 +60,18 @@ def test_what_a_folder_supports(demo: Path, tmp_path: Path, names: tuple[str, ..
     assert set(recorded_contents.look_at(folder)[1]) == FOLDERS[names]
 
 
+UNMATCHED = pytest.mark.xfail(
+    strict=True,
+    reason="no file says which GPU of this telemetry a rank computes on: of energy, power and dvfs that is not seen",
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("names", FOLDERS, ids="+".join)
+@pytest.mark.parametrize(
+    "names",
+    [pytest.param(n, marks=UNMATCHED if n == ("kineto", "telemetry") else ()) for n in FOLDERS],
+    ids="+".join,
+)
 def test_what_is_said_is_what_has_an_answer(
     demo: Path, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
