@@ -65,14 +65,12 @@ _TILES: tuple[tuple[str, str, str, Callable[[Any], str], str], ...] = (
 
 
 def tiles(job: JobResults) -> list[Tile]:
-    """Figures of the job that are known; of two with one name the first."""
+    """Figures of the job that are known and not 0; of two with one name the first."""
     tiles: dict[str, Tile] = {}
     for analysis, figure, name, shown, more in _TILES:
         value = _figures(job, analysis).get(figure)
-        if value is not None and name not in tiles:
+        if value and name not in tiles:
             tiles[name] = Tile(name, shown(value), more)
-    if not _figures(job, "summary").get("step_ns"):  # of telemetry alone
-        tiles.pop("step", None)
     if "step" in tiles and not _figures(job, "summary")["steps"]:
         tiles["step"] = replace(tiles["step"], name="time", more="of the job: it has no steps")
     return list(tiles.values())
