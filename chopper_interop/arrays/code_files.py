@@ -113,12 +113,17 @@ def tuple_text(kind: Any, items: Iterable[str]) -> str:
 
 
 def save(loop: Compilable, types: str, processor: tuple[str, ...], data: bytes) -> None:
-    """Keep machine code; a disk that takes none, as a full one, only means compiling again."""
+    """Keep machine code."""
+    keep(file_name(loop, types, processor), data)
+
+
+def keep(name: str, data: bytes) -> None:
+    """Keep data in a file; a disk that takes none, as a full one, only means making it again."""
     folder = _code_folder()
     if folder is None:
         return
     _sweep(folder)
-    path = folder / file_name(loop, types, processor)
+    path = folder / name
     # not the number of the process: those of several hosts share homes
     part = path.with_suffix(f".{os.urandom(8).hex()}.part")
     try:
@@ -134,25 +139,29 @@ def _sum(data: bytes) -> bytes:
 
 def stored(loop: Compilable, types: str, processor: tuple[str, ...]) -> Iterator[bytes]:
     """Yield what was saved here for this processor, then what came with the package, as far as it is whole."""
-    for content in _contents(loop, types, processor):
-        data = content[_SUM_BYTES:]
-        if content[:_SUM_BYTES] == _sum(data):
-            yield data
-
-
-def _contents(loop: Compilable, types: str, processor: tuple[str, ...]) -> Iterator[bytes]:
-    folder = _code_folder()
-    if folder is not None:
-        path = folder / file_name(loop, types, processor)
-        with contextlib.suppress(OSError):
-            data = path.read_bytes()
-            if path.stat().st_mtime < time.time() - _TOUCHED_S:
-                os.utime(path)
-            yield data
+    yield from kept(file_name(loop, types, processor))
     base = usable_baseline()
     if base is not None:
         brought = shipped(file_name(loop, types, base.magic))
-        yield from () if brought is None else (brought,)
+        yield from () if brought is None else _whole(brought)
+
+
+def kept(name: str) -> Iterator[bytes]:
+    """Yield what `keep` wrote into a file, if it is there and whole."""
+    folder = _code_folder()
+    if folder is not None:
+        path = folder / name
+        with contextlib.suppress(OSError):
+            content = path.read_bytes()
+            if path.stat().st_mtime < time.time() - _TOUCHED_S:
+                os.utime(path)
+            yield from _whole(content)
+
+
+def _whole(content: bytes) -> Iterator[bytes]:
+    data = content[_SUM_BYTES:]
+    if content[:_SUM_BYTES] == _sum(data):
+        yield data
 
 
 def file_name(loop: Compilable, types: str, processor: tuple[str, ...]) -> str:

@@ -20,9 +20,8 @@ import numpy as np
 from chopper_interop import __version__
 from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.errors import MissingDataError
-from chopper_interop.plots import style, timeline
+from chopper_interop.plots import library, style, timeline
 from chopper_interop.plots.catalogue import SECTIONS, Plot
-from chopper_interop.plots.library import module
 from chopper_interop.report import specifications, summary, tables
 from chopper_interop.report.gather import Charts, JobResults, annotated_trace
 
@@ -91,8 +90,7 @@ def _asset(name: str) -> str:
 @cache
 def _vega() -> str:
     """Vega and what shows its charts in a page, as the plotting library ships them."""
-    bundle: str = module("vl_convert").javascript_bundle(_VEGA)
-    return bundle.replace("</script", "<\\/script")
+    return library.bundle(_VEGA).replace("</script", "<\\/script")
 
 
 def _head(job: JobResults) -> str:

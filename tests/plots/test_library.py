@@ -1,0 +1,41 @@
+"""Code of pages is put together once for each version of the plotting library."""
+
+from pathlib import Path
+
+import pytest
+
+from chopper_interop.arrays import code_files
+from chopper_interop.plots import library
+
+
+class Converter:
+    """Stands for what takes seconds."""
+
+    made = 0
+
+    def javascript_bundle(self, code: str) -> str:
+        self.made += 1
+        return f"vega; {code}"
+
+
+@pytest.fixture
+def converter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Converter:
+    pytest.importorskip("vl_convert", reason="the extra report is not installed")
+    converter = Converter()
+    monkeypatch.setattr(library, "module", lambda _: converter)
+    monkeypatch.setattr(code_files, "_code_folder", lambda: tmp_path)
+    return converter
+
+
+def test_code_of_pages_is_kept(converter: Converter) -> None:
+    assert [library.bundle("a"), library.bundle("a")] == ["vega; a"] * 2
+    assert converter.made == 1
+    assert library.bundle("b") == "vega; b"
+
+
+def test_damaged_code_is_made_again(converter: Converter, tmp_path: Path) -> None:
+    library.bundle("a")
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert library.bundle("a") == "vega; a"
+    assert converter.made == 2
