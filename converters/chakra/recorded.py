@@ -105,7 +105,9 @@ def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Recorded:
     if mode is Mode.GPU:
         listed = _operations(trace, np.append(src[within], dst[within]))
         node[listed] = len(plan.row) + np.arange(len(listed))
-    within &= (node[src] >= 0) & (node[dst] >= 0)
+    within = np.flatnonzero(within & (node[src] >= 0) & (node[dst] >= 0))
+    # sorted, so that a job gives the same bytes whatever its edges were found in
+    within = within[np.lexsort((kind[within], node[src[within]], node[dst[within]]))]
     codes, name = np.unique(trace.array("name")[listed], return_inverse=True)
     texts = trace.names()
     began_ns = trace.array("ts")[plan.row[planned]] - origin_ns
