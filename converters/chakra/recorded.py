@@ -97,7 +97,8 @@ def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Recorded:
         The job's start on the trace's `ts` axis.
     """
     src, dst, kind = (trace.array(name, "edges") for name in ("src", "dst", "kind"))
-    within = kind != EdgeKind.COMM  # who meets whom is found again when ranks are joined
+    # who meets whom is found again when ranks are joined; of tensors' producers threads' orders say as much
+    within = ~is_any(kind, (EdgeKind.COMM, EdgeKind.DATA))
     node = np.full(trace.nodes.num_rows, -1, np.int64)
     planned = np.flatnonzero(plan.row >= 0)
     node[plan.row[planned]] = planned
