@@ -600,6 +600,7 @@ def _write_parts(
             if reached == done:  # a name of megabytes
                 room = encode.room_for(done, begin, nodes, table, numbers, words)
                 out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
+                continue
             stream.write(encode.extended(out[:size], of_last) if begin == last else out[:size].data)
             done = reached
 
