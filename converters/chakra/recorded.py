@@ -14,6 +14,7 @@ Simulators look attributes up by name and skip these; MLCommons' tools show them
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -42,14 +43,17 @@ UNREADABLE = Fault.loss(
 _OPERATION = ("kind", "name", "tid", "start_ns", "duration_ns", "iteration", "correlation")
 _EDGE = ("src", "dst", "edge")
 _EARLIER = ("node", "began_ns")
-_NUMBERS = tuple(f"recorded_{name}" for name in (*_OPERATION, *_EDGE, *_EARLIER))
+_NUMBERS = tuple(f"recorded_{name}" for name in (*_OPERATION, *_EDGE, *_EARLIER, "of"))
 _NAMES = "recorded_names"
 ATTRIBUTES = (*_NUMBERS, _NAMES)
 """Attributes of the last node."""
 FIELDS = (_INTEGERS, _TEXTS) = (10, 30)
 """Fields of et_def.proto's AttributeProto of their values: int64_list and string_list."""
 _OF_SIMULATORS = [int(cause) for cause in Cause if cause is not Cause.WORK]
-_EDGE_KINDS = [int(kind) for kind in EdgeKind if kind not in (*DERIVED, EdgeKind.DURATION)]
+_NOT_LISTED = (*DERIVED, EdgeKind.DURATION, EdgeKind.COMM, EdgeKind.DATA)
+"""Kinds of edges that follow from lanes and, when ranks are joined, from who meets whom; of tensors' producers threads'
+orders say as much."""
+_EDGE_KINDS = [int(kind) for kind in EdgeKind if kind not in _NOT_LISTED]
 
 
 class Recorded(NamedTuple):
@@ -65,6 +69,8 @@ class Recorded(NamedTuple):
     node, began_ns
         Nodes that began when other threads had their slot, as nodes stand in the order in which they have it, and their
         starts from the job's.
+    of
+        Number of nodes of the ET, and a checksum of their dependencies.
     names
         Distinct names.
     """
@@ -81,6 +87,7 @@ class Recorded(NamedTuple):
     edge: Array
     node: Array
     began_ns: Array
+    of: Array
     names: list[str]
 
 
@@ -97,8 +104,7 @@ def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Recorded:
         The job's start on the trace's `ts` axis.
     """
     src, dst, kind = (trace.array(name, "edges") for name in ("src", "dst", "kind"))
-    # who meets whom is found again when ranks are joined; of tensors' producers threads' orders say as much
-    within = ~is_any(kind, (EdgeKind.COMM, EdgeKind.DATA))
+    within = is_any(kind, _EDGE_KINDS)
     node = np.full(trace.nodes.num_rows, -1, np.int64)
     planned = np.flatnonzero(plan.row >= 0)
     node[plan.row[planned]] = planned
@@ -126,8 +132,23 @@ def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Recorded:
         edge=kind[within],
         node=planned[moved],
         began_ns=began_ns[moved],
+        of=_nodes_and_checksum(plan.dep_first, plan.dep),
         names=[texts[code].encode("utf-8", "replace").decode() for code in codes.tolist()],
     )
+
+
+def _nodes_and_checksum(first: Array, dep: Array) -> Array:
+    """What tells the nodes that a recorded job is of from others, as those of an ET that a tool has changed.
+
+    Parameters
+    ----------
+    first, dep
+        Ids that node i depends on: ``dep[first[i]:first[i + 1]]``.
+    """
+    checksum = 0
+    for values in (first, dep):
+        checksum = crc32(np.ascontiguousarray(values, "<i8").data, checksum)
+    return np.array([len(first) - 1, checksum])
 
 
 def _operations(trace: Trace, at_edges: Array) -> Array:
@@ -157,7 +178,7 @@ def decoded(et: EtFile, issues: IssueLog) -> Recorded | None:
     """The recorded job by a file's last node; None if it has none, or one that does not fit the file."""
     raw = {name: _message(et, name) for name in ATTRIBUTES}
     of_rank = _parsed(raw) if None not in raw.values() else None
-    if of_rank is not None and _fits(of_rank, et.id):
+    if of_rank is not None and _fits(of_rank, et):
         return of_rank
     issues.add(UNREADABLE, bool(is_any(causes(et), _OF_SIMULATORS).any()))
     return None
@@ -185,9 +206,9 @@ def _message(et: EtFile, name: str) -> bytes | None:
     return et.buffer[at : at + length].tobytes()
 
 
-def _fits(of_rank: Recorded, ids: Array) -> bool:
-    """True if all columns go together, and with nodes that are numbered as this project's writer does."""
-    nodes, ends = len(ids), len(ids) + len(of_rank.kind)
+def _fits(of_rank: Recorded, et: EtFile) -> bool:
+    """True if all columns go together, and with nodes that are numbered and depend on each other as when written."""
+    nodes, ends = len(et.id), len(et.id) + len(of_rank.kind)
     for table in (_OPERATION, _EDGE, _EARLIER):
         if len({len(getattr(of_rank, column)) for column in table}) > 1:
             return False
@@ -198,7 +219,9 @@ def _fits(of_rank: Recorded, ids: Array) -> bool:
     }  # fmt: skip
     values = {name: getattr(of_rank, name) for name in bounds}
     return bool(
-        np.array_equal(ids, np.arange(nodes))
+        np.array_equal(et.id, np.arange(nodes))
+        and not len(et.ctrl)
+        and np.array_equal(of_rank.of, _nodes_and_checksum(et.data_first, et.data))
         and all(
             ((values[name] >= least) & (values[name] < end)).all()
             for name, (least, end) in bounds.items()

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import predictions
 import pytest
+from gpu_work import Work
+from gpu_work import trace as trace_of
 from issue_counts import counts
 from kineto_files import BASE, blocking_copies, write
 from mixed_jobs import mixed_job
@@ -111,9 +113,9 @@ def test_host_operations_of_mode_gpu_are_those_between_which_threads_idle(tmp_pa
         assert sorted(found) == sorted(job.array(column)[expected].tolist())
 
 
-def gpu_ets(folder: Path) -> tuple[Path, Any, list[Any]]:
-    """One ET of mode gpu: its path, metadata and nodes."""
-    ci.write(mixed(folder / "in", 30221), folder / "et" / "job.et", mode="gpu")
+def one_et(folder: Path, mode: str = "gpu") -> tuple[Path, Any, list[Any]]:
+    """One ET, of mode gpu by default: its path, metadata and nodes."""
+    ci.write(mixed(folder / "in", 30221), folder / "et" / "job.et", mode=mode)
     path = folder / "et" / "job.0.et"
     return path, *messages(path)
 
@@ -125,13 +127,13 @@ def numbers(node: Any, name: str) -> Any:
 
 BROKEN = {
     "kind": 200, "kind is a kernel": int(Kind.KERNEL), "name": 10**6, "start_ns": 2**62, "duration_ns": -1,
-    "iteration": 2**40, "src": 10**9, "dst": -1, "edge": 77, "edge is derived": int(EdgeKind.CALL),
+    "iteration": 2**40, "src": 10**9, "dst": -1, "edge": 77, "edge is derived": int(EdgeKind.CALL), "edge is of ranks": int(EdgeKind.COMM),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_recorded_job_that_does_not_fit_is_named(tmp_path: Path, what: str) -> None:
-    path, metadata, nodes = gpu_ets(tmp_path)
+    path, metadata, nodes = one_et(tmp_path)
     assert "et-recorded-unreadable" not in counts(ci.read(path))
     numbers(nodes[-1], what.split(maxsplit=1)[0])[0] = BROKEN[what]
     write_nodes(path, metadata, nodes)
@@ -144,7 +146,7 @@ def test_a_recorded_job_that_does_not_fit_is_named(tmp_path: Path, what: str) ->
     "of", ["operations", "edges", "an edge to itself", "the attribute", "the node", "a node"]
 )
 def test_what_is_missing_of_a_recorded_job_is_named(tmp_path: Path, of: str) -> None:
-    path, metadata, nodes = gpu_ets(tmp_path)
+    path, metadata, nodes = one_et(tmp_path)
     last = nodes[-1]
     if of == "operations":
         del numbers(last, "tid")[-1]
@@ -160,9 +162,48 @@ def test_what_is_missing_of_a_recorded_job_is_named(tmp_path: Path, of: str) -> 
     assert counts(ci.read(path))["et-recorded-unreadable"] == 1
 
 
+def renumber_without(nodes: list[Any], gone: int) -> None:
+    """Remove a node as a tool would that numbers the others again."""
+    del nodes[gone]
+    for number, node in enumerate(nodes):
+        kept = [d - (d > gone) for d in node.data_deps if d != gone]
+        node.id = number
+        node.data_deps[:] = kept
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("changed", ["a node more", "a node less", "a dependency less", "another"])
+def test_a_recorded_job_is_that_of_the_nodes_it_was_written_with(
+    tmp_path: Path, changed: str, mode: str
+) -> None:
+    """With a node more, operations were taken for their neighbours, and 2 x kernels gained the double."""
+    path, metadata, nodes = one_et(tmp_path, mode)
+    if changed == "a node more":
+        added = type(nodes[0])()
+        added.CopyFrom(nodes[3])
+        added.id = len(nodes)
+        nodes.append(added)
+    elif changed == "a node less":
+        renumber_without(nodes, 5)
+    elif changed == "a dependency less":
+        del nodes[-1].data_deps[:]
+    else:
+        nodes[-1].ctrl_deps.append(0)
+    write_nodes(path, metadata, nodes)
+    assert counts(ci.read(path))["et-recorded-unreadable"] == 1
+
+
+def test_a_last_node_of_megabytes_is_written(tmp_path: Path) -> None:
+    """Its attributes were appended to nothing, before there was room for the node."""
+    names = ["gemm", "k" * (5 << 20)]
+    work = [Work(Kind.KERNEL, 10 * at, 5, name=name) for at, name in enumerate(names)]
+    ci.write(trace_of(work), tmp_path / "et" / "job.et", mode="kernels")
+    assert ci.read(tmp_path / "et").names() == names
+
+
 def test_json_of_an_et_is_the_job_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """MLCommons' jsonizer keeps the lists of the last node."""
-    path, *_ = gpu_ets(tmp_path)
+    path, *_ = one_et(tmp_path)
     jsonizer = __import__("chakra.src.jsonizer.jsonizer", fromlist=["main"])
     out = tmp_path / "job.0.json"
     monkeypatch.setattr(
