@@ -114,6 +114,15 @@ def match_on_one_clock(reference: ProcessWork, other: ProcessWork) -> Match | No
     return Match(order[i], order_2[j], line, relations.USER, len(i))
 
 
+def mean_distances_ns(
+    reference: ProcessWork, other: ProcessWork, match: Match
+) -> tuple[float, float]:
+    """Mean distances of the starts, and of the durations, of the same work by both records."""
+    i, j = match.reference_rows, match.other_rows
+    starts = np.abs(reference.start[i] - match.line.apply(other.start[j]))
+    return float(starts.mean()), float(np.abs(reference.dur[i] - other.dur[j]).mean())
+
+
 def _required_pairs(reference: ProcessWork, other: ProcessWork, line: Line) -> float:
     """Number of pairs that two records of one run have at least."""
     shorter = min(len(reference.start), len(other.start))

@@ -8,7 +8,6 @@ counted and left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,15 +16,13 @@ import pyarrow as pa
 
 from chopper_interop.annotate.counters import join_passes
 from chopper_interop.arrays import Array, arrow
-from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import MAD_TO_SIGMA
-from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks import relations
-from chopper_interop.clocks.line import ProcessWork
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import host_et
+from chopper_interop.joining.process_match import ProcessMatch, match_processes, work_rows
 from chopper_interop.joining.source_clocks import NOT_CLOCKS, SourceClocks, related_fit
-from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
+from chopper_interop.schemas.kinds import LaneKind
 from chopper_interop.schemas.meta import ASSUMED, REALTIME, ClockFit, Device, DeviceMatch, Rank
 
 if TYPE_CHECKING:
@@ -89,30 +86,6 @@ class JoinedRun:
     hardware: list[tuple[tuple[Device, ...], dict[int, int]]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _ProcessMatch:
-    """A process that a fragment and a profile both recorded.
-
-    Parameters
-    ----------
-    rank, profile_rank
-        Its rank in the fragment and in the profile.
-    profile
-        Position of the profile in `JoinedRun.timing`.
-    rows, profile_rows
-        Rows of its GPU work in both.
-    match
-        Match of these rows.
-    """
-
-    rank: int
-    profile_rank: int
-    profile: int
-    rows: Array
-    profile_rows: Array
-    match: Match
-
-
 def join_same_run(
     timing: list[Fragment], passes: list[Fragment], clocks: SourceClocks, issues: IssueLog
 ) -> JoinedRun:
@@ -132,14 +105,12 @@ def join_same_run(
     run = JoinedRun(list(timing))
     if not any(f.trace.meta.clock == REALTIME for f in timing):
         return replace(run, passes=passes)
-    for fragment in passes:
-        if fragment.trace.meta.clock in (REALTIME, *NOT_CLOCKS):
-            _add_pass(fragment, run)
-            continue
-        by_user = fragment.path in clocks.user_fits
-        matches = _match_processes(fragment, timing, offset_by_user=by_user)
+    of_passes = match_processes(passes, timing, clocks.user_fits, issues)
+    for fragment, matches in zip(passes, of_passes, strict=True):
         if matches:
             _join(fragment, matches, run, clocks, issues)
+        elif fragment.trace.meta.clock in (REALTIME, *NOT_CLOCKS):
+            _add_pass(fragment, run)
         else:
             _add_as_ranks_or_pass(fragment, run, clocks)
     return run
@@ -171,98 +142,13 @@ def _add_as_ranks_or_pass(fragment: Fragment, run: JoinedRun, clocks: SourceCloc
 
 def _add_pass(fragment: Fragment, run: JoinedRun) -> None:
     """Add a fragment of another run: GPU work without counters is no counter pass."""
-    works = any(_work_rows(fragment.trace, rank).size for rank in fragment.trace.ranks)
+    works = any(work_rows(fragment.trace, rank).size for rank in fragment.trace.ranks)
     (run.others if works and not fragment.has_counters else run.passes).append(fragment)
-
-
-def _match_processes(
-    fragment: Fragment, timing: list[Fragment], *, offset_by_user: bool
-) -> list[_ProcessMatch]:
-    """Match each process of a fragment that did GPU work; none if any has no match.
-
-    If the user states the fragment's clock, it suffices that kernels match at that offset.
-    """
-    matches: list[_ProcessMatch] = []
-    for rank in fragment.trace.ranks:
-        rows = _work_rows(fragment.trace, rank)
-        if not rows.size:
-            continue
-        matched = {match.profile_rank for match in matches}
-        candidates = _matches_of_process(
-            fragment, rank, rows, timing, matched, offset_by_user=offset_by_user
-        )
-        match = next(candidates, None)
-        if match is None:
-            return []
-        matches.append(match)
-    return matches
-
-
-def _matches_of_process(
-    fragment: Fragment,
-    rank: int,
-    rows: Array,
-    timing: list[Fragment],
-    matched: set[int],
-    *,
-    offset_by_user: bool,
-) -> Iterator[_ProcessMatch]:
-    """Ranks of profiles whose GPU work is that of a process."""
-    process = fragment.rank_of(rank)
-    candidates = [
-        (profile, other)
-        for profile, f in enumerate(timing)
-        if f.trace.meta.clock == REALTIME
-        for other in f.trace.meta.ranks
-        if other.rank not in matched and other.rank in f.trace.rank_rows
-    ]
-    for profile, other in _likely_ranks(process, candidates):
-        trace = timing[profile].trace
-        profile_rows = _work_rows(trace, other.rank)
-        works = _works(trace, profile_rows, fragment.trace, rows)
-        same_process = process.pid == other.pid >= 0
-        match = clock_match.match_work(*works, same_process=same_process)
-        if match is None and offset_by_user:
-            match = clock_match.match_on_one_clock(*works)
-        if match is not None:
-            yield _ProcessMatch(rank, other.rank, profile, rows, profile_rows, match)
-
-
-def _likely_ranks(process: Rank, candidates: list[tuple[int, Rank]]) -> list[tuple[int, Rank]]:
-    """Candidates with the id of a process, else with the rank that it states, else all."""
-    likely = [c for c in candidates if process.pid == c[1].pid >= 0]
-    if not likely and process.known_by != ASSUMED:
-        likely = [c for c in candidates if process.rank == c[1].rank]
-    return likely or candidates
-
-
-def _work_rows(trace: Trace, rank: int) -> Array:
-    rows = trace.rank_rows.get(rank, slice(0, 0))
-    work = is_any(trace.array("kind")[rows], GPU_WORK)
-    return np.flatnonzero(work) + rows.start
-
-
-def _works(a: Trace, rows_a: Array, b: Trace, rows_b: Array) -> tuple[ProcessWork, ProcessWork]:
-    """GPU work of two traces, with the same codes of names.
-
-    All copies have one code and all fills another, as tools name them differently.
-    """
-    numbers = {"": 0}
-    works = []
-    for trace, rows in ((a, rows_a), (b, rows_b)):
-        codes = [numbers.setdefault(join_passes.plain_name(n), len(numbers)) for n in trace.names()]
-        name = np.array(codes or [0], np.int64)[trace.array("name")[rows]]
-        kind = trace.array("kind")[rows]
-        name[kind == Kind.MEMCPY], name[kind == Kind.MEMSET] = -1, -2
-        start = trace.array("ts")[rows] + trace.meta.origin_ns
-        columns = (trace.array(c)[rows] for c in ("dur", "correlation"))
-        works.append(ProcessWork(name + 2, start, *columns))
-    return works[0], works[1]
 
 
 def _join(
     fragment: Fragment,
-    matches: list[_ProcessMatch],
+    matches: list[ProcessMatch],
     run: JoinedRun,
     clocks: SourceClocks,
     issues: IssueLog,
@@ -348,7 +234,7 @@ def _device_matches(
 
 
 def _rows_to_keep(
-    trace: Trace, matches: list[_ProcessMatch], run: JoinedRun, known: Array, log: IssueLog
+    trace: Trace, matches: list[ProcessMatch], run: JoinedRun, known: Array, log: IssueLog
 ) -> Array:
     """Mask of host calls in the time of the profile whose names it does not have; `known` is not."""
     start = trace.array("ts") + trace.meta.origin_ns

@@ -27,7 +27,7 @@ from chopper_interop.clocks import match as clock_match
 from chopper_interop.errors import ChopperError
 from chopper_interop.gpus import devices
 from chopper_interop.issues import IssueLog
-from chopper_interop.joining import same_run
+from chopper_interop.joining import process_match
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 
 if TYPE_CHECKING:
@@ -137,7 +137,10 @@ def is_pass(timing: Trace, run: Trace) -> bool:
 def is_recording(timing: Trace, run: Trace) -> bool:
     """True if a run is taken for a recording of the same execution."""
     rows = [np.arange(t.nodes.num_rows) for t in (timing, run)]
-    return clock_match.match_work(*same_run._works(timing, rows[0], run, rows[1])) is not None
+    return (
+        clock_match.match_work(*process_match.common_works(timing, rows[0], run, rows[1]))
+        is not None
+    )
 
 
 def bound(wrong: int, count: int) -> str:

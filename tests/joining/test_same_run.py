@@ -1,6 +1,7 @@
 """One run recorded by PyTorch's profiler and by rocprof at once, and two separate runs."""
 
 import json
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -38,14 +39,24 @@ class Run:
         gap = random.integers(1_000, 30_000, count)
         self.start = np.cumsum(self.dur + gap) - self.dur + 10_000
 
-    def kineto(self, path: Path, *, ids: int = 1, pid: int = 100, rank: int = 0) -> Path:
+    def of_rank(self, random: np.random.Generator, share: float) -> "Run":
+        """The same kernels on another rank: durations differ by `share`, starts by a microsecond."""
+        other = copy(self)
+        count = len(self.dur)
+        other.dur = np.rint(self.dur * random.normal(1, share, count)).astype(np.int64)
+        other.start = self.start + random.integers(-1000, 1001, count)
+        return other
+
+    def kineto(
+        self, path: Path, *, ids: int = 1, pid: int = 100, rank: int = 0, ranks: int = 2
+    ) -> Path:
         """As PyTorch's profiler writes it."""
         events = []
         for k, (name, start, dur) in enumerate(zip(self.names, self.start, self.dur, strict=True)):
             at = start / 1000
             events.append(call("hipLaunchKernel", at - 5, 2, k + ids, pid=pid))
             events.append(kernel(name, at, dur / 1000, k + ids))
-        info = {"rank": rank, "world_size": 2}
+        info = {"rank": rank, "world_size": ranks}
         return write(path, events, baseTimeNanoseconds=BASE, distributedInfo=info)
 
     def rocprof(
@@ -258,6 +269,70 @@ def test_hosts_that_booted_at_different_times(tmp_path: Path) -> None:
     assert np.abs(np.array(actual) - [BASE - BOOT, BASE - 5_000_000_000]).max() <= 100
     assert np.count_nonzero(trace.array("kind") == Kind.KERNEL) == 120
     assert trace.rank(1).counters.num_rows == 60
+
+
+def ranks_of_sources(trace: ci.Trace) -> dict[str, int]:
+    """Rank that each source of rocprof was joined to, by its folder."""
+    matches = trace.meta.device_matches
+    return {Path(m.source).parent.name: m.rank for m in matches if m.known_by == "the same kernels"}
+
+
+@pytest.mark.parametrize(("ranks", "share", "seed"), [(2, 3e-4, 1), (4, 1e-3, 2), (4, 3e-3, 3)])
+def test_processes_of_several_files_are_different_ranks(
+    tmp_path: Path, ranks: int, share: float, seed: int
+) -> None:
+    """Data-parallel ranks run the same kernels in almost the same time, and files are in any order."""
+    random = np.random.default_rng(seed)
+    order = random.permutation(ranks)
+    for rank in range(ranks):
+        run = Run(seed).of_rank(random, share)
+        run.kineto(tmp_path / f"rank{rank}.json", rank=rank, pid=100 + rank, ranks=ranks)
+        run.rocprof(tmp_path / f"roc{order[rank]}", pid=700 - int(order[rank]), noise=150)
+    trace = ci.read(tmp_path)
+    assert ranks_of_sources(trace) == {f"roc{k}": rank for rank, k in enumerate(order)}
+    counted = trace.array("rank")[trace.array("node", "counters")]
+    assert np.bincount(counted).tolist() == [60] * ranks
+    assert "process-ambiguous" not in counts(trace)
+
+
+def test_processes_that_cannot_be_told_apart_are_reported(tmp_path: Path) -> None:
+    for rank in range(2):
+        Run(5).kineto(tmp_path / f"rank{rank}.json", rank=rank, pid=100 + rank)
+        Run(5).rocprof(tmp_path / f"roc{rank}", pid=700 + rank, noise=150)
+    trace = ci.read(tmp_path)
+    doubted = {i.source for i in trace.meta.issues if i.code == "process-ambiguous"}
+    assert len(doubted) == 2
+    assert sorted(ranks_of_sources(trace).values()) == [0, 1]
+
+
+def test_a_process_that_fits_two_ranks_is_reported(tmp_path: Path) -> None:
+    """Of two equal ranks one was recorded by rocprof."""
+    for rank in range(2):
+        Run(5).kineto(tmp_path / f"rank{rank}.json", rank=rank, pid=100 + rank)
+    Run(5).rocprof(tmp_path / "roc", noise=150)
+    assert counts(ci.read(tmp_path))["process-ambiguous"] == 1
+
+
+def test_a_rank_that_was_not_profiled_takes_no_other_ranks_place(tmp_path: Path) -> None:
+    random = np.random.default_rng(9)
+    runs = [Run(5).of_rank(random, 1e-3) for _ in range(2)]
+    runs[1].kineto(tmp_path / "rank1.json", rank=1, pid=101)
+    for rank, run in enumerate(runs):
+        run.rocprof(tmp_path / f"roc{rank}", pid=700 + rank, noise=150)
+    trace = ci.read(tmp_path)
+    assert ranks_of_sources(trace) == {"roc1": 1}
+    assert "process-ambiguous" not in counts(trace)
+
+
+def test_two_records_of_one_process_are_joined_to_its_rank(tmp_path: Path) -> None:
+    """One has the times of kernels, the other counters of the same execution."""
+    Run(5).kineto(tmp_path / "rank0.json")
+    first, second = Run(5).rocprof(tmp_path / "a"), Run(5).rocprof(tmp_path / "b")
+    (second / "700_kernel_trace.csv").unlink()
+    (first / "700_counter_collection.csv").unlink()
+    trace = ci.read(tmp_path)
+    assert ranks_of_sources(trace) == {"a": 0, "b": 0}
+    assert "process-ambiguous" not in counts(trace)
 
 
 def test_the_passes_of_the_sample_job_are_other_runs(demo: Path) -> None:

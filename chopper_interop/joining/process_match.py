@@ -1,0 +1,263 @@
+"""Match of another tool's processes with ranks of profiles of the same run.
+
+Ranks of data-parallel jobs run the same kernels at almost the same times, so that a process may fit several. All
+processes are matched together, each with a rank of its own, the closest pairs first. How close they are is the mean
+distance of the starts of their kernels, and of the durations: of one process both are the noise of two tools, of two
+processes also what their kernels differ by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from math import log, log1p, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chopper_interop.annotate.counters import join_passes
+from chopper_interop.arrays import Array
+from chopper_interop.arrays.gather import is_any
+from chopper_interop.clocks import line as clock_line
+from chopper_interop.clocks import match as clock_match
+from chopper_interop.clocks.line import ProcessWork
+from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.joining.source_clocks import NOT_CLOCKS
+from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.meta import ASSUMED, REALTIME, Rank
+
+if TYPE_CHECKING:
+    from chopper_interop.clocks.match import Match
+    from chopper_interop.joining.fragment import Fragment
+    from chopper_interop.trace import Trace
+
+AMBIGUOUS = Fault.error(
+    "process-ambiguous",
+    "Processes of another tool whose kernels are about as close to those of several ranks: which of "
+    "these they are is assumed, and their counters may be another rank's. Give the ranks' numbers in the "
+    "names of the files (rank0).",
+)
+_MIN_RATIO = 1.1
+"""Distances of the next rank over those of the rank that is chosen. Chosen: distances of kernels in a row are
+correlated, so that less may be chance of however many kernels."""
+_MIN_DEVIATIONS = 5
+"""Standard deviations by which the next rank has to be further. Chosen: 64 ranks have 2,016 pairs, of which chance
+confuses one in 1,700 jobs then."""
+
+
+@dataclass(frozen=True)
+class ProcessMatch:
+    """A process that a fragment and a profile both recorded.
+
+    Parameters
+    ----------
+    rank, profile_rank
+        Its rank in the fragment and in the profile.
+    profile
+        Position of the profile in the list of profiles.
+    rows, profile_rows
+        Rows of its GPU work in both.
+    match
+        Match of these rows.
+    closeness
+        Sum of the logarithms of the mean distances of starts and of durations; less is closer.
+    """
+
+    rank: int
+    profile_rank: int
+    profile: int
+    rows: Array
+    profile_rows: Array
+    match: Match
+    closeness: float
+
+
+@dataclass(eq=False)
+class _Process:
+    """A process of a fragment that did GPU work, with the ranks that it may be."""
+
+    fragment: Fragment
+    about: Rank
+    start_ns: Array
+    candidates: dict[int, ProcessMatch]
+    chosen: ProcessMatch | None = field(default=None)
+
+    def is_another_record_of(self, other: _Process) -> bool:
+        """True if both are records of one process: its id and most starts, to the nanosecond or microsecond, are equal."""
+        if self.about.pid != other.about.pid:
+            return False
+        starts = (self.start_ns, other.start_ns)
+        resolution = max(map(clock_line.resolution_ns, starts))
+        mine, its = (np.unique(s // resolution) for s in starts)
+        return 2 * np.intersect1d(mine, its).size > min(len(mine), len(its))
+
+
+def match_processes(
+    fragments: Sequence[Fragment],
+    timing: Sequence[Fragment],
+    on_clock_by_user: Container[Path],
+    issues: IssueLog,
+) -> list[list[ProcessMatch]]:
+    """Match processes of each fragment with ranks of profiles on the trace's clock.
+
+    A fragment is matched if each of its processes that did GPU work is, and its times are of a clock of their own. If the
+    user states that clock, it suffices that kernels match at that offset.
+    """
+    of_fragment = [_processes(f, timing, by_user=f.path in on_clock_by_user) for f in fragments]
+    processes = [p for group in of_fragment if all(p.candidates for p in group) for p in group]
+    holders = _choose_ranks(processes)
+    for process in processes:
+        doubted = _ambiguous_rank(process, holders)
+        if doubted is not None:
+            issue = IssueLog(str(process.fragment.path))
+            issue.add(AMBIGUOUS, 1, doubted)
+            issues.extend(issue)
+    chosen = ([p.chosen for p in group if p.chosen is not None] for group in of_fragment)
+    return [
+        matches if len(matches) == len(group) else []
+        for matches, group in zip(chosen, of_fragment, strict=True)
+    ]
+
+
+def _choose_ranks(processes: list[_Process]) -> dict[int, list[_Process]]:
+    """Choose a rank of its own for each process, the closest first; other records of a process share its rank."""
+    options = [(match, p) for p in processes for match in p.candidates.values()]
+    options.sort(key=lambda option: option[0].closeness)
+    holders: dict[int, list[_Process]] = {}
+    for match, process in options:
+        held = holders.get(match.profile_rank, [])
+        is_free = not held or process.is_another_record_of(held[0])
+        if process.chosen is None and is_free and not _is_taken_by_fragment(held, process):
+            process.chosen = match
+            holders.setdefault(match.profile_rank, []).append(process)
+    return holders
+
+
+def _is_taken_by_fragment(held: list[_Process], process: _Process) -> bool:
+    return any(holder.fragment is process.fragment for holder in held)
+
+
+def _ambiguous_rank(process: _Process, holders: dict[int, list[_Process]]) -> str | None:
+    """Say which ranks a process may be besides the chosen one: free ones, and those of processes that may swap."""
+    mine = process.chosen
+    others = []
+    for rank, candidate in process.candidates.items():
+        held = holders.get(rank, [])
+        if mine is not None and rank == mine.profile_rank:
+            continue
+        # (farther, closer) matches of which one or the other holds
+        if mine is None:
+            rivals = [(candidate, held[0].chosen)] if held else []
+        elif not held:
+            rivals = [(candidate, mine)]
+        elif mine.profile_rank in held[0].candidates:
+            rivals = [(candidate, mine), (held[0].candidates[mine.profile_rank], held[0].chosen)]
+        else:
+            rivals = []
+        if rivals and not _is_evident([(a, b) for a, b in rivals if b is not None]):
+            others.append(rank)
+    if not others:
+        return None
+    was = "none" if mine is None else f"rank {mine.profile_rank}"
+    return f"taken for {was}, may be {', '.join(f'rank {rank}' for rank in sorted(others)[:3])}"
+
+
+def _is_evident(rivals: list[tuple[ProcessMatch, ProcessMatch]]) -> bool:
+    """True if the first of each pair of matches are further apart, all together, than chance makes them."""
+    kernels = [min(a.match.pairs, b.match.pairs) for a, b in rivals]
+    further = sum(
+        n * (a.closeness - b.closeness) for n, (a, b) in zip(kernels, rivals, strict=True)
+    )
+    # the logarithm of the mean of n distances scatters by 1/sqrt(n); there are four: two quantities, two matches
+    deviation = sqrt(4 / sum(kernels))
+    return further / sum(kernels) > max(2 * log(_MIN_RATIO), _MIN_DEVIATIONS * deviation)
+
+
+def _processes(fragment: Fragment, timing: Sequence[Fragment], *, by_user: bool) -> list[_Process]:
+    """Processes of a fragment that did GPU work, until one that is none of the profiles' ranks."""
+    processes: list[_Process] = []
+    if fragment.trace.meta.clock in (REALTIME, *NOT_CLOCKS):
+        return processes
+    for rank in fragment.trace.ranks:
+        rows = work_rows(fragment.trace, rank)
+        if not rows.size:
+            continue
+        about = fragment.rank_of(rank)
+        candidates = _matches_of_process(fragment, about, rows, timing, offset_by_user=by_user)
+        start = fragment.trace.array("ts")[rows] + fragment.trace.meta.origin_ns
+        processes.append(_Process(fragment, about, start, candidates))
+        if not candidates:
+            break
+    return processes
+
+
+def _matches_of_process(
+    fragment: Fragment,
+    process: Rank,
+    rows: Array,
+    timing: Sequence[Fragment],
+    *,
+    offset_by_user: bool,
+) -> dict[int, ProcessMatch]:
+    """Ranks of profiles that run what a process runs, at its times."""
+    ranks = [
+        (profile, other)
+        for profile, f in enumerate(timing)
+        if f.trace.meta.clock == REALTIME
+        for other in f.trace.meta.ranks
+        if other.rank in f.trace.rank_rows
+    ]
+    matches: dict[int, ProcessMatch] = {}
+    for profile, other in _likely_ranks(process, ranks):
+        trace = timing[profile].trace
+        profile_rows = work_rows(trace, other.rank)
+        works = common_works(trace, profile_rows, fragment.trace, rows)
+        same_process = process.pid == other.pid >= 0
+        match = clock_match.match_work(*works, same_process=same_process)
+        if match is None and offset_by_user:
+            match = clock_match.match_on_one_clock(*works)
+        if match is not None:
+            closeness = sum(map(log1p, clock_match.mean_distances_ns(*works, match)))
+            matches.setdefault(
+                other.rank,
+                ProcessMatch(
+                    process.rank, other.rank, profile, rows, profile_rows, match, closeness
+                ),
+            )
+    return matches
+
+
+def _likely_ranks(process: Rank, candidates: list[tuple[int, Rank]]) -> list[tuple[int, Rank]]:
+    """Candidates with the id of a process, else with the rank that it states, else all."""
+    likely = [c for c in candidates if process.pid == c[1].pid >= 0]
+    if not likely and process.known_by != ASSUMED:
+        likely = [c for c in candidates if process.rank == c[1].rank]
+    return likely or candidates
+
+
+def work_rows(trace: Trace, rank: int) -> Array:
+    """Rows of the GPU work of a rank."""
+    rows = trace.rank_rows.get(rank, slice(0, 0))
+    work = is_any(trace.array("kind")[rows], GPU_WORK)
+    return np.flatnonzero(work) + rows.start
+
+
+def common_works(
+    a: Trace, rows_a: Array, b: Trace, rows_b: Array
+) -> tuple[ProcessWork, ProcessWork]:
+    """GPU work of two traces, with the same codes of names.
+
+    All copies have one code and all fills another, as tools name them differently.
+    """
+    numbers = {"": 0}
+    works = []
+    for trace, rows in ((a, rows_a), (b, rows_b)):
+        codes = [numbers.setdefault(join_passes.plain_name(n), len(numbers)) for n in trace.names()]
+        name = np.array(codes or [0], np.int64)[trace.array("name")[rows]]
+        kind = trace.array("kind")[rows]
+        name[kind == Kind.MEMCPY], name[kind == Kind.MEMSET] = -1, -2
+        start = trace.array("ts")[rows] + trace.meta.origin_ns
+        columns = (trace.array(c)[rows] for c in ("dur", "correlation"))
+        works.append(ProcessWork(name + 2, start, *columns))
+    return works[0], works[1]
