@@ -49,9 +49,15 @@ def delays(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
 
 
 def nowait(changer: Changer, now: ChangedTimes, _change: Change, chosen: Array) -> None:
-    """Let calls of hosts return without the GPU work that they waited for."""
+    """Let calls of hosts return without the GPU work that they waited for, and threads go on that polled for what they launched."""
     calls = changer.within(chosen) & is_any(changer.trace.array("kind"), CALLS)
     return_without_waiting(changer.timing, calls, now.lag_ns, now.delay_ns)
+    graph = changer.timing.graph
+    polls = np.flatnonzero(graph.kind == EdgeKind.POLL)
+    launch = changer.trace.launch[graph.node[graph.src[polls]]]
+    polls = polls[(launch >= 0) & calls[launch]]
+    now.lag_ns[polls] = _NO_WAIT_NS
+    now.delay_ns[graph.after[polls]] = 0
 
 
 def return_without_waiting(timing: Timing, calls: Array, lag_ns: Array, delay_ns: Array) -> None:

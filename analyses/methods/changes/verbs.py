@@ -113,7 +113,8 @@ they take what rings take over links of that bandwidth, with that latency a step
 (`methods.communication.network`). ``clock``:
 kernels run at another core clock (MHz, a factor to their own, or a limit), by their sensitivities to
 the clock as the trace shows them, or by t (beta measured / new + 1 - beta). ``delays``: multiply waits
-that have no known reason. ``nowait``: calls return without the GPU work that they waited for. ``insert``: an operation
+that have no known reason. ``nowait``: calls return without the GPU work that they waited for, and behind
+calls that launched kernels for which their thread polled it goes on at once. ``insert``: an operation
 of that time before each node, on its stream or thread, there with the usual gap behind it. ``fuse``: selected GPU work
 that follows each other on a stream becomes one piece, with one launch and that factor to its durations. ``ranks``:
 collectives of groups of another size, as for another number of data-parallel ranks like those of the trace, over the
