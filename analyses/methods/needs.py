@@ -38,8 +38,10 @@ class Content(Enum):
     """Hardware counters of bytes read."""
     BYTES_WRITTEN = auto()
     CLOCK = auto()
-    """Core clocks, by telemetry or by counters."""
+    """Core clocks of the GPUs that ranks compute on, by telemetry or by counters."""
     POWER = auto()
+    POWER_OF_RANKS = auto()
+    """Power of the GPUs that ranks compute on, or of any GPU where there are no operations."""
     LIMIT = auto()
     """Limits of power."""
     THROTTLING = auto()
@@ -56,15 +58,17 @@ C = Content
 NEEDS: dict[str, tuple[set[Content], ...]] = {
     "breakdown": ({C.WORK},), "bubbles": ({C.WORK, C.PIPELINE},), "collectives": ({C.COMMUNICATION},),
     "compare": ({C.OTHER_JOB},), "critical_path": ({C.WORK},), "dvfs": ({C.WORK, C.CLOCK},),
-    "efficiency": ({C.WORK}, {C.POWER}), "energy": ({C.POWER},), "excursions": ({C.POWER, C.LIMIT},),
+    "efficiency": ({C.WORK}, {C.POWER}), "energy": ({C.POWER_OF_RANKS},), "excursions": ({C.POWER, C.LIMIT},),
     "findings": ({C.WORK},), "idle": ({C.WORK},), "imbalance": ({C.WORK}, {C.GPUS}),
     "kernels": ({C.WORK},), "launch": ({C.WORK},), "memory_round_trips": ({C.WORK, C.BYTES_READ, C.BYTES_WRITTEN},),
-    "overlap": ({C.WORK},), "power": ({C.WORK, C.POWER, C.CLOCK},), "replay": ({C.WORK, C.STEPS},),
+    "overlap": ({C.WORK},), "power": ({C.WORK, C.POWER_OF_RANKS, C.CLOCK},), "replay": ({C.WORK, C.STEPS},),
     "stragglers": ({C.WORK, C.STEPS, C.RANKS},), "summary": (set(),), "sweep": ({C.OTHER_JOB},),
     "taxes": ({C.WORK},), "telemetry": ({C.SAMPLES},), "temporal": ({C.WORK},),
     "throttling": ({C.THROTTLING},), "traffic": ({C.LINKS},), "what_if": ({C.WORK},),
 }  # fmt: skip
 """Analysis → alternatives, of which one must be held whole."""
+OF_RANKS = {C.CLOCK, C.POWER_OF_RANKS}
+"""Contents of telemetry that say something of operations only where its GPUs are matched with ranks."""
 
 _POWER_UNITS = ("W", "mW", "J")
 
@@ -95,9 +99,14 @@ def _held(trace: Trace) -> Iterable[tuple[Content, Any]]:
     yield C.LIMIT, limits.is_any_known(trace)
     for series in trace.series.to_pylist():
         name, unit = series["name"], series["unit"]
+        of_rank = series["rank"] >= 0 or not trace.nodes.num_rows
         if series["device"] >= 0:
             yield C.GPUS, True
             yield C.POWER, unit in _POWER_UNITS
-            yield C.CLOCK, any(p.match(name) and unit in p.units for p in GFXCLK.patterns)
+            yield C.POWER_OF_RANKS, of_rank and unit in _POWER_UNITS
+            yield (
+                C.CLOCK,
+                of_rank and any(p.match(name) and unit in p.units for p in GFXCLK.patterns),
+            )
             yield C.THROTTLING, throttle_causes.is_cause(name, unit)
             yield C.LINKS, link_counters.parse_link_series(name, unit)

@@ -1,14 +1,17 @@
 """Analyses that a folder of recordings supports, by a look at the beginnings of its files.
 
-Each source is looked at alone, as beginnings cannot be matched with each other. Files that are cut so are searched for
+Each source is looked at alone, as beginnings need not be of the same time. Files that are cut so are searched for
 work of GPUs where their format has it far from the beginning, and for communication; of databases work is assumed.
+Telemetry counts for ranks if there are as many GPUs, or if names or numbers in the beginnings relate its GPUs to them.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +19,7 @@ from chopper_interop import pipeline, sources
 from chopper_interop.analyses.methods import needs
 from chopper_interop.analyses.methods.needs import Content
 from chopper_interop.errors import ChopperError
+from chopper_interop.gpus import devices
 from chopper_interop.grouping import by_key
 from chopper_interop.io import inputs
 from chopper_interop.io.sqlite_files import MAGIC
@@ -25,9 +29,13 @@ from chopper_interop.schemas.meta import ASSUMED
 if TYPE_CHECKING:
     from chopper_interop.registry import Converter
     from chopper_interop.sources import SourceFiles
+    from chopper_interop.trace import Trace
 
 _BEGINNING_BYTES = 1 << 20
 """Bytes of a file that are read. Chosen: thousands of events, in a few hundredths of a second."""
+_MATCHED_BYTES = 1 << 24
+"""The same where GPUs are to be matched with ranks: work of GPUs, which names its own, may be behind all operators.
+Chosen: a fifth of a second a file."""
 _SEARCHED_BYTES = 1 << 28
 """Bytes of a file that are searched. Chosen: a second at most; what is sought is assumed to come later."""
 _OF_COMMUNICATION = (b"nccl",)
@@ -51,49 +59,98 @@ def look_at(folder: Path) -> tuple[list[str], list[str]]:
     found = sources.find([folder]).sources
     descriptions = [path for s in found if s.converter.name == _DESCRIPTION for path in s.paths]
     alike = by_key(found, lambda source: (source.converter.name, source.paths[0].parent))
-    held: set[Content] = set()
-    for several in alike.values():
-        ranks = set()
-        for source in several[:_ALIKE]:
-            of_source, rank = _look_at_source(source, descriptions)
-            held |= of_source
-            ranks |= {rank or source.first} if Content.WORK in of_source else set()
-        held |= {Content.RANKS} if len(ranks) > 1 else set()
+    looked_at = [_look_at_group(several, descriptions) for several in alike.values()]
+    held = {content for group in looked_at for content in group.contents}
+    of_work = [group for group in looked_at if Content.WORK in group.contents]
+    of_telemetry = [group for group in looked_at if group not in of_work]
+    if of_work and not _are_matched(of_work, of_telemetry, alike.values(), descriptions):
+        held -= needs.OF_RANKS - {c for group in of_work for c in group.contents}
     return sorted({name for name, _ in alike}), needs.supported(held)
+
+
+@dataclass
+class _Held:
+    """Contents of sources of one format in one folder."""
+
+    contents: set[Content] = field(default_factory=set)
+    ranks: set[int | Path] = field(default_factory=set)
+    """Ranks with operations, or the files of those that do not state theirs."""
+    gpus: list[int] = field(default_factory=list)
+    """Numbers of GPUs in the samples of each source."""
+
+
+def _look_at_group(several: list[SourceFiles], descriptions: list[Path]) -> _Held:
+    group = _Held()
+    for source in several[:_ALIKE]:
+        contents, trace = _look_at_source(source, descriptions)
+        group.contents |= contents
+        stated: list[int] = []
+        if trace is not None:
+            group.gpus.append(sum(number >= 0 for number in devices.device_numbers(trace)))
+            stated = [rank.rank for rank in trace.meta.ranks if rank.known_by != ASSUMED]
+        if Content.WORK in contents:
+            group.ranks.update(stated or [source.first])
+    if len(group.ranks) > 1:
+        group.contents.add(Content.RANKS)
+    for source in several[_ALIKE:] if group.ranks else ():
+        rank = sources.stated_rank(source)
+        group.ranks.add(source.first if rank is None else rank)
+    return group
 
 
 def _look_at_source(
     source: SourceFiles, descriptions: list[Path]
-) -> tuple[set[Content], tuple[int, ...]]:
-    """Return what a source holds, with what the recorder says of its GPUs, and its ranks if it states them."""
+) -> tuple[set[Content], Trace | None]:
+    """Return what a source holds, with what the recorder says of its GPUs, and the trace of its beginning."""
     held: set[Content] = set()
-    ranks: tuple[int, ...] = ()
-    with tempfile.TemporaryDirectory(prefix="chopper-") as beginnings:
-        to = Path(beginnings)
-        cut = [path for path in source.paths if not _copy_beginning(path, to)]
-        for path in descriptions:
-            _copy_beginning(path, to)
-        with suppress(ChopperError):  # of a description alone, or of a beginning without an event
-            trace = pipeline.read(beginnings)
-            held = needs.held(trace)
-            ranks = tuple(rank.rank for rank in trace.meta.ranks if rank.known_by != ASSUMED)
+    cut, trace = _read_beginnings(source.paths, descriptions)
+    if trace is not None:
+        held = needs.held(trace)
     for path in cut:
         held |= _search(path, source.converter, {Content.WORK, Content.COMMUNICATION} - held)
-    return held, ranks
+    return held, trace
 
 
-def _copy_beginning(path: Path, to: Path) -> bool:
+def _read_beginnings(
+    paths: Iterable[Path], descriptions: Iterable[Path], limit: int = _BEGINNING_BYTES
+) -> tuple[list[Path], Trace | None]:
+    """Return which files were cut, and the trace of the beginnings; None if there is nothing in them."""
+    with tempfile.TemporaryDirectory(prefix="chopper-") as beginnings:
+        cut = [path for path in paths if not _copy_beginning(path, Path(beginnings), limit)]
+        for path in descriptions:
+            _copy_beginning(path, Path(beginnings), limit)
+        with suppress(ChopperError):  # of a description alone, or of a beginning without an event
+            return cut, pipeline.read(beginnings)
+    return cut, None
+
+
+def _are_matched(
+    of_work: list[_Held],
+    of_telemetry: list[_Held],
+    alike: Iterable[list[SourceFiles]],
+    descriptions: list[Path],
+) -> bool:
+    """Return True if GPUs of telemetry are matched with ranks: by their number, or by what the beginnings state."""
+    counts = {n for group in of_telemetry for n in (*group.gpus, sum(group.gpus))}
+    if counts & {len(group.ranks) for group in of_work}:
+        return True
+    paths = [path for several in alike for source in several[:_ALIKE] for path in source.paths]
+    _, trace = _read_beginnings(paths, descriptions, _MATCHED_BYTES)
+    return trace is not None and any(match.rank >= 0 for match in trace.meta.device_matches)
+
+
+def _copy_beginning(path: Path, to: Path, limit: int) -> bool:
     """Copy the beginning of a file, unpacked, to the same path in a folder; True if that is all of it."""
     copy = to.joinpath(*path.absolute().parts[1:])
     copy.parent.mkdir(parents=True, exist_ok=True)
-    if inputs.expected_bytes(path) <= _BEGINNING_BYTES:
+    if inputs.expected_bytes(path) <= limit:
         shutil.copyfile(path, copy)
         return True
     if not inputs.head(path).startswith(MAGIC):  # a part of a database is none
         with copy.open("wb") as file:
             for block in inputs.blocks(path, IssueLog()):
-                file.write(block[: _BEGINNING_BYTES - file.tell()].tobytes())
-                if file.tell() >= _BEGINNING_BYTES:
+                file.write(block[: limit - file.tell()].tobytes())
+                if file.tell() >= limit:
                     break
     return False
 
