@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from chopper_interop.commands import common
+from chopper_interop.commands import common, interrupts
 from chopper_interop.errors import ChopperError, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -88,8 +88,12 @@ def _what_is_next(folder: Path) -> str:
     place = shlex.quote(str(folder))
     try:
         formats, analyses = recorded_contents.look_at(folder)
-    except (ChopperError, OSError) as error:
-        return f"next: chopper-analyze {place}; what it supports is not known: {error}"
+    except KeyboardInterrupt:
+        interrupts.end()
+        return f"next: chopper-analyze {place}; what it supports is not known: interrupted"
+    except Exception as error:  # noqa: BLE001 # none changes the program's status
+        reason = str(error) if isinstance(error, ChopperError | OSError) else type(error).__name__
+        return f"next: chopper-analyze {place}; what it supports is not known: {reason}"
     if not formats:
         return f"nothing in {place} is of a format that is known"
     profiles = [name for name in formats if name not in _OWN_FORMATS]

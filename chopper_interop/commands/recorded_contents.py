@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,15 +34,19 @@ if TYPE_CHECKING:
 
 _BEGINNING_BYTES = 1 << 20
 """Bytes of a file that are read. Chosen: thousands of events, in a few hundredths of a second."""
-_MATCHED_BYTES = 1 << 24
+_MATCHED_BYTES = 1 << 22
 """The same where GPUs are to be matched with ranks: work of GPUs, which names its own, may be behind all operators.
-Chosen: a fifth of a second a file."""
+Chosen: a tenth of a second a file."""
 _SEARCHED_BYTES = 1 << 28
 """Bytes of a file that are searched. Chosen: a second at most; what is sought is assumed to come later."""
+_FAR = {Content.WORK, Content.COMMUNICATION}
+"""Contents that files may have far from their beginnings."""
 _OF_COMMUNICATION = (b"nccl",)
 """Texts in the names of communication, of RCCL too."""
 _DESCRIPTION = "recording"
 """Format of what the recorder says of its GPUs."""
+_PATIENCE_S = 20.0
+"""Time after which no further source is looked at. Chosen: what a program waits for that started the recording."""
 _ALIKE = 4
 """Sources of one format in one folder that are looked at. Chosen: those of other ranks hold the same."""
 
@@ -54,12 +59,13 @@ def look_at(folder: Path) -> tuple[list[str], list[str]]:
     ChopperError
         There is nothing in it, or a file cannot be opened.
     OSError
-        The same, or there is no room for the beginnings.
+        The same, or there is no room for the beginnings, or they are not read in time.
     """
+    until_s = time.monotonic() + _PATIENCE_S
     found = sources.find([folder]).sources
     descriptions = [path for s in found if s.converter.name == _DESCRIPTION for path in s.paths]
     alike = by_key(found, lambda source: (source.converter.name, source.paths[0].parent))
-    looked_at = [_look_at_group(several, descriptions) for several in alike.values()]
+    looked_at = [_look_at_group(several, descriptions, until_s) for several in alike.values()]
     held = {content for group in looked_at for content in group.contents}
     of_work = [group for group in looked_at if Content.WORK in group.contents]
     of_telemetry = [group for group in looked_at if group not in of_work]
@@ -79,10 +85,12 @@ class _Held:
     """Numbers of GPUs in the samples of each source."""
 
 
-def _look_at_group(several: list[SourceFiles], descriptions: list[Path]) -> _Held:
+def _look_at_group(several: list[SourceFiles], descriptions: list[Path], until_s: float) -> _Held:
     group = _Held()
     for source in several[:_ALIKE]:
-        contents, trace = _look_at_source(source, descriptions)
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"a look at its files takes longer than {_PATIENCE_S:g} s")
+        contents, trace = _look_at_source(source, descriptions, group.contents)
         group.contents |= contents
         stated: list[int] = []
         if trace is not None:
@@ -99,15 +107,20 @@ def _look_at_group(several: list[SourceFiles], descriptions: list[Path]) -> _Hel
 
 
 def _look_at_source(
-    source: SourceFiles, descriptions: list[Path]
+    source: SourceFiles, descriptions: list[Path], of_others: set[Content]
 ) -> tuple[set[Content], Trace | None]:
-    """Return what a source holds, with what the recorder says of its GPUs, and the trace of its beginning."""
+    """Return what a source holds, with what the recorder says of its GPUs, and the trace of its beginning.
+
+    Of what a file that is cut holds behind its beginning, what others of its kind were found to hold is not searched again.
+    """
     held: set[Content] = set()
     cut, trace = _read_beginnings(source.paths, descriptions)
     if trace is not None:
         held = needs.held(trace)
+    if cut:
+        held |= _FAR & of_others
     for path in cut:
-        held |= _search(path, source.converter, {Content.WORK, Content.COMMUNICATION} - held)
+        held |= _search(path, source.converter, _FAR - held)
     return held, trace
 
 

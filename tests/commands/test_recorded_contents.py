@@ -94,3 +94,12 @@ def test_a_profile_without_work_supports_the_summary_alone(tmp_path: Path, write
 def test_of_a_folder_without_a_recording_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / "loss.json").write_text(json.dumps({"loss": [1, 2]}))
     assert recorded_contents.look_at(tmp_path) == ([], [])
+
+
+def test_a_folder_of_many_files_is_not_looked_at_for_long(tmp_path: Path, monkeypatch) -> None:
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+        kineto_files.write(tmp_path / str(rank) / "p.json", [kineto_files.kernel("k", 5, 1, 1)])
+    monkeypatch.setattr(recorded_contents, "_PATIENCE_S", 0)
+    with pytest.raises(TimeoutError, match="a look at its files takes longer than 0 s"):
+        recorded_contents.look_at(tmp_path)

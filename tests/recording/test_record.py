@@ -118,6 +118,35 @@ def test_profiles_that_the_program_wrote_are_what_is_named_next(
     assert "memory_round_trips" not in analyses
 
 
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)", "interrupted"),
+        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(20)", "interrupted"),
+        ("raise ZeroDivisionError", "ZeroDivisionError"),
+    ],
+)
+def test_what_ends_the_look_at_the_folder_changes_no_status(
+    tmp_path: Path, end: str, reason: str
+) -> None:
+    """The program has ended by itself, and the recording is complete."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys, time\n"
+        "if sys.argv[0] == '-c' and 'start.record()' in ''.join(sys.orig_argv):\n"
+        "    from chopper_interop.commands import recorded_contents\n"
+        "    def look_at(_):\n"
+        f"        {end}\n"
+        "    recorded_contents.look_at = look_at\n"
+    )
+    script = "import sys; sys.exit(7)"
+    done = record(tmp_path / "out", libraries=(AMDSMI, tmp_path), script=script)
+    last = f"next: chopper-analyze {tmp_path}/out; what it supports is not known: {reason}"
+    assert (done.returncode, done.stdout) == (7, "")
+    assert done.stderr.splitlines()[-1].endswith(last)
+    assert "Traceback" not in done.stderr
+    assert described(tmp_path / "out")["program_exit_status"] == 7
+
+
 def test_files_that_cannot_be_read_change_no_status(tmp_path: Path) -> None:
     """The program left a link to a device, a pipe, and a profile that breaks off at once."""
     script = (
