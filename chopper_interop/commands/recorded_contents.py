@@ -154,7 +154,8 @@ def _are_matched(
 
 def _copy_beginning(path: Path, to: Path, limit: int) -> bool:
     """Copy the beginning of a file, unpacked, to the same path in a folder; True if that is all of it."""
-    copy = to.joinpath(*path.absolute().parts[1:])
+    own = path.parent.resolve() / path.name  # without "..", which may lead out of the folder
+    copy = to.joinpath(*own.parts[1:])
     copy.parent.mkdir(parents=True, exist_ok=True)
     if inputs.expected_bytes(path) <= limit:
         shutil.copyfile(path, copy)

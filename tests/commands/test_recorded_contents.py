@@ -91,6 +91,16 @@ def test_a_profile_without_work_supports_the_summary_alone(tmp_path: Path, write
     assert recorded_contents.look_at(tmp_path) == (["kineto"], [])
 
 
+def test_what_is_looked_at_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the root is the root: the copy was the file itself, of which nothing was left."""
+    path = long_profile(tmp_path / "p.json", kineto_files.kernel("gemm", 30_000, 10, 1))
+    before = path.read_bytes()
+    monkeypatch.chdir(tmp_path)
+    above = Path(*[".."] * 2 * len(tmp_path.parts), *tmp_path.parts[1:])
+    assert set(recorded_contents.look_at(above)[1]) == OF_WORK
+    assert path.read_bytes() == before
+
+
 def test_of_a_folder_without_a_recording_nothing_is_said(tmp_path: Path) -> None:
     (tmp_path / "loss.json").write_text(json.dumps({"loss": [1, 2]}))
     assert recorded_contents.look_at(tmp_path) == ([], [])
