@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import number_ranges
 from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.changes import values, verbs
@@ -120,7 +121,7 @@ def what_if(
         `speedup_ratio` = before / after, and by job ``path_CLASS_ns`` of the critical path after the
         change; by class `class`, `before_ns`, `after_ns` and `gain_ns` of the path. By job and class
         the first rows are as measured. The summary has the sums over windows, and the change with the
-        largest gain. Of a change that gains nothing a note says what binds.
+        largest gain. Of a change that gains nothing a note says what binds, and of steps that get longer why.
 
     Raises
     ------
@@ -223,7 +224,27 @@ class _Replay:
         before, gain = int(self._before.sum()), int((self._before - self._after[-1]).sum())
         if binding and len(self._spans) and gain < _MIN_GAIN_SHARE * before:
             notes[f"gains nothing: {text}"] = self._binding(binding, job)
+        if longer := self._prolonged(job):
+            notes[f"longer steps: {text}"] = longer
         return notes
+
+    def _prolonged(self, job: ChangedJob) -> str:
+        """Say which steps get longer although they end sooner, as those before them gain more; empty if none does."""
+        at = self._timing.at_ns
+        begun_ns = self._spans.starts(at) - self._begins(job)
+        ended_ns = self._spans.ends(at) - self._spans.ends(job.at_ns)
+        lost_ns = begun_ns - ended_ns
+        longer = np.flatnonzero((ended_ns > 0) & (lost_ns > _MIN_GAIN_SHARE * self._before))
+        if not longer.size:
+            return ""
+        most = longer[np.argmax(lost_ns[longer])]
+        steps = np.unique(self._spans.iteration[longer]).tolist()
+        return (
+            f"{number_ranges.named('step', steps)}, as the step before gains more: step "
+            f"{self._spans.iteration[most]} begins {begun_ns[most] / 1e6:,.3f} ms sooner and ends "
+            f"{ended_ns[most] / 1e6:,.3f} ms sooner. Hosts that were ahead of their GPUs are so by less; the gain of the job "
+            "is that over all steps, from its begin to its end"
+        )
 
     def _binding(self, binding: paths.BindingPaths, job: ChangedJob) -> str:
         """Parts of the paths that determine the ends of windows."""

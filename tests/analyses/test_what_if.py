@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
+import predictions
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kineto_files import blocking_copies
 from made_stragglers import MadeJob, trace_of
+from programs import families
+from programs import program as p
+from programs.simulation import simulate
 from read_once import read_once
 from shared_data import real
 
@@ -20,8 +24,9 @@ import chopper_interop as ci
 from chopper_interop import pandas_view
 from chopper_interop.analyses.methods.changes.changer import Change, Changer
 from chopper_interop.analyses.methods.changes.values import Time
-from chopper_interop.analyses.methods.changes.verbs import apply_changes, parse_changes
+from chopper_interop.analyses.methods.changes.verbs import apply_changes, changed_job, parse_changes
 from chopper_interop.analyses.methods.timing import paths, spans
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.errors import MissingDataError, UsageError
@@ -56,6 +61,45 @@ def test_changes_without_effect_gain_nothing(trace, change: str, steps: str) -> 
     assert not any(gained(trace, change, steps=steps))
     now = apply_changes(Changer(timing_of(trace)), parse_changes(change))
     assert (now.lag_ns == timing_of(trace).lag_ns).all()
+
+
+@given(strategies.traces(), st.sampled_from(["kernel", "comm", "cpu_op", "runtime"]))
+def test_the_shorter_operations_are_the_more_a_job_gains(trace, kind: str) -> None:
+    timing = timing_of(trace)
+    if not (timing.graph.src.size and is_any(trace.array("kind"), (Kind[kind.upper()],)).any()):
+        return
+    changer, earlier = Changer(timing), timing.at_ns
+    for factor in (0.9, 0.5, 0.1, 0):
+        now = apply_changes(changer, parse_changes(f"scale={factor} where kind == '{kind}'"))
+        at = changed_job(changer, now).at_ns
+        assert (at <= earlier).all()
+        earlier = at
+
+
+@pytest.mark.parametrize("kind", ["comm", "kernel"])
+@pytest.mark.parametrize("family", ["ddp", "fsdp", "pipeline"])
+def test_the_faster_a_program_the_more_it_gains(family: str, kind: str, tmp_path: Path) -> None:
+    program = predictions.read(simulate(families.FAMILIES[family](10_780)), tmp_path)
+    change = "; ".join(f"scale={f} where kind == '{kind}'" for f in (0.8, 0.4, 0))
+    gains = gained(program, change)[:3]
+    assert gains == sorted(gains)
+    assert gains[0] > 0
+
+
+def test_a_step_that_gets_longer_though_it_ends_sooner_is_explained(tmp_path: Path) -> None:
+    """Its host was ahead of the GPU, which works for the step before."""
+    listed: list[p.Instruction] = []
+    for step, (host_ns, gpu_ns) in enumerate([(5_000, 300_000), (200_000, 10_000)]):
+        listed += [p.Begin(f"ProfilerStep#{step}", "user_annotation", step), p.Work(host_ns)]
+        listed += [p.Launch(0, "gemm", gpu_ns, 3_000, 4_000, 500), p.End()]
+    program = predictions.read(simulate(p.Program("ahead", "cuda", [[listed]], [])), tmp_path)
+    slower, fast = (f"scale={f} where kind == 'kernel'" for f in (0.9, 0.1))
+    result = ci.analyze(program, "what_if", change=f"{slower}; {fast}", steps="each")
+    first, second = (gained(program, change, steps="each")[-1] for change in (slower, fast))
+    assert first > 0 > second
+    assert second < -100_000
+    assert "step 1, as the step before gains more" in " ".join(result.notes.values())
+    assert gained(program, fast)[0] > gained(program, slower)[0] > 0
 
 
 @pytest.mark.parametrize("steps", ["", "each", "11"])
