@@ -39,30 +39,34 @@ class _Overlaps:
         self._after = np.maximum(at - self._time[self._ends], 0.0)
 
     def sums(self, values: Array) -> Array:
-        """Return the integral of the values over each span."""
-        return _integrals(values.astype(float), self._order, self._length, self._ends, self._after)
+        """Return the integral of the values over each span; of each row, if there are several."""
+        rows = np.atleast_2d(values.astype(float))
+        sums = _integrals(rows, self._order, self._length, self._ends, self._after)
+        return sums.reshape(*values.shape[:-1], -1)
 
 
 # Compiled: one pass over ends of intervals, in their order, carries the sum of the values that hold and its integral.
 @jit
 def _integrals(values: Array, order: Array, length: Array, ends: Array, after: Array) -> Array:
-    """Integral of a sum of values over each span, of which `ends` and `after` state where both ends are."""
-    count, n = len(values), len(order)
+    """Integral of a sum of values over each span, of which `ends` and `after` state where both ends are; by row of values."""
+    rows, count = values.shape
+    n = len(order)
     rates, area = np.zeros(n), np.zeros(n)
-    rate = total = 0.0
-    for k in range(n):
-        i = order[k]
-        rate += values[i] if i < count else -values[i - count]
-        area[k] = total
-        total += rate * length[k]
-        rates[k] = rate
-    rates[n - 1] = 0.0  # rounding
-    integrals = np.zeros(ends.shape[1])
-    for span in range(len(integrals)):
-        low, high = ends[0, span], ends[1, span]
-        integrals[span] = (area[high] + rates[high] * after[1, span]) - (
-            area[low] + rates[low] * after[0, span]
-        )
+    integrals = np.zeros((rows, ends.shape[1]))
+    for row in range(rows):
+        rate = total = 0.0
+        for k in range(n):
+            i = order[k]
+            rate += values[row, i] if i < count else -values[row, i - count]
+            area[k] = total
+            total += rate * length[k]
+            rates[k] = rate
+        rates[n - 1] = 0.0  # rounding
+        for span in range(ends.shape[1]):
+            low, high = ends[0, span], ends[1, span]
+            integrals[row, span] = (area[high] + rates[high] * after[1, span]) - (
+                area[low] + rates[low] * after[0, span]
+            )
     return integrals
 
 
@@ -89,7 +93,7 @@ class Windows:
         Parameters
         ----------
         values
-            Value of each interval.
+            Value of each interval; rows of several quantities, as `spread` takes them too.
         counts
             Mark intervals that have one; all if None.
         """

@@ -75,11 +75,11 @@ class _Spectrum(NamedTuple):
     noise: float
     rate_hz: float
 
-    def within(self, low_hz: float, high_hz: float) -> Array:
-        """Return the powers from one frequency to another."""
-        first = int(np.ceil(low_hz / self.width_hz))
-        powers: Array = self.power[first : int(np.floor(high_hz / self.width_hz)) + 1]
-        return powers
+    def within(self, low_hz: Array, high_hz: Array) -> list[Array]:
+        """Return the powers from each of these frequencies to another."""
+        first = np.ceil(low_hz / self.width_hz).astype(np.int64).tolist()
+        stop = (np.floor(high_hz / self.width_hz).astype(np.int64) + 1).tolist()
+        return [self.power[i:j] for i, j in zip(first, stop, strict=True)]
 
 
 def possible_windows(gpus: list[Readings], windows: Array, highest: Array) -> Array:
@@ -157,29 +157,32 @@ def _is_possible(spectra: list[_Spectrum], window_ns: float) -> bool:
 
 def _standing(spectrum: _Spectrum, window: float) -> tuple[int, int]:
     """Count powers at nulls of a mean over a window, in seconds, that are no nulls, and those compared."""
-    standing = compared = 0
     rate, leak = spectrum.rate_hz, spectrum.width_hz  # of the taper
-    highest = min(_MAX_NULLS, int(window * rate / 2 - 0.5)) if window * rate >= _MIN_PERIODS else 0
-    for number in range(1, highest + 1):
-        null = number / window
-        at, below, above = (
-            spectrum.within(null + low / window, null + high / window)
-            for low, high in (
-                (-_NULL_WIDTH, _NULL_WIDTH),
-                (-0.5, -_MIN_NULL_DISTANCE),
-                (_MIN_NULL_DISTANCE, 0.5),
-            )
+    if window * rate < _MIN_PERIODS:
+        return 0, 0
+    standing = compared = 0
+    highest = min(_MAX_NULLS, int(window * rate / 2 - 0.5))
+    # of all nulls at once, as each call of numpy takes longer than its few powers
+    null = np.arange(1, highest + 1) / window
+    sides = np.array([[-1], [1]])
+    passed = _gain(null + sides * (_NULL_WIDTH / window + leak), window, rate).max(axis=0)
+    beside = _gain(null + sides * (0.5 + _MIN_NULL_DISTANCE) / 2 / window, window, rate)
+    between = np.sqrt(beside.prod(axis=0))  # about the median of both
+    spans = (
+        spectrum.within(null + low / window, null + high / window)
+        for low, high in (
+            (-_NULL_WIDTH, _NULL_WIDTH),
+            (-0.5, -_MIN_NULL_DISTANCE),
+            (_MIN_NULL_DISTANCE, 0.5),
         )
-        around = np.concatenate([below, above])
-        if len(around) < _MIN_POWERS // 2:
+    )
+    for at, below, above, share in zip(*spans, (passed / between).tolist(), strict=True):
+        around = np.sort(np.concatenate([below, above]))
+        count = len(around)
+        if count < _MIN_POWERS // 2:
             continue
-        usual = float(np.median(around))
-        passed = _gain(null + np.array([-1, 1]) * (_NULL_WIDTH / window + leak), window, rate).max()
-        sides = _gain(
-            null + np.array([-1, 1]) * (0.5 + _MIN_NULL_DISTANCE) / 2 / window, window, rate
-        )
-        between = np.sqrt(sides.prod())  # about the median of both
-        limit = _STANDING_POWER * (usual * float(passed / between) + spectrum.noise)
+        usual = float(around[(count - 1) // 2] + around[count // 2]) / 2
+        limit = _STANDING_POWER * (usual * share + spectrum.noise)
         if limit < _MAX_NULL_POWER * usual:
             compared += len(at)
             standing += int(np.count_nonzero(at > limit))
@@ -188,6 +191,7 @@ def _standing(spectrum: _Spectrum, window: float) -> tuple[int, int]:
 
 def _gain(hz: Array, window: float, rate_hz: float) -> Array:
     """Power of a mean over a window, of a clock with as much at each frequency, with what readings fold to it."""
-    folded = hz + rate_hz * np.arange(-_ALIAS_COUNT, _ALIAS_COUNT + 1)[:, np.newaxis]
+    aliases = rate_hz * np.arange(-_ALIAS_COUNT, _ALIAS_COUNT + 1)
+    folded = hz + aliases.reshape(-1, *[1] * hz.ndim)
     gain: Array = np.sum(np.sinc(folded * window) ** 2, axis=0)
     return gain

@@ -121,8 +121,8 @@ class Changes:
         return mean, *self._split(left)
 
     def _split(self, readings: Array) -> tuple[Array, Array]:
-        """Return what is usual in each interval by readings, and what is left of these."""
-        left, usual = readings.copy(), np.zeros(len(self._length))
+        """Return what is usual in each interval by readings, and what is left of these; of each row."""
+        left, usual = readings.copy(), np.zeros((*readings.shape[:-1], len(self._length)))
         for _ in range(_USUAL_ROUNDS):  # Landweber's iteration
             more = self._means(self._windows.spread(left))
             usual += more
@@ -134,13 +134,19 @@ class Changes:
         """Share of the readings' degrees of freedom that is left without what is usual (Hutchinson's estimate)."""
         inside = self._windows.weight > 0
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (_PROBES, len(inside))) * inside
-        left = sum(float(probe @ self._split(probe)[1]) for probe in signs)
-        return left / max(_PROBES * int(inside.sum()), 1)
+        _, left = self._split(signs)
+        kept = sum(float(probe @ rest) for probe, rest in zip(signs, left, strict=True))
+        return kept / max(_PROBES * int(inside.sum()), 1)
 
     def _means(self, values: Array) -> Array:
-        """Mean of a quantity of the intervals at each one's place, by time."""
-        time = np.bincount(self._place, self._length)
-        return (np.bincount(self._place, values * self._length) / time)[self._place]
+        """Mean of a quantity of the intervals at each one's place, by time; of each row."""
+        products = np.atleast_2d(values * self._length)
+        sums = np.stack([np.bincount(self._place, row) for row in products])
+        return (sums / self._place_time)[:, self._place].reshape(values.shape)
+
+    @cached_property
+    def _place_time(self) -> Array:
+        return np.bincount(self._place, self._length)
 
     def _durations(self, log: Array) -> tuple[Array, Array]:
         """Deviation of each place's durations from those of its kernel, and of each one's speed from its place's."""
