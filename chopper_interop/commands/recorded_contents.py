@@ -2,7 +2,7 @@
 
 Each source is looked at alone, as beginnings need not be of the same time. Files that are cut so are searched for
 work of GPUs where their format has it far from the beginning, and for communication; of databases work is assumed.
-Telemetry counts for ranks if there are as many GPUs, or if names or numbers in the beginnings relate its GPUs to them.
+Telemetry says something of ranks if all the beginnings together relate its GPUs to them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _OF_COMMUNICATION = (b"nccl",)
 """Texts in the names of communication, of RCCL too."""
 _DESCRIPTION = "recording"
 """Format of what the recorder says of its GPUs."""
-_PATIENCE_S = 20.0
-"""Time after which no further source is looked at. Chosen: what a program waits for that started the recording."""
+_PATIENCE_S = 10.0
+"""Time of a processor after which no further source is looked at. Chosen: twice what eight profiles of 1 GB take."""
 _ALIKE = 4
 """Sources of one format in one folder that are looked at. Chosen: those of other ranks hold the same."""
 
@@ -61,7 +61,7 @@ def look_at(folder: Path) -> tuple[list[str], list[str]]:
     OSError
         The same, or there is no room for the beginnings, or they are not read in time.
     """
-    until_s = time.monotonic() + _PATIENCE_S
+    until_s = time.process_time() + _PATIENCE_S
     found = sources.find([folder]).sources
     descriptions = [path for s in found if s.converter.name == _DESCRIPTION for path in s.paths]
     alike = by_key(found, lambda source: (source.converter.name, source.paths[0].parent))
@@ -88,8 +88,10 @@ class _Held:
 def _look_at_group(several: list[SourceFiles], descriptions: list[Path], until_s: float) -> _Held:
     group = _Held()
     for source in several[:_ALIKE]:
-        if time.monotonic() > until_s:
-            raise TimeoutError(f"a look at its files takes longer than {_PATIENCE_S:g} s")
+        if time.process_time() > until_s:
+            raise TimeoutError(
+                f"a look at its files takes more than {_PATIENCE_S:g} s of a processor"
+            )
         contents, trace = _look_at_source(source, descriptions, group.contents)
         group.contents |= contents
         stated: list[int] = []
@@ -143,13 +145,18 @@ def _are_matched(
     alike: Iterable[list[SourceFiles]],
     descriptions: list[Path],
 ) -> bool:
-    """Return True if GPUs of telemetry are matched with ranks: by their number, or by what the beginnings state."""
-    counts = {n for group in of_telemetry for n in (*group.gpus, sum(group.gpus))}
-    if counts & {len(group.ranks) for group in of_work}:
-        return True
+    """Return True if GPUs of telemetry are matched with ranks, as the beginnings show or their number suggests.
+
+    A beginning without work of GPUs does not name its own: then as many GPUs as ranks are matched in their order.
+    """
     paths = [path for several in alike for source in several[:_ALIKE] for path in source.paths]
     _, trace = _read_beginnings(paths, descriptions, _MATCHED_BYTES)
-    return trace is not None and any(match.rank >= 0 for match in trace.meta.device_matches)
+    if trace is not None and any(match.rank >= 0 for match in trace.meta.device_matches):
+        return True
+    if trace is not None and all(rank.device >= 0 for rank in trace.meta.ranks):
+        return False
+    counts = {n for group in of_telemetry for n in (*group.gpus, sum(group.gpus))}
+    return bool(counts & {len(group.ranks) for group in of_work})
 
 
 def _copy_beginning(path: Path, to: Path, limit: int) -> bool:
