@@ -8,7 +8,8 @@ which threads are only busy or idle: those at edges, and the outermost ones::
     ET, mode gpu    host ──> kernel ──> return of a wait ──> host ──> kernel
     recorded        [hipLaunchKernel]──> kernel ──> [hipDeviceSynchronize]  [aten::add  [hipLaunchKernel]──> kernel ]
 
-Simulators look attributes up by name and skip these; MLCommons' tools show them.
+Simulators look attributes up by name and skip these; MLCommons' tools show them. They are of the nodes as they were
+written: where a tool removed, renumbered or rewired nodes, what the file itself says is read instead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.columns import causes
 from chopper_interop.converters.chakra.planning.plan import Mode
 from chopper_interop.converters.chakra.times import MAX_NS
+from chopper_interop.converters.chakra.values import integers
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import Cause, message_class
 from chopper_interop.schemas.kinds import DERIVED, EdgeKind, Kind
@@ -40,10 +42,18 @@ UNREADABLE = Fault.loss(
     "has their one slot takes no time.",
 )
 
+DURATIONS_CHANGED = Fault.loss(
+    "et-durations-changed",
+    "Since an ET of this project was written, duration_micros of its nodes was changed, which simulators use, and "
+    "duration_ns was not: durations here are those of duration_ns. Change both.",
+)
+
 _OPERATION = ("kind", "name", "tid", "start_ns", "duration_ns", "iteration", "correlation")
 _EDGE = ("src", "dst", "edge")
 _EARLIER = ("node", "began_ns")
 _NUMBERS = tuple(f"recorded_{name}" for name in (*_OPERATION, *_EDGE, *_EARLIER, "of"))
+_OF = 4
+"""Numbers that tell the nodes of an ET from others."""
 _NAMES = "recorded_names"
 ATTRIBUTES = (*_NUMBERS, _NAMES)
 """Attributes of the last node."""
@@ -70,7 +80,8 @@ class Recorded(NamedTuple):
         Nodes that began when other threads had their slot, as nodes stand in the order in which they have it, and their
         starts from the job's.
     of
-        Number of nodes of the ET, and a checksum of their dependencies.
+        Number of nodes of the ET, a checksum of their dependencies, and the sums of their durations for simulators in
+        microseconds and of those that were recorded in nanoseconds.
     names
         Distinct names.
     """
@@ -132,7 +143,10 @@ def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Recorded:
         edge=kind[within],
         node=planned[moved],
         began_ns=began_ns[moved],
-        of=_nodes_and_checksum(plan.dep_first, plan.dep),
+        of=np.append(
+            _nodes_and_checksum(plan.dep_first, plan.dep),
+            (plan.slot_us.sum(), plan.duration_ns.sum()),
+        ),
         names=[texts[code].encode("utf-8", "replace").decode() for code in codes.tolist()],
     )
 
@@ -179,6 +193,12 @@ def decoded(et: EtFile, issues: IssueLog) -> Recorded | None:
     raw = {name: _message(et, name) for name in ATTRIBUTES}
     of_rank = _parsed(raw) if None not in raw.values() else None
     if of_rank is not None and _fits(of_rank, et):
+        *_, written_us, written_ns = of_rank.of.tolist()
+        is_changed = et.duration_us.sum() != written_us
+        issues.add(
+            DURATIONS_CHANGED,
+            bool(is_changed and integers(et, "duration_ns", 0).sum() == written_ns),
+        )
         return of_rank
     issues.add(UNREADABLE, bool(is_any(causes(et), _OF_SIMULATORS).any()))
     return None
@@ -221,7 +241,8 @@ def _fits(of_rank: Recorded, et: EtFile) -> bool:
     return bool(
         np.array_equal(et.id, np.arange(nodes))
         and not len(et.ctrl)
-        and np.array_equal(of_rank.of, _nodes_and_checksum(et.data_first, et.data))
+        and len(of_rank.of) == _OF
+        and np.array_equal(of_rank.of[:2], _nodes_and_checksum(et.data_first, et.data))
         and all(
             ((values[name] >= least) & (values[name] < end)).all()
             for name, (least, end) in bounds.items()

@@ -193,6 +193,24 @@ def test_a_recorded_job_is_that_of_the_nodes_it_was_written_with(
     assert counts(ci.read(path))["et-recorded-unreadable"] == 1
 
 
+@pytest.mark.parametrize(("both", "named"), [(False, 1), (True, 0)])
+def test_durations_that_only_simulators_use_are_named(
+    tmp_path: Path, *, both: bool, named: int
+) -> None:
+    path, metadata, nodes = one_et(tmp_path, "gpu")
+    measured_ns = ci.read(path).array("dur").sum()
+    for node in nodes:
+        node.duration_micros *= 2
+        if both:
+            duration = next(a for a in node.attr if a.name == "duration_ns")
+            duration.int64_val *= 2
+    write_nodes(path, metadata, nodes)
+    again = ci.read(path)
+    assert counts(again).get("et-durations-changed", 0) == named
+    assert "et-recorded-unreadable" not in counts(again)
+    assert (again.array("dur").sum() > measured_ns) == both
+
+
 def test_a_last_node_of_megabytes_is_written(tmp_path: Path) -> None:
     """Its attributes were appended to nothing, before there was room for the node."""
     names = ["gemm", "k" * (5 << 20)]
