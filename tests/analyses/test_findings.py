@@ -692,6 +692,15 @@ def test_tools_for_gpus_of_amd_are_not_advised_for_others() -> None:
     }
 
 
+def test_calls_of_cuda_are_enough_not_to_advise_tools_of_amd() -> None:
+    """A recording filtered by HTA has no properties of its GPUs, and was advised rocprofv3."""
+    advised = []
+    for call in ("cudaLaunchKernel", "hipLaunchKernel"):
+        trace = gpu_trace([Work(Kind.KERNEL, 0, 1000), Work(Kind.KERNEL, 1000, 1000, name=call)])
+        advised.append("rocprofv3 --pmc" in {need.record for need in missing.missing(trace)})
+    assert advised == [False, True]
+
+
 def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:
     """Of two of four ranks one was said to cost 5.3 ms; of all four another cost 0.7 ms."""
     job = straggling_trace(MadeJob(gpu={3: 1.2}))

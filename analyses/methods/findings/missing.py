@@ -102,9 +102,15 @@ def missing(trace: Trace) -> list[Need]:
     """Data that a trace lacks, and that could be recorded on its GPUs."""
     if not _GPU_WORK.is_there(trace):
         return [_GPU_WORK]
-    is_cuda = any(device.arch.startswith("sm_") for device in trace.meta.devices)
     lacks = [need for need in NEEDS if not need.is_there(trace)]
-    return [need for need in lacks if not (is_cuda and need is _COUNTERS)]
+    return [need for need in lacks if need is not _COUNTERS or not _is_cuda(trace)]
+
+
+def _is_cuda(trace: Trace) -> bool:
+    """True if a GPU is one of CUDA, or calls are: profiles without properties of devices have only these."""
+    return any(device.arch.startswith("sm_") for device in trace.meta.devices) or any(
+        name.startswith("cuda") for name in trace.names()
+    )
 
 
 def by_analysis(trace: Trace) -> dict[str, str]:
