@@ -60,8 +60,6 @@ class ProcessMatch:
         Rows of its GPU work in both.
     match
         Match of these rows.
-    closeness
-        Sum of the logarithms of the mean distances of starts and of durations; less is closer.
     """
 
     rank: int
@@ -70,6 +68,25 @@ class ProcessMatch:
     rows: Array
     profile_rows: Array
     match: Match
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A rank that a process may be.
+
+    Parameters
+    ----------
+    profile, about
+        Position of its profile, and the rank.
+    pairs
+        Number of pairs of kernels.
+    closeness
+        Sum of the logarithms of the mean distances of starts and of durations; less is closer.
+    """
+
+    profile: int
+    about: Rank
+    pairs: int
     closeness: float
 
 
@@ -79,15 +96,25 @@ class _Process:
 
     fragment: Fragment
     about: Rank
-    start_ns: Array
-    candidates: dict[int, ProcessMatch]
-    chosen: ProcessMatch | None = field(default=None)
+    rows: Array
+    work: ProcessWork
+    by_user: bool
+    candidates: dict[int, _Candidate] = field(default_factory=dict)
+    chosen: _Candidate | None = None
+
+    def match(self, other: Rank, work: ProcessWork) -> Match | None:
+        """Match with the work of a rank of a profile."""
+        same_process = self.about.pid == other.pid >= 0
+        match = clock_match.match_work(work, self.work, same_process=same_process)
+        if match is None and self.by_user:
+            match = clock_match.match_on_one_clock(work, self.work)
+        return match
 
     def is_another_record_of(self, other: _Process) -> bool:
         """True if both are records of one process: its id and most starts, to the nanosecond or microsecond, are equal."""
         if self.about.pid != other.about.pid:
             return False
-        starts = (self.start_ns, other.start_ns)
+        starts = (self.work.start, other.work.start)
         resolution = max(map(clock_line.resolution_ns, starts))
         mine, its = (np.unique(s // resolution) for s in starts)
         return 2 * np.intersect1d(mine, its).size > min(len(mine), len(its))
@@ -104,7 +131,10 @@ def match_processes(
     A fragment is matched if each of its processes that did GPU work is, and its times are of a clock of their own. If the
     user states that clock, it suffices that kernels match at that offset.
     """
-    of_fragment = [_processes(f, timing, by_user=f.path in on_clock_by_user) for f in fragments]
+    codes = NameCodes()
+    of_fragment = [
+        _processes(f, timing, codes, by_user=f.path in on_clock_by_user) for f in fragments
+    ]
     processes = [p for group in of_fragment if all(p.candidates for p in group) for p in group]
     holders = _choose_ranks(processes)
     for process in processes:
@@ -113,24 +143,39 @@ def match_processes(
             issue = IssueLog(str(process.fragment.path))
             issue.add(AMBIGUOUS, 1, doubted)
             issues.extend(issue)
-    chosen = ([p.chosen for p in group if p.chosen is not None] for group in of_fragment)
+    found = ([m for p in group if (m := _chosen_match(p, timing, codes))] for group in of_fragment)
     return [
         matches if len(matches) == len(group) else []
-        for matches, group in zip(chosen, of_fragment, strict=True)
+        for matches, group in zip(found, of_fragment, strict=True)
     ]
+
+
+def _chosen_match(
+    process: _Process, timing: Sequence[Fragment], codes: NameCodes
+) -> ProcessMatch | None:
+    """Match of a process with the rank chosen for it; again, as those with all candidates take too much memory."""
+    chosen = process.chosen
+    if chosen is None:
+        return None
+    trace, rank = timing[chosen.profile].trace, chosen.about.rank
+    profile_rows = work_rows(trace, rank)
+    match = process.match(chosen.about, codes.work(trace, profile_rows))
+    if match is None:
+        return None
+    return ProcessMatch(process.about.rank, rank, chosen.profile, process.rows, profile_rows, match)
 
 
 def _choose_ranks(processes: list[_Process]) -> dict[int, list[_Process]]:
     """Choose a rank of its own for each process, the closest first; other records of a process share its rank."""
-    options = [(match, p) for p in processes for match in p.candidates.values()]
+    options = [(candidate, p) for p in processes for candidate in p.candidates.values()]
     options.sort(key=lambda option: option[0].closeness)
     holders: dict[int, list[_Process]] = {}
-    for match, process in options:
-        held = holders.get(match.profile_rank, [])
+    for candidate, process in options:
+        held = holders.get(candidate.about.rank, [])
         is_free = not held or process.is_another_record_of(held[0])
         if process.chosen is None and is_free and not _is_taken_by_fragment(held, process):
-            process.chosen = match
-            holders.setdefault(match.profile_rank, []).append(process)
+            process.chosen = candidate
+            holders.setdefault(candidate.about.rank, []).append(process)
     return holders
 
 
@@ -144,28 +189,28 @@ def _ambiguous_rank(process: _Process, holders: dict[int, list[_Process]]) -> st
     others = []
     for rank, candidate in process.candidates.items():
         held = holders.get(rank, [])
-        if mine is not None and rank == mine.profile_rank:
+        if mine is not None and rank == mine.about.rank:
             continue
-        # (farther, closer) matches of which one or the other holds
+        # (farther, closer) candidates of which one or the other holds
         if mine is None:
             rivals = [(candidate, held[0].chosen)] if held else []
         elif not held:
             rivals = [(candidate, mine)]
-        elif mine.profile_rank in held[0].candidates:
-            rivals = [(candidate, mine), (held[0].candidates[mine.profile_rank], held[0].chosen)]
+        elif mine.about.rank in held[0].candidates:
+            rivals = [(candidate, mine), (held[0].candidates[mine.about.rank], held[0].chosen)]
         else:
             rivals = []
         if rivals and not _is_evident([(a, b) for a, b in rivals if b is not None]):
             others.append(rank)
     if not others:
         return None
-    was = "none" if mine is None else f"rank {mine.profile_rank}"
+    was = "none" if mine is None else f"rank {mine.about.rank}"
     return f"taken for {was}, may be {', '.join(f'rank {rank}' for rank in sorted(others)[:3])}"
 
 
-def _is_evident(rivals: list[tuple[ProcessMatch, ProcessMatch]]) -> bool:
-    """True if the first of each pair of matches are further apart, all together, than chance makes them."""
-    kernels = [min(a.match.pairs, b.match.pairs) for a, b in rivals]
+def _is_evident(rivals: list[tuple[_Candidate, _Candidate]]) -> bool:
+    """True if the first of each pair of candidates are further apart, all together, than chance makes them."""
+    kernels = [min(a.pairs, b.pairs) for a, b in rivals]
     further = sum(
         n * (a.closeness - b.closeness) for n, (a, b) in zip(kernels, rivals, strict=True)
     )
@@ -174,7 +219,9 @@ def _is_evident(rivals: list[tuple[ProcessMatch, ProcessMatch]]) -> bool:
     return further / sum(kernels) > max(2 * log(_MIN_RATIO), _MIN_DEVIATIONS * deviation)
 
 
-def _processes(fragment: Fragment, timing: Sequence[Fragment], *, by_user: bool) -> list[_Process]:
+def _processes(
+    fragment: Fragment, timing: Sequence[Fragment], codes: NameCodes, *, by_user: bool
+) -> list[_Process]:
     """Processes of a fragment that did GPU work, until one that is none of the profiles' ranks."""
     processes: list[_Process] = []
     if fragment.trace.meta.clock in (REALTIME, *NOT_CLOCKS):
@@ -184,23 +231,17 @@ def _processes(fragment: Fragment, timing: Sequence[Fragment], *, by_user: bool)
         if not rows.size:
             continue
         about = fragment.rank_of(rank)
-        candidates = _matches_of_process(fragment, about, rows, timing, offset_by_user=by_user)
-        start = fragment.trace.array("ts")[rows] + fragment.trace.meta.origin_ns
-        processes.append(_Process(fragment, about, start, candidates))
-        if not candidates:
+        work = codes.work(fragment.trace, rows)
+        process = _Process(fragment, about, rows, work, by_user)
+        processes.append(process)
+        _add_candidates(process, timing, codes)
+        if not process.candidates:
             break
     return processes
 
 
-def _matches_of_process(
-    fragment: Fragment,
-    process: Rank,
-    rows: Array,
-    timing: Sequence[Fragment],
-    *,
-    offset_by_user: bool,
-) -> dict[int, ProcessMatch]:
-    """Ranks of profiles that run what a process runs, at its times."""
+def _add_candidates(process: _Process, timing: Sequence[Fragment], codes: NameCodes) -> None:
+    """Find the ranks of profiles that run what a process runs, at its times."""
     ranks = [
         (profile, other)
         for profile, f in enumerate(timing)
@@ -208,24 +249,14 @@ def _matches_of_process(
         for other in f.trace.meta.ranks
         if other.rank in f.trace.rank_rows
     ]
-    matches: dict[int, ProcessMatch] = {}
-    for profile, other in _likely_ranks(process, ranks):
+    for profile, other in _likely_ranks(process.about, ranks):
         trace = timing[profile].trace
-        profile_rows = work_rows(trace, other.rank)
-        works = common_works(trace, profile_rows, fragment.trace, rows)
-        same_process = process.pid == other.pid >= 0
-        match = clock_match.match_work(*works, same_process=same_process)
-        if match is None and offset_by_user:
-            match = clock_match.match_on_one_clock(*works)
+        work = codes.work(trace, work_rows(trace, other.rank))
+        match = process.match(other, work)
         if match is not None:
-            closeness = sum(map(log1p, clock_match.mean_distances_ns(*works, match)))
-            matches.setdefault(
-                other.rank,
-                ProcessMatch(
-                    process.rank, other.rank, profile, rows, profile_rows, match, closeness
-                ),
-            )
-    return matches
+            distances = clock_match.mean_distances_ns(work, process.work, match)
+            candidate = _Candidate(profile, other, match.pairs, sum(map(log1p, distances)))
+            process.candidates.setdefault(other.rank, candidate)
 
 
 def _likely_ranks(process: Rank, candidates: list[tuple[int, Rank]]) -> list[tuple[int, Rank]]:
@@ -243,21 +274,23 @@ def work_rows(trace: Trace, rank: int) -> Array:
     return np.flatnonzero(work) + rows.start
 
 
-def common_works(
-    a: Trace, rows_a: Array, b: Trace, rows_b: Array
-) -> tuple[ProcessWork, ProcessWork]:
-    """GPU work of two traces, with the same codes of names.
+class NameCodes:
+    """Codes of names that several traces share, those of each trace made once."""
 
-    All copies have one code and all fills another, as tools name them differently.
-    """
-    numbers = {"": 0}
-    works = []
-    for trace, rows in ((a, rows_a), (b, rows_b)):
-        codes = [numbers.setdefault(join_passes.plain_name(n), len(numbers)) for n in trace.names()]
-        name = np.array(codes or [0], np.int64)[trace.array("name")[rows]]
+    def __init__(self) -> None:
+        self._numbers = {"": 0}
+        self._of_trace: dict[int, Array] = {}
+
+    def work(self, trace: Trace, rows: Array) -> ProcessWork:
+        """GPU work of a trace; all copies have one code and all fills another, as tools name them differently."""
+        codes = self._of_trace.get(id(trace))
+        if codes is None:
+            numbers = self._numbers
+            plain = map(join_passes.plain_name, trace.names())
+            codes = np.array([numbers.setdefault(n, len(numbers)) for n in plain] or [0], np.int64)
+            self._of_trace[id(trace)] = codes
+        name = codes[trace.array("name")[rows]]
         kind = trace.array("kind")[rows]
         name[kind == Kind.MEMCPY], name[kind == Kind.MEMSET] = -1, -2
         start = trace.array("ts")[rows] + trace.meta.origin_ns
-        columns = (trace.array(c)[rows] for c in ("dur", "correlation"))
-        works.append(ProcessWork(name + 2, start, *columns))
-    return works[0], works[1]
+        return ProcessWork(name + 2, start, *(trace.array(c)[rows] for c in ("dur", "correlation")))

@@ -137,10 +137,9 @@ def is_pass(timing: Trace, run: Trace) -> bool:
 def is_recording(timing: Trace, run: Trace) -> bool:
     """True if a run is taken for a recording of the same execution."""
     rows = [np.arange(t.nodes.num_rows) for t in (timing, run)]
-    return (
-        clock_match.match_work(*process_match.common_works(timing, rows[0], run, rows[1]))
-        is not None
-    )
+    codes = process_match.NameCodes()
+    works = (codes.work(t, row) for t, row in zip((timing, run), rows, strict=True))
+    return clock_match.match_work(*works) is not None
 
 
 def bound(wrong: int, count: int) -> str:
