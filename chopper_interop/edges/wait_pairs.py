@@ -388,7 +388,9 @@ def _numbered(
         keys, codes = enlarged_places(keys, codes)
         place = place_of(keys, key)
         larger = np.zeros((5, 2 * known), np.int64)
-        larger[:, :known] = totals
+        for row in range(5):  # compiles sooner than an assignment to a slice
+            for i in range(known):
+                larger[row, i] = totals[row, i]
         totals = larger
     keys[place], codes[place] = key, known
     return keys, codes, totals, known

@@ -204,12 +204,13 @@ def _next_streams(  # noqa: PLR0913, PLR0917 # columns
 def _last_streams(  # noqa: PLR0913, PLR0917 # columns
     thread: Array, queue: Array, slot: Array, communicates: Array, wait: Array, run: Array,
     for_communication: Array, streams: Array, cost: Array, event: Array, behind_record: Array,
+    queues: int,
 ) -> None:  # fmt: skip
     """Fill the columns of a side with streams that may be awaited; mark waits right behind a record."""
     width = streams.shape[1]
     recent, recent_run = np.full(width, -1, np.int64), np.zeros(width, np.int64)
     communication = np.zeros(width, np.bool_)
-    recorded = np.full(queue.max() + 1, -1, np.int64)
+    recorded = np.full(queues, -1, np.int64)
     last = -1  # launch
     for i in range(len(thread)):
         if i == 0 or thread[i - 1] != thread[i]:
@@ -288,7 +289,7 @@ def _streams_in_order(s: Sequence, waits: int, behind_record: Array) -> tuple[Si
     )  # fmt: skip
     _last_streams(
         s.thread, s.queue, s.slot, s.communicates, s.wait, s.run, s.for_communication,
-        awaited.queue, awaited.cost, awaited.event, behind_record,
+        awaited.queue, awaited.cost, awaited.event, behind_record, int(s.queue.max()) + 1,
     )  # fmt: skip
     return waiting, awaited
 
