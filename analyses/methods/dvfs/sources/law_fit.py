@@ -147,6 +147,8 @@ def fit_laws(
     return Laws(base, slope, bend, knee, weight, best, covariance, spread, parts)
 
 
+# Compiled, as all below: thousands of small fits cost numpy its overhead each. They are plain loops, as numba compiles
+# expressions of arrays, medians and assignments to rows five times as long.
 @jit
 def _fit_all(  # noqa: PLR0913, PLR0917 # columns
     x: Array,
@@ -165,84 +167,126 @@ def _fit_all(  # noqa: PLR0913, PLR0917 # columns
     spread: Array,
     parts: Array,
 ) -> None:
-    """Fit all models to each kernel; compiled, as thousands of small fits cost numpy its overhead each."""
+    """Fit all models to each kernel."""
     models = base.shape[1]
     for k in range(len(first) - 1):
         low, high = first[k], first[k + 1]
         n = high - low
         if n <= _PARAMETERS:
             continue
-        own_x, own_t = x[low:high], t[low:high]
-        scale = np.median(own_t)
-        min_x, max_x = own_x.min(), own_x.max()
+        own_x, y = x[low:high], np.empty(n)
+        min_x = max_x = own_x[0]
+        for i in range(n):
+            y[i] = t[low + i]
+            min_x, max_x = min(min_x, own_x[i]), max(max_x, own_x[i])
+        scale = _median(y)
         if not max_x > min_x or not scale > 0:
             continue
-        y = own_t / scale
-        w, sigma = _huber_weights(own_x, y, bends[k])
-        sums = np.full(models, np.inf)
+        for i in range(n):
+            y[i] = t[low + i] / scale
+        w, spread[k] = _huber_weights(own_x, y, 0.5 * (min_x + max_x), bends[k])
+        sums = np.empty(models)
         for m in range(models):
             bent = m > 0 and bends[k]
             part = _BEND_MARGIN + (1.0 - 2.0 * _BEND_MARGIN) * (m - 1) / max(models - 2, 1)
             at = min_x + part * (max_x - min_x) if bent else max_x
             theta, sums[m] = _fit_law(own_x, y, w, at, bent)
-            base[k, m], slope[k, m], bend[k, m] = (
-                theta[0] * scale,
-                theta[1] * scale,
-                theta[2] * scale,
-            )
-            knee[k, m] = at if bent else max_x
-        _model_weights(sums, n, models, weight[k])
-        if not bends[k]:
-            weight[k, 1:] = 0.0
-            weight[k, 0] = 1.0
-        best[k] = np.argmax(weight[k])
-        spread[k] = sigma
-        is_bent = bend[k, best[k]] > 0
-        own = cluster[low:high], block[low:high]
-        matrix = _jackknife(own_x, y, w, knee[k, best[k]], is_bent, own, parts[k])
-        covariance[k] = matrix * scale * scale
+            base[k, m], slope[k, m] = theta[0] * scale, theta[1] * scale
+            bend[k, m], knee[k, m] = theta[2] * scale, at
+        weight[k, 0] = 1.0
+        if bends[k]:
+            _model_weights(sums, n, weight[k])
+        for m in range(models):
+            if weight[k, m] > weight[k, best[k]]:
+                best[k] = m
+        _jackknife(
+            own_x, y, w, knee[k, best[k]], bend[k, best[k]] > 0,
+            cluster[low:high], block[low:high], scale, parts[k], covariance[k],
+        )  # fmt: skip
 
 
 @jit
-def _model_weights(sums: Array, n: int, models: int, weight: Array) -> None:
+def _median(values: Array) -> float:
+    """Median of values, which are put into another order (Hoare's selection)."""
+    half, low, high = len(values) // 2, 0, len(values) - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if half <= j:
+            high = j
+        elif half >= i:
+            low = i
+        else:
+            break
+    upper = values[half]
+    if len(values) % 2:
+        return upper
+    lower = values[0]
+    for i in range(half):
+        lower = max(lower, values[i])
+    return (lower + upper) / 2.0
+
+
+@jit
+def _model_weights(sums: Array, n: int, weight: Array) -> None:
     """Write the probabilities of models by their weighted sums of squares.
 
     ``exp(-BIC / 2)``, where each of the bends is as likely as the others and all together as likely as
     the straight line.
     """
+    models = len(sums)
     score = np.empty(models)
+    lowest = np.inf
     for m in range(models):
         parameters = 2.0 if m == 0 else 3.0
         prior = 0.0 if m == 0 else 2.0 * np.log(models - 1.0)
         score[m] = n * np.log(max(sums[m], 1e-300)) + parameters * np.log(n) + prior
-    lowest = score.min()
+        lowest = min(lowest, score[m])
+    total = 0.0
     for m in range(models):
         weight[m] = np.exp(-0.5 * (score[m] - lowest))
-    weight /= weight.sum()
+        total += weight[m]
+    for m in range(models):
+        weight[m] /= total
 
 
 @jit
-def _huber_weights(x: Array, y: Array, bent: bool) -> tuple[Array, float]:  # noqa: FBT001
+def _huber_weights(x: Array, y: Array, middle: float, bent: bool) -> tuple[Array, float]:  # noqa: FBT001
     """Huber's weights of repeats around a line, with one bend in the middle if `bent`, and their spread.
 
     Weights are relative to the fitted time, as errors of durations are shares of these. If only means of
     the clock are known, few repeats at another clock are no outliers: limits are by the root mean square.
     """
-    w = np.ones(len(x))
+    n = len(x)
+    w, fit, rest, sizes = np.ones(n), np.empty(n), np.empty(n), np.empty(n)
     sigma = 0.0
-    middle = 0.5 * (x.min() + x.max())
     for _ in range(_WEIGHT_ROUNDS):
         theta, _ = _fit_law(x, y, w, middle, bent)  # numba
-        fit = theta[0] + theta[1] * x + theta[2] * np.maximum(0.0, x - middle)
-        rest = y / fit - 1.0
+        square = 0.0
+        for i in range(n):
+            fit[i] = theta[0] + theta[1] * x[i] + theta[2] * max(0.0, x[i] - middle)
+            rest[i] = sizes[i] = y[i] / fit[i] - 1.0
+            square += rest[i] * rest[i]
         if bent:
-            sigma = MAD_TO_SIGMA * np.median(np.abs(rest - np.median(rest)))
+            centre = _median(sizes)
+            for i in range(n):
+                sizes[i] = abs(rest[i] - centre)
+            sigma = MAD_TO_SIGMA * _median(sizes)
         else:
-            sigma = np.sqrt(np.mean(rest**2))
+            sigma = np.sqrt(square / n)
         if sigma <= 0:
             break
         limit = (_HUBER_TUNING if bent else _OUTLIER_DEVIATIONS) * sigma
-        for i in range(len(x)):
+        for i in range(n):
             w[i] = min(1.0, limit / max(abs(rest[i]), 1e-300)) / (fit[i] * fit[i])
     return w, sigma
 
@@ -252,7 +296,7 @@ def _fit_law(x: Array, y: Array, w: Array, knee: float, bent: bool) -> tuple[Arr
     """Parameters of a law with a bend at `knee` or none, and the weighted sum of squared residuals."""
     h, r = np.zeros((_PARAMETERS, _PARAMETERS)), np.zeros(_PARAMETERS)
     _normal_equations(x, y, w, knee, h, r)
-    theta = _convex(h, r, knee) if bent else _line(h, r)
+    theta = _convex(h, r, knee) if bent else _line(h, r, 1)
     total = 0.0
     for i in range(len(x)):
         fit = theta[0] + theta[1] * x[i] + theta[2] * max(0.0, x[i] - knee)
@@ -287,13 +331,13 @@ def _convex(h: Array, r: Array, knee: float) -> Array:
     if theta[2] > 0 and not theta[1] >= 0:  # flat up to the bend
         theta = _line(h, r, 2)
     if not (theta[2] > 0 and theta[0] >= 0):
-        return _line(h, r)
+        return _line(h, r, 1)
     theta[2] = min(theta[2], theta[0] / knee)  # no kernel takes fewer cycles beyond the bend
     return theta
 
 
 @jit
-def _line(h: Array, r: Array, k: int = 1) -> Array:
+def _line(h: Array, r: Array, k: int) -> Array:
     """Parameters of a law with no others but 0 and `k`.
 
     With 1 it is the straight line, whatever its slope; with 2 it does not rise before its bend.
@@ -343,50 +387,82 @@ def _cofactors(m: Array) -> tuple[Array, float]:
 
 @jit
 def _jackknife(  # noqa: PLR0913, PLR0917 # compiled
-    x: Array,
-    y: Array,
-    w: Array,
-    knee: float,
-    bent: bool,  # noqa: FBT001
-    groups: tuple[Array, Array],
-    parts: Array,
-) -> Array:
-    """Covariance of a law's parameters by fits without one cluster of repeats after the other.
+    x: Array, y: Array, w: Array, knee: float, bent: bool,  # noqa: FBT001
+    cluster: Array, block: Array, scale: float, parts: Array, covariance: Array,
+) -> None:  # fmt: skip
+    """Write the covariance of a law's parameters by fits without one cluster of repeats after the other.
 
     Parameters are not held within what is possible. Repeats are visited sorted by cluster, and each
     cluster's part of the normal equations is taken off, so that all fits together cost one pass.
-    `parts` receives the deviations by block.
+
+    Parameters
+    ----------
+    x, y, w, knee, bent
+        As of `_fit_law`.
+    cluster, block
+        Groups of the repeats.
+    scale
+        Time of y = 1.
+    parts, covariance
+        Written here.
     """
-    cluster, block = groups
+    n = len(x)
     h, r = np.zeros((_PARAMETERS, _PARAMETERS)), np.zeros(_PARAMETERS)
     _normal_equations(x, y, w, knee, h, r)
-    order = np.argsort(cluster)
-    thetas, blocks = np.zeros((len(x), _PARAMETERS)), np.zeros(len(x), np.int64)
+    own_x, own_y, own_w = np.empty(n), np.empty(n), np.empty(n)
+    rows = np.argsort(cluster)
+    for i in range(n):
+        row = rows[i]
+        own_x[i], own_y[i], own_w[i] = x[row], y[row], w[row]
+    thetas, blocks = np.zeros((n, _PARAMETERS)), np.zeros(n, np.int64)
     count, start = 0, 0
-    while start < len(order):
+    while start < n:
         stop = start
-        while stop < len(order) and cluster[order[stop]] == cluster[order[start]]:
+        while stop < n and cluster[rows[stop]] == cluster[rows[start]]:
             stop += 1
-        rows = order[start:stop]
-        h_out, r_out = np.zeros((_PARAMETERS, _PARAMETERS)), np.zeros(_PARAMETERS)
-        _normal_equations(x[rows], y[rows], w[rows], knee, h_out, r_out)
-        if h[0, 0] - h_out[0, 0] > 1e-9 * h[0, 0]:
-            theta = _solve_3(h - h_out, r - r_out) if bent else _line(h - h_out, r - r_out)
+        h_left, r_left = np.zeros((_PARAMETERS, _PARAMETERS)), np.zeros(_PARAMETERS)
+        some = slice(start, stop)
+        _normal_equations(own_x[some], own_y[some], own_w[some], knee, h_left, r_left)
+        _take_from(h, r, h_left, r_left)
+        if h_left[0, 0] > 1e-9 * h[0, 0]:
+            theta = _solve_3(h_left, r_left) if bent else _line(h_left, r_left, 1)
             if not np.isnan(theta[0]):
-                thetas[count], blocks[count] = theta, block[rows[0]]
+                for i in range(_PARAMETERS):
+                    thetas[count, i] = theta[i]
+                blocks[count] = block[rows[start]]
                 count += 1
         start = stop
-    matrix = np.zeros((_PARAMETERS, _PARAMETERS))
-    if count <= _PARAMETERS:
-        return np.full((_PARAMETERS, _PARAMETERS), np.inf)
+    _write_scatter(thetas, blocks, count, scale, parts, covariance)
+
+
+@jit
+def _take_from(h: Array, r: Array, h_part: Array, r_part: Array) -> None:
+    """Replace a part of normal equations by what is left without it."""
+    for i in range(_PARAMETERS):
+        r_part[i] = r[i] - r_part[i]
+        for j in range(_PARAMETERS):
+            h_part[i, j] = h[i, j] - h_part[i, j]
+
+
+@jit
+def _write_scatter(
+    thetas: Array, blocks: Array, count: int, scale: float, parts: Array, covariance: Array
+) -> None:
+    """Write the deviations of `count` fits by block, and the covariance that these show."""
     mean = np.zeros(_PARAMETERS)
     for c in range(count):
-        mean += thetas[c] / count
-    for c in range(count):
-        parts[blocks[c]] += thetas[c] - mean
         for i in range(_PARAMETERS):
-            for j in range(_PARAMETERS):
-                matrix[i, j] += (thetas[c, i] - mean[i]) * (thetas[c, j] - mean[j])
+            mean[i] += thetas[c, i] / count
     # Few clusters do not show errors well: the variance of Student's distribution.
     wider = (count - 1.0) / (count - _PARAMETERS)
-    return matrix * ((count - 1.0) / count * wider)
+    for i in range(_PARAMETERS):
+        for j in range(_PARAMETERS):
+            total = 0.0
+            for c in range(count):
+                total += (thetas[c, i] - mean[i]) * (thetas[c, j] - mean[j])
+            total *= (count - 1.0) / count * wider
+            covariance[i, j] = total * scale * scale if count > _PARAMETERS else np.inf
+    if count > _PARAMETERS:
+        for c in range(count):
+            for i in range(_PARAMETERS):
+                parts[blocks[c], i] += thetas[c, i] - mean[i]
