@@ -83,10 +83,10 @@ def _show(recording: Recording, folder: Path) -> None:
 
 def _what_is_next(folder: Path) -> str:
     """Name the command that the folder is enough for, and the analyses that it supports."""
-    from chopper_interop.commands import recorded_contents
-
     place = shlex.quote(str(folder))
     try:
+        from chopper_interop.commands import recorded_contents
+
         formats, analyses = recorded_contents.look_at(folder)
     except KeyboardInterrupt:
         interrupts.end()
