@@ -11,7 +11,7 @@ import pytest
 from gpu_work import Work
 from gpu_work import trace as trace_of
 from issue_counts import counts
-from kineto_files import BASE, blocking_copies, write
+from kineto_files import BASE, blocking_copies, call, kernel, span, write
 from mixed_jobs import mixed_job
 from programs import families
 from programs.simulation import simulate
@@ -111,6 +111,21 @@ def test_host_operations_of_mode_gpu_are_those_between_which_threads_idle(tmp_pa
     for column in ("ts", "dur", "kind"):
         found = again.array(column).tolist()
         assert sorted(found) == sorted(job.array(column)[expected].tolist())
+
+
+def test_in_mode_gpu_operations_within_ranges_count_as_outermost(tmp_path: Path) -> None:
+    """A thread may be idle within a range, so that it says nothing of what the thread does."""
+    events = [
+        span("user_annotation", "train", 0, 100),
+        span("cpu_op", "aten::mul", 10, 10),
+        span("cpu_op", "aten::inner", 12, 2),
+        call("cudaLaunchKernel", 30, 4, 1),
+        kernel("gemm", 40, 20, 1),
+    ]
+    ci.write(ci.read(write(tmp_path / "p.json", events)), tmp_path / "et" / "job.et", mode="gpu")
+    again = ci.read(tmp_path / "et")
+    names = np.array(again.names(), object)[again.array("name")]
+    assert sorted(names) == ["aten::mul", "cudaLaunchKernel", "gemm", "train"]
 
 
 def one_et(folder: Path, mode: str = "gpu") -> tuple[Path, Any, list[Any]]:
