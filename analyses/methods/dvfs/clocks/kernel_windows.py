@@ -41,8 +41,9 @@ class _Overlaps:
     def sums(self, values: Array) -> Array:
         """Return the integral of the values over each span; of each row, if there are several."""
         rows = np.atleast_2d(values.astype(float))
-        sums = _integrals(rows, self._order, self._length, self._ends, self._after)
-        return sums.reshape(*values.shape[:-1], -1)
+        integrals = _integrals(rows, self._order, self._length, self._ends, self._after)
+        sums: Array = integrals.reshape(*values.shape[:-1], -1)
+        return sums
 
 
 # Compiled: one pass over ends of intervals, in their order, carries the sum of the values that hold and its integral.

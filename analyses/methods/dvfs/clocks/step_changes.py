@@ -142,7 +142,8 @@ class Changes:
         """Mean of a quantity of the intervals at each one's place, by time; of each row."""
         products = np.atleast_2d(values * self._length)
         sums = np.stack([np.bincount(self._place, row) for row in products])
-        return (sums / self._place_time)[:, self._place].reshape(values.shape)
+        means: Array = (sums / self._place_time)[:, self._place].reshape(values.shape)
+        return means
 
     @cached_property
     def _place_time(self) -> Array:
