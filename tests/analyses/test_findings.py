@@ -809,7 +809,7 @@ def test_telemetry_alone_names_the_analyses_that_have_rows(tmp_path: Path) -> No
     assert line["topic"] == "more"
     command, _, _ = line["text"].partition(":")
     named = command.removeprefix("chopper-analyze RUN/ ").split()
-    assert named == ["telemetry", "energy", "imbalance"]
+    assert named == ["efficiency", "energy", "imbalance", "telemetry"]
     assert all(ci.analyze(trace, name).rows.num_rows for name in named)
 
 
