@@ -126,6 +126,8 @@ def test_in_mode_gpu_operations_within_ranges_count_as_outermost(tmp_path: Path)
     again = ci.read(tmp_path / "et")
     names = np.array(again.names(), object)[again.array("name")]
     assert sorted(names) == ["aten::mul", "cudaLaunchKernel", "gemm", "train"]
+    assert sorted(names[again.array("correlation") == 1]) == ["cudaLaunchKernel", "gemm"]
+    assert [source.nodes for source in again.meta.sources] == [len(names)]
 
 
 def one_et(folder: Path, mode: str = "gpu") -> tuple[Path, Any, list[Any]]:
