@@ -116,8 +116,8 @@ class _Process:
             return False
         starts = (self.work.start, other.work.start)
         resolution = max(map(clock_line.resolution_ns, starts))
-        mine, its = (np.unique(s // resolution) for s in starts)
-        return 2 * np.intersect1d(mine, its).size > min(len(mine), len(its))
+        own, others = (np.unique(s // resolution) for s in starts)
+        return 2 * np.intersect1d(own, others).size > min(len(own), len(others))
 
 
 def match_processes(
@@ -185,26 +185,26 @@ def _is_taken_by_fragment(held: list[_Process], process: _Process) -> bool:
 
 def _ambiguous_rank(process: _Process, holders: dict[int, list[_Process]]) -> str | None:
     """Say which ranks a process may be besides the chosen one: free ones, and those of processes that may swap."""
-    mine = process.chosen
+    chosen = process.chosen
     others = []
     for rank, candidate in process.candidates.items():
         held = holders.get(rank, [])
-        if mine is not None and rank == mine.about.rank:
+        if chosen is not None and rank == chosen.about.rank:
             continue
         # (farther, closer) candidates of which one or the other holds
-        if mine is None:
+        if chosen is None:
             rivals = [(candidate, held[0].chosen)] if held else []
         elif not held:
-            rivals = [(candidate, mine)]
-        elif mine.about.rank in held[0].candidates:
-            rivals = [(candidate, mine), (held[0].candidates[mine.about.rank], held[0].chosen)]
+            rivals = [(candidate, chosen)]
+        elif chosen.about.rank in held[0].candidates:
+            rivals = [(candidate, chosen), (held[0].candidates[chosen.about.rank], held[0].chosen)]
         else:
             rivals = []
         if rivals and not _is_evident([(a, b) for a, b in rivals if b is not None]):
             others.append(rank)
     if not others:
         return None
-    was = "none" if mine is None else f"rank {mine.about.rank}"
+    was = "none" if chosen is None else f"rank {chosen.about.rank}"
     return f"taken for {was}, may be {', '.join(f'rank {rank}' for rank in sorted(others)[:3])}"
 
 
