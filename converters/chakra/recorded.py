@@ -152,7 +152,7 @@ def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Recorded:
 
 
 def _nodes_and_checksum(first: Array, dep: Array) -> Array:
-    """What tells the nodes that a recorded job is of from others, as those of an ET that a tool has changed.
+    """Number of nodes and a checksum of their dependencies, by which nodes that a tool has changed are known.
 
     Parameters
     ----------
