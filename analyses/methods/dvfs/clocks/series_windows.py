@@ -166,8 +166,8 @@ def _standing(spectrum: _Spectrum, window: float) -> tuple[int, int]:
     null = np.arange(1, highest + 1) / window
     sides = np.array([[-1], [1]])
     passed = _gain(null + sides * (_NULL_WIDTH / window + leak), window, rate).max(axis=0)
-    beside = _gain(null + sides * (0.5 + _MIN_NULL_DISTANCE) / 2 / window, window, rate)
-    between = np.sqrt(beside.prod(axis=0))  # about the median of both
+    around_null = _gain(null + sides * (0.5 + _MIN_NULL_DISTANCE) / 2 / window, window, rate)
+    between = np.sqrt(around_null.prod(axis=0))  # about the median of both
     spans = (
         spectrum.within(null + low / window, null + high / window)
         for low, high in (
