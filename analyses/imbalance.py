@@ -116,7 +116,7 @@ def imbalance(
         trace, gpu_means.quantities(edge=True), steps=steps, ranks=ranks, window=window
     )
     compared_gpus = [p for p in all_gpus if p.gpu.ranks] or all_gpus
-    rows = compared.rows(trace, compared_gpus, steps, ranks)
+    rows = compared.gpu_rows(trace, compared_gpus, steps, ranks)
     _assign_nodes(rows, gpus_per_node)
     correlations = _correlations(rows)
     if by == "rank":

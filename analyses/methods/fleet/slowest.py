@@ -47,7 +47,7 @@ def summary(rows: Sequence[Row]) -> Row:
     Parameters
     ----------
     rows
-        As of `fleet.compared.rows`.
+        As of `fleet.compared.gpu_rows`.
 
     Returns
     -------
