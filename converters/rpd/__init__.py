@@ -36,7 +36,7 @@ RPD = Converter(
     sniff=sniff,
     json=False,
     confirms=confirms,
-    read="chopper_interop.converters.rpd.database:read",
+    read="chopper_interop.converters.rpd.reader:read",
     carries="GPU operations with shapes and sizes, HIP, HSA and CUDA calls, roctx and PyTorch's "
     "operators nested on their threads, launches, monitored clocks as series, counters (schema 3)",
 )

@@ -16,7 +16,7 @@ from chopper_interop.issues import Fault, IssueLog
 if TYPE_CHECKING:
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.rocm.database_parts import Columns
-    from chopper_interop.converters.rpd.reader import RpdTables
+    from chopper_interop.converters.rpd.joined_tables import RpdTables
 
 MONITORED = Fault.info_of_events("value-monitored", "Monitored values became samples of series.")
 NO_NUMBER = Fault.loss_of_events(

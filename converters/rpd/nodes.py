@@ -17,7 +17,7 @@ from chopper_interop.converters.rocm.file_names import path_info
 from chopper_interop.converters.rocm.lanes import LaneAdder, LaneKeys, lanes_of_kind
 from chopper_interop.converters.rocm.nodes import NEGATIVE, NO_END, NO_TIME
 from chopper_interop.converters.rocm.rows import TableRows
-from chopper_interop.converters.rpd import reader
+from chopper_interop.converters.rpd import joined_tables
 from chopper_interop.converters.rpd import tables as rpd_tables
 from chopper_interop.converters.rpd.monitor import add_monitors
 from chopper_interop.converters.rpd.ranks import ranks_of
@@ -54,7 +54,7 @@ _NO_NODE = -1
 class DatabaseNodes:
     """The reading of one database; `add` makes all of it nodes of `builder`."""
 
-    tables: reader.RpdTables
+    tables: joined_tables.RpdTables
     path: Path
     given: int | None
     issues: IssueLog
@@ -66,10 +66,10 @@ class DatabaseNodes:
         self.strings = self.tables.strings_of("rocpd_string")
         unique = self.tables.has("rocpd_ustring")
         self.texts = self.tables.strings_of("rocpd_ustring") if unique else self.strings
-        self.calls = reader.calls(self.tables)
-        self.operations = reader.operations(self.tables)
+        self.calls = joined_tables.calls(self.tables)
+        self.operations = joined_tables.operations(self.tables)
         first = self.calls[0] if self.calls else self.tables.numbers("rocpd_api", "id")
-        self.launches = reader.launches(self.tables, first, self.operations)
+        self.launches = joined_tables.launches(self.tables, first, self.operations)
         self.issues.add(DANGLING, self.launches.dangling, self.path.name)
         info = path_info(self.path)
         self.owners = ranks_of(
@@ -101,8 +101,8 @@ class DatabaseNodes:
         kind, shown, rest = _kinds_and_names_of_calls(name, text, at_once)
         details = (
             [
-                reader.Details.of_kernels(self.tables, columns, self.strings),
-                reader.Details.of_copies(self.tables, columns),
+                joined_tables.Details.of_kernels(self.tables, columns, self.strings),
+                joined_tables.Details.of_copies(self.tables, columns),
             ]
             if first
             else []

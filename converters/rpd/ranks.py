@@ -17,7 +17,7 @@ from chopper_interop.schemas.meta import ASSUMED, Rank
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.database_parts import Columns
     from chopper_interop.converters.rocm.file_names import PathInfo
-    from chopper_interop.converters.rpd.reader import Launches
+    from chopper_interop.converters.rpd.joined_tables import Launches
     from chopper_interop.issues import IssueLog
 
 

@@ -1,156 +1,75 @@
-"""Columns of an rpd database, joined: calls, the operations that they launched, and details."""
+"""rpd, the database of rocmProfileData, schemas 2 and 3 (the older relatives of rocpd).
+
+Calls, GPU operations, values of monitors and counters are events of the source. Ranges of roctx
+and rlog (``UserMarker``) become operators of PyTorch or ranges, by their text.
+
+Its times are of ``CLOCK_MONOTONIC``, which is the time since boot unless the node slept; those
+that the variant for CUPTI writes are Unix times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from chopper_interop.arrays import Array, arrow, gather
-from chopper_interop.converters.rocm.database_parts import (
-    Columns,
-    DatabaseTables,
-    Lookup,
-    Strings,
-    no_rows,
-)
+from chopper_interop import sanity_checks
+from chopper_interop.converters.rocm.unlaunched_work import count_unlaunched_work
+from chopper_interop.converters.rpd import joined_tables
+from chopper_interop.converters.rpd.nodes import DatabaseNodes
 from chopper_interop.converters.rpd.tables import CALLS
-from chopper_interop.io.sqlite import INTEGER, TEXT, Database
+from chopper_interop.errors import ReadError
+from chopper_interop.io.sqlite import Database
+from chopper_interop.issues import IssueLog
+from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Source
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from chopper_interop.trace import Trace
+
+_UNIX_NS = 10**18
+"""Later times are since 1970 (this is 2001), earlier ones since the boot."""
 
 
-_SHAPE = [f"{shape}{axis}" for shape in ("grid", "workgroup") for axis in "XYZ"]
-
-
-class RpdTables(DatabaseTables):
-    """Tables of a database, in any case of their names.
-
-    Parameters
-    ----------
-    base
-        The database.
-    """
-
-    def __init__(self, base: Database) -> None:
-        self.base = base
-        self._names = {name.lower(): name for name in base.tables}
-
-    def read(self, table: str, columns: Mapping[str, str]) -> Columns:
-        """Columns of a table; empty if there is none, null if it lacks them."""
-        name = self._names.get(table.lower())
-        if name is None:
-            return no_rows(columns)
-        return Columns(self.base.read(name, columns))
-
-    def has(self, table: str) -> bool:
-        """True if there is such a table."""
-        return table.lower() in self._names
-
-
-@dataclass(frozen=True)
-class Launches:
-    """Pairs of a call and an operation that it launched.
+def read(paths: list[Path], *, rank: int | None = None) -> Trace:
+    """Read one database.
 
     Parameters
     ----------
-    call, operation
-        Rows of their tables, a pair each.
-    dangling
-        Number of pairs of which the call or the operation is missing.
+    paths
+        The file, alone in a list.
+    rank
+        Rank to give it. Not for databases of several processes.
+
+    Returns
+    -------
+    Trace
+        On the clock of the node's boot.
+
+    Raises
+    ------
+    ReadError
+        It cannot be read at all. What is lost otherwise is counted in ``meta.issues``.
     """
-
-    call: Array
-    operation: Array
-    dangling: int
-
-
-def calls(tables: RpdTables) -> list[Columns]:
-    """All tables of calls."""
-    columns = ("id", "pid", "tid", "start", "end", "apiName_id", "args_id", "category_id")
-    return [tables.numbers(table, *columns, "domain_id") for table in CALLS if tables.has(table)]
-
-
-def operations(tables: RpdTables) -> Columns:
-    """Read the operations that ran on GPUs."""
-    columns = ("id", "gpuId", "queueId", "sequenceId", "start", "end", "description_id")
-    return tables.numbers("rocpd_op", *columns, "opType_id")
-
-
-def launches(tables: RpdTables, calls: Columns, operations: Columns) -> Launches:
-    """Pairs of calls and operations."""
-    pairs = tables.numbers("rocpd_api_ops", "api_id", "op_id")
-    call = Lookup(calls.number("id")).rows(pairs.number("api_id"), pairs.known("api_id"))
-    operation = Lookup(operations.number("id")).rows(pairs.number("op_id"), pairs.known("op_id"))
-    is_paired = (call >= 0) & (operation >= 0)
-    first, _ = gather.distinct(call[is_paired], operation[is_paired])
-    return Launches(
-        call[is_paired][first], operation[is_paired][first], int(np.count_nonzero(~is_paired))
+    (path,) = paths
+    issues = IssueLog(str(path))
+    with Database(path, issues) as base:
+        tables = joined_tables.RpdTables(base)
+        if not any(tables.has(name) for name in (*CALLS, "rocpd_op")):
+            raise ReadError("it has none of the tables of an rpd database", path=path)
+        made = DatabaseNodes(tables, path, rank, issues)
+        made.add()
+        trace = made.builder.finish()
+        sanity_checks.check(trace, issues)
+        count_unlaunched_work(trace, issues)
+    source = Source(
+        str(path), "rpd", "rpd", size=path.stat().st_size, events=made.events,
+        nodes=trace.nodes.num_rows,
+    )  # fmt: skip
+    clock = REALTIME if trace.meta.origin_ns >= _UNIX_NS else BOOTTIME
+    return trace.with_meta(
+        clock=clock,
+        ranks=made.owners.ranks,
+        devices=made.devices,
+        sources=(source,),
+        issues=tuple(issues),
+        job=path.parent.name or "rpd",
     )
-
-
-@dataclass(frozen=True)
-class Details:
-    """Details of calls in separate tables: numbers and texts by name, and masks of known ones."""
-
-    numbers: dict[str, Array]
-    known: dict[str, Array]
-    texts: dict[str, pa.DictionaryArray]
-
-    @classmethod
-    def of_kernels(cls, tables: RpdTables, calls: Columns, strings: Strings) -> Details:
-        """Shapes and streams of the kernels that calls launch."""
-        numbers = dict.fromkeys(("api_ptr_id", "groupSegmentSize", "privateSegmentSize"), INTEGER)
-        numbers |= dict.fromkeys((*_SHAPE, "kernelName_id"), INTEGER)
-        table = tables.read("rocpd_kernelapi", {**numbers, "stream": TEXT})
-        row = Lookup(table.number("api_ptr_id")).rows(calls.number("id"))
-        made = cls._taken(
-            table,
-            row,
-            {
-                **{c: f"{c[:-1]}_{c[-1].lower()}" for c in _SHAPE},
-                "groupSegmentSize": "group_segment",
-                "privateSegmentSize": "scratch",
-            },
-        )
-        ids, known = (
-            _values_at(c, row)
-            for c in (table.number("kernelName_id"), table.known("kernelName_id"))
-        )
-        made.texts["kernel"] = strings.column(ids, known.astype(bool) & (row >= 0))
-        made.texts["stream"] = _texts(table, row, "stream")
-        return made
-
-    @classmethod
-    def of_copies(cls, tables: RpdTables, calls: Columns) -> Details:
-        """Sizes and streams of what calls copy."""
-        columns = dict.fromkeys(("api_ptr_id", "size", "kind"), INTEGER)
-        table = tables.read("rocpd_copyapi", {**columns, "stream": TEXT})
-        row = Lookup(table.number("api_ptr_id")).rows(calls.number("id"))
-        made = cls._taken(table, row, {"size": "size", "kind": "copy_kind"})
-        made.texts["stream"] = _texts(table, row, "stream")
-        return made
-
-    @classmethod
-    def _taken(cls, columns: Columns, row: Array, names: Mapping[str, str]) -> Details:
-        numbers = {name: _values_at(columns.number(c, 0), row) for c, name in names.items()}
-        known = {
-            n: _values_at(columns.known(c), row).astype(bool) & (row >= 0) for c, n in names.items()
-        }
-        return cls(numbers, known, {})
-
-
-def _values_at(values: Array, row: Array) -> Array:
-    return values[np.maximum(row, 0)] if len(values) else np.zeros(len(row), values.dtype)
-
-
-def _texts(columns: Columns, row: Array, column: str) -> pa.DictionaryArray:
-    from chopper_interop.arrays.arrow import dictionary
-
-    encoded = columns.encoded(column)
-    codes = _values_at(arrow.to_numpy(encoded, -1).astype(np.int64), row)
-    texts = [text or "" for text in encoded.dictionary.to_pylist()]
-    return dictionary(np.where(row >= 0, codes, -1), texts)

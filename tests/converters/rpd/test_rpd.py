@@ -16,7 +16,7 @@ import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.converters.rocm import node_arguments
 from chopper_interop.converters.rpd import sniff
-from chopper_interop.converters.rpd.database import read
+from chopper_interop.converters.rpd.reader import read
 from chopper_interop.errors import UsageError
 from chopper_interop.io.inputs import head
 from chopper_interop.schemas.kinds import EdgeKind
