@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 class FsdpStep(Passes):
     """Writes one step of a model whose parameters all ranks share."""
 
-    def __init__(self, p: DemoParameters, world: ProcessGroup) -> None:
-        super().__init__(p, Writer())
-        self.fsdp = Fsdp(self.w, self.memory, world, event_records=p.event_records)
-        self.root = Shards("", self.m.root_sizes, p.ranks)
+    def __init__(self, parameters: DemoParameters, world: ProcessGroup) -> None:
+        super().__init__(parameters, Writer())
+        self.fsdp = Fsdp(self.w, self.memory, world, event_records=parameters.event_records)
+        self.root = Shards("", self.m.root_sizes, parameters.ranks)
         sizes = self.m.layer_sizes
-        self.layers = [Shards(f"layers.{k}", sizes, p.ranks) for k in range(p.layers)]
+        self.layers = [
+            Shards(f"layers.{k}", sizes, parameters.ranks) for k in range(parameters.layers)
+        ]
         elements = [group.shard_elements for group in (self.root, *self.layers)]
-        self.update = Update(self.w, self.fsdp.world, elements, p.layers)
+        self.update = Update(self.w, self.fsdp.world, elements, parameters.layers)
 
     def write(self) -> Program:
         """Return the program of the step."""

@@ -41,9 +41,9 @@ class LayerNodes:
 class Passes:
     """Writes the pieces of a model's passes; whoever trains it puts them together."""
 
-    def __init__(self, p: DemoParameters, writer: Writer) -> None:
+    def __init__(self, parameters: DemoParameters, writer: Writer) -> None:
         self.w = writer
-        self.m = Model(p.batch, p.sequence)
+        self.m = Model(parameters.batch, parameters.sequence)
         self.memory = Memory(self.w)
         self.ops = Ops(self.w, self.memory, self.m)
 
@@ -209,13 +209,13 @@ def _cast(functor: str, elements: int, sizes: tuple[int, int]) -> Kernel:
     return catalogue.stream(name, "elementwise", traffic, catalogue.spread(elements, 1024))
 
 
-def _softmax(direction: str, m: Model, traffic: tuple[int, int]) -> Kernel:
+def _softmax(direction: str, model: Model, traffic: tuple[int, int]) -> Kernel:
     name = (
         f"void at::native::(anonymous namespace)::cunn_SoftMax{direction}<4, float, float, float, "
         f"at::native::(anonymous namespace)::LogSoftMax{direction}Epilogue>"
         "(float*, float const*, int)"
     )
-    return catalogue.stream(name, "reduction", traffic, (m.tokens, 1, 1), (1024, 1, 1))
+    return catalogue.stream(name, "reduction", traffic, (model.tokens, 1, 1), (1024, 1, 1))
 
 
 def _nll(direction: str, traffic: tuple[int, int]) -> Kernel:

@@ -43,17 +43,17 @@ class StageStep(Passes):
     Ranks of one stage follow each other, so that the k-th rank of a stage is in pipeline k.
     """
 
-    def __init__(self, p: DemoParameters, rank: int) -> None:
-        super().__init__(p, Writer())
-        self.p = p
-        self.copies = p.ranks // p.pipeline
+    def __init__(self, parameters: DemoParameters, rank: int) -> None:
+        super().__init__(parameters, Writer())
+        self.p = parameters
+        self.copies = parameters.ranks // parameters.pipeline
         self.stage, copy = divmod(rank, self.copies)
-        everyone = world(p.ranks)
+        everyone = world(parameters.ranks)
         along = ProcessGroup(f"{1 + copy}", "mesh_pp", everyone.ranks[copy :: self.copies])
         first = self.stage * self.copies
         replica_ranks = everyone.ranks[first : first + self.copies]
         replicas = ProcessGroup(f"{1 + self.copies + self.stage}", "mesh_dp", replica_ranks)
-        records = p.event_records
+        records = parameters.event_records
         self.world = Communicator(self.w, everyone, event_records=records)
         self.line = Communicator(self.w, along, self.stage, event_records=records)
         self.replicas = (

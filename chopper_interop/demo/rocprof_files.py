@@ -194,12 +194,12 @@ def _cpu(index: int) -> str:
     return ",".join(f'"{words[c]}"' if c in words else str(known.get(c, 0)) for c in columns)
 
 
-def _gpu(p: DemoParameters, index: int) -> str:
+def _gpu(parameters: DemoParameters, index: int) -> str:
     node = CPU_AGENTS + index
     gpu_id = int(noise.uniform(0, noise.IDENTITY, -1, -1, index) * 60_000) + 2_000
     numbers = (
         f"0,1216,0,{2147487744 + 40 * index},8,64,0,64,64,8,304,32,32,1,10,4,32,90402,4098,29857,"
-        f"{_BUSES[index] << 8},0,{128 + 8 * index},2,14,8,24,2400,{p.peak_mhz},24,186,2893521536,9,32,"
+        f"{_BUSES[index] << 8},0,{128 + 8 * index},2,14,8,24,2400,{parameters.peak_mhz},24,186,2893521536,9,32,"
         f"141,1024,4294967295,0,18143416471259055690,{gpu_id},1024,1024,1024,2147483647,65535,65535"
     )
     return f'{node},{node},"GPU",{numbers},"gfx942","AMD","AMD Instinct MI300X","ip discovery"'

@@ -121,9 +121,9 @@ def _longest_step_ns(tables: ProgramTables) -> float:
     return float(total)
 
 
-def _empty_timeline(p: DemoParameters, tables: ProgramTables) -> Timeline:
-    gpu = (p.ranks, p.steps, tables.kind.shape[1])
-    marks = np.zeros((p.ranks, p.steps, tables.action.shape[1]), dtype=np.int64)
+def _empty_timeline(parameters: DemoParameters, tables: ProgramTables) -> Timeline:
+    gpu = (parameters.ranks, parameters.steps, tables.kind.shape[1])
+    marks = np.zeros((parameters.ranks, parameters.steps, tables.action.shape[1]), dtype=np.int64)
     return Timeline(marks, np.zeros(gpu, dtype=np.int64), np.zeros(gpu, dtype=np.int64))
 
 

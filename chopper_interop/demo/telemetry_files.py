@@ -133,13 +133,13 @@ def _recorder(job: DemoJob, sensors: list[Sensors]) -> bytes:
     return f"{RECORDER}\r\n".encode() + b"".join(tick.render(row.ravel()) for row in rows)
 
 
-def _rows(p: DemoParameters, sensor: Sensors, realtime_ns: Array) -> Array:
+def _rows(parameters: DemoParameters, sensor: Sensors, realtime_ns: Array) -> Array:
     """Rows of one GPU; the three clocks are read one after the other, then the GPU."""
-    ns = [_jitter(p, sensor.gpu, len(realtime_ns), i) for i in range(4)]
+    ns = [_jitter(parameters, sensor.gpu, len(realtime_ns), i) for i in range(4)]
     realtime = realtime_ns + ns[0]
-    boottime = realtime - p.boottime_offset_ns
+    boottime = realtime - parameters.boottime_offset_ns
     read = boottime + 900 + 4 * ns[3]
-    at = read + p.boottime_offset_ns
+    at = read + parameters.boottime_offset_ns
     ticks = read // TICK_NS
     columns = [
         realtime, boottime + 60 + ns[1] // 4, boottime + 150 + ns[1] // 4 + ns[2] // 2,
@@ -150,9 +150,11 @@ def _rows(p: DemoParameters, sensor: Sensors, realtime_ns: Array) -> Array:
     return np.stack(columns, axis=1).astype(np.int64)
 
 
-def _jitter(p: DemoParameters, gpu: int, size: int, purpose: int) -> Array:
+def _jitter(parameters: DemoParameters, gpu: int, size: int, purpose: int) -> Array:
     """Small delays, nanoseconds, the same for the same seed."""
-    words = np.random.Generator(np.random.PCG64([p.seed, gpu, purpose])).integers(0, 400, size)
+    words = np.random.Generator(np.random.PCG64([parameters.seed, gpu, purpose])).integers(
+        0, 400, size
+    )
     return words.astype(np.int64)
 
 

@@ -72,22 +72,22 @@ def truth(job: DemoJob) -> dict[str, Any]:
     return content
 
 
-def _parameters(p: DemoParameters) -> dict[str, Any]:
+def _parameters(parameters: DemoParameters) -> dict[str, Any]:
     """Return the parameters; those of a pipeline where there is one, power where it is another."""
-    every = asdict(p)
-    if p.power_w == POWER_W:
+    every = asdict(parameters)
+    if parameters.power_w == POWER_W:
         del every["power_w"]
-    return every if p.pipeline else {k: v for k, v in every.items() if k not in PIPELINE}
+    return every if parameters.pipeline else {k: v for k, v in every.items() if k not in PIPELINE}
 
 
-def _constants(p: DemoParameters) -> dict[str, int]:
+def _constants(parameters: DemoParameters) -> dict[str, int]:
     return {
         "launch_latency_ns": schedule.LAUNCH_LATENCY_NS,
         "event_latency_ns": schedule.EVENT_LATENCY_NS,
         "sync_latency_ns": schedule.SYNC_LATENCY_NS,
         "handover_ns": HANDOVER_NS,
         "control_tick_ns": clocks.TICK_NS,
-        "peak_mhz": p.peak_mhz,
+        "peak_mhz": parameters.peak_mhz,
     }
 
 

@@ -90,7 +90,7 @@ _MIN_REPEATS_AT_PLACE = 5
 """Repeats of each place in the mean that show what is usual there."""
 
 
-def places(r: Repeats) -> tuple[Array, Array]:
+def places(repeats: Repeats) -> tuple[Array, Array]:
     """Return the place of each kernel in the training steps of its rank.
 
     Returns
@@ -101,12 +101,15 @@ def places(r: Repeats) -> tuple[Array, Array]:
     phase
         Share of the step's kernels that started earlier; 0 throughout without steps.
     """
-    trace = r.trace
-    step, rank = trace.integers("iteration", r.node, unknown=-1), trace.array("rank")[r.node]
-    start = trace.array("ts")[r.node]
-    first, place = gather.distinct(r.key, _count_before(start, r.key, step, rank))
+    trace = repeats.trace
+    step, rank = (
+        trace.integers("iteration", repeats.node, unknown=-1),
+        trace.array("rank")[repeats.node],
+    )
+    start = trace.array("ts")[repeats.node]
+    first, place = gather.distinct(repeats.key, _count_before(start, repeats.key, step, rank))
     if len(first) * _MIN_REPEATS_AT_PLACE > len(place):
-        return r.key, np.zeros(len(place))
+        return repeats.key, np.zeros(len(place))
     _, of_step = gather.distinct(rank, step)
     return place, _count_before(start, step, rank) / np.bincount(of_step)[of_step]
 

@@ -484,16 +484,16 @@ def _work(r: Repeats) -> clock_sensor.Work:
 
 
 def _clocks(
-    r: Repeats,
+    same_work: Repeats,
     sensors: tuple[SensedClocks, ...],
     work: clock_sensor.Work,
     assumed: tuple[Assumption, ...],
 ) -> Clocks:
     """Clocks of repeats under an assumption on each sensor."""
-    clocks = r.clocks
+    clocks = same_work.clocks
     for one, assumption in zip(sensors, assumed, strict=True):
         slopes = sensor_fit.straight_slopes(one.gpus, work, assumption)
-        beta = np.clip(slopes, 0.0, 1.0)[r.key]
+        beta = np.clip(slopes, 0.0, 1.0)[same_work.key]
         clocks = kernel_clocks.with_sensor(clocks, one.gpus, work, assumption, beta)
         if not one.is_timed(assumption):
             clocks = kernel_clocks.without_changes(clocks, one.gpus, work)

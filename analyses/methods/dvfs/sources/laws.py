@@ -103,11 +103,11 @@ MISSING = ("", "repeats", "clock", "spread of the clock", "resolution of the clo
 """Reasons why a kernel has no law: too little of this."""
 
 
-def fit_repeats(r: Repeats, classes: Array) -> Regression:
+def fit_repeats(repeats: Repeats, classes: Array) -> Regression:
     """Fit laws to repeats that ran alone; also to others, in classes where overlap costs nothing."""
-    alone = _fit(r, r.solo)
-    use = _not_slowed(r, alone, classes)[classes][r.key] | r.solo
-    return _fit(r, use) if (use & ~r.solo).any() else alone
+    alone = _fit(repeats, repeats.solo)
+    use = _not_slowed(repeats, alone, classes)[classes][repeats.key] | repeats.solo
+    return _fit(repeats, use) if (use & ~repeats.solo).any() else alone
 
 
 _MAX_SLOWDOWN = 0.01
@@ -115,65 +115,78 @@ _MAX_SLOWDOWN = 0.01
 repeats at one clock, against 18.9 % where overlap does slow kernels (Lit Silicon, arXiv 2511.09861)."""
 
 
-def _not_slowed(r: Repeats, alone: Regression, classes: Array) -> Array:
+def _not_slowed(repeats: Repeats, alone: Regression, classes: Array) -> Array:
     """Mark classes whose kernels take as long with communication as alone at the same clock."""
-    k = r.key
+    k = repeats.key
     in_range = (alone.x >= alone.fast[k]) & (alone.x <= alone.slow[k])
-    rows = np.flatnonzero(~r.solo & in_range & alone.usable[k] & ~alone.overlapped[k])
-    residual = np.log(r.dur[rows] / alone.laws.times(k[rows], alone.x[rows]))
+    rows = np.flatnonzero(~repeats.solo & in_range & alone.usable[k] & ~alone.overlapped[k])
+    residual = np.log(repeats.dur[rows] / alone.laws.times(k[rows], alone.x[rows]))
     row_class = classes[k[rows]]
     count = np.bincount(row_class, minlength=len(CLASSES))
     mean = np.bincount(row_class, residual, len(CLASSES)) / np.maximum(count, 1)
     return (count >= MIN_REPEATS) & (np.abs(mean) <= _MAX_SLOWDOWN)
 
 
-def _fit(r: Repeats, preferred: Array) -> Regression:
+def _fit(repeats: Repeats, preferred: Array) -> Regression:
     """Fit laws to the preferred repeats of each kernel, or to all where these are too few."""
-    n = len(r.count)
-    known = ~np.isnan(r.clocks.mhz)
-    x = np.where(known, 1000.0 / np.where(known, r.clocks.mhz, 1.0), np.nan)
+    n = len(repeats.count)
+    known = ~np.isnan(repeats.clocks.mhz)
+    x = np.where(known, 1000.0 / np.where(known, repeats.clocks.mhz, 1.0), np.nan)
     preferred = known & preferred
-    enough = np.bincount(r.key[preferred], minlength=n) >= MIN_REPEATS
-    enough &= _spread(x, r.key, preferred, n) >= _min_spread(r)
-    used = np.where(enough[r.key], preferred, known)
-    spread = _spread(x, r.key, used, n)
-    reliable = _reliable(r, used, spread)
-    why_not = _why_not(r, used, spread, reliable)
+    enough = np.bincount(repeats.key[preferred], minlength=n) >= MIN_REPEATS
+    enough &= _spread(x, repeats.key, preferred, n) >= _min_spread(repeats)
+    used = np.where(enough[repeats.key], preferred, known)
+    spread = _spread(x, repeats.key, used, n)
+    reliable = _reliable(repeats, used, spread)
+    why_not = _why_not(repeats, used, spread, reliable)
     # Regression calibration: each period is drawn towards the mean by its reliability, so that the
     # slope over the calibrated periods is that over the true ones.
-    mean_x = mean_of(x, r.key, used, n)
-    calibrated = mean_x[r.key] + reliable[r.key] * (x - mean_x[r.key])
-    rows = np.flatnonzero(used & (why_not[r.key] == 0))
+    mean_x = mean_of(x, repeats.key, used, n)
+    calibrated = mean_x[repeats.key] + reliable[repeats.key] * (x - mean_x[repeats.key])
+    rows = np.flatnonzero(used & (why_not[repeats.key] == 0))
     # Where readings average the clock, durations bend over it by that.
-    averaged = np.bincount(r.key[r.clocks.is_sensed & ~r.clocks.is_resolved], minlength=n) > 0
-    dur = r.dur[rows] * np.exp(-r.clocks.apart[rows])
-    laws = fit.fit_laws(calibrated[rows], dur, r.key[rows], _groups(r, rows), n, ~averaged)
+    averaged = (
+        np.bincount(
+            repeats.key[repeats.clocks.is_sensed & ~repeats.clocks.is_resolved], minlength=n
+        )
+        > 0
+    )
+    dur = repeats.dur[rows] * np.exp(-repeats.clocks.apart[rows])
+    laws = fit.fit_laws(
+        calibrated[rows], dur, repeats.key[rows], _groups(repeats, rows), n, ~averaged
+    )
     usable = laws.weight.sum(axis=1) > 0
     fast, slow = np.full(n, np.inf), np.full(n, -np.inf)
-    np.minimum.at(fast, r.key[rows], calibrated[rows])
-    np.maximum.at(slow, r.key[rows], calibrated[rows])
+    np.minimum.at(fast, repeats.key[rows], calibrated[rows])
+    np.maximum.at(slow, repeats.key[rows], calibrated[rows])
     # Times are means over clocks that averaged readings do not show: laws hold for these too.
-    sensed = used & r.clocks.is_sensed
-    unseen = np.nan_to_num(mean_of(np.where(sensed, r.clocks.error_share, 0.0), r.key, sensed, n))
+    sensed = used & repeats.clocks.is_sensed
+    unseen = np.nan_to_num(
+        mean_of(np.where(sensed, repeats.clocks.error_share, 0.0), repeats.key, sensed, n)
+    )
     fast, slow = fast / (1 + 2 * unseen), slow * (1 + 2 * unseen)
     return Regression(laws, calibrated, usable, why_not, fast, slow, ~enough, 1 - reliable)
 
 
-def _why_not(r: Repeats, used: Array, spread: Array, reliable: Array) -> Array:
+def _why_not(repeats: Repeats, used: Array, spread: Array, reliable: Array) -> Array:
     """Index in `MISSING` of the first reason why each kernel has no law; 0 if it has."""
-    n = len(r.count)
-    known = ~np.isnan(r.clocks.mhz)
-    count = np.bincount(r.key[used], minlength=n)
+    n = len(repeats.count)
+    known = ~np.isnan(repeats.clocks.mhz)
+    count = np.bincount(repeats.key[used], minlength=n)
     resolution = statistics.group_medians(
-        np.where(used & ~r.clocks.is_sensed, r.clocks.resolution_ns, np.nan).astype(float), r.key, n
+        np.where(used & ~repeats.clocks.is_sensed, repeats.clocks.resolution_ns, np.nan).astype(
+            float
+        ),
+        repeats.key,
+        n,
     )
     # Where changes of the clock may be none, slopes over them have no bound, and errors in proportion to these say nothing.
-    may_be_none = mean_of(r.clocks.size_error, r.key, used, n) * TWO_SIDED >= 1
+    may_be_none = mean_of(repeats.clocks.size_error, repeats.key, used, n) * TWO_SIDED >= 1
     reasons = (
         (count < MIN_REPEATS, _NO_REPEATS),
-        (np.bincount(r.key[known], minlength=n) == 0, _NO_CLOCK),
-        (mean_of(r.clocks.readings, r.key, used, n) < MIN_REPEATS, _NO_RESOLUTION),
-        (spread < _min_spread(r), _NO_SPREAD),
+        (np.bincount(repeats.key[known], minlength=n) == 0, _NO_CLOCK),
+        (mean_of(repeats.clocks.readings, repeats.key, used, n) < MIN_REPEATS, _NO_RESOLUTION),
+        (spread < _min_spread(repeats), _NO_SPREAD),
         (reliable < MIN_RELIABLE, _NO_RESOLUTION),
         (may_be_none, _NO_RESOLUTION),
         (resolution > kernel_clocks.CHANGES_NS, _NO_RESOLUTION),
@@ -181,19 +194,22 @@ def _why_not(r: Repeats, used: Array, spread: Array, reliable: Array) -> Array:
     return np.select([mask for mask, _ in reasons], [number for _, number in reasons], 0)
 
 
-def _min_spread(r: Repeats) -> Array:
+def _min_spread(repeats: Repeats) -> Array:
     """Least spread of the clock that a law of each kernel needs."""
-    sensed = np.bincount(r.key[r.clocks.is_sensed], minlength=len(r.count)) > 0
+    sensed = np.bincount(repeats.key[repeats.clocks.is_sensed], minlength=len(repeats.count)) > 0
     return np.where(sensed, _SENSED_SPREAD, MIN_SPREAD)
 
 
-def _reliable(r: Repeats, used: Array, spread: Array) -> Array:
+def _reliable(repeats: Repeats, used: Array, spread: Array) -> Array:
     """Slope of the true clocks of each kernel's repeats over the measured clocks, from 0 to 1."""
     variance = np.where(spread > 0, spread, np.inf) ** 2
-    square = r.clocks.error_share**2
+    square = repeats.clocks.error_share**2
     changed, noise = (
-        mean_of(np.where(mask, square, 0.0), r.key, used, len(r.count)) / variance
-        for mask in (~r.clocks.is_counted & ~r.clocks.is_sensed, r.clocks.is_counted)
+        mean_of(np.where(mask, square, 0.0), repeats.key, used, len(repeats.count)) / variance
+        for mask in (
+            ~repeats.clocks.is_counted & ~repeats.clocks.is_sensed,
+            repeats.clocks.is_counted,
+        )
     )
     return np.clip(kernel_clocks.attenuation(changed) - noise, 0.0, 1.0)
 
@@ -210,10 +226,10 @@ _MAX_BLOCKS = 64
 """Blocks that show which errors kernels have in common. Chosen: memory is in proportion; GPUs beyond share them."""
 
 
-def _groups(r: Repeats, rows: Array) -> fit.Groups:
+def _groups(repeats: Repeats, rows: Array) -> fit.Groups:
     """Number repeats that have errors in common: of one GPU, else of a part of the time on one, else alone."""
-    rank = r.trace.array("rank")[r.node[rows]].astype(np.int64)
-    start = r.trace.array("ts")[r.node[rows]]
+    rank = repeats.trace.array("rank")[repeats.node[rows]].astype(np.int64)
+    start = repeats.trace.array("ts")[repeats.node[rows]]
     first, length = int(start.min(initial=0)), max(int(np.ptp(start)) if len(start) else 0, 1)
     parts = max(_TIME_PARTS, -(-2 * _TIME_PARTS // len(np.unique(rank))) if len(rank) else 1)
     part = np.minimum((start - first) * parts // length, parts - 1)
@@ -223,9 +239,12 @@ def _groups(r: Repeats, rows: Array) -> fit.Groups:
     cluster = np.arange(len(rows)) + 1 + int(max(c.max(initial=0) for c in coarser))
     undecided = np.ones(len(rows), bool)
     for candidate in coarser:
-        first_rows, _ = gather.distinct(r.key[rows], candidate)
-        enough = np.bincount(r.key[rows][first_rows], minlength=len(r.count)) >= _MIN_CLUSTERS
-        decided = undecided & enough[r.key[rows]]
+        first_rows, _ = gather.distinct(repeats.key[rows], candidate)
+        enough = (
+            np.bincount(repeats.key[rows][first_rows], minlength=len(repeats.count))
+            >= _MIN_CLUSTERS
+        )
+        decided = undecided & enough[repeats.key[rows]]
         cluster[decided] = candidate[decided]
         undecided &= ~decided
     return fit.Groups(cluster, block)
