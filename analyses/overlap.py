@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop.analyses.methods import distributions
 from chopper_interop.analyses.methods.activity import (
     comm_overlap,
     grouping,
@@ -168,17 +169,17 @@ class _Figures(NamedTuple):
         return {
             "compute_ns": arrow.array(self.compute),
             "exposed_compute_ns": arrow.array(self.exposed_compute),
-            "compute_overlap_share": comm_overlap.shares(
+            "compute_overlap_share": distributions.ratios(
                 self.compute - self.exposed_compute, self.compute
             ),
             "comm_ns": arrow.array(self.comm),
             "exposed_comm_ns": arrow.array(self.exposed_comm),
-            "comm_overlap_share": comm_overlap.shares(self.comm - self.exposed_comm, self.comm),
-            "slowdown_factor": comm_overlap.shares(slow.overlapped_ns, slow.alone_ns),
+            "comm_overlap_share": distributions.ratios(self.comm - self.exposed_comm, self.comm),
+            "slowdown_factor": distributions.ratios(slow.overlapped_ns, slow.alone_ns),
             "overlapped_kernels": arrow.array(slow.overlapped),
             "compared_kernels": arrow.array(slow.compared),
             "solo_kernels": arrow.array(slow.solo),
-            "c3_efficiency_share": comm_overlap.shares(self.both, self.ideal),
+            "c3_efficiency_share": distributions.ratios(self.both, self.ideal),
         }
 
     def total(self) -> dict[str, Any]:
@@ -243,6 +244,6 @@ def _instances_table(trace: Trace, work: WorkPieces, concurrent: Overlap) -> pa.
             "start_ns": arrow.array(start),
             "comm_ns": arrow.array(comm),
             "exposed_comm_ns": arrow.array(exposed),
-            "comm_overlap_share": comm_overlap.shares(comm - exposed, comm),
+            "comm_overlap_share": distributions.ratios(comm - exposed, comm),
         }
     )

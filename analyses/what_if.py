@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import number_ranges
-from chopper_interop.analyses.methods import options
+from chopper_interop.analyses.methods import distributions, options
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.changes import values, verbs
 from chopper_interop.analyses.methods.changes.changer import Change, ChangedJob, Changer
@@ -290,7 +290,7 @@ class _Replay:
         columns = self._keys()
         columns["before_ns"], columns["after_ns"] = arrow.array(before), arrow.array(after)
         columns["gain_ns"] = arrow.array(before - after)
-        columns["speedup_ratio"] = _ratio(before, after)
+        columns["speedup_ratio"] = distributions.ratios(before, after)
         if self._paths:
             table = _concatenated(self._on_path).reshape(cases * size, len(paths.CLASSES))
             for number, name in enumerate(paths.CLASSES):
@@ -346,10 +346,6 @@ class _Replay:
             "max_gain_by": best if helps else None,
             "max_gain_ns": gains[best] if helps else None,
         }
-
-
-def _ratio(before: Array, after: Array) -> Any:
-    return arrow.array(before / np.maximum(after, 1), mask=after <= 0)
 
 
 def _concatenated(parts: list[Array]) -> Array:

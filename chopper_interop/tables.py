@@ -392,9 +392,7 @@ class TraceTables:
         bounds = self.sample_bounds  # found once: not a pass over all samples a rank
         counts = bounds[series + 1] - bounds[series]
         owner = np.repeat(np.arange(len(series), dtype=np.int32), counts)
-        before = np.cumsum(counts) - counts  # of a chosen series: chosen samples before its own
-        rows_of_series = np.arange(len(owner)) + np.repeat(bounds[series] - before, counts)
-        samples = arrow.rows(self.samples, rows_of_series)
+        samples = arrow.rows(self.samples, gather.consecutive(bounds[series], counts))
         return replace(
             self.of_rows(rows),
             series=arrow.take(self.series, series),

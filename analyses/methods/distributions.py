@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.compiled import jit
 
 PERCENTILE_DEFINITION = (
@@ -115,6 +115,12 @@ def group_distributions(group: Array, values: Array, n: int) -> Distributions:
             offsets, keys - np.repeat(np.arange(n), np.diff(offsets)) * width + low
         )
     return Distributions(offsets, values[np.lexsort((values, group))])
+
+
+def ratios(part: Array, total: Array) -> Any:
+    """Ratios as an Arrow array; null where the divisor is not positive."""
+    empty = total <= 0
+    return arrow.array(part / np.where(empty, 1, total), mask=empty)
 
 
 def ratio_or_nan(numerator: Array, denominator: Any) -> Array:

@@ -148,6 +148,18 @@ def _copy(buffer: Array, source: Array, target: Array, length: Array, out: Array
             out[target[row] + k] = buffer[source[row] + k]
 
 
+def consecutive(first: Array, count: Array) -> Array:
+    """Whole numbers from each `first` on, `count` of them, one run behind the other.
+
+    Examples
+    --------
+    >>> consecutive(np.array([5, 0, 7]), np.array([2, 0, 3])).tolist()
+    [5, 6, 7, 8, 9]
+    """
+    before = np.cumsum(count) - count
+    return np.arange(int(count.sum())) + np.repeat(first - before, count)
+
+
 def group_values(group: Array, values: Array, n: int) -> tuple[Array, Array]:
     """Values sorted by group: those of group g are ``values[offsets[g]:offsets[g + 1]]``.
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 
 _RUN_LENGTHS = (32, 16, 8, 4, 2, 1)
@@ -142,10 +142,7 @@ def offset_votes(runs_a: Array, runs_b: Array, rare: Array) -> Array:
     pairs = high - low
     step = max(1, int(pairs.sum()) // _MAX_VOTES)
     in_a, low, pairs = in_a[::step], low[::step], pairs[::step]
-    # the ranges low[k]:low[k] + pairs[k], one behind the other
-    start = np.repeat(low, pairs)
-    within = np.arange(len(start)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-    return order[start + within] - np.repeat(in_a, pairs)
+    return order[gather.consecutive(low, pairs)] - np.repeat(in_a, pairs)
 
 
 def _anchors(a: Array, b: Array) -> tuple[Array, Array]:

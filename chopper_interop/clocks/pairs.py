@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.clocks import line as clock_line
 from chopper_interop.clocks.line import Line, ProcessWork
 
@@ -148,7 +148,7 @@ def _all_pairs(
     first_2 = np.cumsum(count_2) - count_2
     n = (count * count_2)[keys]
     which = np.repeat(np.arange(len(keys)), n)
-    within = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n)
+    within = gather.consecutive(np.zeros_like(n), n)
     width = count_2[keys][which]
     i = order[first[keys][which] + within // width]
     j = order_2[first_2[keys][which] + within % width]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chopper_interop.analyses.methods import distributions
 from chopper_interop.analyses.methods.activity import pieces
 from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE, Cells, WorkPieces
 from chopper_interop.arrays import Array, arrow, gather, intervals
@@ -62,7 +63,7 @@ class Overlap:
         unknown[row] = False
         return {
             "exposed_ns": arrow.array(length - overlap, mask=unknown),
-            "overlap_share": shares(overlap, length),
+            "overlap_share": distributions.ratios(overlap, length),
         }
 
     def exposed(self, work: WorkPieces, cells: Cells) -> dict[int, Array]:
@@ -118,12 +119,6 @@ def measure_overlap(trace: Trace, rank_windows: Sequence[Window], work: WorkPiec
             opposite, gpu[rows], work.start[rows], work.end[rows]
         )
     return overlap
-
-
-def shares(part: Array, total: Array) -> Any:
-    """Shares of totals as an Arrow array; null where the total is 0."""
-    empty = total <= 0
-    return arrow.array(part / np.where(empty, 1, total), mask=empty)
 
 
 def _by_gpu(number: Array, n: int) -> list[tuple[int, Array]]:

@@ -52,12 +52,11 @@ def shared_time(trace: Trace, rows: Array, start: Array, end: Array) -> SharedTi
     begin = trace.array("ts")[rows]
     stop = begin + trace.array("dur")[rows]
     # each node overlaps a row of neighbouring intervals: from the first that ends after its start to
-    # the last that begins before its end. Count them, and number the pairs one node after another
+    # the last that begins before its end.
     first = np.searchsorted(end, begin, "right")
     count = np.maximum(np.searchsorted(start, stop, "left") - first, 0)
     pair = np.repeat(np.arange(len(rows)), count)
-    before = np.cumsum(count) - count
-    interval = first[pair] + np.arange(len(pair)) - before[pair]
+    interval = gather.consecutive(first, count)
     time = np.minimum(stop[pair], end[interval]) - np.maximum(begin[pair], start[interval])
     overlaps = time > 0
     return SharedTime(interval[overlaps], rows[pair[overlaps]], time[overlaps])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import comm_overlap, pieces
+from chopper_interop.analyses.methods import distributions
+from chopper_interop.analyses.methods.activity import pieces
 from chopper_interop.arrays import Array, arrow, intervals
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def instance_table(
         "start_ns": arrow.array(start),
         "elapsed_ns": arrow.array(end - start),
         "overlap_ns": arrow.array(overlap),
-        "overlap_share": comm_overlap.shares(overlap, end - start),
+        "overlap_share": distributions.ratios(overlap, end - start),
     }
     return pa.table(columns), len(rows) - int(size.sum())
 

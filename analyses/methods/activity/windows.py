@@ -12,7 +12,7 @@ from chopper_interop import number_ranges, training_steps
 from chopper_interop.analyses.methods.activity import step_times
 from chopper_interop.analyses.methods.activity.step_times import ALL_RANKS, NO_STEP, Spans
 from chopper_interop.arrays import Array
-from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.gather import consecutive, is_any
 from chopper_interop.errors import MissingDataError, UsageError
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -314,7 +314,6 @@ def overlapping_windows(
         # window's start to the last that begins before its end
         since = np.searchsorted(end[listed], begins[same_rank], "right")
         count = np.maximum(np.searchsorted(start[listed], ends[same_rank], "left") - since, 0)
-        nth = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        at.append(listed[np.repeat(since, count) + nth])
+        at.append(listed[consecutive(since, count)])
         numbers.append(np.repeat(np.arange(same_rank.start, same_rank.stop), count))
     return np.concatenate(at), np.concatenate(numbers)

@@ -17,6 +17,7 @@ import numpy as np
 from chopper_interop import arguments
 from chopper_interop.analyses.methods.activity import comm_overlap, pieces, slowdown, windows
 from chopper_interop.analyses.methods.dvfs import ideal, sensitivity
+from chopper_interop.analyses.methods.dvfs.repeats import mean_of
 from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.work import calls, operators
 from chopper_interop.arrays import Array, gather
@@ -336,18 +337,14 @@ def _overlap_ratio(trace: Trace, rows: Array, freq: Array) -> tuple[Array, Array
     key_of_node[work.row] = key
     row_key = key_of_node[rows]
     # What the clocks of overlapped kernels and of those alone differ by is in `freq` already.
-    freqs = [_means(freq, row_key, mask[rows], len(first)) for mask in (is_overlapped, is_alone)]
+    known = ~np.isnan(freq)
+    freqs = [
+        mean_of(freq, row_key, mask[rows] & known, len(first)) for mask in (is_overlapped, is_alone)
+    ]
     clock = np.nan_to_num(freqs[0] / freqs[1], nan=1.0)
     factor = (ratio_of_key / np.where(clock > 0, clock, 1))[row_key]
     over = is_overlapped[rows]
     return np.where(over & ~np.isnan(factor), factor, 1.0), over & np.isnan(factor)
-
-
-def _means(values: Array, key: Array, mask: Array, n: int) -> Array:
-    """Mean of the known values of each of `n` keys where `mask` holds; NaN if there are none."""
-    known = np.flatnonzero(mask & ~np.isnan(values))
-    count = np.bincount(key[known], minlength=n)
-    return np.bincount(key[known], values[known], n) / np.where(count, count, np.nan)
 
 
 def _at_rows(trace: Trace, rows: Array, node_values: tuple[Array, Array]) -> Array:

@@ -11,7 +11,7 @@ from chopper_interop import arguments
 from chopper_interop.analyses.methods.peers import hta_path_loops as loops
 from chopper_interop.analyses.methods.peers.hta_path_events import HtaEvents, named
 from chopper_interop.arrays import Array
-from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.gather import consecutive, is_any
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
@@ -123,9 +123,8 @@ def queued_work(trace: Trace, events: HtaEvents) -> Array | None:
     count = stop - first
     if int(np.maximum(count, 1).sum()) != len(gpu):
         return None
-    # one entry for each pair of a call and its work: position within `order` counts up from `first`
-    call = np.repeat(calls, count)
-    launched = order[np.repeat(first - np.cumsum(count) + count, count) + np.arange(len(call))]
+    call = np.repeat(calls, count)  # one entry for each pair of a call and its work
+    launched = order[consecutive(first, count)]
     event = np.concatenate([call, gpu])
     stream = events.stream[np.concatenate([launched, gpu])]
     delta = np.repeat([1, -1], [len(call), len(gpu)])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def pieces(samples: Samples, windows: AveragingWindows, *, is_ended: bool = Fals
         for ends in out[2:]:
             np.clip(ends, s.value.min(), s.value.max(), out=ends)
     inside = stop - first_inside
-    row = np.repeat(first_inside - (np.cumsum(inside) - inside), inside) + np.arange(inside.sum())
+    row = gather.consecutive(first_inside, inside)
     return SamplePieces(*out, np.repeat(windows.cell, inside), s.value[row])
 
 

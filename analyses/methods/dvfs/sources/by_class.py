@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.repeats import mean_of
 from chopper_interop.analyses.methods.dvfs.sources import combination
 from chopper_interop.analyses.methods.dvfs.sources.combination import Estimate, Ratio
 from chopper_interop.analyses.methods.dvfs.sources.kernel_classes import CLASSES
@@ -69,7 +70,4 @@ def common_error(known: Evidence, law: Ratio) -> Array:
 
 def _mean_of_class(known: Evidence, values: Array) -> Array:
     """Mean of the known values of each kernel's class."""
-    good = ~np.isnan(values)
-    count = np.bincount(known.classes[good], minlength=len(CLASSES))
-    total = np.bincount(known.classes[good], values[good], len(CLASSES))
-    return (total / np.where(count > 0, count, np.nan))[known.classes]
+    return mean_of(values, known.classes, ~np.isnan(values), len(CLASSES))[known.classes]
