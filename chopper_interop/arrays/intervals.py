@@ -15,6 +15,8 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 
 Intervals = tuple[Array, Array]
+GroupIntervals = tuple[Array, Array, Array]
+"""Group, start and end of intervals."""
 
 _NEVER = np.iinfo(np.int64).min
 _MAX_STEPS = 8
@@ -40,27 +42,6 @@ def union(start: Array, end: Array) -> Intervals:
     first = np.concatenate([[True], start[1:] > reach[:-1]])
     last = np.concatenate([first[1:], [True]])
     return start[first], reach[last]
-
-
-def difference(a: Intervals, b: Intervals) -> Intervals:
-    """Time that a union covers and another does not, as a union.
-
-    ::
-
-        a           |--------|   |---|
-        b              |--|          |---|
-        difference  |--|  |--|   |---|
-    """
-    time = np.concatenate([*a, *b])
-    bounds = (np.ones(len(a[0])), -np.ones(len(a[1])), np.ones(len(b[0])), -np.ones(len(b[1])))
-    in_a, in_b = (
-        np.concatenate(bounds).astype(np.int64),
-        np.repeat([0, 1], [2 * len(a[0]), 2 * len(b[0])]),
-    )
-    order = np.argsort(time, kind="stable")
-    time, step, of_b = time[order], in_a[order], in_b[order] > 0
-    covered = (np.cumsum(np.where(of_b, 0, step)) > 0) & (np.cumsum(np.where(of_b, step, 0)) == 0)
-    return union(time[:-1][covered[:-1]], time[1:][covered[:-1]])
 
 
 def total_length(intervals: Intervals) -> int:
@@ -128,7 +109,7 @@ def _time_since(events: Array, time: Array) -> Array:
     return earlier * (time - origin) - total[earlier]
 
 
-def group_unions(group: Array, start: Array, end: Array, n: int) -> tuple[Array, Array, Array]:
+def group_unions(group: Array, start: Array, end: Array, n: int) -> GroupIntervals:
     """Union of the intervals of each group.
 
     Parameters
@@ -147,6 +128,32 @@ def group_unions(group: Array, start: Array, end: Array, n: int) -> tuple[Array,
         their first intervals.
     """
     return _group_unions(_int64(group), _int64(start), _int64(end), n)
+
+
+def group_differences(a: GroupIntervals, b: GroupIntervals, n: int) -> GroupIntervals:
+    """Time that a union of each of n groups covers and another does not, as unions.
+
+    ::
+
+        a           |--------|   |---|
+        b              |--|          |---|
+        difference  |--|  |--|   |---|
+
+    Parameters
+    ----------
+    a, b
+        As `group_unions` returns them, the groups ascending.
+    """
+    group, time = (np.concatenate([*x, *y]) for x, y in ((a[:1] * 2, b[:1] * 2), (a[1:], b[1:])))
+    begins = np.repeat([1, -1, 1, -1], [len(a[0]), len(a[0]), len(b[0]), len(b[0])])
+    order = np.lexsort((time, group))
+    group, time, begins, of_b = group[order], time[order], begins[order], order >= 2 * len(a[0])
+    # sums over all groups: at the end of each group they are zero
+    covered = (np.cumsum(np.where(of_b, 0, begins)) > 0) & (
+        np.cumsum(np.where(of_b, begins, 0)) == 0
+    )
+    piece = np.flatnonzero(covered)
+    return group_unions(group[piece], time[piece], time[piece + 1], n)
 
 
 def combination_times(
@@ -215,7 +222,7 @@ def _covered_until(time: Array, first: Array, last: Array, before: Array) -> Arr
 
 
 @jit
-def _group_unions(group: Array, start: Array, end: Array, n: int) -> tuple[Array, Array, Array]:
+def _group_unions(group: Array, start: Array, end: Array, n: int) -> GroupIntervals:
     """One pass over intervals: each extends the last one of its group, or begins the next."""
     latest = np.full(n, -1, np.int64)  # row in the result of the last interval of each group
     owner, first, last = np.empty_like(group), np.empty_like(group), np.empty_like(group)

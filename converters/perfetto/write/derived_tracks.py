@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -102,8 +102,45 @@ def _slices_of_marks(marks: list[Mark]) -> NamedSlices:
     return NamedSlices(start, end - start, np.arange(len(marks)), names, arguments)
 
 
-def derived_tracks(trace: Trace) -> Iterator[tuple[int, int, str, NamedSlices]]:
-    """Yield the tracks of a trace's GPUs: rank, device, name of the track, and its slices.
+class GpuTracks(NamedTuple):
+    """Tracks of some GPUs, GPU by GPU, with slices that do not overlap.
+
+    Of each track there are rank, device, name, and which of `names` are those of its slices.
+    `first` is where the slices of each begin, and the number of all; `code` counts in `names`.
+    """
+
+    tracks: list[tuple[int, int, str, slice]]
+    names: list[str]
+    first: Array
+    ts: Array
+    dur: Array
+    code: Array
+
+
+class _GpuWork(NamedTuple):
+    """Work of GPUs, GPU by GPU and by start: each one's place among the GPUs, kind, start and end."""
+
+    gpu: Array
+    kind: Array
+    ts: Array
+    end: Array
+
+    def of_rows(self, rows: Array) -> _GpuWork:
+        return _GpuWork(*(column[rows] for column in self))
+
+
+class _Slices(NamedTuple):
+    """Slices of the tracks of one name, GPU by GPU; `gpus` have such a track, be it without slices."""
+
+    gpus: Array
+    gpu: Array
+    ts: Array
+    dur: Array
+    code: Array
+
+
+def derived_tracks(trace: Trace) -> Iterator[GpuTracks]:
+    """Yield the tracks of the GPUs of some ranks at a time: small ranks are many, and a call takes long for one.
 
     Of a column consecutive kernels with the same value are one slice, from the first start to the
     last end, or to where the next slice begins, known or not.
@@ -112,31 +149,41 @@ def derived_tracks(trace: Trace) -> Iterator[tuple[int, int, str, NamedSlices]]:
     labels = {track: _labels(trace, column) for track, column in columns.items()}
     texts = {track: list(of_track.values()) for track, of_track in labels.items()}
     for nodes, gpus in work_of_gpus(trace):
-        kind = trace.array("kind")[nodes]
-        codes = {t: _codes(trace, column, nodes, labels[t]) for t, column in columns.items()}
+        gpu = np.repeat(np.arange(len(gpus)), [rows.stop - rows.start for _, _, rows in gpus])
+        ts = trace.array("ts")[nodes]
+        work = _GpuWork(gpu, trace.array("kind")[nodes], ts, ts + trace.array("dur")[nodes])
+        slices = {
+            track: _slices_of_runs(work, _codes(trace, column, nodes, labels[track]))
+            for track, column in columns.items()
+        }
         collective, collectives = trace.texts("collective", nodes)
-        idle_ns, (cause, causes) = (
-            trace.integers("idle_ns", nodes, unknown=0),
-            trace.texts("idle_cause", nodes),
-        )
-        named_causes = [text.replace("_", " ") for text in causes]
-        for rank, device, rows in gpus:
-            own, own_kind = nodes[rows], kind[rows]
-            is_kernel = own_kind == Kind.KERNEL
-            for track, of_nodes in codes.items():
-                code = of_nodes[rows][is_kernel]
-                if (code >= 0).any():
-                    runs = _slices_of_runs(trace, own[is_kernel], code, texts[track])
-                    yield rank, device, track, runs
-            if (own_kind == Kind.COMM).any():
-                names = collective[rows], collectives
-                yield rank, device, EXPOSED, _exposed(trace, own, own_kind, *names)
-            is_idle = (idle_ns[rows] > 0) & (cause[rows] >= 0)
-            if is_idle.any():
-                idle = idle_ns[rows][is_idle]
-                ts = trace.array("ts")[own[is_idle]] - idle
-                slices = NamedSlices(ts, idle, cause[rows][is_idle], named_causes)
-                yield rank, device, IDLE, slices
+        slices[EXPOSED] = _exposed(work, np.where(collective < 0, len(collectives), collective))
+        cause, causes = trace.texts("idle_cause", nodes)
+        slices[IDLE] = _idle(work, trace.integers("idle_ns", nodes, unknown=0), cause)
+        texts[EXPOSED] = [*collectives, "communication"]
+        texts[IDLE] = [text.replace("_", " ") for text in causes]
+        yield _gpu_tracks([(rank, device) for rank, device, _ in gpus], slices, texts)
+
+
+def _gpu_tracks(
+    gpus: list[tuple[int, int]], slices: dict[str, _Slices], texts: dict[str, list[str]]
+) -> GpuTracks:
+    """Put the tracks of each GPU one behind the other."""
+    kinds, n = list(slices.values()), len(slices)
+    at = np.cumsum([0, *(len(texts[name]) for name in slices)]).tolist()
+    of_kinds = [(name, slice(*bounds)) for name, bounds in zip(slices, pairwise(at), strict=True)]
+    # a track is numbered by its GPU, and of that by its kind
+    present = np.sort(np.concatenate([kind.gpus * n + k for k, kind in enumerate(kinds)]))
+    track = np.concatenate([kind.gpu * n + k for k, kind in enumerate(kinds)])
+    order = np.argsort(track, kind="stable")
+    return GpuTracks(
+        tracks=[(*gpus[t // n], *of_kinds[t % n]) for t in present.tolist()],
+        names=[text for name in slices for text in texts[name]],
+        first=np.append(np.searchsorted(track[order], present), len(order)),
+        ts=np.concatenate([kind.ts for kind in kinds])[order],
+        dur=np.concatenate([kind.dur for kind in kinds])[order],
+        code=np.concatenate([kind.code + at[k] for k, kind in enumerate(kinds)])[order],
+    )
 
 
 def work_of_gpus(trace: Trace) -> Iterator[tuple[Array, list[tuple[int, int, slice]]]]:
@@ -154,25 +201,34 @@ def work_of_gpus(trace: Trace) -> Iterator[tuple[Array, list[tuple[int, int, sli
         rank, device = trace.array("rank")[nodes], lane_device[trace.array("lane")[nodes]]
         order = np.lexsort((device, rank))  # stable: work of a GPU stays by start
         nodes, rank, device = nodes[order], rank[order], device[order]
-        changes = (np.diff(rank) != 0) | (np.diff(device) != 0)
-        first = np.flatnonzero(np.append(np.ones(min(len(nodes), 1), np.bool_), changes))
+        first = _first_of_runs(rank, device)
         bounds = pairwise([*first.tolist(), len(nodes)])
         owners = zip(rank[first].tolist(), device[first].tolist(), bounds, strict=True)
         yield nodes, [(r, d, slice(*rows)) for r, d, rows in owners]
 
 
-def _exposed(
-    trace: Trace, nodes: Array, kind: Array, name: Array, texts: Sequence[str]
-) -> NamedSlices:
-    """Time in which communication runs and nothing computes, named by the collective."""
-    ts = trace.array("ts")[nodes]
-    end = ts + trace.array("dur")[nodes]
-    comm, compute = kind == Kind.COMM, is_any(kind, _COMPUTE)
-    hidden = intervals.union(ts[compute], end[compute])
-    start, stop = intervals.difference(intervals.union(ts[comm], end[comm]), hidden)
-    last = np.searchsorted(ts[comm], start, "right") - 1  # of those that run the last to start
-    code = np.where(name[comm] < 0, len(texts), name[comm])[last]
-    return NamedSlices(start, stop - start, code, [*texts, "communication"])
+def _exposed(work: _GpuWork, name: Array) -> _Slices:
+    """Time in which communication runs and nothing computes, named as what of it was the last to start."""
+    gpus = int(work.gpu[-1]) + 1 if len(work.gpu) else 0
+    is_comm, is_compute = work.kind == Kind.COMM, is_any(work.kind, _COMPUTE)
+    comm, compute = work.of_rows(is_comm), work.of_rows(is_compute)
+    gpu, start, stop = intervals.group_differences(
+        intervals.group_unions(comm.gpu, comm.ts, comm.end, gpus),
+        intervals.group_unions(compute.gpu, compute.ts, compute.end, gpus),
+        gpus,
+    )
+    # by GPU and time, at equal times communication first: before each exposed time is what has started
+    times, owners = np.concatenate([comm.ts, start]), np.concatenate([comm.gpu, gpu])
+    order = np.lexsort((times, owners))
+    begun = np.cumsum(order < len(comm.ts))[order >= len(comm.ts)]
+    return _Slices(np.unique(comm.gpu), gpu, start, stop - start, name[is_comm][begun - 1])
+
+
+def _idle(work: _GpuWork, idle_ns: Array, cause: Array) -> _Slices:
+    """Time without work before some of it, named by the cause."""
+    is_idle = (idle_ns > 0) & (cause >= 0)
+    gpu, idle_ns = work.gpu[is_idle], idle_ns[is_idle]
+    return _Slices(np.unique(gpu), gpu, work.ts[is_idle] - idle_ns, idle_ns, cause[is_idle])
 
 
 def _labels(trace: Trace, column: str) -> dict[Any, str]:
@@ -193,13 +249,22 @@ def _codes(trace: Trace, column: str, nodes: Array, labels: dict[Any, str]) -> A
     return np.array([position.get(value, -1) for value in distinct.tolist()] or [0], np.int64)[code]
 
 
-def _slices_of_runs(trace: Trace, nodes: Array, code: Array, texts: list[str]) -> NamedSlices:
-    """Return each run of nodes, in order of start, that have the same code."""
-    ts = trace.array("ts")[nodes]
-    end = ts + trace.array("dur")[nodes]
-    first = np.flatnonzero(np.diff(code, prepend=code[0] - 1))
+def _slices_of_runs(work: _GpuWork, code: Array) -> _Slices:
+    """Return each run of a GPU's kernels, in order of start, that have the same code."""
+    is_kernel = work.kind == Kind.KERNEL
+    gpu, _, ts, end = work.of_rows(is_kernel)
+    code = code[is_kernel]
+    first = _first_of_runs(gpu, code)
+    gpu, code, start = gpu[first], code[first], ts[first]
     stop = np.maximum.reduceat(end, first)  # the last end of each run
-    start = ts[first]
-    stop[:-1] = np.minimum(stop[:-1], start[1:])
-    known = code[first] >= 0
-    return NamedSlices(start[known], (stop - start)[known], code[first[known]], texts)
+    is_followed = gpu[1:] == gpu[:-1]
+    np.minimum(stop[:-1], start[1:], out=stop[:-1], where=is_followed)
+    known = code >= 0
+    gpu = gpu[known]
+    return _Slices(np.unique(gpu), gpu, start[known], (stop - start)[known], code[known])
+
+
+def _first_of_runs(*columns: Array) -> Array:
+    """Return the rows that differ from the row before in any column."""
+    changes = np.any([np.diff(column) != 0 for column in columns], axis=0)
+    return np.flatnonzero(np.append(np.ones(min(len(columns[0]), 1), np.bool_), changes))

@@ -63,6 +63,8 @@ _PACKET_MAX = 96
 """Bytes of a packet without arguments and flows, at most: tags, lengths and five 64-bit varints."""
 _COLUMN_MAX = 40
 """Bytes of a column's value, at most: tags, a length and two varints, rounded up."""
+TRACK_ROOM = 2 * _PACKET_MAX
+"""Bytes of a slice without data, at most: of its BEGIN and its END."""
 _CLOSING_MAX = 512 * _PACKET_MAX
 """Bytes of the ENDs of all slices that can be open on a track."""
 # Characters by their codes.
@@ -91,6 +93,23 @@ class Slices(NamedTuple):
     row: Array
     name: Array
     category: Array
+
+
+class Tracks(NamedTuple):
+    """Tracks one behind the other: where the slices of each begin, and the number of all.
+
+    Ahead of those of track t are the packets ``heads[head_first[t]:head_first[t + 1]]``.
+    """
+
+    first: Array
+    heads: Bytes
+    head_first: Array
+
+    @classmethod
+    def of_heads(cls, heads: list[bytes], first: Array) -> Tracks:
+        """Tracks with the packets ahead of each."""
+        buffer = np.frombuffer(bytearray(b"".join(heads)), np.uint8)
+        return cls(first, buffer, np.cumsum([0, *map(len, heads)]))
 
 
 class Arguments(NamedTuple):
@@ -432,6 +451,15 @@ def room_for(k: int, arguments: Arguments, columns: Columns, lists: Lists) -> in
     return room + 12 * (lists.flow_first[k + 1] - lists.flow_first[k])
 
 
+@jit_in_place
+def _begin_event(event: Bytes, slices: Slices, k: int) -> int:
+    """Write what the BEGIN of every slice has."""
+    size = wire.write_number(event, 0, _TYPE, _BEGIN)
+    size = wire.write_number(event, size, _TRACK_UUID, slices.uuid[k])
+    size = wire.write_number(event, size, _NAME_IID, slices.name[k])
+    return wire.write_number(event, size, _CATEGORY_IID, slices.category[k])
+
+
 _LONG = 1 << 12
 """Bytes of arguments from which equal ones of several slices are encoded once."""
 
@@ -475,10 +503,7 @@ def encode_slices(
             i = _encode_end(out, i, ends[stack + depth[r]], slices.uuid[k], event)
         ends[stack + depth[r]] = start + slices.dur[k]
         depth[r] += 1
-        size = wire.write_number(event, 0, _TYPE, _BEGIN)
-        size = wire.write_number(event, size, _TRACK_UUID, slices.uuid[k])
-        size = wire.write_number(event, size, _NAME_IID, slices.name[k])
-        size = wire.write_number(event, size, _CATEGORY_IID, slices.category[k])
+        size = _begin_event(event, slices, k)
         size = _encode_columns(event, size, k, columns, annotation)
         size = _encode_counters(event, size, k, lists, annotation)
         if arguments.length[k]:
@@ -499,6 +524,37 @@ def encode_slices(
         i = encode_packet(out, i, start, _TRACK_EVENT, event, size)
         k += 1
     return i, k
+
+
+@jit_in_place
+def encode_tracks(
+    out: Bytes, track: int, k: int, tracks: Tracks, slices: Slices, event: Bytes
+) -> tuple[int, int, int]:
+    """Write tracks of slices that do not overlap, from slice `k` of a track on; `event` is scratch.
+
+    Compiled for many tracks at once, as of many ranks each has few slices.
+
+    Returns
+    -------
+    bytes, track, next
+        Number of bytes, and the track and the slice for which there was no room.
+    """
+    i, head, first = 0, tracks.head_first, tracks.first
+    while track < len(first) - 1:
+        is_new = k == first[track]
+        room = TRACK_ROOM + (head[track + 1] - head[track] if is_new else 0)
+        if i + room > len(out):
+            break
+        if is_new:
+            i = wire.copy_bytes(out, i, tracks.heads, head[track], head[track + 1])
+        if k < first[track + 1]:
+            size = _begin_event(event, slices, k)
+            i = encode_packet(out, i, slices.ts[k], _TRACK_EVENT, event, size)
+            i = _encode_end(out, i, slices.ts[k] + slices.dur[k], slices.uuid[k], event)
+            k += 1
+        if k == first[track + 1]:
+            track += 1
+    return i, track, k
 
 
 @jit

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ from chopper_interop.converters.perfetto.write.counter_lanes import (
     sampled_lanes,
 )
 from chopper_interop.converters.perfetto.write.derived_tracks import (
+    GpuTracks,
     NamedSlices,
     derived_tracks,
     mark_lanes,
@@ -278,8 +279,8 @@ class PerfettoWriter:
                 self._write_critical_path(path, ids)
             for rank, name, row, slices in mark_lanes(self.trace):
                 self._write_named(self.tracks.marks(rank, name, row), slices)
-            for rank, device, name, slices in derived_tracks(self.trace):
-                self._write_named(self.tracks.derived(rank, device, name), slices)
+            for of_gpus in derived_tracks(self.trace):
+                self._write_gpu_tracks(of_gpus)
         if self.gpus:
             self._write_gpu_packets(self.gpus)
         self._write_counter_lanes()
@@ -474,6 +475,33 @@ class PerfettoWriter:
         tables = self.columns.interned(arguments.buffer)
         self._write_slices([(encoded, (arguments, columns, lists, *tables))], uuid)
 
+    def _write_gpu_tracks(self, drawn: GpuTracks) -> None:
+        """Write tracks of GPUs, each behind its descriptor and the names that occur for the first time."""
+        uuids, heads, iids = [], [], np.zeros(len(drawn.names), np.int64)
+        for rank, device, name, codes in drawn.tracks:
+            uuids.append(self.tracks.derived(rank, device, name))
+            new: list[tuple[int, str]] = []
+            if not iids[codes].any():
+                iids[codes], new = self.columns.further_names(drawn.names[codes])
+            packets = (*_interned_packets("event_names", new), *self._descriptor_packets())
+            heads.append(b"".join(map(_encoded, packets)))
+        count = len(drawn.ts)
+        slices = encode.Slices(
+            ts=drawn.ts + self.trace.meta.origin_ns,
+            dur=drawn.dur,
+            uuid=np.repeat(np.array(uuids, np.int64), np.diff(drawn.first)),
+            row=np.zeros(count, np.int32),
+            name=iids[drawn.code],
+            category=np.full(count, _DERIVED_IID, np.int64),
+        )
+        tracks = encode.Tracks.of_heads(heads, drawn.first)
+        room = encode.TRACK_ROOM + max(map(len, heads), default=0)
+        out = self.out if len(self.out) >= room else np.empty(room, np.uint8)
+        track = k = 0
+        while track < len(heads):
+            size, track, k = encode.encode_tracks(out, track, k, tracks, slices, self.scratch)
+            self._emit(out[:size].data)
+
     def _write_critical_path(self, path: CriticalPath, ids: Array) -> None:
         """Write the tracks of a critical path: merged spans, classes of work, and the nodes.
 
@@ -553,22 +581,17 @@ class PerfettoWriter:
 
     def _write_descriptors(self) -> None:
         """Describe the tracks that were allocated since the last call."""
-        self._write_messages(
-            proto.TracePacket(trusted_packet_sequence_id=encode.SEQUENCE, track_descriptor=d)
-            for d in self.tracks.new_descriptors()
-        )
+        self._write_messages(self._descriptor_packets())
+
+    def _descriptor_packets(self) -> Iterator[proto.TracePacket]:
+        for track in self.tracks.new_descriptors():
+            yield proto.TracePacket(
+                trusted_packet_sequence_id=encode.SEQUENCE, track_descriptor=track
+            )
 
     def _write_interned(self, table: str, entries: Sequence[tuple[int, str | bytes]]) -> None:
         """Write the texts behind interned numbers, in a table of ``InternedData``."""
-        for at in range(0, len(entries), _NAMES_PER_PACKET):
-            packet = proto.TracePacket(trusted_packet_sequence_id=encode.SEQUENCE)
-            rows = getattr(packet.interned_data, table)
-            for iid, text in entries[at : at + _NAMES_PER_PACKET]:
-                if table == "debug_annotation_string_values":
-                    rows.add(iid=iid, str=text.encode() if isinstance(text, str) else text)
-                else:
-                    rows.add(iid=iid, name=text)
-            self._write_messages([packet])
+        self._write_messages(_interned_packets(table, entries))
 
     def _write_new_texts(self, table: str, interned: TextTable, buffer: Array, known: int) -> None:
         """Write the texts that occurred in the last chunk for the first time."""
@@ -589,9 +612,30 @@ class PerfettoWriter:
         self.size += len(data)
         self.stream.write(data)
 
-    def _write_messages(self, packets: Any) -> None:
+    def _write_messages(self, packets: Iterable[proto.TracePacket]) -> None:
         for packet in packets:
-            self._emit(proto.Trace(packet=[packet]).SerializeToString())
+            self._emit(_encoded(packet))
+
+
+def _encoded(packet: proto.TracePacket) -> bytes:
+    """Return a packet as a trace that has no other."""
+    encoded: bytes = proto.Trace(packet=[packet]).SerializeToString()
+    return encoded
+
+
+def _interned_packets(
+    table: str, entries: Sequence[tuple[int, str | bytes]]
+) -> Iterator[proto.TracePacket]:
+    """Yield the packets of texts behind interned numbers, of a table of ``InternedData``."""
+    for at in range(0, len(entries), _NAMES_PER_PACKET):
+        packet = proto.TracePacket(trusted_packet_sequence_id=encode.SEQUENCE)
+        rows = getattr(packet.interned_data, table)
+        for iid, text in entries[at : at + _NAMES_PER_PACKET]:
+            if table == "debug_annotation_string_values":
+                rows.add(iid=iid, str=text.encode() if isinstance(text, str) else text)
+            else:
+                rows.add(iid=iid, name=text)
+        yield packet
 
 
 def _in_order_of_lanes(trace: Trace, rows: slice) -> Array:

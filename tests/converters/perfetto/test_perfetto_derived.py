@@ -16,6 +16,7 @@ import chopper_interop as ci
 from chopper_interop.arrays import intervals
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.perfetto.write import critical_path
+from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Meta
@@ -222,20 +223,48 @@ def test_spans_tile_any_path(pieces) -> None:
     assert all(a[2] != b[2] for a, b in pairwise(spans))
 
 
-SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=12)
+SPANS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 9)), max_size=12
+).map(sorted)
+"""Group, start and duration, by group and start."""
 
 
 @given(SPANS, SPANS)
 def test_a_difference_is_what_one_covers_and_the_other_does_not(a, b) -> None:
-    def union(spans):
-        start = np.array([s for s, _ in spans], np.int64)
-        return intervals.union(start, start + np.array([d for _, d in spans], np.int64))
+    def unions(spans):
+        group, start, dur = np.array(spans, np.int64).reshape(-1, 3).T
+        return intervals.group_unions(group, start, start + dur, 3)
 
-    start, end = intervals.difference(union(a), union(b))
-    covered = {t for s, e in zip(start.tolist(), end.tolist(), strict=True) for t in range(s, e)}
-    within = [{t for s, d in spans for t in range(s, s + d)} for spans in (a, b)]
+    group, start, end = intervals.group_differences(unions(a), unions(b), 3)
+    rows = zip(group.tolist(), start.tolist(), end.tolist(), strict=True)
+    covered = {(g, t) for g, s, e in rows for t in range(s, e)}
+    within = [{(g, t) for g, s, d in spans for t in range(s, s + d)} for spans in (a, b)]
     assert covered == within[0] - within[1]
-    assert (start[1:] > end[:-1]).all()
+    assert ((group[1:] > group[:-1]) | (start[1:] > end[:-1])).all()
+
+
+def test_tracks_of_gpus_are_in_turn_however_little_room_there_is() -> None:
+    """Heads are written once, also of tracks without slices and where a call ends between slices."""
+    ts = np.arange(4) * 10
+    rows = np.zeros(4, np.int32)
+    slices = encode.Slices(ts, ts * 0 + 5, ts + 1, rows, ts + 1, ts + 1)
+    heads = [b"first", b"", b"no slices", b"last"]
+    tracks = encode.Tracks.of_heads(heads, np.array([0, 3, 3, 3, 4]))
+    scratch = np.empty(200, np.uint8)
+
+    def written(room: int) -> bytes:
+        out, data, track, k = np.empty(room, np.uint8), b"", 0, 0
+        while track < len(heads):
+            size, track, k = encode.encode_tracks(out, track, k, tracks, slices, scratch)
+            assert size
+            data += out[:size].tobytes()
+        return data
+
+    whole = written(10_000)
+    assert written(encode.TRACK_ROOM + 9) == whole
+    at = [whole.index(head) for head in heads if head]
+    assert at == sorted(at)
+    assert all(whole.count(head) == 1 for head in heads if head)
 
 
 def test_findings_are_marks_on_the_places_they_speak_of(tmp_path: Path) -> None:
