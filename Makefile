@@ -8,7 +8,7 @@ SECONDS ?= 60
 MILLIONS ?= 1 5
 FUZZ   := .venv-fuzz
 
-.PHONY: report demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs code man schemas wheel release clean
+.PHONY: report demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs loops code man schemas wheel release clean
 
 report demo: export PYTHONDONTWRITEBYTECODE :=
 
@@ -70,6 +70,9 @@ tables: $(VENV)/test.stamp ## tables of the docs: formats, analyses, findings, c
 
 outputs: $(VENV)/test.stamp demo ## outputs of commands that the docs show, by the sample job
 	$(BIN)/python tests/support/pages.py outputs $(DEMO)/profiles
+
+loops: $(VENV)/test.stamp ## the list of loops that a first command has compiled by a second process
+	$(BIN)/python tests/support/loops.py
 
 code: $(VENV)/test.stamp ## compile the loops ahead, so that a wheel's first run does not
 	$(BIN)/python tests/support/machine_code.py $(VENV)/machine_code

@@ -96,6 +96,7 @@ def _convert(args: argparse.Namespace) -> int:
 
 def _demo(args: argparse.Namespace, options: dict[str, str]) -> int:
     from chopper_interop import registry
+    from chopper_interop.commands import console
     from chopper_interop.demo import make_demo
 
     if args.source or args.output:
@@ -103,6 +104,7 @@ def _demo(args: argparse.Namespace, options: dict[str, str]) -> int:
     for option in registry.unknown_options([make_demo], options):
         hint = registry.similar_option(option, [make_demo])
         raise UsageError(f"-O {option}: --demo has no such option", hint=hint)
+    console.announce_compilation()
     folder = make_demo(Path(args.demo), **registry.chosen_options(make_demo, options))
     if not args.quiet:
         shown = one_line(str(folder))

@@ -1,6 +1,7 @@
 """Fixtures of all tests."""
 
 import gc
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ settings.register_profile("explore", deadline=None, max_examples=500)
 settings.load_profile("chopper")
 
 
+os.environ["CHOPPER_COMPILERS"] = "0"  # tests run on all processors
 _ALLOCATIONS = 20_000
 """Objects made between two collections of garbage. Chosen: at Python's 700, collections took 7 % of the suite's time."""
 gc.set_threshold(_ALLOCATIONS)

@@ -119,7 +119,7 @@ def save(loop: Compilable, types: str, processor: tuple[str, ...], data: bytes) 
 
 def keep(name: str, data: bytes) -> None:
     """Keep data in a file; a disk that takes none, as a full one, only means making it again."""
-    folder = _code_folder()
+    folder = code_folder()
     if folder is None:
         return
     _sweep(folder)
@@ -148,7 +148,7 @@ def stored(loop: Compilable, types: str, processor: tuple[str, ...]) -> Iterator
 
 def kept(name: str) -> Iterator[bytes]:
     """Yield what `keep` wrote into a file, if it is there and whole."""
-    folder = _code_folder()
+    folder = code_folder()
     if folder is not None:
         path = folder / name
         with contextlib.suppress(OSError):
@@ -225,7 +225,7 @@ def _description(value: Any, names: tuple[str, ...]) -> str:
 
 
 @cache
-def _code_folder() -> Path | None:
+def code_folder() -> Path | None:
     """Return the folder of machine code, less what others could have put there."""
     base = cache_folder()
     if base is None:

@@ -17,7 +17,7 @@ from numba.core.typing.templates import make_intrinsic_template
 from numba.core.typing.typeof import typeof_impl
 from numba.np import numpy_support
 
-from chopper_interop.arrays import code_files, loaded_code
+from chopper_interop.arrays import claims, code_files, loaded_code
 
 _njit: Any = numba.njit
 _dispatcher: Any = Dispatcher
@@ -95,21 +95,27 @@ class CodeCache:
         only what code needs to run: allocation. Compiling refreshes the target itself.
         """
         _runtime.rtsys.initialize(target)
-        for data in code_files.stored(
-            self.loop, text_of(signature), target.codegen().magic_tuple()
-        ):
+        types, processor = text_of(signature), target.codegen().magic_tuple()
+        for data in code_files.stored(self.loop, types, processor):
             with contextlib.suppress(Exception):  # of another version: compiled again
                 return _result_of(target, data)
+        name = code_files.file_name(self.loop, types, processor)
+        claims.take(name)
+        for data in code_files.kept(name):  # by another process, since
+            with contextlib.suppress(Exception):
+                result = _result_of(target, data)
+                claims.release(name)
+                return result
         self._compiles()
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Save machine code, unless numba has it in another way: then each process compiles."""
-        if result.lifted or result.library.has_dynamic_globals:
-            return
-        with contextlib.suppress(Exception):
-            processor = result.codegen.magic_tuple()
-            code_files.save(self.loop, text_of(signature), processor, _content(result))
+        types, processor = text_of(signature), result.codegen.magic_tuple()
+        if not result.lifted and not result.library.has_dynamic_globals:
+            with contextlib.suppress(Exception):
+                code_files.save(self.loop, types, processor, _content(result))
+        claims.release(code_files.file_name(self.loop, types, processor))
 
 
 def _content(result: Any) -> bytes:

@@ -76,12 +76,15 @@ def _table(**look: Any) -> Table:
 
 
 def announce_compilation() -> None:
-    """Print one line if loops must be compiled: that this happens once, and then how many were."""
+    """Print one line if loops must be compiled: that this happens once, and then how many were; start to compile others."""
     from chopper_interop.arrays import compiled
 
     def show(count: int) -> None:
         if count == compiled.FEW:
+            from chopper_interop.commands import compilers
+
             _show_compilation()
+            compilers.start()
         progress.count("compiling, once", count, "loops")
 
     compiled.announce_compilation(show)

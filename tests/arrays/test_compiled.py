@@ -128,15 +128,15 @@ def test_code_that_others_could_have_put_there_is_not_loaded(
     monkeypatch.setenv("XDG_CACHE_HOME", str(base))
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     code_files.cache_folder.cache_clear()
-    code_files._code_folder.cache_clear()
+    code_files.code_folder.cache_clear()
     try:
-        folder = code_files._code_folder()
+        folder = code_files.code_folder()
         assert folder is None or not list(folder.iterdir())
         made = temporary / f"chopper-interop-{os.getuid()}"
         assert not made.exists() or made.stat().st_mode & 0o077 == 0
     finally:
         code_files.cache_folder.cache_clear()
-        code_files._code_folder.cache_clear()
+        code_files.code_folder.cache_clear()
 
 
 def test_code_that_no_run_used_for_long_goes_when_other_code_is_kept(
@@ -145,9 +145,9 @@ def test_code_that_no_run_used_for_long_goes_when_other_code_is_kept(
     """A process that only loads code looks at none of the other files, of which there may be thousands."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     code_files.cache_folder.cache_clear()
-    code_files._code_folder.cache_clear()
+    code_files.code_folder.cache_clear()
     try:
-        folder = code_files._code_folder()
+        folder = code_files.code_folder()
         assert folder is not None
         old, recent = folder / "old.nbc", folder / "recent.nbc"
         for path, days in ((old, 31), (recent, 29)):
@@ -162,7 +162,7 @@ def test_code_that_no_run_used_for_long_goes_when_other_code_is_kept(
         assert not old.exists()
     finally:
         code_files.cache_folder.cache_clear()
-        code_files._code_folder.cache_clear()
+        code_files.code_folder.cache_clear()
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that nobody can write")

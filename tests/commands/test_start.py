@@ -18,7 +18,8 @@ import os, sys
 from chopper_interop import start
 leave = os._exit
 def shown(status):
-    print(*(m for m in ("numba", "rich") if m in sys.modules))
+    later = ("numba", "rich", "chopper_interop.arrays.claims", "chopper_interop.commands.compilers")
+    print(*(m for m in later if m in sys.modules))
     sys.stdout.flush()
     leave(status)
 os._exit = shown

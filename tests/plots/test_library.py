@@ -23,7 +23,7 @@ def converter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Converter:
     pytest.importorskip("vl_convert", reason="the extra report is not installed")
     converter = Converter()
     monkeypatch.setattr(library, "module", lambda _: converter)
-    monkeypatch.setattr(code_files, "_code_folder", lambda: tmp_path)
+    monkeypatch.setattr(code_files, "code_folder", lambda: tmp_path)
     return converter
 
 
