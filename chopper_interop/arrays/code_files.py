@@ -59,6 +59,7 @@ class Compilable:
     """
 
     dispatcher: Any
+    inner_dispatcher: Any
 
     def __init__(self, function: Any, *, counts_references: bool) -> None:
         self.py_func: Any = function

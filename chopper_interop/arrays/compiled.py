@@ -78,6 +78,13 @@ class Loop(Compilable):
         self._calls_left = 0
         return numba_code.dispatcher(self, _count_compilation)
 
+    @cached_property
+    def inner_dispatcher(self) -> Any:
+        """The same for other loops, which call it without Python."""
+        from chopper_interop.arrays import numba_code
+
+        return numba_code.dispatcher(self, _count_compilation, is_inner=True)
+
     def _entry(self, arguments: tuple[Any, ...]) -> Any:
         """Entry point of machine code for arguments of these types; numba's dispatcher if none is kept."""
         try:

@@ -35,7 +35,7 @@ bytecode.FunctionIdentity._unique_ids = itertools.count(time.time_ns())  # noqa:
 
 def _typeof_loop(loop: Any, context: Any) -> Any:
     """Type of a loop that another one calls."""
-    return _typeof(loop.dispatcher, context)
+    return _typeof(loop.inner_dispatcher, context)
 
 
 def _typeof_written(written: Any, _: Any) -> Any:
@@ -52,7 +52,9 @@ def _function(written: code_files.Written) -> Any:
     return _types.Function(_intrinsic_template(written, written.writer, written.__qualname__))
 
 
-def dispatcher(loop: code_files.Compilable, compiles: Callable[[], None]) -> Any:
+def dispatcher(
+    loop: code_files.Compilable, compiles: Callable[[], None], *, is_inner: bool = False
+) -> Any:
     """Return what numba compiles and calls a loop with; the function itself where it is switched off.
 
     Parameters
@@ -61,11 +63,18 @@ def dispatcher(loop: code_files.Compilable, compiles: Callable[[], None]) -> Any
         The loop.
     compiles
         Called before it is compiled.
+    is_inner
+        Whether only other loops call it: what takes arguments of Python is a third of its compilation, and left out.
     """
-    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    options = {
+        "nogil": True,
+        "error_model": "numpy",
+        "no_cfunc_wrapper": True,
+        "no_cpython_wrapper": is_inner,
+    }
     made: Any = _njit(**options, _nrt=loop.counts_references)(loop.py_func)
     if isinstance(made, _dispatcher):
-        made._cache = CodeCache(loop, compiles)  # noqa: SLF001 # numba has no hook for it
+        made._cache = CodeCache(loop, compiles, is_inner=is_inner)  # noqa: SLF001 # numba has no hook for it
         made.get_call_template = _without_constants(made.get_call_template)
     return made
 
@@ -83,9 +92,12 @@ def _without_constants(template: Callable[..., Any]) -> Callable[..., Any]:
 class CodeCache:
     """Machine code of one function on disk, a file for each signature and kind of processor."""
 
-    def __init__(self, loop: code_files.Compilable, compiles: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: code_files.Compilable, compiles: Callable[[], None], *, is_inner: bool
+    ) -> None:
         self.loop = loop
         self._compiles = compiles
+        self._endings = ("inner", "") if is_inner else ("",)
         self.cache_path = None
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -96,9 +108,11 @@ class CodeCache:
         """
         _runtime.rtsys.initialize(target)
         types, processor = text_of(signature), target.codegen().magic_tuple()
-        for data in code_files.stored(self.loop, types, processor):
-            with contextlib.suppress(Exception):  # of another version: compiled again
-                return _result_of(target, data)
+        for ending in self._endings:
+            for data in code_files.stored(self.loop, types + ending, processor):
+                with contextlib.suppress(Exception):  # of another version: compiled again
+                    return _result_of(target, data)
+        types += self._endings[0]
         name = code_files.file_name(self.loop, types, processor)
         claims.take(name)
         for data in code_files.kept(name):  # by another process, since
@@ -111,7 +125,7 @@ class CodeCache:
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Save machine code, unless numba has it in another way: then each process compiles."""
-        types, processor = text_of(signature), result.codegen.magic_tuple()
+        types, processor = text_of(signature) + self._endings[0], result.codegen.magic_tuple()
         if not result.lifted and not result.library.has_dynamic_globals:
             with contextlib.suppress(Exception):
                 code_files.save(self.loop, types, processor, _content(result))

@@ -473,9 +473,31 @@ def added(x, y):
 @jit
 def sums(x):
     return added(x, 1) + added(x, y=2) + added(3, x) + added(4, 5)
-print(sums(10), len(added.dispatcher.overloads))
+print(sums(10), len(added.inner_dispatcher.overloads))
 """
     assert python(code, tmp_path) == ("45 1", 2)
+
+
+BOTH = """
+from chopper_interop.arrays.compiled import jit
+@jit
+def step(x):
+    return x + 1
+@jit
+def twice(x):
+    return step(step(x))
+"""
+
+
+def test_what_takes_arguments_of_python_is_compiled_when_python_calls(tmp_path: Path) -> None:
+    """Code that Python calls serves other loops, too; code for other loops alone is compiled sooner."""
+    for home, calls, printed, files in (
+        ("first", "twice(1), step(1)", "3 2", 3),
+        ("first", "step(1), twice(1)", "2 3", 3),
+        ("other", "step(1), twice(1)", "2 3", 2),
+    ):
+        (tmp_path / home).mkdir(exist_ok=True)
+        assert python(BOTH + f"print({calls})", tmp_path / home) == (printed, files)
 
 
 NAMED = """
