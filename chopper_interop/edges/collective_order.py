@@ -271,6 +271,8 @@ def _fitting_shifts(reference: RankSequence, sequence: RankSequence) -> list[int
 
 def _best_shift(reference: RankSequence, sequence: RankSequence, fitting: list[int]) -> int:
     """The one of the shifts that fit at which ends agree best."""
+    if len(fitting) == 1:
+        return fitting[0]
     measured = [_median_and_scatter(*_sampled_differences(reference, sequence, s)) for s in fitting]
     min_scatter = min(scatter for _, scatter in measured)
     if not np.isfinite(min_scatter):

@@ -225,18 +225,19 @@ def queued_before(trace: Trace, node: Array, call: Array) -> tuple[Array, Array]
     A process numbers its calls, and work has the number of its call: what has a smaller one than all
     recorded calls was queued before these.
     """
-    correlation, ts = trace.array("correlation"), trace.array("ts")
-    is_call = is_any(trace.array("kind"), CALLS) & (correlation > 0)
+    correlation, rank = trace.array("correlation"), trace.array("rank")
+    calls = np.flatnonzero(is_any(trace.array("kind"), CALLS) & (correlation > 0))
+    first = np.flatnonzero(np.diff(rank[calls], prepend=-1))  # nodes are in order of rank
+    place = gather.find(rank[calls[first]], rank[node])
+    unlaunched = np.flatnonzero((call < 0) & (place >= 0))
+    place, number = place[unlaunched], correlation[node[unlaunched]]
     before = np.zeros(len(node), bool)
     first_call = np.zeros(len(node), np.int64)
-    for rank, rows in trace.rank_rows.items():
-        calls = np.flatnonzero(is_call[rows]) + rows.start
-        if calls.size:
-            of_rank = (trace.array("rank")[node] == rank) & (call < 0)
-            before |= (
-                of_rank & (correlation[node] > 0) & (correlation[node] < correlation[calls].min())
-            )
-            first_call[of_rank] = ts[calls].min()
+    if unlaunched.size:
+        before[unlaunched] = (number > 0) & (
+            number < np.minimum.reduceat(correlation[calls], first)[place]
+        )
+        first_call[unlaunched] = np.minimum.reduceat(trace.array("ts")[calls], first)[place]
     return before, first_call
 
 

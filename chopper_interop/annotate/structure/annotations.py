@@ -231,32 +231,32 @@ def _note_without_launch(trace: Trace, issues: IssueLog) -> None:
 def read_iterations(trace: Trace, names: Names, issues: IssueLog) -> Array:
     """Number of the step that each host node is in, by ranges of steps; -1 where it is in none."""
     name, kind = trace.array("name"), trace.array("kind")
-    result = np.full(trace.nodes.num_rows, -1, np.int32)
-    ranges = is_any(kind, RANGES)
-    step_kind = np.where(ranges, names.step_kind[name], -1)
-    busy = _launches(trace)
-    for rows in trace.rank_rows.values():
-        kinds = np.unique(step_kind[rows][step_kind[rows] >= 0])
-        if kinds.size:
-            steps = np.flatnonzero(step_kind[rows] == kinds[0]) + rows.start
-            within = _range_of(trace, rows, steps)
-            exact = bool(kinds[0] < len(_EXACT))
-            number, _ = _numbered(trace, names, steps, exact=exact)
-            works = np.isin(number, number[within[busy[rows] & (within >= 0)]])
-            if works.any() and not works.all():
-                _note(issues, EMPTY, trace, steps[~works])
-            else:
-                works[:] = True
-            steps = steps[works]
-            known, in_pieces = _numbered(trace, names, steps, exact=exact)
-            number[:] = -1
-            number[works] = known
-            result[rows] = np.append(number, -1)[within]
-            _note(issues, REPEATED, trace, steps[known != names.step[name[steps]]])
-            _note(issues, IN_PIECES, trace, steps[in_pieces])
-            if kinds[0] == len(_EXACT):
-                _note(issues, BY_NAMES, trace, steps)
-    return result
+    step_kind = np.where(is_any(kind, RANGES), names.step_kind[name], -1)
+    steps = np.flatnonzero(step_kind >= 0)
+    if not steps.size:
+        return np.full(len(name), -1, np.int32)
+    # a rank's ranges of the first kind that it has
+    first, rank = gather.distinct(trace.array("rank")[steps])
+    kind_of_rank = np.full(len(first), step_kind.max())
+    np.minimum.at(kind_of_rank, rank, step_kind[steps])
+    chosen = step_kind[steps] == kind_of_rank[rank]
+    steps, rank = steps[chosen], rank[chosen]
+    exact = kind_of_rank[rank] < len(_EXACT)
+    within = _range_of(trace, steps)
+    number, _ = _numbered(trace, names, steps, exact)
+    busy = np.bincount(within[_launches(trace) & (within >= 0)], minlength=len(steps))
+    _, step = gather.distinct(rank, number)
+    works = (np.bincount(step, busy) > 0)[step]
+    works |= (np.bincount(rank, works) == 0)[rank]
+    _note(issues, EMPTY, trace, steps[~works])
+    known, in_pieces = _numbered(trace, names, steps[works], exact[works])
+    number[:] = -1
+    number[works] = known
+    steps = steps[works]
+    _note(issues, REPEATED, trace, steps[known != names.step[name[steps]]])
+    _note(issues, IN_PIECES, trace, steps[in_pieces])
+    _note(issues, BY_NAMES, trace, steps[step_kind[steps] == len(_EXACT)])
+    return np.append(number, -1)[within].astype(np.int32)
 
 
 def _note(issues: IssueLog, fault: Fault, trace: Trace, ranges: Array) -> None:
@@ -273,27 +273,42 @@ def _launches(trace: Trace) -> Array:
     return result
 
 
-def _range_of(trace: Trace, rows: slice, steps: Array) -> Array:
-    """Position of the range of a step that each node of a rank starts in; -1 for none."""
-    ts, dur = trace.array("ts"), trace.array("dur")
-    index = np.searchsorted(ts[steps], ts[rows], "right") - 1
-    inside = (index >= 0) & (ts[rows] < (ts[steps] + dur[steps])[index])
+def _range_of(trace: Trace, steps: Array) -> Array:
+    """Position of the last range of a step to start before each node of its rank, if it starts in that; -1 for none."""
+    rank, ts = trace.array("rank"), trace.array("ts")
+    starts = np.flatnonzero(np.append(True, (np.diff(ts) != 0) | (np.diff(rank) != 0)))
+    # nodes are in order of rank and start: a range counts from the first node that starts when it does
+    first = starts[np.searchsorted(starts, steps, "right") - 1]
+    index = np.repeat(np.arange(-1, len(steps)), np.diff(first, prepend=0, append=len(ts)))
+    end = ts[steps] + trace.array("dur")[steps]
+    inside = (index >= 0) & (rank == rank[steps][index]) & (ts < end[index])
     return np.where(inside, index, -1)
 
 
-def _numbered(trace: Trace, names: Names, steps: Array, *, exact: bool) -> tuple[Array, Array]:
+def _numbered(trace: Trace, names: Names, steps: Array, exact: Array) -> tuple[Array, Array]:
     """Number of the step of each range, another one where a thread counts again; and which continue a step.
 
     Ranges in a row with the same number are one step, such as its forward pass and its optimizer, unless they are
     `exact`: the profiler marks a step by one range. A thread counts again where the range that begins such a row
     had its name before.
     """
+    name, rank = trace.array("name")[steps], trace.array("rank")[steps]
+    number = names.step[name].astype(np.int64)
+    continues = np.zeros(len(steps), bool)
+    may_repeat = (np.diff(number) <= 0) & (
+        np.diff(rank) == 0
+    )  # of few ranks, as nearly all count on
+    for of_rank in np.unique(rank[1:][may_repeat]).tolist():
+        own = slice(*np.searchsorted(rank, [of_rank, of_rank + 1]).tolist())
+        continues[own] = _count_on(trace, steps[own], number[own], exact=bool(exact[own][0]))
+    return number, continues
+
+
+def _count_on(trace: Trace, steps: Array, number: Array, *, exact: bool) -> Array:
+    """Change numbers of a rank's ranges where a thread counts again, in place; mark those that continue a step."""
     ts, lane = trace.array("ts")[steps], trace.array("lane")[steps]
     end = ts + trace.array("dur")[steps]
     name = trace.array("name")[steps]
-    number = names.step[name].astype(np.int64)
-    if (np.diff(number) > 0).all():  # as nearly always: no thread counts again
-        return number, np.zeros(len(steps), bool)
     # a power of ten above all numbers, and above the next, which would follow the last of them
     unit = max(training_steps.LEAST_UNIT, 10 ** len(str(int(number.max(initial=0)) + 1)))
     continues = np.zeros(len(steps), bool)
@@ -307,7 +322,7 @@ def _numbered(trace: Trace, names: Names, steps: Array, *, exact: bool) -> tuple
         again = number[own] + nth * unit
         number[own] = np.where(again <= np.iinfo(np.int32).max, again, number[own])
         continues[own] = apart & (_times_before(number[own]) > 0)
-    return number, continues
+    return continues
 
 
 def _times_before(code: Array) -> Array:
