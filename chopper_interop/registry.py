@@ -329,7 +329,8 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
     is_object = is_json(head)
     possible = [c for c in known if c.json in (None, is_object)]
     if is_object:
-        possible = [c for c in possible if not c.json_words or any(w in head for w in c.json_words)]
+        has = cache(head.__contains__)  # formats of a family share their words
+        possible = [c for c in possible if not c.json_words or any(map(has, c.json_words))]
     accepted = False
     # formats that are only recognised are asked about what none of those that are read takes
     for group in ([c for c in possible if c.read], [c for c in possible if not c.read]):

@@ -108,7 +108,7 @@ class Tracks(NamedTuple):
     @classmethod
     def of_heads(cls, heads: list[bytes], first: Array) -> Tracks:
         """Tracks with the packets ahead of each."""
-        buffer = np.frombuffer(bytearray(b"".join(heads)), np.uint8)
+        buffer = np.frombuffer(bytearray(b"".join(heads) or b" "), np.uint8)
         return cls(first, buffer, np.cumsum([0, *map(len, heads)]))
 
 

@@ -324,6 +324,35 @@ def test_steps_with_the_same_number_of_one_thread(
     assert {c: n for c, n in counts.items() if c in ("steps-repeated", "steps-in-pieces")} == notes
 
 
+def test_ranks_have_the_steps_that_each_has_alone(tmp_path: Path) -> None:
+    """Kinds of names, repetitions and ranges without work of one rank say nothing of another; equal starts count."""
+    names = [["ProfilerStep#5"] * 3, ["other"], ["step 1", "step 1", "step 2"], ["ProfilerStep#1"]]
+    paths = []
+    for rank, of_rank in enumerate(names):
+        events = [
+            e for i, name in enumerate(of_rank)
+            for e in (span("cpu_op", "outer", 60 * i, 55), note(name, 60 * i, 50),
+                      *launch(10 * rank + i, 60 * i + 5), *launch(10 * rank + 5 + i, 60 * i + 52))
+        ]  # fmt: skip
+        events.append(note(f"ProfilerStep#{rank}", 60 * len(of_rank) + 5, 1))
+        info = {"rank": rank, "world_size": len(names)}
+        paths.append(write(tmp_path / f"rank{rank}.json", events, distributedInfo=info))
+    codes = ("steps-without-work", "steps-repeated", "steps-in-pieces", "iterations-by-names")
+
+    def found(*files: Path) -> tuple[list[tuple[int, str, object]], Counter[str]]:
+        trace = ci.read(*files)
+        frame = trace.to_pandas()[["rank", "name", "iteration"]]
+        issues = {i.code: i.count for i in trace.meta.issues if i.code in codes}
+        return frame.astype(str).to_numpy().tolist(), Counter(issues)
+
+    alone = [found(path) for path in paths]
+    assert found(*paths) == (
+        [row for rows, _ in alone for row in rows],
+        sum((c for _, c in alone), Counter()),
+    )
+    assert len(set().union(*(c for _, c in alone))) > 1
+
+
 def test_a_step_that_a_profiler_began_when_it_stopped_does_not_count_where_it_begins_again(
     tmp_path: Path,
 ) -> None:
