@@ -209,6 +209,34 @@ def _behind_waits(own_ns: Array, return_ns: Array, issues: Array) -> Array:
     return np.where(issues, 0, np.clip(return_ns, 0, own_ns))
 
 
+def cut(host: HostChain, node: Array, at_ns: Array) -> HostChain:
+    """Cut nodes at times within them, so that others can wait for the part before."""
+    inside = (at_ns > host.at_ns[node]) & (at_ns < (host.at_ns + host.own_ns)[node])
+    if not inside.any():
+        return host
+    node, at_ns = np.unique(np.stack([node[inside], at_ns[inside]]), axis=1)
+    nodes = np.arange(len(host.row))
+    of = np.sort(np.append(nodes, node), kind="stable")
+    later = np.diff(of, prepend=-1) == 0
+    start, end = host.at_ns[of], (host.at_ns + host.own_ns)[of]
+    start[later] = at_ns
+    end[np.flatnonzero(later) - 1] = at_ns
+    first, last = np.searchsorted(of, nodes), np.searchsorted(of, nodes, side="right") - 1
+    return HostChain(
+        row=np.where(later, -1, host.row[of]),
+        owner=host.owner[of],
+        thread=host.thread[of],
+        vertex=np.where(later, -1, host.vertex[of]),
+        at_ns=start,
+        own_ns=end - start,
+        call_ns=host.call_ns[of],
+        in_operation=host.in_operation[of],
+        is_return=host.is_return[of],
+        ends_at=np.where(host.ends_at >= 0, last[host.ends_at], -1).astype(np.int32),
+        begins_at=np.where(host.begins_at >= 0, first[host.begins_at], -1).astype(np.int32),
+    )
+
+
 class _Cuts(NamedTuple):
     """Endpoints at which threads are cut: at each first a return may be, then a piece that begins there.
 

@@ -86,9 +86,13 @@ def _unconnected(
     watches = host_chain.watching_threads(trace)
     links, host = _of_model(trace, gpu, mode, watches)
     memory.give_back(trace.nodes.nbytes)
-    dep = dependencies(trace, gpu, links, host, watches)
-    joined = len(host.row) + joined_rows(gpu, comm.turn)
-    columns = _shared_slots(trace, gpu, host, dep, comm, _begins(trace, gpu, comm, origin_ns))
+    begins_ns = _begins(trace, gpu, comm, origin_ns)
+    draft = _drafted(trace, gpu, links, host, comm, begins_ns)
+    cut = host_chain.cut(host, draft.holder, draft.at_ns)
+    if len(cut.row) > len(host.row):
+        host = cut
+        draft = _drafted(trace, gpu, links, host, comm, begins_ns)
+    joined, columns = draft.joined, _columns(gpu, host, draft, begins_ns)
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
     behind, behind_ns = _behind_work(links, gpu_numbers(trace, gpu, len(host.row)), gpu)
     nodes = Nodes(
@@ -178,16 +182,51 @@ def _begins(trace: Trace, gpu: Array, comm: Communication, origin_ns: int) -> Ar
     return begins_ns
 
 
-def _shared_slots(
+class _Draft(NamedTuple):
+    """Dependencies between host nodes and, behind them, GPU work, and their shares of slots.
+
+    Parameters
+    ----------
+    src, dst
+        Pairs of nodes of which the second depends on the first.
+    slot, end_ns, share
+        Slot of each node, when it ends, and its share of the slot.
+    joined
+        Collectives in turn.
+    holder, at_ns, due
+        Nodes that begin at the earliest when the holder of the host's slot has come to a time, as the host time
+        that they wait for is hidden by it, or is on the way to the device.
+    """
+
+    src: Array
+    dst: Array
+    slot: Array
+    end_ns: Array
+    share: slots.Shares
+    joined: Array
+    holder: Array
+    at_ns: Array
+    due: Array
+
+
+def _drafted(
     trace: Trace,
     gpu: Array,
+    links: Links,
     host: host_chain.HostChain,
-    dep: tuple[Array, Array],
     comm: Communication,
     begins_ns: Array,
-) -> _Columns:
-    """Give each node its share of its slot; `short_ns` is by how much sooner than measured it ends."""
+) -> _Draft:
+    """Give each node its share of its slot, and find for what of the host work waits without a slot for it::
+
+        thread that has the slot    [ long operation   |       ]     cut where the launch of the other ended
+        other thread                        [ launch ]
+        GPU                                             [ kernel ]   waits for the first part of the long one
+
+    What waits for host nodes that end while others have the slot, and work whose launch is long on its way.
+    """
     h = len(host.row)
+    src, dst = dependencies(trace, gpu, links, host, host_chain.watching_threads(trace))
     joined = h + joined_rows(gpu, comm.turn)
     kind = trace.array("kind")[gpu]
     of_work = np.where(comm.receives[gpu], NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
@@ -199,21 +238,46 @@ def _shared_slots(
     # must not hold up what does, and neither must communication that is only timed what other ranks wait for
     timed = (of_work == COMM) & ~comm.sends[gpu] & (comm.turn[gpu] < 0)
     rank = np.concatenate([~host.in_operation, timed]).astype(np.uint8)
-    rank[~_needed(start, h, *dep)] += 2
+    rank[~_needed(start, h, src, dst)] += 2
     share = slots.shares(*slots.in_turn(start, end, joined), slot, lane, rank, slot == NO_SLOT)
+    hidden = np.append((host.own_ns > 0) & (share.end_ns[:h] < end[:h]), np.zeros(len(gpu), bool))
+    is_goal = np.append(host.is_return, np.ones(len(gpu), bool))
+    behind = np.flatnonzero(hidden[src] & is_goal[dst])
+    late = gpu_numbers(trace, gpu, h)[links.late]
+    at_ns, due = np.append(end[src[behind]], links.late_ns), np.append(dst[behind], late)
+    holder = _holders(at_ns, share, h)
+    held = holder >= 0
+    return _Draft(src, dst, slot, end, share, joined, holder[held], at_ns[held], due[held])
+
+
+def _holders(at_ns: Array, share: slots.Shares, h: int) -> Array:
+    """Node of the first h that has a slot at each time or until then; -1 if none does."""
+    held = np.flatnonzero(share.end_ns[:h] > share.start_ns[:h])
+    held = held[np.argsort(share.start_ns[held])]
+    if not held.size:
+        return np.full(len(at_ns), -1, np.int64)
+    before = np.searchsorted(share.start_ns[held], at_ns) - 1
+    return np.where((before >= 0) & (share.end_ns[held][before] >= at_ns), held[before], -1)
+
+
+def _columns(gpu: Array, host: host_chain.HostChain, draft: _Draft, begins_ns: Array) -> _Columns:
+    """Columns of nodes; `short_ns` is by how much sooner than measured each ends."""
+    share, joined = draft.share, draft.joined
     behind = np.flatnonzero(share.after >= 0)
-    src = np.concatenate([dep[0], share.after[behind], joined[:-1]], dtype=np.int32)
-    dst = np.concatenate([dep[1], behind, joined[1:]], dtype=np.int32)
+    src = np.concatenate(
+        [draft.src, share.after[behind], joined[:-1], draft.holder], dtype=np.int32
+    )
+    dst = np.concatenate([draft.dst, behind, joined[1:], draft.due], dtype=np.int32)
     no_gpu = np.zeros(len(gpu), bool)
     return _Columns(
-        slot=slot,
-        is_gpu=np.concatenate([np.zeros(h, bool), ~no_gpu]),
+        slot=draft.slot,
+        is_gpu=np.concatenate([np.zeros(len(host.row), bool), ~no_gpu]),
         watched=np.concatenate([np.where(host.row >= 0, host.thread, -1), np.full(len(gpu), -1)]),
         is_return=np.concatenate([host.is_return & ~_are_covered(host.at_ns, share), no_gpu]),
         start_ns=share.start_ns,
         own_ns=share.end_ns - share.start_ns,
         began_ns=begins_ns,
-        short_ns=end - share.end_ns,
+        short_ns=draft.end_ns - share.end_ns,
         src=src,
         dst=dst,
     )

@@ -37,6 +37,9 @@ class Links(NamedTuple):
     issue_ns
         For each call that waits for work that it launched itself, the time until it has issued it;
         else -1.
+    late, late_ns
+        Rows of the work that is long on its way to the device, and when it has come there. By clocks that differ that
+        may be long before its launch.
     """
 
     src: Array
@@ -46,6 +49,8 @@ class Links(NamedTuple):
     return_ns: Array
     sources: Array
     issue_ns: Array
+    late: Array
+    late_ns: Array
 
 
 def links_of(timing: Timing, gpu: Array) -> Links:
@@ -61,6 +66,10 @@ def links_of(timing: Timing, gpu: Array) -> Links:
     a, b = src // 2, dst // 2
     inside &= takes_part[a] & takes_part[b]
     inside &= ~(on_thread[a] & on_thread[b] & (lane[a] == lane[b])) & (a != b)
+    lag_ns = variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0]
+    late = np.flatnonzero(
+        inside & (graph.kind == EdgeKind.LAUNCH) & (np.abs(lag_ns) > 1000 * MAX_LATENCY_US)
+    )
     # work that seems to begin before the work ahead of it on its stream has ended follows it all the same,
     # and so does work its launch, where the GPU's clock is ahead by no more than launches take
     early_ns = timing.at_ns[graph.src] - timing.at_ns[graph.after]
@@ -69,14 +78,17 @@ def links_of(timing: Timing, gpu: Array) -> Links:
     inside &= (early_ns <= 0) | early | late_launch
     edge = np.flatnonzero(inside)
     src, dst, kind = src[edge].astype(np.int64), dst[edge].astype(np.int64), graph.kind[edge]
-    lag = variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0][edge]
+    lag = lag_ns[edge]
     return_ns = np.full(endpoints, -1, np.int64)
     sources = np.zeros(endpoints, bool)
     waits = np.flatnonzero(is_any(kind, WAITS) & on_thread[dst // 2])
     np.maximum.at(return_ns, dst[waits], np.maximum(lag[waits], 0))
     sources[dst[on_thread[dst // 2]]] = True
     sources[src[on_thread[src // 2]]] = True
-    return Links(src, dst, kind, lag, return_ns, sources, _issue_times(timing, src, dst, kind, lag))
+    sources[graph.src[late]] = True
+    issue_ns = _issue_times(timing, src, dst, kind, lag)
+    late_ns = timing.at_ns[graph.src[late]] + lag_ns[late]
+    return Links(src, dst, kind, lag, return_ns, sources, issue_ns, b[late], late_ns)
 
 
 def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array) -> Array:
