@@ -10,6 +10,7 @@ import numpy as np
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks.line import resolution_ns
+from chopper_interop.grouping import by_key
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import processes
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -23,15 +24,42 @@ SAME_EVENTS = Fault.info(
     "same-events-twice", "A file that holds the same events as others was left out."
 )
 
+COPIED_RANKS = Fault.error(
+    "ranks-copied",
+    "Files of several ranks have the same events at the same nanoseconds, as a file that was copied under another "
+    "rank's name has: what is said of these ranks together is of one rank.",
+)
+_FEW_EVENTS = 100
+"""Nodes of a rank from which no other has the same times by chance. Chosen: examples made by hand have fewer."""
+
 
 def drop_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
     """Drop fragments whose events others hold too; the others of one rank are processes of it."""
     timing, ranks_of_others = kept(timing, issues)
     issues.add(processes.OF_ONE_RANK, len(ranks_of_others))
+    _note_copied_ranks(timing, issues)
     return [
         processes.name_lanes_by_process(f, ranks_of_others[f]) if f in ranks_of_others else f
         for f in timing
     ]
+
+
+def _note_copied_ranks(timing: list[Fragment], issues: IssueLog) -> None:
+    """Note files of different ranks that are copies of each other."""
+    many = [f for f in timing if f.trace.nodes.num_rows >= _FEW_EVENTS and f.trace.meta.ranks]
+    # a digest of all times takes longer than their sums, which differ nearly always
+    for alike in by_key(many, _sums_of_times).values():
+        if len(alike) > 1:
+            for same in by_key(alike, lambda f: _digest_of_events(f.trace)).values():
+                labels = ", ".join(f.files.label for f in same[:3])
+                issues.add(COPIED_RANKS, len(same) - 1, labels)
+
+
+def _sums_of_times(fragment: Fragment) -> tuple[int, int, int]:
+    """Number of nodes, and sums of their starts and durations."""
+    trace = fragment.trace
+    starts = trace.array("ts") + trace.meta.origin_ns
+    return trace.nodes.num_rows, int(starts.sum()), int(trace.array("dur").sum())
 
 
 def kept(

@@ -73,6 +73,22 @@ def test_the_same_events_twice_are_one_run(tmp_path: Path) -> None:
     assert "same-events-twice" in codes(trace)
 
 
+@pytest.mark.parametrize(("later_us", "copied"), [(0, 1), (0.001, 0)])
+def test_a_file_under_the_names_of_two_ranks_is_reported(
+    tmp_path: Path, later_us: float, copied: int
+) -> None:
+    """It was two ranks in silence; real ranks differ in their times by a nanosecond somewhere."""
+    events = [kernel(f"k{i}", 10 * i + 1, 5, i + 1) for i in range(100)]
+    write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE)
+    events[50]["dur"] += later_us
+    write(tmp_path / "rank1.json", events, baseTimeNanoseconds=BASE)
+    trace = ci.read(tmp_path)
+    assert trace.ranks == [0, 1]
+    issues = [i for i in trace.meta.issues if i.code == "ranks-copied"]
+    assert sum(i.count for i in issues) == copied
+    assert all("rank1.json" in i.example for i in issues)
+
+
 @pytest.mark.parametrize("mode", ["gpu", "full"])
 def test_of_outputs_of_one_job_the_richest_is_read(tmp_path: Path, mode: str) -> None:
     """An ET of GPU work alone was read in place of files that have everything."""
