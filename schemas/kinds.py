@@ -94,7 +94,8 @@ class EdgeKind(IntEnum):
 
 
 OBSERVED = (EdgeKind.HANDOVER,)
-"""Edges that the times of this run suggest. All others hold whatever the times are."""
+"""Edges that the times of this run suggest. All others hold whatever the times are: that a host polls for a kernel is
+known of the kernel's library, of which times only show the thread."""
 
 HOST_WAITS = (EdgeKind.SYNC, EdgeKind.POLL, EdgeKind.HANDOVER)
 """Edges to a host thread that waited: its time before their end is not its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -53,10 +53,8 @@ class _StringTable:
         return np.array([self.number(t) for t in texts] or [0], np.int64)
 
 
-class Attributes:
-    """Names and attributes of the nodes of a rank's plan, of which a part at a time is put in columns.
-
-    All together they take several times the memory of the trace.
+class PlannedRank(NamedTuple):
+    """A rank whose ET is written.
 
     Parameters
     ----------
@@ -70,21 +68,27 @@ class Attributes:
         All ranks of the job, and this one's number in the ETs.
     """
 
-    def __init__(
-        self,
-        trace: Trace,
-        plan: Plan,
-        comms: dict[str, Array],
-        relays: Relays,
-        ranks: Array,
-        number: int,
-    ) -> None:
-        strings = _StringTable()
+    trace: Trace
+    plan: Plan
+    comms: dict[str, Array]
+    relays: Relays
+    ranks: Array
+    number: int
+
+
+class Attributes:
+    """Names and attributes of the nodes of a rank's plan, of which a part at a time is put in columns.
+
+    All together they take several times the memory of the trace.
+    """
+
+    def __init__(self, rank: PlannedRank) -> None:
+        trace, plan, strings = rank.trace, rank.plan, _StringTable()
         self.name = _names(trace, plan, strings)
         """Number of each node's name in `texts`."""
-        self._numbers = _number_columns(trace, plan, comms, relays, ranks, number)
+        self._numbers = _number_columns(rank)
         self._number_names = strings.number_all(list(self._numbers))
-        self._words = _text_columns(trace, plan, comms, strings)
+        self._words = _text_columns(trace, plan, rank.comms, strings)
         self._word_names = strings.number_all(list(self._words))
         self.texts = list(strings.numbers)
         """All texts that nodes have."""
@@ -193,15 +197,9 @@ def _or_delay(delays: Array, value: int, of_nodes: Column) -> Column:
     return of_part
 
 
-def _number_columns(
-    trace: Trace,
-    plan: Plan,
-    comms: dict[str, Array],
-    relays: Relays,
-    ranks: Array,
-    number: int,
-) -> dict[str, tuple[int, Column]]:
+def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
     """Attributes that are numbers: name → tag of their type, and values of the plan's nodes."""
+    trace, plan, comms, relays, ranks, number = rank
     always = np.ones(len(plan.row), np.bool_)
     lane = trace.array("lane")
     lane_kind, lane_number = (trace.array(c, "lanes")[lane] for c in ("kind", "number"))

@@ -29,7 +29,7 @@ from chopper_interop.converters.chakra import comms as chakra_comms
 from chopper_interop.converters.chakra import encode, reaction, recorded
 from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra import streams as chakra_streams
-from chopper_interop.converters.chakra.attributes import Attributes
+from chopper_interop.converters.chakra.attributes import Attributes, PlannedRank
 from chopper_interop.converters.chakra.checks.findings import shares_text
 from chopper_interop.converters.chakra.planning.build import build_plan, first_start, is_plannable
 from chopper_interop.converters.chakra.planning.plan import Communication, Figures, Mode, Plan
@@ -523,7 +523,9 @@ def _write_nodes(stream: IO[bytes], job: _Job, rank: int, plan: Plan) -> None:
     trace, comms = job.trace.rank(rank), _rank_comms(job.trace, rank, job.comms)
     relays = job.relays.of_rank(job.trace.rank_rows[rank])
     ranks = job.trace.ranks
-    attributes = Attributes(trace, plan, comms, relays, np.array(ranks), ranks.index(rank))
+    attributes = Attributes(
+        PlannedRank(trace, plan, comms, relays, np.array(ranks), ranks.index(rank))
+    )
     table = encode.text_table(attributes.texts)
     nodes = encode.Nodes(
         type=_node_types(plan, comms["node_type"]),
