@@ -121,6 +121,13 @@ def test_nested_ranges_of_compilation_are_one_finding(tmp_path: Path) -> None:
     assert "host-work" not in rows
 
 
+def test_what_is_captured_is_no_finding_of_its_own(tmp_path: Path) -> None:
+    rows = findings_by_code(program_of(tmp_path, "graph-capture", 1, has=True)[0])
+    assert rows["graph-capture"]["finding"] == "Work is captured as a graph 4 times."
+    assert rows["graph-capture"]["where"].endswith("StreamBeginCapture")
+    assert not {"host-work", "small-launches"} & rows.keys()
+
+
 def test_frames_around_a_data_loader_are_no_finding_of_their_own(tmp_path: Path) -> None:
     kineto.write(simulation.simulate(data_loader_with_stacks(1)), tmp_path)
     rows = findings_by_code(ci.read(tmp_path))

@@ -136,11 +136,16 @@ CATALOGUE = {
         "they and all that they call take no time",
         "warm up before what is measured; TORCH_LOGS=recompiles says why it compiles again: mark_dynamic, equal shapes",
     ),
+    "graph-capture": Entry(
+        "calls of cudaStreamBeginCapture or hipStreamBeginCapture within steps, and what the thread does until the capture ends",
+        "that and making the graph (GraphInstantiate) take no time; where steps capture to launch once, launches would take its place",
+        "capture before what is measured; static shapes and addresses, so that a graph is captured once and launched often",
+    ),
     "host-work": Entry(
         "ranges of hosts, and operators that take 1 ms by themselves for each kernel and ten times as long as "
         "others, for which GPUs are idle 0.1 ms or more at a time (idle --by blame)",
         "its own time is 0, and that of all that it calls if nothing of it launches work, but for "
-        "allocation, loading of code and data, and compilation",
+        "allocation, loading of code and data, compilation and capture of graphs",
         "move it off the launching thread, or let the host run ahead",
     ),
     "throttled-gpu": Entry(
@@ -176,7 +181,7 @@ CATALOGUE = {
 FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
     ranks.late_ranks, communication.exposed_collectives, hosts.small_launches, hosts.code_loading,
     hosts.serialised_launches, hosts.waits, hosts.unrecorded_waits, hosts.allocator,
-    hosts.data_loader, hosts.compilation, hosts.host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
+    hosts.data_loader, hosts.compilation, hosts.graph_capture, hosts.host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
 )  # fmt: skip
 """Functions that find them."""
 

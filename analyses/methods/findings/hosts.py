@@ -24,6 +24,9 @@ _ALLOCATES = re.compile(
 )
 _LOADS = re.compile(r"(?i)data_?loader")
 _COMPILES = re.compile(r"\(dynamo_timed\)$")
+_BEGINS_CAPTURE = re.compile(r"^(?:hip|cuda|cu)StreamBeginCapture")
+_ENDS_CAPTURE = re.compile(r"^(?:hip|cuda|cu)StreamEndCapture")
+_INSTANTIATES = re.compile(r"^(?:hip|cuda|cu)GraphInstantiate")
 _FETCHES = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$|tensor\.item")
 _COPIES = re.compile(r"^aten::(copy_|_?to|_to_copy|cpu|nonzero|masked_select|unique\w*|tolist)\b")
 _SMALL_NS = 20_000
@@ -381,6 +384,43 @@ def compilation(job: ExaminedJob) -> Iterator[Finding]:
         yield _of_nodes(job, "compilation", outermost, name, text, times, under)
 
 
+def graph_capture(job: ExaminedJob) -> Iterator[Finding]:
+    """Find steps in which a thread captures work as a graph, instead of launching one that it has."""
+    begins = named_nodes(job, _BEGINS_CAPTURE) & job.inside
+    captured = captured_nodes(job)
+    if (begins & captured).any():
+        count = int(np.count_nonzero(begins & captured))
+        often = "once" if count == 1 else f"{count:,} times"
+        name = job.names(begins)[0]
+        times = job.times().take_no_time(captured)
+        text = f"Work is captured as a graph {often}."
+        yield _of_nodes(job, "graph-capture", captured, name, text, times, captured)
+
+
+def captured_nodes(job: ExaminedJob) -> Array:
+    """Mark what threads do from the begin of a capture to its end, and calls that make graphs of what was captured."""
+    trace = job.trace
+    begins, ends = named_nodes(job, _BEGINS_CAPTURE), named_nodes(job, _ENDS_CAPTURE)
+    if not begins.any():
+        return begins
+    rows = np.flatnonzero(job.on_host)
+    lane, ts = trace.array("lane")[rows], trace.array("ts")[rows]
+    rows = rows[np.lexsort((ts, lane))]
+    # ends of the same thread that no other capture begins before
+    marks = rows[(begins | ends)[rows]]
+    pairs = np.flatnonzero(begins[marks[:-1]] & ends[marks[1:]])
+    pairs = pairs[trace.array("lane")[marks[pairs]] == trace.array("lane")[marks[pairs + 1]]]
+    place = np.empty(len(begins), np.int64)
+    place[rows] = np.arange(len(rows))
+    change = np.zeros(len(rows) + 1, np.int64)
+    change[place[marks[pairs]]] += 1
+    change[place[marks[pairs + 1]] + 1] -= 1
+    within = np.zeros(len(begins), bool)
+    within[rows[np.cumsum(change)[:-1] > 0]] = True
+    within |= named_nodes(job, _INSTANTIATES)
+    return within & job.inside
+
+
 def allocating_calls(job: ExaminedJob) -> Array:
     """Mark calls that allocate or free memory of GPUs, or pinned memory."""
     calls = named_nodes(job, _ALLOCATES) & is_any(job.trace.array("kind"), CALLS)
@@ -392,7 +432,7 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
     trace = job.trace
     of_others = allocating_calls(job) | loading_calls(job)
     of_others |= _under(job, named_nodes(job, _LOADS) | named_nodes(job, _COMPILES))
-    known = of_others | _loading(job)
+    known = of_others | _loading(job) | captured_nodes(job)
     known |= _launching(job) | is_any(trace.array("kind"), CALLS)
     others = job.on_host & job.inside & ~known
     stems, _ = name_stems.split_numbers(trace.names())

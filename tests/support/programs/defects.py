@@ -202,6 +202,25 @@ def compilation(seed: int, *, has: bool) -> p.Program:
     return _one_rank("compilation", seed, block)
 
 
+def graph_capture(seed: int, *, has: bool) -> p.Program:
+    """Operators are captured as a graph in each step, though another of before is launched."""
+
+    def block(thread: _Thread, index: int) -> None:
+        vendor = thread.job.vendor
+        if has and index == 1:
+            calls = [
+                "StreamBeginCapture",
+                *["LaunchKernel"] * 20,
+                "StreamEndCapture",
+                "GraphInstantiate",
+            ]
+            for call in calls:
+                with thread.range(f"{vendor}{call}", "cuda_runtime"):
+                    thread.work(1500 if call == "GraphInstantiate" else 100)
+
+    return _one_rank("graph-capture", seed, block)
+
+
 def host_work(seed: int, *, has: bool) -> p.Program:
     """A callback of the host computes."""
 
@@ -335,6 +354,7 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
     "allocator": allocator,
     "data-loader": data_loader,
     "compilation": compilation,
+    "graph-capture": graph_capture,
     "host-work": host_work,
     "unrecorded-wait": unrecorded_wait,
     "full-queue": full_queue,
@@ -344,7 +364,7 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
 }
 """Programs by the code of what is wrong with them: ``(seed, has=True)``."""
 EXACT = (
-    "item", "blocking-copy", "host-sync", "allocator", "data-loader", "compilation", "host-work", "full-queue",
+    "item", "blocking-copy", "host-sync", "allocator", "data-loader", "compilation", "graph-capture", "host-work", "full-queue",
     "serialised-launches", "code-loading", "unrecorded-wait",
 )  # fmt: skip
 """Those of which the program without the defect shows what it costs."""
