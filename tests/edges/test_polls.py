@@ -91,3 +91,11 @@ def test_hosts_go_on_as_soon_as_kernels_let_them(
     change = f"scale={factor} where kind == 'comm'"
     changes = ci.analyze(trace, "what_if", change=change).summary["changes"]
     assert changes[0]["gain_ns"] == pytest.approx(1000 * gain_us)
+
+
+def test_what_a_poll_takes_is_known_and_no_delay(tmp_path: Path) -> None:
+    """A poll has the time that was measured, not the least of an edge of which none is known."""
+    events = [event for number in range(4) for event in round_of(number, 10, 300, 305)]
+    trace = ci.read(write(tmp_path / "p.json", events))
+    changes = ci.analyze(trace, "what_if", change="delays=0").summary["changes"]
+    assert changes[0]["gain_ns"] == 0
