@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kineto_files import BASE, call, kernel, write
+from kineto_files import BASE, call, kernel, span, write
 
 import chopper_interop as ci
 
@@ -83,3 +83,21 @@ def test_a_call_that_finds_nothing_to_wait_for_returns_at_once(tmp_path: Path) -
         at, waited = at + 160, waited + wait
     gain = gain_us(tmp_path, events, "scale=0.1 where kind == 'kernel'")
     assert gain == pytest.approx(waited - 20, abs=5)  # the shortest way back takes 1 µs
+
+
+def test_work_that_waits_for_an_event_shows_no_latency_of_its_launch(tmp_path: Path) -> None:
+    """Its stream is free, but another one holds it up, each time as long; a launch arrives 5 µs behind its call, at 22."""
+    events = []
+    for k in range(4):
+        at, number = 1000 * k, 10 * k + 1
+        waited_for = {"stream": "0xa", "event": "0xe"}
+        waits = {"stream": "0xb", "event": "0xe"}
+        events += [
+            call("hipLaunchKernel", at, 5, number), kernel("gemm", at + 10, 40, number, stream=7),
+            span("cuda_runtime", "hipEventRecord", at + 6, 2, args={"correlation": number + 1} | waited_for),
+            span("cuda_runtime", "hipStreamWaitEvent", at + 9, 2, args={"correlation": number + 2} | waits),
+            call("hipExtLaunchKernel", at + 12, 5, number + 3), kernel("add", at + 52, 100, number + 3, stream=8),
+            span("cpu_op", "aten::add", at + 20, 970) if k < 3 else call("hipDeviceSynchronize", at + 20, 140, 99),
+        ]  # fmt: skip
+    gain = gain_us(tmp_path, events, "scale=0.1 where name == 'gemm'")
+    assert gain == pytest.approx(52 - 22, abs=1)
