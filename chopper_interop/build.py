@@ -126,7 +126,8 @@ class TraceBuilder:
     def text(self, buffer: Array) -> int:
         """Add bytes that hold arguments of nodes and return their offset in the trace's text."""
         start = sum(len(b) for b in self._text)
-        self._text.append(buffer)
+        # of bytes that cannot be written loops would be compiled again, for half a minute
+        self._text.append(np.require(buffer, requirements="W"))
         return start
 
     def edges(self, src: Array, dst: Array, kind: int) -> None:

@@ -161,7 +161,7 @@ def _trace_of_ets(run: SimulatedRun, paths: list[Path], issues: IssueLog) -> Tra
 def _has_nodes(path: Path) -> bool:
     """True if something runs on the NPU of an ET: not so where a rank has no work of a further stream."""
     for contents in (inputs.head, inputs.read):  # nodes that run mostly are among the first
-        et = decode(np.frombuffer(contents(path), np.uint8))
+        et = decode(np.frombuffer(bytearray(contents(path)), np.uint8))
         if (et.type != NodeType.METADATA).any():
             return True
     return False

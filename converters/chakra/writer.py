@@ -574,10 +574,12 @@ def _write_streams(
 def _parts_of(
     numbers: encode.Numbers, words: encode.Words
 ) -> Callable[[slice], tuple[encode.Numbers, encode.Words]]:
-    """Give a part of the nodes' attributes at a time."""
+    """Give a part of the nodes' attributes at a time: copies, as another layout would have the loop compiled again."""
     return lambda part: (
-        numbers._replace(values=numbers.values[:, part], known=numbers.known[:, part]),
-        words._replace(values=words.values[:, part]),
+        numbers._replace(
+            values=numbers.values[:, part].copy(), known=numbers.known[:, part].copy()
+        ),
+        words._replace(values=words.values[:, part].copy()),
     )
 
 
