@@ -31,6 +31,8 @@ COMPATIBLE = (
     *(("chopper", name) for name in ("overlap", "breakdown")),
 )
 """Other tools, and analyses by their definitions."""
+_OPERATORS = 160
+"""Operators of the program that is joined: enough for anchors, and a gap between these."""
 SOURCES = "SOURCES"
 """Member of an archive with the digest of what it was made of."""
 ALLOCATIONS = 100_000
@@ -109,7 +111,37 @@ def formats(folder: Path) -> None:
                 ci.write(trace, place / name)
 
 
-PARTS = {"commands": commands, "formats": formats}
+def host_programs(folder: Path) -> None:
+    """Read a profile next to the host's execution trace of its program, matched by order: formats alone do not join."""
+    from kineto_files import BASE, span, write
+    from seeds import pytorch_et
+
+    import chopper_interop as ci
+
+    folder.mkdir()
+    names = [f"op{n % 7}.{n % 3}" for n in range(_OPERATORS)]
+    events = [span("cpu_op", name, 10 * i, 5, args={"a": 1}) for i, name in enumerate(names)]
+    write(folder / "rank0.json", events, baseTimeNanoseconds=BASE)
+    names[_OPERATORS // 2] = "another"  # a gap between what matches
+    nodes = [
+        pytorch_et.node(10 + i, name, 2, (pytorch_et.tensor(i, i),), (pytorch_et.tensor(i + 1, i + 1),))
+        for i, name in enumerate(names)
+    ]  # fmt: skip
+    thread = pytorch_et.node(2, pytorch_et.THREAD, 1, scope=7)
+    (folder / "rank0_et.json").write_bytes(pytorch_et.document([thread, *nodes]))
+    trace = ci.read(folder)
+    codes = {issue.code for issue in trace.meta.issues}
+    if "host-et-joined-by-order" not in codes:
+        raise RuntimeError(f"the program is not joined: {codes}")
+
+
+def formats_and_programs(folder: Path) -> None:
+    """Read inputs of every format, and those that are joined."""
+    formats(folder)
+    host_programs(folder / "joined")
+
+
+PARTS = {"commands": commands, "formats": formats_and_programs}
 
 
 def compile_part(name: str) -> None:
