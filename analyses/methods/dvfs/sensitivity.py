@@ -494,7 +494,7 @@ def _clocks(
     for one, assumption in zip(sensors, assumed, strict=True):
         slopes = sensor_fit.straight_slopes(one.gpus, work, assumption)
         beta = np.clip(slopes, 0.0, 1.0)[same_work.key]
-        clocks = kernel_clocks.with_sensor(clocks, one.gpus, work, assumption, beta)
+        clocks = kernel_clocks.with_sensor(clocks, one, work, assumption, beta)
         if not one.is_timed(assumption):
             clocks = kernel_clocks.without_changes(clocks, one.gpus, work)
     return clocks

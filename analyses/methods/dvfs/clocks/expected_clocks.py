@@ -54,11 +54,27 @@ class Expected(NamedTuple):
     usual_error: float
 
 
-def expected_clocks(gpus: list[Readings], work: Work, assumed: Assumption) -> list[Expected]:
-    """Return the expected clocks of the kernels of GPUs with one kind of sensor."""
+class Shown(NamedTuple):
+    """Figures that the readings of all GPUs with one kind of sensor give, under an assumption on it.
+
+    Parameters
+    ----------
+    share
+        Share to which clocks follow the readings spread over kernels, and its error.
+    beta
+        Mean sensitivity of all kernels, and its error; NaN if they show none.
+    """
+
+    share: tuple[float, float]
+    beta: tuple[float, float]
+
+
+def expected_clocks(
+    gpus: list[Readings], work: Work, assumed: Assumption, shown: Shown | None = None
+) -> list[Expected]:
+    """Return the expected clocks of the kernels of GPUs with one kind of sensor; `shown` if that is known already."""
     changes = [Changes(gpu, work, assumed) for gpu in gpus]
-    beta = best_mean(gpus, work, assumed, changes)
-    share, error = followed_share(changes)
+    (share, error), beta = shown or _shown(gpus, work, assumed, changes)
     # Where durations do not show the share, slopes over changes within a GPU say nothing of single kernels.
     used, error = (share, error / share) if is_shown(changes) else (0.0, 0.0)
     apart = [one.unseen(used) for one in changes]
@@ -84,16 +100,27 @@ def expected_clocks(gpus: list[Readings], work: Work, assumed: Assumption) -> li
     ]
 
 
-def saved_time(
-    gpus: list[Readings], work: Work, assumed: Assumption, reach: float
-) -> tuple[float, float, float]:
-    """Return the least and the most time that kernels would save at the highest clock, and its standard error.
+def _shown(gpus: list[Readings], work: Work, assumed: Assumption, changes: list[Changes]) -> Shown:
+    return Shown(followed_share(changes), best_mean(gpus, work, assumed, changes))
+
+
+class Saved(NamedTuple):
+    """Time that kernels would save at the highest clock: the least, the most and its standard error; with what it follows from."""
+
+    least_ns: float
+    most_ns: float
+    error_ns: float
+    shown: Shown
+
+
+def saved_time(gpus: list[Readings], work: Work, assumed: Assumption, reach: float) -> Saved:
+    """Return the time that kernels would save at the highest clock.
 
     With one sensitivity of all kernels, which may be wrong by `reach` standard errors.
     """
     changes = [Changes(gpu, work, assumed) for gpu in gpus]
-    share, _ = followed_share(changes)
-    beta, wide = best_mean(gpus, work, assumed, changes)
+    shown = _shown(gpus, work, assumed, changes)
+    (share, _), (beta, wide) = shown
     in_full = 0.0
     for gpu, one in zip(gpus, changes, strict=True):
         k = gpu.kernel
@@ -101,4 +128,4 @@ def saved_time(
     if np.isnan(beta):
         beta, wide = 0.5, 0.25
     low, high = in_full * np.clip([beta - reach * wide, beta + reach * wide], 0.0, 1.0)
-    return min(low, high), max(low, high), abs(in_full) * wide
+    return Saved(min(low, high), max(low, high), abs(in_full) * wide, shown)

@@ -191,7 +191,7 @@ def kernel_clocks(trace: Trace, node: Array) -> Clocks:
 
 
 def with_sensor(
-    clocks: Clocks, gpus: list[Readings], work: Work, assumed: Assumption, beta: Array
+    clocks: Clocks, sensor: SensedClocks, work: Work, assumed: Assumption, beta: Array
 ) -> Clocks:
     """Return the clocks with those of the GPUs of a sensor under one assumption on it.
 
@@ -199,8 +199,8 @@ def with_sensor(
     ----------
     clocks
         Clocks by columns; those that are unknown there stay unknown.
-    gpus
-        Readings of the sensor.
+    sensor
+        The sensor, with its readings.
     work
         Kernels of the trace.
     assumed
@@ -208,8 +208,9 @@ def with_sensor(
     beta
         Sensitivity of each node by straight lines, for the effect of its power on the clock.
     """
-    new = Clocks(*(column.copy() for column in clocks))
-    every = expected_clocks.expected_clocks(gpus, work, assumed)
+    new, gpus = Clocks(*(column.copy() for column in clocks)), sensor.gpus
+    shown = sensor.accepted.shown.get(assumed)
+    every = expected_clocks.expected_clocks(gpus, work, assumed, shown)
     levels = [_level_error(gpu, assumed, min_spread(gpu, work)) for gpu in gpus]
     means = [
         float(np.average(one.mhz, weights=work.dur[g.kernel]))

@@ -29,7 +29,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     Work,
     phases_at,
 )
-from chopper_interop.analyses.methods.dvfs.clocks.expected_clocks import saved_time
+from chopper_interop.analyses.methods.dvfs.clocks.expected_clocks import Shown, saved_time
 from chopper_interop.analyses.methods.dvfs.clocks.series_windows import possible_windows
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.statistics import mad_sigma
@@ -113,6 +113,8 @@ class Accepted(NamedTuple):
         What was given, or is known.
     is_given
         True if the window was given.
+    shown
+        What readings show under those of which it is known.
     """
 
     best: Assumption
@@ -122,6 +124,7 @@ class Accepted(NamedTuple):
     origin: str
     fixed: Sensor
     is_given: bool
+    shown: dict[Assumption, Shown]
 
     def described(self, gpus: list[Readings]) -> dict[str, float | str | None]:
         """Describe the sensor of these GPUs by columns of results; None for what is not known."""
@@ -181,17 +184,15 @@ def accepted(sensed: SensedGpus, work: Work, given: Sensor | None) -> Accepted:
         chosen = np.union1d(some, _corners(kept))
     reach = np.sqrt(np.maximum(_MAX_EXCESS_ERRORS**2 - apart[chosen] ** 2, 0.0))
     assumed = [Assumption(*row) for row in kept[chosen]]
-    saved = np.array(
-        [saved_time(sensed.gpus, work, *one) for one in zip(assumed, reach, strict=True)]
-    )
+    saved = [saved_time(sensed.gpus, work, *one) for one in zip(assumed, reach, strict=True)]
+    least, most, error = np.array([one[:3] for one in saved]).T
     ends = [
         End(one, float(part)) for one, part in zip(assumed, reach / _MAX_EXCESS_ERRORS, strict=True)
     ]
-    low, high = (
-        tuple(ends[i] for i in _extremes(time, saved[:, 2])) for time in (-saved[:, 1], saved[:, 0])
-    )
+    low, high = (tuple(ends[i] for i in _extremes(time, error)) for time in (-most, least))
     is_given = given is not None and given.window_ns is not None
-    return Accepted(Assumption(*best), low, high, kept, origin, sensor, is_given)
+    shown = {one: time.shown for one, time in zip(assumed, saved, strict=True)}
+    return Accepted(Assumption(*best), low, high, kept, origin, sensor, is_given, shown)
 
 
 def aligned(sensed: SensedGpus, work: Work, given: Sensor | None) -> SensedGpus:
