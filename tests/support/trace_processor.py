@@ -10,7 +10,8 @@ import importlib.util
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -45,14 +46,26 @@ def _compiled() -> tuple[wasmtime.Engine, wasmtime.Module]:
     digest = hashlib.sha256(raw + version("wasmtime").encode()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "chopper-interop"
     path = cache / f"trace_processor-{digest}.cwasm"
-    if path.exists():
-        return engine, wasmtime.Module.deserialize_file(engine, str(path))
-    module = wasmtime.Module(engine, raw)
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=cache, delete=False) as file:
-        file.write(module.serialize())
-    Path(file.name).replace(path)
+    with _alone(path.with_suffix(".lock")):
+        if path.exists():
+            return engine, wasmtime.Module.deserialize_file(engine, str(path))
+        module = wasmtime.Module(engine, raw)
+        with tempfile.NamedTemporaryFile(dir=cache, delete=False) as file:
+            file.write(module.serialize())
+        Path(file.name).replace(path)
     return engine, module
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Keep other processes out: all workers that run tests would compile at once, 14 s each."""
+    with lock.open("w") as file:
+        with suppress(ImportError):  # Windows has no fcntl: there all compile
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @cache
