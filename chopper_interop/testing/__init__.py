@@ -9,9 +9,8 @@ tests: they check the contracts of `chopper_interop.registry`.
 
 from __future__ import annotations
 
-from chopper_interop.testing.acceptance import check_analysis, check_converter
+from chopper_interop.testing.acceptance import check_analysis, check_converter, check_trace
 from chopper_interop.testing.equality import assert_trace_equal
 from chopper_interop.testing.rendering import dump
-from chopper_interop.testing.validity import check_trace
 
 __all__ = ["assert_trace_equal", "check_analysis", "check_converter", "check_trace", "dump"]
