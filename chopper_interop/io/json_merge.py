@@ -82,29 +82,42 @@ def _write_merged(
             for i in range(at[k], stop - 1):
                 out[o] = a[i]
                 o += 1
-        n = at_2[k] + length_2[k]
-        i = skip_blank(b, at_2[k] + 1, n) if length_2[k] else n
-        while 0 <= i < n and b[i] == QUOTE:
-            key_end = skip_string(b, i, n)
-            if key_end < 0:
-                break
-            colon = skip_blank(b, key_end, n)
-            value = skip_blank(b, colon + 1, n) if colon < n and b[colon] == COLON else n
-            end = skip_value(b, value, n) if value < n else -2
-            if end < 0:
-                break
-            if empty or not _has_key(a, at[k], stop, b, i, key_end):
-                if out[o - 1] != OPEN or o - 1 > starts[k]:
-                    out[o] = COMMA
-                    o += 1
-                for j in range(i, end):
-                    out[o] = b[j]
-                    o += 1
-            i = skip_blank(b, end, n)
-            i = skip_blank(b, i + 1, n) if i < n and b[i] == COMMA else n
+        own = (0, 0) if empty else (at[k], stop)
+        o = _write_others(a, own, b, (at_2[k], at_2[k] + length_2[k]), out, o, starts[k])
         out[o] = CLOSE
         o += 1
         lengths[k] = o - starts[k]
+    return o
+
+
+@jit_in_place
+def _write_others(
+    a: Bytes, own: tuple[int, int], b: Bytes, other: tuple[int, int], out: Bytes, o: int, start: int
+) -> int:
+    """Write the members of the object `other` of `b` whose keys the object `own` of `a` does not have.
+
+    The merged object begins at `start`; returned is its end so far.
+    """
+    i, n = other
+    i = skip_blank(b, i + 1, n) if n > i else n
+    while 0 <= i < n and b[i] == QUOTE:
+        key_end = skip_string(b, i, n)
+        if key_end < 0:
+            break
+        colon = skip_blank(b, key_end, n)
+        value = skip_blank(b, colon + 1, n) if colon < n and b[colon] == COLON else n
+        end = skip_value(b, value, n) if value < n else -2
+        if end < 0:
+            break
+        if own[1] == 0 or not _has_key(a, own[0], own[1], b, i, key_end):
+            if out[o - 1] != OPEN or o - 1 > start:
+                out[o] = COMMA
+                o += 1
+            for j in range(i, end):
+                out[o] = b[j]
+                o += 1
+        i = skip_blank(b, end, n)
+        i = skip_blank(b, i + 1, n) if i < n and b[i] == COMMA else n
     return o
 
 

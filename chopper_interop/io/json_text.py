@@ -346,12 +346,7 @@ def parse_decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, in
         shift -= 1
     up = shift == 0 and dropped >= 5  # half of ten
     if shift < 0:
-        unit = np.uint64(1)
-        for _ in range(min(-shift, _MAX_DIGITS)):
-            unit *= np.uint64(10)
-        rest = value % unit
-        value = value // unit if -shift <= _MAX_DIGITS else np.uint64(0)
-        up = -shift <= _MAX_DIGITS and rest >= unit - rest
+        value, up = _without_digits(value, -shift)
     if up:
         value += np.uint64(1)
         if value == 0:
@@ -360,6 +355,18 @@ def parse_decimal(buffer: Bytes, i: int, n: int, decimals: int) -> tuple[int, in
         return 0, i, False
     signed = np.int64(value)
     return (-signed if negative else signed), i, digits > 0
+
+
+@jit_in_place
+def _without_digits(value: np.uint64, count: int) -> tuple[np.uint64, bool]:
+    """Return a number without its last digits, and whether these are half of what they were counted in, or more."""
+    if count > _MAX_DIGITS:
+        return np.uint64(0), False
+    unit = np.uint64(1)
+    for _ in range(count):
+        unit *= np.uint64(10)
+    rest = value % unit
+    return value // unit, rest >= unit - rest
 
 
 @jit_in_place

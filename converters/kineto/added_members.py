@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.kineto import events_encode as encode
-from chopper_interop.converters.kineto.json_text import json_bytes
+from chopper_interop.converters.kineto.strict_json_text import json_bytes
 from chopper_interop.edges.communication import communicates
 from chopper_interop.io import json_events
 from chopper_interop.schemas import hub

@@ -14,7 +14,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
 from chopper_interop.arrays.compiled import jit, jit_in_place
-from chopper_interop.converters.kineto import json_text as kineto_json_text
+from chopper_interop.converters.kineto import strict_json_text
 from chopper_interop.io import json_text
 from chopper_interop.io.wire import copy_bytes
 
@@ -195,18 +195,18 @@ def _copy_members(
         lengths |= 1 << min(first[new_key[c] + 1] - first[new_key[c]], _MAX_LENGTH_BIT)
     if buffer[at] != _OPEN:
         return -1
-    at = kineto_json_text.blank(buffer, at + 1, n)
+    at = strict_json_text.blank(buffer, at + 1, n)
     if at < n and buffer[at] == _CLOSE:
         return i if at + 1 == n else -1
     while True:
-        key_stop = kineto_json_text.string_end(buffer, at, n) - 1
+        key_stop = strict_json_text.string_end(buffer, at, n) - 1
         if key_stop < 0:
             return -1
-        value = kineto_json_text.blank(buffer, key_stop + 1, n)
+        value = strict_json_text.blank(buffer, key_stop + 1, n)
         if value >= n or buffer[value] != _COLON:
             return -1
-        value = kineto_json_text.blank(buffer, value + 1, n)
-        stop = kineto_json_text.value_end(buffer, value, n, stack)
+        value = strict_json_text.blank(buffer, value + 1, n)
+        stop = strict_json_text.value_end(buffer, value, n, stack)
         if stop < 0:
             return -1
         action = KEEP
@@ -225,9 +225,9 @@ def _copy_members(
             out[i] = _QUOTE
             out[i + 1] = _COLON
             i = copy_bytes(out, i + 2, buffer, value, stop)
-        at = kineto_json_text.blank(buffer, stop, n)
+        at = strict_json_text.blank(buffer, stop, n)
         if at < n and buffer[at] == _COMMA:
-            at = kineto_json_text.blank(buffer, at + 1, n)
+            at = strict_json_text.blank(buffer, at + 1, n)
         elif at + 1 == n and buffer[at] == _CLOSE:
             return i
         else:
@@ -310,7 +310,7 @@ def write_events(
     counter_first, counter_key, (counter_data, counter_texts) = counters
     (heads, heads_first), (names, names_first), (tracks, tracks_first) = fixed
     i = 0
-    stack = np.empty(kineto_json_text.MAX_DEPTH, np.uint8)
+    stack = np.empty(strict_json_text.MAX_DEPTH, np.uint8)
     max_members = len(number_key) + len(text_key) + 2
     form, new_key = np.zeros(max_members, np.int64), np.zeros(max_members, np.int64)
     new_value, is_present = np.zeros(max_members, np.int64), np.zeros(max_members, np.bool_)
@@ -342,9 +342,9 @@ def write_events(
         i = _write_text(out, i, heads, heads_first, head[k])
         i = _write_text(out, i, names, names_first, name[k])
         i = _write_text(out, i, tracks, tracks_first, track[k])
-        i = kineto_json_text.micros(out, copy_bytes(out, i, _TS, 0, len(_TS)), ts[k])
+        i = strict_json_text.micros(out, copy_bytes(out, i, _TS, 0, len(_TS)), ts[k])
         if dur[k] >= 0:
-            i = kineto_json_text.micros(out, copy_bytes(out, i, _DUR, 0, len(_DUR)), dur[k])
+            i = strict_json_text.micros(out, copy_bytes(out, i, _DUR, 0, len(_DUR)), dur[k])
         before = i
         i = copy_bytes(out, i, _ARGS, 0, len(_ARGS))
         empty = i
@@ -361,7 +361,7 @@ def write_events(
                 continue
             i = _write_key(out, i, keys, keys_first, new_key[c])
             if form[c] <= OVERRIDING:
-                i = kineto_json_text.integer(out, i, new_value[c])
+                i = strict_json_text.integer(out, i, new_value[c])
             elif form[c] == TEXT:
                 i = _write_text(out, i, texts_data, texts_first, new_value[c])
             elif form[c] == DICTIONARY:
@@ -370,7 +370,7 @@ def write_events(
                 for d in range(len(inner_key)):
                     if inner_known[d, k]:
                         i = _write_key(out, i, keys, keys_first, inner_key[d])
-                        i = kineto_json_text.integer(out, i, inner_value[d, k])
+                        i = strict_json_text.integer(out, i, inner_value[d, k])
                 for d in range(len(inner_text_key)):
                     if inner_text_code[d, k] >= 0:
                         i = _write_key(out, i, keys, keys_first, inner_text_key[d])
@@ -412,9 +412,9 @@ def write_arrows(
         ):
             break
         i = copy_bytes(out, i, head, 0, len(head))
-        i = kineto_json_text.integer(out, copy_bytes(out, i, _ID, 0, len(_ID)), ids[k])
+        i = strict_json_text.integer(out, copy_bytes(out, i, _ID, 0, len(_ID)), ids[k])
         i = _write_text(out, i, tracks.data, tracks.first, track[k])
-        i = kineto_json_text.micros(out, copy_bytes(out, i, _TS, 0, len(_TS)), ts[k])
+        i = strict_json_text.micros(out, copy_bytes(out, i, _TS, 0, len(_TS)), ts[k])
         out[i] = _CLOSE
         i += 1
         k += 1
@@ -429,7 +429,7 @@ def write_samples(out: Bytes, k: int, head: Bytes, ts: Array, values: OutTexts) 
         if i + len(head) + _END_MAX + values.first[k + 1] - values.first[k] > len(out):
             break
         i = copy_bytes(out, i, head, 0, len(head))
-        i = kineto_json_text.micros(out, copy_bytes(out, i, _TS, 0, len(_TS)), ts[k])
+        i = strict_json_text.micros(out, copy_bytes(out, i, _TS, 0, len(_TS)), ts[k])
         i = copy_bytes(out, i, _VALUE, 0, len(_VALUE))
         i = _write_text(out, i, values.data, values.first, k)
         out[i] = _CLOSE

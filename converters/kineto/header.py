@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from chopper_interop.clocks import relations
-from chopper_interop.converters.kineto.json_text import json_bytes
+from chopper_interop.converters.kineto.strict_json_text import json_bytes
 from chopper_interop.converters.kineto.trace_file import MAX_ID, whole_number
 from chopper_interop.io.outputs import MARK
 from chopper_interop.issues import Fault, IssueLog

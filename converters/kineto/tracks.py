@@ -19,7 +19,7 @@ import numpy as np
 from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.kineto import events_encode as encode
 from chopper_interop.converters.kineto.categories import ON_DEVICE
-from chopper_interop.converters.kineto.json_text import json_bytes
+from chopper_interop.converters.kineto.strict_json_text import json_bytes
 from chopper_interop.schemas.kinds import Kind, LaneKind
 
 if TYPE_CHECKING:

@@ -41,8 +41,8 @@ from chopper_interop.converters.kineto.added_members import (
 )
 from chopper_interop.converters.kineto.edges import launch_edges
 from chopper_interop.converters.kineto.header import head, tail
-from chopper_interop.converters.kineto.json_text import json_bytes
 from chopper_interop.converters.kineto.samples import MEMORY, SOURCE
+from chopper_interop.converters.kineto.strict_json_text import json_bytes
 from chopper_interop.converters.kineto.tracks import Tracks
 from chopper_interop.io import json_events, outputs
 from chopper_interop.issues import Fault, IssueLog

@@ -15,7 +15,7 @@ import numpy as np
 
 from chopper_interop.arrays import Bytes
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.io.json_text import skip_bytes
+from chopper_interop.io.json_text import byte_table, skip_bytes
 
 MAX_DEPTH = 256
 """Levels of lists and objects; chosen: far more than profilers write, and well below the 1,000 at
@@ -26,10 +26,10 @@ _OPEN, _CLOSE, _OPEN_LIST = 123, 125, 91
 _QUOTE, _BACKSLASH, _COMMA, _COLON = 34, 92, 44, 58
 _ZERO, _NINE, _MINUS, _PLUS, _DOT = 48, 57, 45, 43, 46
 _SPACE = 32
-_PLAIN = np.array([32 <= c < 128 and c not in (_QUOTE, _BACKSLASH) for c in range(256)])
+_PLAIN = byte_table(bytes(c for c in range(_SPACE, 128) if c not in (_QUOTE, _BACKSLASH)))
 """Characters that stand for themselves in a string: nearly all, so one look-up decides."""
-_BLANK = np.array([c in (9, 10, 13, _SPACE) for c in range(256)])
-_DIGIT = np.array([_ZERO <= c <= _NINE for c in range(256)])
+_BLANK = byte_table(b"\t\n\r ")
+_DIGIT = byte_table(b"0123456789")
 
 
 def json_bytes(value: Any, separators: tuple[str, str] = (",", ":")) -> bytes:
@@ -50,10 +50,7 @@ def string_end(buffer: Bytes, i: int, n: int) -> int:
         return -1
     i += 1
     while i < n:
-        at, end = np.uint64(i), np.uint64(n)  # never below 0: saves a check for that at each byte
-        while at < end and _PLAIN[buffer[at]]:
-            at += np.uint64(1)
-        i = np.int64(at)
+        i = skip_bytes(buffer, i, n, _PLAIN)
         if i == n:
             return -1
         c = buffer[i]
@@ -108,10 +105,8 @@ def _character_end(buffer: Bytes, i: int, n: int) -> int:
 @jit
 def _digits_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset after the digits at `i`; -1 if there are none."""
-    at, end = np.uint64(i), np.uint64(n)
-    while at < end and _DIGIT[buffer[at]]:
-        at += np.uint64(1)
-    return np.int64(at) if np.int64(at) > i else -1
+    end = skip_bytes(buffer, i, n, _DIGIT)
+    return end if end > i else -1
 
 
 @jit
@@ -151,6 +146,17 @@ def _literal_end(buffer: Bytes, i: int, n: int) -> int:
 
 
 @jit
+def _scalar_end(buffer: Bytes, i: int, n: int) -> int:
+    """Return the offset after the string, number or word at `i`; -1 if it is none."""
+    c = buffer[i]
+    if c == _QUOTE:
+        return string_end(buffer, i, n)
+    if c == _MINUS or _ZERO <= c <= _NINE:
+        return _number_end(buffer, i, n)
+    return _literal_end(buffer, i, n)
+
+
+@jit
 def key_end(buffer: Bytes, i: int, n: int) -> int:
     """Return the offset of the value after the key at `i`; -1 if there is no key and colon."""
     i = string_end(buffer, i, n)
@@ -185,12 +191,8 @@ def value_end(buffer: Bytes, i: int, n: int, stack: Bytes) -> int:
                     if i < 0:
                         return -1
                 continue
-        elif c == _QUOTE:
-            i = string_end(buffer, i, n)
-        elif c == _MINUS or _ZERO <= c <= _NINE:
-            i = _number_end(buffer, i, n)
         else:
-            i = _literal_end(buffer, i, n)
+            i = _scalar_end(buffer, i, n)
         if depth:
             i, depth = _after_value(buffer, i, n, stack, depth)
         if i < 0 or depth == 0:
