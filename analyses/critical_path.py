@@ -291,8 +291,7 @@ def _without_operation(trace: Trace, node: Array) -> Array:
 
 def _all(paths: list[Path], column: str) -> Array:
     """Concatenate an array of all paths."""
-    parts = [getattr(path, column) for path in paths]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    return gather.joined([getattr(path, column) for path in paths])
 
 
 def _path_numbers(paths: list[Path]) -> Array:

@@ -325,8 +325,7 @@ def _work_rows(trace: Trace, parts: Sequence[GpuWindow], by: str) -> pa.Table:
     total, above_ns = groups.sums(time), groups.sums(above)
     share = above_ns / np.maximum(total, 1)
     share_of_all_time = power_excursions.above_share(parts)
-    table = {name: groups.keys[name] for name in groups.keys.column_names}
-    table |= {
+    table = groups.columns() | {
         "pieces": arrow.array(np.bincount(groups.code, minlength=len(groups)).astype(np.int64)),
         "time_ns": arrow.array(total),
         "above_ns": arrow.array(above_ns),

@@ -132,9 +132,8 @@ def overlap(
         table = _instances_table(trace, work, concurrent)
     else:
         cells = pieces.group_cells(trace, selected, work, by)
-        keys = {name: cells.groups.keys[name] for name in cells.groups.keys.column_names}
         figures = _group_figures(trace, work, concurrent, cells)
-        table = pa.table(keys | figures.columns())
+        table = pa.table(cells.groups.columns() | figures.columns())
     if figures is None or (by, steps) != ("rank", ""):
         figures = _job_figures(trace, selected, work, concurrent)
     summary = {"ranks": len({window.rank for window in selected})} | figures.total()

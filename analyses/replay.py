@@ -340,8 +340,7 @@ def _passes(count: int, since: int, graphs: int) -> list[Array]:
 
 def _table(lengths: list[_Lengths], *, by: str) -> pa.Table:
     def joined(name: str) -> Array:
-        parts = [getattr(one, name) for one in lengths]
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+        return gather.joined([getattr(one, name) for one in lengths])
 
     names = [one.convention for one in lengths for _ in range(len(one.iteration))]
     error = joined("error").astype(np.float64)

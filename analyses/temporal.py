@@ -100,7 +100,7 @@ def temporal(
     figures["span"], known = _spans(trace, selected, work, cells, by)
     figures["idle"] = figures["span"] - figures["busy"]
     columns = _columns((*_ROW, *_SPLIT), figures, {"span": known, "idle": known})
-    keys = {name: cells.groups.keys[name] for name in cells.groups.keys.column_names}
+    keys = cells.groups.columns()
     conventions |= {"groups": _GROUPS}
     if "iteration" in keys and not steps:
         notes["window"] = _ITERATION_WINDOW

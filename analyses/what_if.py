@@ -16,7 +16,7 @@ from chopper_interop.analyses.methods.changes.overwriting import OverwritingErro
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.analyses.methods.timing.steps import timing_of_steps
-from chopper_interop.arrays import Array, arrow
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import HOST_KINDS, EdgeKind, Kind
@@ -286,13 +286,13 @@ class _Replay:
 
     def rows(self) -> pa.Table:
         cases, size = len(self._cases), len(self._spans)
-        before, after = np.tile(self._before, cases), _concatenated(self._after)
+        before, after = np.tile(self._before, cases), gather.joined(self._after)
         columns = self._keys()
         columns["before_ns"], columns["after_ns"] = arrow.array(before), arrow.array(after)
         columns["gain_ns"] = arrow.array(before - after)
         columns["speedup_ratio"] = distributions.ratios(before, after)
         if self._paths:
-            table = _concatenated(self._on_path).reshape(cases * size, len(paths.CLASSES))
+            table = gather.joined(self._on_path).reshape(cases * size, len(paths.CLASSES))
             for number, name in enumerate(paths.CLASSES):
                 path_ns = np.ascontiguousarray(table[:, number])
                 columns[f"path_{name}_ns"] = arrow.negative_to_null(path_ns)
@@ -314,7 +314,7 @@ class _Replay:
 
     def by_class(self) -> pa.Table:
         classes = len(paths.CLASSES)
-        after = _concatenated([table.ravel() for table in self._on_path])
+        after = gather.joined([table.ravel() for table in self._on_path])
         if (after < 0).any():
             raise UsageError("by=class: no path explains times of another pipeline", hint="by=job")
         before = np.tile(self._on_path[0].ravel() if self._on_path else after, len(self._cases))
@@ -346,7 +346,3 @@ class _Replay:
             "max_gain_by": best if helps else None,
             "max_gain_ns": gains[best] if helps else None,
         }
-
-
-def _concatenated(parts: list[Array]) -> Array:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)

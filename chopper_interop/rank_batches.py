@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import Array, arrow, spill
+from chopper_interop.arrays import Array, arrow, gather, spill
 from chopper_interop.schemas import hub
 
 if TYPE_CHECKING:
@@ -120,8 +120,9 @@ def rows_where(trace: Trace, column: str, is_chosen: Callable[[Array], Array]) -
     """Rows of the nodes whose value in a core column is chosen, found block by block."""
     values = trace.array(column)
     starts = range(0, len(values), MAX_NODES)
-    rows = [np.flatnonzero(is_chosen(values[at : at + MAX_NODES])) + at for at in starts]
-    return np.concatenate(rows) if rows else np.empty(0, np.int64)
+    return gather.joined(
+        [np.flatnonzero(is_chosen(values[at : at + MAX_NODES])) + at for at in starts]
+    )
 
 
 def known_rows(trace: Trace, column: str) -> Array:
@@ -130,8 +131,9 @@ def known_rows(trace: Trace, column: str) -> Array:
         return np.empty(0, np.int64)
     values = arrow.single_chunk(trace.nodes[column])
     starts = range(0, len(values), MAX_NODES)
-    rows = [np.flatnonzero(arrow.is_valid(values.slice(at, MAX_NODES))) + at for at in starts]
-    return np.concatenate(rows) if rows else np.empty(0, np.int64)
+    return gather.joined(
+        [np.flatnonzero(arrow.is_valid(values.slice(at, MAX_NODES))) + at for at in starts]
+    )
 
 
 def with_values(trace: Trace, column: str, rows: Array, values: pa.Array) -> Trace:

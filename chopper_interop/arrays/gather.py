@@ -148,6 +148,11 @@ def _copy(buffer: Array, source: Array, target: Array, length: Array, out: Array
             out[target[row] + k] = buffer[source[row] + k]
 
 
+def joined(parts: Sequence[Array]) -> Array:
+    """Whole numbers of several arrays, one behind the other; none if there are no arrays."""
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
 def consecutive(first: Array, count: Array) -> Array:
     """Whole numbers from each `first` on, `count` of them, one run behind the other.
 

@@ -194,16 +194,7 @@ def collective(total_bytes: int, ranks: int, *, passes: int = 1, channels: int =
         1 for all-gather and reduce-scatter, 2 for all-reduce.
     """
     moved = passes * total_bytes * (ranks - 1) // ranks
-    return Kernel(
-        name=RCCL,
-        kind="collective",
-        api="hipExtLaunchKernel",
-        blocks=(channels, 1, 1),
-        reference_ns=_LATENCY_NS + moved / _BUS_BYTES_PER_NS,
-        lds_bytes=30208,
-        vgprs=96,
-        sgprs=112,
-    )
+    return _rccl(channels, _LATENCY_NS + moved / _BUS_BYTES_PER_NS)
 
 
 # Invented, of the order of what one link between two GPUs reaches.
@@ -213,12 +204,16 @@ _EXCHANGE_LATENCY_NS = 9_000
 
 def point_to_point(size: int) -> Kernel:
     """Kernel of a send or receive of so many bytes over one link between two GPUs."""
+    return _rccl(8, _EXCHANGE_LATENCY_NS + size / _LINK_BYTES_PER_NS)
+
+
+def _rccl(channels: int, reference_ns: float) -> Kernel:
     return Kernel(
         name=RCCL,
         kind="collective",
         api="hipExtLaunchKernel",
-        blocks=(8, 1, 1),
-        reference_ns=_EXCHANGE_LATENCY_NS + size / _LINK_BYTES_PER_NS,
+        blocks=(channels, 1, 1),
+        reference_ns=reference_ns,
         lds_bytes=30208,
         vgprs=96,
         sgprs=112,

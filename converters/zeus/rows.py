@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 
 from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling.text import csv_cells
 from chopper_interop.converters.sampling.timestamps import nanoseconds
 from chopper_interop.issues import Fault, IssueLog
 
@@ -29,7 +29,7 @@ def rows_of(text: str, issues: IssueLog) -> tuple[list[str], list[Row], int]:
     for number, line in enumerate(lines):
         if not line.strip(" \0"):
             continue
-        cells = _cells(line)
+        cells = [cell.strip() for cell in csv_cells(line)] or [""]
         if cells[0].lower() in ("start_time", "time", "timestamp"):
             header = [cell.lower() for cell in cells]
             if names and header != names:
@@ -60,11 +60,3 @@ def _row(names: list[str], cells: list[str], at: str, issues: IssueLog) -> Row |
         issues.add(NO_NUMBER, 1, f"{at}: {cells[0]}"[:80])
         return None
     return Row(time, cells)
-
-
-def _cells(line: str) -> list[str]:
-    try:
-        cells = next(csv.reader([line]), [])
-    except csv.Error:
-        cells = line.split(",")
-    return [cell.strip() for cell in cells] or [""]

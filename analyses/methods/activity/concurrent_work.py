@@ -64,11 +64,10 @@ def shared_time(trace: Trace, rows: Array, start: Array, end: Array) -> SharedTi
 
 def concatenated(parts: Sequence[SharedTime]) -> SharedTime:
     """Join the pairs of several parts."""
-    empty = np.zeros(0, np.int64)
     return SharedTime(
-        np.concatenate([empty, *(part.interval for part in parts)]),
-        np.concatenate([empty, *(part.row for part in parts)]),
-        np.concatenate([empty, *(part.time for part in parts)]),
+        gather.joined([part.interval for part in parts]),
+        gather.joined([part.row for part in parts]),
+        gather.joined([part.time for part in parts]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,10 @@ class Groups:
     def __len__(self) -> int:
         return int(self.keys.num_rows)
 
+    def columns(self) -> dict[str, Any]:
+        """Return the keys by name, the first columns of a table of the groups."""
+        return dict(zip(self.keys.column_names, self.keys.columns, strict=True))
+
     def sums(self, values: Array) -> Array:
         """Sums of the nodes' values over each group; integers stay exact."""
         if values.dtype.kind == "f":
@@ -77,6 +81,14 @@ def parse_grains(by: str, also: Iterable[str] = ()) -> tuple[str, ...]:
         if name not in known:
             raise OptionError(f"by={by}: there is no {name!r}", hint=similar(name, known))
     return tuple(name for name in dict.fromkeys(names) if name != "job")
+
+
+def with_iteration(grains: Sequence[str]) -> tuple[str, ...]:
+    """The names of grains with that of the step, behind the rank if that is one of them."""
+    if "iteration" in grains:
+        return tuple(grains)
+    at = grains.index("rank") + 1 if "rank" in grains else 0
+    return (*grains[:at], "iteration", *grains[at:])
 
 
 def group_nodes(trace: Trace, rows: Array, by: str) -> Groups:

@@ -204,10 +204,8 @@ def _work_count(trace: Trace, rank: int) -> int:
 
 def grain_names(rank_windows: Sequence[Window], by: str) -> tuple[str, ...]:
     """Grains by which pieces are grouped; in windows of steps, the step is one of them."""
-    grains = list(grouping.parse_grains(by))
-    if is_stepped(rank_windows) and "iteration" not in grains:
-        grains.insert(grains.index("rank") + 1 if "rank" in grains else 0, "iteration")
-    return tuple(grains)
+    grains = grouping.parse_grains(by)
+    return grouping.with_iteration(grains) if is_stepped(rank_windows) else grains
 
 
 def is_stepped(rank_windows: Sequence[Window]) -> bool:

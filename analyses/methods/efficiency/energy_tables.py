@@ -56,12 +56,8 @@ def grains(by: str, steps: str) -> tuple[str, ...]:
     UsageError
         One of them is neither of `grouping.GRAINS` nor `NODE`.
     """
-    names = [name.strip() for name in by.split(",") if name.strip()]
-    grouping.parse_grains(by, (NODE,))
-    requested = [name for name in dict.fromkeys(names) if name != "job"]
-    if steps and "iteration" not in requested:
-        requested.insert(requested.index("rank") + 1 if "rank" in requested else 0, "iteration")
-    return tuple(requested)
+    requested = grouping.parse_grains(by, (NODE,))
+    return grouping.with_iteration(requested) if steps else requested
 
 
 def has_idle_time(names: Iterable[str], steps: str) -> bool:
@@ -209,7 +205,7 @@ def _row(trace: Trace, parts: Sequence[EnergyPart]) -> Row:
     measured = {(id(p.window.gpu), p.window.start_ns): p.window for p in known if p.window}.values()
     covered = sum(window.shared.covered_ns for window in measured)
     total = sum(window.shared.total for window in measured)
-    by = dict.fromkeys(_by(s.pattern) for window in measured for s, _ in window.powers)
+    by = dict.fromkeys(_method_of(s.pattern) for window in measured for s, _ in window.powers)
     tools = dict.fromkeys(tool for window in measured for tool in window.tools)
     sums = _sums(trace, known) | counts
     return (
@@ -249,7 +245,7 @@ def _compared(checks: Sequence[Check]) -> Row:
     return result
 
 
-def _by(pattern: SeriesPattern) -> str:
+def _method_of(pattern: SeriesPattern) -> str:
     """Name the method by which a source gives energy."""
     return WINDOWS if pattern.is_window else COUNTER if pattern.is_counter else TRAPEZOID
 

@@ -235,9 +235,7 @@ class ComparedJob:
             others = int(others_ns[k])
             gain = None
             if compared[k] and k in replayed:
-                of_link = links.compared & (links.code == k)
-                ideal = np.where(of_link, links.others_ns, own)
-                gain = self.slowdowns.before_ns - int(self.replay.lengths(ideal).sum())
+                gain = self._gain(links.compared & (links.code == k), links.others_ns)
             rows.append(
                 {
                     "ranks": ",".join(map(str, ranks)),

@@ -200,13 +200,13 @@ def breakdown(
         frame["flops"] = _flops_of_table(groups.keys, frame["operation"], frame["flops"], model)
     frame = frame[frame["flops"] > 0]
     operation_terms = terms(frame)
-    keys = {name: groups.keys[name] for name in groups.keys.column_names}
+    keys = groups.columns()
     order = operation_terms["duration_ns"].to_numpy().argsort(kind="stable")[::-1]
     group_row = operation_terms.index.to_numpy().astype(np.int64)[order]
     columns = {
         name: arrow.take(arrow.single_chunk(column), group_row) for name, column in keys.items()
     }
-    for name in operation_terms:
+    for name in map(str, operation_terms):
         values = operation_terms[name].to_numpy()[order]
         columns[name] = arrow.nan_to_null(np.where(np.isfinite(values), values, np.nan))
     columns["instances"] = arrow.array(

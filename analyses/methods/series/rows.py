@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.series.averaging import JOB, NODE, RANK, By, Plan
-from chopper_interop.arrays import Array, arrow
+from chopper_interop.arrays import Array, arrow, gather
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.series.samples import SeriesPlace
@@ -69,7 +69,7 @@ class Rows:
 
     def table(self) -> pa.Table:
         """All rows."""
-        cell = np.concatenate(self._cells) if self._cells else np.zeros(0, np.int64)
+        cell = gather.joined(self._cells)
         keys = {name: self._column(name, kind) for name, kind in _KEYS[self._who.kind].items()}
         rest = {name: self._column(name, kind) for name, kind in self._columns.items()}
         return pa.table(keys | self._plan.keys(cell) | rest)
@@ -79,12 +79,11 @@ class Rows:
         if kind == TEXT:
             return pa.array(parts, pa.string())
         if kind == REAL:
-            values = np.concatenate(parts).astype(np.float64) if parts else np.zeros(0)
-            return arrow.nan_to_null(values)
+            return arrow.nan_to_null(gather.joined(parts).astype(np.float64))
         if kind == COUNT:
             values = np.concatenate(parts) if parts else np.zeros(0)
             return arrow.array(np.nan_to_num(values).astype(np.int64), mask=np.isnan(values))
-        integers = np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+        integers = gather.joined(parts).astype(np.int64)
         if kind == INTEGER:
             return arrow.array(integers)
         return arrow.negative_to_null(integers.astype(np.int32))

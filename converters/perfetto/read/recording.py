@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -181,15 +182,7 @@ def _packet_name(number: int) -> str:
 
 def _primary_clock(packets: wire_packets.Packets) -> int:
     """Return the id of the trace's clock as its first snapshot has it; 0 if it has none."""
-    from google.protobuf.message import DecodeError
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
-
-    for _, raw in packets.of_kind(PACKET_CLOCK_SNAPSHOT):
-        packet = messages.TracePacket()
-        try:
-            packet.ParseFromString(raw)
-        except DecodeError:
-            continue
+    for packet in _messages(packets.of_kind(PACKET_CLOCK_SNAPSHOT)):
         if packet.clock_snapshot.primary_trace_clock:
             return int(packet.clock_snapshot.primary_trace_clock)
     return 0
@@ -197,15 +190,21 @@ def _primary_clock(packets: wire_packets.Packets) -> int:
 
 def _dropped_chunks(packets: wire_packets.Packets) -> int:
     """Return how many chunks the recorder discarded or overwrote, by its last statistics."""
+    for packet in _messages(reversed(packets.of_kind(_TRACE_STATS))):
+        buffers = packet.trace_stats.buffer_stats
+        return min(sum(b.chunks_discarded + b.chunks_overwritten for b in buffers), 1 << 62)
+    return 0
+
+
+def _messages(packets: Iterable[tuple[int, bytes]]) -> Iterator[Any]:
+    """Yield packets as messages; those that cannot be decoded are passed over."""
     from google.protobuf.message import DecodeError
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as messages
 
-    for _, raw in reversed(packets.of_kind(_TRACE_STATS)):
+    for _, raw in packets:
         packet = messages.TracePacket()
         try:
             packet.ParseFromString(raw)
         except DecodeError:
             continue
-        buffers = packet.trace_stats.buffer_stats
-        return min(sum(b.chunks_discarded + b.chunks_overwritten for b in buffers), 1 << 62)
-    return 0
+        yield packet
