@@ -172,7 +172,7 @@ def compare(  # noqa: PLR0913
 
 def _counted(job: Trace, requested: str, ranks: str) -> str:
     """Steps that count: without any that were requested all but a warm-up."""
-    return requested or warm_up.without(job, ranks) or "each"
+    return requested or warm_up.later_steps(job, ranks) or "each"
 
 
 @dataclass(frozen=True)

@@ -210,10 +210,10 @@ def _row(
 ) -> dict[str, Any]:
     start, end = window.start_ns, window.end_ns
     busy, compute, kernels, wait = (
-        _within(part, start, end) for part in (gpu.busy, gpu.compute, gpu.kernels, gpu.wait)
+        _clipped(part, start, end) for part in (gpu.busy, gpu.compute, gpu.kernels, gpu.wait)
     )
     first, last = (int(kernels[0][0]), int(kernels[1][-1])) if len(kernels[0]) else (start, start)
-    busy_between = _within(busy, first, last)
+    busy_between = _clipped(busy, first, last)
     idle = last - first - intervals.total_length(busy_between)
     launch = idle if gpu.is_launch_known else None
     row: dict[str, Any] = {
@@ -230,9 +230,9 @@ def _row(
         row["wait_ns"] = intervals.total_length(wait)
         row["exposed_wait_ns"] = _beyond(wait, compute)
     if calls is not None:
-        row["sync_ns"] = _beyond(_within(calls, start, end), busy)
+        row["sync_ns"] = _beyond(_clipped(calls, start, end), busy)
         if launch is not None:
-            row["overlap_ns"] = _beyond(_within(calls, first, last), busy_between)
+            row["overlap_ns"] = _beyond(_clipped(calls, first, last), busy_between)
     if gpu.is_waiting_known and calls is not None:
         row["bulk_sync_ns"] = row["wait_ns"] + row["sync_ns"]
     if launch is not None and row["bulk_sync_ns"] is not None:
@@ -248,7 +248,7 @@ def _locality(gpu: _GpuIntervals, start: int, end: int) -> int | None:
     return int(gpu.round_trip_sums[last] - gpu.round_trip_sums[first])
 
 
-def _within(covered: intervals.Intervals, start: int, end: int) -> intervals.Intervals:
+def _clipped(covered: intervals.Intervals, start: int, end: int) -> intervals.Intervals:
     """Clip a union of intervals to a window."""
     first = int(np.searchsorted(covered[1], start, "right"))
     last = int(np.searchsorted(covered[0], end, "left"))

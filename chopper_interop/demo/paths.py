@@ -133,7 +133,7 @@ def _merged(path: CriticalPath) -> CriticalPath:
 
 
 @jit
-def _before(timeline: Timeline, rank: int, step: int, mark: int, begin_ns: int) -> int:
+def _mark_before_ns(timeline: Timeline, rank: int, step: int, mark: int, begin_ns: int) -> int:
     """Time of the mark before; the window's begin if there is none."""
     if mark:
         begin_ns = timeline.mark_ns[rank, step, mark - 1]
@@ -197,7 +197,7 @@ def _walk(
             if op >= 0 and timeline.end_ns[rank, step, op] + SYNC_LATENCY_NS == now:
                 piece, state, now = _SYNC_LATENCY, _ON_GPU, now - SYNC_LATENCY_NS
             else:
-                now = _before(timeline, rank, step, mark, begin)
+                now = _mark_before_ns(timeline, rank, step, mark, begin)
                 step, mark = (step, mark - 1) if mark else (step - 1, t.marks[p] - 1)
         elif state == _ON_GPU:
             if t.kind[p, op] == COLLECTIVE:

@@ -109,30 +109,32 @@ class _DispatchTemplates:
         parts = [fixed, first + self.numbers, times.start_ns, times.end_ns, times.gui_active]
         return np.concatenate(parts).astype(np.int64)
 
-    def _at(self, column: int, i: int) -> int:
+    def _number_slot(self, column: int, i: int) -> int:
         return 4 + column * len(self.kernels) + i
 
     def _trace_row(self, t: Template, i: int, dispatch: Dispatch) -> None:
         kernel = dispatch.kernel
         t.text('"KERNEL_DISPATCH","Agent ').slot(0).text(f'",{_QUEUE},{_STREAM},')
-        t.slot(2 + dispatch.thread).text(",").slot(self._at(0, i))
-        t.text(f',{self.ids[kernel.name]},"{kernel.name}",').slot(self._at(0, i)).text(",")
-        t.slot(self._at(1, i)).text(",").slot(self._at(2, i))
+        t.slot(2 + dispatch.thread).text(",").slot(self._number_slot(0, i))
+        t.text(f',{self.ids[kernel.name]},"{kernel.name}",').slot(self._number_slot(0, i)).text(",")
+        t.slot(self._number_slot(1, i)).text(",").slot(self._number_slot(2, i))
         shape = ",".join(map(str, (*kernel.block, *kernel.work_items)))
         t.text(f",{_registers(dispatch)},{shape}\n")
 
     def _counter_row(self, t: Template, i: int, dispatch: Dispatch, name: str) -> None:
         kernel = dispatch.kernel
-        t.slot(self._at(0, i)).text(",").slot(self._at(0, i)).text(',"Agent ').slot(0)
+        t.slot(self._number_slot(0, i)).text(",").slot(self._number_slot(0, i)).text(
+            ',"Agent '
+        ).slot(0)
         t.text(f'",{_QUEUE},').slot(1).text(",").slot(2 + dispatch.thread)
         work, group = (int(np.prod(n)) for n in (kernel.work_items, kernel.block))
         t.text(f',{work},{self.ids[kernel.name]},"{kernel.name}",{group},{_registers(dispatch)}')
         t.text(f',"{name}",')
         if name == "GRBM_GUI_ACTIVE":
-            t.slot(self._at(3, i)).text(".000000")
+            t.slot(self._number_slot(3, i)).text(".000000")
         else:
             t.text(_decimal(counter_runs.counters(kernel)[name]))
-        t.text(",").slot(self._at(1, i)).text(",").slot(self._at(2, i)).text("\n")
+        t.text(",").slot(self._number_slot(1, i)).text(",").slot(self._number_slot(2, i)).text("\n")
 
 
 def _registers(dispatch: Dispatch) -> str:

@@ -75,7 +75,7 @@ class JobResults:
         chosen = options | {n: v for n, v in self.common.items() if n in takes}
         if "steps" in takes and not chosen.get("steps") and analysis not in warm_up.STEPWISE:
             # as in the summary
-            chosen["steps"] = warm_up.without(self.trace, chosen.get("ranks", ""))
+            chosen["steps"] = warm_up.later_steps(self.trace, chosen.get("ranks", ""))
         if "against" in takes:
             chosen["against"] = self.runs if registry.takes_runs(function) else self.against
             if not chosen["against"]:

@@ -102,7 +102,7 @@ def _head(job: JobResults) -> str:
     if hosts:
         about += f", on {', '.join(hosts[:4])}{' and others' * (len(hosts) > 4)}"  # noqa: PLR2004 # a line
     if not job.common.get("steps") and (
-        counted := warm_up.without(job.trace, job.common.get("ranks", ""))
+        counted := warm_up.later_steps(job.trace, job.common.get("ranks", ""))
     ):
         about += f", charts and tables without warm-up: steps {counted}"
     return (

@@ -85,7 +85,7 @@ class Clocks:
 def clocks_of_table(table: pa.Table) -> Clocks:
     """Read the clocks of a recorder's rows."""
     real, gpu, boot, mono, counter = (
-        _within(file.integer_column(table, name), largest)
+        _possible_or_unknown(file.integer_column(table, name), largest)
         for name, largest in (
             (columns.REALTIME, _LATEST_NS),
             (columns.GPU, _LARGEST_GPU),
@@ -105,7 +105,7 @@ def clocks_of_table(table: pa.Table) -> Clocks:
     return Clocks((real > 0) & ((gpu >= 0) | is_host), real, gpu, since, at, far)
 
 
-def _within(values: Array, largest: int) -> Array:
+def _possible_or_unknown(values: Array, largest: int) -> Array:
     """Replace impossible numbers by -1."""
     return np.where((values >= 0) & (values <= largest), values, -1)
 

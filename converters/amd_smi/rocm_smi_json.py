@@ -27,7 +27,9 @@ def read(text: str, issues: IssueLog) -> Records:
     while at < len(text):
         begin = ROCM_SMI_JSON.search(text, at)
         stop = begin.end() - 1 if begin else len(text)
-        _between(text[at:stop], records, is_complete=begin is not None or text.endswith("\n"))
+        _read_between_objects(
+            text[at:stop], records, is_complete=begin is not None or text.endswith("\n")
+        )
         if begin is None:
             break
         try:
@@ -39,7 +41,7 @@ def read(text: str, issues: IssueLog) -> Records:
     return records
 
 
-def _between(text: str, records: Records, *, is_complete: bool) -> None:
+def _read_between_objects(text: str, records: Records, *, is_complete: bool) -> None:
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         stamp = parse_labelled_timestamp(line)

@@ -107,10 +107,10 @@ def output_of(head: bytes) -> Output | None:
             return output
         if number and not _is_message(line):
             break
-    return _behind(lines)
+    return _output_by_lines(lines)
 
 
-def _behind(lines: list[str]) -> Output | None:
+def _output_by_lines(lines: list[str]) -> Output | None:
     """Output of ``dmon`` whose first heading is lost."""
     for line in lines:
         plain = split_leading_timestamp(line.strip())[1]

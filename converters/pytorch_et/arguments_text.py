@@ -100,7 +100,7 @@ def _write_arguments(
     at: Array,
     end: Array,
     done: int,
-    o: int,
+    used: int,
     out: Bytes,
     starts: Array,
     stops: Array,
@@ -111,39 +111,39 @@ def _write_arguments(
 
     Returns
     -------
-    done, o
+    done, used
         The next node, and the bytes of `out` in use.
     """
     for k in range(done, len(at)):
-        if o + _GROWTH * (end[k] - at[k]) + _SPARE > len(out):
-            return k, o
-        starts[k] = o
-        out[o] = OPEN
-        o = _write_members(buffer, at[k], end[k], out, o + 1)
-        out[o] = CLOSE
-        o += 1
-        stops[k] = o
-    return len(at), o
+        if used + _GROWTH * (end[k] - at[k]) + _SPARE > len(out):
+            return k, used
+        starts[k] = used
+        out[used] = OPEN
+        used = _write_members(buffer, at[k], end[k], out, used + 1)
+        out[used] = CLOSE
+        used += 1
+        stops[k] = used
+    return len(at), used
 
 
 # Walks over the members of a node's text once, and writes those that become arguments.
 @jit
-def _write_members(buffer: Bytes, i: int, n: int, out: Bytes, o: int) -> int:
+def _write_members(buffer: Bytes, i: int, n: int, out: Bytes, used: int) -> int:
     i = skip_blank(buffer, i + 1, n)
     while 0 <= i < n and buffer[i] == QUOTE:
         key_end, value, end = member(buffer, i, n)
         if end < 0:
-            return o
+            return used
         c = buffer[value]
         side = _side_of(buffer, i + 1, key_end) if c == OPEN else -1
         if side >= 0:
-            o = _write_lists(buffer, value, end, out, o, side)
+            used = _write_lists(buffer, value, end, out, used, side)
         elif c == OPEN_LIST and _is_attributes(buffer, i + 1, key_end):
-            o = _write_attributes(buffer, value, end, out, o)
+            used = _write_attributes(buffer, value, end, out, used)
         else:
-            o = _write_pair(buffer, i + 1, key_end, value, end, out, o)
+            used = _write_pair(buffer, i + 1, key_end, value, end, out, used)
         i = next_member(buffer, end, n)
-    return o
+    return used
 
 
 @jit
@@ -163,36 +163,36 @@ def _side_of(buffer: Bytes, at: int, end: int) -> int:
 
 # Walks over the list of attributes, objects with a name and a value of their own.
 @jit
-def _write_attributes(buffer: Bytes, i: int, n: int, out: Bytes, o: int) -> int:
+def _write_attributes(buffer: Bytes, i: int, n: int, out: Bytes, used: int) -> int:
     i = skip_blank(buffer, i + 1, n)
     while i < n and buffer[i] == OPEN:
         name, name_end, at, stop = attribute(buffer, i, n)
         if name >= 0 and at >= 0:
-            o = _write_pair(buffer, name, name_end, at, stop, out, o)
+            used = _write_pair(buffer, name, name_end, at, stop, out, used)
         i = skip_value(buffer, i, n)
         if i < 0:
-            return o
+            return used
         i = skip_blank(buffer, i, n)
         if i < n and buffer[i] == COMMA:
             i = skip_blank(buffer, i + 1, n)
-    return o
+    return used
 
 
 @jit
-def _write_lists(buffer: Bytes, i: int, n: int, out: Bytes, o: int, side: int) -> int:
+def _write_lists(buffer: Bytes, i: int, n: int, out: Bytes, used: int, side: int) -> int:
     """Write the lists of ``inputs`` (0) or ``outputs`` (1)."""
     i = skip_blank(buffer, i + 1, n)
     while 0 <= i < n and buffer[i] == QUOTE:
         key_end, value, end = member(buffer, i, n)
         if end < 0:
-            return o
+            return used
         first = _PLAIN_KEYS + side * _LIST_KEYS
         for k in range(first, first + _LIST_KEYS):
             at = _KEY_BOUNDS[k] + _PREFIX[side]
             if _equals(buffer, i + 1, key_end, _KEY_TEXT, at, _KEY_BOUNDS[k + 1]):
-                o = _write_labelled(buffer, k, value, end, out, o)
+                used = _write_labelled(buffer, k, value, end, out, used)
         i = next_member(buffer, end, n)
-    return o
+    return used
 
 
 @jit
@@ -208,40 +208,40 @@ def _equals(a: Bytes, at: int, end: int, b: Bytes, from_: int, to: int) -> bool:
 # Compares the key with the few that have names of their own; others are written as they are.
 @jit
 def _write_pair(
-    buffer: Bytes, key: int, key_end: int, value: int, end: int, out: Bytes, o: int
+    buffer: Bytes, key: int, key_end: int, value: int, end: int, out: Bytes, used: int
 ) -> int:
     for k in range(_PLAIN_KEYS):
         if _equals(buffer, key, key_end, _KEY_TEXT, _KEY_BOUNDS[k], _KEY_BOUNDS[k + 1]):
-            return _write_labelled(buffer, k, value, end, out, o)
+            return _write_labelled(buffer, k, value, end, out, used)
     if _is_void(buffer, value, end):
-        return o
-    o = _write_comma(out, o)
-    out[o] = QUOTE
-    o = _write_string(buffer, key, key_end, out, o + 1)
-    out[o] = QUOTE
-    out[o + 1] = COLON
-    return _write_value(buffer, value, end, out, o + 2)
+        return used
+    used = _write_comma(out, used)
+    out[used] = QUOTE
+    used = _write_string(buffer, key, key_end, out, used + 1)
+    out[used] = QUOTE
+    out[used + 1] = COLON
+    return _write_value(buffer, value, end, out, used + 2)
 
 
 @jit
-def _write_labelled(buffer: Bytes, k: int, value: int, end: int, out: Bytes, o: int) -> int:
+def _write_labelled(buffer: Bytes, k: int, value: int, end: int, out: Bytes, used: int) -> int:
     """Write a member under its known label, unless that is empty or the value void."""
     first, last = _LABEL_BOUNDS[k], _LABEL_BOUNDS[k + 1]
     if first == last or _is_void(buffer, value, end):
-        return o
-    o = _write_comma(out, o)
+        return used
+    used = _write_comma(out, used)
     for j in range(first, last):
-        out[o] = _LABEL_TEXT[j]
-        o += 1
-    return _write_value(buffer, value, end, out, o)
+        out[used] = _LABEL_TEXT[j]
+        used += 1
+    return _write_value(buffer, value, end, out, used)
 
 
 @jit
-def _write_comma(out: Bytes, o: int) -> int:
-    if out[o - 1] == OPEN:
-        return o
-    out[o] = COMMA
-    return o + 1
+def _write_comma(out: Bytes, used: int) -> int:
+    if out[used - 1] == OPEN:
+        return used
+    out[used] = COMMA
+    return used + 1
 
 
 @jit
@@ -256,36 +256,36 @@ def _is_void(buffer: Bytes, at: int, end: int) -> bool:
 
 
 @jit
-def _write_value(buffer: Bytes, i: int, end: int, out: Bytes, o: int) -> int:
+def _write_value(buffer: Bytes, i: int, end: int, out: Bytes, used: int) -> int:
     """Copy a value without blanks, and as proper JSON: words such as ``nan`` become texts."""
     while i < end:
         c = buffer[i]
         if c == QUOTE:
             stop = skip_value(buffer, i, end)
             stop = end if stop < 0 else stop
-            out[o] = QUOTE
-            o = _write_string(buffer, i + 1, stop - 1, out, o + 1)
-            out[o] = QUOTE
-            o, i = o + 1, stop
+            out[used] = QUOTE
+            used = _write_string(buffer, i + 1, stop - 1, out, used + 1)
+            out[used] = QUOTE
+            used, i = used + 1, stop
         elif c <= 32:
             i += 1
         elif c in (COMMA, COLON, OPEN, CLOSE, OPEN_LIST, CLOSE_LIST):
-            out[o] = c
-            o, i = o + 1, i + 1
+            out[used] = c
+            used, i = used + 1, i + 1
         else:
             stop = i
             while stop < end and buffer[stop] > 32 and not _is_delimiter(buffer[stop]):
                 stop += 1
             is_json = _is_json_word(buffer, i, stop)
             if not is_json:
-                out[o] = QUOTE
-                o += 1
-            o = _write_string(buffer, i, stop, out, o)
+                out[used] = QUOTE
+                used += 1
+            used = _write_string(buffer, i, stop, out, used)
             if not is_json:
-                out[o] = QUOTE
-                o += 1
+                out[used] = QUOTE
+                used += 1
             i = stop
-    return o
+    return used
 
 
 @jit
@@ -330,21 +330,21 @@ def _is_json_word(buffer: Bytes, i: int, end: int) -> bool:
 
 
 @jit
-def _write_string(buffer: Bytes, i: int, end: int, out: Bytes, o: int) -> int:
+def _write_string(buffer: Bytes, i: int, end: int, out: Bytes, used: int) -> int:
     """Copy the inside of a string; doubles bare backslashes, makes spaces of control characters."""
     while i < end:
         c = buffer[i]
         if c == 92:
             if i + 1 < end and _is_escape(buffer, i + 1, end):
-                out[o], out[o + 1] = c, buffer[i + 1]
-                o, i = o + 2, i + 2
+                out[used], out[used + 1] = c, buffer[i + 1]
+                used, i = used + 2, i + 2
                 continue
-            out[o], out[o + 1] = c, c
-            o, i = o + 2, i + 1
+            out[used], out[used + 1] = c, c
+            used, i = used + 2, i + 1
             continue
-        out[o] = max(c, 32)
-        o, i = o + 1, i + 1
-    return o
+        out[used] = max(c, 32)
+        used, i = used + 1, i + 1
+    return used
 
 
 @jit

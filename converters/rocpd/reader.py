@@ -111,16 +111,21 @@ class _Contents:
             self.builder.note_unreadable(self.part.read(table, {column: TEXT}).texts(column))
         gpu = PartTables(self.builder, renamed=processes.renamed(self.part))
         host = Calls(self.builder)
-        self.kernels = self._within(gpu.kernels())
-        self.instants = self._within(host.instants())
-        self.calls = self._within(host.calls())
+        self.kernels = self._without_impossible_numbers(gpu.kernels())
+        self.instants = self._without_impossible_numbers(host.instants())
+        self.calls = self._without_impossible_numbers(host.calls())
         self.counted = counted(self.builder, self.kernels, self.instants, self.calls, self.issues)
         others = [gpu.copies(), *gpu.allocations(), gpu.graphs(), *gpu.syncs()]
-        self.tables = [self.kernels, self.instants, self.calls, *map(self._within, others)]
+        self.tables = [
+            self.kernels,
+            self.instants,
+            self.calls,
+            *map(self._without_impossible_numbers, others),
+        ]
         self.events = self.counted.events + sum(table.rows.count for table in self.tables)
         self._count_others()
 
-    def _within(self, table: EventTable) -> EventTable:
+    def _without_impossible_numbers(self, table: EventTable) -> EventTable:
         return replace(table, rows=without_impossible_numbers(table.rows, self.issues))
 
     def _count_others(self) -> None:

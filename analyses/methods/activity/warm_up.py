@@ -30,7 +30,7 @@ def steps(trace: Trace) -> list[int]:
     return _split(trace)[0]
 
 
-def without(trace: Trace, ranks: str = "") -> str:
+def later_steps(trace: Trace, ranks: str = "") -> str:
     """Steps of some ranks that are none, as text for an option; empty where there is no warm-up, and so all of them count."""
     first, others = _split(trace)
     selected = number_ranges.parse("ranks", ranks) if ranks else trace.ranks
@@ -51,7 +51,7 @@ def left_out(trace: Trace) -> dict[str, str]:
 
 def included(trace: Trace, ranks: str = "") -> dict[str, str]:
     """Say in a note which of the steps that count are a warm-up; empty where there is none."""
-    first, others = steps(trace), without(trace, ranks)
+    first, others = steps(trace), later_steps(trace, ranks)
     if not others:
         return {}
     are, leaves = ("is a warm-up step", "it") if len(first) == 1 else ("are warm-up steps", "them")

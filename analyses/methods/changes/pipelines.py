@@ -200,7 +200,7 @@ class _Measured:
             ]
             return np.array(ns, float)[:, :, every]
 
-        times, between = [durations(forward=f) for f in (True, False)], self._between()
+        times, between = [durations(forward=f) for f in (True, False)], self._time_between_steps()
         if count != own:
             times = [np.einsum("ksq,js->kjq", t, _shares(own, count)) for t in times]
             of_stage = np.rint(np.linspace(0, own - 1, count)).astype(int)
@@ -209,7 +209,7 @@ class _Measured:
             between = between[:, of_stage] * share
         return _Shape(count, microbatches, times[0], times[1], between)
 
-    def _between(self) -> Array:
+    def _time_between_steps(self) -> Array:
         """Time from the last pass of a step until a stage is ready for the next step."""
         ready = self.bounds[:, :, 0].astype(float)
         receive = np.flatnonzero(self.trace.is_text("collective", (Collective.RECV,)))

@@ -150,7 +150,7 @@ class StageTimes:
         sent, known = (c[rows] for c in self._send_starts)
 
         def covered(mask: Array, until: Array = end) -> Array:
-            return _between(intervals.union(ts[mask], until[mask]), cuts)
+            return _covered_between(intervals.union(ts[mask], until[mask]), cuts)
 
         busy = covered(work)
         free = np.diff(cuts, axis=1) - busy
@@ -172,7 +172,7 @@ class StageTimes:
         }
 
 
-def _between(union: intervals.Intervals, cuts: Array) -> Array:
+def _covered_between(union: intervals.Intervals, cuts: Array) -> Array:
     """Time that a union covers between each two neighbouring cuts of a row."""
     start, end = union
     if not start.size:

@@ -124,7 +124,7 @@ class Sensitivities(Evidence):
             target = self.target_periods(mhz, is_change=False)
             runs = self._other_run.compared(target, by_law.by_law(self, target))
         for one, share in zip(self.extremes, self._shares, strict=True):
-            clocks = self._of(one, mhz, is_change=is_change)
+            clocks = self._new_mhz(one, mhz, is_change=is_change)
             ratio = one._ratio(clocks, is_change=is_change, runs=runs)[0]  # noqa: SLF001
             ratios.append(ratio.with_part_of_errors(share))
         return self._between_ends(together, ratios), each, weight
@@ -193,7 +193,7 @@ class Sensitivities(Evidence):
         """True if durations show which assumptions on the sensors are best."""
         return all(one.accepted.origin != clock_sensor.UNKNOWN for one in self.sensors)
 
-    def _of(self, other: Sensitivities, mhz: Array, *, is_change: bool) -> Array:
+    def _new_mhz(self, other: Sensitivities, mhz: Array, *, is_change: bool) -> Array:
         """New clocks under another assumption on the sensor: a change is as large as under this one."""
         return mhz * (other.mhz / self.mhz) if is_change else mhz
 
@@ -369,7 +369,7 @@ class Sensitivities(Evidence):
         together, weight = combination.combine_estimates(estimates)
         apart = np.zeros(len(share))
         for other in self.extremes or ():
-            clocks = self._of(other, mhz, is_change=False)
+            clocks = self._new_mhz(other, mhz, is_change=False)
             value = other.beta(other._ratio(clocks, is_change=False)[1], clocks)[0].value  # noqa: SLF001
             apart = np.fmax(apart, np.abs(value - together.value))
         error = together.error + apart / intervals.TWO_SIDED

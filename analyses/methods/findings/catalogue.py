@@ -216,5 +216,5 @@ def _find(trace: Trace, chosen_steps: str, chosen_ranks: str) -> tuple[ExaminedJ
         return job, []
     first = list(steps.warm_up_steps(job, is_left_out=not chosen_steps))
     if first and not chosen_steps:
-        job = ExaminedJob(trace, warm_up.without(trace, chosen_ranks), chosen_ranks)
+        job = ExaminedJob(trace, warm_up.later_steps(trace, chosen_ranks), chosen_ranks)
     return job, [*first, *(finding for finder in FINDERS for finding in finder(job))]

@@ -73,7 +73,7 @@ def named_nodes(job: ExaminedJob, pattern: re.Pattern[str]) -> Array:
     return matches[job.trace.array("name")] & job.on_host if len(names) else job.on_host
 
 
-def _under(job: ExaminedJob, nodes: Array) -> Array:
+def _with_callees(job: ExaminedJob, nodes: Array) -> Array:
     """Mark these nodes and all that they call."""
     return job.changer.within(nodes)
 
@@ -272,12 +272,12 @@ def waits(job: ExaminedJob) -> Iterator[Finding]:
         waiting &= trace.array("ts") > job.first_work_ns
     if not waiting.any():
         return
-    fetching = waiting & _under(job, named_nodes(job, _FETCHES))
+    fetching = waiting & _with_callees(job, named_nodes(job, _FETCHES))
     role = ordering_calls.node_roles(trace)
     launching = job.mask(np.unique(trace.launch[(trace.launch >= 0) & ~job.copies]))
     only_waits = is_any(role, ONLY_WAITS)
     copying = waiting & ~fetching & ~launching
-    copying &= ~only_waits | _under(job, named_nodes(job, _COPIES))
+    copying &= ~only_waits | _with_callees(job, named_nodes(job, _COPIES))
     kinds = {
         "item": (fetching, "The host fetches values from the GPU and waits for them: {names}."),
         "blocking-copy": (copying & ~allocating_calls(job), "The host waits for copies: {names}."),
@@ -365,7 +365,7 @@ def data_loader(job: ExaminedJob) -> Iterator[Finding]:
     loading = named_nodes(job, _LOADS) & job.inside
     if loading.any():
         name = job.names(loading)[0]
-        under = _under(job, loading)
+        under = _with_callees(job, loading)
         text = "Steps wait for the data loader."
         times = job.times().take_no_time(under)
         yield _of_nodes(job, "data-loader", loading, name, text, times, under)
@@ -375,7 +375,7 @@ def compilation(job: ExaminedJob) -> Iterator[Finding]:
     """Find steps in which torch.compile compiles, the first time or for new shapes."""
     compiling = named_nodes(job, _COMPILES) & job.inside
     if compiling.any():
-        under, caller = _under(job, compiling), job.trace.array("parent")
+        under, caller = _with_callees(job, compiling), job.trace.array("parent")
         outermost = compiling & ~((caller >= 0) & under[caller])
         name, count = job.names(outermost)[0], int(np.count_nonzero(outermost))
         often = "once" if count == 1 else f"{count:,} times"
@@ -431,7 +431,7 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
     """Find other code of hosts for which GPUs wait long at a time, unlike for launches."""
     trace = job.trace
     of_others = allocating_calls(job) | loading_calls(job)
-    of_others |= _under(job, named_nodes(job, _LOADS) | named_nodes(job, _COMPILES))
+    of_others |= _with_callees(job, named_nodes(job, _LOADS) | named_nodes(job, _COMPILES))
     known = of_others | _loading(job) | captured_nodes(job)
     known |= _launching(job) | is_any(trace.array("kind"), CALLS)
     others = job.on_host & job.inside & ~known
@@ -451,7 +451,7 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
                     "at a time."
                 )
             alone = same & ~_encloses(job, launches)  # nothing below them reaches the GPU
-            without = same | (_under(job, alone) & ~of_others)
+            without = same | (_with_callees(job, alone) & ~of_others)
             times = job.times().take_no_time(without)
             of_named = same & np.isin(trace.array("rank"), [*named])
             yield _of_nodes(job, "host-work", of_named, stem, text, times, without)

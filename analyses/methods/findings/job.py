@@ -218,13 +218,13 @@ class ExaminedJob:
         if self._is_isolated:  # steps that begin when they did, each by itself
             steps = steps or "each"
         elif self.has_steps and not np.isin(number, self.iterations).all():
-            change += f" and {self._between(number)}"
+            change += f" and {self._steps_query(number)}"
         if len(self.ranks) < len(self.trace.ranks):
             change += f" and rank in {self.ranks}"
         option = options_text(steps, self.chosen_ranks)
         return f'chopper-analyze RUN/ what_if{option} -O "change={change}"'
 
-    def _between(self, number: Array) -> str:
+    def _steps_query(self, number: Array) -> str:
         """Query for the steps that count, of these steps."""
         low, high = self.iterations.min(), self.iterations.max()
         others = np.setdiff1d(number[(number >= low) & (number <= high)], self.iterations)

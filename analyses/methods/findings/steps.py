@@ -34,6 +34,6 @@ def warm_up_steps(job: ExaminedJob, *, is_left_out: bool) -> Iterator[Finding]:
         f"The recording begins with a warm-up: {where} {takes} {longer:.1f} times as long as the others, and "
         f"{counted} all other findings.",
         "chopper-analyze RUN/"
-        + options_text(warm_up.without(job.trace, job.chosen_ranks), job.chosen_ranks),
+        + options_text(warm_up.later_steps(job.trace, job.chosen_ranks), job.chosen_ranks),
         step_ns=job.step_ns,
     )

@@ -147,14 +147,16 @@ def mean(gpu: Gpu, quantity: Quantity, start: Array, end: Array) -> Mean | None:
 def _of_source(source: Source, start: Array, end: Array, *, is_share: bool) -> tuple[Array, Array]:
     """Means by one tool, and how long each is known; of dies on average."""
     between = not source.pattern.is_instantaneous or is_share  # of intervals, not of instants
-    parts = [_over(samples, start, end, is_between=between) for _, samples in source.samples]
+    parts = [_means_in(samples, start, end, is_between=between) for _, samples in source.samples]
     means = np.stack([mean for mean, _ in parts])
     known = np.maximum.reduce([time for _, time in parts])
     count = np.isfinite(means).sum(axis=0)
     return np.nansum(means, axis=0) / np.where(count, count, np.nan), known
 
 
-def _over(samples: Samples, start: Array, end: Array, *, is_between: bool) -> tuple[Array, Array]:
+def _means_in(
+    samples: Samples, start: Array, end: Array, *, is_between: bool
+) -> tuple[Array, Array]:
     """Means over windows; where nothing is known between samples, of these themselves."""
     mean, known = lines.from_samples([samples]).means(start, end)
     if samples.is_logged or is_between:

@@ -123,7 +123,7 @@ def figures_of_run(
     if not trace.nodes.num_rows:
         return _of_telemetry(trace, result, tokens, samples)
     result.warm_up = [] if steps else warm_up.steps(trace)
-    chosen, in_steps = _windows(trace, steps or warm_up.without(trace, ranks), ranks)
+    chosen, in_steps = _windows(trace, steps or warm_up.later_steps(trace, ranks), ranks)
     job, lengths = _of_job(trace, chosen, ranks, in_steps=in_steps)
     result.row |= _lengths(job, lengths)
     if not in_steps:

@@ -73,8 +73,8 @@ def power(board: Board, windows: Sequence[Window]) -> Seen | None:
     if not board.powers:
         return None
     shown = [samples for _, samples in energy.instantaneous_sources(board.gpu)]
-    mean = _over(board.powers, windows)
-    seen = replace(mean, peak=_over(shown, windows).peak) if shown else mean
+    mean = _seen_in(board.powers, windows)
+    seen = replace(mean, peak=_seen_in(shown, windows).peak) if shown else mean
     return seen if seen.covered_ns else None
 
 
@@ -114,7 +114,7 @@ def _best(mean: gpu_means.Mean | None, start: Array, end: Array) -> Seen | None:
     return Seen(area / int(known.sum()), float(peak), int(known.sum()))
 
 
-def _over(parts: Sequence[Samples], windows: Sequence[Window]) -> Seen:
+def _seen_in(parts: Sequence[Samples], windows: Sequence[Window]) -> Seen:
     start, end = _bounds(windows)
     line = lines.from_samples(parts)
     area, known = line.integrals(start, end)

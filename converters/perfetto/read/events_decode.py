@@ -105,7 +105,7 @@ def empty_events(n: int) -> TrackEvents:
 def decode_event(
     buffer: Bytes,
     packet: Packet,
-    s: int,
+    sequence: int,
     row: int,
     states: States,
     texts: InternedTexts,
@@ -116,11 +116,11 @@ def decode_event(
 
     Texts are written as byte ranges of the trace, with length -1 where there is none.
     """
-    state = states.number[s]
+    state = states.number[sequence]
     ts, has_ts, clock = packet.ts, packet.has_ts, packet.clock
     kind, name_at, name_end = 0, 0, -1
-    has_track = states.has_track[s] == 1
-    track = states.track[s] if has_track else np.uint64(0)
+    has_track = states.has_track[sequence] == 1
+    track = states.track[sequence] if has_track else np.uint64(0)
     legacy_at, legacy_end, extra_at, typed = 0, 0, lists.total[1], False
     events.number[row], events.real[row], events.dur[row] = 0, False, 0
     events.category_at[row], events.category_len[row], events.categories[row] = 0, 0, 0
@@ -146,7 +146,7 @@ def decode_event(
         elif number == EVENT_DOUBLE_COUNTER_VALUE and wire == FIXED64:
             events.number[row], events.real[row] = np.int64(value), True
         elif number in _MICROS_FIELDS and wire == VARINT and not has_ts:
-            ts, has_ts, clock = _micros(number, value, s, states) * 1000, True, DEFAULT_CLOCK
+            ts, has_ts, clock = _micros(number, value, sequence, states) * 1000, True, DEFAULT_CLOCK
         elif number == EVENT_LEGACY_EVENT and wire == LENGTH:
             legacy_at, legacy_end = begin, i
         elif number in FLOW_FIELDS:
@@ -155,12 +155,17 @@ def decode_event(
             decode_counter_values(buffer, begin, i, wire, number, value, row, lists)
     if not has_ts:
         return False
-    events.ts[row], events.clock[row] = _on_clock(ts, clock, s, states), clock_key(clock, s)
+    events.ts[row], events.clock[row] = (
+        _on_clock(ts, clock, sequence, states),
+        clock_key(clock, sequence),
+    )
     events.track[row] = track
-    events.track_kind[row] = ON_TRACK if has_track else ON_THREAD if states.pid[s] else ON_NO_TRACK
-    events.thread[row] = states.pid[s] << 32 | (states.tid[s] & 0xFFFFFFFF)
+    events.track_kind[row] = (
+        ON_TRACK if has_track else ON_THREAD if states.pid[sequence] else ON_NO_TRACK
+    )
+    events.thread[row] = states.pid[sequence] << 32 | (states.tid[sequence] & 0xFFFFFFFF)
     if lists.total[1] > extra_at:
-        decode_counter_tracks(buffer, packet.event_at, stop, s, states, lists, extra_at)
+        decode_counter_tracks(buffer, packet.event_at, stop, sequence, states, lists, extra_at)
     if legacy_end and not typed:
         kind, iid = _decode_legacy(buffer, legacy_at, legacy_end, row, states, events)
         if name_end < 0:
@@ -202,23 +207,23 @@ def _add_category(at: int, end: int, row: int, events: TrackEvents) -> None:
 
 
 @jit_in_place
-def _micros(number: int, value: np.uint64, s: int, states: States) -> int:
+def _micros(number: int, value: np.uint64, sequence: int, states: States) -> int:
     """Return the time of an event of old traces, which may be the difference to the one before."""
     if number == EVENT_TIMESTAMP_ABSOLUTE_US:
         return np.int64(value)
-    states.micros[s] += np.int64(value)
-    return states.micros[s]
+    states.micros[sequence] += np.int64(value)
+    return states.micros[sequence]
 
 
 @jit_in_place
-def _on_clock(ts: int, clock: int, s: int, states: States) -> int:
+def _on_clock(ts: int, clock: int, sequence: int, states: States) -> int:
     """Return a time in nanoseconds: clocks of a sequence have own units, and may show differences."""
     if not 64 <= clock < 128:
         return ts
-    ts *= states.multiplier[s, clock - 64]
-    if states.incremental[s, clock - 64]:
-        states.last[s, clock - 64] += ts
-        ts = states.last[s, clock - 64]
+    ts *= states.multiplier[sequence, clock - 64]
+    if states.incremental[sequence, clock - 64]:
+        states.last[sequence, clock - 64] += ts
+        ts = states.last[sequence, clock - 64]
     return ts
 
 

@@ -86,14 +86,17 @@ def decode_counter_values(
 
 @jit_in_place
 def decode_counter_tracks(
-    buffer: Bytes, at: int, stop: int, s: int, states: States, lists: ListRows, first: int
+    buffer: Bytes, at: int, stop: int, sequence: int, states: States, lists: ListRows, first: int
 ) -> None:
     """Assign tracks to the extra counter values of an event from entry `first` on.
 
     The tracks are those that the event lists, else those of its sequence's defaults; their order is
     that of the values.
     """
-    begin, end = states.defaults_at[s], states.defaults_at[s] + states.defaults_len[s]
+    begin, end = (
+        states.defaults_at[sequence],
+        states.defaults_at[sequence] + states.defaults_len[sequence],
+    )
     for real in (False, True):
         if not _assign_tracks(buffer, at, stop, real, lists, first):
             _assign_tracks(buffer, begin, end, real, lists, first)

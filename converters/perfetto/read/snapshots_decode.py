@@ -40,9 +40,9 @@ class Snapshots(NamedTuple):
 
 
 @jit_in_place
-def clock_key(clock: int, s: int) -> int:
+def clock_key(clock: int, sequence: int) -> int:
     """Return the number of a clock; those from 64 to 127 belong to a sequence."""
-    return SEQUENCE_CLOCKS + 64 * s + clock - 64 if 64 <= clock < 128 else clock
+    return SEQUENCE_CLOCKS + 64 * sequence + clock - 64 if 64 <= clock < 128 else clock
 
 
 @jit_in_place
@@ -50,7 +50,7 @@ def decode_snapshot(
     buffer: Bytes,
     i: int,
     stop: int,
-    s: int,
+    sequence: int,
     p: int,
     states: States,
     snapshots: Snapshots,
@@ -71,10 +71,12 @@ def decode_snapshot(
             multiplier = max(np.int64(values[CLOCK_UNIT_MULTIPLIER_NS]), 1)
             time = np.int64(values[CLOCK_TIMESTAMP]) * multiplier
             if 64 <= clock < 128:
-                states.multiplier[s, clock - 64] = multiplier
-                states.incremental[s, clock - 64] = values[CLOCK_IS_INCREMENTAL] != np.uint64(0)
-                states.last[s, clock - 64] = time
-            snapshots.snapshot[row], snapshots.clock[row] = p, clock_key(clock, s)
+                states.multiplier[sequence, clock - 64] = multiplier
+                states.incremental[sequence, clock - 64] = values[
+                    CLOCK_IS_INCREMENTAL
+                ] != np.uint64(0)
+                states.last[sequence, clock - 64] = time
+            snapshots.snapshot[row], snapshots.clock[row] = p, clock_key(clock, sequence)
             snapshots.time[row] = time
             row += 1
             start, behind, j = next_message(buffer, j, end, SNAPSHOT_CLOCKS)

@@ -94,7 +94,7 @@ def initial_states(n: int) -> States:
 
 @jit_in_place
 def decode_packet(
-    buffer: Bytes, at: int, stop: int, s: int, states: States, texts: InternedTexts
+    buffer: Bytes, at: int, stop: int, sequence: int, states: States, texts: InternedTexts
 ) -> Packet:
     """Decode a packet's header, and write what it sets for its sequence into the state.
 
@@ -122,70 +122,74 @@ def decode_packet(
         elif number == PACKET_TRACK_EVENT and wire == LENGTH:
             event_at, event_end = begin, i
     if cleared:
-        _clear(states, s)
+        _clear(states, sequence)
     elif dropped:
-        states.valid[s] = 0
+        states.valid[sequence] = 0
     if is_shared:
-        _decode_shared(buffer, at, stop, s, states, texts)
+        _decode_shared(buffer, at, stop, sequence, states, texts)
     if clock == -2:
-        clock = states.clock[s]
+        clock = states.clock[sequence]
     return Packet(ts, has_ts, clock, event_at, event_end, flags)
 
 
 @jit_in_place
-def _clear(states: States, s: int) -> None:
+def _clear(states: States, sequence: int) -> None:
     """Begin a new incremental state of a sequence."""
-    states.number[s] = states.states[0]
+    states.number[sequence] = states.states[0]
     states.states[0] += 1
-    states.valid[s], states.clock[s], states.has_track[s] = 1, DEFAULT_CLOCK, 0
-    states.defaults_len[s] = 0
+    states.valid[sequence], states.clock[sequence], states.has_track[sequence] = 1, DEFAULT_CLOCK, 0
+    states.defaults_len[sequence] = 0
 
 
 @jit_in_place
 def _decode_shared(
-    buffer: Bytes, i: int, stop: int, s: int, states: States, texts: InternedTexts
+    buffer: Bytes, i: int, stop: int, sequence: int, states: States, texts: InternedTexts
 ) -> None:
     """Read what a packet sets for those after it: interned texts and defaults."""
     while i < stop:
         number, wire, _, begin, i = read_field(buffer, i, stop)
         if number == PACKET_INTERNED_DATA and wire == LENGTH:
-            intern_texts(buffer, begin, i, states.number[s], texts)
+            intern_texts(buffer, begin, i, states.number[sequence], texts)
         elif number == PACKET_TRACE_PACKET_DEFAULTS and wire == LENGTH:
-            _defaults(buffer, begin, i, s, states)
+            _defaults(buffer, begin, i, sequence, states)
 
 
 @jit_in_place
-def _defaults(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
+def _defaults(buffer: Bytes, i: int, stop: int, sequence: int, states: States) -> None:
     """Replace a sequence's defaults: its clock, track and extra counter tracks."""
-    states.clock[s], states.has_track[s], states.defaults_len[s] = DEFAULT_CLOCK, 0, 0
+    states.clock[sequence], states.has_track[sequence], states.defaults_len[sequence] = (
+        DEFAULT_CLOCK,
+        0,
+        0,
+    )
     while i < stop:
         number, wire, value, begin, i = read_field(buffer, i, stop)
         if i < 0:
             return
         if number == DEFAULTS_TIMESTAMP_CLOCK_ID and wire == VARINT:
-            states.clock[s] = np.int64(min(value, np.uint64(1 << 30)))
+            states.clock[sequence] = np.int64(min(value, np.uint64(1 << 30)))
         elif number == DEFAULTS_TRACK_EVENT_DEFAULTS and wire == LENGTH:
-            states.defaults_at[s], states.defaults_len[s] = begin, i - begin
+            states.defaults_at[sequence], states.defaults_len[sequence] = begin, i - begin
             j = begin
             while j < i:
                 inner, kind, uuid, _, j = read_field(buffer, j, i)
                 if j < 0:
                     break
                 if inner == EVENT_TRACK_UUID and kind == VARINT:
-                    states.track[s], states.has_track[s] = uuid, 1
+                    states.track[sequence], states.has_track[sequence] = uuid, 1
 
 
 @jit_in_place
-def decode_thread(buffer: Bytes, i: int, stop: int, s: int, states: States) -> None:
+def decode_thread(buffer: Bytes, i: int, stop: int, sequence: int, states: States) -> None:
     """Set the thread of a sequence of old traces, and the time from which its events count."""
     values, given = states.values, states.given
     begin, end, i = next_message(buffer, i, stop, PACKET_THREAD_DESCRIPTOR)
     while i >= 0:
         read_varints(buffer, begin, end, values, given)
         if given[THREAD_PID]:
-            states.pid[s] = np.int64(np.int32(values[THREAD_PID]))
+            states.pid[sequence] = np.int64(np.int32(values[THREAD_PID]))
         if given[THREAD_TID]:
-            states.tid[s] = np.int64(np.int32(values[THREAD_TID]))
+            states.tid[sequence] = np.int64(np.int32(values[THREAD_TID]))
         if given[THREAD_REFERENCE_TIMESTAMP_US]:
-            states.micros[s] = np.int64(values[THREAD_REFERENCE_TIMESTAMP_US])
+            states.micros[sequence] = np.int64(values[THREAD_REFERENCE_TIMESTAMP_US])
         begin, end, i = next_message(buffer, i, stop, PACKET_THREAD_DESCRIPTOR)

@@ -176,7 +176,7 @@ class Readings:
         inside = slice(*np.searchsorted(centre, [self.start.min(), self.end.max()]))
         mean = float((values[inside] if values[inside].size else values).mean())
         if assumed.window_ns < self.period_ns or len(centre) < 3:  # noqa: PLR2004
-            return mean + self._between(centre, middle, values - mean, assumed)
+            return mean + self._predict_between_readings(centre, middle, values - mean, assumed)
         half = assumed.window_ns / 2
         first, last = (np.searchsorted(centre, middle + side) for side in (-half, half))
         # Kernels whose windows were not read have the reading that is nearest.
@@ -192,7 +192,9 @@ class Readings:
         ratio = max(variance - self.quantum_mhz**2 / 12, 0.0) / max(float(own.var()), _TINY)
         return mean + float(np.clip(ratio, *_RATIO_LIMITS)) * (of_windows(values) - mean)
 
-    def _between(self, centre: Array, middle: Array, values: Array, assumed: Assumption) -> Array:
+    def _predict_between_readings(
+        self, centre: Array, middle: Array, values: Array, assumed: Assumption
+    ) -> Array:
         """Predict deviations between readings that are further apart than their windows.
 
         By the mean over each kernel of what the readings around it lead to expect (`Kriged`); where
