@@ -40,7 +40,7 @@ sys.exit(cli.convert_main(sys.argv[1:]))
 
 def cpu_s(code: str, *arguments: str, cache: Path) -> tuple[float, str]:
     """CPU seconds of a Python process with a cache folder of its own, and its output."""
-    environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache), "CHOPPER_COMPILERS": "0"}
     before = os.times()
     done = subprocess.run(
         [sys.executable, "-c", code, "-q", *arguments],

@@ -208,7 +208,8 @@ def environment(cache: Path) -> dict[str, str]:
     if base is None:
         sys.exit("no baseline for this machine: loops are compiled when they are first used")
     compiler = {"NUMBA_CPU_NAME": base.name, "NUMBA_CPU_FEATURES": ""}
-    return os.environ | compiler | {"XDG_CACHE_HOME": str(cache), "PYTHONHASHSEED": "0"}
+    alone = {"CHOPPER_COMPILERS": "0"}  # symbols of what others compile have other names each time
+    return os.environ | compiler | alone | {"XDG_CACHE_HOME": str(cache), "PYTHONHASHSEED": "0"}
 
 
 def main(kept: Path) -> None:
