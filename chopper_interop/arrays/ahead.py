@@ -109,7 +109,12 @@ def loop_of(call: ListedLoop) -> Loop:
 def compile_listed(modules: Iterable[str]) -> None:
     """Compile the loops of the list, those of some modules first, each list from its end; leave out what another process compiles."""
     first = set(modules)
-    calls = listed()
+    # readers and writers are imported when they are chosen: a report needs none of the writers' loops
+    calls = [
+        call
+        for call in listed()
+        if call.module in first or not call.module.startswith("chopper_interop.converters.")
+    ]
     calls.reverse()
     calls.sort(key=lambda call: call.module not in first)
     for call in calls:
