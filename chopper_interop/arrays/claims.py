@@ -22,6 +22,8 @@ WAIT_S = 60.0
 """Time for which to wait for another process (chosen: ten times what the dearest loop takes on a busy machine)."""
 _PAUSE_S = 0.01
 """Time between two looks (chosen: a hundredth of what a loop takes to compile)."""
+_in_vain: set[str] = set()
+"""Names that another process kept for longer than this one waited."""
 _DIGITS = 15
 """Hexadecimal digits of a name of code that make a place: a file has places for no more."""
 
@@ -34,11 +36,14 @@ def are_possible() -> bool:
 def take(name: str, *, wait_s: float = WAIT_S) -> bool:
     """Claim the code of a name; return False if it is another process's, for as long as to wait for it.
 
-    Without a folder or a file system with locks, no other process is in the way.
+    Without a folder or a file system with locks, no other process is in the way. Who waited in vain once waits no more: a
+    process that hangs, as one that its user stopped, has claims of several loops.
     """
-    end = time.monotonic() + wait_s
+    end = time.monotonic() + (0 if _in_vain else wait_s)
     while not _take_now(name):
         if time.monotonic() >= end:
+            if wait_s:
+                _in_vain.add(name)
             return False
         time.sleep(_PAUSE_S)
     return True
@@ -81,6 +86,8 @@ def _file() -> int | None:
     if folder is None or fcntl is None:
         return None
     try:
-        return os.open(folder / "claims", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(folder / "claims", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.utime(file)  # else it is removed with code that no run used for long, and others open another one
     except OSError:
         return None
+    return file

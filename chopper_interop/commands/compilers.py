@@ -12,7 +12,7 @@ from chopper_interop.arrays import claims, code_files
 from chopper_interop.io import memory
 
 VARIABLE = "CHOPPER_COMPILERS"
-"""Environment variable with the number of processes, 0 for none."""
+"""Environment variable with the number of processes; 0, or what is no number, for none."""
 _MOST = 2
 """Processes at most. Chosen: each compiles again what numba brings for its loops, a tenth of compiling them."""
 _MIN_FREE = 2 << 30
@@ -24,8 +24,8 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def start() -> None:
-    """Start them, unless what they compile could not be kept or would be compiled here too."""
-    if code_files.cache_folder() is None or not claims.are_possible():
+    """Start them, unless what they compile could not be kept or would be compiled here too, or a program embeds Python."""
+    if code_files.cache_folder() is None or not claims.are_possible() or not sys.executable:
         return
     modules = " ".join(name for name in sys.modules if name.startswith("chopper_interop."))
     # modules are found where this process finds them, and not in the folder in which it runs
@@ -41,14 +41,15 @@ def start() -> None:
 
 def _count() -> int:
     """Return the number of processes to start: one for each further processor that nothing else uses."""
-    stated = os.environ.get(VARIABLE, "")
-    if stated.isdecimal():
-        return int(stated)
+    stated = os.environ.get(VARIABLE)
+    if stated:
+        return int(stated) if stated.isdecimal() else 0
     processors = _processors()
-    is_busy = os.getloadavg()[0] >= processors
-    if is_busy or memory.available_bytes() < _MIN_FREE:
-        return 0
-    return min(processors - 1, _MOST)
+    with contextlib.suppress(OSError):  # a system without /proc does not say what it has to spare
+        is_busy = os.getloadavg()[0] >= processors
+        if not is_busy and memory.available_bytes() >= _MIN_FREE:
+            return min(processors - 1, _MOST)
+    return 0
 
 
 def _processors() -> int:

@@ -66,6 +66,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     made.mkdir(parents=True, mode=0o700)
     made.parent.chmod(0o700)
     monkeypatch.setattr(code_files, "code_folder", lambda: made)
+    monkeypatch.setattr(claims, "_in_vain", set())
     claims._file.cache_clear()
     yield made
     claims._file.cache_clear()
@@ -115,6 +116,9 @@ def test_who_waits_for_a_process_that_hangs_goes_on(start) -> None:
     assert holder.stdout.readline() == "True\n"
     holder.send_signal(signal.SIGSTOP)
     assert not claims.take(NAME, wait_s=0.05)
+    before = time.monotonic()
+    assert not claims.take(NAME)  # it hangs with all its claims
+    assert time.monotonic() - before < claims.WAIT_S / 2
 
 
 @pytest.mark.usefixtures("folder")
@@ -218,9 +222,16 @@ def test_none_is_started_where_there_is_nothing_to_spare(
     monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.5, 0.5))
     monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 40)
     monkeypatch.setattr(compilers, "_processors", lambda: 4)
-    monkeypatch.delenv(compilers.VARIABLE)
-    assert compilers._count() == 2
+    for stated, count in (("3", 3), ("off", 0), ("", 2)):
+        monkeypatch.setenv(compilers.VARIABLE, stated)
+        assert compilers._count() == count
+
+    def unknown() -> int:
+        raise FileNotFoundError("/proc/meminfo")
+
     for target, name, value in (
+        (sys, "executable", None),
+        (memory, "available_bytes", unknown),
         (compilers, "_processors", lambda: 1),
         (os, "getloadavg", lambda: (4.0, 1.0, 1.0)),
         (memory, "available_bytes", lambda: 1 << 30),
