@@ -87,7 +87,9 @@ def _file() -> int | None:
         return None
     try:
         file = os.open(folder / "claims", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.utime(file)  # else it is removed with code that no run used for long, and others open another one
+        os.utime(
+            file
+        )  # else it is removed with code that no run used for long, and others open another one
     except OSError:
         return None
     return file

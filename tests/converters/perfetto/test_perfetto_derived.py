@@ -4,6 +4,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+import gpu_work
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from trace_processor import TraceProcessor
 import chopper_interop as ci
 from chopper_interop.arrays import intervals
 from chopper_interop.build import TraceBuilder
-from chopper_interop.converters.perfetto.write import critical_path
+from chopper_interop.converters.perfetto.write import critical_path, derived_tracks
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind, LaneKind
@@ -302,3 +303,44 @@ def test_a_rank_without_any_of_it_has_no_such_lanes(tmp_path: Path) -> None:
     names = TraceProcessor(tmp_path / "job.pftrace").query("select distinct name from track")
     absent = {"idle", "exposed communication", "rates of kernels", "iterations"}
     assert not absent & {name for (name,) in names}
+
+
+def gpu_tracks(trace: ci.Trace) -> dict[tuple[int, int, str], list[tuple[int, int, str]]]:
+    """Start, duration and name of the slices of each track of a GPU."""
+    tracks = {}
+    for drawn in derived_tracks.derived_tracks(trace):
+        bounds = pairwise(drawn.first.tolist())
+        for (rank, device, name, names), (low, high) in zip(drawn.tracks, bounds, strict=True):
+            codes = drawn.code[low:high].tolist()
+            assert all(names.start <= code < names.stop for code in codes)
+            texts = [drawn.names[code] for code in codes]
+            columns = (
+                (drawn.ts + trace.meta.origin_ns)[low:high].tolist(),
+                drawn.dur[low:high].tolist(),
+                texts,
+            )
+            tracks[rank, device, name] = list(zip(*columns, strict=True))
+    return tracks
+
+
+SORTS = ("comm", "compute")
+
+
+@given(gpu_work.WORKS)
+def test_tracks_of_a_gpu_do_not_depend_on_other_gpus(works) -> None:
+    """All are made at once: a run of kernels, and time without work, ended where another rank's began."""
+    tracks = gpu_tracks(gpu_work.trace(works))
+    of_gpus = [[w for w in works if w.gpu == gpu] for gpu in sorted({w.gpu for w in works})]
+    alone: dict = {}
+    for own in of_gpus:
+        alone |= gpu_tracks(gpu_work.trace(own))
+    assert list(tracks.items()) == list(alone.items())
+    for slices in tracks.values():
+        assert all(dur >= 0 for _, dur, _ in slices)
+        assert all(a[0] + a[1] <= b[0] for a, b in pairwise(slices))
+    for own in of_gpus:
+        comm, compute = (gpu_work.instants([w for w in own if w.sort == s]) for s in SORTS)
+        drawn = tracks.get((*own[0].gpu, derived_tracks.EXPOSED), [])
+        assert {t for ts, dur, _ in drawn for t in range(ts, ts + dur)} == {
+            t for *_, t in comm - compute
+        }
