@@ -8,7 +8,7 @@ import gpu_work
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from read_once import read_once
 from trace_processor import TraceProcessor
@@ -326,6 +326,8 @@ def gpu_tracks(trace: ci.Trace) -> dict[tuple[int, int, str], list[tuple[int, in
 SORTS = ("comm", "compute")
 
 
+# many small GPUs, so that each begins before the end of the one before it
+@settings(max_examples=80)
 @given(gpu_work.WORKS)
 def test_tracks_of_a_gpu_do_not_depend_on_other_gpus(works) -> None:
     """All are made at once: a run of kernels, and time without work, ended where another rank's began."""
