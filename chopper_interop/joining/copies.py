@@ -14,7 +14,7 @@ from chopper_interop.grouping import by_key
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import processes
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
-from chopper_interop.schemas.meta import ASSUMED, Rank
+from chopper_interop.schemas.meta import ASSUMED, COMPUTED, ORDER, Rank
 
 if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
@@ -46,13 +46,20 @@ def drop_copies(timing: list[Fragment], issues: IssueLog) -> list[Fragment]:
 
 def _note_copied_ranks(timing: list[Fragment], issues: IssueLog) -> None:
     """Note files of different ranks that are copies of each other."""
-    many = [f for f in timing if f.trace.nodes.num_rows >= _FEW_EVENTS and f.trace.meta.ranks]
+    many = [
+        f for f in timing if f.trace.nodes.num_rows >= _FEW_EVENTS and _has_measured_times(f.trace)
+    ]
     # a digest of all times takes longer than their sums, which differ nearly always
     for alike in by_key(many, _sums_of_times).values():
         if len(alike) > 1:
             for same in by_key(alike, lambda f: _digest_of_events(f.trace)).values():
                 labels = ", ".join(f.files.label for f in same[:3])
                 issues.add(COPIED_RANKS, len(same) - 1, labels)
+
+
+def _has_measured_times(trace: Trace) -> bool:
+    """Return False for generated and host execution traces: ranks of one program have the same."""
+    return bool(trace.meta.ranks) and trace.meta.clock not in {ORDER, COMPUTED}
 
 
 def _sums_of_times(fragment: Fragment) -> tuple[int, int, int]:

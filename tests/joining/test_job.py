@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import random_ets
 from kineto_files import BASE, call, kernel, span, write
 from read_once import read_once
 
@@ -87,6 +88,14 @@ def test_a_file_under_the_names_of_two_ranks_is_reported(
     issues = [i for i in trace.meta.issues if i.code == "ranks-copied"]
     assert sum(i.count for i in issues) == copied
     assert all("rank1.json" in i.example for i in issues)
+
+
+def test_ranks_of_one_program_without_measured_times_are_no_copies(tmp_path: Path) -> None:
+    """ETs that a generator makes for data parallelism are equal but for their ranks; it was an error of each job."""
+    random_ets.write(tmp_path / "job", [[random_ets.Node("kernel", 10)] * 100] * 2)
+    trace = ci.read(tmp_path)
+    assert trace.ranks == [0, 1]
+    assert "ranks-copied" not in codes(trace)
 
 
 @pytest.mark.parametrize("mode", ["gpu", "full"])
