@@ -74,14 +74,17 @@ def test_the_same_events_twice_are_one_run(tmp_path: Path) -> None:
     assert "same-events-twice" in codes(trace)
 
 
-@pytest.mark.parametrize(("later_us", "copied"), [(0, 1), (0.001, 0)])
+@pytest.mark.parametrize(
+    ("longer_us", "shorter_us", "copied"), [(0, 0, 1), (0.001, 0, 0), (0.001, 0.001, 0)]
+)
 def test_a_file_under_the_names_of_two_ranks_is_reported(
-    tmp_path: Path, later_us: float, copied: int
+    tmp_path: Path, longer_us: float, shorter_us: float, copied: int
 ) -> None:
     """It was two ranks in silence; real ranks differ in their times by a nanosecond somewhere."""
     events = [kernel(f"k{i}", 10 * i + 1, 5, i + 1) for i in range(100)]
     write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE)
-    events[50]["dur"] += later_us
+    events[50]["dur"] += longer_us
+    events[51]["dur"] -= shorter_us
     write(tmp_path / "rank1.json", events, baseTimeNanoseconds=BASE)
     trace = ci.read(tmp_path)
     assert trace.ranks == [0, 1]

@@ -295,9 +295,8 @@ def _numbered(trace: Trace, names: Names, steps: Array, exact: Array) -> tuple[A
     name, rank = trace.array("name")[steps], trace.array("rank")[steps]
     number = names.step[name].astype(np.int64)
     continues = np.zeros(len(steps), bool)
-    may_repeat = (np.diff(number) <= 0) & (
-        np.diff(rank) == 0
-    )  # of few ranks, as nearly all count on
+    may_repeat = (np.diff(number) <= 0) & (np.diff(rank) == 0)
+    # of few ranks, as nearly all count on
     for of_rank in np.unique(rank[1:][may_repeat]).tolist():
         own = slice(*np.searchsorted(rank, [of_rank, of_rank + 1]).tolist())
         continues[own] = _count_on(trace, steps[own], number[own], exact=bool(exact[own][0]))
