@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import gpu_work
+import kineto_files
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -126,6 +127,42 @@ def test_what_is_captured_is_no_finding_of_its_own(tmp_path: Path) -> None:
     assert rows["graph-capture"]["finding"] == "Work is captured as a graph 4 times."
     assert rows["graph-capture"]["where"].endswith("StreamBeginCapture")
     assert not {"host-work", "small-launches"} & rows.keys()
+
+
+BEGIN, END = "cudaStreamBeginCapture", "cudaStreamEndCapture"
+CAPTURE = [
+    (1, BEGIN, 300, 10), (2, "cudaEventRecord", 350, 70), (1, "cudaEventRecord", 400, 500),
+    (1, END, 1000, 40), (1, "cudaGraphInstantiate", 1100, 300),
+]  # fmt: skip
+"""Thread, call, time in the step and duration, µs."""
+
+
+@pytest.mark.parametrize(
+    ("calls", "saved_us"),
+    [(CAPTURE, 850), ([(1, BEGIN, 300, 10), (2, END, 1000, 10)], 0), ([(2, END, 300, 10)], 0),
+     ([(1, BEGIN, 300, 10)], 0), ([(1, END, 300, 10), (1, END, 1000, 10)], 0)],
+    ids=["captured", "of two threads", "begun before", "goes on", "ends twice"],
+)  # fmt: skip
+def test_a_capture_is_what_its_thread_does_until_it_ends(
+    tmp_path: Path, calls: list[tuple[int, str, float, float]], saved_us: float
+) -> None:
+    events = []
+    for step in range(4):
+        at, first, last = 2000 * step, step + 1, step + 50
+        events += [
+            kineto_files.span("user_annotation", f"ProfilerStep#{step}", at, 2000),
+            kineto_files.call("cudaLaunchKernel", at + 10, 5, first),
+            kineto_files.kernel("gemm", at + 20, 100, first),
+            kineto_files.call("cudaLaunchKernel", at + 1690, 5, last),
+            kineto_files.kernel("tail", at + 1700, 200, last),
+            kineto_files.call("cudaDeviceSynchronize", at + 1850, 100, step + 100),
+        ]
+        for thread, name, us, dur in calls:
+            events.append(kineto_files.call(name, at + us, dur, 0) | {"tid": 99 + thread})
+    header = {"baseTimeNanoseconds": kineto_files.BASE}
+    rows = findings_by_code(ci.read(kineto_files.write(tmp_path / "rank0.json", events, **header)))
+    saved_ns = rows["graph-capture"]["saves_ns"] if "graph-capture" in rows else 0
+    assert saved_ns == 1000 * saved_us
 
 
 def test_frames_around_a_data_loader_are_no_finding_of_their_own(tmp_path: Path) -> None:
