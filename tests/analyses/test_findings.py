@@ -130,17 +130,15 @@ def test_what_is_captured_is_no_finding_of_its_own(tmp_path: Path) -> None:
 
 
 BEGIN, END = "cudaStreamBeginCapture", "cudaStreamEndCapture"
-CAPTURE = [
-    (1, BEGIN, 300, 10), (2, "cudaEventRecord", 350, 70), (1, "cudaEventRecord", 400, 500),
-    (1, END, 1000, 40), (1, "cudaGraphInstantiate", 1100, 300),
-]  # fmt: skip
+LONG, MAKE = (1, "cudaEventRecord", 400, 500), (1, "cudaGraphInstantiate", 1100, 300)
+CAPTURE = [(1, BEGIN, 300, 10), (2, "cudaEventRecord", 350, 70), LONG, (1, END, 1000, 40), MAKE]
 """Thread, call, time in the step and duration, µs."""
 
 
 @pytest.mark.parametrize(
     ("calls", "saved_us"),
-    [(CAPTURE, 850), ([(1, BEGIN, 300, 10), (2, END, 1000, 10)], 0), ([(2, END, 300, 10)], 0),
-     ([(1, BEGIN, 300, 10)], 0), ([(1, END, 300, 10), (1, END, 1000, 10)], 0)],
+    [(CAPTURE, 850), ([(1, BEGIN, 300, 10), LONG, (2, END, 1000, 10)], 0), ([LONG, (1, END, 1000, 10)], 0),
+     ([(1, BEGIN, 300, 10), LONG, MAKE], 0), ([(1, END, 300, 10), LONG, (1, END, 1000, 10)], 0)],
     ids=["captured", "of two threads", "begun before", "goes on", "ends twice"],
 )  # fmt: skip
 def test_a_capture_is_what_its_thread_does_until_it_ends(

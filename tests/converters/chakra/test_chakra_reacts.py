@@ -809,6 +809,25 @@ def test_launches_that_no_slot_has_time_for_delay_no_later_work(
     assert end_ns(changed) - before_ns == pytest.approx(1000 * later_us, abs=50_000)
 
 
+def test_what_waits_for_a_long_operation_that_is_cut_waits_for_its_last_part(
+    tmp_path: Path,
+) -> None:
+    """The other thread's launches cut it; it is one operation all the same."""
+    own = [
+        span("cpu_op", "aten::sort", 0, 9690), call("cudaLaunchKernel", 9690, 5, 30),
+        kernel("last", 9710, 1000, 30, stream=7),
+    ]  # fmt: skip
+    events = [
+        *launched_at_times(10),
+        *(e | {"tid": 7 if "stream" in e["args"] else 2} for e in own),
+    ]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode="full")
+    assert end_ns(tmp_path / "job") == pytest.approx(10_710_000, abs=20_000)
+    frame = ci.read(tmp_path / "job.0.et").to_pandas()
+    assert frame["kind"][frame["name"] == "aten::sort"].tolist().count("cpu_op") == 1
+
+
 def test_what_a_shorter_kernel_would_not_change_is_stated(tmp_path: Path) -> None:
     """Of a program that forks streams all kernels react rightly together, and one alone does not (5.7 % too early)."""
     trace = predictions.read(simulate(families.forks(9901)), tmp_path / "in")
