@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -338,6 +339,29 @@ def test_an_operator_that_computes_before_its_launch_is_work_of_the_host(
     assert rows["host-work"]["saves_ns"] == pytest.approx(truth, rel=0.2)
     assert "slow-operators" not in rows
     assert "host-work" not in findings_by_code(trace[False])
+
+
+def test_time_of_an_operator_is_not_found_again_for_what_it_calls(tmp_path: Path) -> None:
+    """`randn` and the `aten::normal_` that it called saved 32.2 % each, of 33.6 % that the GPU was idle."""
+    events: list[dict[str, Any]] = []
+
+    def add(category: str, name: str, tid: int, ts: int, dur: int, number: int = 0) -> None:
+        args = {"correlation": number, "stream": 7, "device": 0} if number else {}
+        event = {"ph": "X", "cat": category, "name": name, "pid": 0 if tid == 7 else 9, "tid": tid}
+        events.append({**event, "ts": ts, "dur": dur, "args": args})
+
+    for step in range(1, 4):
+        at = 12_000 * step
+        add("user_annotation", f"ProfilerStep#{step}", 9, at, 11_900)
+        add("cpu_op", "aten::randn", 9, at + 10, 9_800)
+        add("cpu_op", "aten::normal_", 9, at + 20, 9_780)
+        add("cpu_op", "aten::mm", 9, at + 9_900, 100)
+        add("cuda_runtime", "cudaLaunchKernel", 9, at + 9_920, 30, step)
+        add("kernel", "gemm", 7, at + 9_960, 7_000, step)
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    rows = ci.analyze(ci.read(path), "findings").rows.to_pylist()
+    assert [row["where"] for row in rows if row["code"] == "host-work"] == ["aten::randn"]
 
 
 def _a_loop(thread: _Thread) -> None:
@@ -741,6 +765,16 @@ def test_calls_of_cuda_are_enough_not_to_advise_tools_of_amd() -> None:
         trace = gpu_trace([Work(Kind.KERNEL, 0, 1000), Work(Kind.KERNEL, 1000, 1000, name=call)])
         advised.append("rocprofv3 --pmc" in {need.record for need in missing.missing(trace)})
     assert advised == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("call", "is_launched"), [("cudaLaunchKernel", True), ("cudaDeviceSynchronize", False)]
+)
+def test_launches_without_work_are_not_for_want_of_asking(call: str, *, is_launched: bool) -> None:
+    """CUPTI recorded the launches of a program and none of its kernels: the advice was ProfilerActivity.CUDA."""
+    (need,) = missing.missing(gpu_trace([Work(Kind.RUNTIME, 0, 1000, name=call)]))
+    assert need.name == "GPU work"
+    assert ("launches" in need.record) == is_launched
 
 
 def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:

@@ -143,7 +143,7 @@ CATALOGUE = {
     ),
     "host-work": Entry(
         "ranges of hosts, and operators that take 1 ms by themselves for each kernel and ten times as long as "
-        "others, for which GPUs are idle 0.1 ms or more at a time (idle --by blame)",
+        "others, for which GPUs are idle 0.1 ms or more at a time (idle --by blame); not what one of them calls",
         "its own time is 0, and that of all that it calls if nothing of it launches work, but for "
         "allocation, loading of code and data, compilation and capture of graphs",
         "move it off the launching thread, or let the host run ahead",

@@ -439,22 +439,32 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
     launches = job.mask(np.unique(trace.launch[trace.launch >= 0]))
     blamed = _blamed_stems(job)
     by_time = sorted(blamed, key=lambda stem: -sum(late_ns for late_ns, _ in blamed[stem].values()))
+    works: dict[str, tuple[Array, Array]] = {}
     for stem in by_time[:_MAX_NAMES]:
-        named = _latest_ranks(blamed[stem])
-        late_ns, gaps = (sum(column) for column in zip(*named.values(), strict=True))
+        late_ns, gaps = _late(blamed[stem])
         same = np.array([text == stem for text in stems], bool)[trace.array("name")] & others
         if same.any() and late_ns >= _LONG_NS * gaps:
-            text = f"GPUs wait for the host in {stem}, {late_ns / gaps / 1e6:,.2f} ms at a time."
-            if _STEP.match(stem):
-                text = (
-                    f"GPUs wait for code of the host that no range names, {late_ns / gaps / 1e6:,.2f} ms "
-                    "at a time."
-                )
             alone = same & ~_encloses(job, launches)  # nothing below them reaches the GPU
-            without = same | (_with_callees(job, alone) & ~of_others)
-            times = job.times().take_no_time(without)
-            of_named = same & np.isin(trace.array("rank"), [*named])
-            yield _of_nodes(job, "host-work", of_named, stem, text, times, without)
+            works[stem] = same, same | (_with_callees(job, alone) & ~of_others)
+    for stem, (same, without) in works.items():
+        if any((same <= caller).all() for name, (_, caller) in works.items() if name != stem):
+            continue  # what its callers cost has it already
+        late_ns, gaps = _late(blamed[stem])
+        text = f"GPUs wait for the host in {stem}, {late_ns / gaps / 1e6:,.2f} ms at a time."
+        if _STEP.match(stem):
+            text = (
+                f"GPUs wait for code of the host that no range names, {late_ns / gaps / 1e6:,.2f} ms "
+                "at a time."
+            )
+        times = job.times().take_no_time(without)
+        of_named = same & np.isin(trace.array("rank"), [*_latest_ranks(blamed[stem])])
+        yield _of_nodes(job, "host-work", of_named, stem, text, times, without)
+
+
+def _late(blamed: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Time that the GPUs of the latest ranks waited, and how often."""
+    named = _latest_ranks(blamed).values()
+    return sum(late_ns for late_ns, _ in named), sum(gaps for _, gaps in named)
 
 
 def _latest_ranks(blamed: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:

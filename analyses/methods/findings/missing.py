@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.grouping import by_key, grouped
-from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -52,6 +55,12 @@ _GPU_WORK = Need(
     lambda trace: bool(is_any(trace.array("kind"), GPU_WORK).any()),
 )
 """Without it nothing else is missed."""
+_LAUNCHED_WORK = _GPU_WORK._replace(
+    record="GPU activity, of which the launches alone were recorded (--kernel-trace; PyTorch: CUPTI that fits "
+    "the driver, no other profiler)"
+)
+"""Of profiles that hold launches, so that the program did use a GPU and was not asked about the host alone."""
+_LAUNCHES = re.compile(r"^(cuda|hip|cu)\w*Launch")
 _COUNTERS = Need(
     "hardware counters",
     ("breakdown", "memory_round_trips"),
@@ -101,9 +110,15 @@ NEEDS = (
 def missing(trace: Trace) -> list[Need]:
     """Data that a trace lacks, and that could be recorded on its GPUs."""
     if not _GPU_WORK.is_there(trace):
-        return [_GPU_WORK]
+        return [_LAUNCHED_WORK if _has_launches(trace) else _GPU_WORK]
     lacks = [need for need in NEEDS if not need.is_there(trace)]
     return [need for need in lacks if need is not _COUNTERS or not _is_cuda(trace)]
+
+
+def _has_launches(trace: Trace) -> bool:
+    launches = np.array([_LAUNCHES.match(name) is not None for name in trace.names()], bool)
+    calls = is_any(trace.array("kind"), CALLS)
+    return bool(launches[trace.array("name")[calls]].any())
 
 
 def _is_cuda(trace: Trace) -> bool:
