@@ -16,6 +16,10 @@ _TORCH = "profile with torch.profiler and give what export_chrome_trace writes"
 _NSYS_TABLES = ("cupti_activity_kind_", "target_info_", "nvtx_events", "cuda_gpu_memory_usage")
 _NSYS = b"NVIDIA Tegra Profiler Report"
 """Beginning of the six reports that were looked at, of 2022."""
+_NSYS_STATISTICS = re.compile(
+    rb"(?:Start ?\(ns(?:ec)?\),Duration ?\(ns(?:ec)?\)|Time ?\(%\),Total Time ?\(ns(?:ec)?\)),"
+)
+"""First columns of what ``nsys stats --format csv`` writes: its traces, and its sums."""
 _NSYS_ENDINGS = (".nsys-rep", ".qdrep", ".qdstrm")
 _OTHER_TABLES = ("rocpd_",)
 _PROTON = re.compile(rb'\s*\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
@@ -53,6 +57,11 @@ def is_nsys_database(head: bytes) -> bool:
 def confirms_nsys_database(path: Path, head: bytes) -> bool:
     """True if a database has the tables of CUPTI and none of rocpd's or rpd's."""
     return has_tables(path, head, _NSYS_TABLES, _OTHER_TABLES)
+
+
+def is_nsys_statistics(head: bytes) -> bool:
+    """True if a file that begins so is a table of ``nsys stats``."""
+    return _NSYS_STATISTICS.match(head) is not None
 
 
 def confirms_nsys_report(path: Path, head: bytes) -> bool:
@@ -124,6 +133,13 @@ NSYS_SQLITE = Converter(
     json=False,
     confirms=confirms_nsys_database,
     not_read_because=f"its tables are not read; {_TORCH}",
+)
+NSYS_STATISTICS = Converter(
+    name="nsys-stats",
+    description="table of NVIDIA Nsight Systems (nsys stats)",
+    sniff=is_nsys_statistics,
+    json=False,
+    not_read_because=f"it holds sums, or GPU work without what launched it; {_TORCH}",
 )
 NCU_REPORT = Converter(
     name="ncu-rep",
