@@ -43,6 +43,8 @@ ZONE_UNKNOWN = Fault.loss(
     "zone-unknown", "Samples with times of an unknown zone were left out: state it with -O tz=…"
 )
 
+_IN_NO_ZONE = "in no zone do they overlap with the trace, as those of another run"
+
 
 @dataclass(frozen=True)
 class _Context:
@@ -205,7 +207,7 @@ def _fit_of_zone(fragment: Fragment, context: _Context, uncertainty: int) -> Clo
     zones = time_zones.candidate_zones(time_window(telemetry), time_window(context.trace))
     likely = zones if len(zones) == 1 else _zones_by_values(zones, fragment, context)
     if len(likely) != 1:
-        _note_lost(ZONE_UNKNOWN, telemetry, context)
+        _note_lost(ZONE_UNKNOWN, telemetry, context, "" if zones else _IN_NO_ZONE)
         return None
     zone = time_zones.zone_text(likely[0])
     context.issues.add(ZONE_ASSUMED, telemetry.samples.num_rows, zone)
