@@ -85,7 +85,7 @@ CATALOGUE = {
     ),
     "code-loading": Entry(
         "first launches of kernels that take 0.1 ms or more without waiting, and ten times what others "
-        "take; calls that load modules; and, before the second step of a program, calls that allocate "
+        "take or that of a rank with no other; calls that load modules; and, before the second step of a program, calls that allocate "
         "or free memory but take 50 ms or more, and ten times what others of their name take, as they set up a library",
         "they take no time",
         "warm up before what is measured; HIP_ENABLE_DEFERRED_LOADING=0, CUDA_MODULE_LOADING=EAGER",

@@ -145,7 +145,8 @@ def _loading(job: ExaminedJob) -> Array:
 def _first_launches(job: ExaminedJob) -> Array:
     """Mark the first launch of each kernel that takes far longer than its later ones.
 
-    Of a kernel that is launched once, far longer than that call takes on that rank.
+    Of a kernel that is launched once, far longer than that call takes on that rank; the one launch of a rank, as there
+    is none to compare it with.
     """
     trace = job.trace
     work = np.flatnonzero((trace.launch >= 0) & ~job.copies)
@@ -156,9 +157,11 @@ def _first_launches(job: ExaminedJob) -> Array:
     by_kernel = _codes(rank, kernel)
     is_first = np.diff(by_kernel, prepend=-1) != 0
     of_kernel, _ = counterparts.group_medians(took, by_kernel)
-    of_call, _ = counterparts.group_medians(took, _codes(rank, name))
+    by_call = _codes(rank, name)
+    of_call, _ = counterparts.group_medians(took, by_call)
     usual = np.where(np.bincount(by_kernel)[by_kernel] > 1, of_kernel, of_call)
-    return job.mask(call[is_first & (took >= _UNUSUAL * usual)])
+    only = np.bincount(by_call)[by_call] == 1
+    return job.mask(call[is_first & (only | (took >= _UNUSUAL * usual))])
 
 
 def _codes(*keys: Array) -> Array:
