@@ -796,6 +796,15 @@ def test_launches_without_work_are_not_for_want_of_asking(call: str, *, is_launc
     assert ("launches" in need.record) == is_launched
 
 
+def test_files_that_break_off_lack_gpu_work_that_was_recorded(tmp_path: Path) -> None:
+    """The advice was ProfilerActivity.CUDA, whose events stood in the missing rest."""
+    path = tmp_path / "rank0.json"
+    events = [_event("cpu_op", "aten::mm", at, 10) for at in (0, 20)]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events})[:-30])
+    (need,) = missing.missing(ci.read(path))
+    assert need.record == "files that do not break off"
+
+
 def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:
     """Of two of four ranks one was said to cost 5.3 ms; of all four another cost 0.7 ms."""
     job = straggling_trace(MadeJob(gpu={3: 1.2}))

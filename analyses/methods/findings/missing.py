@@ -60,6 +60,9 @@ _LAUNCHED_WORK = _GPU_WORK._replace(
     "the driver, no other profiler)"
 )
 """Of profiles that hold launches, so that the program did use a GPU and was not asked about the host alone."""
+_REST_OF_FILE = _GPU_WORK._replace(record="files that do not break off")
+"""PyTorch writes what GPUs did behind what hosts did, so that a file that breaks off has nothing of it."""
+_BREAKS_OFF = "file-not-closed"
 _LAUNCHES = re.compile(r"^(cuda|hip|cu)\w*Launch")
 _COUNTERS = Need(
     "hardware counters",
@@ -110,6 +113,8 @@ NEEDS = (
 def missing(trace: Trace) -> list[Need]:
     """Data that a trace lacks, and that could be recorded on its GPUs."""
     if not _GPU_WORK.is_there(trace):
+        if any(issue.code == _BREAKS_OFF for issue in trace.meta.issues):
+            return [_REST_OF_FILE]
         return [_LAUNCHED_WORK if _has_launches(trace) else _GPU_WORK]
     lacks = [need for need in NEEDS if not need.is_there(trace)]
     return [need for need in lacks if need is not _COUNTERS or not _is_cuda(trace)]
