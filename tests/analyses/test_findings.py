@@ -805,6 +805,12 @@ def test_files_that_break_off_lack_gpu_work_that_was_recorded(tmp_path: Path) ->
     assert need.record == "files that do not break off"
 
 
+def test_events_of_no_known_kind_are_not_for_want_of_recording() -> None:
+    """Of kernels that a tool wrote without a category the advice was to record what GPUs do."""
+    (need,) = missing.missing(gpu_trace([Work(Kind.OTHER, 0, 1000)]))
+    assert need.record.startswith("categories of events")
+
+
 def test_a_late_rank_of_some_is_late_among_those_that_were_read() -> None:
     """Of two of four ranks one was said to cost 5.3 ms; of all four another cost 0.7 ms."""
     job = straggling_trace(MadeJob(gpu={3: 1.2}))

@@ -11,7 +11,7 @@ import numpy as np
 from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.grouping import by_key, grouped
-from chopper_interop.schemas.kinds import CALLS, GPU_WORK
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 
 if TYPE_CHECKING:
     from chopper_interop.trace import Trace
@@ -63,6 +63,10 @@ _LAUNCHED_WORK = _GPU_WORK._replace(
 _REST_OF_FILE = _GPU_WORK._replace(record="files that do not break off")
 """PyTorch writes what GPUs did behind what hosts did, so that a file that breaks off has nothing of it."""
 _BREAKS_OFF = "file-not-closed"
+_KINDS_OF_EVENTS = _GPU_WORK._replace(
+    record="categories of events that say which are GPU work (kernel, gpu_memcpy, gpu_memset)"
+)
+"""Of traces by programs of which no event has a kind that is known."""
 _LAUNCHES = re.compile(r"^(cuda|hip|cu)\w*Launch")
 _COUNTERS = Need(
     "hardware counters",
@@ -113,11 +117,18 @@ NEEDS = (
 def missing(trace: Trace) -> list[Need]:
     """Data that a trace lacks, and that could be recorded on its GPUs."""
     if not _GPU_WORK.is_there(trace):
-        if any(issue.code == _BREAKS_OFF for issue in trace.meta.issues):
-            return [_REST_OF_FILE]
-        return [_LAUNCHED_WORK if _has_launches(trace) else _GPU_WORK]
+        return [_lacking_gpu_work(trace)]
     lacks = [need for need in NEEDS if not need.is_there(trace)]
     return [need for need in lacks if need is not _COUNTERS or not _is_cuda(trace)]
+
+
+def _lacking_gpu_work(trace: Trace) -> Need:
+    """GPU work, and how to have it recorded where asking for it is not what is missing."""
+    if any(issue.code == _BREAKS_OFF for issue in trace.meta.issues):
+        return _REST_OF_FILE
+    if trace.nodes.num_rows and (trace.array("kind") == Kind.OTHER).all():
+        return _KINDS_OF_EVENTS
+    return _LAUNCHED_WORK if _has_launches(trace) else _GPU_WORK
 
 
 def _has_launches(trace: Trace) -> bool:
