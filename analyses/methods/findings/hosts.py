@@ -106,7 +106,7 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
         code,
         job.saved(times),
         job.idlest(kernels, ("host_late", "launch"), _LONG_NS),
-        f"{count:,} kernels {job.each}",
+        f"{count:,} kernel{'s' * (count != 1)} {job.each}",
         certainty,
         text,
         job.command("launch --by operation"),
