@@ -139,7 +139,7 @@ CAPTURE = [(1, BEGIN, 300, 10), (2, "cudaEventRecord", 350, 70), LONG, (1, END, 
 @pytest.mark.parametrize(
     ("calls", "saved_us"),
     [(CAPTURE, 850), ([(1, BEGIN, 300, 10), LONG, (2, END, 1000, 10)], 0), ([LONG, (1, END, 1000, 10)], 0),
-     ([(1, BEGIN, 300, 10), LONG, MAKE], 0), ([(1, END, 300, 10), LONG, (1, END, 1000, 10)], 0)],
+     ([(1, BEGIN, 300, 10), LONG, MAKE], 0), ([(1, BEGIN, 300, 10), (1, END, 320, 10), LONG, (1, END, 1000, 10)], 20)],
     ids=["captured", "of two threads", "begun before", "goes on", "ends twice"],
 )  # fmt: skip
 def test_a_capture_is_what_its_thread_does_until_it_ends(

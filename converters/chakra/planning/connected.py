@@ -240,7 +240,7 @@ def _drafted(
     rank = np.concatenate([~host.in_operation, timed]).astype(np.uint8)
     rank[~_needed(start, h, src, dst)] += 2
     share = slots.shares(*slots.in_turn(start, end, joined), slot, lane, rank, slot == NO_SLOT)
-    hidden = np.append((host.own_ns > 0) & (share.end_ns[:h] < end[:h]), np.zeros(len(gpu), bool))
+    hidden = np.append(share.end_ns[:h] < end[:h], np.zeros(len(gpu), bool))
     is_goal = np.append(host.is_return, np.ones(len(gpu), bool))
     behind = np.flatnonzero(hidden[src] & is_goal[dst])
     late = gpu_numbers(trace, gpu, h)[links.late]

@@ -68,13 +68,15 @@ def test_idle_time_is_that_of_the_analysis(analysed: ci.Trace, drawn: TraceProce
 
 def test_idle_time_and_work_do_not_overlap(drawn: TraceProcessor) -> None:
     """On each GPU: idle time ends where the work that it waits for begins."""
-    ((count,),) = drawn.query(
-        "select count(*) from slice i join track t on i.track_id = t.id join track g on "
+    counted = (
+        "select count(distinct i.id) from slice i join track t on i.track_id = t.id join track g on "
         "t.parent_id = g.id join track k on k.parent_id = g.id join slice w on w.track_id = k.id "
-        "where t.name = 'idle' and w.category in ('kernel', 'comm') "
-        "and w.ts < i.ts + i.dur and w.ts + w.dur > i.ts"
+        "where t.name = 'idle' and "
     )
-    assert count == 0
+    work = "w.category in ('kernel', 'comm') and w.ts < i.ts + i.dur and w.ts + w.dur > i.ts"
+    assert drawn.query(counted + work) == [(0,)]
+    ended = drawn.query(counted + "w.category != 'derived' and w.ts = i.ts + i.dur")
+    assert ended == [(len(drawn.query(LANE.format("idle"))),)]
 
 
 def test_rates_of_kernels(drawn: TraceProcessor, analysed: ci.Trace) -> None:
