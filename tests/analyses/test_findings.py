@@ -132,7 +132,7 @@ def test_what_is_captured_is_no_finding_of_its_own(tmp_path: Path) -> None:
 
 BEGIN, END = "cudaStreamBeginCapture", "cudaStreamEndCapture"
 LONG, MAKE = (1, "cudaEventRecord", 400, 500), (1, "cudaGraphInstantiate", 1100, 300)
-CAPTURE = [(1, BEGIN, 300, 10), (2, "cudaEventRecord", 350, 70), LONG, (1, END, 1000, 40), MAKE]
+CAPTURE = [(1, BEGIN, 300, 10), (2, END, 350, 70), LONG, (1, END, 1000, 40), MAKE]
 """Thread, call, time in the step and duration, µs."""
 
 
