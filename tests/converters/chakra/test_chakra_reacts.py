@@ -828,6 +828,14 @@ def test_what_waits_for_a_long_operation_that_is_cut_waits_for_its_last_part(
     assert frame["kind"][frame["name"] == "aten::sort"].tolist().count("cpu_op") == 1
 
 
+def test_links_from_ends_of_operations_that_are_cut_keep_the_measured_end(tmp_path: Path) -> None:
+    """Links from the first part of such operations were 7 % off."""
+    trace = ci.read(write(tmp_path / "rank0.json", mixed_job(51004, 120)))
+    ci.write(trace, tmp_path / "job.et", mode="full")
+    ts, dur = trace.array("ts"), trace.array("dur")
+    assert end_ns(tmp_path / "job") == pytest.approx((ts + dur).max() - ts.min(), abs=2_000)
+
+
 def test_what_a_shorter_kernel_would_not_change_is_stated(tmp_path: Path) -> None:
     """Of a program that forks streams all kernels react rightly together, and one alone does not (5.7 % too early)."""
     trace = predictions.read(simulate(families.forks(9901)), tmp_path / "in")
