@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.compute as pc
 
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.converters.amd_smi import recorder_csv as file
@@ -101,7 +100,7 @@ def clocks_of_table(table: pa.Table) -> Clocks:
     has_both = (counter > 0) & (boot > 0)
     far = has_both & (np.abs(counter - boot) > _FAR_NS)
     at = np.where(has_both & ~far, counter + since[BOOTTIME], -1)
-    is_host = arrow.to_numpy(pc.equal(table[columns.GPU], NO_GPU), False)
+    is_host = arrow.to_numpy(table[columns.GPU], _LARGEST_GPU) == NO_GPU
     return Clocks((real > 0) & ((gpu >= 0) | is_host), real, gpu, since, at, far)
 
 

@@ -64,9 +64,13 @@ def test_conversions_and_usual_analyses_do_without_pandas(tmp_path: Path) -> Non
     calls = [call("cudaLaunchKernel", 10 * k, 3, k) for k in (1, 5)]
     work = [*calls, kernel("k", 15, 5, 1), kernel("k", 55, 5, 5)]
     source = write(tmp_path / "a.json", [span("cpu_op", "aten::mm", 1, 90), *work])
+    clocks = tmp_path / "recorder.csv"  # one row of a GPU, one of the host
+    columns = "realtime_ns,monotonic_ns,boottime_ns,gpu,current_gfxclk"
+    clocks.write_text(f"{columns}\n1768478399923528291,5,7,0,1705\n1768478399923528292,6,8,-1,\n")
     code = (
         f"import sys; from chopper_interop import cli\n"
-        f"assert cli.convert_main([{str(source)!r}, '-o', {str(tmp_path / 'a.pftrace')!r}]) == 0\n"
+        f"for path in {[str(source), str(clocks)]!r}:\n"
+        f"    assert cli.convert_main([path, '-o', {str(tmp_path / 'a.pftrace')!r}]) == 0\n"
         f"names = ['temporal', 'overlap', 'idle', 'kernels', 'critical_path']\n"
         f"assert cli.analyze_main([*names, {str(source)!r}]) == 0\n"
         f"assert 'pandas' not in sys.modules"
