@@ -66,20 +66,27 @@ WORKS = st.lists(
 def trace(works: list[Work], origin_ns: int = 0) -> ci.Trace:
     """The trace of this work, with what is known of it as columns."""
     builder = TraceBuilder()
-    for work in works:
-        number = 10 * work.device + work.stream
-        lane = builder.lane(work.rank, LaneKind.STREAM, number, f"s{number}", work.device)
-        builder.nodes(
-            kind=int(work.kind),
-            name=work.name,
-            rank=work.rank,
-            lane=lane,
-            ts=np.array([origin_ns + work.start]),
-            dur=np.array([work.dur]),
-        )
-    made = builder.finish()
     if not works:
-        return made
+        return builder.finish()
+    lanes = {
+        (w.rank, w.device, w.stream): builder.lane(
+            w.rank,
+            LaneKind.STREAM,
+            10 * w.device + w.stream,
+            f"s{10 * w.device + w.stream}",
+            w.device,
+        )
+        for w in works
+    }
+    builder.nodes(
+        kind=np.array([int(w.kind) for w in works]),
+        name=[w.name for w in works],
+        rank=np.array([w.rank for w in works]),
+        lane=np.array([lanes[w.rank, w.device, w.stream] for w in works]),
+        ts=np.array([origin_ns + w.start for w in works]),
+        dur=np.array([w.dur for w in works]),
+    )
+    made = builder.finish()
     # nodes with equal places may come in any order, so rows are identified by how they were sorted
     order = sorted(range(len(works)), key=lambda i: (works[i].rank, works[i].start, -works[i].dur))
     rows = [works[i] for i in order]
