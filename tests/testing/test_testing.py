@@ -263,7 +263,7 @@ def test_drawn_traces_have_features_that_break_readers_and_writers():
     seen = set()
 
     @seed(1)
-    @settings(max_examples=100, deadline=None, phases=[Phase.generate], database=None,
+    @settings(max_examples=50, deadline=None, phases=[Phase.generate], database=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(traces())
     def collect(trace):

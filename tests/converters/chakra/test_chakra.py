@@ -87,15 +87,16 @@ def test_nodes_have_what_both_feeders_need(shared: Path, tmp_path: Path) -> None
         assert [n.id for n in nodes] == list(range(len(nodes)))
         assert not any(n.ctrl_deps for n in nodes)
         assert all(parent < n.id for n in nodes for parent in n.data_deps)
+        starts = []
         for node in nodes if rank == 0 else ():
             kinds = {a.name: a.WhichOneof("value") for a in node.attr}
+            starts += [a.int64_val for a in node.attr if a.name == "start_ns"]
             assert kinds["is_cpu_op"] == "bool_val"
             assert kinds["start_ns"] == kinds["duration_ns"] == "int64_val"
             if node.type == NodeType.COMM_COLL:
                 assert kinds["comm_type"] == kinds["comm_size"] == "int64_val"
                 assert kinds["pg_name"] == "string_val"
         collectives = [attributes(n) for n in nodes if n.type == NodeType.COMM_COLL]
-        starts = [attributes(n)["start_ns"] for n in (nodes if rank == 0 else ())]
         assert starts == sorted(starts)
         joined = [c for c in collectives if c["comm_type"] == CommType.ALL_REDUCE]
         joined_by_rank.append([(c["comm_type"], c["comm_size"], c["seq"]) for c in joined])
