@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.rocm import tables
@@ -26,6 +27,10 @@ def split_csv_line(text: str) -> list[str] | None:
     return rows[0] if len(rows) == 1 else None
 
 
+_LAST_FILES = 2
+"""Beginnings of files whose header is kept. Chosen: a dozen formats ask for that of one file after the other."""
+
+
 def header_names(head: bytes, limit: int = MAX_HEADER) -> list[str]:
     """Return the fields of the first line that is not blank; none if that is no line of CSV."""
     for line in head[:limit].split(b"\n"):
@@ -35,14 +40,21 @@ def header_names(head: bytes, limit: int = MAX_HEADER) -> list[str]:
     return []
 
 
-def plain_names(header: list[str]) -> set[str]:
+def plain_names(header: list[str]) -> frozenset[str]:
     """Return the names of a header in lower case, without blanks and quotes around them."""
-    return {_plain(name) for name in header}
+    return frozenset(_plain(name) for name in header)
 
 
-def names_in(head: bytes) -> set[str]:
+@lru_cache(_LAST_FILES)
+def names_in(head: bytes) -> frozenset[str]:
     """Return the plain names of the header with which a file begins."""
     return plain_names(header_names(head, len(head)))
+
+
+@lru_cache(_LAST_FILES)
+def format_in(head: bytes) -> TableFormat | None:
+    """Return the table with whose header a file begins; None if it is none of those that are read."""
+    return table_format(header_names(head))
 
 
 def column_names(header: list[str]) -> list[str]:
@@ -84,12 +96,12 @@ def table_format(header: list[str]) -> TableFormat | None:
     return next(fits, None)
 
 
-def is_statistics(plain: set[str]) -> bool:
+def is_statistics(plain: frozenset[str]) -> bool:
     """True if these plain names are of a table of statistics."""
     return plain >= tables.STATISTICS
 
 
-def is_samples(plain: set[str]) -> bool:
+def is_samples(plain: frozenset[str]) -> bool:
     """True if these plain names are of a table of samples."""
     spm, bare = tables.SPM_SAMPLES
     has_span = "start_timestamp" in plain

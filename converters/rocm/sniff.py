@@ -51,7 +51,7 @@ _COMPUTE_LISTS: tuple[frozenset[str], ...] = (
 
 def is_v3_csv(head: bytes) -> bool:
     """True if a file that begins so is one of rocprofv3's tables."""
-    form = csv_headers.table_format(csv_headers.header_names(head))
+    form = csv_headers.format_in(head)
     return form is not None and form.tool == _V3_TOOL
 
 
@@ -106,7 +106,7 @@ def is_v1_text_other(head: bytes) -> bool:
 
 def is_v2(head: bytes) -> bool:
     """True if a file that begins so is one of rocprofv2's tables."""
-    form = csv_headers.table_format(csv_headers.header_names(head))
+    form = csv_headers.format_in(head)
     if form is DISPATCHES:
         names = csv_headers.names_in(head)
         return _is_raw(names) and "gpu-id" not in names
@@ -120,7 +120,7 @@ def is_v2_samples(head: bytes) -> bool:
 
 def is_compute(head: bytes) -> bool:
     """True if a file that begins so is a table of dispatches, or a description, of a workload."""
-    if csv_headers.table_format(csv_headers.header_names(head)) is DISPATCHES:
+    if csv_headers.format_in(head) is DISPATCHES:
         return not _is_raw(csv_headers.names_in(head))
     return is_compute_system(head)
 
@@ -138,7 +138,7 @@ def is_compute_system(head: bytes) -> bool:
 
 
 def _is_v1_csv(head: bytes) -> bool:
-    if csv_headers.table_format(csv_headers.header_names(head)) is not DISPATCHES:
+    if csv_headers.format_in(head) is not DISPATCHES:
         return False
     names = csv_headers.names_in(head)
     return "gpu-id" in names and _is_raw(names)
@@ -148,6 +148,6 @@ def _is_v1_database(head: bytes) -> bool:
     return head.startswith(MAGIC) and _V1_TABLE.search(head) is not None
 
 
-def _is_raw(names: set[str]) -> bool:
+def _is_raw(names: frozenset[str]) -> bool:
     """True if a table of dispatches is as rocprof v1 or rocprofv2 wrote it."""
     return any(columns <= names for columns in _RAW)

@@ -133,7 +133,7 @@ def test_power_and_energy(folder: Path) -> None:
 
 def test_each_run_has_its_own_batch(tmp_path: Path) -> None:
     """The smallest job has the shortest steps, but another gets more done."""
-    facts = {"layers": 2, "steps": 3, "sequence": 256, "recorder_hz": 1000}
+    facts = {"layers": 1, "steps": 3, "sequence": 256, "recorder_hz": 500}
     sizes = {"r2": (2, 1), "r4": (4, 1), "b4": (2, 4)}
     for name, (ranks, batch) in sizes.items():
         make_demo(tmp_path / name, ranks=ranks, batch=batch, **facts)
