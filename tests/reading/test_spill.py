@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 JOBS = slow_from(
     [
-        "dlrm_8rank_v100",  # with execution traces
+        "dlrm_8rank_v100/*/*[012][_.][sj]*",  # with execution traces
         "clock_skew_4rank_amd/rank[01].json.gz",  # clocks that differ
+        "dlrm_8rank_v100",
         "torchrec_4rank_v100",
         "rtx2080ti_pairs",
         "clock_skew_4rank_amd",

@@ -52,14 +52,13 @@ def trace(
     for rank in range(job.parameters.ranks):
         start, end, names, drawn = work(job, rank)
         lane = builder.lane(rank, LaneKind.STREAM, 1, "s", rank)
-        for name in np.unique(names).tolist():
-            selected = names == name
-            kind = Kind.KERNEL if not np.isnan(drawn[selected]).any() else Kind.MEMCPY
-            kind = Kind.COMM if name.startswith("nccl") else kind
-            builder.nodes(
-                kind=int(kind), name=name, rank=rank, lane=lane,
-                ts=start[selected] - origin, dur=(end - start)[selected],
-            )  # fmt: skip
+        kind_of = dict.fromkeys(names.tolist(), Kind.KERNEL)
+        kind_of |= dict.fromkeys(names[np.isnan(drawn)].tolist(), Kind.MEMCPY)
+        kind_of |= {name: Kind.COMM for name in kind_of if name.startswith("nccl")}
+        builder.nodes(
+            kind=np.array([int(kind_of[name]) for name in names.tolist()]),
+            name=names.tolist(), rank=rank, lane=lane, ts=start - origin, dur=end - start,
+        )  # fmt: skip
     for rank in range(job.parameters.ranks):
         _sampled(builder, job, rank, hz, (uncertainty_ns, counter, power), origin)
     return builder.finish()

@@ -43,7 +43,7 @@ def deviations(trace: ci.Trace, job) -> list[dict[str, float]]:
         rows = {name: i for i, name in enumerate(trace.names())}
         of_name = {
             name: power_classes(trace, np.flatnonzero(trace.array("name") == rows[name])[:1])[0]
-            for name in np.unique(names).tolist()
+            for name in set(names.tolist())
         }
         classes = np.array([of_name[name] for name in names.tolist()])
         for number in (MATRIX, ATTENTION, VECTOR):
