@@ -29,7 +29,8 @@ def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Tra
     Its tables but nodes, edges and counters are whole. With `by_host` ranks of a host are in one batch, and
     all ranks are where series are of no rank, as ranks of a host may share GPUs and their telemetry.
     """
-    rows_of_batches = merged(_of_hosts(trace) if by_host else trace.rank_rows.values())
+    of_ranks = _of_hosts(trace) if by_host else trace.rank_rows.values()
+    rows_of_batches = merged(of_ranks, MAX_NODES)
     if len(rows_of_batches) < 2:  # noqa: PLR2004
         yield slice(0, trace.nodes.num_rows), trace
         return
@@ -40,7 +41,7 @@ def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Tra
 
 def spans(trace: Trace) -> list[slice]:
     """Rows of the nodes of each batch."""
-    return merged(trace.rank_rows.values())
+    return merged(trace.rank_rows.values(), MAX_NODES)
 
 
 def _of_hosts(trace: Trace) -> list[slice]:
@@ -56,7 +57,7 @@ def _of_hosts(trace: Trace) -> list[slice]:
     return list(rows.values())
 
 
-def merged(of_ranks: Iterable[slice], max_nodes: int = MAX_NODES) -> list[slice]:
+def merged(of_ranks: Iterable[slice], max_nodes: int) -> list[slice]:
     """Merge rows that follow each other into batches of so many nodes, unless one rank has more."""
     batches_: list[slice] = []
     for rows in of_ranks:
