@@ -72,12 +72,13 @@ def test_tokens_samples_and_times_of_steps(job) -> None:
 
 def test_energy_and_its_rates(job) -> None:
     trace, _, p = job
-    exact = simulate_job(p).clock
+    simulated = simulate_job(p)
+    exact = simulated.clock
     (row,) = ci.analyze(trace, "efficiency").rows.to_pylist()
     if p.pipeline and row["gpus_without_power"]:
         assert row["energy_j"] is None
         return
-    start, end = (simulate_job(p).timeline.mark_ns[:, i, j] for i, j in ((0, 0), (-1, -1)))
+    start, end = (simulated.timeline.mark_ns[:, i, j] for i, j in ((0, 0), (-1, -1)))
     joules = 0.0
     for gpu in range(p.ranks):
         total = np.append(0, np.cumsum(exact.power_w[gpu])) * TICK_NS * 1e-9

@@ -294,7 +294,7 @@ def test_compare_and_sweep_take_the_same_option(folder: Path, run: Callable) -> 
     plan = analysis_plan.plan_analyses(["sweep"], {}, {}, against=True)
     assert (plan.compares_two, plan.compares_runs, plan.compares_only_runs) == (False, True, True)
     with pytest.raises(UsageError):
-        sweep(ci.read(one), against=str(other))
+        sweep(read_once(one), against=str(other))
 
 
 def test_runs_are_read_one_after_the_other() -> None:
