@@ -16,6 +16,8 @@ BLANKS = " \t\r\n\0\ufeff"
 MAX_HEADER = 16 * 1024
 """Bytes of a header at most. Chosen: room for hundreds of counters' names; a file that is no table
 may be one endless line, which is not searched further."""
+_LAST_FILES = 2
+"""Beginnings of files whose header is kept. Chosen: a dozen formats ask for that of one file after the other."""
 
 
 def split_csv_line(text: str) -> list[str] | None:
@@ -25,10 +27,6 @@ def split_csv_line(text: str) -> list[str] | None:
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 else None
-
-
-_LAST_FILES = 2
-"""Beginnings of files whose header is kept. Chosen: a dozen formats ask for that of one file after the other."""
 
 
 def header_names(head: bytes, limit: int = MAX_HEADER) -> list[str]:
