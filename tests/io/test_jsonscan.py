@@ -279,7 +279,22 @@ OF_NAMES_AND_NUMBERS = {
     json_events: ("parse_decimal", "plain_number", "intern_text", "merge_texts", "_copy_arguments",
         "_key"),
 }  # fmt: skip
-CALLED_BY_THESE = ("parse_decimal", "_short_number", "_digits", "_exponent", "_hexadecimal", "copy_bytes", "word_at")  # fmt: skip
+
+
+def loops_within(loop: Loop) -> set[str]:
+    """Names of the loops that a loop calls, which have to stay loops for it to be compiled."""
+    known = loop.py_func.__globals__
+    names = {n for n in loop.py_func.__code__.co_names if isinstance(known.get(n), Loop)}
+    return names.union(*(loops_within(known[name]) for name in names))
+
+
+CALLED_BY_THESE = set().union(
+    *(
+        loops_within(getattr(module, name))
+        for module, names in OF_NAMES_AND_NUMBERS.items()
+        for name in names
+    )
+)
 
 
 class CountedText:
