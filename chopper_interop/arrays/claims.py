@@ -22,10 +22,10 @@ WAIT_S = 60.0
 """Time for which to wait for another process (chosen: ten times what the dearest loop takes on a busy machine)."""
 _PAUSE_S = 0.01
 """Time between two looks (chosen: a hundredth of what a loop takes to compile)."""
-_in_vain: set[str] = set()
-"""Names that another process kept for longer than this one waited."""
 _DIGITS = 15
 """Hexadecimal digits of a name of code that make a place: a file has places for no more."""
+_in_vain: set[str] = set()
+"""Names that another process kept for longer than this one waited."""
 
 
 def are_possible() -> bool:
@@ -87,9 +87,8 @@ def _file() -> int | None:
         return None
     try:
         file = os.open(folder / "claims", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.utime(
-            file
-        )  # else it is removed with code that no run used for long, and others open another one
+        # else it is removed with code that no run used for long, and others open another one
+        os.utime(file)
     except OSError:
         return None
     return file

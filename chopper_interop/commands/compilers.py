@@ -24,7 +24,7 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def start() -> None:
-    """Start them, unless what they compile could not be kept or would be compiled here too, or a program embeds Python."""
+    """Start the processes, unless what they compile could not be kept or claimed, or a program embeds Python."""
     if code_files.cache_folder() is None or not claims.are_possible() or not sys.executable:
         return
     modules = " ".join(name for name in sys.modules if name.startswith("chopper_interop."))
