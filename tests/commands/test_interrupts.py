@@ -20,7 +20,7 @@ BEGIN = (
     "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it\n"
     "def interrupt(number=signal.SIGINT): os.kill(os.getpid(), number)\n"
 )
-END = "\ncli._convert = act\ncommon.exit_now(cli.convert_main(['a', '-o', 'b.pftrace']))\n"
+END = "\ncli.convert.run = act\ncommon.exit_now(cli.convert_main(['a', '-o', 'b.pftrace']))\n"
 PLACES = {
     "a finalizer": (
         "class Object:\n"
