@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _MAX_SKIPPED = 20
 """Skipped files shown. Chosen: the table still fits a terminal."""
+_MAX_REASONS = 4
+"""Reasons for skipping shown next to results. Chosen: what follows is the answer, and a summary has at most 15 lines."""
 _MAX_ROWS = 32
 """Rows of GPUs and of clocks shown. Chosen: the table stays readable; GPUs in sequence share one."""
 _MIN_WIDTH = 20
@@ -126,13 +128,23 @@ def _counted(number: int, noun: str) -> str:
 
 
 def show_formats_read(inventory: Inventory, *, quiet: bool) -> None:
-    """Print the number of sources of each format, and of skipped files, in one line."""
+    """Print the number of sources of each format in one line, and a line for each reason why files were skipped."""
     if quiet:
         return
     counts = Counter(source.converter.description for source in inventory.sources)
     parts = [f"{n} x {name}" if n > 1 else name for name, n in counts.items()]
-    parts += [f"{_counted(len(inventory.skipped), 'file')} skipped"] if inventory.skipped else []
-    _stderr().print(_plain(f"reading: {'; '.join(parts) or 'no files'}", "dim"))
+    lines = [f"reading: {'; '.join(parts) or 'no files'}"]
+    by_reason = grouped((reason, path.name) for path, reason in inventory.skipped)
+    for reason, names in list(by_reason.items())[:_MAX_REASONS]:
+        more = f" and {_counted(len(names) - 1, 'more file')}" if len(names) > 1 else ""
+        lines.append(f"skipped: {names[0]}{more}: {reason}")
+    if len(by_reason) > _MAX_REASONS:
+        others = sum(len(names) for names in list(by_reason.values())[_MAX_REASONS:])
+        lines.append(
+            f"skipped: {_counted(others, 'more file')}, for other reasons (chopper-convert lists them)"
+        )
+    for line in lines:
+        _stderr().print(_plain(line, "dim"))
 
 
 def show_reading(trace: Trace, issues: Iterable[Issue], *, on_loss: str, quiet: bool) -> None:

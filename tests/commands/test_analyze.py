@@ -326,6 +326,22 @@ def test_rank_0_is_named_in_a_summary(tmp_path: Path, run, install) -> None:
     assert "-1" not in out
 
 
+def test_each_reason_for_skipping_is_a_line(tmp_path: Path, run, install) -> None:
+    """A profile in a format that cannot be read was "1 file skipped": nothing said how to export it."""
+    install(plain=plain)
+    sample(tmp_path)
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).write_text("notes")
+    (tmp_path / "run.nsys-rep").write_bytes(b"\x00\x99" * 99)
+    err = run("analyze", tmp_path, "plain")[2]
+    reading, *skipped = " ".join(err.split()).split(" skipped: ")
+    assert reading == "reading: PyTorch profiler trace (Kineto JSON)"
+    assert skipped[0] == "a.txt and 2 more files: no format that is known here"
+    assert skipped[1].startswith("run.nsys-rep: ")
+    assert "torch.profiler" in skipped[1]
+    assert "skipped" not in run("analyze", "-q", tmp_path, "plain")[2]
+
+
 def test_names_are_shown_literally_and_lists_are_cut(tmp_path: Path, run, install) -> None:
     def odd(trace) -> Result:
         """Odd names."""
