@@ -9,9 +9,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from chopper_interop.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
 _OF_TERMINAL = ("SIGINT", "SIGQUIT")
@@ -35,41 +38,69 @@ def require(name: str) -> None:
     raise _failure(f"{name}: the program was not found", NOT_FOUND)
 
 
-def run(
-    command: Sequence[str], environment: Mapping[str, str], started: Callable[[int], None]
-) -> int:
-    """Run a program to its end and pass on the signals that come meanwhile.
+class Program:
+    """A program to run, to which this process passes its signals on while the block lasts.
 
-    Parameters
-    ----------
-    command
-        The program and its arguments.
-    environment
-        Its environment.
-    started
-        Called with its process id.
-
-    Returns
-    -------
-    int
-        Its exit status, or 128 and the number of the signal that ended it.
-
-    Raises
-    ------
-    UsageError
-        It cannot be started.
+    Signals before the program has started wait for it; once it has ended they change nothing, so that what there is of
+    the recording is still written.
     """
-    passing = _Passing()
-    before = passing.install()
-    try:
-        process = _started(command, environment)
-        passing.pass_to(process)
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
+        self._has_terminal = _has_terminal()
+
+    def __enter__(self) -> Self:
+        """Handle all signals that are not ignored."""
+        numbers = [getattr(signal, name, None) for name in (*_PASSED_ON, *_OF_TERMINAL)]
+        wanted = [n for n in numbers if n is not None and signal.getsignal(n) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._handle) for number in wanted}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Handle signals as before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def run(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        started: Callable[[int], None],
+    ) -> int:
+        """Run the program to its end.
+
+        Parameters
+        ----------
+        command
+            The program and its arguments.
+        environment
+            Its environment.
+        started
+            Called with its process id.
+
+        Returns
+        -------
+        int
+            Its exit status, or 128 and the number of the signal that ended it.
+
+        Raises
+        ------
+        UsageError
+            It cannot be started.
+        """
+        self._process = process = _started(command, environment)
+        for number in self._waiting:
+            _send(process, number)
         started(process.pid)
         status = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return status if status >= 0 else _SIGNALLED - status
+        return status if status >= 0 else _SIGNALLED - status
+
+    def _handle(self, number: int, _: object) -> None:
+        if self._process is None:
+            self._waiting.append(number)
+        elif not (self._has_terminal and signal.Signals(number).name in _OF_TERMINAL):
+            _send(self._process, number)
 
 
 def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
@@ -96,33 +127,6 @@ def _failure(message: str, status: int) -> UsageError:
     failure = UsageError(message)
     failure.exit_status = status
     return failure
-
-
-class _Passing:
-    """Handler that passes signals on to the program; those that come before it has started wait for it."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._waiting: list[int] = []
-        self._has_terminal = _has_terminal()
-
-    def install(self) -> dict[int, Any]:
-        """Handle all signals that are not ignored; return the handlers that were there before."""
-        numbers = [getattr(signal, name, None) for name in (*_PASSED_ON, *_OF_TERMINAL)]
-        wanted = [n for n in numbers if n is not None and signal.getsignal(n) != signal.SIG_IGN]
-        return {number: signal.signal(number, self._handle) for number in wanted}
-
-    def pass_to(self, process: subprocess.Popen[bytes]) -> None:
-        """Pass signals to a process from now on."""
-        self._process = process
-        for number in self._waiting:
-            _send(process, number)
-
-    def _handle(self, number: int, _: object) -> None:
-        if self._process is None:
-            self._waiting.append(number)
-        elif not (self._has_terminal and signal.Signals(number).name in _OF_TERMINAL):
-            _send(self._process, number)
 
 
 def _send(process: subprocess.Popen[bytes], number: int) -> None:

@@ -37,6 +37,9 @@ _MAX_FAILURES = 5
 """Failures in sequence after which a GPU is asked once a second only (chosen: more than a hiccup)."""
 _AT_ONCE_NS = 50_000
 """Duration up to which clocks were read at once. Chosen: a reading of three takes 1 to 10 µs, an interruption milliseconds."""
+_PATIENCE_S = 10.0
+"""Time that a reading may take once the program has ended. Chosen: calls take milliseconds, the slowest of drivers a second or
+two; one to a GPU that fell off the bus may never return, and the program's status must still be passed on."""
 _CLOCK_TRIES = 3
 """Readings of the clocks for a row at most. Chosen: a busy machine interrupted one of 4,000."""
 _MAX_PERIODS = 1 << 20
@@ -152,7 +155,9 @@ class Sampler:
             self.discard()
             raise
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"sampler-{self.gpus.vendor}")
+        self._thread = threading.Thread(
+            target=self._run, name=f"sampler-{self.gpus.vendor}", daemon=True
+        )
 
     def _begin_file(self, *readings: Values) -> None:
         """Write the names of the columns that readings have."""
@@ -175,11 +180,17 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take the last sample, and close the file and the library."""
+        """Take the last sample, and close the file and the library, unless a reading does not return."""
         self._stop.set()
         if self._thread.ident is not None:  # it was started
-            self._thread.join()
+            self._thread.join(_PATIENCE_S)
         try:
+            if self._thread.is_alive():
+                self.problems.append(
+                    f"a reading has not returned {_PATIENCE_S:g} s after the program ended; the samples before it are there"
+                )
+                self._file.flush()
+                return  # what is in use stays open
             if not (self._columns or self._file.closed):
                 self._begin_file()
             self._file.close()

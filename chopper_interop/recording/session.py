@@ -135,18 +135,19 @@ def record(
     samplers = _samplers(opened, folder, rate_hz, host, wake=wake)
     begin = clock_offsets()
     started_ns, cpu_s = time.time_ns(), time.process_time()
-    try:
-        for sampler in samplers:
-            sampler.start()
-        result.status = program.run(command, os.environ | environment, host.follow)
-    finally:
-        for sampler in samplers:
-            sampler.stop()
-    result.elapsed_s = (time.time_ns() - started_ns) / 1e9
-    result.cpu_s = time.process_time() - cpu_s
-    result.description = _description(result, samplers, host, begin, started_ns)
-    result.description["problems"] += result.announced
-    _write(folder, result.description)
+    with program.Program() as running:
+        try:
+            for sampler in samplers:
+                sampler.start()
+            result.status = running.run(command, os.environ | environment, host.follow)
+        finally:
+            for sampler in samplers:
+                sampler.stop()
+        result.elapsed_s = (time.time_ns() - started_ns) / 1e9
+        result.cpu_s = time.process_time() - cpu_s
+        result.description = _description(result, samplers, host, begin, started_ns)
+        result.description["problems"] += result.announced
+        _write(folder, result.description)
     return result
 
 

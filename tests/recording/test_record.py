@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from textwrap import indent
 
 import kineto_files
 import numpy as np
@@ -204,8 +205,54 @@ def test_a_signal_before_the_program_runs_waits_for_it(monkeypatch: pytest.Monke
         return popen(*arguments, **options)
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    status = program.run(["sleep", "20"], os.environ, print)
+    with program.Program() as running:
+        status = running.run(["sleep", "20"], os.environ, print)
     assert status == 128 + signal.SIGTERM
+
+
+SLOW_END = {
+    "signals come while samplers stop": (
+        (
+            "def stop(self, whole=sampler.Sampler.stop):\n"
+            "    os.kill(os.getpid(), signal.SIGTERM)\n"
+            "    os.kill(os.getpid(), signal.SIGINT)\n"
+            "    whole(self)\n"
+            "sampler.Sampler.stop = stop\n"
+        ),
+        "",
+    ),
+    "a reading never returns": (
+        (
+            "sampler._PATIENCE_S = 0.2\n"
+            "def read(self, k, calls, whole=sampler.Schedule.read):\n"
+            "    while os.path.exists('hang'): time.sleep(0.1)\n"
+            "    return whole(self, k, calls)\n"
+            "sampler.Schedule.read = read\n"
+        ),
+        "a reading has not returned 0.2 s after the program ended",
+    ),
+}
+
+
+@pytest.mark.parametrize(("patch", "problem"), SLOW_END.values(), ids=SLOW_END)
+def test_however_samplers_stop_the_recording_is_described(
+    tmp_path: Path, patch: str, problem: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys, time\n"
+        "if sys.argv[0] == '-c' and 'start.record()' in ''.join(sys.orig_argv):\n"
+        f"    os.chdir({str(tmp_path)!r})\n"
+        "    from chopper_interop.recording import sampler\n" + indent(patch, "    ")
+    )
+    script = "import sys, time; time.sleep(0.3); open('hang', 'w'); time.sleep(0.1); sys.exit(7)"
+    out = tmp_path / "out"
+    done = record(out, "--rate", 50, libraries=(AMDSMI, tmp_path), script=script)
+    assert done.returncode == 7, done.stderr
+    assert described(out)["program_exit_status"] == 7
+    assert (len(described(out)["problems"]) > 0) == bool(problem)
+    assert any(problem in text for text in described(out)["problems"]) == bool(problem)
+    (table,) = out.glob("telemetry-*.csv")
+    assert len(table.read_text().splitlines()) > 10
 
 
 def test_an_interrupt_of_the_terminal_comes_once(tmp_path: Path) -> None:
@@ -225,7 +272,9 @@ def test_an_interrupt_of_the_terminal_comes_once(tmp_path: Path) -> None:
     entry = (
         "import fcntl, os, sys, termios; from chopper_interop.recording import program\n"
         f"fcntl.ioctl({slave}, termios.TIOCSCTTY, 0)\n"
-        f"sys.exit(program.run([sys.executable, '-c', {script!r}], os.environ, print))"
+        f"with program.Program() as running:\n"
+        f"    status = running.run([sys.executable, '-c', {script!r}], os.environ, print)\n"
+        "sys.exit(status)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", entry],
