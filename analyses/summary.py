@@ -243,7 +243,8 @@ def _lines(
             yield "idle", idle
     path = _path_text(figures)
     if path:
-        yield "binds", f"critical path: {path}"
+        known = "" if "compute_share" in figures else ", as no GPU work is known"
+        yield "binds", f"critical path: {path}{known}"
     if "late_rank" in figures:
         yield "late", _late_text(figures, is_part=parallelism.is_part(trace))
     if "clock_loss_ns" in figures:

@@ -728,6 +728,17 @@ def test_a_host_without_operations_may_wait_for_the_gpu_that_works_meanwhile(aro
     )
 
 
+def test_a_path_of_the_host_alone_says_that_no_gpu_work_is_known() -> None:
+    """A Chrome trace without categories had "100.0% host", as if that were what its GPUs wait for."""
+    builder = TraceBuilder()
+    thread = builder.lane(0, LaneKind.THREAD, 1, "main")
+    builder.nodes(
+        kind=int(Kind.CPU_OP), name="x", rank=0, lane=thread, ts=np.arange(9), dur=np.full(9, 1)
+    )
+    lines = ci.analyze(builder.finish(), "summary").rows.to_pylist()
+    assert "critical path: 100.0% host, as no GPU work is known" in [row["text"] for row in lines]
+
+
 def test_a_data_loader_waits_for_its_own_threads() -> None:
     loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
     binds, path = _with_a_kernel_meanwhile([(0, 100), (900, 100)], 600, loader)
