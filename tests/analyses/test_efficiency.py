@@ -12,7 +12,7 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.efficiency import efficiency
-from chopper_interop.analyses.methods.efficiency import replicas
+from chopper_interop.analyses.methods.communication import job_layout
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.commands import console_tables
@@ -253,7 +253,7 @@ def test_a_neighbour_that_neither_trace_nor_group_has_is_of_the_copy() -> None:
             **more,
         )  # fmt: skip
     trace = builder.finish()
-    assert replicas.job_layout(trace).replicas == (replicas.Replica((0, 1), ((0,), (1,))),)
+    assert job_layout.job_layout(trace).replicas == (job_layout.Replica((0, 1), ((0,), (1,))),)
     assert "1 of 2 ranks" in ci.analyze(trace, "efficiency").notes["ranks"]
 
 

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chopper_interop import arguments
-from chopper_interop.analyses.methods.efficiency import replicas
+from chopper_interop.analyses.methods.communication import job_layout
 from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Kind
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.efficiency.replicas import JobLayout, Replica
+    from chopper_interop.analyses.methods.communication.job_layout import JobLayout, Replica
     from chopper_interop.trace import Trace
 
     Items = tuple[int, int]
@@ -87,7 +87,7 @@ def step_batches(trace: Trace, chosen: Collection[int], steps: Collection[int]) 
     steps
         Numbers of the steps; -1 for all of a trace without steps.
     """
-    layout = replicas.job_layout(trace)
+    layout = job_layout.job_layout(trace)
     all_sources = _sources(trace)
     by_step: list[dict[int, float | None]] = []
     texts = []
@@ -160,7 +160,9 @@ def _of_replica(
         known = [(rank, source[1][rank, step][unit]) for rank in ranks if (rank, step) in source[1]]
         if any(number < 0 for _, number in known):
             return None
-        parts = [n / (layout.context.get(r, 1) if unit == _SAMPLES else 1) for r, n in known]
+        parts = [
+            n / (len(layout.context.get(r, (r,))) if unit == _SAMPLES else 1) for r, n in known
+        ]
         total += max(parts, default=0.0)
     return total or None
 

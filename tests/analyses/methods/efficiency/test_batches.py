@@ -8,7 +8,8 @@ import pytest
 from kineto_files import BASE, kernel, span, write
 
 import chopper_interop as ci
-from chopper_interop.analyses.methods.efficiency import batches, replicas
+from chopper_interop.analyses.methods.communication import job_layout
+from chopper_interop.analyses.methods.efficiency import batches
 from chopper_interop.schemas import hub
 
 VOCABULARY, WIDTH = 32000, 64
@@ -119,7 +120,7 @@ def test_ranks_that_see_the_same_count_once(
     tmp_path: Path, groups, copies, tokens, samples
 ) -> None:
     actual = trace(tmp_path, dict.fromkeys(EIGHT, EACH), groups)
-    assert len(replicas.job_layout(actual).replicas) == copies
+    assert len(job_layout.job_layout(actual).replicas) == copies
     assert counted(actual) == (tokens, samples)
 
 
@@ -156,6 +157,6 @@ def test_any_group_and_any_size(tmp_path: Path) -> None:
     """Odd descriptions and members tell nothing, and break nothing."""
     groups = {"": [[]], "tp": [[0], [0, 99]], "ünï_tp!": [[0, 1]], "model": [[0, 0]]}
     actual = trace(tmp_path, {0: EACH, 1: EACH}, groups)
-    layout = replicas.job_layout(actual)
+    layout = job_layout.job_layout(actual)
     assert layout.world == 3
     assert [copy.ranks for copy in layout.replicas] == [(0, 99), (1,)]

@@ -1,0 +1,46 @@
+"""Division of a job among its ranks, by process groups and pipelines."""
+
+from pathlib import Path
+
+import kineto_files
+import networkx as nx
+from hypothesis import given
+from hypothesis import strategies as st
+
+import chopper_interop as ci
+from chopper_interop.analyses.methods.communication import job_layout
+
+
+@given(
+    st.integers(0, 12),
+    st.lists(st.lists(st.integers(0, 15), max_size=4).map(tuple), max_size=8),
+)
+def test_connected_ranks_are_components_of_a_graph(count: int, groups: list) -> None:
+    graph = nx.Graph()
+    graph.add_nodes_from(range(count))
+    for group in groups:  # of ranks that there are not, nothing is said
+        nx.add_path(graph, [rank for rank in group if rank < count])
+    components = [tuple(sorted(part)) for part in nx.connected_components(graph)]
+    assert job_layout.connected_ranks(range(count), groups) == sorted(components)
+
+
+def test_places_by_groups(tmp_path: Path) -> None:
+    """Ranks of a group for tensors, sequences or a whole model are of one copy."""
+    groups = {
+        "TENSOR_MODEL_PARALLEL_GROUP": [[0, 1], [2, 3]],
+        "CONTEXT_PARALLEL_GROUP": [[0, 2]],
+        "MODEL_PARALLEL_GROUP": [[4, 9], [5, 9]],
+        "DATA_PARALLEL_GROUP": [[0, 4], [1, 5]],
+    }
+    listed = [
+        {"pg_name": str(n), "pg_desc": text, "ranks": ranks}
+        for n, (text, ranks) in enumerate((t, r) for t, all_ranks in groups.items() for r in all_ranks)
+    ]  # fmt: skip
+    for rank in range(6):
+        info = {"backend": "nccl", "rank": rank, "world_size": 10, "pg_config": listed}
+        events = [kineto_files.kernel("k", 4, 5, 0)]
+        kineto_files.write(tmp_path / f"r{rank}.json", events, distributedInfo=info)
+    trace = ci.read(tmp_path)
+    places = job_layout.job_layout(trace).places(trace.ranks)
+    assert places.dp_rank.tolist() == [0, 0, 0, 0, 1, 1], "4 and 5 share a rank that was not read"
+    assert places.stage.tolist() == [0] * 6
