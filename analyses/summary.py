@@ -46,7 +46,7 @@ _MIN_SHOWN = 0.0005
 _MIN_GAPS = 0.1
 """Share of the critical path from which on gaps of the host that may be waits are named. Chosen: of 18 real jobs
 15 have up to 8.3 %, one in which DeepEP waits for its kernels 60 %, two of torchrec 19 and 23 %."""
-_MOST = 0.9
+_NEARLY_ALL = 0.9
 """Share from which on time for no recorded reason is that before the first work. Chosen: the rest is too little to speak of."""
 _CAUSES = {
     "host_late": "host late", "sync": "waits of the host", "launch": "launches",
@@ -269,7 +269,7 @@ def _path_text(figures: dict[str, Any]) -> str:
     share = figures.get(f"path_{part}_share", 0.0)
     if share >= _MIN_SHOWN:
         whole, part_text = f"{figures.get('path_wait_share', 0.0):.1%}", f"{share:.1%}"
-        if has_launches and figures["path_unknown_first_share"] >= _MOST * share:
+        if has_launches and figures["path_unknown_first_share"] >= _NEARLY_ALL * share:
             text = "before the first GPU work, perhaps for what ran before the recording"
         names["wait"] += f" ({'all' if part_text == whole else part_text} {text})"
     gaps = figures.get("path_host_gap_busy_share", 0.0)

@@ -237,12 +237,12 @@ class _Replay:
         longer = np.flatnonzero((ended_ns > 0) & (lost_ns > _MIN_GAIN_SHARE * self._before))
         if not longer.size:
             return ""
-        most = longer[np.argmax(lost_ns[longer])]
+        worst = longer[np.argmax(lost_ns[longer])]
         steps = np.unique(self._spans.iteration[longer]).tolist()
         return (
             f"{number_ranges.named('step', steps)}, as the step before gains more: step "
-            f"{self._spans.iteration[most]} begins {begun_ns[most] / 1e6:,.3f} ms sooner and ends "
-            f"{ended_ns[most] / 1e6:,.3f} ms sooner. Hosts that were ahead of their GPUs are so by less; the gain of the job "
+            f"{self._spans.iteration[worst]} begins {begun_ns[worst] / 1e6:,.3f} ms sooner and ends "
+            f"{ended_ns[worst] / 1e6:,.3f} ms sooner. Hosts that were ahead of their GPUs are so by less; the gain of the job "
             "is that over all steps, from its begin to its end"
         )
 

@@ -13,7 +13,7 @@ from chopper_interop.io import memory
 
 VARIABLE = "CHOPPER_COMPILERS"
 """Environment variable with the number of processes; 0, or what is no number, for none."""
-_MOST = 2
+_MAX_PROCESSES = 2
 """Processes at most. Chosen: each compiles again what numba brings for its loops, a tenth of compiling them."""
 _MIN_FREE = 2 << 30
 """Bytes that must be available (chosen: several times what such a process takes)."""
@@ -48,7 +48,7 @@ def _count() -> int:
     with contextlib.suppress(OSError):  # a system without /proc does not say what it has to spare
         is_busy = os.getloadavg()[0] >= processors
         if not is_busy and memory.available_bytes() >= _MIN_FREE:
-            return min(processors - 1, _MOST)
+            return min(processors - 1, _MAX_PROCESSES)
     return 0
 
 

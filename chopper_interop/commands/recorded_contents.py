@@ -62,9 +62,9 @@ def look_at(folder: Path) -> tuple[list[str], list[str]]:
         The same, or there is no room for the beginnings, or they are not read in time.
     """
     until_s = time.process_time() + _PATIENCE_S
-    found = sources.find([folder]).sources
-    descriptions = [path for s in found if s.converter.name == _DESCRIPTION for path in s.paths]
-    alike = by_key(found, lambda source: (source.converter.name, source.paths[0].parent))
+    profiles = sources.find([folder]).sources
+    descriptions = [path for s in profiles if s.converter.name == _DESCRIPTION for path in s.paths]
+    alike = by_key(profiles, lambda source: (source.converter.name, source.paths[0].parent))
     looked_at = [_look_at_group(several, descriptions, until_s) for several in alike.values()]
     held = {content for group in looked_at for content in group.contents}
     of_work = [group for group in looked_at if Content.WORK in group.contents]
@@ -181,14 +181,14 @@ def _search(path: Path, converter: Converter, wanted: set[Content]) -> set[Conte
     if inputs.head(path).startswith(MAGIC):
         return wanted & {Content.WORK}
     words = {Content.WORK: converter.words_of_work, Content.COMMUNICATION: _OF_COMMUNICATION}
-    found: set[Content] = set()
+    present: set[Content] = set()
     searched = 0
     for block in inputs.blocks(path, IssueLog()) if wanted else ():
         text = block.tobytes()
-        found |= {c for c in wanted - found if any(word in text for word in words[c])}
+        present |= {c for c in wanted - present if any(word in text for word in words[c])}
         searched += len(text)
-        if found == wanted:
+        if present == wanted:
             break
         if searched > _SEARCHED_BYTES:
-            return found | ({Content.WORK} & wanted if converter.words_of_work else set())
-    return found
+            return present | ({Content.WORK} & wanted if converter.words_of_work else set())
+    return present

@@ -549,7 +549,7 @@ def _member(
         event.name = intern_text(buffer, i + quote, end - quote, strings)
     elif key == _ARGS and buffer[i] == OPEN:
         event.args_at, event.args_len = i, end - i
-    elif key == _ARGS and not _is_nothing(buffer, i, end):
+    elif key == _ARGS and not _is_empty(buffer, i, end):
         event.has = event.has | BAD_ARGS
     elif key == _BIND_ID:
         event.has = event.has | HAS_BIND_ID
@@ -557,7 +557,7 @@ def _member(
 
 
 @jit_in_place
-def _is_nothing(buffer: Bytes, i: int, end: int) -> bool:
+def _is_empty(buffer: Bytes, i: int, end: int) -> bool:
     """Return True for null, an empty text, and a list that holds no more than blanks."""
     if buffer[i] == OPEN_LIST:
         return skip_blank(buffer, i + 1, end) == end - 1

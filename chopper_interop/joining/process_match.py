@@ -143,10 +143,10 @@ def match_processes(
             issue = IssueLog(str(process.fragment.path))
             issue.add(AMBIGUOUS, 1, doubted)
             issues.extend(issue)
-    found = ([m for p in group if (m := _chosen_match(p, timing, codes))] for group in of_fragment)
+    chosen = ([m for p in group if (m := _chosen_match(p, timing, codes))] for group in of_fragment)
     return [
         matches if len(matches) == len(group) else []
-        for matches, group in zip(found, of_fragment, strict=True)
+        for matches, group in zip(chosen, of_fragment, strict=True)
     ]
 
 

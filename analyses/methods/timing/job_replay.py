@@ -346,8 +346,8 @@ class HostTimes:
         later[caught_up] = 0
         # where others waited and this rank was so late that all was done, it would wait for its own GPU work,
         # which nothing ties: it is ahead of that then, and not as long as others waited for the late rank
-        found_done = self._others_wait[of_rank] & (later < 0)
-        later[found_done] = 0
+        all_done = self._others_wait[of_rank] & (later < 0)
+        later[all_done] = 0
         lag[edge] = np.maximum(lag[edge] - later, np.minimum(lag[edge], 0))
         returns = replay.vertex_rank[replay.graph.after[self._wait]] == rank
         lag[self._wait[returns]] = self._return_ns[returns]

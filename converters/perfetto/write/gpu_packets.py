@@ -273,10 +273,10 @@ def encode_stages(out: Bytes, first: int, stages: Stages) -> tuple[int, int]:
     bytes, next
         Number of bytes written, and the first that was not.
     """
-    most = 0
+    max_waits = 0
     for k in range(first, len(stages.ts)):
-        most = max(most, stages.first_wait[k + 1] - stages.first_wait[k])
-    event = np.empty(PACKET_MAX + _WAIT_MAX * most, np.uint8)
+        max_waits = max(max_waits, stages.first_wait[k + 1] - stages.first_wait[k])
+    event = np.empty(PACKET_MAX + _WAIT_MAX * max_waits, np.uint8)
     i, k, n = 0, first, len(stages.ts)
     while k < n and i + len(event) <= len(out):
         size = wire.write_number(event, 0, _EVENT_ID, stages.event[k])
