@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 _OUTER = "it is a link to a folder that this one is in"
+_SAVE = "save what comes out of it to a file first"
 
 
 @dataclass(frozen=True)
@@ -192,8 +193,7 @@ def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, 
         mode = _mode(path)
         named = not stat.S_ISDIR(mode)
         if named and not stat.S_ISREG(mode):
-            hint = "save what comes out of it to a file first"
-            raise ReadError("it is a pipe or a device, no file", path=path, hint=hint)
+            raise ReadError("it is a pipe or a device, no file", path=path, hint=_SAVE)
         if named:
             outputs.require_finished(path.parent)
         for file in [path] if named else _files_below(path, inventory):
@@ -217,6 +217,8 @@ def _mode(path: Path) -> int:
     try:
         return path.stat().st_mode
     except FileNotFoundError as error:
+        if str(path) == "-":
+            raise ReadError("standard input is not read", path=path, hint=_SAVE) from error
         raise ReadError("there is no such file or folder", path=path) from error
     except OSError as error:
         raise ReadError(f"cannot be opened: {error.strerror}", path=path) from error

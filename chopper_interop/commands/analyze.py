@@ -116,7 +116,7 @@ def _names_and_paths(texts: list[str]) -> tuple[list[str], list[Path]]:
     if not paths:
         raise UsageError("name the profiles to read", hint="see --help")
     for text, path in paths.items():
-        if not path.exists() and not any(sign in text for sign in "/\\."):
+        if not path.exists() and text != "-" and not any(sign in text for sign in "/\\."):
             _refuse_name(text)
     if not names and ALL not in texts and DEFAULT in known:
         names = [DEFAULT]

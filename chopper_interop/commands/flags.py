@@ -60,7 +60,8 @@ def add_remedy(
 def _is_about(flag: str, error: ChopperError, value: str) -> bool:
     """True if an error says that no input or analysis has this name, or that a file (an older output?) has no known format."""
     may_be_output = flag in _REMEDIES and isinstance(error, UnknownFormatError)
-    if _may_be_there(value) and not may_be_output:
+    is_input = value == "-" or _may_be_there(value)
+    if is_input and not may_be_output:
         return False
     names = [str(error.path), *_QUOTED.findall(error.message)]
     return value in names or str(Path(value)) in names

@@ -511,6 +511,17 @@ def test_files_that_options_name_are_no_pipes(tmp_path: Path, run) -> None:
         assert "it is a pipe or a device, no file" in stderr
 
 
+@pytest.mark.parametrize("command", ["convert", "analyze"])
+def test_standard_input_is_refused_by_its_name(tmp_path: Path, run, command: str) -> None:
+    """`-` was no file, and the option before it was blamed."""
+    arguments = ["-o", tmp_path / "x.pftrace"] if command == "convert" else ["kernels"]
+    status, _, stderr = run(command, "-q", "-", *arguments)
+    assert (status, stderr.count("\n")) == (4, 1)
+    assert stderr.endswith(
+        "-: standard input is not read (save what comes out of it to a file first)\n"
+    )
+
+
 @contextmanager
 def at_opening(
     number: int, folder: Path, act: Callable[[], Any], events: tuple[str, ...]
