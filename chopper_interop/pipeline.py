@@ -217,6 +217,7 @@ def write(
     >>> ci.write(tiny_trace(), "tiny.parquet")  # holds everything: nothing is lost
     ()
     """
+    _require_trace(trace)
     target = write_target(path, to_format)
     function = target.converter.writer
     local = Path(target.path)
@@ -235,6 +236,15 @@ def write(
     if target.url:
         remote.put(local, target.url)
     return tuple(issues)
+
+
+def _require_trace(value: object) -> None:
+    """Raise `UsageError` for what is no trace, such as the path of one."""
+    from chopper_interop.trace import Trace
+
+    if not isinstance(value, Trace):
+        hint = "chopper_interop.read makes one of files and folders"
+        raise UsageError(f"a Trace is needed, and this is a {type(value).__name__}", hint=hint)
 
 
 def _refuse_unsound(converter: Converter, issues: Any, path: Path) -> None:
@@ -482,6 +492,7 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
     >>> result.summary["busy_ns"]
     7500
     """
+    _require_trace(trace)
     function = registry.analysis(analysis)
     for option in registry.unknown_options([function], options):
         hint = registry.similar_option(option, [function])

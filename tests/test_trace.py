@@ -221,3 +221,14 @@ def test_calls_that_overlap_are_taken_off_once() -> None:
         *(np.array(c, t) for c, t in zip(columns, ("i8", "i8", "i4"), strict=True))
     )
     assert own.tolist() == [50, 30, 35, 5]
+
+
+@pytest.mark.parametrize("value", ["rank0.json", None, Path("folder")])
+def test_what_is_no_trace_is_refused(value: object, tmp_path: Path) -> None:
+    """A path was an internal error, to be reported."""
+    for call in (
+        lambda: ci.analyze(value, "kernels"),
+        lambda: ci.write(value, tmp_path / "x.pftrace"),
+    ):
+        with pytest.raises(UsageError, match="a Trace is needed"):
+            call()
