@@ -49,9 +49,11 @@ def student(degrees: int) -> float:
 
 
 def jackknife(without: Array) -> float:
-    """Return the error of an estimate by its values without one block after the other."""
+    """Return the error of an estimate by its values without one block after the other; infinite if one block is all of it."""
     n = len(without)
-    return float(np.sqrt((n - 1) / n * np.sum((without - without.mean()) ** 2)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        variance = (n - 1) / n * float(np.sum((without - without.mean()) ** 2))
+    return float(np.sqrt(variance)) if np.isfinite(variance) else np.inf
 
 
 def confidence_interval(

@@ -94,4 +94,5 @@ def summed(changes: list[Changes]) -> Array:
 
 def ratio_error(part: Array, whole: Array) -> float:
     """Return the error of the ratio of two sums, by leaving out one block after the other."""
-    return jackknife((part.sum() - part) / (whole.sum() - whole))
+    with np.errstate(divide="ignore", invalid="ignore"):  # where one block is all of it
+        return jackknife((part.sum() - part) / (whole.sum() - whole))
