@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.arrays import Array
-from chopper_interop.demo.identity import Identity, identity
+from chopper_interop.demo.identity import Identity, Numbering, identity, numbering
+from chopper_interop.demo.program import distinct
 
 if TYPE_CHECKING:
     from chopper_interop.demo import clock as clocks
@@ -42,6 +44,14 @@ class DemoJob:
     def who(self, rank: int) -> Identity:
         """Return the numbers of a rank's process."""
         return identity(self.parameters.seed, rank)
+
+    def numbers(self, rank: int) -> Numbering:
+        """Return how the events of a rank's program are counted."""
+        return self._numberings[id(self.programs[rank])]
+
+    @cached_property
+    def _numberings(self) -> dict[int, Numbering]:
+        return {id(program): numbering(program) for program in distinct(self.programs)}
 
     def gpu(self, rank: int) -> GpuWork:
         """Return the GPU operations of a rank."""

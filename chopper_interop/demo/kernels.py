@@ -9,6 +9,7 @@ that no single ``t_ref (beta f_ref / f + 1 - beta)`` describes a kernel over the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,8 +111,8 @@ class Kernel:
     @property
     def waves(self) -> int:
         """Wavefronts of the whole grid."""
-        per_block = -(-int(np.prod(self.block)) // WAVE)
-        return per_block * int(np.prod(self.blocks))
+        per_block = -(-math.prod(self.block) // WAVE)
+        return per_block * math.prod(self.blocks)
 
     @property
     def floor_ns(self) -> float:

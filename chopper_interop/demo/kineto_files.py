@@ -21,6 +21,7 @@ from chopper_interop.demo.kineto_events import (
 )
 from chopper_interop.demo.kineto_pool import PoolLayout
 from chopper_interop.demo.parameters import BASE_TIME_NS, GPUS, WINDOW_START_NS
+from chopper_interop.demo.program import distinct
 
 if TYPE_CHECKING:
     from chopper_interop.demo.job import DemoJob
@@ -42,7 +43,7 @@ def write_kineto(job: DemoJob, folder: Path, *, workers: int) -> None:
         Threads; each writes one rank at a time.
     """
     folder.mkdir()
-    plans = {id(program): _StepTemplates(PoolLayout(program)) for program in job.programs}
+    plans = {id(program): _StepTemplates(PoolLayout(program)) for program in distinct(job.programs)}
     with ThreadPoolExecutor(workers) as pool:
         plan = [plans[id(program)] for program in job.programs]
         ranks = range(job.parameters.ranks)

@@ -16,7 +16,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.demo.program import COLLECTIVE, SYNC, Program
+from chopper_interop.demo.program import COLLECTIVE, SYNC, Program, distinct
 from chopper_interop.demo.schedule import EVENT_LATENCY_NS, SYNC_LATENCY_NS, Timeline
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class HostSpans:
 def host_spans(programs: Sequence[Program], tables: ProgramTables) -> HostSpans:
     """Find what the host does before each mark."""
     event, kind = np.zeros((2, *tables.action.shape), dtype=np.int64)
-    for program, row in zip(programs, tables.program, strict=True):
+    for row, program in enumerate(distinct(programs)):
         seen = {e.begin for e in program.events if e.category in ("cpu_op", "cuda_runtime")}
         handed = False
         for i, mark in enumerate(program.marks):

@@ -155,3 +155,8 @@ class Program:
     def streams(self) -> int:
         """Number of streams that it uses."""
         return 1 + max(op.stream for op in self.gpu)
+
+
+def distinct(programs: Sequence[Program]) -> list[Program]:
+    """Return the programs of all ranks without those that ranks share, each where it is first."""
+    return list({id(program): program for program in programs}.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.demo import counter_runs, noise
 from chopper_interop.demo.identity import Identity, identity
 from chopper_interop.demo.parameters import CPU_AGENTS, GPUS, NODE, DemoParameters
+from chopper_interop.demo.program import distinct
 from chopper_interop.demo.render import Compiled, Template
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def write_rocprof(job: DemoJob, folder: Path, *, workers: int) -> None:
         Threads; each writes one process at a time.
     """
     first = counter_runs.start_up()
-    steps = {id(program): counter_runs.dispatches(program) for program in job.programs}
+    steps = {id(program): counter_runs.dispatches(program) for program in distinct(job.programs)}
     with ThreadPoolExecutor(workers) as pool:
         writing = []
         for number, names in enumerate(counter_runs.PASSES, 1):
@@ -127,7 +129,7 @@ class _DispatchTemplates:
             ',"Agent '
         ).slot(0)
         t.text(f'",{_QUEUE},').slot(1).text(",").slot(2 + dispatch.thread)
-        work, group = (int(np.prod(n)) for n in (kernel.work_items, kernel.block))
+        work, group = (math.prod(n) for n in (kernel.work_items, kernel.block))
         t.text(f',{work},{self.ids[kernel.name]},"{kernel.name}",{group},{_registers(dispatch)}')
         t.text(f',"{name}",')
         if name == "GRBM_GUI_ACTIVE":

@@ -9,7 +9,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.demo.kernels import LAWS, law_tables
-from chopper_interop.demo.program import COLLECTIVE, STREAMS, Program
+from chopper_interop.demo.program import COLLECTIVE, STREAMS, Program, distinct
 
 
 class ProgramTables(NamedTuple):
@@ -59,11 +59,11 @@ _OP_COLUMNS = ("kind", "stream", "kernel", "mark", "previous", "waits_for", "fix
 
 def make_tables(programs: Sequence[Program]) -> ProgramTables:
     """Arrays of the programs of all ranks; ranks may share one."""
-    distinct = list({id(p): p for p in programs}.values())
-    place = {id(p): i for i, p in enumerate(distinct)}
-    marks, gpu = [p.marks for p in distinct], [p.gpu for p in distinct]
-    laws = [np.stack(law_tables(p.kernels), axis=1) for p in distinct]
-    kinds = [[k.kind for k in p.kernels] for p in distinct]
+    each = distinct(programs)
+    place = {id(p): i for i, p in enumerate(each)}
+    marks, gpu = [p.marks for p in each], [p.gpu for p in each]
+    laws = [np.stack(law_tables(p.kernels), axis=1) for p in each]
+    kinds = [[k.kind for k in p.kernels] for p in each]
     activity = [[LAWS[k].activity if k in LAWS else 0.0 for k in of] for of in kinds]
     law = np.zeros((len(laws), max(map(len, laws)), *laws[0].shape[1:]))
     for row, own in zip(law, laws, strict=True):
@@ -75,7 +75,7 @@ def make_tables(programs: Sequence[Program]) -> ProgramTables:
         ops=np.array([len(rows) for rows in gpu], dtype=np.int64),
         **{name: _column(marks, name) for name in _MARK_COLUMNS},
         **{name: _column(gpu, name) for name in _OP_COLUMNS},
-        tail=np.array([_tails(p) for p in distinct], dtype=np.int64),
+        tail=np.array([_tails(p) for p in each], dtype=np.int64),
         law=law,
         activity=_filled(activity, np.float64),
         barrier=barrier,

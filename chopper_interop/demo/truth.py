@@ -16,7 +16,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.demo import clock as clocks
 from chopper_interop.demo import paths, schedule
 from chopper_interop.demo.comms import DTYPE_BYTES
-from chopper_interop.demo.identity import correlations, external_ids, launches, numbering
+from chopper_interop.demo.identity import correlations, external_ids, launches
 from chopper_interop.demo.kernels import sensitivities
 from chopper_interop.demo.parameters import (
     BASE_TIME_NS,
@@ -184,9 +184,9 @@ def _rank_kernels(job: DemoJob, rank: int) -> Columns:
 
 def _launch_ids(job: DemoJob, rank: int) -> Array:
     """Correlations of the GPU operations of a rank, array (step, operation)."""
-    program = job.programs[rank]
     steps = np.arange(job.parameters.steps)[:, np.newaxis]
-    return correlations(job.who(rank), numbering(program), steps, launches(program.events))
+    calls = launches(job.programs[rank].events)
+    return correlations(job.who(rank), job.numbers(rank), steps, calls)
 
 
 def _launch_split(job: DemoJob, rank: int, chosen: Array) -> dict[str, Array]:
@@ -265,7 +265,7 @@ def _path_columns(job: DemoJob, path: paths.CriticalPath) -> dict[str, Any]:
     correlation, external = np.full((2, len(path.item)), -1, dtype=np.int64)
     for rank in np.unique(path.rank):
         program, who = job.programs[rank], job.who(int(rank))
-        numbers, rows = numbering(program), np.flatnonzero(path.rank == rank)
+        numbers, rows = job.numbers(rank), np.flatnonzero(path.rank == rank)
         calls = np.array([op.call for op in program.gpu], dtype=np.int64)
         item, gpu = path.item[rows], on_gpu[rows]
         event = np.where(gpu, calls[np.where(gpu, item, 0)], item)
