@@ -1,11 +1,12 @@
 """Throughput and efficiency: tokens, time, energy and FLOPs against what is true of the demo."""
 
-import gzip
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from kineto_files import events_of
 from read_once import read_once
 from shared_data import real
 from slow import slow_from
@@ -316,6 +317,19 @@ REAL = {
 """Tokens and samples of a step, by the shapes of embeddings and images in the files."""
 
 
+class Shapes(msgspec.Struct, frozen=True, rename={"dims": "Input Dims"}):
+    """Arguments of an operator."""
+
+    dims: list | None = None
+
+
+class Operator(msgspec.Struct):
+    """An event, with what is compared of it."""
+
+    name: str = ""
+    args: Shapes = Shapes()
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_real_traces(name: str) -> None:
     path = real(f"pytorch/{name}")
@@ -325,8 +339,7 @@ def test_real_traces(name: str) -> None:
         assert (row["tokens"], row["samples"]) == (tokens, samples)
         assert row["energy_j"] is None
         assert row["mfu_share"] is None or 0 < row["mfu_share"] < 1
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    shapes = [e["args"].get("Input Dims") for e in events if e.get("name") == "aten::embedding"]
+    shapes = [e.args.dims for e in events_of(path, Operator) if e.name == "aten::embedding"]
     assert (tokens is not None) is any(shapes)
 
 

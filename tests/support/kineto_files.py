@@ -3,7 +3,11 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+Event = TypeVar("Event")
 
 BASE = 1_767_189_312_000_000_000
 
@@ -40,6 +44,17 @@ def write(path: Path, events: list[dict[str, Any]], **header: Any) -> Path:
     raw = json.dumps(document).encode()
     path.write_bytes(gzip.compress(raw) if path.name.endswith(".gz") else raw)
     return path
+
+
+class _Document(msgspec.Struct, Generic[Event]):
+    events: list[Event] | None = msgspec.field(name="traceEvents")
+
+
+def events_of(path: Path, event: type[Event]) -> list[Event]:
+    """Events of a file, with those fields alone that the class of an event has: a tenth of the time of all of them."""
+    raw = path.read_bytes()
+    text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    return msgspec.json.decode(text, type=_Document[event]).events or []
 
 
 def blocking_copies(folder: Path) -> Path:

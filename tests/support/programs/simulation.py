@@ -41,6 +41,10 @@ class Run:
 
     def recorded(self) -> list[p.Slice]:
         """Return the part that a profiler records that is switched on then."""
+        return self._slices_since
+
+    @cached_property
+    def _slices_since(self) -> list[p.Slice]:
         return [s for s in self.slices if s.start_ns >= self.since_ns[s.place.rank]]
 
     def is_recorded(self, place: p.Place, *, on_gpu: bool) -> bool:
