@@ -167,7 +167,7 @@ def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, ca
     # A recorded cap that the run was held at changes nothing; one beyond all leaves boost.
     facts = dict(trace.meta.facts) | {"power_cap_w": "600"}
     known = dataclasses.replace(trace, meta=dataclasses.replace(trace.meta, facts=facts))
-    same = ci.analyze(known, "dvfs", cap_w=600).summary
+    same = ci.analyze(known, "dvfs", cap_w=600, sensor=AT_ONCE).summary
     assert same["asked"]["ideal_step_ns"] == pytest.approx(same["measured_step_ns"], rel=1e-3)
     above = ci.analyze(trace, "dvfs", cap_w=2000).summary
     for end in ("", "low_", "high_"):
@@ -264,10 +264,9 @@ def test_a_cap_of_some_ranks_needs_nothing_of_other_gpus(trace) -> None:
     names = [f"no {s['name']}" if gone else s["name"] for s, gone in zip(series, lost, strict=True)]
     partly = dataclasses.replace(trace, series=arrow.replace_column(trace.series, "name", names))
     with pytest.raises(UsageError, match="rank 2"):
-        ci.analyze(partly, "dvfs", cap_w=400)
-    summaries = [
-        ci.analyze(one, "dvfs", cap_w=400, on_ranks="1").summary["asked"] for one in (trace, partly)
-    ]
+        ci.analyze(partly, "dvfs", cap_w=400, sensor=AT_ONCE)
+    options = {"cap_w": 400, "on_ranks": "1", "sensor": AT_ONCE}
+    summaries = [ci.analyze(one, "dvfs", **options).summary["asked"] for one in (trace, partly)]
     more = [one["ideal_step_ns"] - one["measured_step_ns"] for one in summaries]
     assert 0 < more[1] == pytest.approx(more[0], rel=0.1)
 

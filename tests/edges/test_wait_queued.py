@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from gpu_work import Work
+from gpu_work import trace as gpu_trace
+from read_once import read_once
+from shared_data import real
 
 import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
 from chopper_interop.edges.inference import infer_edges
 from chopper_interop.issues import IssueLog
-from chopper_interop.schemas.kinds import EdgeKind, Kind
-from tests.support.gpu_work import Work
-from tests.support.gpu_work import trace as gpu_trace
-from tests.support.read_once import read_once
-from tests.support.shared_data import real
+from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 
 def _read(works: list[Work]) -> ci.Trace:
     return infer_edges(gpu_trace(sorted(works, key=lambda w: w.start)), IssueLog())
+
+
+def _read_queues(spans: list[tuple[np.ndarray, np.ndarray]]) -> ci.Trace:
+    """The trace of queues, each of kernels with these starts and durations."""
+    builder = TraceBuilder()
+    for stream, (start, dur) in enumerate(spans):
+        lane = builder.lane(0, LaneKind.STREAM, stream, f"s{stream}", 0)
+        builder.nodes(kind=int(Kind.KERNEL), name="k", rank=0, lane=lane, ts=start, dur=dur)
+    return infer_edges(builder.finish(), IssueLog())
 
 
 def _events(trace: ci.Trace) -> int:
@@ -86,16 +96,12 @@ def test_independent_queues_do_not_follow_each_other(busy: float) -> None:
     rng = np.random.default_rng(int(10 * busy))
     wrong = 0
     for _ in range(30):
-        works = []
-        for stream in (0, 1):
+        spans = []
+        for _ in range(2):
             dur = rng.integers(5_000, 100_000, 60)
             idle = rng.exponential(dur.mean() * (1 - busy) / busy, 60).astype(int)
-            start = np.cumsum(dur + idle) - dur
-            works += [
-                Work(Kind.KERNEL, int(s), int(d), stream=stream)
-                for s, d in zip(start, dur, strict=True)
-            ]
-        wrong += _events(_read(works)) > 0
+            spans.append((np.cumsum(dur + idle) - dur, dur))
+        wrong += _events(_read_queues(spans)) > 0
     assert wrong <= 1  # of 60 pairs; 3 standard deviations allow one of 740
 
 
@@ -103,33 +109,25 @@ def test_short_gaps_behind_long_work_are_no_turns() -> None:
     """What starts in a pause of the other queue, that is longer than its own gaps, meets nothing there by chance too."""
     wrong = 0
     for seed in range(12):
-        rng, works = np.random.default_rng(seed), []
-        for stream, busy_ns, idle_ns in ((0, 1_000_000, 1_000_000), (1, 2_000, 20_000)):
+        rng, spans = np.random.default_rng(seed), []
+        for busy_ns, idle_ns in ((1_000_000, 1_000_000), (2_000, 20_000)):
             count = 30_000_000 // (busy_ns + idle_ns)
             dur, idle = (rng.integers(0.8 * ns, 1.2 * ns, count) for ns in (busy_ns, idle_ns))
-            start = np.cumsum(dur + idle) - dur + rng.integers(idle_ns)
-            works += [
-                Work(Kind.KERNEL, int(s), int(d), stream=stream)
-                for s, d in zip(start, dur, strict=True)
-            ]
-        wrong += _events(_read(works)) > 0
+            spans.append((np.cumsum(dur + idle) - dur + rng.integers(idle_ns), dur))
+        wrong += _events(_read_queues(spans)) > 0
     assert wrong <= 1
 
 
 @pytest.mark.parametrize("queues", [4, 8, 32])
 def test_the_last_of_many_independent_queues_is_not_waited_for(queues: int) -> None:
     """What ended last of many ended shortly before, whatever starts then."""
-    rng, works = np.random.default_rng(queues), []
-    for stream in range(queues):
+    rng, spans = np.random.default_rng(queues), []
+    for _ in range(queues):
         busy_ns, idle_ns = 10 ** rng.uniform(4, 6, 2)
         count = int(40_000_000 / (busy_ns + idle_ns))
         dur, idle = (rng.exponential(ns, count).astype(int) for ns in (busy_ns, idle_ns))
-        start = np.cumsum(dur + idle) - dur
-        works += [
-            Work(Kind.KERNEL, int(s), int(d), stream=stream)
-            for s, d in zip(start, dur, strict=True)
-        ]
-    trace = _read(works)
+        spans.append((np.cumsum(dur + idle) - dur, dur))
+    trace = _read_queues(spans)
     waits = trace.array("kind", "edges") == EdgeKind.EVENT
     lane = trace.array("lane")
     src, dst = (lane[trace.array(side, "edges")[waits]] for side in ("src", "dst"))

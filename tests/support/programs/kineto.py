@@ -7,8 +7,9 @@ records no hipEventRecord and names no events) and on CUDA (CUPTI, with or witho
 from __future__ import annotations
 
 import gzip
-import json
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from programs import program as p
 
@@ -71,7 +72,7 @@ def write(run: Run, folder: Path) -> list[Path]:
     paths = [folder / f"rank{rank}.json.gz" for rank in ranks]
     for rank, path in enumerate(paths):
         document = _Writer(run.program, rank).document(slices[rank])
-        path.write_bytes(gzip.compress(json.dumps(document).encode(), 1))
+        path.write_bytes(gzip.compress(msgspec.json.encode(document), 1))
     return paths
 
 

@@ -93,7 +93,7 @@ def _limited(share: float) -> float:
 
 @dataclass
 class Clock:
-    """The clock of one GPU in a run, which grows as time proceeds."""
+    """The clock of one GPU in a run, which grows as time proceeds; `tick_end_ns` is the end of the present tick."""
 
     law: Law
     max_mhz: float
@@ -103,15 +103,12 @@ class Clock:
 
     def __post_init__(self) -> None:
         self.shares.append(self.law.first())
-
-    @property
-    def tick_end_ns(self) -> int:
-        """End of the present tick."""
-        return self.start_ns + len(self.shares) * TICK_NS
+        self.tick_end_ns = self.start_ns + TICK_NS
 
     def tick(self, heat: float) -> None:
         """Begin the next tick, after work of this heat."""
         self.shares.append(self.law.next(self.shares[-1], heat, self.random))
+        self.tick_end_ns += TICK_NS
 
     def signal(self) -> Steps:
         """Return the clock in MHz over the time so far."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from sensor_jobs.sensors import Sensor
@@ -41,8 +41,7 @@ BUCKET_ELEMENTS = 50_000_000
 def write_kineto(run: Run, folder: Path) -> None:
     """Write a trace of the recorded steps for each rank."""
     for rank in range(run.program.gpus):
-        text = json.dumps(_kineto(run, rank), separators=(",", ":"))
-        (folder / f"rank{rank}.json").write_text(text)
+        (folder / f"rank{rank}.json").write_bytes(msgspec.json.encode(_kineto(run, rank)))
 
 
 def _us(ns: int) -> float:
