@@ -115,11 +115,12 @@ def _wander(rng: np.random.Generator, n: int, spread: float, correlation_ms: flo
     keep = np.exp(-0.25 / correlation_ms)
     drawn = rng.normal(size=n) * np.sqrt(1 - keep**2)
     drawn[0] = rng.normal()
-    return spread * _filtered(drawn, keep)
+    return spread * filtered(drawn, keep)
 
 
 @jit
-def _filtered(drawn: np.ndarray, keep: float) -> np.ndarray:
+def filtered(drawn: np.ndarray, keep: float) -> np.ndarray:
+    """Each value with the one before, times `keep`, added to it."""
     out = np.empty(len(drawn))
     out[0] = drawn[0]
     for i in range(1, len(drawn)):

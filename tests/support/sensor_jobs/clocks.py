@@ -6,6 +6,7 @@ cap the clock approaches a value that falls with the heat, with a time constant.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -60,7 +61,7 @@ class Walk:
     def next(self, share: float, heat: float, random: np.random.Generator) -> float:
         del heat
         pull = TICK_NS / self.settle_ns
-        kick = self.spread * np.sqrt(2 * pull) * random.standard_normal()
+        kick = self.spread * math.sqrt(2 * pull) * random.standard_normal()
         return _limited(share + pull * (self.centre - share) + kick)
 
 
