@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.annotate.counters import join_passes
+from chopper_interop.annotate.counters.dispatches import Dispatches, read_dispatches
 from chopper_interop.arrays import arrow
 from chopper_interop.build import concat
 from chopper_interop.errors import ReadError, UsageError
@@ -141,9 +142,10 @@ def _assemble_chosen(  # noqa: PLR0913 # as of `assemble`
         telemetry_files.refuse_other_machines(fragments)
         trace, telemetry = _job_of_telemetry(telemetry, meta, clocks)
     all_devices = [d for f in fragments for d in f.trace.meta.devices]
+    dispatches = read_dispatches(trace) if run.passes else None
     for fragment in run.passes:
         log = IssueLog(str(fragment.path))
-        joined, doubt = _with_counters(trace, fragment, all_devices, rules, log)
+        joined, doubt = _with_counters(trace, fragment, all_devices, rules, log, dispatches)
         if doubt and chosen != groups.ALL:
             groups.leave_out(fragment, run.timing, doubt, chosen, issues)
             fragments = [f for f in fragments if f is not fragment]
@@ -232,8 +234,9 @@ def _with_counters(
     all_devices: Sequence[Device],
     rules: Sequence[DeviceRule],
     issues: IssueLog,
+    timed: Dispatches | None,
 ) -> tuple[Trace, str]:
-    """The trace with the counters of a pass, and the matches and hardware of its devices.
+    """The trace, of which these are the dispatches, with the counters of a pass, and the matches and hardware of its devices.
 
     Also why the pass may be of another program, empty if it is not.
     """
@@ -243,7 +246,7 @@ def _with_counters(
     path = str(fragment.path)
     matches = [DeviceMatch(path, n, device, -1, method) for n, (device, method) in matched.items()]
     device_of = {number: device for number, (device, _) in matched.items()}
-    target, doubt = join_passes.match_pass(trace, fragment.trace, device_of, issues)
+    target, doubt = join_passes.match_pass(trace, fragment.trace, device_of, issues, timed)
     trace = join_passes.carry_counters(trace, fragment.trace, target, issues)
     trace = devices.with_hardware(trace, fragment.trace.meta.devices, device_of)
     return trace.with_meta(device_matches=(*trace.meta.device_matches, *matches)), doubt

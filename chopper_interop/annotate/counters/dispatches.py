@@ -114,9 +114,10 @@ def read_dispatches(trace: Trace) -> Dispatches:
     submitted = number if all_numbered else correlation
     ordered = bool(node.size) and bool((submitted > 0).all() or all_numbered)
     order = np.lexsort((trace.array("ts")[node], submitted if ordered else node * 0, device))
-    names = list(dict.fromkeys(plain_name(name) for name in trace.names()))
+    plain = list(map(plain_name, trace.names()))
+    names = list(dict.fromkeys(plain))
     index = {name: i for i, name in enumerate(names)}
-    code = np.array([*(index[plain_name(name)] for name in trace.names()), 0], np.int64)
+    code = np.array([*(index[name] for name in plain), 0], np.int64)
     threads, workgroup = _shapes(trace, node)
     return Dispatches(
         node=node[order],

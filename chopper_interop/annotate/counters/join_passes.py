@@ -114,7 +114,13 @@ class PassMatch(NamedTuple):
     """Why the two may be runs of different programs; empty if they are of one for sure."""
 
 
-def match_pass(timing: Trace, run: Trace, devices: dict[int, int], issues: IssueLog) -> PassMatch:
+def match_pass(
+    timing: Trace,
+    run: Trace,
+    devices: dict[int, int],
+    issues: IssueLog,
+    timed: Dispatches | None = None,
+) -> PassMatch:
     """Match the dispatches of another run with the kernels of the timing run.
 
     Parameters
@@ -127,8 +133,10 @@ def match_pass(timing: Trace, run: Trace, devices: dict[int, int], issues: Issue
         Device of `run` → device of `timing`.
     issues
         Log of how many dispatches match, and of those that could not be joined.
+    timed
+        Dispatches of `timing`, if they have been read: they are the same for all its passes.
     """
-    timed, counted = read_dispatches(timing), read_dispatches(run)
+    timed, counted = timed or read_dispatches(timing), read_dispatches(run)
     numbers, index = np.unique(counted.device, return_inverse=True)
     targets = [devices.get(n, _NO_DEVICE) for n in numbers.tolist()]
     mapped = np.array([*targets, _NO_DEVICE], np.int64)[index]
