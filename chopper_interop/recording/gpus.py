@@ -118,8 +118,8 @@ def quiet_stdout() -> Iterator[None]:
     try:
         os.dup2(nowhere, 1)
         yield
-        sys.stdout.flush()
     finally:
+        sys.stdout.flush()  # also where a library fails, and has said why
         os.dup2(kept, 1)
         os.close(kept)
         os.close(nowhere)
