@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from textwrap import indent
 
+import forked
 import kineto_files
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from chopper_interop.schemas.meta import Device
 
 AMDSMI = Path(__file__).parent / "libraries" / "amd"
 NVML = Path(__file__).parent / "libraries" / "nvidia"
-COUNT = "import time\nend = time.time() + {seconds}\nwhile time.time() < end: sum(range(1000))\n"
+WAIT = "import time; time.sleep({seconds})"
 
 
 def record(
@@ -33,19 +34,25 @@ def record(
     *arguments: object,
     libraries=(AMDSMI,),
     script: str = "",
-    before=None,
+    from_start: bool = False,
+    first: str = "",
+    file_bytes: int | None = None,
     **variables,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own, with libraries that stand in for the vendors'."""
+    """Run the command in a process of its own, with libraries that stand in for the vendors'.
+
+    From the start it is as users run it, with `sitecustomize`; else it is forked, and first runs some code.
+    """
     paths = os.pathsep.join(map(str, libraries))
     environment = os.environ | {"PYTHONPATH": paths} | {k: str(v) for k, v in variables.items()}
-    program = [sys.executable, "-c", script or COUNT.format(seconds=0.3)]
-    options = [str(a) for a in arguments]
+    program = [sys.executable, "-c", script or WAIT.format(seconds=0.3)]
+    options = ["-o", str(folder), *map(str, arguments), "--", *program]
+    if not from_start:
+        child = forked.Child("record", options, environment, libraries, first, file_bytes)
+        return child.run()
     entry = "import sys; from chopper_interop import start; sys.argv[0] = 'x'; start.record()"
-    command = [sys.executable, "-c", entry, "-o", str(folder), *options, "--", *program]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, preexec_fn=before
-    )
+    command = [sys.executable, "-c", entry, *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def described(folder: Path) -> dict:
@@ -64,7 +71,7 @@ def by_series(trace: ci.Trace) -> list[tuple[dict, np.ndarray]]:
 
 
 def test_what_was_recorded_is_read(tmp_path: Path) -> None:
-    done = record(tmp_path, "--rate", 200)
+    done = record(tmp_path, "--rate", 200, from_start=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "", "stdout is the program's"
     trace = ci.read(tmp_path)
@@ -131,16 +138,14 @@ def test_what_ends_the_look_at_the_folder_changes_no_status(
     tmp_path: Path, end: str, reason: str
 ) -> None:
     """The program has ended by itself, and the recording is complete."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, signal, sys, time\n"
-        "if sys.argv[0] == '-c' and 'start.record()' in ''.join(sys.orig_argv):\n"
-        "    from chopper_interop.commands import recorded_contents\n"
-        "    def look_at(_):\n"
-        f"        {end}\n"
-        "    recorded_contents.look_at = look_at\n"
+    first = (
+        "import os, signal, time\n"
+        "from chopper_interop.commands import recorded_contents\n"
+        "def look_at(_):\n"
+        f"    {end}\n"
+        "recorded_contents.look_at = look_at\n"
     )
-    script = "import sys; sys.exit(7)"
-    done = record(tmp_path / "out", libraries=(AMDSMI, tmp_path), script=script)
+    done = record(tmp_path / "out", first=first, script="import sys; sys.exit(7)")
     last = f"next: chopper-analyze {tmp_path}/out; what it supports is not known: {reason}"
     assert (done.returncode, done.stdout) == (7, "")
     assert done.stderr.splitlines()[-1].endswith(last)
@@ -321,7 +326,7 @@ def test_a_missing_program_is_one_line(tmp_path: Path, local_rank: int) -> None:
 
 
 def test_a_gpu_that_falls_away_is_named_and_the_others_go_on(tmp_path: Path) -> None:
-    script = COUNT.format(seconds=0.5)
+    script = WAIT.format(seconds=0.5)
     done = record(tmp_path, "--rate", 100, script=script, LOST_AFTER=10)
     assert done.returncode == 0
     assert "GPU 1" in done.stderr
@@ -440,13 +445,7 @@ def test_columns_that_come_late_are_named(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_samples_and_not_the_program(tmp_path: Path) -> None:
-    import resource
-
-    def limited() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-    done = record(tmp_path, "--rate", 1000, before=limited, script=COUNT.format(seconds=2.5))
+    done = record(tmp_path, "--rate", 1000, file_bytes=20_000, script=WAIT.format(seconds=2.5))
     assert done.returncode == 0
     assert "nothing was written from" in done.stderr
     trace = ci.read(tmp_path)
@@ -455,33 +454,21 @@ def test_a_full_disk_ends_the_samples_and_not_the_program(tmp_path: Path) -> Non
 
 
 def test_a_disk_that_is_full_at_the_start_keeps_no_empty_file(tmp_path: Path) -> None:
-    import resource
-
-    def limited() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-
-    done = record(tmp_path, before=limited)
+    done = record(tmp_path, file_bytes=10)
     assert done.returncode == WriteError.exit_status
     assert "File too large" in done.stderr
     assert not list(tmp_path.glob("*.csv"))
 
 
 def test_a_description_that_the_disk_does_not_take_leaves_no_piece(tmp_path: Path) -> None:
-    import resource
-
-    def limited() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1_200, 1_200))
-
-    done = record(tmp_path, before=limited)
+    done = record(tmp_path, file_bytes=1_200)
     assert done.returncode == 0
     assert f"{socket.gethostname()}.json: File too large" in done.stderr
     assert not list(tmp_path.glob("recording-*.json"))
 
 
 def test_nvidia(tmp_path: Path) -> None:
-    done = record(tmp_path, libraries=(NVML,))
+    done = record(tmp_path, libraries=(NVML,), from_start=True)
     assert done.returncode == 0, done.stderr
     trace = ci.read(tmp_path)
     values = {row["name"]: values for row, values in by_series(trace)}
@@ -519,7 +506,7 @@ def test_a_missing_installation_keeps_the_status(tmp_path: Path) -> None:
         hide + "metadata.version = metadata.distribution = gone\n"
     )
     script = "import sys; sys.exit(7)"
-    done = record(tmp_path / "out", libraries=(AMDSMI, tmp_path), script=script)
+    done = record(tmp_path / "out", libraries=(AMDSMI, tmp_path), script=script, from_start=True)
     assert done.returncode == 7, done.stderr
     assert described(tmp_path / "out")["program_exit_status"] == 7
 
@@ -543,7 +530,7 @@ def test_a_library_that_exits_ends_nothing(tmp_path: Path, at: str) -> None:
     text = AMDSMI.joinpath("amdsmi.py").read_text()
     text += f"\nimport sys\nbegin = time.time()\n{end[at]}\n"
     (tmp_path / "amdsmi.py").write_text(text)
-    done = record(tmp_path / "out", libraries=(tmp_path,), script=COUNT.format(seconds=0.6))
+    done = record(tmp_path / "out", libraries=(tmp_path,), script=WAIT.format(seconds=0.6))
     assert "SystemExit: 3" in done.stderr
     assert done.returncode == 0
 
