@@ -7,8 +7,11 @@ COUNT  ?= 100000
 SECONDS ?= 60
 MILLIONS ?= 1 5
 FUZZ   := .venv-fuzz
+MACHINE_CODE ?= $(VENV)/machine_code
+# asks for packages that only its converter needs and that hold back pandas: installed without these
+MLC_CHAKRA := mlc-chakra==1.0.0
 
-.PHONY: report demo test docs thorough fuzz mutate lint bench errors picture pictures tables outputs loops code man schemas wheel release clean
+.PHONY: environment report demo test docs thorough fuzz mutate lint types style layers bench errors picture pictures tables outputs loops code man schemas wheel release clean
 
 report demo: export PYTHONDONTWRITEBYTECODE :=
 
@@ -45,10 +48,16 @@ mutate: $(VENV)/test.stamp ## COUNT damaged inputs, as the tests try a few of
 fuzz: $(FUZZ)/fuzz.stamp ## each family of readers for SECONDS of a processor, guided by coverage; the corpus grows in .cache/fuzz
 	NUMBA_DISABLE_JIT=1 $(FUZZ)/bin/python tests/support/guided.py .cache/fuzz $(SECONDS)
 
-lint: $(VENV)/dev.stamp ## style, types, layers, reasons of constants and loops
+lint: types style layers ## style, types, layers, reasons of constants and loops
+
+types: $(VENV)/dev.stamp
+	$(BIN)/mypy
+
+style: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+
+layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 	$(BIN)/python tests/support/reasons_report.py
 
@@ -75,7 +84,7 @@ loops: $(VENV)/test.stamp ## the list of loops that a first command has compiled
 	$(BIN)/python tests/support/loops.py
 
 code: $(VENV)/test.stamp ## compile the loops ahead, so that a wheel's first run does not
-	$(BIN)/python tests/support/machine_code.py $(VENV)/machine_code
+	$(BIN)/python tests/support/machine_code.py $(MACHINE_CODE)
 
 man: $(VENV)/dev.stamp ## man pages of the commands, in man/, for the wheel
 	$(BIN)/python tests/support/man_pages.py man
@@ -86,13 +95,13 @@ schemas: $(VENV)/dev.stamp ## compile the .proto files
 # machine code for this version of Python is in the wheel alone
 wheel: $(VENV)/dev.stamp code man ## sdist, and the wheel that comes of it
 	rm -rf dist build
-	$(BIN)/python -m build --quiet --sdist
+	$(BIN)/python -m build --quiet --no-isolation --sdist
 	mkdir build
 	tar -xzf dist/*.tar.gz -C build --strip-components 1
 	cp -r chopper_interop/machine_code build/chopper_interop/
 	cp -r man build/
 	$(BIN)/python tests/support/release.py --readme build/README.md build/PKG-INFO
-	$(BIN)/python -m build --quiet --wheel --outdir dist build
+	$(BIN)/python -m build --quiet --no-isolation --wheel --outdir dist build
 	rm -rf build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents --toplevel chopper_interop --package chopper_interop --package-omit "README.md,*.pyc,__pycache__" dist/*.whl
@@ -109,6 +118,11 @@ $(VENV)/pip.stamp:
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	touch $@
 
+environment: $(VENV)/pip.stamp ## all packages for these targets, at once: each call of pip looks again at what there is
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --editable ".[report]" --group dev --group docs
+	$(BIN)/python -m pip install --quiet --no-deps "$(MLC_CHAKRA)"
+	touch $(VENV)/run.stamp $(VENV)/test.stamp $(VENV)/docs.stamp $(VENV)/dev.stamp
+
 # of its own: atheris has no wheels for the newest Pythons
 $(FUZZ)/fuzz.stamp: pyproject.toml
 	$(PYTHON) -m venv $(FUZZ)
@@ -121,10 +135,9 @@ $(VENV)/run.stamp: $(VENV)/pip.stamp pyproject.toml
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --editable ".[report]"
 	touch $@
 
-# mlc-chakra asks for packages that only its converter needs and that hold back pandas
 $(VENV)/test.stamp: $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --group test
-	$(BIN)/python -m pip install --quiet --no-deps "mlc-chakra==1.0.0"
+	$(BIN)/python -m pip install --quiet --no-deps "$(MLC_CHAKRA)"
 	touch $@
 
 $(VENV)/docs.stamp: $(VENV)/test.stamp
