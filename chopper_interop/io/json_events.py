@@ -269,7 +269,7 @@ class _Walk(NamedTuple):
     """Events and strings of a piece, and how its walk ended; offsets are those of its window."""
 
     piece: _Piece
-    batches: list[dict[str, Array]]
+    batches: list[Array]
     strings: TextTable
     end: int
     status: int
@@ -348,16 +348,16 @@ def _walked_ahead(pieces: Iterable[tuple[_Piece, _Damage]]) -> Iterator[_Walk]:
 def _walk_piece(piece: _Piece, damage: _Damage) -> _Walk:
     """Read the events of a piece."""
     strings = interning.empty_text_table(_STRINGS)
-    batches: list[dict[str, Array]] = []
-    rows = np.empty(_BATCH, EVENT)
+    batches: list[Array] = []
     end, status = piece.begin, _MORE
     while status == _MORE:
         if strings.used[0] == strings.capacity:
             strings = interning.enlarged_text_table(strings)
+        rows = np.empty(_BATCH, EVENT)
         end, count, status = _walk(
             piece.window, end, rows, piece.stop, piece.is_last, strings, damage
         )
-        batches.append({name: rows[name][:count].copy() for name in EVENT.names or ()})
+        batches.append(rows[:count])
     return _Walk(piece, batches, strings, end, status, damage)
 
 
@@ -384,16 +384,20 @@ class _Collected:
         self._malformed += malformed
         self._malformed_at += (walk.damage.positions[:malformed] + base).tolist()
         number = self._number_strings(walk)
-        for batch in walk.batches:
+        for rows in walk.batches:
+            batch = {name: self._appended(name, rows[name]) for name in self._columns}
+            self._count += len(rows)
             self._keep_arguments(walk.piece.window, batch)
             batch["at"] += base
             _renumber(batch, number)
-            count = len(batch["at"])
-            for name, values in batch.items():
-                column = self._with_room(self._columns[name], self._count, count)
-                column[self._count : self._count + count] = values
-                self._columns[name] = column
-            self._count += count
+
+    def _appended(self, name: str, values: Array) -> Array:
+        """Append values to a column, and return the part of it that has them."""
+        column = self._with_room(self._columns[name], self._count, len(values))
+        self._columns[name] = column
+        part = column[self._count : self._count + len(values)]
+        part[:] = values
+        return part
 
     def _number_strings(self, walk: _Walk) -> Array:
         """Numbers in the whole text of a piece's strings; a last one of an event without such a string."""
@@ -441,7 +445,7 @@ def _renumber(batch: dict[str, Array], number: Array) -> None:
     """Give the strings of events other numbers, in place."""
     used = len(number) - 1
     for name in ("cat", "name"):
-        batch[name] = number[batch[name]]
+        batch[name][:] = number[batch[name]]
     for name in ("pid", "tid", "id"):
         textual = np.flatnonzero(batch[name] < TEXT_ID + used)
         batch[name][textual] = number[batch[name][textual] - TEXT_ID] + np.int64(TEXT_ID)
