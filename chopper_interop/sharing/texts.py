@@ -39,6 +39,7 @@ _JOINS = tuple(b"_- ")
 """Between the words of a key."""
 _BLOCK = 1 << 18
 """Objects that are looked into at a time (chosen: some megabytes)."""
+_NO_QUOTE = json_text.byte_table(b'"', but=True)
 _EMPTY = b'""'
 _TO_LOWER = ord("a") - ord("A")
 
@@ -143,12 +144,14 @@ class _TextRanges(NamedTuple):
 class _Wanted(NamedTuple):
     """Kinds of ranges that are looked into, and the letters and words of which they must have one.
 
-    `of_letter` has `_MARK` or `_BEGINS` of each letter, `text` has the words and `ends` where each ends.
+    `of_letter` has `_MARK` or `_BEGINS` of each letter, `text` has the words and `ends` where each ends. A string of
+    `plain` letters alone, as most are, has none: that shows while its end is sought.
     """
 
     kinds: Array
     every: bool
     of_letter: Array
+    plain: Array
     text: Bytes
     ends: Array
 
@@ -162,7 +165,10 @@ class _Wanted(NamedTuple):
         kinds = np.array([changes.key is not None, True])
         text = np.frombuffer(b"".join(words), np.uint8).copy()
         ends = np.cumsum([*map(len, words)], dtype=np.int64)
-        return cls(kinds, not changes.marks, of_letter, text, ends)
+        every = not changes.marks
+        has_plain = not every and not of_letter[json_text.QUOTE]
+        plain = json_text.IN_STRING & (of_letter == 0) & has_plain
+        return cls(kinds, every, of_letter, plain, text, ends)
 
 
 class _LeftOut(NamedTuple):
@@ -263,18 +269,20 @@ def _list_texts(
     damaged = np.zeros(len(start), np.bool_)
     for row in range(len(start)):
         i, n, before = start[row], start[row] + size[row], count
-        while i < n:
-            if buffer[i] != json_text.QUOTE:
-                i += 1
-                continue
-            end, begin = json_text.skip_string(buffer, i, n), i
+        while True:
+            i = json_text.skip_bytes(buffer, i, n, _NO_QUOTE)
+            if i >= n:
+                break
+            begin, end = i, json_text.skip_bytes(buffer, i + 1, n, wanted.plain)
+            is_plain = end < n and buffer[end] == json_text.QUOTE
+            end = end + 1 if is_plain else json_text.skip_string(buffer, i, n)
             if end < 0:
                 damaged[row] = True
                 break
             after, kind = json_text.skip_blank(buffer, end, n), VALUE
             if after < n and buffer[after] == json_text.COLON:
                 kind = KEY
-                if _is_wanted(buffer, begin, end, KEY, wanted):
+                if not is_plain and _is_wanted(buffer, begin, end, KEY, wanted):
                     count = _note(out, count, row, begin, end, KEY)
                 if _is_left_out(buffer, begin + 1, end - 1, keys):
                     begin, end = _value_behind(buffer, after, n)
@@ -283,7 +291,7 @@ def _list_texts(
                         damaged[row] = True
                         break
             if kind == LEFT_OUT or (
-                kind == VALUE and _is_wanted(buffer, begin, end, VALUE, wanted)
+                kind == VALUE and not is_plain and _is_wanted(buffer, begin, end, VALUE, wanted)
             ):
                 count = _note(out, count, row, begin, end, kind)
             i = end
