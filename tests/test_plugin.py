@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 import chopper_interop as ci
@@ -205,13 +206,8 @@ def test_a_plugin_of_any_kind_is_one_line(tmp_path, group: str, code: str, statu
     name = {"converters": "convert_main", "analyses": "analyze_main"}[group]
     listing = {"converters": "--formats", "analyses": "--list"}[group]
     entry = f"import sys; from chopper_interop.cli import {name}; sys.exit({name}([{listing!r}]))"
-    done = subprocess.run(
-        [sys.executable, "-c", entry],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    child = forked.Child("", [], os.environ, [tmp_path], first=entry)
+    done = child.run()
     assert done.returncode == status
     assert done.stderr.count("\n") == (status != 0)
     assert status or "odd  does not load: odd:plugin is no function" in done.stdout
@@ -284,14 +280,9 @@ ODD_COMMANDS = {
 
 def _ran_with_odd(folder, commands):
     """Status, stdout and stderr of each command, by name, run in one process that sees the folder's package."""
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, json.dumps(commands)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    child = forked.Child("", [json.dumps(commands)], os.environ, [folder], first=RUN, folder=folder)
+    done = child.run()
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

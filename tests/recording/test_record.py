@@ -48,7 +48,9 @@ def record(
     program = [sys.executable, "-c", script or WAIT.format(seconds=0.3)]
     options = ["-o", str(folder), *map(str, arguments), "--", *program]
     if not from_start:
-        child = forked.Child("record", options, environment, libraries, first, file_bytes)
+        child = forked.Child(
+            "record", options, environment, libraries, first=first, file_bytes=file_bytes
+        )
         return child.run()
     entry = "import sys; from chopper_interop import start; sys.argv[0] = 'x'; start.record()"
     command = [sys.executable, "-c", entry, *options]

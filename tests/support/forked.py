@@ -49,13 +49,15 @@ class Child:
     Parameters
     ----------
     command, arguments
-        Name of its function there, and its arguments.
+        Name of its function there, and its arguments; without a name, all there is to run is the code.
     environment
         All its variables.
     libraries
         Folders from which modules are imported first.
     first
         Code that runs before it.
+    folder
+        The current folder.
     file_bytes
         Limit of the size of files.
     """
@@ -65,12 +67,16 @@ class Child:
     environment: Mapping[str, str]
     libraries: Sequence[Path] = ()
     first: str = ""
+    folder: Path = Path()
     file_bytes: int | None = None
 
     def run(self) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
         outputs = [os.pipe(), os.pipe()]
-        request = json.dumps(asdict(self), default=str).encode()
+        request = json.dumps(
+            asdict(self) | {"environment": dict(self.environment), "folder": self.folder.resolve()},
+            default=str,
+        ).encode()
         socket.send_fds(_server(), [request], [end for _, end in outputs])
         for _, end in outputs:
             os.close(end)
@@ -133,15 +139,18 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_bytes"],) * 2)
     sys.path[:0] = request["libraries"]
-    exec(request["first"], {})  # noqa: S102
+    os.chdir(request["folder"])
     sys.argv = ["x", *request["arguments"]]
     try:
-        getattr(start, request["command"])()
+        exec(request["first"], {})  # noqa: S102
+        if request["command"]:
+            getattr(start, request["command"])()
     except SystemExit:
         raise
-    except BaseException:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 # as Python ends of it; the loop of requests must not go on here
         sys.excepthook(*sys.exc_info())
         os._exit(1)
+    sys.exit()
 
 
 if __name__ == "__main__":
