@@ -151,9 +151,11 @@ def _of_line(line: str, behind: list[str]) -> Output | None:
 
 
 def _of_csv(line: str) -> Output | None:
-    names = headers.names_of(line) if line.count(",") < _COLUMNS else []
+    if not re.match(r"[A-Za-z]", line) or line.count(",") >= _COLUMNS:
+        return None
+    names = headers.names_of(line)
     keys = [key for key, _ in names]
-    if not re.match(r"[A-Za-z]", line) or not headers.is_header(names):
+    if not headers.is_header(names):
         return None
     if headers.is_apps(keys):
         return Output.PROCESSES
