@@ -151,9 +151,8 @@ def _of_line(line: str, behind: list[str]) -> Output | None:
 
 
 def _of_csv(line: str) -> Output | None:
-    if not re.match(r"[A-Za-z]", line) or line.count(",") >= _COLUMNS:
-        return None
-    names = headers.names_of(line)
+    may_be = re.match(r"[A-Za-z]", line) and line.count(",") < _COLUMNS
+    names = headers.names_of(line) if may_be else []
     keys = [key for key, _ in names]
     if not headers.is_header(names):
         return None
