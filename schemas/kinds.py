@@ -90,7 +90,7 @@ class EdgeKind(IntEnum):
     DURATION = 12
     """A node's start → its end; only in the endpoint graph."""
     POLL = 13
-    """GPU work → what a host thread did next that polled memory for what the work writes there."""
+    """GPU work → what a host thread did next that polled memory for what the work writes there, or that copied for it."""
 
 
 OBSERVED = (EdgeKind.HANDOVER,)

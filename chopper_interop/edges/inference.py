@@ -27,7 +27,7 @@ from chopper_interop.edges.ordering_calls import (
 )
 from chopper_interop.edges.polls import poll_edges
 from chopper_interop.edges.queues import build_queues, full_queue_edges
-from chopper_interop.edges.sync import read_recorded_waits, sync_edges
+from chopper_interop.edges.sync import outlasting_copies, read_recorded_waits, sync_edges
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
@@ -123,9 +123,10 @@ def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[Ed
             sync_edges(trace, calls, queues, waits, issues),
             full_queue_edges(trace, queues, issues),
         )
-        polled = polled_kernels(trace, chosen)
-        if polled.size:
-            edges[EdgeKind.POLL] = poll_edges(trace, polled, issues)
+        edges[EdgeKind.POLL] = _joined(
+            poll_edges(trace, polled_kernels(trace, chosen), issues),
+            outlasting_copies(trace, calls, queues),
+        )
     return edges
 
 

@@ -20,6 +20,7 @@ from chopper_interop.edges.queues import (
     last_work_of_devices,
     preceding_rows,
 )
+from chopper_interop.graph.chains import next_on_lane
 from chopper_interop.io import json_events
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, Kind
@@ -27,8 +28,10 @@ from chopper_interop.schemas.names import (
     BLOCKING_COPY,
     CALL_DEVICE,
     CALL_STREAM,
+    HOST_COPY,
     RECORD_NUMBER,
     RECORDED_WAITS,
+    STAGED_COPY,
     STATED_WAITS,
     WAIT_STREAM,
     WAITED_RECORD,
@@ -37,6 +40,8 @@ from chopper_interop.schemas.names import (
 )
 
 if TYPE_CHECKING:
+    import re
+
     from chopper_interop.trace import Trace
 
 BY_TIME = Fault.info(
@@ -59,6 +64,9 @@ MIN_WAIT_NS = 5_000
 """A shorter call is not taken for a wait by its times alone. Chosen: kernels end every few
 microseconds, so that the end of one within a short call proves nothing."""
 
+_MAX_INLINE_BYTES = 64 * 1024
+"""Copies of so many bytes from pageable memory do not wait, as the command itself holds the data (CUDA's "API
+synchronization behavior")."""
 _ALL_ENDED = (Role.FREE,)
 """Calls that waited only if all work queued before them had ended when they returned."""
 _NO_NUMBER = 2**32 - 1
@@ -300,14 +308,50 @@ def _answers(
 
 def _copied_within(trace: Trace, calls: OrderingCalls, queues: Queues) -> tuple[Array, Array]:
     """Copies and fills that ended within the blocking call that launched them, and the calls."""
-    node = calls.node[calls.has_role(Role.COPY)]
-    blocks = np.array([bool(BLOCKING_COPY.match(name)) for name in trace.names()] or [False])
-    to_pageable = (queues.call >= 0) & blocks[trace.array("name")[queues.node]]
-    slot = np.flatnonzero(np.isin(queues.call, node) | to_pageable)
+    slot = np.flatnonzero(_is_waited_for_by_its_call(trace, calls, queues))
     call = queues.call[slot]
-    end = trace.array("ts")[call] + trace.array("dur")[call]
-    within = queues.end[slot] <= end
+    within = queues.end[slot] <= _ends(trace, call)
     return slot[within], call[within]
+
+
+def outlasting_copies(trace: Trace, calls: OrderingCalls, queues: Queues) -> tuple[Array, Array]:
+    """Find edges from copies that end behind the blocking call that launched them to what its thread does next.
+
+    They are rows of `nodes`. Such a call waits for what is queued before the copy, and copies while that runs: it
+    returns when the last part of pageable memory has been copied to memory that is pinned, which the GPU then still
+    has to read. Also where the clocks of host and GPU differ::
+
+        thread   [ call waits                 ]  [ next operation ]
+        stream     [ kernel ] [ copy             ]
+    """
+    slot = np.flatnonzero(_is_waited_for_by_its_call(trace, calls, queues))
+    call = queues.call[slot]
+    crosses = _are_named(trace, HOST_COPY, queues.node[slot])
+    returned = _ends(trace, call)
+    row = np.flatnonzero(crosses & (queues.start[slot] < returned) & (returned < queues.end[slot]))
+    ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
+    following = next_on_lane(ts, dur, lane, trace.lanes.num_rows, call[row])
+    row, following = row[following >= 0], following[following >= 0]
+    return queues.node[slot[row]].astype(np.int32), following
+
+
+def _is_waited_for_by_its_call(trace: Trace, calls: OrderingCalls, queues: Queues) -> Array:
+    """Mask of the slots of copies and fills behind which, or in the course of which, their call returns."""
+    staged = _are_named(trace, STAGED_COPY, queues.node)
+    staged &= trace.integers("bytes")[queues.node] > _MAX_INLINE_BYTES
+    blocks = staged | _are_named(trace, BLOCKING_COPY, queues.node)
+    copies = np.isin(queues.call, calls.node[calls.has_role(Role.COPY)])
+    return (queues.call >= 0) & (copies | blocks)
+
+
+def _are_named(trace: Trace, pattern: re.Pattern[str], node: Array) -> Array:
+    """Mask of the nodes with such names."""
+    fits = np.array([bool(pattern.match(name)) for name in trace.names()] or [False])
+    return fits[trace.array("name")[node]]
+
+
+def _ends(trace: Trace, node: Array) -> Array:
+    return trace.array("ts")[node] + trace.array("dur")[node]
 
 
 def _launched_just_before(

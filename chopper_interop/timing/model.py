@@ -33,8 +33,8 @@ its end, and the numbers tell which endpoints an edge joins::
                            1 2
 
     POLL          [ kernel      w  ]          1 -> 2; lag: the measured time, negative where the kernel
-              [ call ]             [ next ]   writes (w) before its end. The time before 2 becomes 0
-                                   1 2
+              [ call ]             [ next ]   writes (w) before its end. The time before 2 becomes 0.
+                                   1 2        Of a copy that outlasts its call 2 is the call's end
 
     HANDOVER      [ thread ]                  1 -> 2, if the second thread was idle until then; lag: the
                                [ thread 2     measured time. The idle time before 2 becomes 0
@@ -255,8 +255,11 @@ def _build_timing(trace: Trace) -> Timing:
 
 
 def _begun_polls(trace: Trace, at: Array, kernel: Array) -> Array:
-    """Endpoint since which the host polled for each kernel: its start, or the end of its launch if that came later."""
-    launch = trace.launch[kernel]
+    """Endpoint since which the host polled for each kernel: its start, or the end of its launch if that came later.
+
+    A call that copies waits itself for its copy.
+    """
+    launch = np.where(trace.array("kind")[kernel] == Kind.MEMCPY, -1, trace.launch[kernel])
     returned = np.where(launch >= 0, 2 * launch + 1, 2 * kernel)
     return np.where(at[returned] > at[2 * kernel], returned, 2 * kernel)
 

@@ -67,6 +67,46 @@ def test_a_call_that_waited_shortly_for_its_own_copy_did_no_work(tmp_path, *, pa
     assert -6 < gain_us(tmp_path, events, change) <= 0
 
 
+def uploads(how: str, call_us: int, bytes_: int = 1 << 20, outlasts_us: int = 40) -> list[dict]:
+    """Six kernels of 1 ms, each with a copy of 300 µs to the GPU behind it, that ends behind the call that waits for it."""
+    events, at = [], 0
+    for k in range(1, 12, 2):
+        copied = at + 10 + 1000 + 3 + 300
+        copy = kernel(f"Memcpy HtoD ({how} -> Device)", copied - 300, 300, k + 1, bytes=bytes_)
+        waited = copied - outlasts_us - at - 6
+        name = "cudaMemcpyAsync" if how == "Pageable" else "hipMemcpyWithStream"
+        events += [
+            call("cudaLaunchKernel", at, 4, k), kernel("gemm", at + 10, 1000, k),
+            call(name, at + 6, call_us or waited, k + 1), copy | {"cat": "gpu_memcpy"},
+        ]  # fmt: skip
+        at = copied + 7
+    return [*events, span("cpu_op", "aten::add", at, 5)]
+
+
+@pytest.mark.parametrize(("how", "outlasts_us"), [("Pageable", 40), ("Host", 3)])
+def test_a_call_that_copies_to_the_gpu_waits_for_what_is_queued(tmp_path, how, outlasts_us) -> None:
+    """From memory that is not pinned it returns before the last part is there (CUDA), or seems so by clocks (HIP)."""
+    events = uploads(how, 0, outlasts_us=outlasts_us)
+    assert gain_us(tmp_path, events, "scale=0.1 where kind == 'kernel'") == pytest.approx(
+        5400, abs=20
+    )
+    assert gain_us(tmp_path, events, "scale=0.1 where kind == 'memcpy'") == pytest.approx(
+        1620, abs=20
+    )
+
+
+def test_a_small_copy_to_the_gpu_waits_for_nothing(tmp_path: Path) -> None:
+    """Its data are in the command: that the call lasts as long is work of the host."""
+    events = uploads("Pageable", 0, 4096)
+    assert gain_us(tmp_path, events, "scale=0.1 where kind == 'kernel'") < 50
+
+
+def test_a_copy_that_begins_behind_its_call_is_not_waited_for(tmp_path: Path) -> None:
+    """What the host does between its calls is not known, so only the last kernel shows."""
+    gain = gain_us(tmp_path, uploads("Pageable", 20), "scale=0.1 where kind == 'kernel'")
+    assert gain < 1000
+
+
 def test_a_call_copies_on_behind_its_copy_from_the_gpu(tmp_path: Path) -> None:
     """From the runtime's buffer to memory that is not pinned: longer than the kernel before it takes."""
     gain = gain_us(tmp_path, fetches(True, 50, 90), "scale=2 where kind == 'kernel'")

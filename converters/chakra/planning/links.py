@@ -95,7 +95,7 @@ def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array
     """Time that each blocking call takes to issue the work that it launches and waits for; else -1."""
     issue = np.full(timing.trace.nodes.num_rows, -1, np.int64)
     launches = np.flatnonzero((kind == EdgeKind.LAUNCH) & (src % 2 == 0))
-    waits = np.flatnonzero(kind == EdgeKind.SYNC)
+    waits = np.flatnonzero(is_any(kind, (EdgeKind.SYNC, EdgeKind.POLL)))
     n = len(issue)
     waited_for = np.isin(
         src[launches] // 2 * n + dst[launches] // 2, dst[waits] // 2 * n + src[waits] // 2
