@@ -144,6 +144,30 @@ def threads_of(timing: Timing, issue_ns: Array) -> Threads:
     return Threads(vertex, thread, own_ns, np.repeat(issue_ns >= 0, 2)[vertex])
 
 
+def hide_beside_work(threads: Threads, at_ns: Array, resumed_ns: Array) -> None:
+    """Take away own times of hosts that went on before the work ended that they polled for, up to its end.
+
+    In an ET they go on at that end, so that what they did before it takes no time of its own::
+
+        thread   [ call     ]  [ op ] [ next ]       in the ET, "=" is time      waits      | op | = next
+        work       [ copy      w       ]                                         == copy ===|
+
+    Parameters
+    ----------
+    threads
+        Their own times are changed.
+    at_ns, resumed_ns
+        For each endpoint when it was, and when it is in an ET.
+    """
+    vertex, thread, own, _ = threads
+    goes_on = resumed_ns[vertex] > at_ns[vertex]
+    last = np.maximum.accumulate(np.where(goes_on, np.arange(len(vertex)), -1))
+    until_ns = np.where(
+        (last >= 0) & (thread[last] == thread), resumed_ns[vertex[last]], at_ns[vertex]
+    )
+    own[1:] -= np.clip((until_ns - at_ns[vertex])[:-1], 0, own[1:])
+
+
 def host_chain(
     trace: Trace,
     threads: Threads,

@@ -75,3 +75,21 @@ def blocking_copies(folder: Path) -> Path:
         at, number = gpu_end + 12 + 300, number + 1
     folder.mkdir(exist_ok=True)
     return write(folder / "rank0.json", events, baseTimeNanoseconds=BASE)
+
+
+def uploads(
+    how: str, call_us: int, bytes_: int = 1 << 20, outlasts_us: int = 40
+) -> list[dict[str, Any]]:
+    """Six kernels of 1 ms, each with a copy of 300 µs to the GPU behind it, that ends behind the call that waits for it."""
+    events, at = [], 0
+    for k in range(1, 12, 2):
+        copied = at + 10 + 1000 + 3 + 300
+        copy = kernel(f"Memcpy HtoD ({how} -> Device)", copied - 300, 300, k + 1, bytes=bytes_)
+        waited = copied - outlasts_us - at - 6
+        name = "cudaMemcpyAsync" if how == "Pageable" else "hipMemcpyWithStream"
+        events += [
+            call("cudaLaunchKernel", at, 4, k), kernel("gemm", at + 10, 1000, k),
+            call(name, at + 6, call_us or waited, k + 1), copy | {"cat": "gpu_memcpy"},
+        ]  # fmt: skip
+        at = copied + 7
+    return [*events, span("cpu_op", "aten::add", at, 5)]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kineto_files import BASE, call, kernel, span, write
+from kineto_files import BASE, call, kernel, span, uploads, write
 
 import chopper_interop as ci
 
@@ -67,20 +67,21 @@ def test_a_call_that_waited_shortly_for_its_own_copy_did_no_work(tmp_path, *, pa
     assert -6 < gain_us(tmp_path, events, change) <= 0
 
 
-def uploads(how: str, call_us: int, bytes_: int = 1 << 20, outlasts_us: int = 40) -> list[dict]:
-    """Six kernels of 1 ms, each with a copy of 300 µs to the GPU behind it, that ends behind the call that waits for it."""
-    events, at = [], 0
-    for k in range(1, 12, 2):
-        copied = at + 10 + 1000 + 3 + 300
-        copy = kernel(f"Memcpy HtoD ({how} -> Device)", copied - 300, 300, k + 1, bytes=bytes_)
-        waited = copied - outlasts_us - at - 6
-        name = "cudaMemcpyAsync" if how == "Pageable" else "hipMemcpyWithStream"
+def test_a_launch_that_waited_for_room_keeps_what_it_takes_itself(tmp_path: Path) -> None:
+    """A queue of 16 places; without a wait a launch takes 6 µs, and the host 3 more until the next one."""
+    events, starts, at, end = [], [], 0, 0
+    for k in range(80):
+        room = starts[k - 16] if k >= 16 else 0
+        returns = max(at + 6, room + 4 + k % 3)
+        starts.append(max(at + 9, end + 2))
+        end = starts[-1] + 100
         events += [
-            call("cudaLaunchKernel", at, 4, k), kernel("gemm", at + 10, 1000, k),
-            call(name, at + 6, call_us or waited, k + 1), copy | {"cat": "gpu_memcpy"},
+            call("cudaLaunchKernel", at, returns - at, k + 1), kernel("gemm", starts[-1], 100, k + 1),
         ]  # fmt: skip
-        at = copied + 7
-    return [*events, span("cpu_op", "aten::add", at, 5)]
+        at = returns + 3
+    events.append(call("cudaDeviceSynchronize", at, end + 6 - at, 99))
+    after = end + 6 - gain_us(tmp_path, events, "scale=0.01 where kind == 'kernel'")
+    assert after == pytest.approx(80 * 9, rel=0.1)
 
 
 @pytest.mark.parametrize(("how", "outlasts_us"), [("Pageable", 40), ("Host", 3)])

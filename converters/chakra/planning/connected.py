@@ -16,6 +16,7 @@ from chopper_interop.converters.chakra.planning.links import (
     gpu_numbers,
     idle_borders,
     links_of,
+    resumptions,
 )
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode
 from chopper_interop.converters.chakra.relays import NOTIFIES_RANK
@@ -65,6 +66,8 @@ def _of_model(
     """Edges and host nodes of the timing model, which is free again when these are made."""
     links = links_of(timing_of(trace), gpu)
     threads = host_chain.threads_of(timing_of(trace), links.issue_ns)
+    resumed_ns = resumptions(timing_of(trace), links)
+    host_chain.hide_beside_work(threads, timing_of(trace).at_ns, resumed_ns)
     release_timing(trace)
     memory.give_back(trace.nodes.nbytes)
     host = host_chain.host_chain(
@@ -75,6 +78,7 @@ def _of_model(
         watches,
         operations=mode is Mode.FULL,
     )
+    host = host._replace(at_ns=np.where(host.is_return, resumed_ns[host.vertex], host.at_ns))
     # what only host nodes are made of: eleven bytes an endpoint
     return links._replace(return_ns=np.empty(0, np.int64), sources=np.empty(0, bool)), host
 

@@ -91,6 +91,14 @@ def links_of(timing: Timing, gpu: Array) -> Links:
     return Links(src, dst, kind, lag, return_ns, sources, issue_ns, b[late], late_ns)
 
 
+def resumptions(timing: Timing, links: Links) -> Array:
+    """Time of each endpoint; of those at which hosts go on while the work that they polled for runs, its end."""
+    at_ns = timing.at_ns[: 2 * timing.trace.nodes.num_rows].copy()
+    polls = np.flatnonzero(links.kind == EdgeKind.POLL)
+    np.maximum.at(at_ns, links.dst[polls], at_ns[links.src[polls]])
+    return at_ns
+
+
 def _issue_times(timing: Timing, src: Array, dst: Array, kind: Array, lag: Array) -> Array:
     """Time that each blocking call takes to issue the work that it launches and waits for; else -1."""
     issue = np.full(timing.trace.nodes.num_rows, -1, np.int64)
