@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import gpu_work
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -149,3 +150,12 @@ def test_receives_of_buffered_sends_end_behind_these() -> None:
     assert end_if("send 2", -80, "recv 2") == 150 + 10
     assert end_if("send 1", 40, "recv 1") == 150 + 5
     assert timing.delay_ns[2 * row_of(timing.trace, "send 3") + 1] == 990
+
+
+def test_the_first_work_of_a_step_is_anchored_to_nothing() -> None:
+    """Not to itself, which would be a cycle; other work of the step that waits for nothing follows it."""
+    works = [gpu_work.Work(Kind.KERNEL, 10 * k, 5, stream=k, iteration=1) for k in range(3)]
+    graph = timing_of(gpu_work.trace(works)).graph
+    assert graph.left_out == 0
+    anchored = graph.kind == EdgeKind.DEPENDENCY
+    assert sorted(zip(graph.src[anchored], graph.after[anchored], strict=True)) == [(0, 2), (0, 4)]
