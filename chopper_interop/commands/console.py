@@ -134,7 +134,7 @@ def show_formats_read(inventory: Inventory, *, quiet: bool) -> None:
     counts = Counter(source.converter.description for source in inventory.sources)
     parts = [f"{n} x {name}" if n > 1 else name for name, n in counts.items()]
     lines = [f"reading: {'; '.join(parts) or 'no files'}"]
-    by_reason = grouped((reason, path.name) for path, reason in inventory.skipped)
+    by_reason = grouped((reason, one_line(path.name)) for path, reason in inventory.skipped)
     for reason, names in list(by_reason.items())[:_MAX_REASONS]:
         more = f" and {_counted(len(names) - 1, 'more file')}" if len(names) > 1 else ""
         lines.append(f"skipped: {names[0]}{more}: {reason}")

@@ -5,6 +5,7 @@ Some profilers record waits: the waiting and the awaited stream, and the record 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,8 +41,6 @@ from chopper_interop.schemas.names import (
 )
 
 if TYPE_CHECKING:
-    import re
-
     from chopper_interop.trace import Trace
 
 BY_TIME = Fault.info(
@@ -326,9 +325,11 @@ def outlasting_copies(trace: Trace, calls: OrderingCalls, queues: Queues) -> tup
     """
     slot = np.flatnonzero(_is_waited_for_by_its_call(trace, calls, queues))
     call = queues.call[slot]
-    crosses = _are_named(trace, HOST_COPY, queues.node[slot])
+    crosses = _are_named(trace, HOST_COPY.search, queues.node[slot])
     returned = _ends(trace, call)
     row = np.flatnonzero(crosses & (queues.start[slot] < returned) & (returned < queues.end[slot]))
+    if not row.size:
+        return np.zeros(0, np.int32), np.zeros(0, np.int32)
     ts, dur, lane = (trace.array(c) for c in ("ts", "dur", "lane"))
     following = next_on_lane(ts, dur, lane, trace.lanes.num_rows, call[row])
     row, following = row[following >= 0], following[following >= 0]
@@ -337,16 +338,16 @@ def outlasting_copies(trace: Trace, calls: OrderingCalls, queues: Queues) -> tup
 
 def _is_waited_for_by_its_call(trace: Trace, calls: OrderingCalls, queues: Queues) -> Array:
     """Mask of the slots of copies and fills behind which, or in the course of which, their call returns."""
-    staged = _are_named(trace, STAGED_COPY, queues.node)
+    staged = _are_named(trace, STAGED_COPY.match, queues.node)
     staged &= trace.integers("bytes")[queues.node] > _MAX_INLINE_BYTES
-    blocks = staged | _are_named(trace, BLOCKING_COPY, queues.node)
+    blocks = staged | _are_named(trace, BLOCKING_COPY.match, queues.node)
     copies = np.isin(queues.call, calls.node[calls.has_role(Role.COPY)])
     return (queues.call >= 0) & (copies | blocks)
 
 
-def _are_named(trace: Trace, pattern: re.Pattern[str], node: Array) -> Array:
+def _are_named(trace: Trace, fits_name: Callable[[str], object], node: Array) -> Array:
     """Mask of the nodes with such names."""
-    fits = np.array([bool(pattern.match(name)) for name in trace.names()] or [False])
+    fits = np.array([bool(fits_name(name)) for name in trace.names()] or [False])
     return fits[trace.array("name")[node]]
 
 

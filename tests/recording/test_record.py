@@ -142,6 +142,7 @@ def test_what_ends_the_look_at_the_folder_changes_no_status(
     first = (
         "import os, signal, time\n"
         "from chopper_interop.commands import recorded_contents\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it\n"
         "def look_at(_):\n"
         f"    {end}\n"
         "recorded_contents.look_at = look_at\n"
