@@ -16,11 +16,11 @@ from chopper_interop.errors import UsageError
 from chopper_interop.percents import percent
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
     from chopper_interop.analyses.methods.dvfs.breakdown_terms import Terms
-    from chopper_interop.trace import Trace
 
 __all__ = ["breakdown"]
 

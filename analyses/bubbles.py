@@ -12,10 +12,10 @@ from chopper_interop.analyses.methods.communication.stage_times import StageTime
 from chopper_interop.errors import OptionError, similar
 from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.stages import Pipeline
-    from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
 

@@ -17,10 +17,10 @@ from chopper_interop.analyses.methods.communication import tracelens
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.times import CommunicationTimes
-    from chopper_interop.trace import Trace
 
 __all__ = ["collectives"]
 

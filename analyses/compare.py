@@ -23,11 +23,11 @@ from chopper_interop.arrays import Array, arrow, gather, name_stems, statistics
 from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas import results
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.selected_work import SelectedWork
     from chopper_interop.analyses.methods.distributions import Distributions
-    from chopper_interop.trace import Trace
 
 __all__ = ["compare"]
 

@@ -18,10 +18,10 @@ from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.names import LOADER_RANGE
 from chopper_interop.timing.model import Timing, timing_of
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.timing.critical import Path
-    from chopper_interop.trace import Trace
 
 __all__ = ["critical_path"]
 

@@ -18,12 +18,12 @@ from chopper_interop.analyses.methods.dvfs.sources.laws import MISSING
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.result import Result
 from chopper_interop.timing.model import timing_of
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.dvfs.ideal import Durations, Lengths
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
-    from chopper_interop.trace import Trace
 
 __all__ = ["dvfs"]
 

@@ -18,12 +18,12 @@ from chopper_interop.gpus import ratings as gpus_ratings
 from chopper_interop.percents import percent
 from chopper_interop.result import Result
 from chopper_interop.schemas.meta import ORDER
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.efficiency.batches import Batches
     from chopper_interop.analyses.methods.efficiency.model_flops import Flops
     from chopper_interop.analyses.methods.efficiency.throughput import Interval, Power
-    from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
 

@@ -16,11 +16,11 @@ from chopper_interop.annotate.telemetry.quantity_series import POWER
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.grouping import grouped
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.efficiency.energy_parts import EnergyPart
     from chopper_interop.annotate.telemetry.job import Board
-    from chopper_interop.trace import Trace
 
 __all__ = ["energy"]
 

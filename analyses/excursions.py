@@ -17,12 +17,12 @@ from chopper_interop.arrays import Array, arrow, intervals
 from chopper_interop.errors import OptionError, UsageError, similar
 from chopper_interop.grouping import grouped
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.analyses.methods.power.excursions import GpuWindow
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear, PositiveIntervals
-    from chopper_interop.trace import Trace
 
 __all__ = ["excursions"]
 

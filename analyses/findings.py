@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from chopper_interop.analyses.methods.activity import warm_up
 from chopper_interop.analyses.methods.findings import catalogue, finding
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.result import Result
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 __all__ = ["findings"]
 

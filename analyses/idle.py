@@ -18,12 +18,12 @@ from chopper_interop.graph.chains import stream_orders
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind
 from chopper_interop.timing import latencies
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
     from chopper_interop.analyses.methods.activity.host_waits import HostWaits
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.trace import Trace
 
 __all__ = ["idle"]
 

@@ -18,10 +18,10 @@ from chopper_interop.analyses.methods.fleet import places as gpu_places
 from chopper_interop.analyses.methods.fleet.compared import MEASURED, grouped, parted, values
 from chopper_interop.arrays import Array, statistics
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
-    from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
 

@@ -15,10 +15,10 @@ from chopper_interop.arrays import Array, arrow, gather, statistics
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
-    from chopper_interop.trace import Trace
 
     Columns = dict[str, Any]
 

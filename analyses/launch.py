@@ -13,11 +13,11 @@ from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.grouping import Groups
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.trace import Trace
 
     Columns = dict[str, Array]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -11,9 +9,7 @@ from chopper_interop.analyses.methods.activity import grouping, round_trips, sel
 from chopper_interop.arrays import arrow
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 __all__ = ["memory_round_trips"]
 

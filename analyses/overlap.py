@@ -24,11 +24,11 @@ from chopper_interop.analyses.methods.peers import temporal as peers
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.comm_overlap import Overlap
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.trace import Trace
 
 __all__ = ["overlap"]
 

@@ -21,10 +21,10 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.model import PowerModel
-    from chopper_interop.trace import Trace
 
 __all__ = ["power"]
 

@@ -17,11 +17,11 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
 from chopper_interop.timing import loops as timing_loops
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.timing.steps import StepTiming
-    from chopper_interop.trace import Trace
 
 __all__ = ["replay"]
 

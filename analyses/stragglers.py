@@ -22,10 +22,10 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.fleet.slowdowns import OperationGroup
-    from chopper_interop.trace import Trace
 
 __all__ = ["stragglers"]
 

@@ -21,10 +21,10 @@ from chopper_interop.analyses.methods.runs.figures import RunFigures
 from chopper_interop.errors import ChopperError, LossError, UsageError
 from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.run import Run, Runs
-    from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
     Best = dict[str, tuple[str, list[int]]]

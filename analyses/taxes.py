@@ -16,10 +16,10 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing.model import timing_of
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.trace import Trace
 
 __all__ = ["taxes"]
 

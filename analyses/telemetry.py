@@ -24,13 +24,13 @@ from chopper_interop.annotate.telemetry.quantity_series import (
 )
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.analyses.methods.series.figures import CellFigures
     from chopper_interop.analyses.methods.series.samples import Series
-    from chopper_interop.trace import Trace
 
 __all__ = ["telemetry"]
 

@@ -14,11 +14,11 @@ from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.pieces import Cells, WorkPieces
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.trace import Trace
 
 __all__ = ["temporal"]
 

@@ -19,12 +19,12 @@ from chopper_interop.annotate.telemetry.throttle_causes import ANY, HOLDING, MET
 from chopper_interop.arrays import Array
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.series.figures import CellFigures
     from chopper_interop.analyses.methods.series.samples import Series, SeriesPlace
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.trace import Trace
 
 __all__ = ["throttling"]
 

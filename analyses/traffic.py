@@ -22,11 +22,11 @@ from chopper_interop.analyses.methods.series.result_notes import conventions, no
 from chopper_interop.analyses.methods.series.rows import COUNT, INTEGER, REAL, TEXT, Rows
 from chopper_interop.arrays import Array
 from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.series.figures import CellFigures
     from chopper_interop.analyses.methods.series.link_traffic import LinkTraffic
-    from chopper_interop.trace import Trace
 
 __all__ = ["traffic"]
 

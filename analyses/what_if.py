@@ -21,10 +21,10 @@ from chopper_interop.errors import UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import HOST_KINDS, EdgeKind, Kind
 from chopper_interop.timing.model import Timing, timing_of
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
-    from chopper_interop.trace import Trace
 
 __all__ = ["what_if"]
 

@@ -14,10 +14,10 @@ import numpy as np
 from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_text
+from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.interning import TextTable
-    from chopper_interop.trace import Text, Trace
 
 _CAPACITY = 4096
 """First size of the table of distinct texts. Chosen: it fits a core's cache and doubles as needed."""

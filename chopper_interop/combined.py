@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import ReadError
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.issues import Fault, IssueLog
     from chopper_interop.schemas.meta import Meta
 
 NAME_ORDER = "name_order"

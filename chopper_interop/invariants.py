@@ -15,11 +15,11 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import NESTING, TABLE_KINDS
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.tables import Text
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.trace import Trace
 
 _INT64 = 1 << 63
 _MAX_NS = (1 << 62) - 1

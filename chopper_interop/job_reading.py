@@ -56,13 +56,13 @@ from chopper_interop.schemas.meta import Meta
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.stage import Sharing
 from chopper_interop.sources import Inventory, SourceFiles, stated_rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import os
 
     from chopper_interop.clocks.rules import ClockRule
     from chopper_interop.gpus.devices import DeviceRule
-    from chopper_interop.trace import Trace
 
 TASK = "reading"
 _ATTEMPTS = 3

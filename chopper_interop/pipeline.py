@@ -29,11 +29,11 @@ from chopper_interop.reading.workers import Workers, reading_by
 from chopper_interop.result import Result
 from chopper_interop.run import Run
 from chopper_interop.sharing.stage import Sharing
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.registry import Converter
     from chopper_interop.sources import Inventory, SourceFiles
-    from chopper_interop.trace import Trace
 
 Ranks = str | Iterable[int] | None
 PathArg = str | PathLike[str]

@@ -7,16 +7,13 @@ costs is not paid for each rank. Batches are the same whether arrays lie in memo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow, gather, spill
 from chopper_interop.schemas import hub
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 MAX_NODES = 1 << 20
 """Nodes of the ranks of a batch, unless one rank has more. Chosen: columns of a few megabytes each, on which

@@ -12,11 +12,11 @@ import pyarrow as pa
 from chopper_interop.errors import SchemaError
 from chopper_interop.schemas import results
 from chopper_interop.schemas.meta import Mark
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from chopper_interop.trace import Trace
 
 _OF_MARKS = ("at_ns", "until_ns", "finding")
 """Columns that a mark shows by itself."""

@@ -7,17 +7,13 @@ check works on columns, of GPU work or of starts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 FAR_OFF = Fault.error(
     "start-far-off",

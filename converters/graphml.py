@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from chopper_interop.io import outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import Converter
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from chopper_interop.trace import Trace
 
 CYCLES = Fault.loss(
     "edges-in-cycles",

@@ -15,11 +15,10 @@ from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK
 from chopper_interop.schemas import derived
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from chopper_interop.trace import Trace
 
 
 class Content(Enum):

@@ -7,15 +7,13 @@ columns already and the others have none yet.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 def stated_rows(trace: Trace, name: str) -> Array:

@@ -13,11 +13,10 @@ from chopper_interop.arrays import arrow
 from chopper_interop.io import memory
 from chopper_interop.issues import Issue, IssueLog
 from chopper_interop.schemas import hub
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from chopper_interop.trace import Trace
 
 
 class _Stage(NamedTuple):

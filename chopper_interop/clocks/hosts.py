@@ -11,10 +11,10 @@ from chopper_interop.arrays import Array, arrow
 from chopper_interop.clocks import rank_fit
 from chopper_interop.clocks.relations import COLLECTIVE_ENDS, rank_label
 from chopper_interop.grouping import grouped
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.schemas.meta import ClockFit
-    from chopper_interop.trace import Trace
 
 REFERENCE = "it is the reference"
 

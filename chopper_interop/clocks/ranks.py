@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,9 +27,7 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, ClockFit
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 ALIGNED = Fault.info(
     "ranks-aligned",

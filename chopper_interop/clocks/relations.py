@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -16,9 +16,7 @@ from chopper_interop.arrays import Array, arrow
 from chopper_interop.clocks import rank_fit
 from chopper_interop.schemas.meta import ClockFit, Meta
 from chopper_interop.schemas.time_units import NS_PER_UNIT
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 STATED = "stated"
 """The source states that its times are on the trace's clock."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +25,7 @@ from chopper_interop.graph import endpoints
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective, EdgeKind, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 BY_ORDER = Fault.info(
     "collectives-by-order",

@@ -13,7 +13,6 @@ import os
 import re
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +31,7 @@ from chopper_interop.schemas.communication import (
     KernelNames,
 )
 from chopper_interop.schemas.kinds import RANGES, Collective, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 UNKNOWN = Fault.info(
     "communication-unknown",

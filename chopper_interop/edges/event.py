@@ -10,7 +10,7 @@ A stream that waits for another also waits for all that the other one waits for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,9 +26,7 @@ from chopper_interop.edges.sync import RecordedWaits, last_records, pairs_by_han
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.schemas.names import Role
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 BY_ORDER = Fault.info(
     "event-by-order",

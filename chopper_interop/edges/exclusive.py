@@ -13,10 +13,10 @@ import numpy as np
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.edges.queues import Queues
-    from chopper_interop.trace import Trace
 
 _AT_ONCE_NS = 50_000
 """Latest start right behind another kernel. Measured on that recording: 6, 33 or, of four kernels, 45 µs."""

@@ -8,8 +8,6 @@ recorded, they tell which of these waited (`handover_steps`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays import Array, nest
@@ -20,9 +18,7 @@ from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import HOST_CALLS, Kind, LaneKind
 from chopper_interop.schemas.names import LOADER_RANGE, STEP_RANGE, Role
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 BY_TIME = Fault.info(
     "handover-by-time",

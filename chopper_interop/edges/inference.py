@@ -33,10 +33,9 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.schemas.meta import COMPUTED, ORDER
 from chopper_interop.schemas.names import Role
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
     EdgeEnds = tuple[Array, Array]
 
 BACKWARD_IN_TIME = Fault.info(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import HOST_CALLS
 from chopper_interop.schemas.names import ROLES, Role
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _0, _9, _A, _Z, _a, _z, _LOW_LINE, _X, _x, _POINT = b"09AZaz_Xx."
 _SEPARATORS = (32, 34, 40, 58, 61, 92)

@@ -13,17 +13,13 @@ DeepSeek's published profile go on 25 to 67 µs before kernels of 1.4 to 3.6 ms 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.edges.handover import IDLE_NS
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 POLLED = Fault.info(
     "poll-by-time",

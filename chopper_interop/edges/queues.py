@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_LANES, GPU_WORK, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 FULL_QUEUE = Fault.info(
     "queue-full",

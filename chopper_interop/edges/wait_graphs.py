@@ -6,18 +6,13 @@ has ended, whatever streams its branches run on. Within it, branches join.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.edges.queues import Queues, group_pairs, preceding_rows
 from chopper_interop.edges.wait_pairs import HELD_NS
 from chopper_interop.schemas.names import GRAPH_LAUNCH
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
+from chopper_interop.trace import Trace
 
 _JOINED_RATIO = 2.5
 """Time between work of a graph and the work before it on its lane, over the median, from which it has other

@@ -38,11 +38,11 @@ from chopper_interop.edges.wait_pairs import (
 )
 from chopper_interop.edges.wait_streams import read_sequence, streams_of
 from chopper_interop.schemas.names import Role
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.edges.ordering_calls import OrderingCalls
     from chopper_interop.edges.queues import Queues
-    from chopper_interop.trace import Trace
 
 # Costs. Chosen so that one measured time outweighs any order of calls, and two steps that agree one time
 # that may be chance. Their order of size is what matters.

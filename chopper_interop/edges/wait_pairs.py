@@ -16,10 +16,10 @@ from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.edges.ordering_calls import NO_HANDLE
 from chopper_interop.edges.pair_table import enlarged_places, place_of
 from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, last_ended
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.edges.wait_streams import Sequence, Side
-    from chopper_interop.trace import Trace
 
 IMMEDIATE_START_NS = 20_000
 """Work that could have started earlier, and started so soon after the end of work elsewhere, waited

@@ -10,16 +10,14 @@ has it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, group_pairs, preceding_rows
 from chopper_interop.edges.wait_pairs import HELD_NS, IMMEDIATE_START_NS
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _REPEATED_SHARE = 0.8
 """Share of the recorded communication of a stream that waits in the same way. Chosen: a wait that is missing or wrong is

@@ -14,11 +14,11 @@ import numpy as np
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.schemas.names import Role
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.edges.ordering_calls import OrderingCalls
     from chopper_interop.edges.queues import Queues
-    from chopper_interop.trace import Trace
 
 _STREAMS = 6
 """Streams that are tried on each side of a wait. Chosen: programs use up to five at once."""

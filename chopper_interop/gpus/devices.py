@@ -22,10 +22,9 @@ from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import Device, Rank
 from chopper_interop.source_selectors import names_source
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
     Target = TypeVar("Target")
     Name = tuple[str, Any]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +29,7 @@ from chopper_interop.schemas.gpus import (
 )
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import Device
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 DEVICE = "device"
 """Source of a figure that is stated of the device itself."""

@@ -11,11 +11,11 @@ from chopper_interop import number_ranges
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.trace import Trace
 
 RANKS_LEFT_OUT = Fault.info(
     "ranks-left-out",

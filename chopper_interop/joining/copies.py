@@ -15,10 +15,10 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import processes
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import ASSUMED, COMPUTED, ORDER, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 SAME_EVENTS = Fault.info(
     "same-events-twice", "A file that holds the same events as others was left out."

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chopper_interop.schemas.meta import ASSUMED, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.sources import SourceFiles
-    from chopper_interop.trace import Trace
 
 _STEP = re.compile(r"ProfilerStep\s*#(\d+)")
 """Ranges by which PyTorch's profiler marks training steps."""

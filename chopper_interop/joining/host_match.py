@@ -7,7 +7,6 @@ thread by the order of names (`sequences`). A thread that does not agree well en
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.io import json_events
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import Kind, LaneKind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 BY_ID = Fault.info_of_events(
     "host-et-joined-by-id",

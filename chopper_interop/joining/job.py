@@ -36,6 +36,7 @@ from chopper_interop.joining import (
 )
 from chopper_interop.joining.telemetry import TelemetryContext, with_telemetry
 from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, Device, DeviceMatch, Meta
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from chopper_interop.clocks.rules import ClockRule
     from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 RANKS_BY_ORDER = Fault.info(
     "ranks-by-order",

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from chopper_interop.gpus import devices
 from chopper_interop.schemas.meta import DeviceMatch, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.joining.telemetry import Owner
-    from chopper_interop.trace import Trace
 
 _MONITOR = re.compile(r"gpu (\d{1,6}) (.+)")
 """Name of a series without device: a number of the management tool, and the quantity sampled."""

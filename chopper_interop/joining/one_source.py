@@ -14,10 +14,10 @@ from chopper_interop.edges import collectives
 from chopper_interop.gpus import devices
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, DeviceMatch, Meta, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 
 def is_whole(fragments: list[Fragment]) -> bool:

@@ -26,11 +26,11 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining.source_clocks import NOT_CLOCKS
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import ASSUMED, REALTIME, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.clocks.match import Match
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 AMBIGUOUS = Fault.error(
     "process-ambiguous",

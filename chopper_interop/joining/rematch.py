@@ -17,10 +17,10 @@ from chopper_interop.clocks.relations import COLLECTIVE_ENDS
 from chopper_interop.edges import collectives
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 REMATCHED = Fault.info(
     "collectives-rematched",

@@ -24,11 +24,11 @@ from chopper_interop.joining.process_match import ProcessMatch, match_processes,
 from chopper_interop.joining.source_clocks import NOT_CLOCKS, SourceClocks, related_fit
 from chopper_interop.schemas.kinds import LaneKind
 from chopper_interop.schemas.meta import ASSUMED, REALTIME, ClockFit, Device, DeviceMatch, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.clocks.match import Match
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 BY_KERNELS = "the same kernels"
 _ANOTHER_RUN = "its kernels do not match those of the trace: it was treated as another run"

@@ -16,11 +16,11 @@ from chopper_interop.clocks import rules as clock_rules
 from chopper_interop.errors import UsageError
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.meta import COMPUTED, ORDER, REALTIME, ClockFit, Offset
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.clocks.rules import ClockRule
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 NOT_CLOCKS = (ORDER, COMPUTED)
 """Values of `Meta.clock` of times that no clock showed."""

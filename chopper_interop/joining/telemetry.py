@@ -21,12 +21,12 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import source_clocks, telemetry_clocks, telemetry_files
 from chopper_interop.joining.source_clocks import SourceClocks
 from chopper_interop.schemas.meta import ClockFit, Device, DeviceMatch, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.arrays import Array
     from chopper_interop.gpus.devices import DeviceRule
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
     Owner = tuple[int, int]
     """A rank, and its number of the device that it computes on."""

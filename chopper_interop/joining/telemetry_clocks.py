@@ -18,11 +18,11 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import source_clocks
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, ClockFit, Meta
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.joining.source_clocks import SourceClocks
-    from chopper_interop.trace import Trace
 
 CLOCK_ESTIMATED = Fault.info(
     "clock-estimated",

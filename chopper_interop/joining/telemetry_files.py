@@ -20,11 +20,11 @@ from chopper_interop.errors import AmbiguousRunError
 from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.gpus import find_gpu
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Device
-    from chopper_interop.trace import Trace
 
     Points = tuple[Array, Array]
     """Times on the trace's clock, and values."""

@@ -11,12 +11,12 @@ import numpy as np
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.build import concat
 from chopper_interop.schemas.meta import ASSUMED
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.joining.fragment import Fragment
-    from chopper_interop.trace import Trace
 
 _SAME_LANE = ("rank", "device", "kind", "number")
 _SAME_SERIES = ("rank", "device")

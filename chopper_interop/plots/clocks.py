@@ -10,12 +10,12 @@ import numpy as np
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
 from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, labels, named
+from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
 
 _FACTORS = {
     "more instructions": "o_inst_ratio",

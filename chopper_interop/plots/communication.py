@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.plots import forms
 from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, named, summed
+from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
 
 _OVERLAP = "overlap (%)"
 # Share of an operation that counts as under communication, and variants that can be compared.

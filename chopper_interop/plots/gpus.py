@@ -13,13 +13,13 @@ from chopper_interop.analyses.methods.series import samples as series_samples
 from chopper_interop.annotate.telemetry import lines, quantity_series
 from chopper_interop.plots import forms
 from chopper_interop.plots.tables import averaged, summed
+from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
 
 _BINS = 160
 """Spans of time of a heat map, if that is not too many of all GPUs. Chosen: some pixels each."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
 from chopper_interop.plots.tables import in_unit, named, summed
+from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
 
 CAUSES = {
     "host late": "host_late_ns",

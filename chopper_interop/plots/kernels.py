@@ -10,14 +10,14 @@ from chopper_interop.gpus import ratings
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
 from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, named, numbered
+from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
 
 _MIN_SHARE = 0.001
 """Share of the time of all drawn kernels from which on one is drawn. Chosen: shorter ones stretch the axes, by rates of nearly 0."""

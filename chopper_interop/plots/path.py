@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from chopper_interop.plots import forms
 from chopper_interop.plots.library import alt
 from chopper_interop.plots.tables import frame_of, gpu_work, in_unit, labels, summed
+from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
 
 
 def path_classes(result: Result) -> Chart:

@@ -8,12 +8,12 @@ import numpy as np
 
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.tables import frame_of, in_unit, labels, named
+from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
 
 _PARTS = {
     "compute": "compute_ns",

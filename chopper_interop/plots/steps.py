@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
 from chopper_interop.plots.tables import frame_of, in_unit, summed
+from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
 
 PARTS = (
     "compute only", "compute and communication", "exposed communication", "copies", "idle",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.plots import forms
 from chopper_interop.plots.tables import averaged, frame_of, in_unit, labels
+from chopper_interop.result import Result
 
 if TYPE_CHECKING:
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
 
 
 def straggler_map(result: Result) -> Chart:

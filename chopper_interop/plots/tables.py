@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.plots import style
+from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
 
 
 def frame_of(result: Result) -> pd.DataFrame:

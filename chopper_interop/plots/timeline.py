@@ -14,14 +14,14 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.plots import forms, style
 from chopper_interop.plots.library import alt
 from chopper_interop.plots.tables import frame_of
+from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
 
 MAX_SLICES = 40_000
 """Rectangles that a browser draws at each movement, in some milliseconds."""

@@ -17,12 +17,12 @@ from chopper_interop.errors import (
 )
 from chopper_interop.plots import library
 from chopper_interop.plots.catalogue import PLOTS, Plot
+from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.plots.forms import Chart
-    from chopper_interop.result import Result
     from chopper_interop.run import Runs
-    from chopper_interop.trace import Trace
 
 _ANNOTATING = (("critical_path", {"by": "piece"}), ("overlap", {"by": "instance"}))
 """Analyses, with their options, whose columns charts of the trace draw."""

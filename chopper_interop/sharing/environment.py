@@ -49,10 +49,10 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.texts import Change, Changes, change_arguments
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Meta
-    from chopper_interop.trace import Trace
 
 LEFT_OUT = (
     "cmdline", "commandline", "command", "cmd", "argv", "environment", "environ", "env",

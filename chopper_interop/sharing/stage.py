@@ -26,11 +26,11 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.environment import leave_out, without_folders
 from chopper_interop.sharing.texts import Change, Changes, change_arguments
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Meta
     from chopper_interop.sharing.aliases import Aliases
-    from chopper_interop.trace import Trace
 
 ANONYMOUS_JOB = "job"
 """Name of an anonymised job that was not given one."""

@@ -22,10 +22,10 @@ from chopper_interop.result import Result
 from chopper_interop.schemas import hub
 from chopper_interop.testing import samples
 from chopper_interop.testing.equality import assert_trace_equal
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.registry import Converter
-    from chopper_interop.trace import Trace
 
 OPTION_TYPES = ("bool", "int", "float", "str")
 """Types of options, alone or with ``| None``: the commands can convert a text to each of them."""

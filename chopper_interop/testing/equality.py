@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,7 @@ from chopper_interop.arrays import arrow, gather
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.testing.rendering import NUMBERED_FROM
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _UNORDERED = ("edges", "samples", "counters")
 """Tables whose rows no other table refers to, so that their order is arbitrary."""

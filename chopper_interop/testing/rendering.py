@@ -15,10 +15,10 @@ from chopper_interop.grouping import grouped
 from chopper_interop.io.json_events import TEXT_ID
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Meta
-    from chopper_interop.trace import Trace
 
 _CORE = {column.name for column in hub.NODES}
 NUMBERED_FROM = TEXT_ID + (1 << 32)

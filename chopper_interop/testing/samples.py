@@ -18,10 +18,10 @@ from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Meta, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.registry import Converter
-    from chopper_interop.trace import Trace
 
 FOREIGN: dict[str, bytes] = {
     "an empty file": b"",

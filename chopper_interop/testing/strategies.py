@@ -27,10 +27,9 @@ from chopper_interop.schemas.kinds import (
     Kind,
     LaneKind,
 )
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
     Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 ODD_NAMES = (

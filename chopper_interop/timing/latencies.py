@@ -8,7 +8,6 @@ edge has a least latency, the one seen where nothing else explains the time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,7 @@ from chopper_interop.edges import ordering_calls
 from chopper_interop.edges.wait_pairs import IMMEDIATE_START_NS
 from chopper_interop.schemas.kinds import CALLS, EdgeKind
 from chopper_interop.schemas.names import COPY_TO_HOST, ONLY_WAITS, Role
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _MIN_QUANTILE = 0.01
 """Quantile that stands for the minimum. Chosen: low enough for a least latency, and the very lowest

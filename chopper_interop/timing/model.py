@@ -90,10 +90,10 @@ from chopper_interop.schemas.kinds import (
 )
 from chopper_interop.schemas.meta import COMPUTED
 from chopper_interop.timing import latencies, loops, unrecorded
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.graph import Graph
-    from chopper_interop.trace import Trace
 
 _BY_PRIORITY = (
     EdgeKind.DURATION, EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.LAUNCH,

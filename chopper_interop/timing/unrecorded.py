@@ -21,7 +21,7 @@ was exchanged an edge leads from where its own rank began to record: what held i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,9 +30,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
 from chopper_interop.edges.queues import group_pairs, queued_before
 from chopper_interop.schemas.kinds import GPU_WORK, POINT_TO_POINT, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _WAITED_SHARE = 0.5
 """A message waited if it lasted longer than others of its size by this share. Chosen: transfers vary by less."""

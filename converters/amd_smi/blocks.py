@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.text import without_tabs
-
-if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import IssueLog
 
 Tree = dict[str, Any]
 """Keys in lower case → text, or a tree."""

@@ -20,10 +20,9 @@ from chopper_interop.converters.sampling.text import (
     encoded,
     whole_number,
 )
+from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
-
     _Key = tuple[int, int, str]
     """Number of a block, place of a column below its header, and its key."""
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from json import JSONDecoder
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chopper_interop.converters.amd_smi import descriptions_text
 from chopper_interop.converters.amd_smi import faults as own_faults
@@ -17,9 +17,7 @@ from chopper_interop.converters.amd_smi.row_reader import LossCount
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import is_quantity
 from chopper_interop.converters.sampling.text import csv_cells, whole_number
-
-if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import IssueLog
 
 GPU_KEYS = ("gpu", "gpu_id")
 CSV_HEADER = re.compile(r"(?:timestamp,)?gpu(?:_id)?(?:,|$)")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chopper_interop.converters.amd_smi import blocks
 from chopper_interop.converters.amd_smi.layout import LARGEST, PCI_ADDRESS
 from chopper_interop.converters.sampling.text import whole_number
-
-if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import IssueLog
 
 Leaves = dict[str, Any]
 """Values by path."""

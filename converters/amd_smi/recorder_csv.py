@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,7 @@ from chopper_interop.converters.amd_smi.recorder_lanes import (
     names_of,
 )
 from chopper_interop.errors import ReadError
-
-if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import IssueLog
 
 _ABSENT = ["", "N/A", "n/a", "NA", "None", "nan", "NaN", "null"]
 _INTEGER = r"^\s*[0-8]?[0-9]{1,18}\s*$"

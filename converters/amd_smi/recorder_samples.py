@@ -30,10 +30,10 @@ from chopper_interop.converters.sampling.units import factor
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import Meta
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.amd_smi.recorder_clocks import Clocks
-    from chopper_interop.trace import Trace
 
     Readings = list[sampling_values.LaneValues]
 

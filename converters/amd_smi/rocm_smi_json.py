@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from json import JSONDecoder
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chopper_interop.converters.amd_smi.rocm_smi_records import Records, card_of
 from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_JSON
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
-
-if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import IssueLog
 
 _CARD = re.compile(r'"((?:card\d+)|system)"\s*:\s*(?=\{)')
 _TIMES = ("timestamp", "time", "date", "datetime")

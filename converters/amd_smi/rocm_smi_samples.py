@@ -38,10 +38,10 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.rows import TimedRows
-    from chopper_interop.trace import Trace
 
 SOURCE = "rocm-smi"
 RULES = sampling_rows.LaneRules(

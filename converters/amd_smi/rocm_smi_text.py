@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Records, card_of
 from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_CARD, ROCM_SMI_TITLE
@@ -11,9 +10,7 @@ from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import amount
 from chopper_interop.converters.sampling.text import LARGEST_INDEX, whole_number, without_tabs
 from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
-
-if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import IssueLog
 
 _RULE = re.compile(r"[=-]{3,}")
 _FINISHED = re.compile(r"[=-]{3,}|GPU\[\d+\]\s*: ?[^:]+:|\d+ {2,}|$")

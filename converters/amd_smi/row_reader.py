@@ -19,10 +19,10 @@ from chopper_interop.converters.sampling.cells import (
     is_quantity,
 )
 from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.templates import LaidRows
-    from chopper_interop.issues import Fault, IssueLog
 
     Key = tuple[int, int]
 

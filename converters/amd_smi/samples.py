@@ -26,11 +26,11 @@ from chopper_interop.converters.sampling.units import ABSENT
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import with_option_texts
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.cells import CellColumn, Rows
     from chopper_interop.converters.sampling.rows import TimedRows
-    from chopper_interop.trace import Trace
 
 SOURCE = "amd-smi"
 LANES = (*lanes.LANES, *counters.LANES)

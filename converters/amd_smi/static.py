@@ -8,7 +8,6 @@ Counters (traffic of xGMI, memory of processes) become samples where their time 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi import counters as amd_smi_counters
 from chopper_interop.converters.amd_smi import descriptions, gpu_names
@@ -21,10 +20,7 @@ from chopper_interop.converters.sampling.time_options import OF_LAST_ROWS, TimeO
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import with_option_texts
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
+from chopper_interop.trace import Trace
 
 RULES = sampling_rows.LaneRules(sampling_rows.named_by(amd_smi_counters.LANES))
 

@@ -25,11 +25,11 @@ from chopper_interop.converters.chakra.schedule import COMM, COMPUTE
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CAUSE_NAMES, CONTROL, Cause, CommType, NodeType
 from chopper_interop.schemas.kinds import GPU_LANES, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.converters.chakra.relays import Relays
-    from chopper_interop.trace import Trace
 
     Values = tuple[Array, Array]
     """Values, and a mask of those that are known."""

@@ -9,7 +9,7 @@ measured time: it is written as a broadcast, which simulators only time and do n
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from chopper_interop.schemas.chakra import CommType, NodeType
 from chopper_interop.schemas.collectives import bus_factor
 from chopper_interop.schemas.kinds import Collective
 from chopper_interop.timing.model import is_buffered
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 TIMED_UNKNOWN = Fault.info(
     "comm-timed-unknown",

@@ -26,10 +26,10 @@ from chopper_interop.edges.ordering_calls import node_roles
 from chopper_interop.graph.chains import thread_endpoint_edges
 from chopper_interop.schemas.kinds import HOST_CALLS, RANGES, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.names import Role
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
-    from chopper_interop.trace import Trace
 
 OPERATIONS = (*RANGES, *HOST_CALLS)
 """Kinds of host operations that become nodes; Python frames only say who called these."""

@@ -21,11 +21,11 @@ from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import variation
 from chopper_interop.timing.model import timing_of
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.timing.model import Timing
-    from chopper_interop.trace import Trace
 
 _COMPUTE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 

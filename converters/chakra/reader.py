@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,9 +44,7 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import Cause, NodeType, message_class
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, COMPUTED, REALTIME, Meta, Rank, Source
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 BROKEN = Fault.loss("et-cut-short", "The file breaks off; all nodes before that are read.")
 METADATA_NODE = Fault.info_of_events(

@@ -29,11 +29,11 @@ from chopper_interop.converters.chakra.values import integers
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import Cause, message_class
 from chopper_interop.schemas.kinds import DERIVED, EdgeKind, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.decode import EtFile
     from chopper_interop.converters.chakra.planning.plan import Plan
-    from chopper_interop.trace import Trace
 
 UNREADABLE = Fault.loss(
     "et-recorded-unreadable",

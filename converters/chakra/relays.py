@@ -25,7 +25,7 @@ for them, so that they take the time that the network takes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,9 +42,7 @@ from chopper_interop.schemas.chakra import NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, POINT_TO_POINT, Collective, EdgeKind, Kind
 from chopper_interop.timing import unrecorded
 from chopper_interop.timing.model import Timing, timing_of
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 NOTIFIES_RANK, NOTIFIES_STREAM, TRANSFERS, NOTIFIES_ANSWER = 0, 1, 2, 3
 """Uses of messages."""

@@ -8,7 +8,7 @@ work of so few bytes that they take less than a nanosecond: ASTRA-sim aborts whe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _UNKNOWN_GBS = 1000.0
 """Bandwidth of memory, in 10^9 bytes a second, of GPUs that are not known. Chosen: a round number, which

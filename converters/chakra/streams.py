@@ -27,10 +27,10 @@ from chopper_interop.converters.chakra.relays import NOTIFIES_STREAM, TRANSFERS,
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Plan
-    from chopper_interop.trace import Trace
 
 _P2P = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _IDLE_BYTES = 1 << 16

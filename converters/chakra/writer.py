@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import IO, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -50,9 +50,7 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import REALTIME, ClockFit
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 RENUMBERED = Fault.info(
     "ranks-renumbered",

@@ -23,10 +23,10 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.categories import PYTORCH, PYTORCH_CATEGORY
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Collective, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.kineto.tracks import Tracks
-    from chopper_interop.trace import Trace
 
 COLLECTIVE_NAMES: dict[str, str] = {
     Collective.ALL_REDUCE: "allreduce", Collective.REDUCE: "reduce",

@@ -29,12 +29,12 @@ from chopper_interop.issues import Fault
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.hub import MAX_RANK
 from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.combined import SourceIssues
-    from chopper_interop.trace import Trace
 
     Arguments = dict[str, Any]
     """Arguments of an event, or members of the header."""

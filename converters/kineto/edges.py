@@ -25,11 +25,11 @@ from chopper_interop.io import json_events
 from chopper_interop.io.json_events import HAS_TS
 from chopper_interop.issues import Fault
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.combined import SourceIssues
     from chopper_interop.converters.kineto.trace_file import TraceFile
-    from chopper_interop.trace import Trace
 
 NO_LAUNCH = Fault.info(
     "launch-not-recorded",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,7 @@ from chopper_interop.io.outputs import MARK
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.hub import MAX_RANK
 from chopper_interop.schemas.meta import REALTIME, ClockFit, Device
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 PRODUCT_UNKNOWN = Fault.loss(
     "product-of-device-unknown",

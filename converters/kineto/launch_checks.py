@@ -11,7 +11,7 @@ Compiled: values are looked up in the text of every launch, without parsing the 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.io import json_text
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 SWAPPED = Fault.error(
     "grid-block-swapped",

@@ -21,10 +21,10 @@ from chopper_interop.issues import RANK_ASSUMED, Fault
 from chopper_interop.schemas.hub import MAX_RANK
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import ASSUMED, Rank
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.build import TraceBuilder
-    from chopper_interop.trace import Trace
 
 FUSED = Fault.info(
     "ranks-split", "Another tool had fused several ranks into the file; they were separated again."

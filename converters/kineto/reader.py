@@ -57,12 +57,12 @@ from chopper_interop.schemas.meta import (
     Source,
 )
 from chopper_interop.schemas.names import STEP_RANGE
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.converters.kineto.trace_file import TraceFile
-    from chopper_interop.trace import Trace
 
 NO_TIME = Fault.loss_of_events(
     "event-without-time",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,7 @@ from chopper_interop.converters.kineto import events_encode as encode
 from chopper_interop.converters.kineto.categories import ON_DEVICE
 from chopper_interop.converters.kineto.strict_json_text import json_bytes
 from chopper_interop.schemas.kinds import Kind, LaneKind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _NO_NUMBER = -(1 << 61)
 """Numbers of lanes below this stand for lanes that have a name only."""

@@ -23,7 +23,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -48,9 +48,7 @@ from chopper_interop.io import json_events, outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PYTORCH_CATEGORY
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 WITHOUT_ARROW = Fault.info(
     "edges-without-arrow",

@@ -32,10 +32,10 @@ from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import pci_of
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import encoded
+from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.layouts import Layout
-    from chopper_interop.issues import IssueLog
 
 _WORD = re.compile(r"[A-Za-z_]")
 

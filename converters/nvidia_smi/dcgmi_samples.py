@@ -33,10 +33,10 @@ from chopper_interop.converters.sampling.wall_clock import parse_zone
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.layouts import Layout
-    from chopper_interop.trace import Trace
 
 SOURCE = "dcgmi"
 RULES = rows.LaneRules(nvml.named_by(dcgmi_fields.meaning), PREFERRED)

@@ -22,10 +22,10 @@ from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
+from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.layouts import Layout
-    from chopper_interop.issues import IssueLog
 
 PREFIX = "dmon_"
 """Begins the keys of ``nvidia-smi dmon``'s columns."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from chopper_interop.converters.nvidia_smi import faults as own_faults
@@ -17,9 +17,7 @@ from chopper_interop.converters.nvidia_smi.headers import BANNER
 from chopper_interop.converters.nvidia_smi.table_builder import Identity, Table, TableBuilder
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import pci_of
-
-if TYPE_CHECKING:
-    from chopper_interop.issues import IssueLog
+from chopper_interop.issues import IssueLog
 
 _GPU = re.compile(r"GPU ((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])\s*$")
 _ROOT = "nvidia_smi_log"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,9 +29,7 @@ from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import with_option_texts
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _MAX_GPUS = 64
 """Rows that come together are of at most so many GPUs. Chosen: four times as many as a node has."""

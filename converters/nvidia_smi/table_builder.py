@@ -17,11 +17,11 @@ from chopper_interop.converters.sampling.facts import pci_of
 from chopper_interop.converters.sampling.laid_columns import columns_of
 from chopper_interop.converters.sampling.layouts import ANY, Guard, Layout, probe_number, slots_in
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.stamps import RowTexts
     from chopper_interop.converters.sampling.templates import LaidRows
-    from chopper_interop.issues import Fault, IssueLog
 
 ColumnKey = tuple[str, str]
 """Key and unit of a column."""

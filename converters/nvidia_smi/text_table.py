@@ -26,12 +26,12 @@ from chopper_interop.converters.sampling.rows import (
 from chopper_interop.converters.sampling.ticks import ticks_of
 from chopper_interop.converters.sampling.timestamps import SECOND, parse_timestamp
 from chopper_interop.converters.sampling.wall_clock import MIXED, RowTimes, times_of_rows
+from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
 
 if TYPE_CHECKING:
     from chopper_interop.converters.nvidia_smi.table_builder import Table
     from chopper_interop.converters.sampling.time_options import TimeOptions
-    from chopper_interop.issues import IssueLog
 
 READING_NS = 10_000_000
 """Time that a tool takes to read a row's values around its stamp; taken to be as for amd-smi, where

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -18,9 +17,7 @@ from chopper_interop.converters.parquet import layout
 from chopper_interop.io import outputs
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import TABLE_KINDS
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 ROWS_PER_GROUP = 1 << 20
 """Rows of a row group: the default of Arrow."""

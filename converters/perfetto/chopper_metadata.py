@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
@@ -21,9 +21,7 @@ from chopper_interop.clocks import relations as clocks
 from chopper_interop.converters.perfetto import packets_of_head
 from chopper_interop.schemas.kinds import EdgeKind, LaneKind
 from chopper_interop.schemas.meta import ORDER, ClockFit
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 PACKET = 5
 """The field of a packet that holds the metadata, ``chrome_events``."""

@@ -23,10 +23,10 @@ from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import ORDER, Device
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
-    from chopper_interop.trace import Trace
 
 
 NO_ROWS = Fault.loss(

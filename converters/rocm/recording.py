@@ -19,15 +19,15 @@ from chopper_interop.converters.rocm.lanes import LaneAdder
 from chopper_interop.converters.rocm.nodes import NodeAdder, link_launches
 from chopper_interop.converters.rocm.tables import COPIES, KERNELS
 from chopper_interop.converters.rocm.unlaunched_work import count_unlaunched_work
+from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import BOOTTIME, Meta, Source
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.agents import Agent, DeviceNumbering
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rocm.processes import RowOwners
     from chopper_interop.converters.rocm.rows import TableRows
-    from chopper_interop.issues import IssueLog
-    from chopper_interop.trace import Trace
 
 TOOL = "rocprofv3"
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 NO_LAUNCH = Fault.info(
     "launch-not-recorded",

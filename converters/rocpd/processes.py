@@ -21,13 +21,13 @@ from chopper_interop.converters.rocm.tables import COPIES, KERNELS
 from chopper_interop.converters.rocpd.events import document
 from chopper_interop.errors import UsageError
 from chopper_interop.io.sqlite import INTEGER, TEXT
+from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.database_parts import DatabasePart
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rocpd.event_tables import EventTable
-    from chopper_interop.issues import IssueLog
 
 RANKS: tuple[tuple[str, str], ...] = (
     ("RANK", "WORLD_SIZE"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +39,7 @@ from chopper_interop.errors import ReadError
 from chopper_interop.io.sqlite import INTEGER, TEXT, Database
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import REALTIME
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 # Numbers of a UUID that are read, and values that a byte has.
 _UUID_BYTES, _BYTE = 8, 256

@@ -12,13 +12,13 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.rocm.agents import LARGEST_ID, valid_id
 from chopper_interop.converters.rocm.processes import RANK_ASSUMED
 from chopper_interop.errors import UsageError
+from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import ASSUMED, Rank
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.database_parts import Columns
     from chopper_interop.converters.rocm.file_names import PathInfo
     from chopper_interop.converters.rpd.joined_tables import Launches
-    from chopper_interop.issues import IssueLog
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ that the variant for CUPTI writes are Unix times.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chopper_interop import sanity_checks
 from chopper_interop.converters.rocm.unlaunched_work import count_unlaunched_work
@@ -21,9 +20,7 @@ from chopper_interop.errors import ReadError
 from chopper_interop.io.sqlite import Database
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import BOOTTIME, REALTIME, Source
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _UNIX_NS = 10**18
 """Later times are since 1970 (this is 2001), earlier ones since the boot."""

@@ -20,13 +20,13 @@ from chopper_interop.converters.sampling.checks import note_clock_steps
 from chopper_interop.converters.sampling.time_options import UNCERTAINTY_NS, TimeOptions
 from chopper_interop.converters.sampling.values import readings
 from chopper_interop.io import inputs
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import REALTIME, Device, Meta, Source
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.cells import CellColumn, Rows
     from chopper_interop.converters.sampling.lane_names import Name, SeriesRule
-    from chopper_interop.issues import Fault, IssueLog
-    from chopper_interop.trace import Trace
 
     NameColumns = Callable[[Sequence[CellColumn]], Iterable[tuple[CellColumn, Name]]]
     """Gives each column its meaning; may drop, replace and add columns."""

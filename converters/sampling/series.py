@@ -15,11 +15,11 @@ from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.checks import note_impossible_values
 from chopper_interop.converters.sampling.lane_names import SHARE, Kind, name_by_key
 from chopper_interop.grouping import by_key
+from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.build import TraceBuilder
     from chopper_interop.converters.sampling.values import LaneValues
-    from chopper_interop.issues import IssueLog
 
 RESIDENCY = "throttle residency "
 """Prefix of the lane of a residency with fewer than two samples, which have no share of time."""

@@ -8,7 +8,6 @@ file of the same form under another name is recognised and not taken.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.sampling.rows import source_of_file
@@ -18,9 +17,7 @@ from chopper_interop.converters.zeus.charllm_series import SOURCE, add
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import Device, Meta, Rank, Source
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 def read(paths: list[Path]) -> Trace:

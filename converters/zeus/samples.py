@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,9 +28,7 @@ from chopper_interop.converters.zeus.rows import Row, rows_of
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import REALTIME, Device, Meta
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 SOURCE = "zeus"
 MONOTONIC = "monotonic"

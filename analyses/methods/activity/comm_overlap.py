@@ -12,11 +12,11 @@ from chopper_interop.analyses.methods import distributions
 from chopper_interop.analyses.methods.activity import pieces
 from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE, Cells, WorkPieces
 from chopper_interop.arrays import Array, arrow, gather, intervals
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.arrays.intervals import Intervals
-    from chopper_interop.trace import Trace
 
 _OPPOSITE = {COMPUTE: COMM, COMM: COMPUTE}
 """Class of work with which each class overlaps; copies are neither."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays import Array, gather, name_stems
@@ -11,9 +9,7 @@ from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import GPU_WORK
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 ACROSS = ("iterations", "ranks", "both")
 _CONTEXT = ("step_part", "phase", "layer")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +10,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 NO_TIME = int(np.iinfo(np.int64).min)
 """In place of a time: there was no work before, or no call is known."""

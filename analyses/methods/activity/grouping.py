@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,7 @@ from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import OptionError, similar
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 COMPUTE, COMM, COPY = "compute", "comm", "copy"
 CLASSES = {Kind.KERNEL: COMPUTE, Kind.MEMSET: COMPUTE, Kind.COMM: COMM, Kind.MEMCPY: COPY}

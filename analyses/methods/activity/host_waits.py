@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.schemas.names import ONLY_WAITS
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ import numpy as np
 from chopper_interop.analyses.methods.activity import gaps
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
     Columns = dict[str, Array]
 
 

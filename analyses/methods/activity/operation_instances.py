@@ -10,11 +10,11 @@ import pyarrow as pa
 from chopper_interop.analyses.methods import distributions
 from chopper_interop.analyses.methods.activity import pieces
 from chopper_interop.arrays import Array, arrow, intervals
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.comm_overlap import Overlap
     from chopper_interop.analyses.methods.activity.pieces import WorkPieces
-    from chopper_interop.trace import Trace
 
 _KEYS = ("iteration", "phase", "layer", "operation")
 

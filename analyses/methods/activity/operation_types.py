@@ -10,16 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts
 from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import POINT_TO_POINT, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _TRAILING_NUMBERS = re.compile(r"(?<![\s_:#./\d-])[\s_:#./\d-]*\d$")
 _BY_POSITION_SHARE = 0.5

@@ -13,10 +13,10 @@ from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.activity.grouping import Groups
 from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.trace import Trace
 
 CONVENTIONS = {
     "links": "all GPU work counts, whether its launch is recorded or not",

@@ -10,7 +10,6 @@ writes as much again at most), the locality tax of "Eliminating Multi-GPU Perfor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +18,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 CONVENTION = (
     "upper bound: of each kernel that comes right behind another one on its stream, the lesser of "

@@ -10,10 +10,10 @@ from chopper_interop import arguments
 from chopper_interop.analyses.methods import distributions
 from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.pieces import WorkPieces
-    from chopper_interop.trace import Trace
 
 MOSTLY = 0.5
 """Share of its time from which on a kernel with communication counts as overlapped. Chosen: most of it,

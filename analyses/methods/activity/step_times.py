@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,9 +31,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.timing.model import takes_time
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 DEFINITION = (
     "from the end of the step before to the end of the last that the step did: of the range that marks it, "

@@ -6,14 +6,10 @@ What is of a whole recording keeps them, and says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from chopper_interop import number_ranges, training_steps
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.schemas.meta import ORDER
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 NOTE = "warm-up"
 """Key of the note that says which steps are a warm-up."""

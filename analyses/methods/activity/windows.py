@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from chopper_interop.errors import MissingDataError, UsageError
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import ORDER
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _APART = "ranks-apart"
 """Fault of recordings whose times do not overlap."""

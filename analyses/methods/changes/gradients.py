@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import dtypes
 from chopper_interop.schemas.kinds import Collective, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 _COMM_OPS = ("c10d::", "record_param_comms", "nccl:", "rccl:")

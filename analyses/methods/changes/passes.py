@@ -16,11 +16,11 @@ from chopper_interop.analyses.methods.communication import stages
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.stages import Pipeline
     from chopper_interop.timing.model import Timing
-    from chopper_interop.trace import Trace
 
 FORWARD, BACKWARD = "forward", "backward"
 _DEPENDENCIES = (EdgeKind.EVENT, EdgeKind.DATA, EdgeKind.DEPENDENCY)

@@ -31,11 +31,11 @@ from chopper_interop.analyses.methods.communication import stages
 from chopper_interop.arrays import Array
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.changes.passes import Exchanges, StagePasses
     from chopper_interop.analyses.methods.communication.stages import Pipeline
-    from chopper_interop.trace import Trace
 
 
 def pipeline(changer: Changer, now: ChangedTimes, change: Change, _chosen: Array) -> None:

@@ -13,10 +13,10 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
 from chopper_interop.errors import UsageError
 from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
-    from chopper_interop.trace import Trace
 
 
 def bandwidth(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:

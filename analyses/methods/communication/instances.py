@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.clocks.hosts import REFERENCE
 from chopper_interop.clocks.relations import rank_of
 from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 UNKNOWN = -1
 """In place of a time, size or number that is not known."""

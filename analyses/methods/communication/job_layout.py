@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.analyses.methods.communication import group_names, stages
 from chopper_interop.arrays import Array
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _AXES = {
     group_names.TENSOR: "tensor",

@@ -25,10 +25,10 @@ from chopper_interop.analyses.methods.communication.times import (
 from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.collectives import BUS_FACTORS
 from chopper_interop.schemas.kinds import Collective
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.instances import Instances
-    from chopper_interop.trace import Trace
 
 
 def transfer_times(trace: Trace, bandwidth_gbs: float, latency_ns: int, ranks: int = 0) -> Array:

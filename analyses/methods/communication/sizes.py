@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.schemas.collectives import BUS_FACTORS
 from chopper_interop.schemas.kinds import Collective
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 class Sizes(NamedTuple):

@@ -11,10 +11,10 @@ import numpy as np
 from chopper_interop.analyses.methods.communication import stages
 from chopper_interop.arrays import Array, gather, intervals
 from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.stages import Pipeline
-    from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
 

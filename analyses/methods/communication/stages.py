@@ -18,10 +18,9 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective, EdgeKind, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
     Links = dict[int, set[int]]
 
 EXCHANGES = (*POINT_TO_POINT, Collective.SEND_RECV)

@@ -11,10 +11,10 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.arrays import Array, arrow, gather
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.times import CommunicationTimes
-    from chopper_interop.trace import Trace
 
 _HIGH_QUANTILE = 0.95
 """Quantile of the columns ``*_p95_*``."""

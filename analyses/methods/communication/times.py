@@ -9,7 +9,6 @@ only where that shows: if it ends after the other side has come, it waited until
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,9 +23,7 @@ from chopper_interop.analyses.methods.communication.instances import (
 from chopper_interop.arrays import Array, gather
 from chopper_interop.edges import collectives
 from chopper_interop.schemas.kinds import Collective, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 @dataclass(frozen=True)

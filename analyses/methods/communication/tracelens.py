@@ -15,10 +15,10 @@ import pyarrow as pa
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.schemas.kinds import Collective
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.times import CommunicationTimes
-    from chopper_interop.trace import Trace
 
 _FACTORS = {
     Collective.ALL_REDUCE: 2,

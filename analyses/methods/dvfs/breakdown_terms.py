@@ -22,10 +22,10 @@ from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.work import calls, operators
 from chopper_interop.arrays import Array, gather
 from chopper_interop.gpus import ratings as gpus_ratings
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.gpus.ratings import GpuRating
-    from chopper_interop.trace import Trace
 
 TYPES = ("f16", "bf16", "f32", "f64", "f8", "xf32", "f6f4")
 """Number types for which counters count the operations of matrix cores."""

@@ -18,10 +18,10 @@ from chopper_interop.analyses.methods.dvfs.clocks import kernel_clocks
 from chopper_interop.arrays import Array, gather
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import Clocks
-    from chopper_interop.trace import Trace
 
 _LAUNCH_ARGUMENTS = ("grid", "grid_size", "block", "workgroup", "workgroup_size")
 """Arguments of kernels, or of the calls that launch them."""

@@ -59,12 +59,12 @@ from chopper_interop.analyses.methods.dvfs.sources.evidence import Evidence
 from chopper_interop.analyses.methods.dvfs.sources.laws import MIN_SPREAD
 from chopper_interop.arrays import Array
 from chopper_interop.gpus import ratings
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import Assumption, Sensor
     from chopper_interop.analyses.methods.dvfs.clocks.sensor_fit import End
     from chopper_interop.analyses.methods.dvfs.repeats import Repeats
-    from chopper_interop.trace import Trace
 
 _MAX_CLOCK_ERRORS = 2.0
 """Errors of the clocks by which times may lie outside what is possible at the measured clocks: 95 %."""

@@ -18,13 +18,13 @@ from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
 from chopper_interop.arrays import Array
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.gpus import ratings
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.sensitivity import Sensitivities
     from chopper_interop.analyses.methods.power.capped_gpus import CappedGpu
     from chopper_interop.analyses.methods.power.model import PowerModel
     from chopper_interop.gpus.ratings import GpuRating
-    from chopper_interop.trace import Trace
 
 PEAK, ACHIEVABLE, ASKED = "peak", "achievable", "asked"
 _CLOCK_PATTERN = re.compile(r"(?:(max)\s*)?(\d+(?:\.\d*)?|\.\d+)\s*(x|MHz|GHz)?", re.IGNORECASE)

@@ -27,10 +27,10 @@ from chopper_interop import arguments
 from chopper_interop.analyses.methods.communication import job_layout
 from chopper_interop.arrays import Array, gather
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.communication.job_layout import JobLayout, Replica
-    from chopper_interop.trace import Trace
 
     Items = tuple[int, int]
     """Tokens and samples of a call, -1 where unknown."""

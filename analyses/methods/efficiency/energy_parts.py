@@ -13,6 +13,7 @@ from chopper_interop.analyses.methods.efficiency import energy_checks
 from chopper_interop.annotate.telemetry import energy
 from chopper_interop.annotate.telemetry.gpu_series import node_locations
 from chopper_interop.arrays import Array
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.efficiency.energy_checks import Check
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.job import Board
     from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.trace import Trace
 
     Place = tuple[int, int]
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.gpus.devices import only_host
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.efficiency.energy_checks import Check
     from chopper_interop.analyses.methods.efficiency.energy_parts import EnergyPart
     from chopper_interop.annotate.telemetry.quantity_series import SeriesPattern
-    from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
 

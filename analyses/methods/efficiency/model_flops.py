@@ -13,10 +13,10 @@ from chopper_interop import arguments
 from chopper_interop.annotate.work import kernel_categories
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.gpus.ratings import GpuRating
-    from chopper_interop.trace import Trace
 
 _TYPES = (
     (re.compile(r"bfloat16", re.IGNORECASE), "bf16"),

@@ -13,10 +13,10 @@ from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.annotate.telemetry import energy, job
 from chopper_interop.annotate.telemetry.quantity_series import POWER
 from chopper_interop.arrays import Array
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.job import Board
-    from chopper_interop.trace import Trace
 
 
 @dataclass(frozen=True)

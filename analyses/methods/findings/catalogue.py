@@ -15,10 +15,10 @@ from chopper_interop.analyses.methods.findings import (
     steps,
 )
 from chopper_interop.analyses.methods.findings.job import ExaminedJob
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.findings.finding import Finding
-    from chopper_interop.trace import Trace
 
 
 class Entry(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +18,10 @@ from chopper_interop.analyses.methods.timing.steps import is_isolated, timing_of
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
+from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ORDER
-
-if TYPE_CHECKING:
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _MIN_STEPS = 3
 """Steps from which on their range is stated. Chosen: two have none worth the name."""

@@ -14,10 +14,10 @@ from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, 
 from chopper_interop.arrays import Array, name_stems
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import GPU_LANES, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.findings.job import ExaminedJob
-    from chopper_interop.trace import Trace
 
 _FAR_BELOW, _REACHABLE = 0.25, 0.5
 """Share of its roofline below which a kernel is far below it, and the share that is taken to be reachable.

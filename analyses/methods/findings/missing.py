@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from chopper_interop.annotate.telemetry import throttle_causes
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.grouping import by_key, grouped
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 class Need(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +12,9 @@ from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, 
 from chopper_interop.analyses.methods.findings.job import ExaminedJob, FindingPlace, ranks_text
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.analyses.methods.runs import parallelism
+from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.result import Result
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _LONGER_STAGE, _FAR_LONGER_STAGE = 1.03, 1.1
 """Ratio of kernel times from which on a stage is longer than others; and, of few kernels, from which on it is

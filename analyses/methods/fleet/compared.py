@@ -16,11 +16,11 @@ from chopper_interop.analyses.methods.fleet import means as gpu_means
 from chopper_interop.arrays import Array, gather, statistics
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
-    from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from chopper_interop.arrays import Array, gather, intervals, statistics
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.percents import percent
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _COMPUTE = (Kind.KERNEL, Kind.MEMSET)
 MAX_REPLAYS = 16

@@ -17,10 +17,10 @@ from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.gpus.devices import devices_on_host, only_host
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.meta import Device
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
-    from chopper_interop.trace import Trace
 
 WORKING, ALL = "", "all"
 """Windows: while the rank's GPUs worked, and all of the telemetry."""

@@ -9,7 +9,6 @@ megajoule, with 128 samples a run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +17,7 @@ from chopper_interop.annotate.telemetry.quantity_series import POWER
 from chopper_interop.arrays import Array
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 NAME = "charllm"
 SAMPLES = 128

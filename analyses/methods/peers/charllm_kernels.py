@@ -6,7 +6,7 @@ and file, and classify names by rules. Copies and fills are not among them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,7 @@ from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Collective, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 CATEGORIES = (
     "Compute (MatMul)", "SendRecv", "AllGather", "ReduceScatter", "AllReduce",

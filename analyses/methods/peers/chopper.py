@@ -16,7 +16,7 @@ MOPS / busy cycles, so the product of all is the duration D if MOPS and busy cyc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,9 +28,7 @@ from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 MOPS, BUSY, CYCLES = (
     "SQ_INSTS_VALU_MFMA_MOPS_BF16",

@@ -29,11 +29,11 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.peers.hta_path_edges import Graph
     from chopper_interop.analyses.methods.peers.hta_path_events import HtaEvents
-    from chopper_interop.trace import Trace
 
 _HOST = (Kind.CPU_OP, Kind.RUNTIME, Kind.DRIVER)
 _TYPES = (

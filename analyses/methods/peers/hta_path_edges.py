@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from chopper_interop.analyses.methods.peers.hta_path_events import HtaEvents, na
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import consecutive, is_any
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 LAUNCHES = (
     "cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx",

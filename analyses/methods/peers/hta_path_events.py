@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +11,7 @@ from chopper_interop.analyses.methods.peers import temporal
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import Kind, LaneKind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _STEP = "ProfilerStep"
 OF_DEVICE = ("Event Sync", "Context Sync")

@@ -14,10 +14,10 @@ from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.trace import Trace
 
 
 def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns: int) -> Result:

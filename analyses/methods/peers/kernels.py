@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 
@@ -12,9 +10,7 @@ from chopper_interop.analyses.methods.peers import temporal
 from chopper_interop.arrays import Array
 from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _TYPES = (
     (temporal.COMPUTE, "COMPUTATION"),

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,7 @@ from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import SINCE_1970, TIME_BASE
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _BASE_NS = 7_889_238 * 10**9
 """Kineto counts from the last multiple of this before the trace: three months as C++ counts them."""

@@ -17,11 +17,11 @@ from chopper_interop.analyses.methods.power import limits
 from chopper_interop.analyses.methods.power.classes import CLASSES, COMM, power_classes
 from chopper_interop.analyses.methods.power.law import CONFIDENCE, LOWEST
 from chopper_interop.arrays import Array
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.model import PowerModel
     from chopper_interop.annotate.telemetry.gpus import Gpu
-    from chopper_interop.trace import Trace
 
 _HELD, _HELD_ERROR = 0.95, 0.03
 """Share of a cap at which a GPU is seen to be held by it, and its standard deviation. Chosen: firmware

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop.annotate.work import kernels as work_kernels
 from chopper_interop.arrays import Array
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 MATRIX, ATTENTION, VECTOR, COMM, COPY, FILL = range(6)
 

@@ -12,13 +12,13 @@ from chopper_interop.analyses.methods.power import limits as power_limits
 from chopper_interop.annotate.telemetry import energy, lines
 from chopper_interop.arrays import Array
 from chopper_interop.grouping import by_key
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.analyses.methods.power.limits import Limit
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear, PositiveIntervals
-    from chopper_interop.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from chopper_interop.arrays import Array
 from chopper_interop.gpus import ratings
 from chopper_interop.gpus import user_gpus as own_gpus
 from chopper_interop.schemas.meta import Device
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.fleet.places import GpuPlace
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.lines import PiecewiseLinear
     from chopper_interop.schemas.gpus import Gpu as GpuRow
-    from chopper_interop.trace import Trace
 
 OPTION, SERIES, FACT = "limit_w", "power limit by telemetry", "power cap as the source states it"
 BOARD = "board power ({})"

@@ -26,13 +26,13 @@ from chopper_interop.analyses.methods.power.law import LOWEST, PowerModel
 from chopper_interop.analyses.methods.power.response import Observed, observed
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
 from chopper_interop.arrays import Array, intervals
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.bins import Bins
     from chopper_interop.analyses.methods.power.clock import BinnedClock
     from chopper_interop.annotate.telemetry.gpus import Gpu
     from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.trace import Trace
 
 __all__ = ["PowerModel", "activity_of", "fit_power", "why_not"]
 

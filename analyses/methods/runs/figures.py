@@ -26,13 +26,13 @@ from chopper_interop.arrays import gather
 from chopper_interop.grouping import grouped
 from chopper_interop.issues import Severity
 from chopper_interop.schemas.kinds import Collective
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
     from chopper_interop.analyses.methods.runs.telemetry import Sampled, Seen
     from chopper_interop.annotate.telemetry.gpu_series import Location
     from chopper_interop.annotate.telemetry.gpus import Gpu
-    from chopper_interop.trace import Trace
 
     Row = dict[str, Any]
     Interval = tuple[int, int]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from chopper_interop.analyses.methods.communication import group_names, stages
 from chopper_interop.schemas.meta import WORLD_SIZE
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 SIZES = ("dp", "tp", "pp", "cp", "ep")
 _SIZED = {*SIZES, group_names.REPLICATE, group_names.SHARD}

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.efficiency import batches
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
     Row = dict[str, Any]
 
 MEASURES = {

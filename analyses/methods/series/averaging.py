@@ -12,12 +12,12 @@ from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.grouping import Item, by_key
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.analyses.methods.series.samples import SeriesPlace
-    from chopper_interop.trace import Trace
 
 RANK, NODE, JOB = "rank", "node", "job"
 OWNERS = (RANK, NODE, JOB)

@@ -13,10 +13,10 @@ from chopper_interop.analyses.methods.series.link_counters import BOTH, COUNTER,
 from chopper_interop.annotate.telemetry import lines
 from chopper_interop.annotate.telemetry.gpu_series import node_locations
 from chopper_interop.grouping import by_key
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.series.samples import Series, SeriesPlace
-    from chopper_interop.trace import Trace
 
 COLUMNS = {"PCIe": "pcie_bytes", "NVLink": "nvlink_bytes", "xGMI": "xgmi_bytes"}
 """Links of GPUs → column of what went over them, sent and received."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.series.averaging import NODE, Plan
 from chopper_interop.annotate.telemetry import job
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.series.samples import Series
-    from chopper_interop.trace import Trace
 
 _WORK = (
     "from the first start to the last end of all work on a GPU; of what is of no GPU that a rank "

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus import devices
 from chopper_interop.schemas.kinds import GPU_WORK
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _LARGEST = 1e18
 """Beyond all values; NaN is not within it either."""

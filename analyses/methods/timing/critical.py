@@ -19,11 +19,11 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.timing import loops
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.timing.model import Timing
-    from chopper_interop.trace import Trace
 
 _LATENCIES = [CLASS_CODE[name] for name in LATENCIES.values()]
 

@@ -22,10 +22,10 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, HOST_WAITS, EdgeKind, LaneKind
 from chopper_interop.timing import loops, variation
 from chopper_interop.timing.model import timing_of
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
-    from chopper_interop.trace import Trace
 
 _ON_GPU = (
     EdgeKind.STREAM, EdgeKind.EVENT, EdgeKind.COMM, EdgeKind.DATA, EdgeKind.DEPENDENCY,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
@@ -11,9 +9,7 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing.model import EDGE_PRIORITY, Timing
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 CLASSES = (
     "compute", "comm", "copy", "host", "runtime", "launch", "stream", "event", "sync", "handover",

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from chopper_interop.analyses.methods.activity import step_times, windows
 from chopper_interop.analyses.methods.timing.steps import is_isolated
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.timing.model import Timing
-    from chopper_interop.trace import Trace
 
 
 def spans_of_timing(

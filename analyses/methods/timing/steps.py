@@ -27,11 +27,11 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, LaneKind
 from chopper_interop.timing import loops
 from chopper_interop.timing.model import EDGE_PRIORITY, Timing, timing_of
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.trace import Trace
 
 BORDER_EDGE = 255
 """Kind of the edges from a step's source: the last number, which no `EdgeKind` has."""

@@ -28,12 +28,12 @@ from chopper_interop.schemas.derived import (
     Metric,
     canonical,
 )
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.gpus.ratings import GpuRating
-    from chopper_interop.trace import Trace
 
 ASSUMED = Fault.info(
     "hardware-assumed",

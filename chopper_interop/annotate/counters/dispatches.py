@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.arrays import Array
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 UNKNOWN = -1
 _ENDINGS = re.compile(r"(?:\.kd| \[clone [^\[\]]*\]| \(\.kd\)){1,8}$")

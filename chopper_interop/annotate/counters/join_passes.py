@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +28,7 @@ from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import ASSUMED, ORDER
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 __all__ = ["DURATION", "carry_counters", "match_pass", "plain_name"]
 

@@ -25,11 +25,11 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, RANGES, Kind
 from chopper_interop.schemas.names import STEP_RANGE
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.trace import Trace
 
 BY_NAMES = Fault.info(
     "iterations-by-names",

@@ -22,11 +22,11 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.names import Names
     from chopper_interop.arguments import ArgumentRanges
-    from chopper_interop.trace import Trace
 
 
 @dataclass(frozen=True)

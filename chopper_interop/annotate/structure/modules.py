@@ -24,10 +24,10 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import RANGES, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.autograd import Autograd, OperatorArguments
-    from chopper_interop.trace import Trace
 
 
 SEVERAL_LISTS = Fault.info(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.communication import OPERATORS
 from chopper_interop.schemas.kinds import RANGES, Kind
 from chopper_interop.schemas.names import STEPS
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 FORWARD, BACKWARD, OPTIMIZER = range(3)
 PARTS = ("forward", "backward", "optimizer")

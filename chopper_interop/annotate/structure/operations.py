@@ -16,11 +16,11 @@ from chopper_interop.annotate.structure.names import ENGINE, OPTIMIZER, Names
 from chopper_interop.arrays import Array, gather, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.autograd import Autograd
     from chopper_interop.annotate.structure.phase import Passes
-    from chopper_interop.trace import Trace
 
 
 def find_operations(

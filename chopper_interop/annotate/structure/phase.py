@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, RANGES, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _RECOMPUTE, _COMMUNICATION, _DATA, _ENGINE = 1, 2, 4, 8
 """Flags of a node."""

@@ -24,12 +24,12 @@ from chopper_interop.arrays import Array, arrow
 from chopper_interop.grouping import grouped
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas import hub
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from chopper_interop.annotate.telemetry.source_reader import Source
-    from chopper_interop.trace import Trace
 
 ENERGY, RESOLUTION = "energy_j", "telemetry_ns"
 COARSE = Fault.info(

@@ -14,10 +14,10 @@ from chopper_interop.annotate.telemetry import quantity_series
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
-    from chopper_interop.trace import Trace
 
 Location = tuple[int, int]
 """Rank and device of a series; a rank of -1 is the node."""

@@ -17,11 +17,11 @@ from chopper_interop.annotate.telemetry.gpu_series import (
 from chopper_interop.annotate.telemetry.source_reader import Source, SourceReader
 from chopper_interop.arrays import Array
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.trace import Trace
 
 NO_POWER = Fault.info(
     "power-unknown",

@@ -15,12 +15,12 @@ from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry, gp
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus.devices import devices_on_host, only_host
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.quantity_series import Quantity
     from chopper_interop.annotate.telemetry.samples import Samples
     from chopper_interop.schemas.meta import Device
-    from chopper_interop.trace import Trace
 
     Window = tuple[int, int]
 

@@ -24,10 +24,10 @@ from chopper_interop.annotate.telemetry.samples import (
 )
 from chopper_interop.arrays import Array
 from chopper_interop.issues import Fault, IssueLog
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.quantity_series import Quantity, SeriesPattern
-    from chopper_interop.trace import Trace
 
     SeriesRows = dict[int, dict[str, Any]]
     """Rows of `Trace.series` by their index."""

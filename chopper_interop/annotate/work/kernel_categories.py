@@ -14,11 +14,11 @@ import numpy as np
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.edges.communication import COLLECTIVES
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.trace import Trace
 
 MATMUL, CONVOLUTION, ATTENTION = "matmul", "convolution", "attention"
 NORMALIZATION, ELEMENTWISE, OTHER = "normalization", "elementwise", "other"

@@ -39,11 +39,11 @@ from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chopper_interop.trace import Trace
 
 DIVIDED_BY_TIME = Fault.info(
     "work-divided-by-time",

@@ -32,11 +32,11 @@ from chopper_interop.converters.chakra.schedule import (
 )
 from chopper_interop.io import memory
 from chopper_interop.schemas.chakra import CONTROL, Cause
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from chopper_interop.trace import Trace
 
 _TOGETHER_NS = 5_000
 """Time within which messages come together. Chosen: what differs between the two ways of an exchange, and below what any

@@ -17,8 +17,6 @@ makes up for them; where more than `schedule` tolerates adds up on the GPU, that
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays import Array
@@ -28,9 +26,7 @@ from chopper_interop.converters.chakra.planning.assembly import assembled, in_or
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode, Plan
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,9 +32,7 @@ from chopper_interop.converters.chakra.schedule import (
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import EdgeKind, Kind
 from chopper_interop.timing.model import release_timing, timing_of
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 class Host(NamedTuple):

@@ -14,10 +14,10 @@ from chopper_interop.edges.handover import IDLE_NS
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, Kind, LaneKind
 from chopper_interop.timing import variation
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
-    from chopper_interop.trace import Trace
 
 WAITS = (EdgeKind.SYNC, EdgeKind.POLL, EdgeKind.HANDOVER)
 """Edges of which the end of a wait of a host thread becomes a node."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,9 +34,7 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.schemas.meta import ASSUMED, Device, Meta, Rank, Source
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 PROCESSES_AS_RANKS = Fault.info(
     "processes-as-ranks",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.perfetto.chopper_metadata import DISPATCH_SOURCE, RATES_SOURCE
 from chopper_interop.converters.perfetto.write.derived_tracks import work_of_gpus
 from chopper_interop.schemas.kinds import Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _NEVER = np.iinfo(np.int64).max
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.converters.perfetto.write.derived_tracks import NamedSlices
 from chopper_interop.schemas.kinds import CALLS, Kind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 SPAN_TRACK, CLASS_TRACK, NODE_TRACK = "path", "class", "nodes"
 """Names of the tracks: merged spans, classes of work, and the nodes."""

@@ -19,10 +19,10 @@ from chopper_interop.arrays import Array, arrow, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.schemas.meta import Mark
-    from chopper_interop.trace import Trace
 
 
 SPAN_COLUMNS = {"iterations": "iteration", "phases": "phase", "layers": "layer"}

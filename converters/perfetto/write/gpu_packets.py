@@ -25,11 +25,11 @@ from chopper_interop.io import wire
 from chopper_interop.io.wire import FIXED64, LENGTH, VARINT, tag
 from chopper_interop.schemas import perfetto as fields
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.write.counter_lanes import CounterLane, Samples
     from chopper_interop.converters.perfetto.write.tracks import TrackAllocator
-    from chopper_interop.trace import Trace
 
 _COUNTER_EVENT = tag(fields.PACKET_GPU_COUNTER_EVENT, LENGTH)
 _STAGE_EVENT = tag(fields.PACKET_GPU_RENDER_STAGE_EVENT, LENGTH)

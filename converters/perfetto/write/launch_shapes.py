@@ -9,15 +9,13 @@ without axes (`grid_size` of rocprof v1) are no shape.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from chopper_interop import arguments
 from chopper_interop.arrays import Array
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 _AXES = 3
 _MAX_EXTENT = (1 << 32) - 1

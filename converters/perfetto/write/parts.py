@@ -11,16 +11,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from chopper_interop import training_steps
 from chopper_interop.arrays import arrow
 from chopper_interop.io import outputs
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 MANIFEST = "perfetto_manifest.json"
 WHOLE = "job.pftrace"

@@ -8,7 +8,7 @@ carry would lead from each of them to the next.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +26,7 @@ from chopper_interop.converters.perfetto.write.critical_path import (
 )
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
-
+from chopper_interop.trace import Trace
 
 _TEXTS_PER_BUFFER = 1 << 15
 """Distinct texts of a buffer's arguments that are interned; further ones stand where they occur.

@@ -19,11 +19,11 @@ from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX
 from chopper_interop.converters.perfetto.write.derived_tracks import DERIVED_TRACKS
 from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import GPU_LANES, Kind, LaneKind
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.write.counter_lanes import CounterLane
     from chopper_interop.schemas.meta import Rank
-    from chopper_interop.trace import Trace
 
 CRITICAL_PATH = "critical path"
 """Name of the group of the tracks of the critical path."""

@@ -55,10 +55,10 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PERFETTO_CATEGORY
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import REALTIME
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.perfetto.write.critical_path import CriticalPath
-    from chopper_interop.trace import Trace
 
     _LaneRows = tuple[int, tuple[int, int]]
     """A lane, and where its rows begin and end in an order by lanes."""

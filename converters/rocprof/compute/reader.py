@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chopper_interop.converters.rocm.agents import hardware_fields
 from chopper_interop.converters.rocm.csv_headers import names_in
@@ -31,9 +30,7 @@ from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
 from chopper_interop.registry import with_option_texts
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 TOOL = "rocprof-compute"
 FACTS: tuple[tuple[str, str], ...] = (

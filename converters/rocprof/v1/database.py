@@ -11,11 +11,11 @@ from chopper_interop.arrays import arrow
 from chopper_interop.converters.rocm.csv_headers import column_names, counter_columns, is_ignored
 from chopper_interop.converters.rocm.tables import DISPATCHES, INTEGERS
 from chopper_interop.converters.rocprof.v1 import sections
+from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.io.sqlite import Database
-    from chopper_interop.issues import IssueLog
 
 
 def read_database(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], list[TableRows]]:

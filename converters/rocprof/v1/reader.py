@@ -35,11 +35,11 @@ from chopper_interop.io import inputs
 from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
     from chopper_interop.schemas.meta import Device
-    from chopper_interop.trace import Trace
 
 _BEGIN = b'"otherData"'
 _ENTRY = re.compile(r'"Agent(?P<agent>\d{1,4})\.(?P<key>[^"\n]{1,80})"\s*:\s*"(?P<value>[^"\n]*)"')

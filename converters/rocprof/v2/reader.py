@@ -29,10 +29,10 @@ from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_inf
 from chopper_interop.converters.rocm.tables import CALLS, COPIES, DISPATCHES, KERNELS, MARKS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
-    from chopper_interop.trace import Trace
 
 NO_THREAD = Fault.info(
     "thread-unknown",

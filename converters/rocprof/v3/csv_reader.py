@@ -38,10 +38,10 @@ from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
-    from chopper_interop.trace import Trace
 
 NO_LAUNCH = Fault.info(
     "launch-unknown",

@@ -27,10 +27,10 @@ from chopper_interop.converters.rocprof.v3.json_tables import SAMPLES, RecordTab
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.rocm.rows import TableRows
-    from chopper_interop.trace import Trace
 
 _GPU = 2
 """Type of an agent that is a GPU, ``ROCPROFILER_AGENT_TYPE_GPU``."""

@@ -30,10 +30,10 @@ from chopper_interop.errors import OptionError
 from chopper_interop.gpus.ratings import GpuRating, rate_gpus_of_nodes
 from chopper_interop.schemas.clock_sensors import ClockField, field_of
 from chopper_interop.schemas.time_units import NS_PER_UNIT
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.telemetry.samples import Samples
-    from chopper_interop.trace import Trace
 
 GIVEN, KNOWN, ESTIMATED, UNKNOWN = "given", "known", "estimated", "unknown"
 _PART = re.compile(r"(mean|hold|lag)\s*:\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|ms|s)")

@@ -24,6 +24,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, student
 from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.arrays import Array
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     )
     from chopper_interop.analyses.methods.dvfs.clocks.sensor_fit import Accepted
     from chopper_interop.schemas.clock_sensors import ClockField
-    from chopper_interop.trace import Trace
 
 CLOCK, RESOLUTION = "gfxclk_mhz", "telemetry_ns"
 COUNTED_ERROR = 0.02

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.annotate.work import kernels as work_kernels
 from chopper_interop.arrays import Array
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 PRIORS = {
     "matrix": 0.80,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,9 +10,7 @@ from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.counters.counter_metrics import CLOCK as COUNTED_CLOCK
 from chopper_interop.annotate.counters.join_passes import DURATION
 from chopper_interop.arrays import Array, arrow
-
-if TYPE_CHECKING:
-    from chopper_interop.trace import Trace
+from chopper_interop.trace import Trace
 
 
 class Counted(NamedTuple):
