@@ -144,7 +144,7 @@ def threads_of(timing: Timing, issue_ns: Array) -> Threads:
     return Threads(vertex, thread, own_ns, np.repeat(issue_ns >= 0, 2)[vertex])
 
 
-def hide_beside_work(threads: Threads, at_ns: Array, resumed_ns: Array) -> None:
+def hide_time_of_polled_work(threads: Threads, at_ns: Array, resumed_ns: Array) -> None:
     """Take away own times of hosts that went on before the work ended that they polled for, up to its end.
 
     In an ET they go on at that end, so that what they did before it takes no time of its own::

@@ -65,7 +65,7 @@ def _of_model(
     links = links_of(timing_of(trace), gpu)
     threads = host_chain.threads_of(timing_of(trace), links.issue_ns)
     resumed_ns = resumptions(timing_of(trace), links)
-    host_chain.hide_beside_work(threads, timing_of(trace).at_ns, resumed_ns)
+    host_chain.hide_time_of_polled_work(threads, timing_of(trace).at_ns, resumed_ns)
     release_timing(trace)
     memory.give_back(trace.nodes.nbytes)
     host = host_chain.host_chain(
