@@ -28,6 +28,7 @@ from chopper_interop.issues import Severity
 from chopper_interop.percents import percent
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.schemas.meta import ORDER
 from chopper_interop.trace import Trace
 
 __all__ = ["summary"]
@@ -320,6 +321,8 @@ def _why_no_times(trace: Trace) -> str:
     """Reason why there is no length of a step, and what would have one."""
     if not trace.nodes.num_rows:
         return "no operations were recorded: give profiles of the job too"
+    if trace.meta.clock != ORDER:
+        return "all operations were recorded without a duration and at one time"
     return "no times were recorded: give a profile of the same job too"
 
 

@@ -170,8 +170,7 @@ def show_warnings(trace: Trace, *, on_loss: str, quiet: bool) -> None:
     _show_clocks([fit for fit in meta.clocks if _is_unverified(fit)], meta.sources)
     if remarks:
         count = len({issue.code for issue in remarks})
-        hidden = "kind of note is" if count == 1 else "kinds of notes are"
-        text = f"{count} {hidden} hidden of the input; --json without analyses has them"
+        text = f"{_counted(count, 'remark')} on how the input was read: chopper-analyze --json, without names of analyses"
         _stderr().print(_plain(text, "dim"))
 
 

@@ -739,6 +739,18 @@ def test_a_path_of_the_host_alone_says_that_no_gpu_work_is_known() -> None:
     assert "critical path: 100.0% host, as no GPU work is known" in [row["text"] for row in lines]
 
 
+def test_a_profile_without_durations_is_not_called_one_without_times() -> None:
+    """The advice was to give a profile, which it was."""
+    builder = TraceBuilder()
+    stream = builder.lane(0, LaneKind.STREAM, 7, "stream 7", 0)
+    builder.nodes(
+        kind=int(Kind.KERNEL), name="x", rank=0, lane=stream, ts=np.full(2, 9), dur=np.zeros(2, int)
+    )
+    lines = ci.analyze(builder.finish(), "summary").rows.to_pylist()
+    (text,) = (row["text"] for row in lines if row["topic"] == "step")
+    assert text == "all operations were recorded without a duration and at one time"
+
+
 def test_a_data_loader_waits_for_its_own_threads() -> None:
     loader = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
     binds, path = _with_a_kernel_meanwhile([(0, 100), (900, 100)], 600, loader)
