@@ -135,8 +135,8 @@ def test_single_kernels_are_better_than_the_field() -> None:
 def test_a_uniform_clock_change_is_predicted_from_the_other_run(tmp_path: Path, seed: int) -> None:
     fast = small_demo(seed=seed)
     slow = make_demo(tmp_path / "slow", seed=seed, peak_scale=0.9, **SMALL)
-    for here, there, clock, sensor in ((fast, slow, "1890", ""), (slow, fast, "2100", AT_ONCE)):
-        result = ci.analyze(read_once(here), "dvfs", clock=clock, sensor=sensor)
+    for here, there, clock in ((fast, slow, "1890"), (slow, fast, "2100")):
+        result = ci.analyze(read_once(here), "dvfs", clock=clock)
         summary = result.summary["asked"]
         true = truth_of(there)["mean_ideal_step_ns"]
         assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
@@ -308,7 +308,7 @@ def test_clocks_of_a_part_of_the_time(tmp_path: Path) -> None:
     path = folder / "telemetry" / "recorder.csv"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[: len(lines) * 55 // 100]))
-    summary = ci.analyze(ci.read(folder), "dvfs", sensor=AT_ONCE).summary
+    summary = ci.analyze(ci.read(folder), "dvfs").summary
     true = truth_of(folder)["mean_ideal_step_ns"]
     assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
 
