@@ -165,8 +165,7 @@ def hide_time_of_polled_work(threads: Threads, at_ns: Array, resumed_ns: Array) 
     until_ns = np.where(
         (last >= 0) & (thread[last] == thread), resumed_ns[vertex[last]], at_ns[vertex]
     )
-    left_ns = (until_ns - at_ns[vertex])[:-1] * (thread[1:] == thread[:-1])
-    own[1:] -= np.clip(left_ns, 0, own[1:])
+    own[1:] -= np.clip((until_ns - at_ns[vertex])[:-1], 0, own[1:])
 
 
 def host_chain(

@@ -96,6 +96,14 @@ def test_a_call_that_copies_to_the_gpu_waits_for_what_is_queued(tmp_path, how, o
     )
 
 
+def test_a_copy_within_the_gpu_is_not_waited_for_by_a_call_that_ends_before_it(tmp_path) -> None:
+    """Runtimes return from it at once (CUDA's "API synchronization behavior")."""
+    events = uploads("Host", 0, outlasts_us=3)
+    for event in events:
+        event["name"] = event["name"].replace("HtoD (Host", "DtoD (Device")
+    assert gain_us(tmp_path, events, "scale=0.1 where kind == 'kernel'") < 1000
+
+
 def test_a_small_copy_to_the_gpu_waits_for_nothing(tmp_path: Path) -> None:
     """Its data are in the command: that the call lasts as long is work of the host."""
     events = uploads("Pageable", 0, 4096)
