@@ -52,6 +52,8 @@ class JobLayout:
         Copies of the model, of which the trace has some rank.
     context
         Ranks of each rank's group that splits sequences (context parallelism), ascending; of most jobs itself.
+    splitting
+        Groups whose ranks split sequences, or tensors and sequences.
     stage
         Stage of each rank that is of a pipeline, from 0 on.
     world
@@ -62,6 +64,7 @@ class JobLayout:
 
     replicas: tuple[Replica, ...]
     context: dict[int, tuple[int, ...]]
+    splitting: tuple[tuple[int, ...], ...]
     stage: dict[int, int]
     world: int
     is_stated: bool
@@ -69,7 +72,7 @@ class JobLayout:
     def places(self, ranks: Sequence[int]) -> Places:
         """Return the places of ranks; those that split sequences are of one copy."""
         copies = [copy.ranks for copy in self.replicas]
-        joined = connected_ranks(ranks, [*copies, *self.context.values()])
+        joined = connected_ranks(ranks, [*copies, *self.splitting])
         number = {rank: k for k, copy in enumerate(joined) for rank in copy}
         return Places(
             np.array([number[rank] for rank in ranks], np.int64),
@@ -96,9 +99,10 @@ class Places:
 def job_layout(trace: Trace) -> JobLayout:
     """Return the division of a job among its ranks."""
     groups: dict[str, list[tuple[int, ...]]] = {"tensor": [], "model": [], "context": []}
+    splitting: list[tuple[int, ...]] = []
     world = set(trace.ranks)
     for group in trace.groups.to_pylist():
-        ranks = tuple(group["ranks"])
+        ranks = tuple(group["ranks"] or ())
         world |= set(ranks)
         axes = _axes(group["description"]) or _axes(group["name"])
         if axes == {"tensor"}:
@@ -107,6 +111,8 @@ def job_layout(trace: Trace) -> JobLayout:
             groups["model"].append(ranks)
         if axes == {"context"}:
             groups["context"].append(ranks)
+        if "context" in axes and axes <= {"tensor", "context"}:
+            splitting.append(ranks)
     pipelines = stages.find_pipelines(trace, stages.first_kernel_starts(trace))
     lines = [tuple(line.ranks) for line in pipelines]
     world.update(*lines)  # with neighbours that neither the trace nor a group has
@@ -121,6 +127,7 @@ def job_layout(trace: Trace) -> JobLayout:
     return JobLayout(
         replicas,
         context={rank: part for part in splits for rank in part},
+        splitting=tuple(splitting),
         stage={
             rank: number
             for line in pipelines

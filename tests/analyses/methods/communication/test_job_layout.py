@@ -28,7 +28,8 @@ def test_places_by_groups(tmp_path: Path) -> None:
     """Ranks of a group for tensors, sequences or a whole model are of one copy."""
     groups = {
         "TENSOR_MODEL_PARALLEL_GROUP": [[0, 1], [2, 3]],
-        "CONTEXT_PARALLEL_GROUP": [[0, 2]],
+        "TENSOR_AND_CONTEXT_PARALLEL_GROUP": [[0, 1, 2, 3]],
+        "CONTEXT_PARALLEL_GROUP": [[6, 7]],
         "MODEL_PARALLEL_GROUP": [[4, 9], [5, 9]],
         "DATA_PARALLEL_GROUP": [[0, 4], [1, 5]],
     }
@@ -36,11 +37,13 @@ def test_places_by_groups(tmp_path: Path) -> None:
         {"pg_name": str(n), "pg_desc": text, "ranks": ranks}
         for n, (text, ranks) in enumerate((t, r) for t, all_ranks in groups.items() for r in all_ranks)
     ]  # fmt: skip
-    for rank in range(6):
+    for rank in range(8):
         info = {"backend": "nccl", "rank": rank, "world_size": 10, "pg_config": listed}
         events = [kineto_files.kernel("k", 4, 5, 0)]
         kineto_files.write(tmp_path / f"r{rank}.json", events, distributedInfo=info)
     trace = ci.read(tmp_path)
     places = job_layout.job_layout(trace).places(trace.ranks)
-    assert places.dp_rank.tolist() == [0, 0, 0, 0, 1, 1], "4 and 5 share a rank that was not read"
-    assert places.stage.tolist() == [0] * 6
+    assert places.dp_rank.tolist() == [0, 0, 0, 0, 1, 1, 2, 2], (
+        "4 and 5 share a rank that was not read"
+    )
+    assert places.stage.tolist() == [0] * 8
