@@ -61,8 +61,8 @@ MIN_WAIT_NS = 5_000
 microseconds, so that the end of one within a short call proves nothing."""
 
 _MAX_INLINE_BYTES = 64 * 1024
-"""Copies of so many bytes from pageable memory do not wait, as the command itself holds the data (CUDA's "API
-synchronization behavior")."""
+"""Copies from pageable memory of at most so many bytes do not wait (64 KB in CUDA's Programming Guide, "Concurrent execution
+between host and device"; no recording at hand shows the limit itself)."""
 _ALL_ENDED = (Role.FREE,)
 """Calls that waited only if all work queued before them had ended when they returned."""
 _NO_NUMBER = 2**32 - 1

@@ -165,6 +165,7 @@ def hide_time_of_polled_work(threads: Threads, at_ns: Array, resumed_ns: Array) 
     until_ns = np.where(
         (last >= 0) & (thread[last] == thread), resumed_ns[vertex[last]], at_ns[vertex]
     )
+    # never below 0, so that nothing is taken from a thread's first endpoint, which has no own time
     own[1:] -= np.clip((until_ns - at_ns[vertex])[:-1], 0, own[1:])
 
 

@@ -51,7 +51,7 @@ class JobLayout:
     replicas
         Copies of the model, of which the trace has some rank.
     context
-        Ranks of each rank's group that splits sequences (context parallelism), ascending; of most jobs itself.
+        Number of ranks that split each sequence of a rank (context parallelism).
     splitting
         Groups whose ranks split sequences, or tensors and sequences.
     stage
@@ -63,7 +63,7 @@ class JobLayout:
     """
 
     replicas: tuple[Replica, ...]
-    context: dict[int, tuple[int, ...]]
+    context: dict[int, int]
     splitting: tuple[tuple[int, ...], ...]
     stage: dict[int, int]
     world: int
@@ -123,10 +123,10 @@ def job_layout(trace: Trace) -> JobLayout:
         for copy in connected_ranks(world, groups["model"] + lines)
         if present & set(copy)
     )
-    splits = connected_ranks(world, groups["context"])
+    contexts = connected_ranks(world, groups["context"])
     return JobLayout(
         replicas,
-        context={rank: part for part in splits for rank in part},
+        context={rank: len(part) for part in contexts for rank in part},
         splitting=tuple(splitting),
         stage={
             rank: number

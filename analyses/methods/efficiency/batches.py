@@ -160,9 +160,7 @@ def _of_replica(
         known = [(rank, source[1][rank, step][unit]) for rank in ranks if (rank, step) in source[1]]
         if any(number < 0 for _, number in known):
             return None
-        parts = [
-            n / (len(layout.context.get(r, (r,))) if unit == _SAMPLES else 1) for r, n in known
-        ]
+        parts = [n / (layout.context.get(r, 1) if unit == _SAMPLES else 1) for r, n in known]
         total += max(parts, default=0.0)
     return total or None
 
