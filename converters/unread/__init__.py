@@ -18,8 +18,9 @@ _NSYS = b"NVIDIA Tegra Profiler Report"
 """Beginning of the six reports that were looked at, of 2022."""
 _NSYS_STATISTICS = re.compile(
     rb"(?:Start ?\(ns(?:ec)?\),Duration ?\(ns(?:ec)?\)|Time ?\(%\),Total Time ?\(ns(?:ec)?\)),"
+    rb"|==[=\d]+== (?:NVPROF is profiling|Profiling |Generated result)"
 )
-"""First columns of what ``nsys stats --format csv`` writes: its traces, and its sums."""
+"""First columns of what ``nsys stats --format csv`` writes: its traces, and its sums; first line of nvprof."""
 _NSYS_ENDINGS = (".nsys-rep", ".qdrep", ".qdstrm")
 _OTHER_TABLES = ("rocpd_",)
 _PROTON = re.compile(rb'\s*\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
@@ -60,7 +61,7 @@ def confirms_nsys_database(path: Path, head: bytes) -> bool:
 
 
 def is_nsys_statistics(head: bytes) -> bool:
-    """True if a file that begins so is a table of ``nsys stats``."""
+    """True if a file that begins so is a table of ``nsys stats`` or of nvprof."""
     return _NSYS_STATISTICS.match(head) is not None
 
 
@@ -136,7 +137,7 @@ NSYS_SQLITE = Converter(
 )
 NSYS_STATISTICS = Converter(
     name="nsys-stats",
-    description="table of NVIDIA Nsight Systems (nsys stats)",
+    description="table of NVIDIA Nsight Systems (nsys stats) or nvprof",
     sniff=is_nsys_statistics,
     json=False,
     not_read_because=f"it holds sums, or GPU work without what launched it; {_TORCH}",

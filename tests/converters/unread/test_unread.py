@@ -70,6 +70,8 @@ FILES = {
     "sent.bin": ("nsys-rep", b"NVIDIA Tegra Profiler Report 1.\0\x0bLocal (CLI)" + bytes(64)),
     "cuda_gpu_trace.csv": ("nsys-stats", b"Start (ns),Duration (ns),CorrId,GrdX\n310086272,149853,129,\n"),
     "cuda_gpu_kern_sum.csv": ("nsys-stats", b"Time (%),Total Time (ns),Instances\n50.7,3142,12\n"),
+    "nvprof.csv": ("nsys-stats", b'==28736== NVPROF is profiling process 28736\n"Start","Duration","Grid X"\ns,ms,\n'),
+    "nvprof.txt": ("nsys-stats", b"======== Profiling result:\nTime(%)  Time  Calls  Avg  Min  Max  Name\n"),
     "kernel.ncu-rep": ("ncu-rep", b"NVR\x00\x10\x00\x00\x00" + bytes(64)),
     "proton.hatchet": ("proton", json.dumps(PROTON).encode()),
     "indented.hatchet": ("proton", json.dumps(PROTON, indent=2).encode()),
