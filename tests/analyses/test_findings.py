@@ -67,7 +67,7 @@ _RANKS = {
 
 _BY_WHAT_IF = {
     "exposed-collective", "allocator", "data-loader", "compilation", "host-work", "unrecorded-wait",
-    "item", "blocking-copy", "host-sync", "full-queue",
+    "item", "blocking-copy", "host-sync", "full-queue", "exposed-copy",
 }  # fmt: skip
 """Defects whose findings name a what_if; host-work only where no operator lies below, as in its program."""
 

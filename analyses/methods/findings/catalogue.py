@@ -73,6 +73,11 @@ CATALOGUE = {
         "they take no time, hidden wholly: an upper bound",
         "start it sooner, in smaller pieces or another stream; other buckets (what_if buckets=)",
     ),
+    "exposed-copy": Entry(
+        "copies of a kind on the critical path, for which no call waits",
+        "they take no time, hidden wholly: an upper bound",
+        "within a GPU: no contiguous(), clone() or cat() that is not needed; else another stream, prefetching",
+    ),
     "small-launches": Entry(
         "the median kernel is below 20 µs and GPUs wait for launches",
         "operators and calls that launch kernels take no time, as with a graph",
@@ -179,7 +184,7 @@ CATALOGUE = {
 """All codes. They never change their meaning."""
 
 FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
-    ranks.late_ranks, communication.exposed_collectives, hosts.small_launches, hosts.code_loading,
+    ranks.late_ranks, communication.exposed_collectives, communication.exposed_copies, hosts.small_launches, hosts.code_loading,
     hosts.serialised_launches, hosts.waits, hosts.unrecorded_waits, hosts.allocator,
     hosts.data_loader, hosts.compilation, hosts.graph_capture, hosts.host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
 )  # fmt: skip

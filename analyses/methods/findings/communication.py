@@ -1,4 +1,4 @@
-"""Communication that nothing hides."""
+"""Transfers that nothing hides: communication and copies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.analyses.methods.activity import host_waits
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
+from chopper_interop.arrays import gather
 from chopper_interop.schemas.kinds import Collective, Kind
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ _TWO_ENDS = {Collective.SEND: _SENDS, Collective.RECV: _SENDS}
 _CONDITIONS = {_SENDS: "collective in ('send', 'recv')", _UNKNOWN: "collective.isna()"}
 """Queries for what is no kind of collective."""
 _MAX_KINDS = 6
-"""Kinds of communication that are re-timed. Chosen: those with most time, few enough to be quick."""
+"""Kinds of communication, and of copies, that are re-timed. Chosen: those with most time, few enough to be quick."""
 
 
 def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
@@ -47,4 +49,26 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
             LIKELY if alone else MODELLED,
             f"Transfers of {name} are not hidden by compute.{waits}",
             job.what_if(f"scale=0 where kind == 'comm' and {condition}"),
+        )
+
+
+def exposed_copies(job: ExaminedJob) -> Iterator[Finding]:
+    """Find kinds of copies that make steps longer, but for those whose call waits for them."""
+    trace = job.trace
+    blocking = np.append(job.mask(host_waits.calls_that_waited(trace)), False)
+    copies = (trace.array("kind") == Kind.MEMCPY) & job.inside & ~blocking[trace.launch]
+    row = np.flatnonzero(copies)
+    first, of_row = gather.distinct(trace.array("name")[row])
+    total = np.bincount(of_row, trace.array("dur")[row], len(first))
+    for k in np.argsort(-total, kind="stable")[:_MAX_KINDS].tolist():
+        members = job.mask(row[of_row == k])
+        name = trace.names()[trace.array("name")[row[first[k]]]]
+        yield Finding.of(
+            "exposed-copy",
+            job.saved(job.times().take_no_time(members)),
+            job.place(members),
+            name,
+            MODELLED,
+            f"Copies are not hidden by compute: {name}.",
+            job.without(members) or job.command("critical_path --by kernel"),
         )

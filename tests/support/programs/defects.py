@@ -74,6 +74,17 @@ def blocking_copy(seed: int, *, has: bool) -> p.Program:
     return _one_rank("blocking-copy", seed, block)
 
 
+def exposed_copy(seed: int, *, has: bool) -> p.Program:
+    """A tensor is copied within the GPU after each block, on the stream that computes."""
+
+    def block(thread: _Thread, _index: int) -> None:
+        if has:
+            launched = thread._launch(MAIN, "Memcpy DtoD (Device -> Device)", 60)
+            thread.add(replace(launched, category="gpu_memcpy"))
+
+    return _one_rank("exposed-copy", seed, block)
+
+
 def host_sync(seed: int, *, has: bool) -> p.Program:
     """The host waits for the GPU after each block, as timers do."""
 
@@ -346,6 +357,7 @@ def warm_up_steps(seed: int, *, has: bool) -> p.Program:
 DEFECTS: dict[str, Callable[..., p.Program]] = {
     "item": item,
     "blocking-copy": blocking_copy,
+    "exposed-copy": exposed_copy,
     "host-sync": host_sync,
     "small-launches": small_launches,
     "slow-operators": slow_operators,
@@ -365,6 +377,6 @@ DEFECTS: dict[str, Callable[..., p.Program]] = {
 """Programs by the code of what is wrong with them: ``(seed, has=True)``."""
 EXACT = (
     "item", "blocking-copy", "host-sync", "allocator", "data-loader", "compilation", "graph-capture", "host-work", "full-queue",
-    "serialised-launches", "code-loading", "unrecorded-wait",
+    "serialised-launches", "code-loading", "unrecorded-wait", "exposed-copy",
 )  # fmt: skip
 """Those of which the program without the defect shows what it costs."""
