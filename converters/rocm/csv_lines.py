@@ -315,7 +315,8 @@ class _RowRepair:
     def _give_up(self, fault: Fault, *, adjacent: bool = False) -> None:
         """Count an open row as lost; not if the next odd line is `adjacent`, as that may complete the row."""
         if self._open and not adjacent:
-            self.issues.add(fault, 1, f"{self.where} {self._begun}: {self._open[0][:60]!r}")
+            example = f"{self.where} {self._begun}: {self._open[0][:60]!r}"
+            self.issues.add(fault, len(self._open), example)
             self._open, self._stray = [], False
 
 

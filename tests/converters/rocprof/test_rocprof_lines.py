@@ -118,6 +118,14 @@ def test_lines_that_are_no_rows_are_counted_with_their_number(tmp_path: Path) ->
     assert example(trace, "row-unreadable") == "9_kernel_trace.csv, line 3: 'Killed'"
 
 
+def test_each_line_of_what_is_no_row_is_counted(tmp_path: Path) -> None:
+    cut_short, other = row(KERNELS).rsplit(",", 6)[0], '"KERNEL_DISPATCH",x,y,z,"k",a,b,c'
+    rows = [row(KERNELS), cut_short, other, row(KERNELS, Dispatch_Id=2)]
+    trace = read_v3_csv([write(tmp_path / "9_kernel_trace.csv", KERNELS, *rows)])
+    assert_whole(trace, 4)
+    assert counts(trace)["row-unreadable"] == 2
+
+
 def test_kernel_names_without_quotes_keep_their_commas(tmp_path: Path) -> None:
     line = row(KERNELS).replace('"gemm(float*, float const*)"', "gemm(float*, float const*)")
     trace = read_v3_csv([write(tmp_path / "9_kernel_trace.csv", KERNELS, line)])
