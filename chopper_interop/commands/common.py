@@ -205,12 +205,14 @@ def parse_output(text: str, to_format: str | None) -> WriteTarget:
 
 def parse_options(texts: list[str]) -> dict[str, str]:
     """Parse arguments of ``-O``, each written ``name=value``; hyphens in names become underscores."""
-    options = {}
+    options: dict[str, str] = {}
     for option in texts:
         name, equals, value = option.partition("=")
         if not equals:
             raise UsageError(f"-O {option}: write it as name=value")
-        options[name.replace("-", "_")] = value
+        name = name.replace("-", "_")
+        if options.setdefault(name, value) != value:
+            raise UsageError(f"-O {option}: {name} was {options[name]} before (give each once)")
     return options
 
 

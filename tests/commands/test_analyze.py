@@ -114,6 +114,9 @@ def test_common_options_go_to_analyses_that_take_them(tmp_path: Path, run, insta
     assert "--by" in stderr
     assert run("analyze", path, "-q", "--steps", "1")[0] == 2
     assert run("analyze", path, "-q", "-O", "colour=red")[0] == 2
+    status, _, stderr = run("analyze", path, "-O", "by=layer", "-O", "by=phase")
+    assert (status, stderr.count("\n")) == (2, 1)
+    assert "by was layer before" in stderr
 
 
 def test_definitions_of_another_tool(tmp_path: Path, run, install) -> None:
