@@ -76,7 +76,7 @@ CATALOGUE = {
     "exposed-copy": Entry(
         "copies of a kind on the critical path, for which no call waits",
         "they take no time, hidden wholly: an upper bound",
-        "within a GPU: no contiguous(), clone() or cat() that is not needed; else another stream, prefetching",
+        "within a GPU: no contiguous(), clone() or cat() that is not needed; else pinned memory, another stream, prefetching",
     ),
     "small-launches": Entry(
         "the median kernel is below 20 µs and GPUs wait for launches",
