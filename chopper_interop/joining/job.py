@@ -35,7 +35,15 @@ from chopper_interop.joining import (
     telemetry_files,
 )
 from chopper_interop.joining.telemetry import TelemetryContext, with_telemetry
-from chopper_interop.schemas.meta import ORDER, REALTIME, ClockFit, Device, DeviceMatch, Meta
+from chopper_interop.schemas.meta import (
+    ORDER,
+    REALTIME,
+    WORLD_SIZE,
+    ClockFit,
+    Device,
+    DeviceMatch,
+    Meta,
+)
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
@@ -58,6 +66,10 @@ RANKS_APART = Fault.error(
     "ranks-apart",
     "Ranks of the job do not overlap in time: their clocks differ, or they were not profiled "
     "together. They keep the times that they recorded.",
+)
+SIZES_DIFFER = Fault.error(
+    "world-sizes-differ",
+    "Ranks state different numbers of ranks of their job: they are of different jobs, or it was started again.",
 )
 
 _DESCRIBED = "it describes a machine: give it together with the profiles of a job"
@@ -153,6 +165,8 @@ def _assemble_chosen(  # noqa: PLR0913 # as of `assemble`
             continue
         trace = joined
         issues.extend(log)
+    sizes = {f.trace.meta.facts.get(WORLD_SIZE, "") for f in run.timing} - {""}
+    issues.add(SIZES_DIFFER, len(sizes) > 1, " and ".join(sorted(sizes)))
     trace = trace.with_meta(facts=one_source.facts_of(fragments))
     trace = host_et.join_programs(trace, [f.trace for f in programs], issues)
     folder = {r: f.path.parent for f in reversed(run.timing) for r in f.trace.ranks}

@@ -305,6 +305,22 @@ def test_ranks_that_do_not_overlap_are_noted(tmp_path: Path, apart_us: int, coun
     assert all("3,599" in i.example or "3,600" in i.example for i in actual)
 
 
+@pytest.mark.parametrize(("other", "examples"), [(2, []), (8, ["2 and 8"])])
+def test_ranks_of_jobs_of_other_sizes_are_noted(
+    tmp_path: Path, other: int, examples: list[str]
+) -> None:
+    for rank, size in enumerate((2, other)):
+        header = {"distributedInfo": {"rank": rank, "world_size": size}}
+        write(
+            tmp_path / f"rank{rank}.json",
+            [span("cpu_op", "a", 1, 2)],
+            baseTimeNanoseconds=BASE,
+            **header,
+        )
+    issues = ci.read(tmp_path).meta.issues
+    assert [i.example for i in issues if i.code == "world-sizes-differ"] == examples
+
+
 def test_folders_behind_links_are_searched(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     write(tmp_path / "real" / "rank0.json", [span("cpu_op", "a", 1, 2)], baseTimeNanoseconds=BASE)
