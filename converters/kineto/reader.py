@@ -69,7 +69,8 @@ NO_TIME = Fault.loss_of_events(
     "Events without a start, or with one that is no number or beyond 64 bits of nanoseconds, were left out.",
 )
 BAD_DURATION = Fault.loss(
-    "duration-not-a-number", "Durations that are absent or not numbers were taken as 0."
+    "duration-not-a-number",
+    "Durations that are absent, no numbers or beyond 64 bits of nanoseconds were taken as 0.",
 )
 OTHER_ARGUMENTS = Fault.loss(
     "arguments-not-an-object",
