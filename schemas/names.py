@@ -78,9 +78,11 @@ BLOCKING_COPY = re.compile(r"Memcpy DtoH \(Device -> Pageable\)")
 behavior"): to memory that is not pinned. Of 90 such copies of two jobs each had ended."""
 STAGED_COPY = re.compile(r"Memcpy HtoD \(Pageable -> Device\)")
 """Names of copies from memory that is not pinned: a call waits for its stream, then copies into memory that is."""
-HOST_COPY = re.compile(r"(?i)DtoH|HtoD|DeviceToHost|HostToDevice|Device -> Host|Host -> Device")
+HOST_COPY = re.compile(
+    r"(?i)DtoH|HtoD|Device_?To_?Host|Host_?To_?Device|Device -> Host|Host -> Device"
+)
 """Part of the names of copies between a host and a GPU, of all profilers."""
-COPY_TO_HOST = re.compile(r"(?i).*(DtoH|DeviceToHost|Device -> (Host|Pageable|Pinned))")
+COPY_TO_HOST = re.compile(r"(?i).*(DtoH|Device_?To_?Host|Device -> (Host|Pageable|Pinned))")
 """Names of copies from a GPU to the host, of all profilers."""
 
 RECORDED_WAITS: dict[str, Role] = {

@@ -28,6 +28,7 @@ from chopper_interop.schemas.names import (
     BLOCKING_COPY,
     CALL_DEVICE,
     CALL_STREAM,
+    GRAPH_LAUNCH,
     HOST_COPY,
     RECORD_NUMBER,
     RECORDED_WAITS,
@@ -338,6 +339,7 @@ def _is_waited_for_by_its_call(trace: Trace, calls: OrderingCalls, queues: Queue
     staged = _are_named(trace, STAGED_COPY.match, queues.node)
     staged &= trace.integers("bytes")[queues.node] > _MAX_INLINE_BYTES
     blocks = staged | _are_named(trace, BLOCKING_COPY.match, queues.node)
+    blocks &= ~_are_named(trace, GRAPH_LAUNCH.match, queues.call)
     copies = np.isin(queues.call, calls.node[calls.has_role(Role.COPY)])
     return (queues.call >= 0) & (copies | blocks)
 

@@ -254,14 +254,14 @@ def _build_timing(trace: Trace) -> Timing:
     return _with_barriers(trace, at, anchored, stored, is_entered)
 
 
-def _begun_polls(trace: Trace, at: Array, kernel: Array) -> Array:
-    """Endpoint since which the host polled for each kernel: its start, or the end of its launch if that came later.
+def _begun_polls(trace: Trace, at: Array, work: Array) -> Array:
+    """Endpoint since which the host waited for each work: its start, or what came later of its launch.
 
-    A call that copies waits itself for its copy.
+    That is the end of a launch, and the start of a call that copies, which waits itself.
     """
-    launch = np.where(trace.array("kind")[kernel] == Kind.MEMCPY, -1, trace.launch[kernel])
-    returned = np.where(launch >= 0, 2 * launch + 1, 2 * kernel)
-    return np.where(at[returned] > at[2 * kernel], returned, 2 * kernel)
+    launch, is_launched = trace.launch[work], trace.array("kind")[work] != Kind.MEMCPY
+    called = np.where(launch >= 0, 2 * launch + is_launched, 2 * work)
+    return np.where(at[called] > at[2 * work], called, 2 * work)
 
 
 def _anchors(trace: Trace, is_entered: Array) -> tuple[Array, Array]:
