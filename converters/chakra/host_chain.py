@@ -160,11 +160,11 @@ def hide_time_of_polled_work(threads: Threads, at_ns: Array, resumed_ns: Array) 
         For each endpoint when it was, and when it is in an ET.
     """
     vertex, thread, own, _ = threads
-    goes_on = resumed_ns[vertex] > at_ns[vertex]
-    last = np.maximum.accumulate(np.where(goes_on, np.arange(len(vertex)), -1))
-    until_ns = np.where(
-        (last >= 0) & (thread[last] == thread), resumed_ns[vertex[last]], at_ns[vertex]
-    )
+    if not vertex.size:
+        return
+    # latest time so far on each thread: threads follow one another, so each begins above the last
+    base = np.cumsum(np.diff(thread, prepend=thread[0]) != 0) * (int(np.ptp(resumed_ns)) + 1)
+    until_ns = np.maximum.accumulate(base + resumed_ns[vertex]) - base
     # never below 0, so that nothing is taken from a thread's first endpoint, which has no own time
     own[1:] -= np.clip((until_ns - at_ns[vertex])[:-1], 0, own[1:])
 

@@ -83,6 +83,24 @@ def test_what_a_host_does_while_its_copy_still_runs_takes_no_time(
     assert measured - faster == pytest.approx(6 * 900, abs=25)
 
 
+def test_what_a_host_does_while_the_longer_of_two_copies_runs_takes_no_time(tmp_path: Path) -> None:
+    """The shorter one begins and ends while the longer one runs; what the host does then was 130 µs of its own."""
+    name, is_copy = "Memcpy HtoD (Host -> Device)", {"cat": "gpu_memcpy"}
+    events = []
+    for at in range(0, 4200, 420):
+        events += [
+            call("hipMemcpyWithStream", at, 30, at + 1),
+            kernel(name, at + 8, 292, at + 1, stream=1) | is_copy,
+            call("hipMemcpyWithStream", at + 35, 30, at + 2),
+            kernel(name, at + 40, 30, at + 2, stream=2) | is_copy,
+            span("cpu_op", "aten::mm", at + 70, 150), call("hipLaunchKernel", at + 200, 5, at + 3),
+            kernel("gemm", at + 305, 100, at + 3, stream=0),
+        ]  # fmt: skip
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode="gpu")
+    assert replay_us(messages(tmp_path / "job.0.et")[1]) == pytest.approx(9 * 420 + 405 - 8, abs=5)
+
+
 @pytest.mark.parametrize("mode", ["gpu", "full"])
 def test_ets_written_again_react_as_they_did(tmp_path: Path, mode: str) -> None:
     """Hosts are planned again: a copy that a host waited for was its own time then, 94 ms where the job has 13."""
