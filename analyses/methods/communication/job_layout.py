@@ -52,8 +52,8 @@ class JobLayout:
         Copies of the model, of which the trace has some rank.
     context
         Number of ranks that split each sequence of a rank (context parallelism).
-    splitting
-        Groups whose ranks split sequences, or tensors and sequences.
+    dp_copies
+        Copies of the model, in which ranks that split a sequence are of one.
     stage
         Stage of each rank that is of a pipeline, from 0 on.
     world
@@ -64,18 +64,17 @@ class JobLayout:
 
     replicas: tuple[Replica, ...]
     context: dict[int, int]
-    splitting: tuple[tuple[int, ...], ...]
+    dp_copies: list[tuple[int, ...]]
     stage: dict[int, int]
     world: int
     is_stated: bool
 
     def places(self, ranks: Sequence[int]) -> Places:
         """Return the places of ranks; those that split sequences are of one copy."""
-        copies = [copy.ranks for copy in self.replicas]
-        joined = connected_ranks(ranks, [*copies, *self.splitting])
-        number = {rank: k for k, copy in enumerate(joined) for rank in copy}
+        number = {rank: k for k, copy in enumerate(self.dp_copies) for rank in copy}
+        _, dp_rank = np.unique([number[rank] for rank in ranks], return_inverse=True)
         return Places(
-            np.array([number[rank] for rank in ranks], np.int64),
+            dp_rank,
             np.array([self.stage.get(rank, 0) for rank in ranks], np.int64),
         )
 
@@ -127,7 +126,7 @@ def job_layout(trace: Trace) -> JobLayout:
     return JobLayout(
         replicas,
         context={rank: len(part) for part in contexts for rank in part},
-        splitting=tuple(splitting),
+        dp_copies=connected_ranks(world, groups["model"] + lines + splitting),
         stage={
             rank: number
             for line in pipelines

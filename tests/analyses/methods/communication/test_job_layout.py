@@ -1,5 +1,6 @@
 """Division of a job among its ranks, by process groups and pipelines."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import kineto_files
@@ -24,6 +25,20 @@ def test_connected_ranks_are_components_of_a_graph(count: int, groups: list) -> 
     assert job_layout.connected_ranks(range(count), groups) == sorted(components)
 
 
+def places_by_groups(folder: Path, groups: dict, ranks: Iterable[int]) -> job_layout.Places:
+    """Places of these ranks of ten, where groups have these descriptions."""
+    listed = [
+        {"pg_name": str(n), "pg_desc": text, "ranks": ranks}
+        for n, (text, ranks) in enumerate((t, r) for t, all_ranks in groups.items() for r in all_ranks)
+    ]  # fmt: skip
+    for rank in ranks:
+        info = {"backend": "nccl", "rank": rank, "world_size": 10, "pg_config": listed}
+        events = [kineto_files.kernel("k", 4, 5, 0)]
+        kineto_files.write(folder / f"r{rank}.json", events, distributedInfo=info)
+    trace = ci.read(folder)
+    return job_layout.job_layout(trace).places(trace.ranks)
+
+
 def test_places_by_groups(tmp_path: Path) -> None:
     """Ranks of a group for tensors, sequences or a whole model are of one copy."""
     groups = {
@@ -33,17 +48,17 @@ def test_places_by_groups(tmp_path: Path) -> None:
         "MODEL_PARALLEL_GROUP": [[4, 9], [5, 9]],
         "DATA_PARALLEL_GROUP": [[0, 4], [1, 5]],
     }
-    listed = [
-        {"pg_name": str(n), "pg_desc": text, "ranks": ranks}
-        for n, (text, ranks) in enumerate((t, r) for t, all_ranks in groups.items() for r in all_ranks)
-    ]  # fmt: skip
-    for rank in range(8):
-        info = {"backend": "nccl", "rank": rank, "world_size": 10, "pg_config": listed}
-        events = [kineto_files.kernel("k", 4, 5, 0)]
-        kineto_files.write(tmp_path / f"r{rank}.json", events, distributedInfo=info)
-    trace = ci.read(tmp_path)
-    places = job_layout.job_layout(trace).places(trace.ranks)
+    places = places_by_groups(tmp_path, groups, range(8))
     assert places.dp_rank.tolist() == [0, 0, 0, 0, 1, 1, 2, 2], (
         "4 and 5 share a rank that was not read"
     )
     assert places.stage.tolist() == [0] * 8
+
+
+def test_ranks_that_were_not_read_join_a_copy(tmp_path: Path) -> None:
+    """Rank 1 shares tensors with 0, 2 with 3, and sequences are split among 0 and 2, and among 1 and 3."""
+    groups = {
+        "TENSOR_MODEL_PARALLEL_GROUP": [[0, 1], [2, 3], [4, 5], [6, 7]],
+        "CONTEXT_PARALLEL_GROUP": [[0, 2], [1, 3], [4, 6], [5, 7]],
+    }
+    assert places_by_groups(tmp_path, groups, [1, 2, 7]).dp_rank.tolist() == [0, 0, 1]
