@@ -122,11 +122,10 @@ def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[Ed
             sync_edges(trace, calls, queues, waits, issues),
             full_queue_edges(trace, queues, issues),
         )
-        polls = outlasting_copies(trace, calls, queues)
-        polled = polled_kernels(trace, chosen)
-        if polled.size:
-            polls = _joined(poll_edges(trace, polled, issues), polls)
-        edges[EdgeKind.POLL] = polls
+        edges[EdgeKind.POLL] = _joined(
+            poll_edges(trace, polled_kernels(trace, chosen), issues),
+            outlasting_copies(trace, calls, queues),
+        )
     return edges
 
 
