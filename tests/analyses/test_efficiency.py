@@ -254,7 +254,9 @@ def test_a_neighbour_that_neither_trace_nor_group_has_is_of_the_copy() -> None:
             **more,
         )  # fmt: skip
     trace = builder.finish()
-    assert job_layout.job_layout(trace).replicas == (job_layout.Replica((0, 1), ((0,), (1,))),)
+    layout = job_layout.job_layout(trace)
+    assert layout.replicas == (job_layout.Replica((0, 1), ((0,), (1,))),)
+    assert layout.places([0, 1]).dp_rank.tolist() == [0, 0]
     assert "1 of 2 ranks" in ci.analyze(trace, "efficiency").notes["ranks"]
 
 

@@ -101,7 +101,7 @@ def job_layout(trace: Trace) -> JobLayout:
     splitting: list[tuple[int, ...]] = []
     world = set(trace.ranks)
     for group in trace.groups.to_pylist():
-        ranks = tuple(group["ranks"] or ())
+        ranks = tuple(group["ranks"])
         world |= set(ranks)
         axes = _axes(group["description"]) or _axes(group["name"])
         if axes == {"tensor"}:

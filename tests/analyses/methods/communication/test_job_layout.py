@@ -5,11 +5,14 @@ from pathlib import Path
 
 import kineto_files
 import networkx as nx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.communication import job_layout
+from chopper_interop.build import TraceBuilder
+from chopper_interop.schemas.kinds import Kind, LaneKind
 
 
 @given(
@@ -25,8 +28,8 @@ def test_connected_ranks_are_components_of_a_graph(count: int, groups: list) -> 
     assert job_layout.connected_ranks(range(count), groups) == sorted(components)
 
 
-def places_by_groups(folder: Path, groups: dict, ranks: Iterable[int]) -> job_layout.Places:
-    """Places of these ranks of ten, where groups have these descriptions."""
+def layout(folder: Path, groups: dict, ranks: Iterable[int]) -> job_layout.JobLayout:
+    """Layout of these ranks of ten, where groups have these descriptions."""
     listed = [
         {"pg_name": str(n), "pg_desc": text, "ranks": ranks}
         for n, (text, ranks) in enumerate((t, r) for t, all_ranks in groups.items() for r in all_ranks)
@@ -35,8 +38,7 @@ def places_by_groups(folder: Path, groups: dict, ranks: Iterable[int]) -> job_la
         info = {"backend": "nccl", "rank": rank, "world_size": 10, "pg_config": listed}
         events = [kineto_files.kernel("k", 4, 5, 0)]
         kineto_files.write(folder / f"r{rank}.json", events, distributedInfo=info)
-    trace = ci.read(folder)
-    return job_layout.job_layout(trace).places(trace.ranks)
+    return job_layout.job_layout(ci.read(folder))
 
 
 def test_places_by_groups(tmp_path: Path) -> None:
@@ -48,7 +50,7 @@ def test_places_by_groups(tmp_path: Path) -> None:
         "MODEL_PARALLEL_GROUP": [[4, 9], [5, 9]],
         "DATA_PARALLEL_GROUP": [[0, 4], [1, 5]],
     }
-    places = places_by_groups(tmp_path, groups, range(8))
+    places = layout(tmp_path, groups, range(8)).places(range(8))
     assert places.dp_rank.tolist() == [0, 0, 0, 0, 1, 1, 2, 2], (
         "4 and 5 share a rank that was not read"
     )
@@ -61,4 +63,22 @@ def test_ranks_that_were_not_read_join_a_copy(tmp_path: Path) -> None:
         "TENSOR_MODEL_PARALLEL_GROUP": [[0, 1], [2, 3], [4, 5], [6, 7]],
         "CONTEXT_PARALLEL_GROUP": [[0, 2], [1, 3], [4, 6], [5, 7]],
     }
-    assert places_by_groups(tmp_path, groups, [1, 2, 7]).dp_rank.tolist() == [0, 0, 1]
+    ranks = [1, 2, 7]
+    assert layout(tmp_path, groups, ranks).places(ranks).dp_rank.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("ranks", "is_stated"), [([[0], [1]], False), ([[0, 1]], True)])
+def test_a_group_of_one_rank_is_no_evidence(
+    tmp_path: Path, ranks: list, *, is_stated: bool
+) -> None:
+    assert layout(tmp_path, {"mesh_tp": ranks}, [0, 1]).is_stated == is_stated
+
+
+def test_groups_whose_descriptions_say_nothing_count_by_their_names() -> None:
+    builder = TraceBuilder()
+    for rank in range(3):
+        stream = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
+        builder.nodes(kind=int(Kind.KERNEL), name="k", rank=rank, lane=stream, ts=[5], dur=[4])
+    builder.group("mesh_tp", [0, 1], "undefined")
+    trace = builder.finish()
+    assert job_layout.job_layout(trace).places(trace.ranks).dp_rank.tolist() == [0, 0, 1]
