@@ -166,8 +166,7 @@ class _Wanted(NamedTuple):
         text = np.frombuffer(b"".join(words), np.uint8).copy()
         ends = np.cumsum([*map(len, words)], dtype=np.int64)
         every = not changes.marks
-        has_plain = not every and not of_letter[json_text.QUOTE]
-        plain = json_text.IN_STRING & (of_letter == 0) & has_plain
+        plain = json_text.IN_STRING & (of_letter == 0) & (not every)
         return cls(kinds, every, of_letter, plain, text, ends)
 
 
