@@ -65,7 +65,7 @@ EVENTS = st.fixed_dictionaries(
         "dur": MICROS,
         "pid": st.integers(-(2**61) + 1, 2**63 - 1),
         "tid": st.integers(-1, 2**63 - 1),
-        "id": st.integers(0, 2**53),
+        "id": st.integers(0, 2**53) | st.sampled_from(["0x1f", "a"]),
         "args": st.dictionaries(st.text(max_size=6), VALUES, max_size=4),
         "extra": VALUES,
     },

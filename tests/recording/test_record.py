@@ -217,6 +217,18 @@ def test_a_signal_before_the_program_runs_waits_for_it(monkeypatch: pytest.Monke
     assert status == 128 + signal.SIGTERM
 
 
+def test_a_signal_that_is_ignored_stays_so_for_the_program() -> None:
+    """As of a hangup by `nohup`: a handler in the recorder would be the default action in the program."""
+    script = "import signal, sys; sys.exit(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with program.Program() as running:
+            status = running.run([sys.executable, "-c", script], os.environ, print)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert status == 1
+
+
 SLOW_END = {
     "signals come while samplers stop": (
         (
@@ -275,7 +287,8 @@ def test_an_interrupt_of_the_terminal_comes_once(tmp_path: Path) -> None:
         "sys.exit(len(count))\n"
     )
     entry = (
-        "import fcntl, os, sys, termios; from chopper_interop.recording import program\n"
+        "import fcntl, os, signal, sys, termios; from chopper_interop.recording import program\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it\n"
         f"fcntl.ioctl({slave}, termios.TIOCSCTTY, 0)\n"
         f"with program.Program() as running:\n"
         f"    status = running.run([sys.executable, '-c', {script!r}], os.environ, print)\n"
