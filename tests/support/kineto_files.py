@@ -93,3 +93,16 @@ def uploads(
         ]  # fmt: skip
         at = copied + 7
     return [*events, span("cpu_op", "aten::add", at, 5)]
+
+
+def copies_on_a_free_stream(name: str, call_us: int, before_us: int = 5) -> list[dict[str, Any]]:
+    """Six copies of 300 µs of memory that is not pinned, as clocks have it so much before or behind the begin of their call."""
+    events = []
+    for k in range(6):
+        at = 600 * k + 50
+        copy = kernel("Memcpy HtoD (Pageable -> Device)", at + before_us, 300, k + 1, bytes=1 << 20)
+        events += [
+            call(name, at, call_us, k + 1), copy | {"cat": "gpu_memcpy"},
+            span("cpu_op", "aten::add", at + 290, 5),
+        ]  # fmt: skip
+    return events
