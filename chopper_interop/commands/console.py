@@ -135,11 +135,11 @@ def show_formats_read(inventory: Inventory, *, quiet: bool) -> None:
     parts = [f"{n} x {name}" if n > 1 else name for name, n in counts.items()]
     lines = [f"reading: {'; '.join(parts) or 'no files'}"]
     by_reason = grouped((reason, one_line(path.name)) for path, reason in inventory.skipped)
-    for reason, names in list(by_reason.items())[:_MAX_REASONS]:
+    reasons = list(by_reason.items())
+    for reason, names in reasons[:_MAX_REASONS]:
         more = f" and {_counted(len(names) - 1, 'more file')}" if len(names) > 1 else ""
         lines.append(f"skipped: {names[0]}{more}: {reason}")
-    if len(by_reason) > _MAX_REASONS:
-        others = sum(len(names) for names in list(by_reason.values())[_MAX_REASONS:])
+    if others := sum(len(names) for _, names in reasons[_MAX_REASONS:]):
         lines.append(
             f"skipped: {_counted(others, 'more file')}, for other reasons (chopper-convert lists them)"
         )

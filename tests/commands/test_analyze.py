@@ -23,11 +23,12 @@ from rich.cells import cell_len
 import chopper_interop as ci
 from chopper_interop import cli, errors, registry
 from chopper_interop.analyses.methods.activity import grouping
-from chopper_interop.commands import analysis_plan, console_tables
+from chopper_interop.commands import analysis_plan, console, console_tables
 from chopper_interop.demo import make_demo
 from chopper_interop.result import Result
 from chopper_interop.schemas import hub, results
 from chopper_interop.schemas.kinds import Kind
+from chopper_interop.sources import Inventory
 
 
 def sample(folder: Path, name: str = "rank0.json", slower: int = 0) -> Path:
@@ -343,6 +344,15 @@ def test_each_reason_for_skipping_is_a_line(tmp_path: Path, run, install) -> Non
     assert skipped[1].startswith("run.nsys-rep: ")
     assert "torch.profiler" in skipped[1]
     assert "skipped" not in run("analyze", "-q", tmp_path, "plain")[2]
+
+
+def test_of_many_reasons_for_skipping_the_last_are_counted(capsys) -> None:
+    skipped = [(Path(f"{k}-{n}"), f"reason {k}") for k in range(6) for n in range(k + 1)]
+    console.show_formats_read(Inventory([], skipped), quiet=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "reading: no files"
+    assert lines[1:3] == ["skipped: 0-0: reason 0", "skipped: 1-0 and 1 more file: reason 1"]
+    assert lines[5:] == ["skipped: 11 more files, for other reasons (chopper-convert lists them)"]
 
 
 def test_names_are_shown_literally_and_lists_are_cut(tmp_path: Path, run, install) -> None:
