@@ -147,7 +147,7 @@ def threads_of(timing: Timing, issue_ns: Array) -> Threads:
 def hide_time_of_polled_work(threads: Threads, at_ns: Array, resumed_ns: Array) -> None:
     """Take away own times of hosts that went on before the work ended that they polled for, up to its end.
 
-    In an ET they go on at that end, so that what they did before it takes no time of its own::
+    In an ET they go on at that end, of several the last, so that what they did before it takes no time of its own::
 
         thread   [ call     ]  [ op ] [ next ]       in the ET, "=" is time      waits      | op | = next
         work       [ copy      w       ]                                         == copy ===|

@@ -53,7 +53,7 @@ class JobLayout:
     context
         Number of ranks that split each sequence of a rank (context parallelism).
     dp_copies
-        Copies of the model, in which ranks that split a sequence are of one.
+        Ranks of each copy of the model; those that split sequences are of the same one.
     stage
         Stage of each rank that is of a pipeline, from 0 on.
     world
