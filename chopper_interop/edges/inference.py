@@ -122,10 +122,11 @@ def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[Ed
             sync_edges(trace, calls, queues, waits, issues),
             full_queue_edges(trace, queues, issues),
         )
-        edges[EdgeKind.POLL] = _joined(
-            poll_edges(trace, polled_kernels(trace, chosen), issues),
-            outlasting_copies(trace, calls, queues),
-        )
+        polls = [outlasting_copies(trace, calls, queues)]
+        polled = polled_kernels(trace, chosen)
+        if polled.size:
+            polls.append(poll_edges(trace, polled, issues))
+        edges[EdgeKind.POLL] = _joined(*polls)
     return edges
 
 

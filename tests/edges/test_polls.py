@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kineto_files import call, kernel, span, write
+from kineto_files import call, kernel, span, uploads, write
 from programs.families import NOTIFY
 
 import chopper_interop as ci
@@ -57,6 +57,11 @@ def test_a_host_polls_where_it_rests_from_the_launch_to_the_end(tmp_path: Path, 
 
 def test_one_kernel_that_ends_as_its_host_goes_on_is_chance(tmp_path: Path) -> None:
     assert polled(tmp_path, round_of(0, 10, 300, 301)) == []
+
+
+def test_a_host_polls_for_kernels_and_waits_in_copies(tmp_path: Path) -> None:
+    rounds = [event for number in range(20, 23) for event in round_of(number, 10, 300, 301)]
+    assert len(polled(tmp_path, [*uploads("Pageable", 0), *rounds])) == 6 + 3
 
 
 def test_kernels_without_a_launch_say_nothing_of_hosts(tmp_path: Path) -> None:
