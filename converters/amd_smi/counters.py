@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.sampling.cells import ColumnBuilder, Rows, cell_of, rows_from_keys
 from chopper_interop.converters.sampling.facts import amount
-from chopper_interop.converters.sampling.lane_names import SeriesRule
+from chopper_interop.converters.sampling.lane_names import LaneTable, SeriesRule
 
 if TYPE_CHECKING:
     from chopper_interop.converters.amd_smi.descriptions_text import Entry
 
-LANES = (
+LANES = LaneTable(
     SeriesRule(r"xgmi_read_(?P<what>\d+)", "XGMI read GPU {what}", "B", bare="KB"),
     SeriesRule(r"xgmi_write_(?P<what>\d+)", "XGMI written GPU {what}", "B", bare="KB"),
     SeriesRule(r"process_(?P<what>\d+)_vram_mem", "process {what} VRAM", "B"),

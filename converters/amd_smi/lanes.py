@@ -13,6 +13,7 @@ from chopper_interop.converters.sampling.lane_names import (
     SHARE,
     STATUS,
     Kind,
+    LaneTable,
     Name,
     SeriesRule,
 )
@@ -163,7 +164,7 @@ _MEMORY = [
     SeriesRule(r"total_gtt", "GTT total", "B", Kind.STEADY, bare="MB"),
 ]
 
-LANES: tuple[SeriesRule, ...] = (
+LANES = LaneTable(
     *_POWER,
     *_USAGE,
     *_CLOCKS,

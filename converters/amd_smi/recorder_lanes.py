@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 
 from chopper_interop.converters.amd_smi.lanes import CAUSES
-from chopper_interop.converters.sampling.lane_names import SHARE, Kind, SeriesRule
+from chopper_interop.converters.sampling.lane_names import SHARE, Kind, LaneTable, SeriesRule
 
 REALTIME, MONOTONIC, BOOTTIME = "realtime_ns", "monotonic_ns", "boottime_ns"
 """Clocks that the recorder reads for each row."""
@@ -67,7 +67,7 @@ _HOST = [
 ]
 """Columns of the node, in the rows of its first GPU."""
 
-LANES: tuple[SeriesRule, ...] = (
+LANES = LaneTable(
     *_NVML,
     *_HOST,
     SeriesRule(r"(?:current_|average_)?socket_power", "socket power", "W"),

@@ -9,8 +9,9 @@ ones: the share of time in which the memory is busy. The share of it that is all
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from chopper_interop.converters.sampling.lane_names import Kind, SeriesRule
+from chopper_interop.converters.sampling.lane_names import Kind, LaneTable, SeriesRule
 
 CLOCKS = {
     "sclk": "gfx clock", "mclk": "memory clock", "fclk": "fabric clock", "socclk": "soc clock",
@@ -63,10 +64,7 @@ _LANES = (
     SeriesRule(r"GPU OverDrive value \(%\)", "overdrive", "%", Kind.STEADY),
     SeriesRule(r"GPU Memory OverDrive value \(%\)", "memory overdrive", "%", Kind.STEADY),
 )
-LANES = tuple(
-    SeriesRule(f"(?i){lane.key}", lane.name, lane.unit, lane.kind, lane.part, lane.each, lane.bare)
-    for lane in _LANES
-)
+LANES = LaneTable(*(replace(lane, key=f"(?i:{lane.key})") for lane in _LANES))
 """All keys that are known, in whatever case."""
 
 NAMES = {

@@ -19,6 +19,7 @@ from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import text as amd_smi_text
 from chopper_interop.converters.sampling import faults, ticks
 from chopper_interop.converters.sampling import rows as sampling_rows
+from chopper_interop.converters.sampling.lane_names import LaneTable
 from chopper_interop.converters.sampling.text import decode
 from chopper_interop.converters.sampling.time_options import OF_LAST_OUTPUT, TimeOptions
 from chopper_interop.converters.sampling.timestamps import SECOND
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from chopper_interop.converters.sampling.rows import TimedRows
 
 SOURCE = "amd-smi"
-LANES = (*lanes.LANES, *counters.LANES)
+LANES = LaneTable(*lanes.LANES.rules, *counters.LANES.rules)
 """Meaning of the columns, including those of processes (``monitor -q``)."""
 RULES = sampling_rows.LaneRules(sampling_rows.named_by(LANES), faults={"energy": faults.ENERGY})
 READING_NS = 10_000_000

@@ -12,7 +12,7 @@ import re
 
 from chopper_interop.converters.nvidia_smi import nvml_lanes
 from chopper_interop.converters.sampling import lane_names
-from chopper_interop.converters.sampling.lane_names import Kind, Name, SeriesRule
+from chopper_interop.converters.sampling.lane_names import Kind, LaneTable, Name, SeriesRule
 
 _POWER_OF = r"(?:gpu_|module_)?power_readings_"
 _POWER = [
@@ -136,7 +136,7 @@ def _ecc() -> list[SeriesRule]:
     return lanes
 
 
-LANES: tuple[SeriesRule, ...] = (
+LANES = LaneTable(
     *_POWER,
     *_USAGE,
     *_CLOCKS,

@@ -26,7 +26,7 @@ from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.cells import CellColumn, Rows
-    from chopper_interop.converters.sampling.lane_names import Name, SeriesRule
+    from chopper_interop.converters.sampling.lane_names import LaneTable, Name
 
     NameColumns = Callable[[Sequence[CellColumn]], Iterable[tuple[CellColumn, Name]]]
     """Gives each column its meaning; may drop, replace and add columns."""
@@ -142,7 +142,7 @@ def positions_in_tick(rows: Rows) -> Array:
     return gather.distinct(rows.gpu, rows.part)[1]
 
 
-def named_by(lanes: tuple[SeriesRule, ...]) -> NameColumns:
+def named_by(lanes: LaneTable) -> NameColumns:
     """Return a function that names columns by a table, and others by their own key."""
 
     def named(columns: Sequence[CellColumn]) -> Iterable[tuple[CellColumn, Name]]:
