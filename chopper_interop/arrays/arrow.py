@@ -134,6 +134,17 @@ def _of_objects(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array
     return pa.array(values)
 
 
+def scalar(value: str | bool, kind: pa.DataType | None = None) -> pa.Scalar:  # noqa: FBT001 # a value
+    """Return a value as an Arrow scalar, without pandas, which ``pa.scalar`` and a Python value for a function import."""
+    one = texts([value]) if isinstance(value, str) else array(np.array([value]))
+    return (one if kind in (None, one.type) else _cast(one, kind))[0]
+
+
+def fill_null(values: Column, value: str | bool) -> Column:  # noqa: FBT001 # as `scalar`
+    """Return values with another in place of null."""
+    return call_function("coalesce", [values, scalar(value, values.type)])
+
+
 def replace_column(table: pa.Table, name: str, values: Any) -> pa.Table:
     """Return a table with other values in one of its columns, whose type stays."""
     at = table.schema.get_field_index(name)

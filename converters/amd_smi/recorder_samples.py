@@ -147,7 +147,7 @@ def _readings_of_numbers(
 
 def _readings_of_texts(key: str, column: pa.ChunkedArray, name: Name, issues: IssueLog) -> Readings:
     """Return the readings of a column of lists, or of one with words among its numbers."""
-    encoded = pc.fill_null(column.combine_chunks(), "").dictionary_encode()
+    encoded = arrow.fill_null(column.combine_chunks(), "").dictionary_encode()
     cells = [cell_of_text(text) for text in encoded.dictionary.to_pylist()]
     row = np.arange(len(encoded), dtype=np.int64)
     cells_column = CellColumn(key, row, arrow.to_numpy(encoded), cells)

@@ -136,22 +136,23 @@ def arguments(part: DatabasePart) -> tuple[Lookup, pa.Array]:
     event = arrow.to_numpy(table["event_id"])
     name = _quoted(arrow.single_chunk(table["name"]))
     value = _quoted(arrow.single_chunk(table["value"]))
-    pairs = pc.binary_join_element_wise(name, value, ":")
+    pairs = pc.binary_join_element_wise(name, value, arrow.scalar(":"))
     first = np.flatnonzero(np.append(True, event[1:] != event[:-1]))
     offsets = arrow.array(np.append(first, len(event)).astype(np.int32))
     lists = pa.ListArray.from_arrays(offsets, arrow.single_chunk(pairs).cast(_LARGE))
-    joined = pc.binary_join(lists, pa.scalar(",", _LARGE))
-    begin, end, separator = (pa.scalar(text, _LARGE) for text in ("{", "}", ""))
+    joined = pc.binary_join(lists, arrow.scalar(",", _LARGE))
+    begin, end, separator = (arrow.scalar(text, _LARGE) for text in ("{", "}", ""))
     objects = pc.binary_join_element_wise(begin, joined, end, separator)
     return Lookup(event[first]), objects
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
     """Texts as JSON; unknown ones as null."""
-    odd = pc.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), fill_value=False)
-    quoted = pc.binary_join_element_wise('"', texts, '"', "")
+    odd = arrow.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), value=False)
+    quote = arrow.scalar('"')
+    quoted = pc.binary_join_element_wise(quote, texts, quote, arrow.scalar(""))
     rows = np.flatnonzero(arrow.to_numpy(odd))
     if rows.size:
         escaped = [msgspec.json.encode(texts[i].as_py()).decode() for i in rows.tolist()]
-        quoted = pc.replace_with_mask(quoted, odd, pa.array(escaped, quoted.type))
-    return pc.fill_null(quoted, "null")
+        quoted = pc.replace_with_mask(quoted, odd, arrow.texts(escaped))
+    return arrow.fill_null(quoted, "null")

@@ -52,8 +52,8 @@ def add_monitors(builder: TraceBuilder, tables: RpdTables, gpus: set[int], issue
         return 0
     where = tables.base.path.name
     text = arrow.single_chunk(table.table["value"])
-    plain = pc.fill_null(pc.match_substring_regex(text, _NUMBER), fill_value=False)
-    numbers = pc.if_else(plain, pc.utf8_trim_whitespace(text), pa.scalar(None, pa.string()))
+    plain = arrow.fill_null(pc.match_substring_regex(text, _NUMBER), value=False)
+    numbers = pc.if_else(plain, pc.utf8_trim_whitespace(text), pa.nulls(1, pa.string())[0])
     value = arrow.to_numpy(numbers.cast(pa.float64()), np.nan)
     timed = table.known("start") & (table.number("start") > 0)
     kept = np.flatnonzero(np.isfinite(value) & timed)

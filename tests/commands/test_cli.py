@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rocpd
 from kineto_files import BASE, call, kernel, span, write
 
 import chopper_interop as ci
@@ -67,9 +68,10 @@ def test_conversions_and_usual_analyses_do_without_pandas(tmp_path: Path) -> Non
     clocks = tmp_path / "recorder.csv"  # one row of a GPU, one of the host
     columns = "realtime_ns,monotonic_ns,boottime_ns,gpu,current_gfxclk"
     clocks.write_text(f"{columns}\n1768478399923528291,5,7,0,1705\n1768478399923528292,6,8,-1,\n")
+    base = rocpd.small(tmp_path / "results.db")
     code = (
         f"import sys; from chopper_interop import cli\n"
-        f"for path in {[str(source), str(clocks)]!r}:\n"
+        f"for path in {[str(source), str(clocks), str(base)]!r}:\n"
         f"    assert cli.convert_main([path, '-o', {str(tmp_path / 'a.pftrace')!r}]) == 0\n"
         f"names = ['temporal', 'overlap', 'idle', 'kernels', 'critical_path']\n"
         f"assert cli.analyze_main([*names, {str(source)!r}]) == 0\n"
