@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, Values, known, quiet_stdout
+from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, Values, known
 
 _MICROWATT = 1e-6
 _MAX_CAP_W = 10_000
@@ -35,10 +35,9 @@ class AmdGpus:
         Exception
             There is no library, no driver or no GPU; which exception depends on the library.
         """
-        with quiet_stdout():
-            self._smi = _import()
-            self._smi.amdsmi_init(self._smi.AmdSmiInitFlags.INIT_AMD_GPUS)
-            self._handles = list(self._smi.amdsmi_get_processor_handles())
+        self._smi = _import()
+        self._smi.amdsmi_init(self._smi.AmdSmiInitFlags.INIT_AMD_GPUS)
+        self._handles = list(self._smi.amdsmi_get_processor_handles())
         version = self._ask("amdsmi_get_lib_version") or {}
         self.library = "amdsmi " + ".".join(
             str(version[part]) for part in ("major", "minor", "release") if part in version
@@ -92,8 +91,7 @@ class AmdGpus:
 
     def close(self) -> None:
         """Release the library."""
-        with quiet_stdout():
-            self._ask("amdsmi_shut_down")
+        self._ask("amdsmi_shut_down")
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         """Call a function that this library or GPU may not have; None without an answer."""

@@ -5,15 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+Answer = TypeVar("Answer")
 Values = dict[str, "int | float | str"]
 """Values of a GPU by column; those that it does not have are absent."""
 
 _PCI = Path("/sys/bus/pci/devices")
+PATIENCE_S = 10.0
+"""Time that a library has for an answer. Chosen: calls take milliseconds, the slowest of drivers a second or two; one to a
+GPU that fell off the bus may never return, and the program must still be started, and its status passed on."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,33 @@ def may_sleep(pci: str) -> bool:
     with contextlib.suppress(OSError):
         return (_PCI / pci / "power/control").read_text().strip() == "auto"
     return False
+
+
+class NoAnswerError(Exception):
+    """A library has not returned from a call in time."""
+
+
+def answer(call: Callable[[], Answer]) -> Answer:
+    """Return what a call of a library returns.
+
+    Raises
+    ------
+    NoAnswerError
+        It has not returned after `PATIENCE_S`, and is left to itself.
+    """
+    future: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 # raised below
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="answer", daemon=True).start()
+    wait([future], PATIENCE_S)
+    if not future.done():
+        raise NoAnswerError(f"its library has not answered for {PATIENCE_S:g} s")
+    return future.result()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, Values, quiet_stdout
+from chopper_interop.recording.gpus import SLOW_S, Call, GpuFacts, Values
 
 _POWER_AVERAGE, _POWER_INSTANT, _MEMORY_TEMPERATURE = 185, 186, 82
 """Numbers of fields (nvml.h: NVML_FI_DEV_POWER_AVERAGE, _POWER_INSTANT, _MEMORY_TEMP)."""
@@ -33,8 +33,7 @@ class NvidiaGpus:
             There is no library, no driver or no GPU: ``ImportError`` or ``NVMLError``.
         """
         self._nvml: Any = importlib.import_module("pynvml")
-        with quiet_stdout():
-            self._nvml.nvmlInit()
+        self._nvml.nvmlInit()
         count = self._nvml.nvmlDeviceGetCount()
         self._handles = [self._nvml.nvmlDeviceGetHandleByIndex(k) for k in range(count)]
         self.library = f"NVML {_text(self._nvml.nvmlSystemGetDriverVersion())}"

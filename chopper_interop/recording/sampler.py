@@ -37,9 +37,6 @@ _MAX_FAILURES = 5
 """Failures in sequence after which a GPU is asked once a second only (chosen: more than a hiccup)."""
 _AT_ONCE_NS = 50_000
 """Duration up to which clocks were read at once. Chosen: a reading of three takes 1 to 10 µs, an interruption milliseconds."""
-_PATIENCE_S = 10.0
-"""Time that a reading may take once the program has ended. Chosen: calls take milliseconds, the slowest of drivers a second or
-two; one to a GPU that fell off the bus may never return, and the program's status must still be passed on."""
 _CLOCK_TRIES = 3
 """Readings of the clocks for a row at most. Chosen: a busy machine interrupted one of 4,000."""
 _MAX_PERIODS = 1 << 20
@@ -138,10 +135,15 @@ class Sampler:
         ------
         OSError
             The file cannot be written.
+        NoAnswerError
+            The library does not return from a reading; there is no file.
         """
         self._gpus = [_GpuState(f, gpu_state.may_sleep(f.pci)) for f in self.facts]
         self._schedule = Schedule(self.gpus.calls, len(self._gpus), 1 / self.rate_hz)
-        first = [self._first_values(k) for k in range(len(self._gpus))]
+        with gpu_state.quiet_stdout():
+            first = gpu_state.answer(
+                lambda: [self._first_values(k) for k in range(len(self._gpus))]
+            )
         self._columns: dict[str, Any] = {}
         self._too_late: set[str] = set()
         self._file = open(  # noqa: SIM115 # until it is stopped
@@ -183,11 +185,12 @@ class Sampler:
         """Take the last sample, and close the file and the library, unless a reading does not return."""
         self._stop.set()
         if self._thread.ident is not None:  # it was started
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(gpu_state.PATIENCE_S)
         try:
             if self._thread.is_alive():
                 self.problems.append(
-                    f"a reading has not returned {_PATIENCE_S:g} s after the program ended; the samples before it are there"
+                    f"a reading has not returned {gpu_state.PATIENCE_S:g} s after the program ended; "
+                    "the samples before it are there"
                 )
                 self._file.flush()
                 return  # what is in use stays open
@@ -196,7 +199,8 @@ class Sampler:
             self._file.close()
         except OSError as error:
             self._note_write(error)
-        self.gpus.close()
+        with gpu_state.quiet_stdout(), contextlib.suppress(gpu_state.NoAnswerError):
+            gpu_state.answer(self.gpus.close)
 
     def _run(self) -> None:
         try:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.recording import program
 from chopper_interop.recording.amd import AmdGpus
-from chopper_interop.recording.gpus import SLOW_S, Gpus
+from chopper_interop.recording.gpus import SLOW_S, Gpus, NoAnswerError, answer, quiet_stdout
 from chopper_interop.recording.host import Host, HostAlone, name
 from chopper_interop.recording.nvidia import NvidiaGpus
 from chopper_interop.recording.sampler import Sampler, clock_offsets, without_waiting
@@ -54,26 +55,31 @@ class Recording:
         return [p for p in self.description["problems"] if p not in self.announced]
 
 
-def open_gpus(unavailable: dict[str, str]) -> list[Gpus]:
+def open_gpus(unavailable: dict[str, BaseException]) -> list[Gpus]:
     """Load the libraries of all vendors that are there; `unavailable` gets the reasons of the others."""
     opened = []
     for vendor, (load, _) in VENDORS.items():
         try:
-            gpus = load()
-            count = len(gpus.facts(0))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 # libraries raise anything
-            unavailable[vendor] = _reason(error)
-            continue
-        if count:
-            opened.append(gpus)
-        else:
-            gpus.close()
-            unavailable[vendor] = "the library lists none"
+            with quiet_stdout():
+                opened.append(_open(load))
+        except (Exception, SystemExit) as error:  # noqa: BLE001, PERF203 # libraries raise anything
+            unavailable[vendor] = error
     return opened
+
+
+def _open(load: Callable[[], Gpus]) -> Gpus:
+    """Load a library; `LookupError` if it lists no GPU, else what it raises itself."""
+    gpus = answer(load)
+    if not answer(partial(gpus.facts, 0)):
+        answer(gpus.close)
+        raise LookupError("the library lists none")
+    return gpus
 
 
 def _reason(error: BaseException) -> str:
     """Reason why a library cannot be used, in one line; amdsmi raises a KeyError of the driver's library that it lacks."""
+    if type(error) in (LookupError, NoAnswerError):
+        return str(error)
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name} is not installed"
     missing = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
@@ -120,19 +126,27 @@ def record(
     """
     if not MIN_HZ <= rate_hz <= MAX_HZ:
         raise UsageError(f"--rate {rate_hz:g}: give {MIN_HZ:g} to {MAX_HZ:g} samples a second")
-    unavailable: dict[str, str] = {}
-    opened = open_gpus(unavailable)
+    unavailable: dict[str, BaseException] = {}
     host = Host()
     result = Recording()
-    if not opened:
-        reasons = "; ".join(f"{vendor}: {why}" for vendor, why in unavailable.items())
+    samplers = _samplers(open_gpus(unavailable), unavailable, folder, rate_hz, host, wake=wake)
+    if not samplers:
+        reasons = "; ".join(f"{vendor}: {_reason(why)}" for vendor, why in unavailable.items())
         ways = "; ".join(f"for {vendor} {way}" for vendor, (_, way) in VENDORS.items())
         result.announced = [f"no GPU is recorded, only the host: {reasons}"]
         warn(f"{result.announced[0]} ({ways})")
-        opened, rate_hz = [HostAlone(host)], min(rate_hz, 1 / SLOW_S)
+        rate_hz = min(rate_hz, 1 / SLOW_S)
+        samplers = _samplers([HostAlone(host)], unavailable, folder, rate_hz, host)
+    else:
+        result.announced = [
+            f"no GPU of {vendor} is recorded: {why}"
+            for vendor, why in unavailable.items()
+            if isinstance(why, NoAnswerError)
+        ]
+        for missing in result.announced:
+            warn(missing)
     if _described_in(folder).exists():
         warn(f"{folder} has a recording of this host, which is replaced")
-    samplers = _samplers(opened, folder, rate_hz, host, wake=wake)
     begin = clock_offsets()
     started_ns, cpu_s = time.time_ns(), time.process_time()
     with program.Program() as running:
@@ -152,18 +166,29 @@ def record(
 
 
 def _samplers(
-    opened: list[Gpus], folder: Path, rate_hz: float, host: Host, *, wake: bool
+    opened: list[Gpus],
+    unavailable: dict[str, BaseException],
+    folder: Path,
+    rate_hz: float,
+    host: Host,
+    *,
+    wake: bool = False,
 ) -> list[Sampler]:
+    """Start the files of all vendors whose libraries answer; `unavailable` gets the others."""
     samplers: list[Sampler] = []
     first = 0
     try:
         folder.mkdir(exist_ok=True)
         for gpus in opened:
-            facts = gpus.facts(first)
             path = folder / f"telemetry-{name()}-{gpus.vendor}.csv"
             is_with_gpu = not samplers and gpus.vendor != HostAlone.vendor
             extra = host.read if is_with_gpu else dict  # the host's values stand with the first GPU
-            samplers.append(Sampler(gpus, facts, path, rate_hz, wake, extra))
+            try:
+                facts = answer(partial(gpus.facts, first))
+                samplers.append(Sampler(gpus, facts, path, rate_hz, wake, extra))
+            except NoAnswerError as error:
+                unavailable[gpus.vendor] = error
+                continue
             first += len(facts)
     except OSError as error:
         for sampler in samplers:

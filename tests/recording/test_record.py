@@ -242,7 +242,7 @@ SLOW_END = {
     ),
     "a reading never returns": (
         (
-            "sampler._PATIENCE_S = 0.2\n"
+            "gpus.PATIENCE_S = 0.2\n"
             "def read(self, k, calls, whole=sampler.Schedule.read):\n"
             "    while os.path.exists('hang'): time.sleep(0.1)\n"
             "    return whole(self, k, calls)\n"
@@ -262,7 +262,7 @@ def test_however_samplers_stop_the_recording_is_described(
     first = (
         "import os, signal, time\n"
         f"os.chdir({str(tmp_path)!r})\n"
-        "from chopper_interop.recording import sampler\n"
+        "from chopper_interop.recording import gpus, sampler\n"
     )
     script = "import sys, time; time.sleep(0.3); open('hang', 'w'); time.sleep(0.1); sys.exit(7)"
     out = tmp_path / "out"
@@ -272,6 +272,43 @@ def test_however_samplers_stop_the_recording_is_described(
     assert any(problem in text for text in described(out)["problems"]) == bool(problem)
     (table,) = out.glob("telemetry-*.csv")
     assert len(table.read_text().splitlines()) > 10
+
+
+HANGS = {
+    "loading": "amd.AmdGpus.__init__ = hang",
+    "facts": "amd.AmdGpus.facts = hang",
+    "reading": "amd.AmdGpus._metrics = hang",
+    "closing": "amd.AmdGpus.close = hang",
+}
+
+
+@pytest.mark.parametrize("libraries", [(AMDSMI,), (AMDSMI, NVML)], ids=["alone", "with another"])
+@pytest.mark.parametrize("where", HANGS)
+def test_a_library_that_never_answers_holds_no_program_up(
+    tmp_path: Path, where: str, libraries: tuple[Path, ...]
+) -> None:
+    """The program was not started then, and interrupts did nothing."""
+    first = (
+        "import time\n"
+        "from chopper_interop.recording import amd, gpus\n"
+        "gpus.PATIENCE_S = 0.3\n"
+        "def hang(*_):\n"
+        "    print('still trying')\n"
+        "    while True: time.sleep(1)\n"
+    )
+    script = "print('of the program')"
+    done = record(tmp_path, libraries=libraries, first=first + HANGS[where], script=script)
+    assert (done.returncode, done.stdout) == (0, "of the program\n"), done.stderr
+    vendors = [sampled["vendor"] for sampled in described(tmp_path)["samplers"]]
+    others = ["nvidia"] if NVML in libraries else []
+    if where == "closing":
+        assert vendors == ["amd", *others]
+        return
+    assert vendors == (others or ["host"])
+    reason = "its library has not answered for 0.3 s"
+    assert reason in done.stderr
+    assert any(reason in problem for problem in described(tmp_path)["problems"])
+    assert not list(tmp_path.glob("*-amd.csv"))
 
 
 def test_an_interrupt_of_the_terminal_comes_once(tmp_path: Path) -> None:
