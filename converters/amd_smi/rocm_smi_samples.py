@@ -115,6 +115,7 @@ def read(
     return sampling_rows.trace_of_rows(timed, source, devices, known, RULES, issues)
 
 
+@lru_cache(maxsize=1 << 14)  # the same keys come in every row
 def _is_value(key: str) -> bool:
     return not rocm_smi_lanes.DESCRIBING.fullmatch(key)
 
@@ -185,19 +186,16 @@ def _devices(records: Sequence[Record]) -> tuple[Device, ...]:
     return facts.devices_by_names(devices, SOURCE)
 
 
-@lru_cache(maxsize=1 << 14)
-def _is_key(pattern: str, name: str) -> bool:
-    """True if a key of rocm-smi matches a pattern; kept, as the same keys come in every row."""
-    return re.fullmatch(pattern, name, re.IGNORECASE) is not None
+@lru_cache(maxsize=1 << 8)
+def _matching(keys: str, names: tuple[str, ...]) -> list[str]:
+    """Return names that one of these keys matches, in the keys' order; kept, as all rows have the same names."""
+    return [n for key in keys.split("|") for n in names if re.fullmatch(key, n, re.IGNORECASE)]
 
 
 def _first(record: Record, keys: str) -> str:
     """The first of a record's values that have one of these keys, in the keys' order."""
-    for key in keys.split("|"):
-        for name, value in record.values.items():
-            if _is_key(key, name) and facts.text_or_empty(value):
-                return facts.text_or_empty(value)
-    return ""
+    names = _matching(keys, tuple(record.values))
+    return next(filter(None, (facts.text_or_empty(record.values[name]) for name in names)), "")
 
 
 def _facts(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
