@@ -44,7 +44,7 @@ TIMED_UNMATCHED = Fault.loss(
 SIZE_FROM_TIME = Fault.info(
     "comm-size-from-time",
     "Matched collectives of unknown size have the bytes that rings with links of 50 GB/s move in the time "
-    "measured from the last member's start on (attribute bytes_from_time), so that simulators join them "
+    "from the last member's start to the last end (attribute bytes_from_time), so that simulators join them "
     "across ranks, and over such links they take that time.",
 )
 UNEVEN = Fault.info(
@@ -181,7 +181,8 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
 def _sizes_from_time(trace: Trace, rows: Array) -> Array:
     """Bytes that members of matched collectives put in if links have `NOMINAL_GBS`; -1 where unknown.
 
-    The transfer is the duration of the member that waits the least, which is the last to start.
+    The transfer is from the last start to the last end of a member, after which the next collective can begin: parts
+    of uneven all-to-alls end up to a quarter sooner.
     """
     sizes = np.full(len(rows), -1, np.int64)
     instance = trace.integers("instance", rows)
@@ -190,8 +191,11 @@ def _sizes_from_time(trace: Trace, rows: Array) -> Array:
         return sizes
     _, code = gather.distinct(instance[matched])
     count = np.bincount(code)
-    transfer = np.full(len(count), np.iinfo(np.int64).max)
-    np.minimum.at(transfer, code, trace.array("dur")[rows[matched]])
+    start = trace.array("ts")[rows[matched]]
+    last_start, end = np.zeros((2, len(count)), np.int64)
+    np.maximum.at(last_start, code, start)
+    np.maximum.at(end, code, start + trace.array("dur")[rows[matched]])
+    transfer = np.maximum(end - last_start, 0)
     members = count[code]
     for kind in SIMULATED:
         of_kind = trace.is_text("collective", (kind,), rows[matched]) & (members > 1)
