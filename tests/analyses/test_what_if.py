@@ -12,7 +12,7 @@ import predictions
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kineto_files import blocking_copies
+from kineto_files import BASE, blocking_copies, call, kernel, write
 from made_stragglers import MadeJob, trace_of
 from programs import families
 from programs import program as p
@@ -508,3 +508,39 @@ def test_another_network_of_a_job_without_communication_changes_nothing_and_says
     assert note.startswith("100 nodes chosen, no communication is among them")
     assert "changes nothing" in note
     assert "97% compute" in result.notes[f"gains nothing: {change}"]
+
+
+def waiting_job(folder: Path, where: str) -> ci.Trace:
+    """Two ranks with six all-reduces of unknown size, one behind the other, and on rank 0 a piece of 5 ms that waits."""
+    shared, waits = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclDevKernel_SendRecv"
+    parts = [(shared, 300 + 10 * i) for i in range(6)]
+    at = {"begins later": 0, "launched before": 1, "between": 3, "ends sooner": 6}[where]
+    parts.insert(at, (waits if where in ("launched before", "between") else shared, 5000))
+    for rank in (0, 1):
+        events, time = [], 1000
+        for k, (name, dur) in enumerate(parts):
+            late = 200 * rank if dur < 5000 else 0  # rank 1 is the last to come
+            if k != at or rank == 0:
+                events.append(kernel(name, time + late, dur - late, k + 1, device=rank, stream=7))
+                if where == "between" or (where == "launched before" and k > at):
+                    events.append(call("cudaLaunchKernel", 10 * k, 5, k + 1))
+            time += dur
+        info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+        path = folder / f"rank{rank}.json"
+        write(path, events, baseTimeNanoseconds=BASE, distributedInfo=info)
+    return ci.read(folder)
+
+
+@pytest.mark.parametrize("where", ["begins later", "ends sooner", "launched before", "between"])
+def test_another_network_stretches_no_wait_at_an_edge_of_the_recording(
+    where: str, tmp_path: Path
+) -> None:
+    """First and last collectives of torchrec jobs, of which a rank had not recorded its part, had cost twice their waits."""
+    trace = waiting_job(tmp_path, where)
+    result = ci.analyze(trace, "what_if", change="bandwidth=0.5")
+    transfers_us = sum(100 + 10 * i for i in range(6))
+    if where == "between":  # rank 0 needs not come before rank 1, 200 us later
+        transfers_us += 5000 - 200
+    assert gained(trace, "bandwidth=0.5") == [pytest.approx(-1000 * transfers_us, abs=10_000)]
+    left = "1 transfers at an edge of the recording" in result.notes["change: bandwidth=0.5"]
+    assert left == (where != "between")

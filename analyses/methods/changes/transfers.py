@@ -9,6 +9,7 @@ import numpy as np
 from chopper_interop.analyses.methods.changes.changer import Change, ChangedTimes, Changer, scaled
 from chopper_interop.analyses.methods.changes.gradients import fixed_time
 from chopper_interop.analyses.methods.communication import network
+from chopper_interop.analyses.methods.communication.times import communication_times
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
 from chopper_interop.errors import UsageError
@@ -36,7 +37,11 @@ def bandwidth(changer: Changer, now: ChangedTimes, change: Change, chosen: Array
     latency_ns = change.options["latency"]
     if change.value.is_factor:
         fixed = np.minimum(lag, latency_ns)
-        new = fixed + scaled(lag - fixed, 1 / change.value.value)
+        cut = _cut_off(changer.trace)[changer.owner[edge]]
+        now.notes[
+            "transfers at an edge of the recording, of which waiting for others is not known, left unchanged"
+        ] += int(cut.sum())
+        new = np.where(cut, lag, fixed + scaled(lag - fixed, 1 / change.value.value))
     else:
         transfer = network.transfer_times(
             changer.trace, change.value.value, latency_ns, change.options["ranks"]
@@ -98,6 +103,33 @@ def _fixed_times(change: Change, other: network.Regrouped, is_chosen: Array) -> 
             )
         fixed_ns[alike] = known.ns
     return fixed_ns
+
+
+def _cut_off(trace: Trace) -> Array:
+    """Mask of communication of unknown size that cannot be matched as the recording of a rank begins or ends next to it.
+
+    It is before the first or behind the last collective that all recorded ranks of its group share and of which the
+    launch is recorded, as kinds of others may be unknown::
+
+        rank 0   [ waits   ] [all]  …  [all] [ waits ]
+        rank 1    not yet    [all]  …  [all]
+    """
+    times = communication_times(trace)
+    most = np.zeros(len(trace.groups) + 1, np.int64)  # the last one is that of no group, -1
+    np.maximum.at(most, times.instances.group, times.instances.ranks)
+    is_shared = np.append(times.instances.ranks == most[times.instances.group], False)
+    shared = is_shared[times.instance]
+    launched = trace.launch[times.row] >= 0
+    inner = shared & (launched | ~launched.any())
+    number = np.searchsorted(trace.ranks, times.rank)
+    first = np.full(len(trace.ranks), NO_VALUE)
+    np.minimum.at(first, number[inner], times.start[inner])
+    last = first.copy()
+    np.maximum.at(last, number[inner], times.start[inner])
+    outside = (times.start < first[number]) | (times.start > last[number])
+    mask = np.zeros(trace.nodes.num_rows, bool)
+    mask[times.row] = ~shared & outside & (first[number] != NO_VALUE) & (times.size < 0)
+    return mask
 
 
 def _as_others(trace: Trace, owner: Array, known: Array, lag_ns: Array, new_ns: Array) -> Array:
