@@ -127,7 +127,8 @@ def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[Ed
         if polled.size:
             polls.append(poll_edges(trace, polled, issues))
         edges[EdgeKind.POLL] = _joined(*polls)
-    return edges
+    # work is looked for on the queues of all ranks
+    return {kind: (src[chosen[dst]], dst[chosen[dst]]) for kind, (src, dst) in edges.items()}
 
 
 def _joined(*edges: EdgeEnds) -> EdgeEnds:

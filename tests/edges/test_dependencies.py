@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import numpy as np
 import pytest
+from kineto_files import BASE, uploads, write
 from read_once import read_once
 from shared_data import SHARED, each
 from slow import slow_but_each
@@ -933,3 +934,22 @@ def structure_of(trace: Trace) -> nx.DiGraph[int]:
         selected = np.flatnonzero((lane == on) & (parent < 0)).tolist()
         graph.add_edges_from((2 * a + 1, 2 * b) for a, b in pairwise(selected) if end[a] <= ts[b])
     return graph
+
+
+def test_a_rank_with_recorded_dependencies_gets_no_others_of_its_copies(tmp_path: Path) -> None:
+    """Copies that hosts wait for are known by their names, on queues of all ranks."""
+    for rank in (0, 1):
+        info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+        path = tmp_path / f"rank{rank}.json"
+        write(path, uploads("Pageable", 0), baseTimeNanoseconds=BASE, distributedInfo=info)
+    complete = pipeline.read(tmp_path)
+    found = np.isin(complete.array("kind", "edges"), [int(k) for k in inference.DEPENDENCY_KINDS])
+    rank = complete.array("rank")[complete.array("dst", "edges")]
+    assert np.bincount(rank[found])[0] > 1
+    kept = ~found
+    kept[np.flatnonzero(found & (rank == 0))[0]] = True
+    trace = inference.infer_edges(
+        replace(complete, edges=complete.edges.filter(kept)), IssueLog("test")
+    )
+    of_ranks = np.bincount(trace.array("rank")[trace.array("dst", "edges")])
+    assert of_ranks.tolist() == [np.count_nonzero(kept & (rank == 0)), np.count_nonzero(rank == 1)]
