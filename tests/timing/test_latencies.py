@@ -183,3 +183,16 @@ def test_work_that_waits_for_an_event_shows_no_latency_of_its_launch(tmp_path: P
         ]  # fmt: skip
     gain = gain_us(tmp_path, events, "scale=0.1 where name == 'gemm'")
     assert gain == pytest.approx(52 - 22, abs=1)
+
+
+def test_kernels_of_a_graph_may_begin_as_soon_behind_its_launch_as_the_first(tmp_path) -> None:
+    """Graphs take 50 µs to begin but the last one, which takes 10: its second kernel waits for its first only."""
+    events = []
+    for k in range(150):
+        at, first = 5000 * k, 5000 * k + (50 if k < 149 else 10)
+        events += [
+            call("cudaGraphLaunch", at, 5, k + 1), kernel("gemm", first, 2000, k + 1),
+            kernel("relu", first + 2000, 2000, k + 1),
+        ]  # fmt: skip
+    gain = gain_us(tmp_path, events, "scale=0.001 where kind == 'kernel'")
+    assert gain == pytest.approx(2 * 1998, abs=1)
