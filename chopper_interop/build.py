@@ -49,7 +49,8 @@ class TraceBuilder:
     _series: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _nodes: list[pa.Table] = field(default_factory=list)
     _edges: list[pa.Table] = field(default_factory=list)
-    _samples: list[pa.Table] = field(default_factory=list)
+    _samples: list[tuple[Array, Array, Array]] = field(default_factory=list)
+    """Series, times and values: a table for each series would cost more than to read most of them."""
     _counters: list[pa.Table] = field(default_factory=list)
     _text: list[Array] = field(default_factory=list)
     _rows: int = 0
@@ -134,11 +135,10 @@ class TraceBuilder:
         """Add dependencies between nodes, by the numbers that `nodes` returned."""
         self._edges.append(_table("edges", {"src": src, "dst": dst, "kind": int(kind)}, len(src)))
 
-    def samples(self, series: Column, ts: Array, value: Array) -> None:
+    def samples(self, series: Array | int, ts: Array, value: Array) -> None:
         """Add samples; times in nanoseconds on the clock of `meta`."""
-        self._samples.append(
-            _table("samples", {"series": series, "ts": ts, "value": value}, len(ts))
-        )
+        ts = np.asarray(ts).astype(np.int64, casting="same_kind", copy=False)  # never as float64
+        self._samples.append((np.broadcast_to(series, len(ts)), ts, value))
 
     def counters(self, node: Array, name: Column, value: Array) -> None:
         """Add hardware counters of nodes, by the numbers that `nodes` returned."""
@@ -151,7 +151,7 @@ class TraceBuilder:
         nodes = _concat("nodes", self._nodes)
         if not keep:
             self._nodes.clear()
-        samples = _concat("samples", self._samples)
+        samples = self._sample_table()
         lanes = self._lane_table()
         origin = _origin(nodes, samples)
         schema, columns = nodes.schema, dict(zip(nodes.schema.names, nodes.columns, strict=True))
@@ -175,6 +175,12 @@ class TraceBuilder:
     def group_table(self) -> pa.Table:
         """Process groups as a table of the hub."""
         return group_table([row for _, row in self._groups.values()])
+
+    def _sample_table(self) -> pa.Table:
+        if not self._samples:
+            return empty("samples")
+        series, ts, value = map(np.concatenate, zip(*self._samples, strict=True))
+        return _table("samples", {"series": series, "ts": ts, "value": value}, len(ts))
 
     def _lane_table(self) -> pa.Table:
         keys = list(self._lanes)
