@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,8 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.rocm.rows import TableRows, first_match
 
 _CALLS, _WORK = ("HIP", "HSA"), ("COPY", "OPS")
+_COPIES = re.compile(r"Mem(cpy|set)|memory_async_copy")
+"""Calls that launch copies and fills."""
 _MAX_TIME = 1 << 42
 """Microseconds (51 days) that times are below, so that lane and time fit into one 64-bit number."""
 
@@ -42,8 +45,11 @@ def link_by_flows(
 ) -> tuple[dict[str, TableRows], int]:
     """Set the correlation ids of tables by flows, and count the flows that link nothing.
 
-    A flow begins in the innermost call of its lane that spans its begin, and ends at the operation
-    in its section, lane and microsecond; it links nothing if there are none or several of either.
+    A flow begins in its call, at the end or in newer releases in the middle, or with its operation
+    if that starts earlier (``flow_json`` of ``bin/sqlitedb.py``): in the innermost call of its lane
+    that spans its begin. A copy that starts before its call, as clocks differ, is of the next call
+    of the lane that copies. A flow ends at the operation in its section, lane and microsecond; it
+    links nothing if there are none or several of either.
     A fill of several operations has a flow to the last of them: one before it that began in the same
     call, and to which no flow leads, is of that call too.
     """
@@ -54,11 +60,21 @@ def link_by_flows(
         return tables, count
     called = _concatenated([positions[n] for n in calls])
     spans = [tables[n].number("end", 0) - tables[n].number("start", 0) for n in calls]
-    call = _spanning(begins, called, np.maximum(np.concatenate(spans), 0))
+    span_ns = np.maximum(np.concatenate(spans), 0)
+    call = _spanning(begins, called, span_ns)
     end = first_match([ends.id], [begins.id], unique=True)
+    from_middle = begins.ts - called.ts[call] - span_ns[call] // 2000
+    in_call = (call >= 0) & (begins.ts < np.append(ends.ts, -1)[end])
+    if in_call.any() and (from_middle[in_call] <= 1).all():  # all times are rounded down
+        call[from_middle > 1] = -1
     operations = _concatenated([positions[n] for n in work])
     operation_of_end = first_match(_keys(operations), _keys(ends), unique=True)
     operation = np.append(operation_of_end, -1)[end]
+    is_copy = operation < (tables["COPY"].count if "COPY" in work else 0)  # they come first
+    copies = np.concatenate([_copies(tables[n]) for n in calls])
+    copies[call[call >= 0]] = False
+    late = np.flatnonzero((call < 0) & (operation >= 0) & is_copy)
+    call[late] = _next_calls(begins, late, called, np.flatnonzero(copies))
     linked = np.flatnonzero((call >= 0) & (operation >= 0))
     call_ids = np.zeros(sum(tables[n].count for n in calls), np.int64)
     work_ids = np.zeros(sum(tables[n].count for n in work), np.int64)
@@ -92,6 +108,32 @@ def _add_preceding(work_ids: Array, operations: EventPositions, calls: EventPosi
     same = (lane[:, 1:] == lane[:, :-1]).all(axis=0) & (work_ids[before] == 0) & (call >= 0)
     inside = same & (operations.ts[before] >= calls.ts[np.maximum(call, 0)])
     work_ids[before[inside]] = call[inside] + 1
+
+
+def _copies(calls: TableRows) -> Array:
+    return calls.per_text("name", lambda n: _COPIES.search(n) is not None, absent=False)
+
+
+def _next_calls(flows: EventPositions, late: Array, calls: EventPositions, chosen: Array) -> Array:
+    """Return the first of the chosen calls of its lane that starts after each late flow, or -1.
+
+    -1 also where several flows have the same one: each call has one flow to a section.
+    """
+    _, lane = gather.distinct(
+        *(
+            np.concatenate([of_calls[chosen], of_flows[late]])
+            for of_calls, of_flows in ((calls.pid, flows.pid), (calls.tid, flows.tid))
+        )
+    )
+    call_lane, flow_lane = lane[: len(chosen)], lane[len(chosen) :]
+    order = np.lexsort((calls.ts[chosen], call_lane))
+    key = call_lane[order] * _MAX_TIME + np.clip(calls.ts[chosen[order]], 0, _MAX_TIME - 1)
+    at = np.searchsorted(key, flow_lane * _MAX_TIME + np.clip(flows.ts[late], 0, _MAX_TIME - 1))
+    row = np.append(order, -1)[at]
+    row[(row >= 0) & (np.append(call_lane, -1)[row] != flow_lane)] = -1
+    found, uses = np.unique(row, return_counts=True)
+    row[np.isin(row, found[uses > 1])] = -1
+    return np.append(chosen, -1)[row]
 
 
 def _keys(positions: EventPositions) -> list[Array]:

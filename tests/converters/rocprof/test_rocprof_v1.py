@@ -270,6 +270,55 @@ def test_ids_of_hsa_are_not_those_of_hip(tmp_path: Path) -> None:
     assert links(trace) == {(seeds.BOOT + 100, seeds.BOOT + 115)}
 
 
+@pytest.mark.parametrize("call_between", ["hipGetLastError", "hipMemcpy"])
+def test_a_copy_before_its_call_is_of_that_call(tmp_path: Path, call_between: str) -> None:
+    # A flow begins in the middle of its call, here 200 us, so that the one at 300 us, in the first
+    # call as well, is of a later one that it precedes; each call has one flow.
+    boot = seeds.BOOT // 1_000_000 * 1_000_000
+
+    def event(pid: int, tid: int, name: str, begin_us: int, end_us: int) -> dict[str, Any]:
+        begin, end = (boot + us * 1000 for us in (begin_us, end_us))
+        args = {"BeginNs": str(begin), "EndNs": str(end), "Name": name, "proc-id": "9"}
+        at = {"ts": str(begin // 1000), "dur": str(end_us - begin_us)}
+        return {"ph": "X", **at, "pid": str(pid), "tid": str(tid), "name": name, "args": args}
+
+    def flow(number: int, begin_us: int, end_us: int) -> list[dict[str, Any]]:
+        ends = (("s", 2, 5, begin_us), ("t", 1, 0, end_us))
+        return [
+            {
+                "ts": boot // 1000 + us,
+                "ph": ph,
+                "cat": "DataFlow",
+                "id": number,
+                "pid": pid,
+                "tid": tid,
+            }
+            for ph, pid, tid, us in ends
+        ]
+
+    label = {"args": {"name": "0 CPU HIP API"}, "ph": "M", "pid": 2, "name": "process_name"}
+    content = [
+        {},
+        {**label, "sort_index": 0},
+        event(2, 5, "hipMemcpy", 0, 400),
+        event(2, 5, call_between, 420, 421),
+        event(2, 5, "hipMemcpy", 430, 600),
+        event(1, 0, "CopyHostToDevice", 250, 280),
+        event(1, 0, "CopyHostToDevice", 300, 590),
+        *flow(0, 200, 250),
+        *flow(1, 300, 300),
+        *(flow(2, 420, 425) if call_between == "hipMemcpy" else []),
+    ]
+    if call_between == "hipMemcpy":
+        content.append(event(1, 0, "CopyHostToDevice", 425, 426))
+    data = json.dumps({"traceEvents": content}, separators=(",", ":")).encode()
+    actual = links(read(tmp_path, a__json=data))
+    expected = {(0, 250), (430, 300), (420, 425)}
+    assert {((a - boot) // 1000, (b - boot) // 1000) for a, b in actual} == (
+        expected if call_between == "hipMemcpy" else expected - {(420, 425)}
+    )
+
+
 def test_json_that_is_valid_is_read_as_one_that_is_not(tmp_path: Path) -> None:
     json.loads(seeds.V1_JSON)
     one = read(tmp_path, a__json=seeds.V1_JSON.encode())
