@@ -195,7 +195,7 @@ def _sizes_from_time(trace: Trace, rows: Array) -> Array:
     last_start, end = np.zeros((2, len(count)), np.int64)
     np.maximum.at(last_start, code, start)
     np.maximum.at(end, code, start + trace.array("dur")[rows[matched]])
-    transfer = np.maximum(end - last_start, 0)
+    transfer = end - last_start
     members = count[code]
     for kind in SIMULATED:
         of_kind = trace.is_text("collective", (kind,), rows[matched]) & (members > 1)

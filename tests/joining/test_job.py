@@ -305,12 +305,12 @@ def test_ranks_that_do_not_overlap_are_noted(tmp_path: Path, apart_us: int, coun
     assert all("3,599" in i.example or "3,600" in i.example for i in actual)
 
 
-@pytest.mark.parametrize(("other", "examples"), [(2, []), (8, ["2 and 8"])])
+@pytest.mark.parametrize(("other", "examples"), [(2, []), (None, []), (8, ["2 and 8"])])
 def test_ranks_of_jobs_of_other_sizes_are_noted(
-    tmp_path: Path, other: int, examples: list[str]
+    tmp_path: Path, other: int | None, examples: list[str]
 ) -> None:
     for rank, size in enumerate((2, other)):
-        header = {"distributedInfo": {"rank": rank, "world_size": size}}
+        header = {"distributedInfo": {"rank": rank} | ({"world_size": size} if size else {})}
         write(
             tmp_path / f"rank{rank}.json",
             [span("cpu_op", "a", 1, 2)],

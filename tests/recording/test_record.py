@@ -531,6 +531,14 @@ def test_nvidia(tmp_path: Path) -> None:
     assert (device.pci, device.arch, device.max_mhz) == ("0000:1b:00.0", "sm_90", 1980)
 
 
+def test_gpus_of_two_vendors_are_numbered_through(tmp_path: Path) -> None:
+    done = record(tmp_path, libraries=(AMDSMI, NVML))
+    assert done.returncode == 0, done.stderr
+    assert [(g["vendor"], g["gpu"], g["index"]) for g in described(tmp_path)["gpus"]] == [
+        ("amd", 0, 0), ("amd", 1, 1), ("nvidia", 2, 0),
+    ]  # fmt: skip
+
+
 def test_a_call_that_takes_long_is_made_less_often(tmp_path: Path) -> None:
     """NVML's energy counter takes 3 ms a call on an H100: made at each tick, it left 191 of 1,000 Hz."""
     script = "import time; time.sleep(2)"
