@@ -172,8 +172,9 @@ def _choose_ranks(processes: list[_Process]) -> dict[int, list[_Process]]:
     holders: dict[int, list[_Process]] = {}
     for candidate, process in options:
         held = holders.get(candidate.about.rank, [])
-        is_free = not held or process.is_another_record_of(held[0])
-        if process.chosen is None and is_free and not _is_taken_by_fragment(held, process):
+        if process.chosen is not None or _is_taken_by_fragment(held, process):
+            continue
+        if not held or process.is_another_record_of(held[0]):
             process.chosen = candidate
             holders.setdefault(candidate.about.rank, []).append(process)
     return holders
