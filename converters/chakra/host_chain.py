@@ -160,11 +160,9 @@ def hide_time_of_polled_work(threads: Threads, at_ns: Array, resumed_ns: Array) 
         For each endpoint when it was, and when it is in an ET.
     """
     vertex, thread, own, _ = threads
-    if not vertex.size:
-        return
-    # latest time so far on each thread: threads follow one another, so each begins above the last
-    base = np.cumsum(np.diff(thread, prepend=thread[0]) != 0) * (int(np.ptp(resumed_ns)) + 1)
-    until_ns = np.maximum.accumulate(base + resumed_ns[vertex]) - base
+    until_ns = resumed_ns[vertex]
+    for of_thread in np.split(until_ns, np.flatnonzero(np.diff(thread)) + 1):
+        np.maximum.accumulate(of_thread, out=of_thread)
     # never below 0, so that nothing is taken from a thread's first endpoint, which has no own time
     own[1:] -= np.clip((until_ns - at_ns[vertex])[:-1], 0, own[1:])
 
