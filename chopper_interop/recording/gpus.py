@@ -17,9 +17,10 @@ Values = dict[str, "int | float | str"]
 """Values of a GPU by column; those that it does not have are absent."""
 
 _PCI = Path("/sys/bus/pci/devices")
-PATIENCE_S = 10.0
-"""Time that a library has for an answer. Chosen: calls take milliseconds, the slowest of drivers a second or two; one to a
-GPU that fell off the bus may never return, and the program must still be started, and its status passed on."""
+PATIENCE_S = 30.0
+"""Time that a library has for an answer. Chosen: calls take milliseconds, but drivers that are not kept loaded start each of
+the 8 GPUs of a node in 1 to 3 s (NVIDIA's "Driver Persistence"); one to a GPU that fell off the bus may never return, and the
+program must still be started, and its status passed on."""
 
 
 @dataclass(frozen=True)
