@@ -117,21 +117,26 @@ def test_a_defect_is_found_where_it_is(tmp_path: Path, code: str) -> None:
     check_defect(tmp_path, code, seed=1)
 
 
-def test_a_copy_that_a_call_waits_for_is_one_finding(tmp_path: Path) -> None:
-    """What it saves is that of the wait."""
+@pytest.mark.parametrize("way", ["HtoD (Host -> Device)", "DtoD (Device -> Device)"])
+def test_a_copy_that_its_own_call_waits_for_is_one_finding(tmp_path: Path, way: str) -> None:
     events = []
     for k in range(4):
         at = 10_000 * k
         events += [
             kineto_files.span("user_annotation", f"ProfilerStep#{k}", at, 10_000),
             kineto_files.call("cudaMemcpy", at + 100, 2_100, 2 * k),
-            kineto_files.kernel("Memcpy HtoD (Host -> Device)", at + 150, 2_000, 2 * k)
-            | {"cat": "gpu_memcpy"},
+            kineto_files.kernel(f"Memcpy {way}", at + 150, 2_000, 2 * k) | {"cat": "gpu_memcpy"},
             kineto_files.call("cudaLaunchKernel", at + 2_300, 10, 2 * k + 1),
             kineto_files.kernel("gemm", at + 2_320, 7_000, 2 * k + 1),
         ]
     trace = ci.read(kineto_files.write(tmp_path / "job.json", events))
     rows = findings_by_code(trace)
+    assert "blocking-copy" in rows
+    assert "exposed-copy" not in rows
+
+
+def test_a_copy_that_a_call_waits_for_is_one_finding(tmp_path: Path) -> None:
+    rows = findings_by_code(program_of(tmp_path, "blocking-copy", 1, has=True)[0])
     assert "blocking-copy" in rows
     assert "exposed-copy" not in rows
 

@@ -10,7 +10,8 @@ import numpy as np
 from chopper_interop.analyses.methods.activity import host_waits
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.arrays import gather
-from chopper_interop.schemas.kinds import Collective, Kind
+from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind
+from chopper_interop.schemas.names import HOST_COPY
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.findings.job import ExaminedJob
@@ -53,10 +54,14 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
 
 
 def exposed_copies(job: ExaminedJob) -> Iterator[Finding]:
-    """Find kinds of copies that make steps longer, but for those whose call waits for them."""
+    """Find kinds of copies that make steps longer, but for those that their call or a later one waits for."""
     trace = job.trace
     blocking = np.append(job.mask(host_waits.calls_that_waited(trace)), False)
     copies = (trace.array("kind") == Kind.MEMCPY) & job.inside & ~blocking[trace.launch]
+    waits = np.isin(trace.array("kind", "edges"), (EdgeKind.SYNC, EdgeKind.POLL))
+    work = trace.array("src", "edges")[waits]
+    is_of_host = np.array([HOST_COPY.search(name) is not None for name in trace.names()], bool)
+    copies[work[is_of_host[trace.array("name")[work]]]] = False  # waits for others are for all work
     row = np.flatnonzero(copies)
     first, of_row = gather.distinct(trace.array("name")[row])
     total = np.bincount(of_row, trace.array("dur")[row], len(first))
