@@ -165,6 +165,31 @@ def test_work_of_steps_that_no_range_marks_holds_nothing_up() -> None:
     assert ci.analyze(trace, "stragglers").summary["slow_rank"] == -1
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_thread_of_python_alone_does_not_end_a_job_without_steps(*, alone: bool) -> None:
+    # a thread that waits for the end of the profiler has its functions in the trace, and nothing else
+    builder = TraceBuilder()
+    waiting = builder.lane(0, LaneKind.THREAD, 2, "waits")
+    kinds = [(waiting, Kind.PYTHON, "wait", 0, 50 * MS)]
+    if not alone:
+        main = builder.lane(0, LaneKind.THREAD, 1, "main")
+        kinds += [
+            (main, Kind.PYTHON, "train", 5 * MS, 30 * MS),
+            (main, Kind.RUNTIME, "hipMalloc", 10 * MS, 20 * MS),
+        ]
+    for lane, kind, name, ts, dur in kinds:
+        builder.nodes(
+            kind=int(kind), name=name, rank=0, lane=lane, ts=np.array([ts]), dur=np.array([dur])
+        )
+    trace = builder.finish()
+    assert ci.analyze(trace, "critical_path").summary["path_ns"] == (50 * MS if alone else 30 * MS)
+    if not alone:
+        change = "scale=0 where kind == 'runtime'"
+        assert (
+            ci.analyze(trace, "what_if", change=change).rows.to_pylist()[-1]["gain_ns"] == 20 * MS
+        )
+
+
 def test_steps_that_were_not_recorded_count_in_none() -> None:
     steps = {3: (0, 30), 4: (10, 30), 9: (500, 30), 10: (510, 30)}
     trace = lagging(steps, first_ms=0, power_w=100.0)

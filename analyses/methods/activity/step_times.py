@@ -15,7 +15,8 @@ work counts; a step of the job ends with that of its last rank.
 
 What threads other than the one with the range wait for in between is not known: they do not hold the step
 up. GPU work without a known launch counts where nothing marks a step. The time of a job is that from the
-begin of its first range to the end of its last step, with what GPUs had to do before it, or without steps all of it.
+begin of its first range to the end of its last step, with what GPUs had to do before it, or without steps all of
+it, but for threads on which only Python's functions were recorded: they wait for the profiler's end as a rule.
 """
 
 from __future__ import annotations
@@ -281,11 +282,18 @@ def _by_span(endpoint: Array, span: Array) -> tuple[Array, Array]:
 
 
 def _job_nodes(trace: Trace, ranks: Sequence[int]) -> Array:
-    """Nodes that a job without steps consists of; profilers' own records only where there are no others."""
+    """Nodes that a job without steps consists of; only where there are no others, of those that end nothing.
+
+    These are profilers' own records, and stacks of threads on which nothing but Python's functions was recorded.
+    """
+    kind, lane = trace.array("kind"), trace.array("lane")
     metadata = (Kind.SPAN, Kind.INSTANT, Kind.OVERHEAD)
     timed = np.isin(trace.array("rank"), ranks) & takes_time(trace)
-    work = timed & ~is_any(trace.array("kind"), metadata)
-    return np.flatnonzero(work if work.any() else timed)
+    shown = timed & ~is_any(kind, metadata)
+    has_others = np.zeros(trace.lanes.num_rows, bool)
+    has_others[lane[shown & (kind != Kind.PYTHON)]] = True
+    nodes = next((some for some in (shown & has_others[lane], shown) if some.any()), timed)
+    return np.flatnonzero(nodes)
 
 
 def _step_nodes(trace: Trace, marked: list[training_steps.Step]) -> tuple[Array, Array]:
