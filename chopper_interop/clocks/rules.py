@@ -59,7 +59,12 @@ def parse_clock_rule(text: str) -> ClockRule:
     match = _RULE.fullmatch(text.strip())
     unit = (match["unit"] or "s").replace("µ", "u") if match else "s"
     offset = Decimal(match["number"]) * NS_PER_UNIT[unit] if match else Decimal(0)
-    if match is None or abs(offset) >= _MAX_NS:
+    if abs(offset) >= _MAX_NS:
+        raise UsageError(
+            f"--clock-offset {text}: it is out of range",
+            hint=f"clocks can differ by less than {_MAX_NS // 10**9:,} s",
+        )
+    if match is None:
         raise UsageError(
             f"--clock-offset {text}: write it as [SOURCE:]SECONDS or with a unit, ms, us or ns",
             hint="amd-smi:-0.25 says that its times are 0.25 s more than those of the trace",

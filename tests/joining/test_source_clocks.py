@@ -398,6 +398,12 @@ def test_an_offset_of_the_user_takes_precedence_over_collectives(shared: Path, r
     assert sum(f.applied and f.method == relations.COLLECTIVE_ENDS for f in trace.meta.clocks) >= 1
 
 
+@pytest.mark.parametrize("text", ["rank1:9e9", "-1e30", "amd-smi:1e20ms"])
+def test_an_offset_beyond_all_clocks_is_said_to_be_out_of_range(text: str) -> None:
+    with pytest.raises(UsageError, match="out of range"):
+        clock_rules.parse_clock_rule(text)
+
+
 @given(st.text(max_size=12) | st.from_regex(r"[a-z0-9.:+-]{0,12}", fullmatch=True))
 def test_any_text_is_an_offset_or_refused(text: str) -> None:
     with contextlib.suppress(UsageError):
