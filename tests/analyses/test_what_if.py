@@ -510,7 +510,7 @@ def test_another_network_of_a_job_without_communication_changes_nothing_and_says
     assert "97% compute" in result.notes[f"gains nothing: {change}"]
 
 
-def waiting_job(folder: Path, where: str) -> ci.Trace:
+def waiting_job(folder: Path, where: str, **arguments: object) -> ci.Trace:
     """Two ranks with six all-reduces of unknown size, one behind the other, and on rank 0 a piece of 5 ms that waits."""
     shared, waits = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclDevKernel_SendRecv"
     parts = [(shared, 300 + 10 * i) for i in range(6)]
@@ -521,7 +521,10 @@ def waiting_job(folder: Path, where: str) -> ci.Trace:
         for k, (name, dur) in enumerate(parts):
             late = 200 * rank if dur < 5000 else 0  # rank 1 is the last to come
             if k != at or rank == 0:
-                events.append(kernel(name, time + late, dur - late, k + 1, device=rank, stream=7))
+                size = arguments if k == at else {}
+                events.append(
+                    kernel(name, time + late, dur - late, k + 1, device=rank, stream=7, **size)
+                )
                 if where == "between" or (where == "launched before" and k > at):
                     events.append(call("cudaLaunchKernel", 10 * k, 5, k + 1))
             time += dur
@@ -544,3 +547,14 @@ def test_another_network_stretches_no_wait_at_an_edge_of_the_recording(
     assert gained(trace, "bandwidth=0.5") == [pytest.approx(-1000 * transfers_us, abs=10_000)]
     left = "1 transfers at an edge of the recording" in result.notes["change: bandwidth=0.5"]
     assert left == (where != "between")
+
+
+def test_another_network_stretches_transfers_of_known_size_at_an_edge_of_the_recording(
+    tmp_path: Path,
+) -> None:
+    size = {"Collective name": "allreduce", "In msg nelems": 1 << 20, "dtype": "Float"}
+    trace = waiting_job(tmp_path, "begins later", **size)
+    result = ci.analyze(trace, "what_if", change="bandwidth=0.5")
+    assert "at an edge of the recording" not in result.notes["change: bandwidth=0.5"]
+    transfers_us = 5000 - 200 + sum(100 + 10 * i for i in range(6))  # as between others
+    assert gained(trace, "bandwidth=0.5") == [pytest.approx(-1000 * transfers_us, abs=10_000)]
