@@ -510,17 +510,17 @@ def test_another_network_of_a_job_without_communication_changes_nothing_and_says
     assert "97% compute" in result.notes[f"gains nothing: {change}"]
 
 
-def waiting_job(folder: Path, where: str, **arguments: object) -> ci.Trace:
-    """Two ranks with six all-reduces of unknown size, one behind the other, and on rank 0 a piece of 5 ms that waits."""
+def waiting_job(folder: Path, where: str, ranks: int = 2, **arguments: object) -> ci.Trace:
+    """Ranks with six all-reduces of unknown size, one behind the other, and on all but the last a piece of 5 ms that waits."""
     shared, waits = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "ncclDevKernel_SendRecv"
     parts = [(shared, 300 + 10 * i) for i in range(6)]
     at = {"begins later": 0, "launched before": 1, "between": 3, "ends sooner": 6}[where]
     parts.insert(at, (waits if where in ("launched before", "between") else shared, 5000))
-    for rank in (0, 1):
+    for rank in range(ranks):
         events, time = [], 1000
         for k, (name, dur) in enumerate(parts):
-            late = 200 * rank if dur < 5000 else 0  # rank 1 is the last to come
-            if k != at or rank == 0:
+            late = 200 if rank == ranks - 1 and dur < 5000 else 0  # it is the last to come
+            if k != at or rank < ranks - 1:
                 size = arguments if k == at else {}
                 events.append(
                     kernel(name, time + late, dur - late, k + 1, device=rank, stream=7, **size)
@@ -528,7 +528,7 @@ def waiting_job(folder: Path, where: str, **arguments: object) -> ci.Trace:
                 if where == "between" or (where == "launched before" and k > at):
                     events.append(call("cudaLaunchKernel", 10 * k, 5, k + 1))
             time += dur
-        info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+        info = {"rank": rank, "world_size": ranks, "backend": "nccl"}
         path = folder / f"rank{rank}.json"
         write(path, events, baseTimeNanoseconds=BASE, distributedInfo=info)
     return ci.read(folder)
@@ -547,6 +547,24 @@ def test_another_network_stretches_no_wait_at_an_edge_of_the_recording(
     assert gained(trace, "bandwidth=0.5") == [pytest.approx(-1000 * transfers_us, abs=10_000)]
     left = "1 transfers at an edge of the recording" in result.notes["change: bandwidth=0.5"]
     assert left == (where != "between")
+
+
+def test_another_network_stretches_no_wait_for_the_rank_that_begins_last(tmp_path: Path) -> None:
+    trace = waiting_job(tmp_path, "begins later", ranks=3)
+    result = ci.analyze(trace, "what_if", change="bandwidth=0.5")
+    assert "2 transfers at an edge of the recording" in result.notes["change: bandwidth=0.5"]
+    transfers_us = sum(100 + 10 * i for i in range(6))
+    assert gained(trace, "bandwidth=0.5") == [pytest.approx(-1000 * transfers_us, abs=10_000)]
+
+
+def test_another_network_stretches_transfers_of_ranks_that_share_none(tmp_path: Path) -> None:
+    """Nothing says which of them are at an edge of the recording."""
+    for rank, name in enumerate(("ncclDevKernel_SendRecv", "gemm")):
+        events = [kernel(name, 500 * k, 300, k + 1, device=rank, stream=7) for k in range(6)]
+        info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+        path = tmp_path / f"rank{rank}.json"
+        write(path, events, baseTimeNanoseconds=BASE, distributedInfo=info)
+    assert gained(ci.read(tmp_path), "bandwidth=0.5") == [-6 * 300_000]
 
 
 def test_another_network_stretches_transfers_of_known_size_at_an_edge_of_the_recording(
