@@ -199,8 +199,11 @@ class Sampler:
             self._file.close()
         except OSError as error:
             self._note_write(error)
-        with gpu_state.quiet_stdout(), contextlib.suppress(gpu_state.NoAnswerError):
-            gpu_state.answer(self.gpus.close)
+        try:
+            with gpu_state.quiet_stdout():
+                gpu_state.answer(self.gpus.close)
+        except gpu_state.NoAnswerError as error:
+            self.problems.append(f"{self.gpus.vendor} was not closed: {error}")
 
     def _run(self) -> None:
         try:

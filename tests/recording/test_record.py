@@ -303,6 +303,7 @@ def test_a_library_that_never_answers_holds_no_program_up(
     others = ["nvidia"] if NVML in libraries else []
     if where == "closing":
         assert vendors == ["amd", *others]
+        assert "amd was not closed: its library has not answered for 0.3 s" in done.stderr
         assert "no GPU of" not in done.stderr  # a vendor that is not there
         return
     assert vendors == (others or ["host"])
