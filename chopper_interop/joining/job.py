@@ -166,7 +166,7 @@ def _assemble_chosen(  # noqa: PLR0913 # as of `assemble`
         trace = joined
         issues.extend(log)
     sizes = {f.trace.meta.facts.get(WORLD_SIZE, "") for f in run.timing} - {""}
-    issues.add(SIZES_DIFFER, len(sizes) > 1, " and ".join(sorted(sizes)))
+    issues.add(SIZES_DIFFER, len(sizes) > 1, " and ".join(sorted(sizes, key=lambda n: (len(n), n))))
     trace = trace.with_meta(facts=one_source.facts_of(fragments))
     trace = host_et.join_programs(trace, [f.trace for f in programs], issues)
     folder = {r: f.path.parent for f in reversed(run.timing) for r in f.trace.ranks}

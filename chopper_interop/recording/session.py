@@ -128,23 +128,11 @@ def record(
         raise UsageError(f"--rate {rate_hz:g}: give {MIN_HZ:g} to {MAX_HZ:g} samples a second")
     unavailable: dict[str, BaseException] = {}
     host = Host()
-    result = Recording()
     samplers = _samplers(open_gpus(unavailable), unavailable, folder, rate_hz, host, wake=wake)
+    result = Recording(announced=_missing(unavailable, any_gpu=bool(samplers), warn=warn))
     if not samplers:
-        reasons = "; ".join(f"{vendor}: {_reason(why)}" for vendor, why in unavailable.items())
-        ways = "; ".join(f"for {vendor} {way}" for vendor, (_, way) in VENDORS.items())
-        result.announced = [f"no GPU is recorded, only the host: {reasons}"]
-        warn(f"{result.announced[0]} ({ways})")
-        rate_hz = min(rate_hz, 1 / SLOW_S)
-        samplers = _samplers([HostAlone(host)], unavailable, folder, rate_hz, host)
-    else:
-        result.announced = [
-            f"no GPU of {vendor} is recorded: {why}"
-            for vendor, why in unavailable.items()
-            if isinstance(why, NoAnswerError)
-        ]
-        for missing in result.announced:
-            warn(missing)
+        slow_hz = min(rate_hz, 1 / SLOW_S)
+        samplers = _samplers([HostAlone(host)], unavailable, folder, slow_hz, host)
     if _described_in(folder).exists():
         warn(f"{folder} has a recording of this host, which is replaced")
     begin = clock_offsets()
@@ -163,6 +151,26 @@ def record(
         result.description["problems"] += result.announced
         _write(folder, result.description)
     return result
+
+
+def _missing(
+    unavailable: dict[str, BaseException], *, any_gpu: bool, warn: Callable[[str], None]
+) -> list[str]:
+    """Say which GPUs are not recorded: all, or those of libraries that are there but do not answer."""
+    if not any_gpu:
+        reasons = "; ".join(f"{vendor}: {_reason(why)}" for vendor, why in unavailable.items())
+        ways = "; ".join(f"for {vendor} {way}" for vendor, (_, way) in VENDORS.items())
+        missing = f"no GPU is recorded, only the host: {reasons}"
+        warn(f"{missing} ({ways})")
+        return [missing]
+    silent = [
+        f"no GPU of {vendor} is recorded: {why}"
+        for vendor, why in unavailable.items()
+        if isinstance(why, NoAnswerError)
+    ]
+    for missing in silent:
+        warn(missing)
+    return silent
 
 
 def _samplers(

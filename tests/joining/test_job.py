@@ -305,7 +305,7 @@ def test_ranks_that_do_not_overlap_are_noted(tmp_path: Path, apart_us: int, coun
     assert all("3,599" in i.example or "3,600" in i.example for i in actual)
 
 
-@pytest.mark.parametrize(("other", "examples"), [(2, []), (None, []), (8, ["2 and 8"])])
+@pytest.mark.parametrize(("other", "examples"), [(2, []), (None, []), (16, ["2 and 16"])])
 def test_ranks_of_jobs_of_other_sizes_are_noted(
     tmp_path: Path, other: int | None, examples: list[str]
 ) -> None:

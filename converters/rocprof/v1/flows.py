@@ -13,6 +13,7 @@ from chopper_interop.converters.rocm.rows import TableRows, first_match
 _CALLS, _WORK = ("HIP", "HSA"), ("COPY", "OPS")
 _COPIES = re.compile(r"Mem(cpy|set)|memory_async_copy")
 """Calls that launch copies and fills."""
+_NS_PER_US = 1000
 _MAX_TIME = 1 << 42
 """Microseconds (51 days) that times are below, so that lane and time fit into one 64-bit number."""
 
@@ -63,10 +64,7 @@ def link_by_flows(
     span_ns = np.maximum(np.concatenate(spans), 0)
     call = _spanning(begins, called, span_ns)
     end = first_match([ends.id], [begins.id], unique=True)
-    from_middle = begins.ts - called.ts[call] - span_ns[call] // 2000
-    in_call = (call >= 0) & (begins.ts < np.append(ends.ts, -1)[end])
-    if in_call.any() and (from_middle[in_call] <= 1).all():  # all times are rounded down
-        call[from_middle > 1] = -1
+    _leave_out_earlier_calls(call, begins, np.append(ends.ts, -1)[end], called, span_ns)
     operations = _concatenated([positions[n] for n in work])
     operation_of_end = first_match(_keys(operations), _keys(ends), unique=True)
     operation = np.append(operation_of_end, -1)[end]
@@ -110,6 +108,24 @@ def _add_preceding(work_ids: Array, operations: EventPositions, calls: EventPosi
     work_ids[before[inside]] = call[inside] + 1
 
 
+def _leave_out_earlier_calls(
+    call: Array, begins: EventPositions, end_ts: Array, calls: EventPositions, span_ns: Array
+) -> None:
+    """Set the call of a flow to -1 where it is one before its own, in place.
+
+    A flow begins with its operation if that starts before the middle of its call, and so in the call before if it starts
+    in that. Where flows that begin before their operations do so up to the middle of a call, no later one is of that call::
+
+        calls   [     |     ]   [ own | call ]     | middle, where their flows begin
+        copy              [            ]           its flow begins with it, behind the middle of the call before
+    """
+    half_us = span_ns[call] // (2 * _NS_PER_US)
+    behind = begins.ts - calls.ts[call] - half_us > 1  # all three are rounded down
+    is_before_operation = (call >= 0) & (begins.ts < end_ts)
+    if is_before_operation.any() and not behind[is_before_operation].any():
+        call[behind] = -1
+
+
 def _copies(calls: TableRows) -> Array:
     return calls.per_text("name", lambda n: _COPIES.search(n) is not None, absent=False)
 
@@ -131,8 +147,8 @@ def _next_calls(flows: EventPositions, late: Array, calls: EventPositions, chose
     at = np.searchsorted(key, flow_lane * _MAX_TIME + np.clip(flows.ts[late], 0, _MAX_TIME - 1))
     row = np.append(order, -1)[at]
     row[(row >= 0) & (np.append(call_lane, -1)[row] != flow_lane)] = -1
-    found, uses = np.unique(row, return_counts=True)
-    row[np.isin(row, found[uses > 1])] = -1
+    distinct, uses = np.unique(row, return_counts=True)
+    row[np.isin(row, distinct[uses > 1])] = -1
     return np.append(chosen, -1)[row]
 
 
