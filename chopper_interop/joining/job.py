@@ -155,16 +155,20 @@ def _assemble_chosen(  # noqa: PLR0913 # as of `assemble`
         trace, telemetry = _job_of_telemetry(telemetry, meta, clocks)
     all_devices = [d for f in fragments for d in f.trace.meta.devices]
     dispatches = read_dispatches(trace) if run.passes else None
+    carried = []
     for fragment in run.passes:
         log = IssueLog(str(fragment.path))
-        joined, doubt = _with_counters(trace, fragment, all_devices, rules, log, dispatches)
+        joined, counters, doubt = _with_pass(trace, fragment, all_devices, rules, log, dispatches)
         if doubt and chosen != groups.ALL:
             groups.leave_out(fragment, run.timing, doubt, chosen, issues)
             fragments = [f for f in fragments if f is not fragment]
             all_devices = [d for f in fragments for d in f.trace.meta.devices]
             continue
         trace = joined
-        issues.extend(log)
+        carried.append(counters)
+    trace = join_passes.carry_counters(trace, carried) if carried else trace
+    for counters in carried:
+        issues.extend(counters.issues)
     sizes = {f.trace.meta.facts.get(WORLD_SIZE, "") for f in run.timing} - {""}
     issues.add(SIZES_DIFFER, len(sizes) > 1, " and ".join(sorted(sizes, key=lambda n: (len(n), n))))
     trace = trace.with_meta(facts=one_source.facts_of(fragments))
@@ -242,17 +246,17 @@ def _job_of_telemetry(
     return concat([trace], replace(meta, clock=trace.meta.clock, clocks=all_fits)), rest
 
 
-def _with_counters(
+def _with_pass(
     trace: Trace,
     fragment: Fragment,
     all_devices: Sequence[Device],
     rules: Sequence[DeviceRule],
     issues: IssueLog,
     timed: Dispatches | None,
-) -> tuple[Trace, str]:
-    """The trace, of which these are the dispatches, with the counters of a pass, and the matches and hardware of its devices.
+) -> tuple[Trace, join_passes.PassCounters, str]:
+    """The trace, of which these are the dispatches, with the matches and hardware of the devices of a counter pass.
 
-    Also why the pass may be of another program, empty if it is not.
+    Also its counters, and why the pass may be of another program, empty if it is not.
     """
     matched = _devices_of_pass(trace, fragment, all_devices, rules)
     assumed = [number for number, (_, method) in matched.items() if method == devices.BY_ORDER]
@@ -261,9 +265,9 @@ def _with_counters(
     matches = [DeviceMatch(path, n, device, -1, method) for n, (device, method) in matched.items()]
     device_of = {number: device for number, (device, _) in matched.items()}
     target, doubt = join_passes.match_pass(trace, fragment.trace, device_of, issues, timed)
-    trace = join_passes.carry_counters(trace, fragment.trace, target, issues)
     trace = devices.with_hardware(trace, fragment.trace.meta.devices, device_of)
-    return trace.with_meta(device_matches=(*trace.meta.device_matches, *matches)), doubt
+    trace = trace.with_meta(device_matches=(*trace.meta.device_matches, *matches))
+    return trace, join_passes.PassCounters(fragment.trace, target, issues), doubt
 
 
 def _refuse_unused(

@@ -213,7 +213,7 @@ def _with_arguments_and_counters(
     trace = host_et.with_arguments(trace, to, other, at)
     target = np.full(other.nodes.num_rows, -1, np.int32)
     target[at] = to
-    return join_passes.carry_counters(trace, other, target, log)
+    return join_passes.carry_counters(trace, [join_passes.PassCounters(other, target, log)])
 
 
 def _device_matches(

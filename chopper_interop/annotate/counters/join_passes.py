@@ -9,7 +9,7 @@ each kernel that both have equally often. A device on which too few match is ref
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.meta import ASSUMED, ORDER
 from chopper_interop.trace import Trace
 
-__all__ = ["DURATION", "carry_counters", "match_pass", "plain_name"]
+__all__ = ["DURATION", "PassCounters", "carry_counters", "match_pass", "plain_name"]
 
 JOINED = Fault.info_of_events(
     "dispatch-joined",
@@ -467,34 +467,41 @@ def _kth_of_each(timed: Array, counted: Array) -> Array:
     return partner
 
 
-def carry_counters(timing: Trace, run: Trace, target: Array, issues: IssueLog) -> Trace:
-    """Return the timing run with the counters of another run, or of another tool.
+class PassCounters(NamedTuple):
+    """Counters of another run, or of another tool, on the nodes of the timing run."""
 
-    Parameters
-    ----------
-    timing, run
-        The two.
-    target
-        For each node of `run` the node of `timing` that it is, -1 for none.
-    issues
-        Log for counters that both have.
-    """
-    counters = _with_durations(run)
-    node = target[arrow.to_numpy(counters["node"])]
-    carried = arrow.take(counters, node >= 0)
-    carried = arrow.replace_column(carried, "node", node[node >= 0])
-    combined = pa.concat_tables([timing.counters, carried]).unify_dictionaries()
+    run: Trace
+    target: Array
+    """For each node of `run` the node of the timing run that it is, -1 for none."""
+    issues: IssueLog
+    """Log for counters that the timing run or an earlier one of these has too."""
+
+
+def carry_counters(timing: Trace, passes: Sequence[PassCounters]) -> Trace:
+    """Return the timing run with the counters of these, all at once: the cost is linear in their number."""
+    tables = [timing.counters, *map(_carried, passes)]
+    combined = pa.concat_tables(tables).unify_dictionaries()
     nodes, names = (
         arrow.to_numpy(combined["node"]),
         arrow.to_numpy(combined["name"].combine_chunks()),
     )
     first, _ = gather.distinct(nodes, names)
-    duplicate = np.ones(len(nodes), bool)
+    duplicate = ~_is_counter(combined, DURATION)
     duplicate[first] = False
-    issues.add(COUNTED_BEFORE, np.count_nonzero(duplicate & ~_is_counter(combined, DURATION)))
+    ends = np.cumsum([table.num_rows for table in tables])
+    for each, start, end in zip(passes, ends[:-1], ends[1:], strict=True):
+        each.issues.add(COUNTED_BEFORE, np.count_nonzero(duplicate[start:end]))
     order = first[np.argsort(nodes[first], kind="stable")]
     result = arrow.take(combined, order).combine_chunks().cast(hub.schema("counters"))
     return replace(timing, counters=result)
+
+
+def _carried(counted: PassCounters) -> pa.Table:
+    """Counters of the nodes that the timing run has, by its nodes."""
+    counters = _with_durations(counted.run)
+    node = counted.target[arrow.to_numpy(counters["node"])]
+    carried = arrow.take(counters, node >= 0)
+    return arrow.replace_column(carried, "node", node[node >= 0])
 
 
 def _with_durations(run: Trace) -> pa.Table:

@@ -10,6 +10,7 @@ from issue_counts import counts
 
 import chopper_interop as ci
 from chopper_interop.annotate.counters.join_passes import (
+    PassCounters,
     carry_counters,
     match_pass,
     plain_name,
@@ -22,11 +23,16 @@ from chopper_interop.schemas.meta import Meta, Rank
 
 def join_counters(timing: ci.Trace, run: ci.Trace, devices: dict, log: IssueLog) -> ci.Trace:
     """The timing run with the counters of another one."""
-    return carry_counters(timing, run, match_pass(timing, run, devices, log).target, log)
+    return carry_counters(timing, [matched(timing, run, devices, log)])
 
 
-def run_of(names: str, *, counted: bool = False, device: int = 0) -> ci.Trace:
-    """A run of kernels named by letters; a counted one has the counter C, numbered in order."""
+def matched(timing: ci.Trace, run: ci.Trace, devices: dict, log: IssueLog) -> PassCounters:
+    """Counters of a run on the nodes of the timing run."""
+    return PassCounters(run, match_pass(timing, run, devices, log).target, log)
+
+
+def run_of(names: str, *, counted: bool = False, device: int = 0, start: int = 0) -> ci.Trace:
+    """A run of kernels named by letters; a counted one has the counter C, numbered in order from `start`."""
     builder = TraceBuilder()
     lane = builder.lane(0, LaneKind.STREAM, 0, "s", device)
     first = builder.nodes(
@@ -35,7 +41,7 @@ def run_of(names: str, *, counted: bool = False, device: int = 0) -> ci.Trace:
     )  # fmt: skip
     if counted:
         node = np.arange(first, first + len(names))
-        builder.counters(node, "C", node.astype(float))
+        builder.counters(node, "C", start + node.astype(float))
     return builder.finish()
 
 
@@ -234,6 +240,17 @@ def test_streams_that_interleave_otherwise_pair_no_kernel_wrongly(data: st.DataO
     possible = set(timed_names) & set(counted_names)
     refused = "counter-pass-refused" in noted
     assert refused or len(actual) >= 0.8 * len(possible)
+
+
+def test_of_passes_with_the_same_counter_the_first_counts_and_the_others_are_logged() -> None:
+    timing = run_of("abc")
+    logs = [IssueLog(source) for source in ("first", "second", "third")]
+    runs = [run_of("abc", counted=True, start=start) for start in (0, 10, 20)]
+    passes = [matched(timing, run, {0: 0}, log) for run, log in zip(runs, logs, strict=True)]
+    trace = carry_counters(timing, passes)
+    assert trace.array("node", "counters").tolist() == [0, 1, 2]
+    assert trace.array("value", "counters").tolist() == [0.0, 1.0, 2.0]
+    assert [counts(log).get("counter-of-several-runs", 0) for log in logs] == [0, 3, 3]
 
 
 def test_the_log_counts_what_is_joined() -> None:
