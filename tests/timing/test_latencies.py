@@ -29,6 +29,21 @@ def test_work_from_before_the_recording_is_no_latency_of_a_launch(tmp_path: Path
     assert gain == pytest.approx(0.9 * 8000, abs=20)
 
 
+@pytest.mark.parametrize(("vendor", "between_us"), [("cuda", 0.9), ("hip", 0)])
+def test_where_no_kernel_waited_for_the_one_ahead_what_is_usual_is_between(
+    tmp_path: Path, vendor: str, between_us: float
+) -> None:
+    """With no time of the host, kernels that each had waited for its launch, begun 2 µs behind its call, follow each other."""
+    events = [span("cpu_op", "aten::all", 0, 190)]
+    for k in range(10):
+        events += [
+            call(f"{vendor}LaunchKernel", 20 * k, 5, k + 1),
+            kernel("gemm", 20 * k + 7, 10, k + 1),
+        ]
+    gain = gain_us(tmp_path, events, "scale=0 where kind in ['runtime', 'cpu_op']")
+    assert gain == pytest.approx(197 - (2 + 10 * 10 + 9 * between_us), abs=0.01)
+
+
 def test_a_call_long_after_the_work_that_it_waits_for_has_a_short_return(tmp_path: Path) -> None:
     events = [
         call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 15, 800, 1),
