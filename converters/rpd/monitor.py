@@ -52,8 +52,8 @@ def add_monitors(builder: TraceBuilder, tables: RpdTables, gpus: set[int], issue
         return 0
     where = tables.base.path.name
     text = arrow.single_chunk(table.table["value"])
-    plain = arrow.fill_null(pc.match_substring_regex(text, _NUMBER), value=False)
-    numbers = pc.if_else(plain, pc.utf8_trim_whitespace(text), pa.nulls(1, pa.string())[0])
+    is_number = pc.match_substring_regex(text, _NUMBER)
+    numbers = pc.if_else(is_number, pc.utf8_trim_whitespace(text), pa.nulls(1, pa.string())[0])
     value = arrow.to_numpy(numbers.cast(pa.float64()), np.nan)
     timed = table.known("start") & (table.number("start") > 0)
     kept = np.flatnonzero(np.isfinite(value) & timed)
@@ -62,8 +62,7 @@ def add_monitors(builder: TraceBuilder, tables: RpdTables, gpus: set[int], issue
     end = table.number("end", 0)[kept]
     early = np.count_nonzero((end > 0) & (end < table.number("start")[kept]))
     issues.add(ENDS_BEFORE, early, where)
-    if kept.size:
-        _add(builder, table, kept, value, gpus, issues)
+    _add(builder, table, kept, value, gpus, issues)
     return table.count
 
 

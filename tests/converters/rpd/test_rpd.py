@@ -71,12 +71,61 @@ def test_clocks_are_series_in_mhz_of_the_gpu(small):
     assert samples["value"].tolist() == [1700, 800, 800]
 
 
-def test_gpus_of_monitors_that_nobody_can_tell_belong_to_the_node(tmp_path):
+MONITORED = {
+    "in any order": (
+        [(100, 300, "800"), (5, 100, "1700")],
+        [(5, 1700), (100, 800), (300, 800)],
+        {},
+    ),
+    "with a gap": (
+        [(5, 100, "1700"), (200, 300, "800")],
+        [(5, 1700), (100, 1700), (200, 800), (300, 800)],
+        {},
+    ),
+    "without an end": ([(5, -rpd.START, "1700")], [(5, 1700)], {}),
+    "without a time": (
+        [(-rpd.START, 100, "1700"), (5, 6, "800")],
+        [(5, 800), (6, 800)],
+        {"monitor-without-number": 1},
+    ),
+    "beyond all numbers": ([(5, 100, "1e999")], [], {"monitor-without-number": 1}),
+}
+
+
+@pytest.mark.parametrize(("rows", "samples", "issues"), MONITORED.values(), ids=MONITORED)
+def test_a_monitored_value_holds_from_its_start_to_its_end(tmp_path, rows, samples, issues):
     base = rpd.Base(tmp_path / "x.rpd")
-    base.operation("KernelExecution", 1, 2, "k")
+    base.operation("KernelExecution", 0, 10, "k")
+    for start, end, value in rows:
+        base.monitor(0, start, end, value)
+    base.close()
+    trace = read([tmp_path / "x.rpd"])
+    at = trace.samples["ts"].to_numpy() + trace.meta.origin_ns - rpd.START
+    assert list(zip(at.tolist(), trace.samples["value"].to_pylist(), strict=True)) == samples
+    codes = counts(trace)
+    assert {code: n for code, n in codes.items() if code.startswith("monitor")} == issues
+    assert not uncounted_events(trace)
+
+
+def test_monitored_values_of_one_gpu_do_not_end_with_those_of_the_next(tmp_path):
+    base = rpd.Base(tmp_path / "x.rpd")
+    for gpu in range(2):
+        base.operation("KernelExecution", 0, 10, "k", 0, gpu)
+        base.monitor(gpu, 5 + 95 * gpu, 100 + 95 * gpu, "1700")
+    base.close()
+    samples = read([tmp_path / "x.rpd"]).to_pandas("samples")
+    assert samples["ts"].tolist() == [5, 100, 100, 195]
+
+
+@pytest.mark.parametrize("gpus", [1, 5])
+def test_gpus_of_monitors_that_nobody_can_tell_belong_to_the_node(tmp_path, gpus):
+    base = rpd.Base(tmp_path / "x.rpd")
+    for gpu in range(gpus):
+        base.operation("KernelExecution", 1, 2, "k", 0, gpu)
     for device in range(4):
         base.monitor(device, 1, 2, "1")
-    base.monitor(0, 2, 3, "fast")
+        base.monitor(device, 2, 3, "2")
+    base.monitor(0, 3, 4, "fast")
     base.close()
     trace = read([tmp_path / "x.rpd"])
     assert set(trace.to_pandas("series")["device"]) == {-1}
