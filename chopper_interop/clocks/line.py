@@ -7,6 +7,7 @@ clock of the trace, `other` the work recorded by another tool on another clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,18 @@ class ProcessWork:
         """Return the work of some rows."""
         columns = (self.name, self.start, self.dur, self.correlation)
         return ProcessWork(*(column[rows] for column in columns))
+
+    @cached_property
+    def by_name(self) -> Array:
+        """Rows in the order of names, those of one name in the order of starts; sorted once for all other records."""
+        return np.argsort(self.name, kind="stable")
+
+    @cached_property
+    def with_own_id(self) -> Array:
+        """Rows with a positive correlation id that no other row has."""
+        _, first, counts = np.unique(self.correlation, return_index=True, return_counts=True)
+        rows: Array = first[counts == 1]
+        return rows[self.correlation[rows] > 0]
 
 
 @dataclass(frozen=True)
@@ -133,31 +146,33 @@ def nearest_pairs(
     moved = line.apply(other.start)
     low = max(int(reference.start[0]), int(moved[0])) - within_ns
     high = min(int(reference.start[-1]), int(moved[-1])) + within_ns
-    first, first_2 = (int(np.searchsorted(t, low)) for t in (reference.start, moved))
-    stop, stop_2 = (int(np.searchsorted(t, high, "right")) for t in (reference.start, moved))
     # One number for name and start: names lie further apart than any two starts, so that the
-    # nearest number of the same name is the nearest in time.
+    # nearest number of the same name is the nearest in time. What is outside of the time of both lies
+    # at its edge, which is further than `within_ns` from what the other has.
     #     |--name 0: starts--|      |--name 1: starts--|      |--name 2 …
     #     0                  width                     2 * width
-    width = high - low + 2 * within_ns + 2
-    empty = np.zeros(0, np.int64)
+    width = high - low + 2 * within_ns + 4
     names = 1 + max(int(reference.name.max()), int(other.name.max()))
-    if stop <= first or stop_2 <= first_2 or width * names >= 1 << 62:
+    if high - low < within_ns or width * names >= 1 << 62:  # too far apart, or for one number
+        empty = np.zeros(0, np.int64)
         return empty, empty
-    a = reference.name[first:stop] * width + (reference.start[first:stop] - low)
-    b = other.name[first_2:stop_2] * width + (moved[first_2:stop_2] - low)
-    to_b, to_a = _nearest_rows(a, b), _nearest_rows(b, a)
+    a, b = (
+        work.name[work.by_name] * width + np.clip(start[work.by_name], low - 1, high + 1) - low
+        for work, start in ((reference, reference.start), (other, moved))
+    )
+    to_b, to_a = _nearest(a, b), _nearest(b, a)
     mutual = to_a[to_b] == np.arange(len(a))
-    i = np.flatnonzero(mutual & (np.abs(a - b[to_b]) <= within_ns))
-    return i + first, to_b[i] + first_2
+    paired = np.flatnonzero(mutual & (np.abs(a - b[to_b]) <= within_ns))
+    row = np.full(len(a), -1, np.int64)
+    row[reference.by_name[paired]] = other.by_name[to_b[paired]]
+    i = np.flatnonzero(row >= 0)
+    return i, row[i]
 
 
-def _nearest_rows(points: Array, candidates: Array) -> Array:
-    """Row of the candidate nearest to each point, the first of equally near ones."""
-    order = np.argsort(candidates, kind="stable")
-    ascending = candidates[order]
-    right = np.minimum(np.searchsorted(ascending, points), len(ascending) - 1)
+def _nearest(points: Array, candidates: Array) -> Array:
+    """Position of the candidate nearest to each point, both ascending; of two that are equally near the first."""
+    right = np.minimum(np.searchsorted(candidates, points), len(candidates) - 1)
     left = np.maximum(right - 1, 0)
-    is_left = np.abs(points - ascending[left]) <= np.abs(ascending[right] - points)
-    rows: Array = order[np.where(is_left, left, right)]
-    return rows
+    is_left = np.abs(points - candidates[left]) <= np.abs(candidates[right] - points)
+    positions: Array = np.where(is_left, left, right)
+    return positions

@@ -34,21 +34,14 @@ multiples of round ones."""
 
 def pairs_by_correlation(reference: ProcessWork, other: ProcessWork) -> tuple[Array, Array]:
     """Pair kernels by ids that occur once in each; none if names contradict the ids."""
-    unique, unique_2 = _unique_ids(reference.correlation), _unique_ids(other.correlation)
+    own, own_2 = reference.with_own_id, other.with_own_id
     _, at, at_2 = np.intersect1d(
-        reference.correlation[unique], other.correlation[unique_2], True, return_indices=True
+        reference.correlation[own], other.correlation[own_2], True, return_indices=True
     )
-    i, j = unique[at], unique_2[at_2]
+    i, j = own[at], own_2[at_2]
     same = reference.name[i] == other.name[j]
     agree = same.sum() >= _MIN_SAME_NAMES * same.size
     return (i[same], j[same]) if agree else (i[:0], j[:0])
-
-
-def _unique_ids(ids: Array) -> Array:
-    """Rows of the positive ids that occur once."""
-    _, first, counts = np.unique(ids, return_index=True, return_counts=True)
-    rows: Array = first[counts == 1]
-    return rows[ids[rows] > 0]
 
 
 def pairs_by_order(reference: ProcessWork, other: ProcessWork) -> tuple[Array, Array]:

@@ -110,6 +110,14 @@ class _Process:
             match = clock_match.match_on_one_clock(work, self.work)
         return match
 
+    def compare(self, profile: int, other: Rank, work: ProcessWork) -> None:
+        """Add a rank of a profile to the candidates if its work matches."""
+        match = self.match(other, work)
+        if match is not None:
+            distances = clock_match.mean_distances_ns(work, self.work, match)
+            candidate = _Candidate(profile, other, match.pairs, sum(map(log1p, distances)))
+            self.candidates.setdefault(other.rank, candidate)
+
     def is_another_record_of(self, other: _Process) -> bool:
         """True if both are records of one process: its id and most starts, to the nanosecond or microsecond, are equal."""
         if self.about.pid != other.about.pid:
@@ -132,9 +140,11 @@ def match_processes(
     user states that clock, it suffices that kernels match at that offset.
     """
     codes = NameCodes()
-    of_fragment = [
-        _processes(f, timing, codes, by_user=f.path in on_clock_by_user) for f in fragments
-    ]
+    of_fragment = [_processes(f, codes, by_user=f.path in on_clock_by_user) for f in fragments]
+    _add_candidates([p for group in of_fragment for p in group[:1]], timing, codes)
+    # if the first process is none of the ranks, the others are not looked at
+    others = [p for group in of_fragment if group and group[0].candidates for p in group[1:]]
+    _add_candidates(others, timing, codes)
     processes = [p for group in of_fragment if all(p.candidates for p in group) for p in group]
     holders = _choose_ranks(processes)
     for process in processes:
@@ -220,52 +230,47 @@ def _is_evident(rivals: list[tuple[_Candidate, _Candidate]]) -> bool:
     return further / sum(kernels) > max(2 * log(_MIN_RATIO), _MIN_DEVIATIONS * deviation)
 
 
-def _processes(
-    fragment: Fragment, timing: Sequence[Fragment], codes: NameCodes, *, by_user: bool
-) -> list[_Process]:
-    """Processes of a fragment that did GPU work, until one that is none of the profiles' ranks."""
-    processes: list[_Process] = []
+def _processes(fragment: Fragment, codes: NameCodes, *, by_user: bool) -> list[_Process]:
+    """Processes of a fragment that did GPU work."""
     if fragment.trace.meta.clock in (REALTIME, *NOT_CLOCKS):
-        return processes
-    for rank in fragment.trace.ranks:
-        rows = work_rows(fragment.trace, rank)
-        if not rows.size:
-            continue
-        about = fragment.rank_of(rank)
-        work = codes.work(fragment.trace, rows)
-        process = _Process(fragment, about, rows, work, by_user)
-        processes.append(process)
-        _add_candidates(process, timing, codes)
-        if not process.candidates:
-            break
-    return processes
+        return []
+    trace = fragment.trace
+    of_rank = ((rank, work_rows(trace, rank)) for rank in trace.ranks)
+    return [
+        _Process(fragment, fragment.rank_of(rank), rows, codes.work(trace, rows), by_user)
+        for rank, rows in of_rank
+        if rows.size
+    ]
 
 
-def _add_candidates(process: _Process, timing: Sequence[Fragment], codes: NameCodes) -> None:
-    """Find the ranks of profiles that run what a process runs, at its times."""
+def _add_candidates(
+    processes: list[_Process], timing: Sequence[Fragment], codes: NameCodes
+) -> None:
+    """Find the ranks of profiles that run what each process runs, at its times; the work of one rank at a time."""
     ranks = [
         (profile, other)
         for profile, f in enumerate(timing)
         if f.trace.meta.clock == REALTIME
         for other in f.trace.meta.ranks
-        if other.rank in f.trace.rank_rows
     ]
-    for profile, other in _likely_ranks(process.about, ranks):
-        trace = timing[profile].trace
-        work = codes.work(trace, work_rows(trace, other.rank))
-        match = process.match(other, work)
-        if match is not None:
-            distances = clock_match.mean_distances_ns(work, process.work, match)
-            candidate = _Candidate(profile, other, match.pairs, sum(map(log1p, distances)))
-            process.candidates.setdefault(other.rank, candidate)
+    likely: list[list[_Process]] = [[] for _ in ranks]
+    for process in processes:
+        for k in _likely_ranks(process.about, [other for _, other in ranks]):
+            likely[k].append(process)
+    for (profile, other), of_rank in zip(ranks, likely, strict=True):
+        if of_rank:
+            trace = timing[profile].trace
+            work = codes.work(trace, work_rows(trace, other.rank))
+            for process in of_rank:
+                process.compare(profile, other, work)
 
 
-def _likely_ranks(process: Rank, candidates: list[tuple[int, Rank]]) -> list[tuple[int, Rank]]:
-    """Candidates with the id of a process, else with the rank that it states, else all."""
-    likely = [c for c in candidates if process.pid == c[1].pid >= 0]
+def _likely_ranks(process: Rank, ranks: list[Rank]) -> list[int]:
+    """Positions of the ranks with the id of a process, else of those with the number that it states, else of all."""
+    likely = [k for k, other in enumerate(ranks) if process.pid == other.pid >= 0]
     if not likely and process.known_by != ASSUMED:
-        likely = [c for c in candidates if process.rank == c[1].rank]
-    return likely or candidates
+        likely = [k for k, other in enumerate(ranks) if process.rank == other.rank]
+    return likely or list(range(len(ranks)))
 
 
 def work_rows(trace: Trace, rank: int) -> Array:
