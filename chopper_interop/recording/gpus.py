@@ -145,13 +145,13 @@ def answer(call: Callable[[], Answer]) -> Answer:
 
 
 @contextlib.contextmanager
-def quiet_stdout() -> Iterator[None]:
-    """Drop what libraries print to stdout, in Python or in C: it belongs to the program."""
+def quiet_stdout() -> Iterator[int]:
+    """Drop what libraries print to stdout, in Python or in C: it belongs to the program, which gets what is returned."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)
-        yield
+        yield kept
     finally:
         sys.stdout.flush()  # also where a library fails, and has said why
         os.dup2(kept, 1)

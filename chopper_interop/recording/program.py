@@ -67,6 +67,7 @@ class Program:
         command: Sequence[str],
         environment: Mapping[str, str],
         started: Callable[[int], None],
+        stdout: int | None = None,
     ) -> int:
         """Run the program to its end.
 
@@ -78,6 +79,8 @@ class Program:
             Its environment.
         started
             Called with its process id.
+        stdout
+            Descriptor of its stdout, by default that of this process.
 
         Returns
         -------
@@ -89,7 +92,7 @@ class Program:
         UsageError
             It cannot be started.
         """
-        self._process = process = _started(command, environment)
+        self._process = process = _started(command, environment, stdout)
         for number in self._waiting:
             _send(process, number)
         started(process.pid)
@@ -111,9 +114,11 @@ def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
         raise _not_started(command, error) from error
 
 
-def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _started(
+    command: Sequence[str], environment: Mapping[str, str], stdout: int | None
+) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(command, env=environment)  # noqa: S603 # the user's own program
+        return subprocess.Popen(command, env=environment, stdout=stdout)  # noqa: S603 # the user's own program
     except OSError as error:
         raise _not_started(command, error) from error
 

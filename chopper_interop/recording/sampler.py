@@ -140,10 +140,7 @@ class Sampler:
         """
         self._gpus = [_GpuState(f, gpu_state.may_sleep(f.pci)) for f in self.facts]
         self._schedule = Schedule(self.gpus.calls, len(self._gpus), 1 / self.rate_hz)
-        with gpu_state.quiet_stdout():
-            first = gpu_state.answer(
-                lambda: [self._first_values(k) for k in range(len(self._gpus))]
-            )
+        first = gpu_state.answer(lambda: [self._first_values(k) for k in range(len(self._gpus))])
         self._columns: dict[str, Any] = {}
         self._too_late: set[str] = set()
         self._file = open(  # noqa: SIM115 # until it is stopped
@@ -200,8 +197,7 @@ class Sampler:
         except OSError as error:
             self._note_write(error)
         try:
-            with gpu_state.quiet_stdout():
-                gpu_state.answer(self.gpus.close)
+            gpu_state.answer(self.gpus.close)
         except gpu_state.NoAnswerError as error:
             self.problems.append(f"{self.gpus.vendor} was not closed: {error}")
 

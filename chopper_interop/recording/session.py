@@ -60,8 +60,7 @@ def open_gpus(unavailable: dict[str, BaseException]) -> list[Gpus]:
     opened = []
     for vendor, (load, _) in VENDORS.items():
         try:
-            with quiet_stdout():
-                opened.append(_open(load))
+            opened.append(_open(load))
         except (Exception, SystemExit) as error:  # noqa: BLE001, PERF203 # libraries raise anything
             unavailable[vendor] = error
     return opened
@@ -126,30 +125,31 @@ def record(
     """
     if not MIN_HZ <= rate_hz <= MAX_HZ:
         raise UsageError(f"--rate {rate_hz:g}: give {MIN_HZ:g} to {MAX_HZ:g} samples a second")
-    unavailable: dict[str, BaseException] = {}
-    host = Host()
-    samplers = _samplers(open_gpus(unavailable), unavailable, folder, rate_hz, host, wake=wake)
-    result = Recording(announced=_missing(unavailable, any_gpu=bool(samplers), warn=warn))
-    if not samplers:
-        slow_hz = min(rate_hz, 1 / SLOW_S)
-        samplers = _samplers([HostAlone(host)], unavailable, folder, slow_hz, host)
-    if _described_in(folder).exists():
-        warn(f"{folder} has a recording of this host, which is replaced")
-    begin = clock_offsets()
-    started_ns, cpu_s = time.time_ns(), time.process_time()
-    with program.Program() as running:
-        try:
-            for sampler in samplers:
-                sampler.start()
-            result.status = running.run(command, os.environ | environment, host.follow)
-        finally:
-            for sampler in samplers:
-                sampler.stop()
-        result.elapsed_s = (time.time_ns() - started_ns) / 1e9
-        result.cpu_s = time.process_time() - cpu_s
-        result.description = _description(result, samplers, host, begin, started_ns)
-        result.description["problems"] += result.announced
-        _write(folder, result.description)
+    with quiet_stdout() as stdout:
+        unavailable: dict[str, BaseException] = {}
+        host = Host()
+        samplers = _samplers(open_gpus(unavailable), unavailable, folder, rate_hz, host, wake=wake)
+        result = Recording(announced=_missing(unavailable, any_gpu=bool(samplers), warn=warn))
+        if not samplers:
+            slow_hz = min(rate_hz, 1 / SLOW_S)
+            samplers = _samplers([HostAlone(host)], unavailable, folder, slow_hz, host)
+        if _described_in(folder).exists():
+            warn(f"{folder} has a recording of this host, which is replaced")
+        begin = clock_offsets()
+        started_ns, cpu_s = time.time_ns(), time.process_time()
+        with program.Program() as running:
+            try:
+                for sampler in samplers:
+                    sampler.start()
+                result.status = running.run(command, os.environ | environment, host.follow, stdout)
+            finally:
+                for sampler in samplers:
+                    sampler.stop()
+            result.elapsed_s = (time.time_ns() - started_ns) / 1e9
+            result.cpu_s = time.process_time() - cpu_s
+            result.description = _description(result, samplers, host, begin, started_ns)
+            result.description["problems"] += result.announced
+            _write(folder, result.description)
     return result
 
 

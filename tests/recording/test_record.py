@@ -313,6 +313,23 @@ def test_a_library_that_never_answers_holds_no_program_up(
     assert not list(tmp_path.glob("*-amd.csv"))
 
 
+@pytest.mark.parametrize("where", ["__init__", "facts", "_metrics", "close"])
+def test_what_a_library_prints_is_not_in_the_output_of_the_program(
+    tmp_path: Path, where: str
+) -> None:
+    """Also in readings while the program runs, and when its GPUs are numbered behind another vendor's."""
+    first = (
+        "import os\n"
+        "from chopper_interop.recording import amd\n"
+        f"def loud(*arguments, whole=amd.AmdGpus.{where}):\n"
+        "    os.write(1, b'of the library')\n"
+        "    return whole(*arguments)\n"
+        f"amd.AmdGpus.{where} = loud\n"
+    )
+    done = record(tmp_path, first=first, script="print('of the program')")
+    assert (done.returncode, done.stdout) == (0, "of the program\n"), done.stderr
+
+
 def test_an_interrupt_of_the_terminal_comes_once(tmp_path: Path) -> None:
     """The terminal signals the program itself, wherever its input comes from."""
     import pty
