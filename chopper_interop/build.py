@@ -137,7 +137,9 @@ class TraceBuilder:
 
     def samples(self, series: Array | int, ts: Array, value: Array) -> None:
         """Add samples; times in nanoseconds on the clock of `meta`."""
-        ts = np.asarray(ts).astype(np.int64, casting="same_kind", copy=False)  # never as float64
+        ts = np.asarray(ts)
+        if ts.dtype != np.int64:  # with others they would be float64, or wrap around
+            ts = arrow.to_numpy(arrow.column(ts, pa.int64()))
         self._samples.append((np.broadcast_to(series, len(ts)), ts, value))
 
     def counters(self, node: Array, name: Column, value: Array) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from read_once import read_once
 
 import chopper_interop as ci
-from chopper_interop.build import concat
+from chopper_interop.build import TraceBuilder, concat
 from chopper_interop.errors import SchemaError, UsageError
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.testing import assert_trace_equal, check_trace
@@ -232,3 +232,26 @@ def test_what_is_no_trace_is_refused(value: object, tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match="a Trace is needed"):
             call()
+
+
+def sampled(ts: object) -> list[int]:
+    """Times of samples that are given so, behind one of a series of its own."""
+    builder = TraceBuilder()
+    first, second = (builder.series(0, name, "W", "tool") for name in ("a", "b"))
+    builder.samples(first, np.array([0]), np.array([5]))
+    builder.samples(second, ts, np.zeros(len(ts)))  # type: ignore[arg-type]
+    trace = builder.finish()
+    return trace.samples["ts"].to_pylist()[1:]
+
+
+@pytest.mark.parametrize(
+    "ts", [[], [3, 2**60 + 1], np.array([3, 2**60 + 1], np.uint64), np.array([3.0])]
+)
+def test_times_of_samples_are_whole_numbers_of_any_type(ts: object) -> None:
+    assert sampled(ts) == [int(t) for t in ts]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("ts", [np.array([1.5]), np.array([2**63], np.uint64)])
+def test_times_of_samples_that_are_no_whole_nanoseconds_of_64_bits_are_refused(ts: object) -> None:
+    with pytest.raises(pa.ArrowInvalid):
+        sampled(ts)
