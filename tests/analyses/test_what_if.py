@@ -576,3 +576,11 @@ def test_another_network_stretches_transfers_of_known_size_at_an_edge_of_the_rec
     assert "at an edge of the recording" not in result.notes["change: bandwidth=0.5"]
     transfers_us = 5000 - 200 + sum(100 + 10 * i for i in range(6))  # as between others
     assert gained(trace, "bandwidth=0.5") == [pytest.approx(-1000 * transfers_us, abs=10_000)]
+
+
+def test_transfers_that_are_shorter_than_the_latency_do_not_depend_on_the_bandwidth(
+    tmp_path: Path,
+) -> None:
+    trace = waiting_job(tmp_path, "between")
+    of_long_one_us = 5000 - 200 - 1000  # rank 0 needs not come before rank 1, 200 us later
+    assert gained(trace, "bandwidth=0.5 latency=1ms") == [pytest.approx(-1000 * of_long_one_us)]

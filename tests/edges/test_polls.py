@@ -98,6 +98,17 @@ def test_hosts_go_on_as_soon_as_kernels_let_them(
     assert changes[0]["gain_ns"] == pytest.approx(1000 * gain_us)
 
 
+def test_what_a_host_does_before_a_queued_kernel_begins_does_not_wait_for_it(
+    tmp_path: Path,
+) -> None:
+    busy = (6, 10, 14, 18)
+    events = [event for number in range(4) for event in round_of(number, 100, 300, 301, busy)]
+    trace = ci.read(write(tmp_path / "p.json", events))
+    change = "scale=0.1 where kind == 'comm'"
+    changes = ci.analyze(trace, "what_if", change=change).summary["changes"]
+    assert changes[0]["gain_ns"] == pytest.approx(1000 * 4 * 180)
+
+
 def test_what_a_poll_takes_is_known_and_no_delay(tmp_path: Path) -> None:
     """A poll has the time that was measured, not the least of an edge of which none is known."""
     events = [event for number in range(4) for event in round_of(number, 10, 300, 305)]

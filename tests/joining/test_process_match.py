@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chopper_interop import registry
 from chopper_interop.build import TraceBuilder
-from chopper_interop.clocks.line import Line, ProcessWork, nearest_pairs
+from chopper_interop.clocks.line import Line, ProcessWork, nearest_pairs, resolution_ns
 from chopper_interop.issues import IssueLog
 from chopper_interop.joining.fragment import Fragment
 from chopper_interop.joining.process_match import match_processes
@@ -30,6 +30,8 @@ from chopper_interop.schemas.meta import (
 )
 from chopper_interop.sources import SourceFiles
 
+FILL, COPY = 4, 5
+"""Codes of names of fills and copies; those below are of kernels."""
 BASE, BOOT = 1_700_000_000_000_000_000, 5_000_000_000
 
 
@@ -62,17 +64,28 @@ def alternating(count: int, distance: int) -> np.ndarray:
 
 
 def fragment(
-    name: str, *works: Kernels, clock: str = BOOTTIME, pids: tuple[int, ...] = (), rank: int = 0
+    name: str,
+    *works: Kernels,
+    clock: str = BOOTTIME,
+    pids: tuple[int, ...] = (),
+    rank: int = 0,
+    known_by: str = "",
 ) -> Fragment:
-    """What a tool wrote of some processes, whose ranks only profiles (on `REALTIME`) state."""
+    """What a tool wrote of some processes, whose ranks only profiles (on `REALTIME`) state by default."""
     numbers = range(rank, rank + len(works))
-    known_by = "header" if clock == REALTIME else ASSUMED
+    known_by = known_by or ("header" if clock == REALTIME else ASSUMED)
     of_ranks = zip(numbers, pids or (-1,) * len(works), strict=True)
     ranks = tuple(Rank(number, pid=pid, known_by=known_by) for number, pid in of_ranks)
     builder = TraceBuilder(Meta(clock=clock, ranks=ranks))
     for number, work in zip(numbers, works, strict=True):
+        kinds = np.select(
+            [work.name == COPY, work.name == FILL], [Kind.MEMCPY, Kind.MEMSET], Kind.KERNEL
+        )
+        # tools name kernels alike but for a suffix, copies and fills differently
+        suffix = "" if clock == REALTIME else " [clone .kd]"
+        names = [f"k{code}{suffix}" if code < FILL else f"{code} on {clock}" for code in work.name]
         builder.nodes(
-            kind=int(Kind.KERNEL), name=[f"k{code}" for code in work.name], rank=number,
+            kind=kinds.astype(np.uint8), name=names, rank=number,
             lane=builder.lane(number, LaneKind.STREAM, 1, "s", number),
             ts=work.start + (BASE if clock == REALTIME else BOOT), dur=work.dur,
         )  # fmt: skip
@@ -232,6 +245,40 @@ def test_a_rank_is_evident_by_how_many_kernels_are_how_much_closer(
     found, doubted = chosen_ranks([fragment("0", work)], profiles)
     assert found == [[0]]
     assert len(doubted) == doubts
+
+
+@pytest.mark.parametrize(("known_by", "rank"), [("name", 1), (ASSUMED, 0)])
+def test_a_stated_rank_is_believed(known_by: str, rank: int) -> None:
+    """Another rank is closer; that one is taken where the number is assumed."""
+    work = Kernels.of_seed(12, 60)
+    process = fragment("rank1", work, rank=1, known_by=known_by)
+    profiles = [profile(0, work), profile(1, work.moved(alternating(60, 300)))]
+    assert chosen_ranks([process], profiles) == ([[rank]], {})
+
+
+def test_a_fragment_whose_process_lost_its_rank_to_a_closer_one_is_none_of_the_run() -> None:
+    works = [Kernels.of_seed(seed, 60) for seed in (13, 14)]
+    two = fragment("0", works[0], works[1].moved(alternating(60, 300)))
+    profiles = [profile(rank, work) for rank, work in enumerate(works)]
+    assert chosen_ranks([two, fragment("1", works[1])], profiles)[0] == [[], [1]]
+
+
+@pytest.mark.parametrize(("unit", "ranks"), [(1, [0]), (1000, [])])
+def test_short_kernels_in_a_row_are_matched_by_their_nanoseconds_alone(
+    unit: int, ranks: list[int]
+) -> None:
+    """Of whole microseconds one kernel looks like the next, so that any of them may be missing."""
+    random = np.random.default_rng(15)
+    dur, late = (random.integers(0, 400, (2, 60)) // unit) * unit
+    work = Kernels(np.zeros(60, np.int64), np.arange(60) * 10_000 + late, 5_000 + dur)
+    process = work.some(np.arange(60) > 0)
+    assert chosen_ranks([fragment("0", process)], [profile(0, work)])[0] == [ranks]
+
+
+def test_times_are_whole_microseconds_if_all_are() -> None:
+    first = np.arange(100) * 1000
+    assert resolution_ns(first) == 1000
+    assert resolution_ns(np.append(first, 100_001)) == 1
 
 
 @pytest.mark.parametrize("clock", [ORDER, COMPUTED, BOOTTIME, REALTIME])

@@ -271,6 +271,23 @@ def test_hosts_that_booted_at_different_times(tmp_path: Path) -> None:
     assert trace.rank(1).counters.num_rows == 60
 
 
+def test_of_two_processes_of_a_file_the_one_with_more_kernels_relates_the_clocks(
+    tmp_path: Path,
+) -> None:
+    for rank, count in enumerate((40, 60)):
+        run = Run(20 + rank, count)
+        run.kineto(tmp_path / f"rank{rank}.json", rank=rank, pid=700 + rank)
+        run.rocprof(tmp_path / "roc", pid=700 + rank, noise=100)
+    for path in (tmp_path / "roc").glob("701_*"):
+        _, *lines = path.read_text().splitlines(keepends=True)
+        with path.with_name(path.name.replace("701", "700")).open("a") as first:
+            first.writelines(lines)
+        path.unlink()
+    trace = ci.read(tmp_path)
+    assert fit(trace).pairs == 60
+    assert counts(trace)["same-kernels-twice"] == 100
+
+
 def ranks_of_sources(trace: ci.Trace) -> dict[str, int]:
     """Rank that each source of rocprof was joined to, by its folder."""
     matches = trace.meta.device_matches

@@ -556,6 +556,10 @@ def test_gpus_of_two_vendors_are_numbered_through(tmp_path: Path) -> None:
     assert [(g["vendor"], g["gpu"], g["index"]) for g in described(tmp_path)["gpus"]] == [
         ("amd", 0, 0), ("amd", 1, 1), ("nvidia", 2, 0),
     ]  # fmt: skip
+    with_host = [
+        path.name for path in tmp_path.glob("telemetry-*.csv") if "host_" in path.read_text()
+    ]
+    assert [name.rpartition("-")[2] for name in with_host] == ["amd.csv"]
 
 
 def test_a_call_that_takes_long_is_made_less_often(tmp_path: Path) -> None:
@@ -647,8 +651,14 @@ def test_without_a_gpu_the_host_is_recorded(tmp_path: Path, run) -> None:
     assert (status, "no operations were recorded" in stdout) == (0, True)
 
 
-def test_a_library_without_gpus_is_no_vendor(tmp_path: Path) -> None:
-    done = record(tmp_path / "out", GPUS=0)
+def test_a_library_without_gpus_is_no_vendor_and_is_closed(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    first = (
+        "from chopper_interop.recording import amd\n"
+        f"amd.AmdGpus.close = lambda _: open({str(closed)!r}, 'w').close()\n"
+    )
+    done = record(tmp_path / "out", first=first, GPUS=0)
+    assert closed.exists()
     assert done.returncode == 0
     assert "no GPU is recorded, only the host: amd: the library lists none; " in done.stderr
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import kineto_files
+import numpy as np
 import pyarrow as pa
 import pytest
 from outputs import OUTPUTS, content, written
@@ -12,8 +13,10 @@ from read_once import read_once
 from shared_data import SHARED, each
 
 import chopper_interop as ci
+from chopper_interop.build import TraceBuilder
 from chopper_interop.errors import ChopperError, UsageError
 from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.aliases import Aliases
 from chopper_interop.sharing.stage import Sharing
@@ -63,6 +66,23 @@ def test_every_kind_of_text_is_visited(demo: Path) -> None:
     assert columns <= places
     assert {"nodes.name", "nodes.phase", "nodes.operation", "Meta.facts.key"} <= places
     assert {"Rank.host", "Device.pci", "Source.path", "ClockFit.of", "Issue.example"} <= places
+
+
+def test_of_an_object_that_is_no_json_nothing_but_the_object_counts() -> None:
+    """It breaks off behind a string that would be changed."""
+    texts_of_nodes = [b'{"a": "secret"}', b'{"a": "secret", "b": "x']
+    length = np.array([len(text) for text in texts_of_nodes])
+    builder = TraceBuilder()
+    at = (
+        builder.text(np.frombuffer(b"".join(texts_of_nodes), np.uint8)) + np.cumsum(length) - length
+    )
+    lane = builder.lane(0, LaneKind.THREAD, 1, "main")
+    builder.nodes(
+        kind=int(Kind.CPU_OP), name="op", rank=0, lane=lane, ts=np.arange(2), dur=1, args=(at, length)
+    )  # fmt: skip
+    trace, count = change_arguments(builder.finish(), Changes(lambda _: "*"))
+    assert [trace.args(node) for node in range(2)] == [{"a": "*"}, {}]
+    assert count == 2
 
 
 def secrets_file(folder: Path) -> Path:

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from issue_counts import counts
 from kineto_files import BASE, call, copies_on_a_free_stream, kernel, span, uploads, write
 
 import chopper_interop as ci
-from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.schemas.kinds import EdgeKind, Kind
 
 
 def gain_us(tmp_path: Path, events: list[dict], change: str) -> float:
@@ -101,7 +102,9 @@ def test_a_launch_that_waited_for_room_keeps_what_it_takes_itself(tmp_path: Path
     assert after == pytest.approx(80 * 9, rel=0.1)
 
 
-@pytest.mark.parametrize(("how", "outlasts_us"), [("Pageable", 40), ("Pageable", -5), ("Host", 3)])
+@pytest.mark.parametrize(
+    ("how", "outlasts_us"), [("Pageable", 40), ("Pageable", -5), ("Host", 3), ("Host", 0)]
+)
 def test_a_call_that_copies_to_the_gpu_waits_for_what_is_queued(tmp_path, how, outlasts_us) -> None:
     """From memory that is not pinned it may return before the last part is there (CUDA), or seems so by clocks (HIP)."""
     events = uploads(how, 0, outlasts_us=outlasts_us)
@@ -120,6 +123,13 @@ def test_copies_by_the_names_of_rocprof_are_waited_for_too(tmp_path: Path) -> No
             event["name"] = "MEMORY_COPY_HOST_TO_DEVICE"
     gain = gain_us(tmp_path, events, "scale=0.1 where kind == 'kernel'")
     assert gain == pytest.approx(5400, abs=20)
+
+
+def test_a_copy_whose_call_was_not_recorded_is_waited_for_by_none(tmp_path: Path) -> None:
+    events = [event for event in uploads("Pageable", 0) if event["name"] != "cudaMemcpyAsync"]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    assert np.count_nonzero(trace.array("kind") == Kind.MEMCPY) == 6
+    assert not np.isin(trace.array("kind", "edges"), (EdgeKind.SYNC, EdgeKind.POLL)).any()
 
 
 def test_a_copy_that_seems_to_begin_before_its_call_is_waited_for(tmp_path: Path) -> None:
