@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,7 +119,7 @@ def _with_number(device: Device, used: list[int], source: SourceTables) -> Devic
 
 
 def read_csv_tables(
-    path: Path, tool: str, issues: IssueLog, *, only: TableFormat | None = None
+    path: Path, tool: str, issues: IssueLog, *, only: Collection[TableFormat] = ()
 ) -> list[TableRows]:
     """Read the tables of a CSV file.
 
@@ -132,7 +132,7 @@ def read_csv_tables(
     issues
         Log of what is lost.
     only
-        The only kind of table that the tool writes; None for all of rocprof before its third version.
+        The kinds of table that the tool writes; none for all of rocprof before its third version.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def read_csv_tables(
             data,
             path.name,
             issues,
-            is_own=lambda other: other is only or (only is None and other.tool == form.tool),
+            is_own=lambda other: other in only or (not only and other.tool == form.tool),
         )
     except pa.ArrowInvalid as error:
         raise ReadError(f"it is no proper CSV: {str(error).splitlines()[0]}", path=path) from error

@@ -1,19 +1,22 @@
-"""Tables with a row for each dispatch and a column for each counter, of tools before rocprofv3.
+"""Dispatches and their counters in tables of tools before rocprofv3, and of rocprof-compute.
 
-rocprof v1, rocprofv2 and rocprof-compute write such; their columns have different names, see
-`tables.DISPATCHES`. Per-instance columns (``TCC_HIT[0]``) and the copies of columns that
-merges of several passes leave (``GRBM_COUNT_13``) are summed or left out here.
+These have a row for each dispatch and a column for each counter, whose names differ between the
+tools, see `tables.DISPATCHES`. Per-instance columns (``TCC_HIT[0]``) and the copies of columns that
+merges of several passes leave (``GRBM_COUNT_13``) are summed or left out here. Where
+rocprof-compute takes its counters from rocpd databases, there is a row for each counter, see
+`tables.PASSES`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import Array, arrow, gather
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm.dispatch_counters import DispatchCounters
 from chopper_interop.converters.rocm.nodes import has_time
@@ -21,16 +24,18 @@ from chopper_interop.converters.rocm.tables import COUNTERS, KERNELS
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from chopper_interop.converters.rocm.rows import TableRows
 
 SUMMED = Fault.info(
     "instances-summed",
-    "Columns of single channels (NAME[0], NAME[1], …) became their sum, NAME: "
+    "Counters of single channels (NAME[0], NAME[1], …) became their sum, NAME: "
     "the graph keeps one value for each counter of a dispatch.",
 )
 SEVERAL_PASSES = Fault.info(
     "counter-of-several-passes",
-    "A counter was counted in several passes; the first column of it was taken.",
+    "A counter was counted in several passes; what the first of them counted was taken.",
 )
 XCC_SUMMED = Fault.info_of_events(
     "xcc-summed", "Rows of the XCCs of a dispatch became one: its counters are their sums."
@@ -50,6 +55,8 @@ _NO_COPIES = re.compile(r"SQC_DCACHE_REQ_READ_\d+|SQ_WAVES_(?:EQ|LT)_\d+")
 """Counters whose own names end with a number."""
 _ACCUMULATED = "SQ_ACCUM_PREV_HIRES"
 """Accumulates the counter in the column before it, over the clocks of the dispatch."""
+_CYCLES = "GRBM_GUI_ACTIVE"
+"""Counter from which clocks are derived, over the times of the pass that counted it."""
 _TITLES = frozenset({"kernelname", "kernel_name"})
 
 
@@ -63,16 +70,20 @@ class DispatchTable:
         A row for each dispatch; a table of kernels, or one of counters.
     weight
         Number of rows of the file for which each stands.
-    counters
-        Values by counter, NaN where there is none.
     timed
         Whether any row has a time.
+    dispatch
+        Index of the dispatch of each value.
+    counter, value
+        Counter of each value, and the value, NaN where there is none.
     """
 
     rows: TableRows
     weight: Array
-    counters: dict[str, Array]
     timed: bool
+    dispatch: Array
+    counter: pa.DictionaryArray
+    value: Array
 
 
 def dispatch_table(
@@ -103,21 +114,65 @@ def dispatch_table(
     no_duration = np.flatnonzero(timed & rows.is_known("end") & (start == end))
     example = f"{rows.where}: {start[no_duration[0]]}" if no_duration.size else ""
     issues.add(NO_DURATION, no_duration.size, example)
-    return DispatchTable(rows, weight, counters, bool(timed.any()))
+    names = list(counters)
+    return DispatchTable(
+        rows=rows,
+        weight=weight,
+        timed=bool(timed.any()),
+        dispatch=np.tile(np.arange(rows.count), len(names)),
+        counter=dictionary(np.repeat(np.arange(len(names)), rows.count), names),
+        value=np.concatenate([*counters.values(), np.empty(0)]),
+    )
+
+
+def pass_table(rows: TableRows, issues: IssueLog) -> DispatchTable:
+    """Return the dispatches of a table of the format `PASSES`.
+
+    Each pass ran the program again, and numbered its dispatches alike: rows of one number, device
+    and name are one dispatch, at the times at which its cycles were counted, if they were.
+
+    Parameters
+    ----------
+    rows
+        The table, of all passes.
+    issues
+        Log of what was summed or left out.
+    """
+    rows = replace(_with_plain_texts(rows), form=COUNTERS)
+    is_cycles = rows.per_text("counter", _CYCLES.__eq__, absent=False)
+    rows = rows.take(np.argsort(~is_cycles, kind="stable"))
+    keys = (rows.number("dispatch"), rows.codes("agent")[0], rows.codes("name")[0])
+    first, dispatch = gather.distinct(*keys)
+    codes, titles = rows.codes("counter")
+    once, _ = gather.distinct(dispatch, codes)
+    issues.add(SEVERAL_PASSES, rows.count - len(once), rows.where)
+    channels = _channels(titles)
+    issues.add(SUMMED, sum(len(numbers) for numbers in channels.values()), rows.where)
+    names = [_counter(t) if _counter(t) in channels else t for t in titles]
+    distinct = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    counter = np.array([*(distinct[name] for name in names), -1])[codes]
+    values, group = gather.distinct(dispatch[once], counter[once])
+    dispatches = rows.take(first)
+    return DispatchTable(
+        rows=dispatches,
+        weight=np.bincount(dispatch, minlength=len(first)),
+        timed=bool(has_time(dispatches).any()),
+        dispatch=dispatch[once][values],
+        counter=dictionary(counter[once][values], list(distinct)),
+        value=np.bincount(group, rows.values[once], len(values)),
+    )
 
 
 def counters_of_dispatches(table: DispatchTable, process: Array, device: Array) -> DispatchCounters:
-    """Return the counters of dispatches, one value after the other."""
-    names = list(table.counters)
-    count = table.rows.count
+    """Return the counters of dispatches, with the process and the device of each."""
     return DispatchCounters(
         dispatches=table.rows,
         process=process,
         device=device,
         weight=table.weight,
-        dispatch=np.tile(np.arange(count), len(names)),
-        name=arrow.dictionary(np.repeat(np.arange(len(names)), count), names),
-        value=np.concatenate([*table.counters.values(), np.empty(0)]),
+        dispatch=table.dispatch,
+        name=table.counter,
+        value=table.value,
     )
 
 
@@ -170,23 +225,34 @@ def _with_proper_names(
 
 
 def _sum_instances(counters: dict[str, Array], where: str, issues: IssueLog) -> dict[str, Array]:
-    """Replace instances of counters by their sum, where they are numbered from 0 without gaps."""
-    parts: dict[str, dict[int, Array]] = {}
-    for title, values in counters.items():
+    """Replace the channels of counters by their sum, where all are there."""
+    channels = _channels(counters)
+    summed = {title: v for title, v in counters.items() if _counter(title) not in channels}
+    for name, numbers in channels.items():
+        if name not in summed:
+            summed[name] = np.sum([counters[f"{name}[{number}]"] for number in numbers], axis=0)
+    issues.add(SUMMED, sum(len(numbers) for numbers in channels.values()), where)
+    return summed
+
+
+def _counter(title: str) -> str:
+    """Return the counter of which a title names a channel, "" if it names none."""
+    instance = _INSTANCE.fullmatch(title)
+    return instance["name"] if instance else ""
+
+
+def _channels(titles: Collection[str]) -> dict[str, list[str]]:
+    """Return the channels of counters whose channels are numbered from 0 without gaps."""
+    channels: dict[str, list[str]] = {}
+    for title in titles:
         instance = _INSTANCE.fullmatch(title)
         if instance:
-            parts.setdefault(instance["name"], {})[int(instance["number"])] = values
-    complete = {n for n, p in parts.items() if len(p) > 1 and set(p) == set(range(len(p)))}
-    summed: dict[str, Array] = {}
-    for title, values in counters.items():
-        instance = _INSTANCE.fullmatch(title)
-        if instance is None or instance["name"] not in complete:
-            summed.setdefault(title, values)
-    for name, instances in parts.items():
-        if name in complete and name not in summed:
-            summed[name] = np.sum(list(instances.values()), axis=0)
-    issues.add(SUMMED, sum(len(parts[name]) for name in complete), where)
-    return summed
+            channels.setdefault(instance["name"], []).append(instance["number"])
+    return {
+        name: numbers
+        for name, numbers in channels.items()
+        if len(numbers) > 1 and {int(number) for number in numbers} == set(range(len(numbers)))
+    }
 
 
 def _sum_xccs(

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from chopper_interop.converters.rocm import csv_headers
-from chopper_interop.converters.rocm.tables import DISPATCHES, MARKS, RECORDS
+from chopper_interop.converters.rocm.tables import DISPATCHES, MARKS, PASSES, RECORDS
 from chopper_interop.converters.rocm.v1_text_lines import line_format
 from chopper_interop.io import sqlite_schema
 from chopper_interop.io.sqlite_files import MAGIC
@@ -120,9 +120,10 @@ def is_v2_samples(head: bytes) -> bool:
 
 def is_compute(head: bytes) -> bool:
     """True if a file that begins so is a table of dispatches, or a description, of a workload."""
-    if csv_headers.format_in(head) is DISPATCHES:
+    form = csv_headers.format_in(head)
+    if form is DISPATCHES:
         return not _is_raw(csv_headers.names_in(head))
-    return is_compute_system(head)
+    return form is PASSES or is_compute_system(head)
 
 
 def is_compute_derived(head: bytes) -> bool:

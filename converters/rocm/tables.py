@@ -180,6 +180,13 @@ DISPATCHES = TableFormat(
     wide=True,
 )
 """One row per dispatch, one column per counter: rocprof v1 and v2, rocprof-compute."""
+PASSES = TableFormat(
+    "passes",
+    frozenset({"dispatch", "name", "gpu", "counter", VALUE}),
+    free_text="name",
+    tool="rocprof",
+)
+"""One row per counter of a dispatch, of all passes: rocprof-compute, where it reads rocpd databases."""
 RECORDS = TableFormat(
     "records",
     frozenset({"domain", "name", "correlation"}) | _TIMES,
@@ -194,7 +201,7 @@ MARKS = TableFormat(
 """roctx messages of rocprofv2."""
 
 TABLE_FORMATS = (
-    *(AGENTS, COUNTERS, EVENTS, SCRATCH, GRAPHS, COPIES, ALLOCATIONS, CALLS, KERNELS),
+    *(AGENTS, PASSES, COUNTERS, EVENTS, SCRATCH, GRAPHS, COPIES, ALLOCATIONS, CALLS, KERNELS),
     *(DISPATCHES, RECORDS, MARKS),
 )
 """Tables that are read; the first one that a header fits is taken."""

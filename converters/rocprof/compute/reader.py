@@ -1,6 +1,7 @@
 """Workloads of rocprof-compute and Omniperf: counters of dispatches in tables of all passes.
 
-``pmc_perf.csv`` has the counters of all passes next to each other; ``SQ_*.csv`` and
+``pmc_perf.csv`` has the counters of all passes next to each other, or below each other where
+rocprof-compute took them from rocpd databases (ROCm 7); ``SQ_*.csv`` and
 ``pmc_perf_N.csv`` are of single passes; ``timestamps.csv`` is the run without counters. Each file
 is a source: the job adds the counters to the dispatches of ``timestamps.csv``, or takes those of
 one file where that is missing. Files that rocprof-compute left as the profiler wrote them are read
@@ -22,10 +23,10 @@ from chopper_interop.converters.rocm.dispatch_recording import (
     build_source_trace,
     read_csv_tables,
 )
-from chopper_interop.converters.rocm.dispatch_tables import dispatch_table
+from chopper_interop.converters.rocm.dispatch_tables import dispatch_table, pass_table
 from chopper_interop.converters.rocm.file_names import RANK_OF_PROCESS, path_info
 from chopper_interop.converters.rocm.sniff import is_compute_system
-from chopper_interop.converters.rocm.tables import DISPATCHES
+from chopper_interop.converters.rocm.tables import DISPATCHES, PASSES
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
 from chopper_interop.issues import IssueLog
@@ -33,6 +34,7 @@ from chopper_interop.registry import with_option_texts
 from chopper_interop.trace import Trace
 
 TOOL = "rocprof-compute"
+_TABLES = (DISPATCHES, PASSES)
 FACTS: tuple[tuple[str, str], ...] = (
     ("gpu_arch", "gfx"),
     ("num_xcd", "num_xcc"),
@@ -73,13 +75,16 @@ def read(paths: list[Path], *, rank: int | None = None) -> Trace:
         raise ReadError(
             "it describes the machine of a workload and holds no dispatches",
             path=paths[0],
-            hint="give the workload's folder",
+            hint="give a table of dispatches next to it, such as pmc_perf.csv",
         )
-    rows = [
-        rows for path in tables for rows in read_csv_tables(path, TOOL, issues, only=DISPATCHES)
-    ]
+    rows = [rows for path in tables for rows in read_csv_tables(path, TOOL, issues, only=_TABLES)]
     events = issues.events()
-    dispatches = [dispatch_table(r, issues, merge_instances=True) for r in rows]
+    dispatches = [
+        pass_table(r, issues)
+        if r.form is PASSES
+        else dispatch_table(r, issues, merge_instances=True)
+        for r in rows
+    ]
     source = SourceTables(
         paths=paths,
         format="rocprof-compute",

@@ -145,7 +145,7 @@ def _read_file(path: Path, issues: IssueLog) -> tuple[dict[str, TableRows], list
         return database.read_database(path, issues)
     if is_v1_json(head):
         return chrome_trace.read_trace(path, issues)
-    return {}, read_csv_tables(path, TOOL, issues, only=DISPATCHES)
+    return {}, read_csv_tables(path, TOOL, issues, only=(DISPATCHES,))
 
 
 def _combine(files: list[_FileTables], issues: IssueLog) -> _FileTables:

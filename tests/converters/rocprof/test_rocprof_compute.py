@@ -119,6 +119,29 @@ def test_channels_passes_and_copies_of_columns(tmp_path: Path) -> None:
     assert "kernel_object" in trace.args(0)
 
 
+def test_passes_below_each_other_are_one_run(tmp_path: Path) -> None:
+    machine = "ip_blocks,gpu_arch,cu_per_gpu,num_xcd,gpu_model\nSQ,gfx942,304,8,MI300X\n"
+    trace = ci.read(write(tmp_path / "w", pmc_perf=seeds.PASSES, sysinfo=machine))
+    expected = {"SQ_WAVES": 16384.0, "TCC_HIT": 11.0, "GRBM_GUI_ACTIVE": 8000.0}
+    assert counters_by_node(trace) == {
+        (i, name): value + (i + 1) * (2 if name == "TCC_HIT" else 1)
+        for i in range(2)
+        for name, value in expected.items()
+    }
+    # the times are those of the pass that counted cycles
+    starts = (trace.array("ts") + trace.meta.origin_ns).tolist()
+    assert starts == [seeds.BOOT + 7 + 1000, seeds.BOOT + 7 + 2000]
+    assert trace.array("dur").tolist() == [307, 307]
+    assert trace.meta.facts["num_xcc"] == "8"
+    assert [d.device for d in trace.meta.devices] == [2]
+
+
+def test_a_channel_that_is_missing_keeps_the_others_apart_in_passes(tmp_path: Path) -> None:
+    text = seeds.PASSES.replace("TCC_HIT[1]", "TCC_HIT[7]")
+    names = {n for _, n in counters_by_node(ci.read(write(tmp_path / "w", pmc_perf=text)))}
+    assert names == {"SQ_WAVES", "GRBM_GUI_ACTIVE", "TCC_HIT[0]", "TCC_HIT[7]"}
+
+
 def test_channels_that_are_not_all_there_keep_their_names(tmp_path: Path) -> None:
     text = seeds.COMPUTE.replace("TCC_HIT[1]", "TCC_HIT[7]")
     names = {n for _, n in counters_by_node(ci.read(write(tmp_path / "w", pmc_perf=text)))}

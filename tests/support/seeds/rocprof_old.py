@@ -85,6 +85,19 @@ COMPUTE = (
     f"0x7985,13592,1540604,16384,7,44799316,{BOOT + 1000 * i},{BOOT + 1000 * i + 300}\n"
     for i in range(4)
 )
+PASSES = (
+    "GPU_ID,Dispatch_ID,Grid_Size,Workgroup_Size,LDS_Per_Workgroup,Scratch_Per_Workitem,Arch_VGPR,"
+    "Accum_VGPR,SGPR,Kernel_Name,Start_Timestamp,End_Timestamp,Kernel_ID,Counter_Name,Counter_Value\n"
+) + "".join(
+    f'2,{d},1048576,256,0,0,4,4,16,"vecCopy(double*, int)",{BOOT + begin + 1000 * d},'
+    f"{BOOT + begin + 1000 * d + 300 + begin},12,{name},{value + d}\n"
+    for begin, counters in (
+        (0, [("SQ_WAVES", 16384.0), ("TCC_HIT[0]", 1.0), ("TCC_HIT[1]", 10.0)]),
+        (7, [("GRBM_GUI_ACTIVE", 8000.0), ("SQ_WAVES", 16400.0)]),
+    )
+    for d in (1, 2)
+    for name, value in counters
+)
 TIMES = (
     "Dispatch_ID,Kernel_Name,GPU_ID,queue-id,queue-index,pid,tid,Grid_Size,Workgroup_Size,"
     "LDS_Per_Workgroup,Scratch_Per_Workitem,Arch_VGPR,Accum_VGPR,SGPR,wave_size,sig,obj,"
@@ -176,6 +189,7 @@ SEEDS = (
     Seed("rocprofv2", "hcc_ops_trace_77.csv", V2_OPS.encode()),
     Seed("rocprofv2", "roctx_trace_77.csv", V2_ROCTX.encode()),
     Seed("rocprof-compute", "pmc_perf.csv", COMPUTE.encode(), lines(COMPUTE)),
+    Seed("rocprof-compute", "pmc_perf.csv", PASSES.encode(), lines(PASSES)),
     Seed("rocprof-compute", "timestamps.csv", TIMES.encode(), lines(TIMES)),
 )
 
@@ -321,6 +335,8 @@ ODD = (
     Odd("compute workload",
         {"w/pmc_perf.csv": COMPUTE.encode(), "w/timestamps.csv": TIMES.encode()},
         reads(4, dispatch_joined=4, instances_summed=2)),
+    Odd("compute passes below each other", {"pmc_perf.csv": PASSES.encode()},
+        reads(2, counter_row=8, counter_of_several_passes=2, instances_summed=2)),
     Odd("compute pmc_perf alone", {"pmc_perf.csv": COMPUTE.encode()}, reads(4)),
     Odd("compute times that a spreadsheet rounded",
         {"timestamps.csv": TIMES.replace(f"{BOOT + 1000},{BOOT + 1300}",
