@@ -9,7 +9,7 @@ from chopper_interop.converters.rocm import csv_headers
 from chopper_interop.converters.rocm.tables import DISPATCHES, MARKS, PASSES, RECORDS
 from chopper_interop.converters.rocm.v1_text_lines import line_format
 from chopper_interop.io import sqlite_schema
-from chopper_interop.io.sqlite_files import MAGIC
+from chopper_interop.io.sqlite_files import MAGIC, mentions_table
 
 V3_JSON_KEY = "rocprofiler-sdk-tool"
 """The only key of rocprofv3's JSON: a list with an object for each process."""
@@ -41,6 +41,8 @@ _COMPUTE_DERIVED: tuple[frozenset[str], ...] = (
     frozenset({"device", "hbmbw", "hbmbwlow"}),
 )
 """Headers of statistics, and of ``roofline.csv``."""
+_COMPUTE_RESULTS = ("compute_workload", "compute_metric_definition")
+"""Tables of what ``rocprof-compute analyze`` writes for viewers."""
 _COMPUTE_LISTS: tuple[frozenset[str], ...] = (
     frozenset({"dispatch_id", "kernel_name", "gpu_id"}),
     frozenset({"dispatch_id", "kernel_name"}),
@@ -128,8 +130,17 @@ def is_compute(head: bytes) -> bool:
 
 def is_compute_derived(head: bytes) -> bool:
     """True if a file that begins so holds what rocprof-compute derived from a workload."""
+    if mentions_table(head, *_COMPUTE_RESULTS):
+        return True
     names = csv_headers.names_in(head)
     return any(names >= header for header in _COMPUTE_DERIVED) or names in _COMPUTE_LISTS
+
+
+def confirms_compute_derived(path: Path, head: bytes) -> bool:
+    """True if a file holds what rocprof-compute derived, by all its tables if it is a database."""
+    if head.startswith(MAGIC):
+        return sqlite_schema.has_tables(path, head, _COMPUTE_RESULTS)
+    return is_compute_derived(head)
 
 
 def is_compute_system(head: bytes) -> bool:

@@ -134,8 +134,9 @@ ROCPROF_COMPUTE = Converter(
 
 ROCPROF_COMPUTE_OTHERS = Converter(
     name="rocprof-compute-others",
-    description="rocprof-compute statistics, lists and rooflines",
+    description="rocprof-compute statistics, lists, rooflines and databases of metrics",
     sniff=sniff.is_compute_derived,
     json=False,
-    not_read_because="what is derived from a workload and has no times is not read",
+    confirms=sniff.confirms_compute_derived,
+    not_read_because="what is derived from a workload is not read; give the folder with its pmc_perf.csv",
 )
