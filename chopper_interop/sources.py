@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from chopper_interop import number_ranges, registry
 from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
-from chopper_interop.io import archives, inputs, outputs, remote, sqlite_schema
+from chopper_interop.io import archives, inputs, outputs, remote, sqlite_files, sqlite_schema
 
 if TYPE_CHECKING:
     from chopper_interop.registry import Converter
@@ -159,6 +159,7 @@ def find(
             by_format.setdefault(converter.name, []).append(file)
     inventory.sources = _without_parts([*_grouped(by_format, named_paths)])
     used = {path for source in inventory.sources for path in source.paths}
+    used.update(path for path, _ in inventory.skipped if _is_companion(path, used))
     inventory.skipped = [(path, why) for path, why in inventory.skipped if path not in used]
     inventory.unreadable = [path for path in inventory.unreadable if path not in used]
     unpacked = inventory.archives.folders
@@ -171,6 +172,14 @@ def find(
     inventory.unreadable = sorted(map(archives.shown, inventory.unreadable))
     inventory.outputs = [archives.shown(path) for path in inventory.outputs]
     return inventory
+
+
+def _is_companion(path: Path, used: set[Path]) -> bool:
+    """True for what SQLite keeps next to one of these files, a database: it is read with that, or holds no data."""
+    return any(
+        path.name.endswith(end) and path.with_name(path.name.removesuffix(end)) in used
+        for end in sqlite_files.COMPANIONS
+    )
 
 
 def _grouped(by_format: dict[str, list[Path]], named_paths: set[Path]) -> Iterator[SourceFiles]:
@@ -329,7 +338,8 @@ def _recognise_members(
 
 def _is_known(path: Path) -> bool:
     """True if a file, of which only the beginning may be there, is or belongs to a profile."""
-    return inputs.has_known_ending(path) or bool(registry.sniffed(inputs.head(path)))
+    ending_is_known = inputs.has_known_ending(path) or path.name.endswith(sqlite_files.COMPANIONS)
+    return ending_is_known or bool(registry.sniffed(inputs.head(path)))
 
 
 def _reader(name: str) -> Converter:

@@ -35,6 +35,10 @@ PRAGMAS = (
     "PRAGMA trusted_schema=OFF",
 )
 """Run on each connection."""
+LOGS = ("-wal", "-journal")
+"""Endings of files next to a database whose changes belong to it."""
+COMPANIONS = (*LOGS, "-shm")
+"""Endings of all files that SQLite keeps next to a database; the last holds locks and an index."""
 _TEXT_RATIO = 2
 """Bytes of a cell for each of the file's, at most: UTF-16 becomes up to 1.5 times as long in UTF-8."""
 _MIN_LONGEST, _MAX_LONGEST = 1 << 20, 10**9
@@ -82,7 +86,7 @@ def plain_database(path: Path, make_folder: Callable[[], Path], issues: IssueLog
         if not head.startswith(MAGIC):
             return _decompressed(path, make_folder, issues)
         complete = _complete_size(path, head, size)
-        candidates = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
+        candidates = [Path(f"{path}{end}") for end in LOGS]
         logs = [log for log in candidates if log.is_file() and log.stat().st_size]
         if not logs and complete == size:
             return path

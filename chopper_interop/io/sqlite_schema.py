@@ -33,7 +33,7 @@ def tables_of(path: Path) -> dict[str, str] | None:
     dict or None
         None if it is no database, or so damaged that its schema cannot be read.
     """
-    files = [Path(f"{path}{end}") for end in ("", "-wal", "-journal")]
+    files = [Path(f"{path}{end}") for end in ("", *sqlite_files.LOGS)]
     state = tuple((p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.is_file())
     return _tables_of(path, state)
 

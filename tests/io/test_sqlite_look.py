@@ -2,6 +2,7 @@
 """Databases are distinguished by their tables, wherever in the file these are defined."""
 
 import gzip
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -86,6 +87,39 @@ def test_a_write_ahead_log_that_holds_everything(tmp_path, kind):
         KINDS[kind](path)
         assert b"rocpd_" not in path.read_bytes()
         assert names(path) == [kind]
+
+
+def crashed(folder, make, row_bytes=0):
+    """A database of which everything is in its log, as a profiler leaves it that was ended."""
+    (folder / "run").mkdir()
+    with closing(sqlite3.connect(folder / "x.db")) as base:
+        base.execute("PRAGMA journal_mode = WAL")
+        base.execute("PRAGMA wal_autocheckpoint = 0")
+        base.execute("CREATE TABLE t (x)")
+        base.commit()
+        make(folder / "x.db")
+        base.execute("INSERT INTO t VALUES (zeroblob(?))", (row_bytes,))
+        base.commit()
+        for file in folder.glob("x.db*"):
+            shutil.copy(file, folder / "run")
+    return folder / "run"
+
+
+def test_what_sqlite_keeps_next_to_a_database_is_not_skipped(tmp_path):
+    folder = crashed(tmp_path, rpd.small)
+    rpd.small(folder / "y.db")
+    for name in ("y.db-wal", "other.db-wal"):  # empty, as after a checkpoint
+        (folder / name).touch()
+    inventory = sources.find([folder])
+    assert [source.first.name for source in inventory.sources] == ["x.db", "y.db"]
+    assert [path.name for path, _ in inventory.skipped] == ["other.db-wal"]
+    assert [path.name for path in inventory.unreadable] == ["other.db-wal"]
+
+
+def test_a_large_log_is_unpacked_with_its_database(tmp_path):
+    folder = crashed(tmp_path, rpd.small, row_bytes=17 << 20)
+    packed = shutil.make_archive(str(tmp_path / "run"), "zip", folder)
+    assert ci.read(packed).nodes.num_rows == ci.read(folder).nodes.num_rows > 0
 
 
 @pytest.mark.parametrize(
