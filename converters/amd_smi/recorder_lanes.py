@@ -67,9 +67,7 @@ _HOST = [
 ]
 """Columns of the node, in the rows of its first GPU."""
 
-LANES = LaneTable(
-    *_NVML,
-    *_HOST,
+GPU_METRICS = (
     SeriesRule(r"(?:current_|average_)?socket_power", "socket power", "W"),
     SeriesRule(r"energy_accumulator", "energy", "J", bare="2^-16 J"),
     SeriesRule(r"(?:average_)?gfx_activity", "GFX activity", "%"),
@@ -90,6 +88,13 @@ LANES = LaneTable(
     SeriesRule(r"pcie_link_width", "PCIe width"),
     SeriesRule(r"pcie_link_speed", "PCIe speed", "GT/s", bare="0.1 GT/s"),
     SeriesRule(r"current_fan_speed", "fan rotation", "RPM"),
+)
+"""Members of the driver's ``gpu_metrics`` table."""
+
+LANES = LaneTable(
+    *_NVML,
+    *_HOST,
+    *GPU_METRICS,
     SeriesRule(r"vram_(?P<what>used|free)(?:_bytes)?", "VRAM {what}", "B"),
     SeriesRule(r"vram_total(?:_bytes)?", "VRAM total", "B", Kind.STEADY),
     SeriesRule(

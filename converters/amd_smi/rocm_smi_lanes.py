@@ -3,7 +3,8 @@
 ``GPU memory use (%)`` of releases before 6.0 is ``GPU Memory Read/Write Activity (%)`` of later
 ones: the share of time in which the memory is busy. The share of it that is allocated is
 ``GPU Memory Allocated (VRAM%)``. ``GFX Activity`` and
-``Memory Activity`` are counters.
+``Memory Activity`` are counters. ``--showmetrics``, of which ``-a`` is since ROCm 6, shows the
+driver's ``gpu_metrics`` table, with a unit behind each name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from chopper_interop.converters.amd_smi.recorder_lanes import GPU_METRICS
 from chopper_interop.converters.sampling.lane_names import Kind, LaneTable, SeriesRule
 
 CLOCKS = {
@@ -64,8 +66,11 @@ _LANES = (
     SeriesRule(r"GPU OverDrive value \(%\)", "overdrive", "%", Kind.STEADY),
     SeriesRule(r"GPU Memory OverDrive value \(%\)", "memory overdrive", "%", Kind.STEADY),
 )
-LANES = LaneTable(*(replace(lane, key=f"(?i:{lane.key})") for lane in _LANES))
-"""All keys that are known, in whatever case."""
+LANES = LaneTable(
+    *(replace(lane, key=f"(?i:{lane.key})") for lane in _LANES),
+    *(replace(lane, key=rf"{lane.key}(?: \(.*\))?") for lane in GPU_METRICS),
+)
+"""All keys that are known, in whatever case, and those of ``--showmetrics``, with or without units."""
 
 NAMES = {
     "name": r"Device Name|Card Series|Card Model",
@@ -92,7 +97,8 @@ DESCRIBING = re.compile(
     r"device (?:id|rev|name)|gpu id|subsystem.*|card .*|pci bus|gfx version|.*vendor|"
     r"partitions|(?:compute|memory) partition.*|sku|performance level|pcie clock level|"
     r"\w+ clock level|supported .*|od_\w+|vddc\w*(?:\[\d\])?|sclk|mclk|valid .*|"
-    r"[\dS]|not supported.*|get_\w+.*|pid ?\d+|numa .*|\(topology\).*|.*\(xgmi\).*|xgmi error.*"
+    r"[\dS]|not supported.*|get_\w+.*|pid ?\d+|numa .*|\(topology\).*|.*\(xgmi\).*|xgmi error.*|"
+    r"metric version.*|(?:system_clock_counter|firmware_timestamp|gfxclk_lock_status).*"
 )
 """Keys of what is no value in time, although it may be a number."""
 

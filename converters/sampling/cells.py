@@ -244,6 +244,10 @@ def rows_from_keys(
 _WITH_UNIT = re.compile(r"([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([^\s\d.,]\S*)?")
 
 
+_WITHOUT_COMMAS = re.compile(r"\[(?:(?:[-+]?\d+(?:\.\d+)?|'?N/A'?)(?: +|(?=\]))){2,}\]")
+"""Several numbers in brackets, as rocm-smi writes lists to CSV."""
+
+
 def cell_of_text(text: str) -> Cell:
     """Parse a cell of CSV: a number with or without unit, a word, or a Python list in brackets."""
     text = text.strip()
@@ -253,7 +257,9 @@ def cell_of_text(text: str) -> Cell:
 
 
 def _elements(text: str) -> Sequence[Any]:
-    """Elements of a list, also of one whose words are not quoted."""
+    """Elements of a list, also of one whose words are not quoted, or whose commas were removed."""
+    if _WITHOUT_COMMAS.fullmatch(text):
+        return [part.strip("'") for part in text[1:-1].split()]
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

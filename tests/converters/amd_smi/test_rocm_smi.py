@@ -85,6 +85,56 @@ def test_all_forms_give_the_same_lanes(tmp_path: Path) -> None:
         assert counts(trace)["energy-reads-high"] == 1
 
 
+METRICS = {
+    "Metric Version and Size (Bytes)": "1.5 680",
+    "temperature_edge (C)": "N/A",
+    "temperature_hotspot (C)": "45",
+    "temperature_hbm (C)": "[38, 39]",
+    "average_gfx_activity (%)": "97",
+    "energy_accumulator (15.259uJ (2^-16))": "131072",
+    "system_clock_counter (ns)": "123456789012345",
+    "current_gfxclk (MHz)": "2100",
+    "current_fan_speed (rpm)": "1200",
+    "pcie_link_speed (0.1 GT/s)": "320",
+    "firmware_timestamp (10ns resolution)": "1234567890",
+    "current_socket_power (W)": "544",
+    "current_gfxclks (MHz)": "[2100, 1800, 'N/A']",
+    "accumulation_counter (Count)": "1000",
+    "ppt_residency_acc (Count)": "250",
+}
+"""``rocm-smi --showmetrics``: members of gpu_metrics as ``showGPUMetrics`` of rocm_smi.py prints them."""
+
+
+def test_the_drivers_table_of_metrics(tmp_path: Path) -> None:
+    # rocm-smi's CSV has no commas within values
+    without_commas = {key: value.replace(",", "") for key, value in METRICS.items()}
+    for text in (json.dumps({"card0": METRICS}), as_csv(without_commas), as_text(METRICS)):
+        trace = read(tmp_path, text, at_ns=AT_NS)
+        assert lanes(trace) == {
+            (0, "temperature hotspot"): [45],
+            (0, "temperature HBM stack 0"): [38],
+            (0, "temperature HBM stack 1"): [39],
+            (0, "GFX activity"): [97],
+            (0, "energy"): [2],
+            (0, "gfx clock"): [2100],
+            (0, "gfx clock XCD 0"): [2100],
+            (0, "gfx clock XCD 1"): [1800],
+            (0, "fan rotation"): [1200],
+            (0, "PCIe speed"): [32],
+            (0, "socket power"): [544],
+            (0, "accumulation counter"): [1000],
+            (0, "throttle residency PPT"): [250],
+        }
+        assert units(trace)["energy"] == "J"
+        assert "quantity-unknown" not in counts(trace)
+
+
+def test_values_that_all_of_rocm_smi_has_twice_are_one_lane(tmp_path: Path) -> None:
+    trace = read(tmp_path, json.dumps({"card0": CARD | METRICS}), at_ns=AT_NS)
+    assert lanes(trace)[0, "socket power"] == [128]
+    assert lanes(trace)[0, "current_socket_power (W)"] == [544]
+
+
 CONCISE = {
     "MI300X_smi.out.txt": 1,
     "MI300X_x4_smi.out.txt": 4,
