@@ -6,8 +6,9 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -16,7 +17,10 @@ from chopper_interop.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
+_PASSED_ON = (
+    *("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU", "SIGABRT"),
+    *("SIGCONT", "SIGWINCH"),
+)
 _OF_TERMINAL = ("SIGINT", "SIGQUIT")
 """Signals that a terminal sends to the program as well."""
 _SIGNALLED = 128
@@ -92,11 +96,14 @@ class Program:
         UsageError
             It cannot be started.
         """
-        self._process = process = _started(command, environment, stdout)
-        for number in self._waiting:
-            _send(process, number)
-        started(process.pid)
-        status = process.wait()
+        with _wake_ups() as wait_for_signal:
+            self._process = process = _started(command, environment, stdout)
+            for number in self._waiting:
+                _send(process, number)
+            started(process.pid)
+            while process.poll() is None:
+                wait_for_signal()
+            status = process.returncode
         return status if status >= 0 else _SIGNALLED - status
 
     def _handle(self, number: int, _: object) -> None:
@@ -104,6 +111,25 @@ class Program:
             self._waiting.append(number)
         elif not (self._has_terminal and signal.Signals(number).name in _OF_TERMINAL):
             _send(self._process, number)
+
+
+@contextlib.contextmanager
+def _wake_ups() -> Iterator[Callable[[], object]]:
+    """Give a call that returns after each signal, that of an ended child included.
+
+    A wait for the child itself would go on if another thread gets a signal, as where SIGCONT comes with SIGTERM, by which
+    systemd and Slurm end programs. Were SIGCHLD ignored, nobody would know the child's status.
+    """
+    ours, of_signals = socket.socketpair()
+    with ours, of_signals:
+        of_signals.setblocking(False)
+        handler = signal.signal(signal.SIGCHLD, lambda *_: None)
+        wake_up = signal.set_wakeup_fd(of_signals.fileno(), warn_on_full_buffer=False)
+        try:
+            yield lambda: ours.recv(1 << 12)
+        finally:
+            signal.set_wakeup_fd(wake_up)
+            signal.signal(signal.SIGCHLD, handler)
 
 
 def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:

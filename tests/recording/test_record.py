@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -227,6 +228,33 @@ def test_a_signal_that_is_ignored_stays_so_for_the_program() -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     assert status == 1
+
+
+def test_a_signal_that_another_thread_gets_reaches_the_program() -> None:
+    """The system chooses the thread: not always the main one where several signals come at once."""
+
+    def send() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+    threading.Timer(0.1, send).start()
+    with program.Program() as running:
+        assert running.run(["sleep", "5"], os.environ, print) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("name", ["SIGALRM", "SIGXCPU", "SIGABRT"])
+def test_a_signal_of_a_limit_leaves_no_program_behind(tmp_path: Path, name: str) -> None:
+    script = f"import os, signal, time; os.kill(os.getppid(), signal.{name}); time.sleep(20)"
+    assert record(tmp_path, script=script).returncode == 128 + getattr(signal, name)
+    assert described(tmp_path)["samplers"][0]["rows"] > 0
+
+
+def test_the_status_is_known_where_ends_of_children_are_ignored() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with program.Program() as running:
+            assert running.run(["sh", "-c", "exit 7"], os.environ, print) == 7
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 SLOW_END = {
