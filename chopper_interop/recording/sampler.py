@@ -90,6 +90,7 @@ class _GpuState:
     asleep: int = 0
     failed: int = 0
     first_failure: str = ""
+    first_failed_at: str = ""
     retry_at: float = 0.0
     rows: int = 0
 
@@ -301,7 +302,9 @@ class Sampler:
             gpu.failures += 1
             gpu.failed += 1
             gpu.retry_at = time.monotonic() + _FLUSH_S
-            gpu.first_failure = gpu.first_failure or f"{type(error).__name__}: {error}"
+            if not gpu.first_failure:
+                gpu.first_failure = f"{type(error).__name__}: {error}"
+                gpu.first_failed_at = time.strftime("%H:%M:%S")
             return {}
         if values:
             gpu.failures = 0
@@ -313,7 +316,9 @@ class Sampler:
             name = f"GPU {gpu.facts.gpu} ({self.gpus.vendor} {gpu.facts.index})"
             if gpu.failed:
                 share = f"{gpu.failed} of {gpu.failed + gpu.rows} readings"
-                self.problems.append(f"{name}: {share} failed, first: {gpu.first_failure}")
+                self.problems.append(
+                    f"{name}: {share} failed, first at {gpu.first_failed_at}: {gpu.first_failure}"
+                )
             if gpu.asleep:
                 self.problems.append(
                     f"{name} was powered down at {gpu.asleep} ticks and not woken (--wake reads it)"

@@ -76,14 +76,14 @@ def _open(load: Callable[[], Gpus]) -> Gpus:
 
 
 def _reason(error: BaseException) -> str:
-    """Reason why a library cannot be used, in one line; amdsmi raises a KeyError of the driver's library that it lacks."""
+    """Reason why a library cannot be used, in one line; amdsmi raises a KeyError of ROCm's library that it lacks."""
     if type(error) in (LookupError, NoAnswerError):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         return f"{error.name} is not installed"
     missing = str(error.args[0]) if isinstance(error, KeyError) and error.args else ""
     if missing.endswith(".so"):
-        return f"{missing} is not there, which comes with the driver"
+        return f"{missing} is not there, which comes with ROCm"
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
@@ -159,9 +159,13 @@ def _missing(
     """Say which GPUs are not recorded: all, or those of libraries that are there but do not answer."""
     if not any_gpu:
         reasons = "; ".join(f"{vendor}: {_reason(why)}" for vendor, why in unavailable.items())
-        ways = "; ".join(f"for {vendor} {way}" for vendor, (_, way) in VENDORS.items())
+        ways = "; ".join(
+            f"for {vendor} {VENDORS[vendor][1]}"
+            for vendor, why in unavailable.items()
+            if isinstance(why, ModuleNotFoundError)
+        )
         missing = f"no GPU is recorded, only the host: {reasons}"
-        warn(f"{missing} ({ways})")
+        warn(f"{missing} ({ways})" if ways else missing)
         return [missing]
     silent = [
         f"no GPU of {vendor} is recorded: {why}"
