@@ -88,9 +88,9 @@ def test_steps_follow_each_other_where_gpus_lag_behind() -> None:
 
 
 def test_the_first_step_does_not_wait_for_work_of_before() -> None:
-    """Its kernel begins 9 ms behind its launch: 8.9 more than a launch takes."""
+    """Its kernel begins 10 ms after it, 9 behind its launch: 9.9 and what a launch takes."""
     (first, *_) = windows.step_windows(lagging(BEHIND, first_ms=9))
-    assert first.start_ns == 8_900_000
+    assert first.start_ns == 9_900_000
     assert windows.step_windows(lagging(BEHIND, first_ms=0))[0].start_ns == 0
 
 
@@ -99,7 +99,18 @@ def test_the_first_step_of_the_job_waits_as_long_as_all_ranks_do() -> None:
     (first, *_) = windows.job_windows(trace, "each")
     assert first.start_ns == 0
     (first, *_) = windows.job_windows(trace, "each", "0,2")
-    assert first.start_ns == 3_900_000
+    assert first.start_ns == 4_900_000
+
+
+@pytest.mark.parametrize("late_ms", [(0,), (0, 0)])
+def test_steps_take_as_long_where_the_recording_begins_with_them(late_ms: tuple[int, ...]) -> None:
+    """The kernel of step 4 begins when that of step 3 has ended, 20 ms behind its launch."""
+    trace = lagging(BEHIND, late_ms, first_ms=0)
+    cut = lagging({step: BEHIND[step] for step in (4, 5)}, late_ms, first_ms=20)
+    for by_rank in (windows.step_windows, lambda t: windows.job_windows(t, "each")):
+        of_all = [w.end_ns - w.start_ns for w in by_rank(trace) if w.iteration > 3]
+        of_cut = [w.end_ns - w.start_ns for w in by_rank(cut)]
+        assert of_cut == pytest.approx(of_all, abs=0.1 * MS), "but for what a launch may take"
 
 
 def test_a_job_as_a_whole_begins_with_its_first_range() -> None:

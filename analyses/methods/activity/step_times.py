@@ -348,12 +348,16 @@ _LAUNCH_NS = 100_000
 _IDLE_CALL_NS = 100_000
 """The most that a call takes that waits for an idle GPU. Chosen: it took 6 µs on H100, 31 to 37 on MI300X."""
 
+_MAX_BACKLOGS_OF_WAITS = 10
+"""The most that a backlog lasts, in times that its waits took. Chosen: what only seems to wait, as a copy that begins
+0.16 ms behind its call while the host fills a buffer, must not take 70 ms from a step."""
+
 
 def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> int:
-    """Time that the first step waited for what was launched before the recording, on the rank that waited least.
+    """Time from a first step's begin until what was launched before the recording is done, on the first rank of which it is.
 
-    Its first work waited behind its launch, and its host in calls before that: in those that are longer than a
-    call on an idle GPU.
+    Its first work waited behind its launch, and its host in calls before that, longer than in a call on an idle GPU:
+    the last of these waits ends when it is done. What the host did meanwhile does not count, as in later steps.
 
     Parameters
     ----------
@@ -362,7 +366,7 @@ def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> 
     step, begin_ns
         Their first step, and when it began on the axis of `ts`.
     """
-    waits = []
+    backlogs = []
     synced = trace.cached("host waits", host_waits.find_waits)
     ts, iteration = trace.array("ts"), trace.integers("iteration")
     for rank in ranks:
@@ -374,10 +378,11 @@ def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> 
             first = np.argmin(ts[call])
             low, high = synced.first[trace.array("lane")[call[first]] + np.arange(2)]
             start, end = synced.start[low:high], synced.end[low:high]
-            held = np.minimum(end, ts[call[first]]) - np.maximum(start, begin_ns)
-            held[end - start <= _IDLE_CALL_NS] = 0
+            since, until = np.maximum(start, begin_ns), np.minimum(end, ts[call[first]])
+            held = (end - start > _IDLE_CALL_NS) & (until > since)
             behind = ts[work] - ts[call]
-            alone = min(behind.min(), _LAUNCH_NS)
-            queued = behind[first] - alone if behind[first] > _LAUNCH_NS else 0
-            waits.append(int(queued + held[held > 0].sum()))
-    return min(waits, default=0)
+            queued = int(behind[first] - min(behind.min(), _LAUNCH_NS)) if behind[first] > _LAUNCH_NS else 0
+            done = int(ts[call[first]]) + queued if queued else int(until[held].max(initial=begin_ns))
+            waited = queued + int((until - since)[held].sum())
+            backlogs.append(min(done - begin_ns, _MAX_BACKLOGS_OF_WAITS * waited))
+    return min(backlogs, default=0)
