@@ -285,8 +285,14 @@ def test_work_that_waits_for_what_was_not_recorded(
     )  # fmt: skip
     builder.edges(call + np.arange(8), node + np.arange(8), int(EdgeKind.LAUNCH))
     trace = builder.finish()
-    row = findings_by_code(trace).get("unrecorded-wait")
+    rows = findings_by_code(trace)
+    row = rows.get("unrecorded-wait")
     assert bool(row) == is_found
+    # the first work waits behind its call, which has returned long ago, and other launches
+    assert ("busy-at-start" in rows) == (waits == 0)
+    if waits == 0:
+        # then the last launch, 1.4 ms after the first, holds up the end
+        assert rows["busy-at-start"]["saves_ns"] == pytest.approx((wait - 7 * 160) * _US, rel=0.02)
     if row:
         assert abs(row["saves_ns"] - wait * _US) < 0.3 * wait * _US
         assert row["until_ns"] - row["at_ns"] >= 0.9 * wait * _US
@@ -579,7 +585,7 @@ def test_work_that_is_computed_again() -> None:
 
 def test_every_code_has_a_test() -> None:
     tested = {*DEFECTS, *_RANKS, "below-roofline", "throttled-gpu", "unfused-elementwise"}
-    assert tested | {"recompute"} == set(catalogue.CATALOGUE)
+    assert tested | {"recompute", "busy-at-start"} == set(catalogue.CATALOGUE)
 
 
 def test_a_saving_below_half_a_percent_is_not_shown() -> None:

@@ -126,6 +126,12 @@ CATALOGUE = {
         "it starts when all is done that it is known to wait for",
         "record what it may wait for: all streams, other processes on the GPU, calls that wait for events",
     ),
+    "busy-at-start": Entry(
+        "where there are no steps: the first work of a rank starts 0.1 ms or more after its launch, for no recorded "
+        "reason, though its call has returned and more is launched",
+        "it starts at once",
+        "begin the recording when GPUs are idle (synchronize() before it), or mark steps (prof.step()), which leave this out",
+    ),
     "allocator": Entry(
         "calls of hipMalloc, hipFree, cudaMalloc, … within steps",
         "these calls take no time and do not wait",
@@ -185,7 +191,7 @@ CATALOGUE = {
 
 FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
     ranks.late_ranks, communication.exposed_collectives, communication.exposed_copies, hosts.small_launches, hosts.code_loading,
-    hosts.serialised_launches, hosts.waits, hosts.unrecorded_waits, hosts.allocator,
+    hosts.serialised_launches, hosts.waits, hosts.unrecorded_waits, hosts.busy_at_start, hosts.allocator,
     hosts.data_loader, hosts.compilation, hosts.graph_capture, hosts.host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
 )  # fmt: skip
 """Functions that find them."""

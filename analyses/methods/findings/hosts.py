@@ -341,6 +341,39 @@ def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
         )
 
 
+def busy_at_start(job: ExaminedJob) -> Iterator[Finding]:
+    """Find a recording without steps that begins while GPUs still work on what was launched before it.
+
+    The first work of a rank starts long after its call has returned and more was launched behind it: a call that sets
+    up the GPU does not return before.
+    """
+    trace = job.trace
+    first = np.flatnonzero(_first_work(job) & job.inside & (trace.launch >= 0))
+    first = first[job.timing.delay_ns[2 * first] >= _LONG_NS]
+    if job.has_steps or not first.size:
+        return
+    ts, rank = trace.array("ts"), trace.array("rank")
+    launched = np.unique(trace.launch[job.on_gpu & (trace.launch >= 0)])
+    has_more = [(ts[launched[rank[launched] == rank[k]]] < ts[k]).sum() > 1 for k in first.tolist()]
+    call = trace.launch[first]
+    waiting = job.mask(
+        first[np.array(has_more) & (ts[call] + trace.array("dur")[call] < ts[first])]
+    )
+    if waiting.any():
+        longest = first[np.argmax(job.timing.delay_ns[2 * first] * waiting[first])]
+        at, wait_ns = int(ts[longest]), int(job.timing.delay_ns[2 * longest])
+        yield Finding.of(
+            "busy-at-start",
+            job.saved(job.times().without_delays(waiting)),
+            FindingPlace(job.place(waiting).ranks, at - wait_ns, at),
+            trace.names()[trace.array("name")[longest]],
+            LIKELY,
+            f"The first work of the GPU starts {wait_ns / 1e6:,.2f} ms after its launch, perhaps behind work from "
+            "before the recording: that counts as idle time here.",
+            job.command("critical_path"),
+        )
+
+
 def _first_work(job: ExaminedJob) -> Array:
     """Mark the first GPU work of each rank."""
     work = np.flatnonzero(job.on_gpu)
