@@ -120,13 +120,13 @@ def _wake_ups() -> Iterator[Callable[[], object]]:
     A wait for the child itself would go on if another thread gets a signal, as where SIGCONT comes with SIGTERM, by which
     systemd and Slurm end programs. Were SIGCHLD ignored, nobody would know the child's status.
     """
-    ours, of_signals = socket.socketpair()
-    with ours, of_signals:
+    to_read, of_signals = socket.socketpair()
+    with to_read, of_signals:
         of_signals.setblocking(False)
         handler = signal.signal(signal.SIGCHLD, lambda *_: None)
         wake_up = signal.set_wakeup_fd(of_signals.fileno(), warn_on_full_buffer=False)
         try:
-            yield lambda: ours.recv(1 << 12)
+            yield lambda: to_read.recv(1 << 12)
         finally:
             signal.set_wakeup_fd(wake_up)
             signal.signal(signal.SIGCHLD, handler)

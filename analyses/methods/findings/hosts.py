@@ -354,11 +354,12 @@ def busy_at_start(job: ExaminedJob) -> Iterator[Finding]:
         return
     ts, rank = trace.array("ts"), trace.array("rank")
     launched = np.unique(trace.launch[job.on_gpu & (trace.launch >= 0)])
-    has_more = [(ts[launched[rank[launched] == rank[k]]] < ts[k]).sum() > 1 for k in first.tolist()]
+    begin = np.full(int(rank.max()) + 1, np.iinfo(np.int64).min)
+    begin[rank[first]] = ts[first]
+    earlier = rank[launched[ts[launched] < begin[rank[launched]]]]
+    has_more = np.bincount(earlier, minlength=len(begin))[rank[first]] > 1
     call = trace.launch[first]
-    waiting = job.mask(
-        first[np.array(has_more) & (ts[call] + trace.array("dur")[call] < ts[first])]
-    )
+    waiting = job.mask(first[has_more & (ts[call] + trace.array("dur")[call] < ts[first])])
     if waiting.any():
         longest = first[np.argmax(job.timing.delay_ns[2 * first] * waiting[first])]
         at, wait_ns = int(ts[longest]), int(job.timing.delay_ns[2 * longest])
