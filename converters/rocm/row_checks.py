@@ -17,6 +17,11 @@ BEFORE_DISPATCH = Fault.error(
     "Kernels that start before they were dispatched, by times of the same "
     "row: one of them is wrong. Times are left as they are.",
 )
+AFTER_COMPLETION = Fault.error(
+    "kernel-after-completion",
+    "Kernels that start after the host saw them complete, by times of the same row: the clock of "
+    "the GPU is off by that much or more. Times are left as they are.",
+)
 OTHER_DURATION = Fault.error(
     "duration-contradicts",
     "Rows whose duration is not their end less their start: start and end were taken.",
@@ -43,6 +48,14 @@ def check_times(rows: TableRows, issues: IssueLog) -> None:
             BEFORE_DISPATCH,
             early.size,
             _example(rows, early, "starts at", start, "dispatched at", dispatched),
+        )
+    if "completed" in rows.numbers:
+        completed = rows.number("completed")
+        late = np.flatnonzero(timed & (completed > 0) & (start > completed))
+        issues.add(
+            AFTER_COMPLETION,
+            late.size,
+            _example(rows, late, "starts at", start, "completed at", completed),
         )
     if "duration" in rows.numbers:
         stated = rows.number("duration")
