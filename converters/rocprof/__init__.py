@@ -138,5 +138,5 @@ ROCPROF_COMPUTE_OTHERS = Converter(
     sniff=sniff.is_compute_derived,
     json=False,
     confirms=sniff.confirms_compute_derived,
-    not_read_because="what is derived from a workload is not read; give the folder with its pmc_perf.csv",
+    not_read_because="what is derived from a workload's pmc_perf.csv is not read",
 )
