@@ -224,20 +224,25 @@ def match_devices(
     Returns
     -------
     dict
-        Number → device of the trace, and how it was matched; empty if nothing determines it.
+        Number → device of the trace, and how it was matched; empty if nothing determines it. Devices
+        of two architectures are not matched.
     """
     by_number = {d.device: d for d in described}
     links = _Links([*bridges, *targets, *by_number.values()])
-    linked = {
+    matched = {
         n: match
         for n in numbers
         if n in by_number and (match := links.first_target(by_number[n], targets))
     }
-    if linked:
-        return linked
-    return _matched_by_tool(numbers, by_number, targets) or _matched_by_assumption(
-        numbers, by_number, targets, links
-    )
+    matched = matched or _matched_by_tool(numbers, by_number, targets)
+    matched = matched or _matched_by_assumption(numbers, by_number, targets, links)
+    archs = grouped((target.device, target.arch) for target in targets)
+    arch_of = {number: by_number[number].arch for number in matched if number in by_number}
+    return {
+        number: (device, method)
+        for number, (device, method) in matched.items()
+        if not arch_of.get(number) or {"", arch_of[number]} & {*archs.get(device, [""])}
+    }
 
 
 def match_remaining(

@@ -51,6 +51,10 @@ def gpu(number: int, **names: object) -> Device:
         ([gpu(0), gpu(1)], [gpu(4, agent=4), gpu(6, agent=6)], [],
          {0: (4, devices.BY_ORDER), 1: (6, devices.BY_ORDER)}),
         ([gpu(0), gpu(1), gpu(2)], [gpu(4, agent=4)], [], {}),
+        # two architectures are two GPUs, whatever their numbers
+        ([gpu(0, ordinal=0, arch="gfx950")], [gpu(0, ordinal=0, arch="gfx942")], [], {}),
+        ([gpu(0, arch="gfx950"), gpu(1, arch="gfx942")], [gpu(4, arch="gfx942"), gpu(5)], [],
+         {1: (5, devices.BY_ORDER)}),
         # one tool's numbers in both
         ([gpu(4, source="x")], [gpu(4, source="x"), gpu(5, source="x")], [], {4: (4, devices.BY_TOOL)}),
     ],

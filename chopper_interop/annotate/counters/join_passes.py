@@ -55,7 +55,7 @@ REFUSED = Fault.loss(
 NO_DEVICE = Fault.loss(
     "counter-pass-without-device",
     "Dispatches of a counter pass are of a device that could not be "
-    "matched with one of the timing run.",
+    "matched with one of the timing run, or is of another architecture.",
 )
 HELPERS = Fault.info_of_events(
     "helper-dispatch-skipped",

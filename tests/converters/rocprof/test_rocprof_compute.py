@@ -136,6 +136,19 @@ def test_passes_below_each_other_are_one_run(tmp_path: Path) -> None:
     assert [d.device for d in trace.meta.devices] == [2]
 
 
+def test_counters_of_another_architecture_are_not_joined(tmp_path: Path) -> None:
+    """A workload's folder has one below it for each GPU on which it was counted."""
+    for arch, counter in (("gfx942", "SQ_BUSY_CYCLES"), ("gfx950", "SQ_WAVE_CYCLES")):
+        system = f"ip_blocks,gpu_arch,cu_per_gpu\nSQ,{arch},304\n"
+        table = seeds.COMPUTE.replace("SQ_LEVEL_WAVES", counter)
+        write(tmp_path / arch, pmc_perf=table, sysinfo=system)
+    write(tmp_path / "gfx942", timestamps=seeds.TIMES)
+    trace = ci.read(tmp_path)
+    assert counts(trace)["counter-pass-without-device"] == 4
+    names = {name for _, name in counters_by_node(trace)}
+    assert ("SQ_BUSY_CYCLES" in names, "SQ_WAVE_CYCLES" in names) == (True, False)
+
+
 def test_a_channel_that_is_missing_keeps_the_others_apart_in_passes(tmp_path: Path) -> None:
     text = seeds.PASSES.replace("TCC_HIT[1]", "TCC_HIT[7]")
     names = {n for _, n in counters_by_node(ci.read(write(tmp_path / "w", pmc_perf=text)))}
