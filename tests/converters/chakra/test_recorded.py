@@ -16,7 +16,7 @@ from mixed_jobs import mixed_job
 from programs import families
 from programs.simulation import simulate
 from scaled_ets import write_nodes
-from schedule import messages
+from schedule import attributes, messages
 from slow import slow_from
 
 import chopper_interop as ci
@@ -177,6 +177,19 @@ def test_what_is_missing_of_a_recorded_job_is_named(tmp_path: Path, of: str) -> 
         del nodes[-1 if of == "the node" else len(nodes) // 2]
     write_nodes(path, metadata, nodes)
     assert counts(ci.read(path))["et-recorded-unreadable"] == 1
+
+
+def test_a_recorded_edge_at_what_is_read_as_no_node_is_named(tmp_path: Path) -> None:
+    """It is at a piece that is there for simulators alone."""
+    path, metadata, nodes = one_et(tmp_path)
+    sound = ci.read(path)
+    piece = next(k for k, node in enumerate(nodes) if attributes(node).get("cause") == "host")
+    numbers(nodes[-1], "src")[0] = piece
+    write_nodes(path, metadata, nodes)
+    damaged = ci.read(path)
+    assert counts(damaged)["et-dependency-dangling"] == 1
+    assert not edges_of(damaged) - edges_of(sound)
+    assert (edges_of(sound) - edges_of(damaged)).total() == 1
 
 
 def renumber_without(nodes: list[Any], gone: int) -> None:
