@@ -141,6 +141,15 @@ def test_a_copy_that_a_call_waits_for_is_one_finding(tmp_path: Path) -> None:
     assert "exposed-copy" not in rows
 
 
+@pytest.mark.parametrize(("how", "outlasts_us"), [("Pageable", 40), ("Host", 3)])
+def test_a_copy_that_ends_behind_the_call_that_waits_for_it_is_not_exposed(
+    tmp_path: Path, how: str, outlasts_us: int
+) -> None:
+    events = kineto_files.uploads(how, 0, outlasts_us=outlasts_us)
+    trace = ci.read(kineto_files.write(tmp_path / "job.json", events))
+    assert "exposed-copy" not in findings_by_code(trace)
+
+
 def test_nested_ranges_of_compilation_are_one_finding(tmp_path: Path) -> None:
     rows = findings_by_code(program_of(tmp_path, "compilation", 1, has=True)[0])
     assert rows["compilation"]["finding"] == "torch.compile compiles code 4 times."
