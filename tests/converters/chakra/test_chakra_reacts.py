@@ -29,7 +29,7 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.converters.chakra import CHAKRA, check
+from chopper_interop.converters.chakra import CHAKRA, check, comms
 from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.jobs import job_of
@@ -574,6 +574,36 @@ def test_matched_collectives_of_unknown_size_are_joined(shared: Path, tmp_path: 
     for (kind, size), ns in zip(sizes[0], transfer_ns, strict=True):
         assert size * carried[kind] == pytest.approx(50 * ns, rel=0.001)
     assert run("check", tmp_path / "job")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "carried"),
+    [
+        ("AllReduce_Sum_f32", CommType.ALL_REDUCE, 1.5),
+        ("AllGather", CommType.ALL_GATHER, 3),
+        ("ReduceScatter_Sum_f32", CommType.REDUCE_SCATTER, 0.75),
+    ],
+)
+def test_assumed_bytes_are_those_that_one_of_four_members_puts_in(
+    tmp_path: Path, name: str, kind: int, carried: float
+) -> None:
+    """From the start of the last one to the last end, 700 us, over links of 50 GB/s. Those that some rank did not record are only timed."""
+    for rank in range(4):
+        events = [
+            kernel(f"ncclDevKernel_{name}_RING_LL", 3000 * k + 100 * rank, 1000 - 100 * rank, k + 1, device=rank, stream=7)
+            for k in range({0: 3, 3: 5}.get(rank, 4))
+        ]  # fmt: skip
+        info = {"rank": rank, "world_size": 4, "backend": "nccl"}
+        path = tmp_path / "in" / f"rank{rank}.json"
+        path.parent.mkdir(exist_ok=True)
+        write(path, events, baseTimeNanoseconds=BASE, distributedInfo=info)
+    ci.write(ci.read(tmp_path / "in"), tmp_path / "job.et", mode="gpu")
+    nodes = [attributes(n) | {"type": n.type} for n in messages(tmp_path / "job.3.et")[1]]
+    comm = [n for n in nodes if n["type"] == NodeType.COMM_COLL and n["kind"] == "comm"]
+    assert [n["comm_type"] for n in comm] == [kind] * 3 + [CommType.BROADCAST] * 2
+    *sizes, of_three, of_one = [n["comm_size"] for n in comm]
+    assert [size * carried for size in sizes] == [pytest.approx(50 * 700_000, rel=1e-6)] * 3
+    assert of_three == of_one == comms.MIN_BYTES
 
 
 def test_time_without_a_reason_is_named(tmp_path: Path) -> None:
