@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -61,7 +62,9 @@ _STATED_S = 1.0
 
 
 def _say(text: str) -> None:
-    print(f"chopper-record: {one_line(text)}", file=sys.stderr)
+    """Print a line; that nobody can read it changes neither the program nor its status."""
+    with suppress(OSError):
+        print(f"chopper-record: {one_line(text)}", file=sys.stderr)
 
 
 def _show(recording: Recording, folder: Path) -> None:

@@ -189,6 +189,19 @@ def test_the_program_ends_as_without_a_recorder(tmp_path: Path) -> None:
     assert record(tmp_path / "c", script="print('out')").stdout == "out\n"
 
 
+@pytest.mark.parametrize("is_full", [True, False], ids=["full", "without a reader"])
+def test_lines_that_cannot_be_printed_change_no_status(tmp_path: Path, *, is_full: bool) -> None:
+    """Without a library the first line comes before the program starts."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    entry = "import sys; from chopper_interop import start; sys.argv[0] = 'x'; start.record()"
+    command = [sys.executable, "-c", entry, "-o", str(tmp_path), "--", "sh", "-c", "exit 3"]
+    with Path("/dev/full").open("w") as full, os.fdopen(writer, "w") as pipe:
+        stderr = full if is_full else pipe
+        assert subprocess.run(command, stderr=stderr, check=False).returncode == 3
+    assert described(tmp_path)["program_exit_status"] == 3
+
+
 def test_of_a_program_that_ends_at_once_no_rate_and_no_share_is_stated(tmp_path: Path) -> None:
     done = record(tmp_path, "--rate", 1, script="pass")
     assert "too few to state a rate" in done.stderr
