@@ -52,6 +52,8 @@ _CONVENTIONS = {
     "such as its launch",
     "unknown_first_ns": "part of unknown_ns before the first GPU work of a rank: what ran before the recording is not in it",
     "unknown_busy_ns": "part of unknown_ns in which other work of the rank ran, which may be what was waited for",
+    "host_first_ns": "part of host_ns before the first record of the rank with which the path begins, as ranks that "
+    "were recorded earlier are in the window too",
     "host_gap_busy_ns": "part of host_ns in which no operation of the host was recorded, other than ranges around it, "
     "and the rank's GPU worked: the host may have waited for it in a call that was not recorded",
     "links": "all work counts; work without a recorded launch starts when it did",
@@ -257,7 +259,9 @@ def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
     code, delay, end = (_all(paths, name) for name in ("class_code", "delay", "end"))
     waits = np.isin(code, [CLASS_CODE[name] for name in ("launch", "stream", "event")])
     gaps = (code == CLASS_CODE["host"]) & _without_operation(trace, _all(paths, "node"))
-    since = np.where(waits, end - delay, _all(paths, "start"))
+    start = _all(paths, "start")
+    begins = start == np.array([p.start_ns for p in paths], np.int64)[_path_numbers(paths)]
+    since = np.where(waits, end - delay, start)
     work, ts = is_any(trace.array("kind"), GPU_WORK), trace.array("ts")
     rank, busy_ns = _all(paths, "rank"), np.zeros(len(end), np.int64)
     for number in np.unique(rank[waits | gaps]).tolist():
@@ -271,6 +275,7 @@ def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
         "unknown_ns": int(delay[waits].sum()),
         "unknown_first_ns": int(delay[first].sum()),
         "unknown_busy_ns": int(busy_ns[waits].sum()),
+        "host_first_ns": int((end - start)[gaps & begins & (_all(paths, "node") < 0)].sum()),
         "host_gap_busy_ns": int(busy_ns[gaps].sum()),
     }
 

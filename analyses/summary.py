@@ -43,7 +43,7 @@ _MAX_SHARES = 3
 _MIN_SHOWN = 0.0005
 """Smallest share that is written: less would read 0.0 %."""
 _MIN_GAPS = 0.1
-"""Share of the critical path from which on gaps of the host that may be waits are named. Chosen: of 18 real jobs
+"""Share of the critical path from which on time of the host without a record is named. Chosen for gaps that may be waits: of 18 real jobs
 15 have up to 8.3 %, one in which DeepEP waits for its kernels 60 %, two of torchrec 19 and 23 %."""
 _NEARLY_ALL = 0.9
 """Share from which on time for no recorded reason is that before the first work. Chosen: the rest is too little to speak of."""
@@ -143,7 +143,8 @@ def _step(job: ExaminedJob) -> dict[str, Any]:
     length = path.get("path_ns") or 0
     for name, classes in CLASS_GROUPS.items() if length else ():
         figures[f"path_{name}_share"] = sum(path[f"{c}_ns"] for c in classes) / length
-    for name in ("unknown", "unknown_first", "unknown_busy", "host_gap_busy") if length else ():
+    parts = ("unknown", "unknown_first", "unknown_busy", "host_first", "host_gap_busy")
+    for name in parts if length else ():
         figures[f"path_{name}_share"] = path[f"{name}_ns"] / length
     return figures
 
@@ -276,6 +277,9 @@ def _path_text(figures: dict[str, Any]) -> str:
         names["host"] += (
             f" ({gaps:.1%} between its operations while the GPU works: a wait may be missing)"
         )
+    first = figures.get("path_host_first_share", 0.0)
+    if first >= _MIN_GAPS:
+        names["host"] += f" ({first:.1%} before the first record of its rank, later than of others)"
     return _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
 
 

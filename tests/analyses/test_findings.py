@@ -767,6 +767,30 @@ def test_a_host_without_operations_may_wait_for_the_gpu_that_works_meanwhile(aro
     )
 
 
+def test_time_before_the_rank_that_begins_last_is_named() -> None:
+    """DLRM's last rank was recorded 7.5 ms after the first, a third of the step, as if its host had worked."""
+    builder = TraceBuilder()
+    for rank, ts in enumerate([0, 400]):
+        thread = builder.lane(rank, LaneKind.THREAD, 1, "main")
+        stream = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
+        for kind, lane, at, dur in (
+            (Kind.RUNTIME, thread, ts, 900 - ts + rank),
+            (Kind.KERNEL, stream, 450, 10),
+        ):
+            builder.nodes(
+                kind=int(kind), name="x", rank=rank, lane=lane, ts=np.array([at]), dur=dur
+            )
+    trace = builder.finish()
+    lines = ci.analyze(trace, "summary").rows.to_pylist()
+    (binds,) = (row["text"] for row in lines if row["topic"] == "binds")
+    assert binds == (
+        "critical path: 100.0% host (44.4% before the first record of its rank, later than of others)"
+    )
+    assert ci.analyze(trace, "critical_path").summary["host_first_ns"] == 400
+    alone = ci.analyze(trace, "critical_path", ranks="1").summary
+    assert (alone["path_ns"], alone["host_first_ns"]) == (501, 0)
+
+
 def test_a_path_of_the_host_alone_says_that_no_gpu_work_is_known() -> None:
     """A Chrome trace without categories had "100.0% host", as if that were what its GPUs wait for."""
     builder = TraceBuilder()

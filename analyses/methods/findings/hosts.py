@@ -391,7 +391,7 @@ def allocator(job: ExaminedJob) -> Iterator[Finding]:
     if calls.any():
         names = ", ".join(job.names(calls))
         count = int(np.count_nonzero(calls))
-        text = f"The runtime allocates or frees memory of the GPU in {count:,} calls of {names}."
+        text = f"The runtime allocates or frees memory of the GPU in {count:,} call{'s' * (count != 1)} of {names}."
         times = job.times().return_without_waiting(calls).take_no_time(calls)
         waited = calls & job.mask(host_waits.calls_that_waited(job.trace))
         yield _of_nodes(job, "allocator", calls, names, text, times, calls & ~waited)
