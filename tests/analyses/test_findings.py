@@ -569,9 +569,11 @@ def test_the_sample_job_is_throttled_only_where_its_clock_is_known(demo: Path) -
     assert "throttled-gpu" not in findings_by_code(read_once(demo / "kineto"))
 
 
-def chain(name: str, phase: str = "forward") -> ci.Trace:
+def chain(name: str, phase: str = "forward", operation: str = "") -> ci.Trace:
     """Kernels of one name, 1 µs apart, each of 30 µs, and one of another."""
-    works = [Work(Kind.KERNEL, 31 * _US * k, 30 * _US, name=name) for k in range(10)]
+    works = [
+        Work(Kind.KERNEL, 31 * _US * k, 30 * _US, name=name, operation=operation) for k in range(10)
+    ]
     works.append(Work(Kind.KERNEL, 320 * _US, 30 * _US, name="Cijk_gemm"))
     return gpu_trace(works).with_columns(phase=[phase] * 10 + [None])
 
@@ -581,6 +583,9 @@ def test_elementwise_kernels_behind_each_other() -> None:
     assert findings_by_code(chain(name))["unfused-elementwise"]["saves_ns"] == 9 * 21 * _US
     assert "unfused-elementwise" not in findings_by_code(chain("Cijk_gemm_1"))
     assert "unfused-elementwise" not in findings_by_code(chain(f"triton_{name}"))
+    sums = chain(name, "backward", "torch::autograd::AccumulateGrad")
+    assert "unfused-elementwise" not in findings_by_code(sums), "each is of another tensor"
+    assert "unfused-elementwise" not in findings_by_code(chain("SubTensorOpWithScalar1d")), "MIOpen"
     of_tensors = "void at::native::elementwise_kernel<128, 4, direct_copy_kernel_cuda>"
     assert "unfused-elementwise" not in findings_by_code(chain(of_tensors))
     of_optimizer = findings_by_code(chain(name, "optimizer"))["unfused-elementwise"]

@@ -170,9 +170,9 @@ CATALOGUE = {
         "other shapes, layouts, element types or tuned libraries",
     ),
     "unfused-elementwise": Entry(
-        "elementwise kernels behind one of their size on the same stream, but for copies behind copies",
-        "there is no gap before them, and two thirds of the shorter one's time less (not of optimizers and "
-        "sums of gradients, whose kernels work on different tensors)",
+        "elementwise kernels behind one of their size on the same stream, but for copies behind copies and sums of gradients",
+        "there is no gap before them, and two thirds of the shorter one's time less (not of optimizers, whose kernels "
+        "work on different tensors)",
         "torch.compile, fused or foreach optimizers",
     ),
     "recompute": Entry(

@@ -36,7 +36,7 @@ _FUSED_SHARE = 2 / 3
 write one, a write and a read of six accesses."""
 _SIMILAR = 2.0
 """By how many times sizes of kernels may differ that could work on the same elements."""
-_ELEMENTWISE = ("elementwise_kernel", "OpTensor", "SubTensorOp", "OpTensorLeadingOnes")
+_ELEMENTWISE = ("elementwise_kernel", "OpTensor")
 _ALREADY_FUSED = ("multi_tensor", "foreach", "triton")
 
 
@@ -102,10 +102,13 @@ def unfused_elementwise(job: ExaminedJob) -> Iterator[Finding]:
     before = stream_orders(ts, dur, trace.array("lane"), is_gpu)
     follows = plain & (before >= 0) & plain[before] & _similar(job, before)
     follows &= ~(copies & copies[before])  # a copy of a copy is one of another tensor
+    follows &= ~_sums_gradients(trace, follows)
     if not follows.any():
         return
+    # optimizers work on one tensor after the other: what is fused of these is launched once
+    optimizer = job.mask(np.flatnonzero(trace.is_text("phase", ("optimizer",))))
     shorter = np.minimum(dur, dur[before]) * _FUSED_SHARE
-    by = np.where(follows & ~_on_other_tensors(trace), shorter, 0).astype(np.int64)
+    by = np.where(follows & ~optimizer, shorter, 0).astype(np.int64)
     saved = job.saved(job.times().follow_at_once(follows).shorten(follows, by))
     place, count = job.place(follows), int(np.count_nonzero(follows))
     operations = grouping.group_nodes(trace, np.flatnonzero(follows), "operation")
@@ -136,14 +139,13 @@ def _is_elementwise(names: list[str]) -> Array:
     )
 
 
-def _on_other_tensors(trace: Trace) -> Array:
-    """Mark work that is done for one tensor after the other: of optimizers, and sums of gradients."""
-    row = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
+def _sums_gradients(trace: Trace, kernels: Array) -> Array:
+    """Mark those of the kernels that add up gradients: of one tensor each when it is known, which nothing fuses."""
+    row = np.flatnonzero(kernels)
     code, names = trace.texts("operation", row)
-    sums = np.array([*("AccumulateGrad" in name for name in names), False])[code]
-    other = np.zeros(trace.nodes.num_rows, bool)
-    other[row] = sums | trace.is_text("phase", ("optimizer",), row)
-    return other
+    sums = kernels.copy()
+    sums[row] = np.array([*("AccumulateGrad" in name for name in names), False])[code]
+    return sums
 
 
 def _similar(job: ExaminedJob, before: Array) -> Array:
