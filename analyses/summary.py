@@ -279,7 +279,7 @@ def _path_text(figures: dict[str, Any]) -> str:
         )
     first = figures.get("path_host_first_share", 0.0)
     if first >= _MIN_GAPS:
-        names["host"] += f" ({first:.1%} before the first record of its rank, later than of others)"
+        names["host"] += f" ({first:.1%} before its first record)"
     return _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
 
 

@@ -122,7 +122,7 @@ CATALOGUE = {
     ),
     "unrecorded-wait": Entry(
         "work that starts 0.1 ms or more after its launch on a free queue, for no recorded reason, but "
-        "for the first of a rank where there are no steps",
+        "for the first of a rank",
         "it starts when all is done that it is known to wait for",
         "record what it may wait for: all streams, other processes on the GPU, calls that wait for events",
     ),

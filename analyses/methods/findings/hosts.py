@@ -322,9 +322,8 @@ def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
     trace = job.trace
     local = is_any(trace.array("kind"), _LOCAL) & job.inside & (trace.launch >= 0)
     starts = job.timing.delay_ns[: 2 * len(local) : 2]
-    late = local & (starts >= _LONG_NS)
-    if not job.has_steps:  # a program begins by setting up its GPU
-        late &= ~_first_work(job)
+    # a program begins by setting up its GPU, a recording while it works on what was launched before
+    late = local & (starts >= _LONG_NS) & ~_first_work(job)
     if late.any():
         longest = int(np.argmax(starts * late))
         at, wait_ns = int(trace.array("ts")[longest]), int(starts[longest])
