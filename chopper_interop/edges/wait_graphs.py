@@ -35,8 +35,9 @@ def slots_of_graphs(trace: Trace, queues: Queues) -> tuple[Array, Array, Array]:
     if not members.size:
         return members, members, members
     previous, following = _neighbours(queues, lane)
+    captured = _around_captured(trace, queues, lane, members, launch)
     joins = _joins(queues, lane, members, launch, previous)
-    around = _around(lane, members, launch, previous, following)
+    around = _around(lane, members, launch, (previous, following), captured)
     source, target = (np.concatenate(side) for side in zip(joins, around, strict=True))
     possible = (source >= 0) & (target >= 0)
     possible &= queues.end[source] <= queues.start[target]
@@ -45,14 +46,18 @@ def slots_of_graphs(trace: Trace, queues: Queues) -> tuple[Array, Array, Array]:
 
 
 def _members(trace: Trace, queues: Queues, lane: Array) -> tuple[Array, Array]:
-    """Slots of work of graphs on several lanes of a device, by start; the number of the call that launched it."""
+    """Slots of work of graphs, by start, and the number of the call that launched it.
+
+    Graphs on one lane that has other work as well are left out: its order is all that is to be known of them.
+    """
     launches = np.array([bool(GRAPH_LAUNCH.match(name)) for name in trace.names()] or [False])
     slot = np.flatnonzero(queues.call >= 0)
     slot = slot[launches[trace.array("name")[queues.call[slot]]]]
     _, launch = gather.distinct(queues.call[slot], queues.device[queues.queue[slot]])
     first, _ = gather.distinct(launch, lane[slot])
-    lanes = np.bincount(launch[first])
-    slot, launch = slot[lanes[launch] > 1], launch[lanes[launch] > 1]
+    is_shared = _has_other_work(lane, slot)
+    chosen = (np.bincount(launch[first]) > 1)[launch] | ~is_shared[lane[slot]]
+    slot, launch = slot[chosen], launch[chosen]
     order = np.lexsort((queues.start[slot], launch))
     return slot[order], launch[order]
 
@@ -140,23 +145,33 @@ def _min_joined_ns(rank: Array, gap: Array) -> Array:
     return np.where(is_fine, bound_ns, np.inf)[number]
 
 
+def _has_other_work(lane: Array, members: Array) -> Array:
+    """Mask of lanes that have work of no graph."""
+    is_other = np.ones(len(lane), bool)
+    is_other[members] = False
+    result = np.zeros(int(lane.max()) + 1, bool)
+    result[lane[is_other]] = True
+    return result
+
+
 def _around(
-    lane: Array, members: Array, launch: Array, previous: Array, following: Array
+    lane: Array,
+    members: Array,
+    launch: Array,
+    neighbours: tuple[Array, Array],
+    captured: tuple[Array, Array],
 ) -> tuple[Array, Array]:
     """First work of branches behind the work before the graph, and the work behind the graph behind their last.
 
-    A graph is launched into the stream that has other work as well; its branches run on streams of their own.
+    A graph is launched into the stream that has other work as well; its branches run on streams of their own. If all
+    of them do, it is the stream into which its thread launched before.
     """
-    is_used = np.ones(int(lane.max()) + 1, bool)
-    is_used[lane[members]] = False
-    others = np.ones(len(lane), bool)
-    others[members] = False
-    is_used[lane[others]] = True
+    is_used = _has_other_work(lane, members)
     of_lane, branch = gather.distinct(launch, lane[members])
     last = np.zeros(len(of_lane), np.int64)
     last[branch] = np.arange(len(members))  # members are in order: the last one stays
     main = is_used[lane[members[of_lane]]]
-    before, behind = np.full((2, int(launch.max()) + 1), -1, np.int64)
+    (previous, following), (before, behind) = neighbours, captured
     before[launch[of_lane[main]]] = previous[members[of_lane[main]]]
     behind[launch[of_lane[main]]] = following[members[last[main]]]
     begins, ends = members[of_lane[~main]], members[last[~main]]
@@ -165,3 +180,36 @@ def _around(
         np.concatenate([before[of_launch], ends]),
         np.concatenate([begins, behind[of_launch]]),
     )
+
+
+#   thread       launch a   launch graph   launch b
+#   stream 7       [ a ]                      [ b ]      a -> c, d -> b: the graph was captured on a stream of its own
+#   stream 164           [ c ][ d ]                      (`torch.cuda.graph`), and CUPTI shows its work there
+def _around_captured(
+    trace: Trace, queues: Queues, lane: Array, members: Array, launch: Array
+) -> tuple[Array, Array]:
+    """Work before and behind each graph on the stream into which its thread launched last; -1 if it cannot be that."""
+    first = np.flatnonzero(np.diff(launch, prepend=-1))
+    graph = launch[first]
+    others = queues.call >= 0
+    others[members] = False
+    row = np.flatnonzero(others)
+    thread = trace.array("lane")
+    at, asked = queues.submit[members[first]], thread[queues.call[members[first]]]
+    before, behind = np.full((2, int(launch.max()) + 1), -1, np.int64)
+    known = preceding_rows(thread[queues.call[row]], queues.submit[row], asked, at)
+    graph, first = graph[known >= 0], first[known >= 0]
+    at, asked, source = at[known >= 0], asked[known >= 0], row[known[known >= 0]]
+    same = lane[source]
+    _, number = gather.distinct(
+        np.append(thread[queues.call[row]], asked), np.append(lane[row], same)
+    )
+    following = preceding_rows(number[: len(row)], -queues.submit[row], number[len(row) :], -at)
+    target = np.where(following >= 0, row[following], -1)
+    begin = queues.start[members[first]]
+    end = np.full(len(before), np.iinfo(np.int64).min)
+    np.maximum.at(end, launch, queues.end[members])
+    fits = queues.end[source] <= begin
+    fits &= (target < 0) | (queues.start[target] >= end[graph])
+    before[graph[fits]], behind[graph[fits]] = source[fits], target[fits]
+    return before, behind

@@ -367,6 +367,34 @@ def test_a_graph_waits_for_its_stream_and_is_waited_for_whatever_streams_its_bra
 
 
 @pytest.mark.parametrize(
+    ("behind_at", "waits"),
+    [
+        (91_900, True),
+        (60_000, False),  # while the graph ran: it was not launched into that stream
+    ],
+)
+def test_a_graph_captured_on_a_stream_of_its_own_is_in_the_stream_into_which_its_thread_launched(
+    behind_at: int, *, waits: bool
+) -> None:
+    m = Program()
+    before = m.work(1_000, 50_000, 100)
+    call = m.call("cudaGraphLaunch", 200, 20)
+    begins, ends = graph_launch(m, call, (51_300, 30_000, 164), (81_400, 9_000, 164))
+    behind = m.work(behind_at, 5_000, 400)
+    trace, row, _ = m.trace()
+    around = {(row[before], row[begins]), (row[ends], row[behind])}
+    assert edges(trace, EdgeKind.EVENT) == (around if waits else set())
+
+
+def test_a_graph_that_is_all_that_its_thread_launched_waits_for_nothing_known() -> None:
+    m = Program()
+    call = m.call("cudaGraphLaunch", 200, 20)
+    graph_launch(m, call, (51_300, 30_000, 164), (81_400, 9_000, 164))
+    trace, _, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == set()
+
+
+@pytest.mark.parametrize(
     ("branch_ns", "joined_at"),
     [
         (60_000, 113_400),  # the branch ends last, and holds up what joins it
