@@ -15,7 +15,10 @@ from chopper_interop.issues import IssueLog
 _RULE = re.compile(r"[=-]{3,}")
 _FINISHED = re.compile(r"[=-]{3,}|GPU\[\d+\]\s*: ?[^:]+:|\d+ {2,}|$")
 """Lines whose truncation by the end of a file is detected elsewhere."""
-HEAD = re.compile(r"(?:GPU|Device) (?=.*\bTemp\b)(?=.*\bSCLK\b)")
+HEAD = re.compile(r"(?:GPU|Device) (?:(?=.*\bTemp\b)(?=.*\bSCLK\b)|(?=.*\bDID\b)(?=.*\bBUS\b))")
+"""Heads of the concise table, and of that of the hardware (``--showhw``)."""
+_TWO_WORDS = re.compile(r"(?<=\S) (?=VER\b|RAS\b|ID\b)")
+"""The space in a head of the hardware's table, such as ``GFX VER``."""
 _SENSOR = re.compile(r"\((DieEdge|Edge|Junction|Memory|HBM \d)\)", re.IGNORECASE)
 _NAME = re.compile(r"\s+\S.*$")
 _SUPPORTED = re.compile(r"Supported (\w+) frequencies on GPU\d+")
@@ -27,9 +30,11 @@ COLUMNS = {
     "SCLK": "sclk clock speed", "MCLK": "mclk clock speed", "PCLK": "pcie clock level",
     "Fan": "Fan Speed (%)", "Perf": "Performance Level", "PwrCap": "Max Graphics Package Power (W)",
     "VRAM%": "GPU Memory Allocated (VRAM%)", "GPU%": "GPU use (%)", "Node": "Node ID",
-    "Partitions": "Partitions",
+    "Partitions": "Partitions", "NODE": "Node ID", "DID": "Device ID", "GUID": "GUID",
+    "GFX_VER": "GFX Version", "VBIOS": "VBIOS version",
 }  # fmt: skip
-"""Heads of the concise table → keys of the long form. What is not here says which card it is."""
+"""Heads of tables → keys of the long form. What is not here says which card it is; ``BUS`` is that of all
+partitions of a card."""
 
 
 class _RocmSmiTextReader:
@@ -88,7 +93,7 @@ class _RocmSmiTextReader:
         self.records.begin()
         sensor = _SENSOR.search(line)
         self.sensor = sensor[1] if sensor else "edge"
-        self.heads = _without_brackets(line).split()
+        self.heads = _TWO_WORDS.sub("_", _without_brackets(line)).split()
         self.card = None
 
     def _row(self, line: str, at: str, *, is_complete: bool) -> None:

@@ -164,6 +164,22 @@ def test_the_concise_table(shared: Path, name: str) -> None:
     assert trace.meta.facts["power_cap_w"] == str(int(float(rows[0][6])))
 
 
+def test_the_table_of_the_hardware(tmp_path: Path) -> None:
+    text = (
+        "================ ROCm System Management Interface ================\n"
+        "====================== Concise Hardware Info =====================\n"
+        "GPU  NODE  DID     GUID   GFX VER  GFX RAS  SDMA RAS  UMC RAS   VBIOS  BUS           PARTITION ID\n"
+        "0    4     0x74a0  3877   gfx942   ENABLED  ENABLED   DISABLED  N/A    0000:01:00.0  0\n"
+        "1    5     0x74a0  54196  gfx942   ENABLED  ENABLED   DISABLED  N/A    0001:01:00.0  0\n"
+        "==================================================================\n"
+        "====================== End of ROCm SMI Log =======================\n"
+    )
+    trace = read(tmp_path, text)
+    assert [(d.index, d.agent) for d in trace.meta.devices] == [(0, 4), (1, 5)]
+    assert trace.meta.facts["gfx"] == "gfx942"
+    assert counts(trace) == {"row-as-description": 2}
+
+
 def test_the_names_next_to_a_concise_table(shared: Path) -> None:
     trace = ROCM_SMI.reader([shared / REAL / "MI300X_x4_smi.out.txt"])
     assert {d.name for d in trace.meta.devices} == {"AMD Instinct MI300X"}
