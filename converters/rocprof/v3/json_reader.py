@@ -79,7 +79,7 @@ class _ProcessTables:
     """The tables of one process, and its counters as `RecordTables.counted` returns them."""
 
     def __init__(self, process: Process, where: str, issues: IssueLog) -> None:
-        records = RecordTables(process, where)
+        records = RecordTables(process, where, issues)
         self.pid = process.metadata.process
         _note_ids(process, where, issues)
         self.events = 0

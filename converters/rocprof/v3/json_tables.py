@@ -15,10 +15,20 @@ from chopper_interop.converters.rocm import tables
 from chopper_interop.converters.rocm.agents import UNKNOWN, is_garbled
 from chopper_interop.converters.rocm.rows import TableRows, interned
 from chopper_interop.converters.rocprof.v3 import json_records as records
+from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+NO_NAME = Fault.loss(
+    "name-unknown",
+    "Records of kernels, operations or counters whose name the file does not hold are called by "
+    "their number.",
+)
+NO_AGENT = Fault.loss(
+    "agent-unknown",
+    "Records of an agent that the file does not describe: on which GPU they ran is not known.",
+)
 
 RECORD_LISTS: dict[str, tables.TableFormat] = {
     "kernel_dispatch": tables.KERNELS, "hip_api": tables.CALLS, "hsa_api": tables.CALLS,
@@ -49,11 +59,14 @@ class RecordTables:
         The process.
     where
         Name of the file in examples.
+    issues
+        Log of what the file does not name.
     """
 
-    def __init__(self, process: records.Process, where: str) -> None:
+    def __init__(self, process: records.Process, where: str, issues: IssueLog) -> None:
         self.process = process
         self.where = where
+        self.issues = issues
         self.agent = {
             a.id.handle: f"Agent {number}"
             for a in process.agents
@@ -135,12 +148,13 @@ class RecordTables:
         registers = {
             tables.COLUMNS[c]: _integers([getattr(s, c) for s in symbols])[code] for c in columns
         }
+        names = [_name(symbol) for symbol in symbols]
         if self.renamed:
-            plain = [_name(symbols[k]) for k in code.tolist()]
-            pairs = zip(items, plain, strict=True)
-            texts = [self.renamed.get(r.correlation_id.external, name) for r, name in pairs]
+            pairs = zip(items, code.tolist(), strict=True)
+            texts = [self.renamed.get(r.correlation_id.external, names[k]) for r, k in pairs]
             return interned(texts), registers
-        return dictionary(code, [_name(s) for s in symbols]), registers
+        self._note_unnamed(code, names, [int(k) in self.symbol for k in distinct])
+        return dictionary(code, names), registers
 
     def _operations(
         self, form: tables.TableFormat, name: str, items: Sequence[records.Operation]
@@ -204,22 +218,34 @@ class RecordTables:
         names = self.process.strings.buffer_records
         kind, operation = (_integers([getattr(r, k) for r in items]) for k in ("kind", "operation"))
         first, code = gather.distinct(kind, operation)
-        domains, titles = [], []
+        domains, titles, is_named = [], [], []
         for k, o in zip(kind[first].tolist(), operation[first].tolist(), strict=True):
             named = names[k] if 0 <= k < len(names) else records.KindNames()
             domains.append(named.kind or name.upper())
-            known = 0 <= o < len(named.operations)
-            titles.append(named.operations[o] if known else f"{name} {o}")
+            is_named.append(0 <= o < len(named.operations))
+            titles.append(named.operations[o] if is_named[-1] else f"{name} {o}")
         titled = dictionary(code, titles)
         messages = {p.key: p.value for p in self.process.strings.marker_api}
         if name == MARKERS and messages:
             ids = [r.correlation_id.internal for r in items]
             pairs = zip(ids, titled.to_pylist(), strict=True)
             titled = interned([messages.get(i, title) for i, title in pairs])
+        else:
+            self._note_unnamed(code, titles, is_named)
         return {"domain": dictionary(code, domains), "name": titled}
+
+    def _note_unnamed(self, code: Array, names: list[str], is_named: list[bool]) -> None:
+        """Count records that are called by their number: a name for each code, and whether it is known."""
+        unnamed = np.flatnonzero(~np.array(is_named, bool)[code])
+        example = f"{self.where}: {names[code[unnamed[0]]]}" if unnamed.size else ""
+        self.issues.add(NO_NAME, unnamed.size, example)
 
     def _agents(self, handles: list[int]) -> pa.DictionaryArray:
         distinct, code = np.unique(_integers(handles), return_inverse=True)
+        described = {agent.id.handle for agent in self.process.agents}
+        unknown = np.array([int(h) > 0 and int(h) not in described for h in distinct], bool)[code]
+        example = f"{self.where}: agent {handles[int(np.argmax(unknown))]}" if unknown.any() else ""
+        self.issues.add(NO_AGENT, np.count_nonzero(unknown), example)
         return dictionary(code, [self.agent.get(int(h), "") for h in distinct])
 
     def _counters(self, agent: Array, counter: Array) -> pa.DictionaryArray:
@@ -228,7 +254,9 @@ class RecordTables:
         by_number = {c.id.handle: c.name for c in self.process.counters}
         first, code = gather.distinct(agent, counter)
         pairs = zip(agent[first].tolist(), counter[first].tolist(), strict=True)
-        names = [by_agent.get((a, c)) or by_number.get(c) or f"counter {c}" for a, c in pairs]
+        known = [(by_agent.get((a, c)) or by_number.get(c), c) for a, c in pairs]
+        names = [name or f"counter {c}" for name, c in known]
+        self._note_unnamed(code, names, [bool(name) for name, _ in known])
         return interned(dictionary(code, names).to_pylist())
 
 

@@ -320,6 +320,23 @@ def test_the_rank_that_the_tool_put_into_its_output(tmp_path: Path) -> None:
     assert ci.read(tmp_path / "whatever.json", rank=2).ranks == [2]
 
 
+def test_what_the_file_does_not_name_is_counted(tmp_path: Path) -> None:
+    assert not {"name-unknown", "agent-unknown"} & {
+        *counts(read_v3_json([write(tmp_path / "whole_results.json", full())]))
+    }
+    made = full()
+    made["kernel_symbols"] = made["kernel_symbols"][:1]
+    made["buffer_records"]["hip_api"][0]["operation"] = 55
+    made["callback_records"]["counter_collection"] = [counted(9, 95, [(99, 2.0), (99, 3.0)])]
+    made["buffer_records"]["memory_copy"][0]["src_agent_id"] = handle(17)
+    trace = read_v3_json([write(tmp_path / "results.json", made)])
+    assert counts(trace)["name-unknown"] == 3
+    assert counts(trace)["agent-unknown"] == 1
+    names = {node["name"] for node in nodes(trace)}
+    assert {"kernel 5", "hip_api 55"} <= names
+    assert counters(trace)[T0 + 95, "counter 99"] == 5
+
+
 def test_old_and_bare_files(tmp_path: Path) -> None:
     bare = {
         "metadata": {"pid": 5},
