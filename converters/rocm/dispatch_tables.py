@@ -141,8 +141,9 @@ def pass_table(rows: TableRows, issues: IssueLog) -> DispatchTable:
     rows = replace(_with_plain_texts(rows), form=COUNTERS)
     is_cycles = rows.per_text("counter", _CYCLES.__eq__, absent=False)
     rows = rows.take(np.argsort(~is_cycles, kind="stable"))
-    keys = (rows.number("dispatch"), rows.codes("agent")[0], rows.codes("name")[0])
-    first, dispatch = gather.distinct(*keys)
+    # rows without a number are of one dispatch if they have one start
+    number = np.where(rows.is_known("dispatch"), rows.number("dispatch"), -2 - rows.number("start"))
+    first, dispatch = gather.distinct(number, rows.codes("agent")[0], rows.codes("name")[0])
     codes, titles = rows.codes("counter")
     once, _ = gather.distinct(dispatch, codes)
     issues.add(SEVERAL_PASSES, rows.count - len(once), rows.where)
