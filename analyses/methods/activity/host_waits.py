@@ -11,7 +11,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
-from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
+from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.schemas.names import ONLY_WAITS
 from chopper_interop.trace import Trace
 
@@ -60,9 +60,16 @@ def find_waits(trace: Trace) -> HostWaits:
 
 
 def calls_that_waited(trace: Trace) -> Array:
-    """Rows of calls that depend on work which had not ended when they began, each once."""
-    edges = trace.array("kind", "edges") == EdgeKind.SYNC
-    work, call = (trace.array(c, "edges")[edges] for c in ("src", "dst"))
+    """Rows of calls that depend on work which had not ended when they began, or on their own copy, each once.
+
+    A copy that ends behind its call has an edge to what the thread does next, though the wait is in the call.
+    """
+    work, call, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
+    own = (kind == EdgeKind.POLL) & (trace.array("kind")[work] == Kind.MEMCPY)
+    own &= trace.launch[work] >= 0
+    call = np.where(own, trace.launch[work], call)
+    waits = own | (kind == EdgeKind.SYNC)
+    work, call = work[waits], call[waits]
     ts, dur = trace.array("ts"), trace.array("dur")
     return np.unique(call[ts[work] + dur[work] > ts[call]])
 

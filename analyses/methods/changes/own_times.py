@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,22 +52,31 @@ def delays(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -
 def nowait(changer: Changer, now: ChangedTimes, _change: Change, chosen: Array) -> None:
     """Let calls of hosts return without the GPU work that they waited for, and threads go on that polled for what they launched."""
     calls = changer.within(chosen) & is_any(changer.trace.array("kind"), CALLS)
-    return_without_waiting(changer.timing, calls, now.lag_ns, now.delay_ns)
-    graph = changer.timing.graph
-    polls = np.flatnonzero(graph.kind == EdgeKind.POLL)
-    launch = changer.trace.launch[graph.node[graph.src[polls]]]
-    polls = polls[(launch >= 0) & calls[launch]]
-    now.lag_ns[polls] = _NO_WAIT_NS
-    now.delay_ns[graph.after[polls]] = 0
+    return_without_waiting(changer.timing, calls, now.lag_ns, now.delay_ns, polled=GPU_WORK)
 
 
-def return_without_waiting(timing: Timing, calls: Array, lag_ns: Array, delay_ns: Array) -> None:
-    """Write into lags and delays that the marked calls wait neither for GPU work nor for what is not known."""
-    graph = timing.graph
+def return_without_waiting(
+    timing: Timing,
+    calls: Array,
+    lag_ns: Array,
+    delay_ns: Array,
+    polled: Sequence[Kind] = (Kind.MEMCPY,),
+) -> None:
+    """Write into lags and delays that the marked calls wait neither for GPU work nor for what is not known.
+
+    Nor do threads for work of the kinds `polled` that these calls launched: a copy may end behind the call that waits for it.
+    """
+    graph, trace = timing.graph, timing.trace
     ends = np.zeros(len(graph), bool)
     ends[2 * np.flatnonzero(calls) + 1] = True
     lag_ns[(graph.kind == EdgeKind.SYNC) & ends[graph.after]] = _NO_WAIT_NS
     delay_ns[ends] = 0
+    polls = np.flatnonzero(graph.kind == EdgeKind.POLL)
+    work = graph.node[graph.src[polls]]
+    launch = trace.launch[work]
+    polls = polls[(launch >= 0) & calls[launch] & is_any(trace.array("kind")[work], polled)]
+    lag_ns[polls] = _NO_WAIT_NS
+    delay_ns[graph.after[polls]] = 0
 
 
 def clock(changer: Changer, now: ChangedTimes, change: Change, chosen: Array) -> None:

@@ -58,7 +58,7 @@ def exposed_copies(job: ExaminedJob) -> Iterator[Finding]:
     trace = job.trace
     blocking = np.append(job.mask(host_waits.calls_that_waited(trace)), False)
     copies = (trace.array("kind") == Kind.MEMCPY) & job.inside & ~blocking[trace.launch]
-    waits = np.isin(trace.array("kind", "edges"), (EdgeKind.SYNC, EdgeKind.POLL))
+    waits = trace.array("kind", "edges") == EdgeKind.SYNC
     work = trace.array("src", "edges")[waits]
     is_of_host = np.array([HOST_COPY.search(name) is not None for name in trace.names()], bool)
     copies[work[is_of_host[trace.array("name")[work]]]] = False  # waits for others are for all work
