@@ -1,7 +1,7 @@
 """Tracks of slices that stand for no event of the input.
 
-On a GPU iterations, phases, layers, exposed and idle time; for the job, and on the ranks concerned, the
-places of which analyses speak, a lane for each kind.
+On a GPU iterations, phases, layers, exposed and idle time; on the ranks concerned the places of which analyses
+speak, or where these are of the job in a group of their own, a lane for each kind.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DERIVED_TRACKS = (*SPAN_COLUMNS, EXPOSED, IDLE)
 _OF_RANK = "finding"
 """Name of the lane on a rank; not that of the group, by which the UI finds the group."""
 _MAX_RANKS = 8
-"""Ranks that a mark is drawn on. Chosen: one that speaks of more speaks of the job."""
+"""Ranks that a mark is drawn on. Chosen: one that speaks of more, or of all of several, speaks of the job."""
 _COMPUTE = (Kind.KERNEL, Kind.MEMSET)
 """Kinds of work that hide communication, as the analysis `overlap` counts them."""
 
@@ -74,9 +74,11 @@ def mark_lanes(trace: Trace) -> Iterator[tuple[int, str, int, NamedSlices]]:
     marks = sorted(trace.meta.marks, key=lambda m: (m.start_ns, -m.end_ns))
     lanes: dict[tuple[int, str], list[Mark]] = {}
     for mark in marks:
-        lanes.setdefault((-1, mark.kind.replace("_", " ")), []).append(mark)
-        for rank in ranks_of(mark, trace.ranks):
+        ranks = ranks_of(mark, trace.ranks)
+        for rank in ranks:
             lanes.setdefault((rank, _OF_RANK), []).append(mark)
+        if not ranks:
+            lanes.setdefault((-1, mark.kind.replace("_", " ")), []).append(mark)
     for (rank, name), own in lanes.items():
         start, end = (np.array([getattr(m, f) for m in own]) for f in ("start_ns", "end_ns"))
         row = encode.rows_without_overlap(start, end - start, 1)
@@ -86,13 +88,14 @@ def mark_lanes(trace: Trace) -> Iterator[tuple[int, str, int, NamedSlices]]:
 
 
 def ranks_of(mark: Mark, present: Sequence[int]) -> list[int]:
-    """Return the ranks that a mark is drawn on: those that it names, unless these are many."""
+    """Return the ranks that a mark is drawn on: those that it names; none if it speaks of the job."""
     named = set()
     for part in filter(None, mark.ranks.split(",")):
         first, _, last = part.partition("-")
         if first.strip().isdigit() and (not last or last.strip().isdigit()):
             named |= {r for r in present if int(first) <= r <= int(last or first)}
-    return sorted(named) if len(named) <= _MAX_RANKS else []
+    of_job = len(named) > _MAX_RANKS or 1 < len(named) == len(present)
+    return [] if of_job else sorted(named)
 
 
 def _slices_of_marks(marks: list[Mark]) -> NamedSlices:

@@ -45,6 +45,7 @@ from chopper_interop.converters.perfetto.write.derived_tracks import (
     NamedSlices,
     derived_tracks,
     mark_lanes,
+    ranks_of,
 )
 from chopper_interop.converters.perfetto.write.gpu_packets import GpuPackets
 from chopper_interop.converters.perfetto.write.slice_data import Flows, has_arrow
@@ -320,9 +321,11 @@ class PerfettoWriter:
             return []
         ranks = [self.tracks.process_name(rank) for rank in trace.rank_rows]
         top = [CRITICAL_PATH] if trace.has(critical_path.START) else []
-        top += [FINDINGS] if trace.meta.marks else []
+        of_marks = [ranks_of(mark, trace.ranks) for mark in trace.meta.marks]
+        top += [FINDINGS] if not all(of_marks) else []
         groups = (*top, *ranks, self.tracks.host_name())
-        unfolded = (*top, *ranks[:1])
+        marked = sorted(of_mark[0] for of_mark in of_marks if of_mark)[:1]
+        unfolded = (*top, *dict.fromkeys([*ranks[:1], *map(self.tracks.process_name, marked)]))
         if not trace.nodes.num_rows:  # then telemetry is all that there is
             sources = trace.series.column("source").unique().to_pylist()
             unfolded = (self.tracks.host_name(), *sources)

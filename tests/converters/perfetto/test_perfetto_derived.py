@@ -17,8 +17,10 @@ from trace_processor import TraceProcessor
 import chopper_interop as ci
 from chopper_interop.arrays import intervals
 from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.perfetto.chopper_metadata import read_opening
 from chopper_interop.converters.perfetto.write import critical_path, derived_tracks
 from chopper_interop.converters.perfetto.write import events_encode as encode
+from chopper_interop.io import inputs
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind, LaneKind
 from chopper_interop.schemas.meta import Meta
@@ -272,32 +274,37 @@ def test_tracks_of_gpus_are_in_turn_however_little_room_there_is() -> None:
 
 
 def test_findings_are_marks_on_the_places_they_speak_of(tmp_path: Path) -> None:
-    trace = on_path([(Kind.KERNEL, 7, 0, 90)])
+    """Each at one place: on its ranks, or in the group of the job, of which the rest speaks."""
+    trace = gpu_work.trace([gpu_work.Work(Kind.KERNEL, 0, 90, rank) for rank in range(3)])
+    texts = ["Rank 1 is late.", "All are late.", "Nothing hides it.", "It is nowhere.", "Two wait."]
     rows = {
-        "code": ["late_rank", "late_rank", "exposed", "nowhere"],
-        "saves_ns": [5, 4, 3, 2],
-        "ranks": ["0", "0-3", "", "0"],
-        "at_ns": [10, 20, 30, None],
-        "until_ns": [50, 40, 30, None],
-        "finding": ["Rank 0 is late.", "All are late.", "Nothing hides it.", "It is nowhere."],
+        "code": ["late_rank", "late_rank", "exposed", "nowhere", "wait"],
+        "saves_ns": [5, 4, 3, 2, 1],
+        "ranks": ["1", "0-2", "", "0", "0,2"],
+        "at_ns": [10, 20, 30, None, 60],
+        "until_ns": [50, 40, 30, None, 70],
+        "finding": texts,
     }
     marked = Result("findings", pa.table(rows)).annotate(trace)
     ci.write(marked, tmp_path / "job.pftrace")
     seen = TraceProcessor(tmp_path / "job.pftrace").query(
-        "select s.ts, s.dur, s.name, t.name, p.name, extract_arg(s.arg_set_id, 'debug.saves_ns') "
+        "select s.ts, s.dur, s.name, t.name, coalesce(u.name, p.name), extract_arg(s.arg_set_id, 'debug.saves_ns') "
         "from slice s join track t on s.track_id = t.id left join track p on t.parent_id = p.id "
-        "where s.name like '%.' order by s.ts, p.name desc"
+        "left join process_track o on o.id = t.id left join process u on o.upid = u.upid "
+        "where s.name like '%.' order by s.ts, u.name"
     )
     assert seen == [
-        (10, 40, "Rank 0 is late.", "late rank", "findings", 5),
-        (10, 40, "Rank 0 is late.", "finding", None, 5),
+        (10, 40, "Rank 1 is late.", "finding", "rank 1", 5),
         (20, 20, "All are late.", "late rank", "findings", 4),
-        (20, 20, "All are late.", "finding", None, 4),
         (30, 0, "Nothing hides it.", "exposed", "findings", 3),
+        (60, 10, "Two wait.", "finding", "rank 0", 1),
+        (60, 10, "Two wait.", "finding", "rank 2", 1),
     ]
+    shown = read_opening(inputs.head(tmp_path / "job.pftrace"))
+    assert shown.unfolded == ("findings", "rank 0"), "the group, and the first rank that has a mark"
     ci.write(marked, tmp_path / "job.parquet")
     assert ci.read(tmp_path / "job.parquet").meta.marks == marked.meta.marks
-    assert ci.read(tmp_path / "job.pftrace").nodes.num_rows == 1
+    assert ci.read(tmp_path / "job.pftrace").nodes.num_rows == 3
 
 
 def test_a_rank_without_any_of_it_has_no_such_lanes(tmp_path: Path) -> None:
