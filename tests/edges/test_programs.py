@@ -270,8 +270,8 @@ def test_nowait_lets_hosts_go_on_that_polled(of: str, tmp_path) -> None:
     trace = read(ends[0], tmp_path)
     result = ci.analyze(trace, "what_if", change=f"nowait{of}")
     before, after = (job_ns(run, run) for run in ends)
-    # kernels that queue are a microsecond apart, which no kernel of the first program shows
-    assert result.rows["gain_ns"].to_pylist()[-1] - (before - after) == 7 * 1_000
+    # kernels that queue are 1 µs apart, which no kernel of the first program shows: CUDA's usual 0.9 are taken
+    assert result.rows["gain_ns"].to_pylist()[-1] - (before - after) == 7 * 100
     assert before - after > 8 * 15_000
 
 
