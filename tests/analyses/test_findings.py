@@ -152,6 +152,28 @@ def test_a_copy_that_ends_behind_the_call_that_waits_for_it_is_one_finding(
     assert "exposed-copy" not in rows
 
 
+def test_each_kind_of_exposed_copies_is_a_finding(tmp_path: Path) -> None:
+    """The host is far ahead of the GPU, and waits for the last kernel of a step."""
+    ways, events = ("Memcpy DtoD (Device -> Device)", "Memcpy HtoD (Pinned -> Device)"), []
+    for k in range(4):
+        at, number = 10_000 * k, 10 * k + 1
+        names = ("gemm", ways[0], "relu", ways[1], "add")
+        events += [
+            kineto_files.span("user_annotation", f"ProfilerStep#{k}", at, 10_000),
+            *(kineto_files.call("cudaLaunchKernel", at + 10 + 10 * i, 5, number + i) for i in range(5)),
+            *(
+                kineto_files.kernel(name, at + 20 + 1_900 * i, 1_900, number + i)
+                | ({"cat": "gpu_memcpy"} if name in ways else {})
+                for i, name in enumerate(names)
+            ),
+            kineto_files.call("cudaDeviceSynchronize", at + 100, 9_430, number + 9),
+        ]  # fmt: skip
+    trace = ci.read(kineto_files.write(tmp_path / "job.json", events))
+    rows = ci.analyze(trace, "findings").rows.to_pylist()
+    saved = {row["where"]: row["saves_ns"] for row in rows if row["code"] == "exposed-copy"}
+    assert saved == {way: pytest.approx(1_900_000, rel=0.01) for way in ways}  # of a step
+
+
 def test_nested_ranges_of_compilation_are_one_finding(tmp_path: Path) -> None:
     rows = findings_by_code(program_of(tmp_path, "compilation", 1, has=True)[0])
     assert rows["compilation"]["finding"] == "torch.compile compiles code 4 times."
