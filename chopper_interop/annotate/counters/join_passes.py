@@ -488,9 +488,16 @@ def carry_counters(timing: Trace, passes: Sequence[PassCounters]) -> Trace:
     first, _ = gather.distinct(nodes, names)
     duplicate = ~_is_counter(combined, DURATION)
     duplicate[first] = False
-    ends = np.cumsum([table.num_rows for table in tables])
-    for each, start, end in zip(passes, ends[:-1], ends[1:], strict=True):
-        each.issues.add(COUNTED_BEFORE, np.count_nonzero(duplicate[start:end]))
+    source = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+    count = np.bincount(source[duplicate], minlength=len(tables))
+    for number, each in enumerate(passes, 1):
+        each.issues.add(COUNTED_BEFORE, int(count[number]))
+    # a duration is that of the run whose cycles were taken
+    counted_by = np.full(int(nodes.max(initial=-1)) + 1, -1)
+    cycles = first[_is_counter(combined, _CYCLES)[first]]
+    counted_by[nodes[cycles]] = source[cycles]
+    of_others = _is_counter(combined, DURATION)[first] & (counted_by[nodes[first]] != source[first])
+    first = first[~of_others]
     order = first[np.argsort(nodes[first], kind="stable")]
     result = arrow.take(combined, order).combine_chunks().cast(hub.schema("counters"))
     return replace(timing, counters=result)

@@ -16,6 +16,7 @@ from shared_data import SHARED, each, real
 import chopper_interop as ci
 from chopper_interop.annotate.counters import counter_metrics
 from chopper_interop.annotate.counters.clock import fit_overhead, mean_clocks_mhz
+from chopper_interop.annotate.counters.join_passes import PassCounters, carry_counters
 from chopper_interop.annotate.stages import annotate
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
@@ -101,6 +102,16 @@ def test_integer_operations_are_no_flops() -> None:
 def test_bytes(counters: dict[str, float], device: Device, read: int, written: int) -> None:
     actual, _ = metrics(counters, device)
     assert actual["mem_bytes_counted"] == read + written
+
+
+@pytest.mark.parametrize("cycles", [8 * 2e6, 8 * 6e6])
+def test_cycles_are_divided_by_the_duration_over_which_they_were_counted(cycles: float) -> None:
+    """A later pass counts cycles too, over another duration; those of the first are kept."""
+    first = trace_of({"GRBM_GUI_ACTIVE": [8 * 2e6]}, MI300X, dur=1_000_000)
+    later = trace_of({"GRBM_GUI_ACTIVE": [cycles]}, MI300X, dur=1_500_000)
+    both = carry_counters(first, [PassCounters(later, np.array([0]), IssueLog())])
+    clock = counter_metrics.columns(both, IssueLog())["gfxclk_counted_mhz"]
+    assert clock.to_pylist() == [pytest.approx(2000)]
 
 
 def test_reads_without_bubbles_are_not_known_where_there_are_such() -> None:
