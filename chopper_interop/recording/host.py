@@ -56,14 +56,16 @@ class Host:
                     self._note(process)
 
     def _note(self, process: psutil.Process) -> None:
-        facts = self._processes.get(process.pid)
-        if facts is None:
+        """Note what a process is, which may have become another program since, and what it has used."""
+        facts = self._processes.get(process.pid) or {"pid": process.pid}
+        if "rank" not in facts:
             environment = process.environ()
-            facts = {"pid": process.pid, "name": process.name(), "parent": process.ppid()}
             for key, names in (("rank", RANK), ("local_rank", LOCAL_RANK)):
                 texts = [environment[n] for n in names if environment.get(n, "").isdigit()]
                 facts |= {key: int(texts[0])} if texts else {}
-            self._processes[process.pid] = facts
+        facts["name"] = process.name()
+        facts.setdefault("parent", process.ppid())
+        self._processes[process.pid] = facts
         used = process.cpu_times()
         facts["cpu_s"] = round(used.user + used.system, 3)
         facts["memory_bytes"] = max(facts.get("memory_bytes", 0), process.memory_info().rss)

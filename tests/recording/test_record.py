@@ -636,6 +636,17 @@ def test_a_missing_installation_keeps_the_status(tmp_path: Path) -> None:
     assert described(tmp_path / "out")["program_exit_status"] == 7
 
 
+def test_a_process_that_becomes_another_program_is_known_as_that(tmp_path: Path) -> None:
+    """As the workers of torchrun: copies of it until they have their own environment."""
+    script = (
+        "import os, time; time.sleep(2.5)\n"
+        "os.environ['RANK'] = '3'; os.execvp('sleep', ['sleep', '2.5'])"
+    )
+    record(tmp_path, script=script)
+    (process,) = described(tmp_path)["processes"]
+    assert (process["name"], process["rank"]) == ("sleep", 3)
+
+
 def test_names_of_processes_are_any_bytes(tmp_path: Path) -> None:
     program = os.fsencode(tmp_path) + b"/a\xff\x1b[31m\n"
     shutil.copy(shutil.which("sleep"), program)
