@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,7 @@ from chopper_interop.analyses.methods.findings.ranks import (
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.analyses.methods.timing.paths import CLASS_GROUPS
+from chopper_interop.annotate.counters.dispatches import base_name
 from chopper_interop.grouping import by_key
 from chopper_interop.issues import Severity
 from chopper_interop.percents import percent
@@ -40,6 +42,10 @@ _MAX_PARTS = 3
 """Gaps in the numbers of steps that are written. Chosen: of more the first and last say enough."""
 _MAX_SHARES = 3
 """Causes and classes that a line names. Chosen: they fit a line, and the rest is small."""
+_MIN_COMPUTE = 0.5
+"""Share of the step from which on kernels are named where nothing was found. Chosen: then they are most of it."""
+_MAX_NAME = 40
+"""Letters of a kernel's name. Chosen: three fit two lines."""
 _MIN_SHOWN = 0.0005
 """Smallest share that is written: less would read 0.0 %."""
 _MIN_GAPS = 0.1
@@ -75,7 +81,7 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     -------
     Result
         One row a line: `topic` (``read``, ``trust``, ``step``, ``idle``, ``binds``, ``late``,
-        ``clock``, ``finding``, ``more``, ``record``) and `text`. The summary has the figures of these
+        ``clock``, ``finding``, ``kernels``, ``more``, ``record``) and `text`. The summary has the figures of these
         lines, and under `findings` the rows of `findings`.
     """
     job, ranked = catalogue.find(trace, steps, ranks)
@@ -90,6 +96,8 @@ def summary(trace: Trace, *, steps: str = "", ranks: str = "") -> Result:
     ]
     if job.has_times and not _is_apart(job):
         lines += _finding_lines(findings, options_text(steps, ranks), has_steps=job.has_steps)
+        if not findings and figures.get("compute_share", 0) >= _MIN_COMPUTE:
+            lines.append(("kernels", _kernels_text(job)))
         lines += [("record", sentence(absent))] if absent else []
     topic, text = zip(*lines, strict=True)
     rows = pa.table({"topic": pa.array(topic, pa.string()), "text": pa.array(text, pa.string())})
@@ -387,6 +395,16 @@ def _finding_lines(
         yield "more", f"chopper-analyze RUN/ findings{options}: all of them"
     else:
         yield "finding", finding.nothing_text(has_steps=has_steps)
+
+
+def _kernels_text(job: ExaminedJob) -> str:
+    """The functions on which GPUs work most, with their shares of the time of all work."""
+    known = job.result("kernels")
+    share: Counter[str] = Counter()
+    for row in known.rows.select(["kernel", "share"]).to_pylist() if known else ():
+        share[base_name(row["kernel"])[:_MAX_NAME]] += row["share"]
+    shown = ", ".join(f"{part:.1%} {name}" for name, part in share.most_common(_MAX_SHARES))
+    return f"{shown}: {job.command('kernels')}"
 
 
 def _shares(names: dict[str, str], figures: dict[str, Any]) -> str:

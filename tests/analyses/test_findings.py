@@ -1065,6 +1065,24 @@ def test_without_steps_nothing_is_found_in_the_job() -> None:
     assert ci.analyze(trace, "findings").notes["no rows"] == found
 
 
+def test_where_nothing_is_found_the_largest_kernels_are_named() -> None:
+    """By function, the largest first, if GPUs compute for most of the time."""
+    names = ["void at::gemm<float>(int)", "gemm", "softmax(float*)", "add", "mul"]
+    durations = (500, 100, 250, 100, 50)
+    starts = np.cumsum([0, *durations[:-1]])
+    work = [
+        Work(Kind.KERNEL, int(t), d, name=n)
+        for t, d, n in zip(starts, durations, names, strict=True)
+    ]
+    lines = ci.analyze(gpu_trace(work), "summary").rows.to_pylist()
+    (kernels,) = (line["text"] for line in lines if line["topic"] == "kernels")
+    assert kernels == "60.0% gemm, 25.0% softmax, 10.0% add: chopper-analyze RUN/ kernels"
+    idle = [Work(Kind.KERNEL, 0, 100), Work(Kind.KERNEL, 900, 100)]
+    assert "kernels" not in {
+        line["topic"] for line in ci.analyze(gpu_trace(idle), "summary").rows.to_pylist()
+    }
+
+
 def test_a_warm_up_stands_behind_what_shares_the_step_that_is_shown() -> None:
     own = {"command": "", "finding": "", "certainty": finding.MEASURED, "at_ns": 0, "until_ns": 1}
     of_steps = finding.Finding(code="idle", saves_ns=10, ranks="0", where="", **own)
