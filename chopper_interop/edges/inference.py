@@ -27,12 +27,17 @@ from chopper_interop.edges.ordering_calls import (
 )
 from chopper_interop.edges.polls import poll_edges
 from chopper_interop.edges.queues import build_queues, full_queue_edges
-from chopper_interop.edges.sync import outlasting_copies, read_recorded_waits, sync_edges
+from chopper_interop.edges.sync import (
+    MAX_AHEAD_NS,
+    outlasting_copies,
+    read_recorded_waits,
+    sync_edges,
+)
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.schemas.meta import COMPUTED, ORDER
-from chopper_interop.schemas.names import Role
+from chopper_interop.schemas.names import ONLY_WAITS, Role
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
@@ -138,8 +143,12 @@ def _joined(*edges: EdgeEnds) -> EdgeEnds:
 
 
 def _forward(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog) -> EdgeEnds:
-    """New edges that point forward in time; the others are counted as issues."""
+    """New edges that point forward in time, but for clocks of GPUs that are ahead; the others are counted as issues."""
     forward = endpoints.forward(trace, src, dst, kind)
+    if kind == EdgeKind.SYNC:
+        end = trace.array("ts") + trace.array("dur")
+        waits = is_any(node_roles(trace)[dst], ONLY_WAITS) | (trace.launch[src] == dst)
+        forward |= waits & (end[src] <= end[dst] + MAX_AHEAD_NS)
     backward = np.flatnonzero(~forward)
     example = _example(trace, src[backward], dst[backward], kind, issues)
     issues.add(BACKWARD_IN_TIME, backward.size, example)

@@ -28,6 +28,7 @@ from chopper_interop.schemas.names import (
     BLOCKING_COPY,
     CALL_DEVICE,
     CALL_STREAM,
+    COPY_TO_HOST,
     GRAPH_LAUNCH,
     HOST_COPY,
     RECORD_NUMBER,
@@ -57,6 +58,15 @@ CONTRADICTED = Fault.info(
     "differ, or the work was on another device. They depend on the work that had ended.",
 )
 
+BEHIND_WAIT = Fault.info(
+    "wait-ends-early",
+    "Work that host waits waited for seems to end behind them, as the GPU's clock is ahead of the host's by more than "
+    "such waits take to return. They depend on it all the same.",
+)
+
+MAX_AHEAD_NS, _SURE_RATIO = 50_000, 8
+"""By how much work may seem to end behind the wait for it, and how many times as long that must have waited. Chosen: 8 µs are
+known (of 4 ms, MI300X); work on another device than assumed ends at any time."""
 MIN_WAIT_NS = 5_000
 """A shorter call is not taken for a wait by its times alone. Chosen: kernels end every few
 microseconds, so that the end of one within a short call proves nothing."""
@@ -116,6 +126,8 @@ def sync_edges(
 ) -> tuple[Array, Array]:
     """Find edges from the last work on each lane that a call waited for to the call.
 
+    Work may seem to end up to `MAX_AHEAD_NS` behind the call (see `_behind_waits`).
+
     Parameters
     ----------
     trace
@@ -135,12 +147,13 @@ def sync_edges(
     questions = [by_record, *_ask_handles(trace, calls, queues, done)]
     devices = devices.with_more(_ask_devices(trace, calls, queues))
     slot, call = _answers(trace, queues, questions, devices, issues)
+    ahead_ns = _clocks_ahead(trace, queues, slot, call)
     own = [_copied_within(trace, calls, queues), _launched_just_before(trace, calls, queues, ~done)]
     own_slot, own_call = (np.concatenate(side) for side in zip(*own, strict=True))
     unresolved = ~done & ~np.isin(calls.node, np.concatenate([call, own_call]))
     ended_slot, ended_call = _ended_before(trace, calls, queues, unresolved)
     unresolved &= ~np.isin(calls.node, ended_call)
-    timed_slot, timed_call = _resolve_by_time(trace, calls, queues, unresolved, issues)
+    timed_slot, timed_call = _resolve_by_time(trace, calls, queues, unresolved, ahead_ns, issues)
     slot = np.concatenate([slot, own_slot, ended_slot, timed_slot])
     call = np.concatenate([call, own_call, ended_call, timed_call])
     return _last_of_each_lane(queues, slot, call)
@@ -295,20 +308,69 @@ def _answers(
     call, queue, submitted = (
         np.concatenate([getattr(q, f) for q in questions]) for f in ("call", "queue", "submitted")
     )
-    end = trace.array("ts")[call] + trace.array("dur")[call]
-    slot, later = queues.last_before(queue, submitted, end)
+    slot, later = queues.last_before(queue, submitted, _ends(trace, call))
     of_device, waited, too_soon = _last_work(trace, queues, devices)
-    contradicted = np.union1d(call[later], devices.call[too_soon])
+    parts = [(call[later], queue[later], submitted[later])]
+    for rows in in_batches(np.flatnonzero(too_soon), queues):
+        asked, device = devices.call[rows], devices.device[rows]
+        row, of_rank = _pairs_of_same((trace.array("rank")[asked],), (queues.rank,))
+        fits = (device[row] < 0) | (device[row] == queues.device[of_rank])
+        asked, of_rank = asked[row[fits]], of_rank[fits]
+        parts.append((asked, of_rank, trace.array("ts")[asked]))
+    early_slot, early = _behind_waits(trace, queues, *map(np.concatenate, zip(*parts, strict=True)))
+    issues.add(BEHIND_WAIT, len(np.unique(early)), _example(trace, early, issues))
+    contradicted = np.setdiff1d(np.union1d(call[later], devices.call[too_soon]), early)
     issues.add(CONTRADICTED, contradicted.size, _example(trace, contradicted, issues))
     known = slot >= 0
-    return np.append(slot[known], of_device), np.append(call[known], waited)
+    slot = np.concatenate([slot[known], of_device, early_slot])
+    return slot, np.concatenate([call[known], waited, early])
+
+
+def _behind_waits(
+    trace: Trace, queues: Queues, call: Array, queue: Array, submitted: Array
+) -> tuple[Array, Array]:
+    """Slots of the last work that calls waited for, if it seems to end some microseconds behind them, and the calls.
+
+    With a GPU's clock that is ahead, by more than a wait takes to return::
+
+        thread   [ wait           ] [ next operation ]
+        stream     [ kernel         ]
+    """
+    slot = queues.last_submitted(queue, submitted)
+    call, slot = call[slot >= 0], slot[slot >= 0]
+    is_late, fits = queues.end[slot] > _ends(trace, call), _ends_about(trace, queues, slot, call)
+    other = np.unique(call[is_late & ~fits])  # of other work, perhaps of another device
+    is_early = is_late & fits & ~np.isin(call, other)
+    return slot[is_early], call[is_early]
+
+
+def _clocks_ahead(trace: Trace, queues: Queues, slot: Array, call: Array) -> Array:
+    """Least time by which the clock of each rank's GPU is ahead of its host's: work that was waited for had ended."""
+    late_ns = queues.end[slot] - _ends(trace, call)
+    rank = trace.array("rank")
+    ahead_ns = np.zeros(int(rank.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(ahead_ns, rank[call], late_ns)
+    return ahead_ns
+
+
+def _ends_about(trace: Trace, queues: Queues, slot: Array, call: Array) -> Array:
+    """Mask of work that ended before calls returned, or so little later that clocks which differ explain it."""
+    late_ns = queues.end[slot] - _ends(trace, call)
+    waited_ns = queues.end[slot] - trace.array("ts")[call]
+    return (late_ns <= 0) | ((late_ns <= MAX_AHEAD_NS) & (waited_ns >= _SURE_RATIO * late_ns))
 
 
 def _copied_within(trace: Trace, calls: OrderingCalls, queues: Queues) -> tuple[Array, Array]:
-    """Copies and fills that ended within the blocking call that launched them, and the calls."""
+    """Copies and fills that ended within the blocking call that launched them, and the calls.
+
+    Copies to the host had ended, though by a clock that is ahead they may seem to begin behind the call.
+    """
     slot = np.flatnonzero(_is_waited_for_by_its_call(trace, calls, queues))
     call = queues.call[slot]
     within = queues.end[slot] <= _ends(trace, call)
+    behind = queues.start[slot] >= _ends(trace, call)
+    behind &= _are_named(trace, COPY_TO_HOST.match, queues.node[slot])
+    within |= behind & _ends_about(trace, queues, slot, call)
     return slot[within], call[within]
 
 
@@ -367,8 +429,7 @@ def _launched_just_before(
     slot = last_launched(trace, node, queues)
     fits = (slot >= 0) & (parent[node] >= 0)
     fits &= parent[queues.call[slot]] == parent[node]
-    end = trace.array("ts")[node] + trace.array("dur")[node]
-    fits &= queues.end[slot] <= end
+    fits &= _ends_about(trace, queues, slot, node)
     return slot[fits], node[fits]
 
 
@@ -403,14 +464,19 @@ def _ended_before(
 
 
 def _resolve_by_time(
-    trace: Trace, calls: OrderingCalls, queues: Queues, unresolved: Array, issues: IssueLog
+    trace: Trace,
+    calls: OrderingCalls,
+    queues: Queues,
+    unresolved: Array,
+    ahead_ns: Array,
+    issues: IssueLog,
 ) -> tuple[Array, Array]:
-    """Work that ended last during calls whose streams are not known, and the calls."""
+    """Work that ended last during calls whose streams are not known, and the calls, by clocks of ranks' GPUs so far ahead."""
     roles = (Role.STREAM_SYNC, Role.EVENT_SYNC, Role.SIGNAL_WAIT, *_ALL_ENDED)
     rows = np.flatnonzero(unresolved & calls.has_role(*roles))
     long_enough = trace.array("dur")[calls.node[rows]] >= MIN_WAIT_NS
     parts = [
-        _last_ended_within(trace, calls, queues, batch)
+        _last_ended_within(trace, calls, queues, batch, ahead_ns)
         for batch in in_batches(rows[long_enough], queues)
     ]
     empty = np.empty(0, np.int64)
@@ -425,7 +491,7 @@ def _resolve_by_time(
 
 
 def _last_ended_within(
-    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, ahead_ns: Array
 ) -> tuple[Array, Array]:
     """Slot of the work that ended last within each call, if it can have waited for it; the row."""
     node, role = calls.node[rows], calls.role[rows]
@@ -433,8 +499,9 @@ def _last_ended_within(
     device = current_device(trace, node, queues)[row]
     same = (device < 0) | (queues.device[queue] == device)
     row, queue = row[same], queue[same]
-    ts = trace.array("ts")[node[row]]
-    slot, later = queues.last_before(queue, ts, ts + trace.array("dur")[node[row]])
+    ts, returned = trace.array("ts")[node[row]], _ends(trace, node[row])
+    returned += ahead_ns[trace.array("rank")[node[row]]]
+    slot, later = queues.last_before(queue, ts, returned)
     fits = (slot >= 0) & (queues.end[slot] >= ts)
     fits &= (role[row] != Role.STREAM_SYNC) | ~later
     still_running = np.zeros(len(rows), bool)

@@ -91,7 +91,12 @@ def edge_latencies(trace: Trace, before: Array) -> Latencies:
     free_at[dst[kind == EdgeKind.EVENT]] = np.iinfo(np.int64).max  # not known: never free
     from_end[kind == EdgeKind.POLL] = True
     rows = np.flatnonzero(kind == EdgeKind.LAUNCH)
-    from_end[rows], min_ns[rows], beyond = _launches(trace, src[rows], dst[rows], free_at)
+    waits = np.flatnonzero(kind == EdgeKind.SYNC)
+    of_waits = dst[waits].astype(np.int64) * len(ts) + src[waits]
+    is_waited_for = np.isin(src[rows].astype(np.int64) * len(ts) + dst[rows], of_waits)
+    from_end[rows], min_ns[rows], beyond = _launches(
+        trace, src[rows], dst[rows], free_at, is_waited_for
+    )
     np.minimum.at(excess, dst[rows], beyond)
     rows = np.flatnonzero(kind == EdgeKind.EVENT)
     gap = ts[dst[rows]] - end[src[rows]]
@@ -102,12 +107,18 @@ def edge_latencies(trace: Trace, before: Array) -> Latencies:
     return Latencies(min_ns, from_end, call_ns)
 
 
-def _launches(trace: Trace, call: Array, work: Array, free_at: Array) -> tuple[Array, ...]:
-    """Mask of launches that count from their call's end, least latencies, and the rest of each gap."""
+def _launches(
+    trace: Trace, call: Array, work: Array, free_at: Array, is_waited_for: Array
+) -> tuple[Array, ...]:
+    """Mask of launches that count from their call's end, least latencies, and the rest of each gap.
+
+    Work that its call waits for was launched before the call's end, whatever clocks show.
+    """
     ts = trace.array("ts")
     end = ts + trace.array("dur")
     name = trace.array("name")[call]
     from_end = _counts_from_end(name, ts[call], end[call], ts[work], free_at[work])
+    from_end &= ~is_waited_for
     since = np.where(from_end, end[call], ts[call])
     gap = ts[work] - since
     idle = free_at[work] <= since

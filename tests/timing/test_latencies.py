@@ -45,19 +45,7 @@ def test_where_no_kernel_waited_for_the_one_ahead_what_is_usual_is_between(
     assert gain == pytest.approx(197 - (2 + 10 * 10 + 9 * between_us), abs=0.01)
 
 
-@pytest.mark.parametrize(
-    "ahead_us",
-    [
-        -9,
-        0,
-        pytest.param(
-            9,
-            marks=pytest.mark.xfail(
-                strict=True, reason="work that seems to end behind a wait is not waited for"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("ahead_us", [-9, 0, 9])
 def test_hosts_wait_for_work_whose_clock_differs_by_microseconds(
     tmp_path: Path, ahead_us: int
 ) -> None:

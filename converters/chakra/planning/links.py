@@ -11,6 +11,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.schedule import MAX_LATENCY_US
 from chopper_interop.edges.handover import IDLE_NS
+from chopper_interop.edges.sync import MAX_AHEAD_NS
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, Kind, LaneKind
 from chopper_interop.timing import variation
@@ -71,11 +72,12 @@ def links_of(timing: Timing, gpu: Array) -> Links:
         inside & (graph.kind == EdgeKind.LAUNCH) & (np.abs(lag_ns) > 1000 * MAX_LATENCY_US)
     )
     # work that seems to begin before the work ahead of it on its stream has ended follows it all the same,
-    # and so does work its launch, where the GPU's clock is ahead by no more than launches take
+    # and so does work its launch, or a wait its work, where the GPU's clock is off by no more than launches or waits take
     early_ns = timing.at_ns[graph.src] - timing.at_ns[graph.after]
     late_launch = (graph.kind == EdgeKind.LAUNCH) & (early_ns <= 1000 * MAX_LATENCY_US)
     early = is_any(graph.kind, (EdgeKind.STREAM, EdgeKind.POLL))
-    inside &= (early_ns <= 0) | early | late_launch
+    early_wait = (graph.kind == EdgeKind.SYNC) & (early_ns <= MAX_AHEAD_NS)
+    inside &= (early_ns <= 0) | early | late_launch | early_wait
     edge = np.flatnonzero(inside)
     src, dst, kind = src[edge].astype(np.int64), dst[edge].astype(np.int64), graph.kind[edge]
     lag = lag_ns[edge]
@@ -92,10 +94,10 @@ def links_of(timing: Timing, gpu: Array) -> Links:
 
 
 def resumptions(timing: Timing, links: Links) -> Array:
-    """Time of each endpoint; of those at which hosts go on while the work that they polled for runs, its end."""
+    """Time of each endpoint; of those at which hosts go on while the work that they waited for seems to run, its end."""
     at_ns = timing.at_ns[: 2 * timing.trace.nodes.num_rows].copy()
-    polls = np.flatnonzero(links.kind == EdgeKind.POLL)
-    np.maximum.at(at_ns, links.dst[polls], at_ns[links.src[polls]])
+    waits = np.flatnonzero(is_any(links.kind, (EdgeKind.SYNC, EdgeKind.POLL)))
+    np.maximum.at(at_ns, links.dst[waits], at_ns[links.src[waits]])
     return at_ns
 
 
