@@ -156,6 +156,8 @@ def sync_edges(
     timed_slot, timed_call = _resolve_by_time(trace, calls, queues, unresolved, ahead_ns, issues)
     slot = np.concatenate([slot, own_slot, ended_slot, timed_slot])
     call = np.concatenate([call, own_call, ended_call, timed_call])
+    early = np.unique(call[queues.end[slot] > _ends(trace, call)])
+    issues.add(BEHIND_WAIT, early.size, _example(trace, early, issues))
     return _last_of_each_lane(queues, slot, call)
 
 
@@ -318,7 +320,6 @@ def _answers(
         asked, of_rank = asked[row[fits]], of_rank[fits]
         parts.append((asked, of_rank, trace.array("ts")[asked]))
     early_slot, early = _behind_waits(trace, queues, *map(np.concatenate, zip(*parts, strict=True)))
-    issues.add(BEHIND_WAIT, len(np.unique(early)), _example(trace, early, issues))
     contradicted = np.setdiff1d(np.union1d(call[later], devices.call[too_soon]), early)
     issues.add(CONTRADICTED, contradicted.size, _example(trace, contradicted, issues))
     known = slot >= 0

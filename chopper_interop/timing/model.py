@@ -28,9 +28,9 @@ its end, and the numbers tell which endpoints an edge joins::
     EVENT         [ kernel ]  [ next ]        from work before an event record to work behind the wait
                            1  2               for it: 1 -> 2; lag: least latency
 
-    SYNC          [ kernel ]                  1 -> 2; lag: least latency. The host's own time within
-                     [ call  ]                the call becomes what such calls take without waiting
-                           1 2
+    SYNC          [ kernel ]                  1 -> 2; lag: least latency, negative where clocks make 1
+                     [ call  ]                seem to come behind 2. The host's own time within the call
+                           1 2                becomes what such calls take without waiting
 
     POLL          [ kernel      w  ]          1 -> 2; lag: the measured time, negative where the kernel
               [ call ]             [ next ]   writes (w) before its end. The time before 2 becomes 0.

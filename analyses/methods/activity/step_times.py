@@ -381,14 +381,9 @@ def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> 
             since, until = np.maximum(start, begin_ns), np.minimum(end, ts[call[first]])
             held = (end - start > _IDLE_CALL_NS) & (until > since)
             behind = ts[work] - ts[call]
-            queued = (
-                int(behind[first] - min(behind.min(), _LAUNCH_NS))
-                if behind[first] > _LAUNCH_NS
-                else 0
-            )
-            done = (
-                int(ts[call[first]]) + queued if queued else int(until[held].max(initial=begin_ns))
-            )
+            is_queued = behind[first] > _LAUNCH_NS
+            queued = int(behind[first] - min(behind.min(), _LAUNCH_NS)) if is_queued else 0
+            done = ts[call[first]] + queued if is_queued else until[held].max(initial=begin_ns)
             waited = queued + int((until - since)[held].sum())
-            backlogs.append(min(done - begin_ns, _MAX_BACKLOGS_OF_WAITS * waited))
+            backlogs.append(min(int(done) - begin_ns, _MAX_BACKLOGS_OF_WAITS * waited))
     return min(backlogs, default=0)
