@@ -75,6 +75,23 @@ def test_hosts_wait_for_work_whose_clock_differs_by_microseconds(
     assert early == (6 if ahead_us > 0 else 0)
 
 
+@pytest.mark.parametrize("late_us", [[60], [10, 500]])
+def test_work_that_ends_long_behind_a_wait_is_other_work(
+    tmp_path: Path, late_us: list[int]
+) -> None:
+    """Of one stream or of several: no clock is so far ahead, so that the call did not wait for this device."""
+    events = [call("hipDeviceSynchronize", 100, 4000, 9)]
+    for stream, late in enumerate(late_us):
+        events += [
+            call("hipLaunchKernel", 10 * stream, 5, stream + 1),
+            kernel("gemm", 50, 4050 + late, stream + 1, stream=stream),
+        ]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    noted = counts(trace.meta.issues)
+    assert noted["wait-contradicted"] == 1
+    assert "wait-ends-early" not in noted
+
+
 def test_a_call_long_after_the_work_that_it_waits_for_has_a_short_return(tmp_path: Path) -> None:
     events = [
         call("hipLaunchKernel", 0, 10, 1), kernel("gemm", 15, 800, 1),
