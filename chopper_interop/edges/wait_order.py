@@ -156,11 +156,12 @@ def resolve(
 
 def _evidence(totals: Totals) -> _Evidence:
     """Costs of times of the pairs of each code."""
-    decisive = _AT_ONCE * totals.at_once + _TOO_EARLY * totals.early
+    of_last = _AT_ONCE * totals.at_once + _TOO_EARLY * totals.older
+    of_older = _AT_ONCE * totals.at_once_if_older + np.minimum(_OLDER * totals.older, _MAX_OLDER)
+    decisive = np.minimum(of_last, of_older) + _TOO_EARLY * totals.early
     decisive = np.clip(decisive, -_MAX_EVIDENCE, _MAX_EVIDENCE)
-    older = np.minimum(_OLDER * totals.older, _MAX_OLDER)
     share = totals.unexplained / np.maximum(totals.pairs, 1)
-    return _Evidence(decisive, older + _UNEXPLAINED * share, totals.pairs > 1)
+    return _Evidence(decisive, _UNEXPLAINED * share, totals.pairs > 1)
 
 
 # Compiled: what a stream has waited for already depends on what was decided for the waits before.

@@ -91,13 +91,34 @@ class Pairs(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Over all repetitions of a wait, by code: how many pairs there are, and for how many each bit holds."""
+    """Over all repetitions of a wait, by code.
+
+    A program records an event at one place, so that all repetitions wait for work as many launches before their last work::
+
+        awaited   [ a ] [ b ] [ c ]                  first time: one launch before c, or more
+        waiting               [ target ]
+        awaited   [ a ] [ b ] [ c ]                  second time: if c was awaited here, it was there as well
+        waiting                     [ target ]
+
+    Parameters
+    ----------
+    pairs, unexplained, early
+        How many pairs there are, and for how many a bit holds.
+    older
+        How many times the event must be older than the last work.
+    skipped
+        By how many launches it must be older at most.
+    at_once, at_once_if_older
+        How many targets started at once behind the last work, and behind work that is older by `skipped` launches.
+    """
 
     pairs: Array
-    at_once: Array
     unexplained: Array
     early: Array
     older: Array
+    skipped: Array
+    at_once: Array
+    at_once_if_older: Array
 
 
 class WaitFacts(NamedTuple):
@@ -273,14 +294,14 @@ def find_pairs(
     source, flags = np.zeros(size, np.int32), np.zeros(size, np.uint8)
     code = np.zeros(size, np.int32)
     keys, codes = np.full(1024, -1, np.int64), np.zeros(1024, np.int64)
-    totals = np.zeros((5, 256), np.int64)
+    totals = np.zeros((7, 256), np.int64)
     known, at = 0, 0
     for i in range(n):
         for k in range(width):
             for j in range(width):
                 if not _is_possible(waiting_side, awaited_side, queues, i, k, j):
                     continue
-                slot, bits, is_older = _times_of_pair(
+                slot, bits, skipped = _times_of_pair(
                     waiting_side, awaited_side, waits, work, queues, i, k, j
                 )
                 if slot < 0:
@@ -291,17 +312,21 @@ def find_pairs(
                 keys, codes, totals, number = _numbered(keys, codes, totals, known, key)
                 known = max(known, number + 1)
                 totals[0, number] += 1
-                totals[1, number] += (bits & AT_ONCE_BIT) != 0
-                totals[2, number] += (bits & UNEXPLAINED_BIT) != 0
-                totals[3, number] += (bits & EARLY_BIT) != 0
-                totals[4, number] += is_older
+                totals[1, number] += (bits & UNEXPLAINED_BIT) != 0
+                totals[2, number] += (bits & EARLY_BIT) != 0
+                totals[3, number] += skipped > 0
+                at_once = (bits & AT_ONCE_BIT) != 0
+                if skipped > totals[4, number]:
+                    totals[4, number], totals[6, number] = skipped, 0
+                totals[5, number] += at_once and skipped == 0
+                totals[6, number] += at_once and skipped == totals[4, number]
                 waiting[at], awaited[at], source[at], code[at] = k, j, slot, number
                 flags[at] = bits
                 at += 1
         first[i + 1] = at
     return (
         Pairs(first, waiting, awaited, source, flags, code),
-        Totals(totals[0], totals[1], totals[2], totals[3], totals[4]),
+        Totals(totals[0], totals[1], totals[2], totals[3], totals[4], totals[5], totals[6]),
     )
 
 
@@ -339,8 +364,8 @@ def _is_possible(
 def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
     waiting_side: Streams, awaited_side: Streams, waits: WaitFacts, work: WorkColumns,
     queues: QueueColumns, i: int, k: int, j: int,
-) -> tuple[int, int, bool]:  # fmt: skip
-    """Slot of the awaited work, or -1; bits of what times say; whether the event must be older than the last work.
+) -> tuple[int, int, int]:  # fmt: skip
+    """Slot of the awaited work, or -1; bits of what times say; by how many launches the event must be older than the last work.
 
     Where events are recorded, that of a wait is of the moment, or it was recorded before and not waited
     for; else it may be any of which the work had ended when the waiting work started.
@@ -357,7 +382,7 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
             low, work.end, work.ended_sooner, work.jump, last, work.start[target]
         )  # fmt: skip
     if slot < 0:
-        return -1, 0, False
+        return -1, 0, 0
     gap = work.start[target] - work.end[slot]
     at_once = work.held[target] and work.end[slot] > work.free[target]
     at_once = at_once and not waits.served[i, k] and 0 <= gap <= IMMEDIATE_START_NS
@@ -372,7 +397,7 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
         + side * SIDE_BIT
     )
     is_older = not exact and not in_turn and work.end[last] > work.start[target]
-    return slot, bits, is_older
+    return slot, bits, (last - slot) * is_older
 
 
 # Compiled: called for each pair.
@@ -387,8 +412,8 @@ def _numbered(
     if known == totals.shape[1]:
         keys, codes = enlarged_places(keys, codes)
         place = place_of(keys, key)
-        larger = np.zeros((5, 2 * known), np.int64)
-        for row in range(5):  # compiles sooner than an assignment to a slice
+        larger = np.zeros((len(totals), 2 * known), np.int64)
+        for row in range(len(totals)):  # compiles sooner than an assignment to a slice
             for i in range(known):
                 larger[row, i] = totals[row, i]
         totals = larger

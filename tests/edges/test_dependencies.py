@@ -630,6 +630,23 @@ def test_a_wait_is_for_the_stream_used_last_and_an_ambiguous_host_wait_for_none(
     }
 
 
+def test_a_wait_is_for_no_busy_stream_only_because_its_work_ends_all_the_time() -> None:
+    """Copies are a step ahead; what prepares them starts at once, while the stream used last is behind its launches."""
+    m = Program()
+    busy = []
+    for step in range(4):
+        at = 1_000_000 * step + step  # a made trace has no equal times
+        m.work(at + 6_000, 5_000, at, 22, kind=Kind.MEMCPY)
+        starts = (20_000 + 17_000 * (60 * step + k) for k in range(60))
+        busy += [m.work(ts, 16_000, at + 10_000 + 3_000 * k) for k, ts in enumerate(starts)]
+        m.call("cudaStreamWaitEvent", at + 200_000, 12)
+        start = at + (209_000, 209_000, 214_900, 209_000)[step]
+        for k in range(3):
+            m.work(start + 20_000 * k, 8_000, at + 203_000 + 3_000 * k, 20)
+    trace, row, _ = m.trace()
+    assert not {row[w] for w in busy} & {src for src, _ in edges(trace, EdgeKind.EVENT)}
+
+
 def test_blocking_copies_and_frees_depend_where_it_shows() -> None:
     m = Program()
     copy = m.work(1_000, 500, 100, kind=Kind.MEMCPY, call="hipMemcpyAsync")
