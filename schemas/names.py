@@ -70,6 +70,8 @@ ROLES: tuple[tuple[re.Pattern[str], Role], ...] = tuple(
 """Names of the calls of the CUDA and HIP runtimes, of CUDA's driver and of HSA that order GPU work;
 use `match`. A name may end in a version, or in the kind of default stream (``_ptsz``, ``_spt``)."""
 
+LIBRARY_CALL = re.compile(r"nccl:")
+"""Start of the names of PyTorch's ranges around calls of NCCL and RCCL."""
 CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
 """Start of the names of calls of CUDA's runtime and driver."""
 GRAPH_LAUNCH = re.compile(r"(cuda|hip|cu)GraphLaunch" + _VERSION)

@@ -521,6 +521,27 @@ def test_the_wait_of_one_thread_holds_for_the_work_of_the_next() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[comm], row[behind])}
 
 
+@pytest.mark.parametrize("of_library", [True, False])
+def test_a_wait_within_the_librarys_call_behind_its_launch_is_for_its_own_streams(
+    *, of_library: bool
+) -> None:
+    """NCCL's streams wait for its kernel there, which no compute does before the framework lets it."""
+    m = Program()
+    before = m.work(1_000, 5_000, 100)
+    m.op("nccl:all_reduce" if of_library else "my_step", 195, 300)
+    m.call("cudaStreamWaitEvent", 200, 11)
+    comm = m.work(6_010, 3_000, 300, 8, kind=Kind.COMM)
+    m.call("cudaStreamWaitEvent", 400, 12)
+    beside = m.work(9_020, 3_000, 500)
+    m.call("cudaStreamWaitEvent", 600, 13)
+    behind = m.work(12_300, 3_001, 700)
+    trace, row, issues = m.trace()
+    waits = behind if of_library else beside
+    assert edges(trace, EdgeKind.EVENT) >= {(row[before], row[comm]), (row[comm], row[waits])}
+    assert ((row[comm], row[beside]) in edges(trace, EdgeKind.EVENT)) != of_library
+    assert counts(issues).get("event-of-library", 0) == of_library
+
+
 def test_collectives_are_waited_for_in_launch_order() -> None:
     m = Program()
     m.work(1_000, 500, 100)
