@@ -8,6 +8,8 @@ SECONDS ?= 60
 MILLIONS ?= 1 5
 FUZZ   := .venv-fuzz
 MACHINE_CODE ?= $(VENV)/machine_code
+# further Pythons that a wheel brings machine code for, such as "python3.12 python3.13"; each in an environment of its own
+PYTHONS ?=
 # asks for packages that only its converter needs and that hold back pandas: installed without these
 MLC_CHAKRA := mlc-chakra==1.0.0
 
@@ -83,8 +85,9 @@ outputs: $(VENV)/test.stamp demo ## outputs of commands that the docs show, by t
 loops: $(VENV)/test.stamp ## the list of loops that a first command has compiled by a second process
 	$(BIN)/python tests/support/loops.py
 
-code: $(VENV)/test.stamp ## compile the loops ahead, so that a wheel's first run does not
+code: $(VENV)/test.stamp ## compile the loops ahead, so that a wheel's first run does not; for PYTHONS too
 	$(BIN)/python tests/support/machine_code.py $(MACHINE_CODE)
+	set -e; for python in $(PYTHONS); do $(MAKE) code PYTHONS= PYTHON=$$python VENV=.venv-$${python##*/}; done
 
 man: $(VENV)/dev.stamp ## man pages of the commands, in man/, for the wheel
 	$(BIN)/python tests/support/man_pages.py man

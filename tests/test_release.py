@@ -38,7 +38,7 @@ def test_what_a_release_lacks_is_named(tmp_path: Path) -> None:
         "pyproject.toml: no Changelog in [project.urls]",
         "README: 2 relative links, such as docs/a.md#part",
         "CHANGELOG.md: no section 1.2.0",
-        "machine code: none of Python 3.12 (make code PYTHON=… VENV=…)",
+        "machine code: none of Python 3.12 (make wheel PYTHONS=…)",
     ]
 
 

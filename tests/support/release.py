@@ -62,7 +62,7 @@ def lacks(wheel: Path, changelog: str) -> list[str]:
     for classifier in metadata.get_all("Classifier", []):
         minor = classifier.removeprefix(_OF_PYTHON)
         if minor.isdigit() and not any(f"machine_code/cpython-3{minor}-" in n for n in names):
-            missing.append(f"machine code: none of Python 3.{minor} (make code PYTHON=… VENV=…)")
+            missing.append(f"machine code: none of Python 3.{minor} (make wheel PYTHONS=…)")
     return missing
 
 
