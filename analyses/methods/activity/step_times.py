@@ -16,7 +16,8 @@ work counts; a step of the job ends with that of its last rank.
 What threads other than the one with the range wait for in between is not known: they do not hold the step
 up. GPU work without a known launch counts where nothing marks a step. The time of a job is that from the
 begin of its first range to the end of its last step, with what GPUs had to do before it, or without steps all of
-it, but for threads on which only Python's functions were recorded: they wait for the profiler's end as a rule.
+it, but for threads on which only Python's functions or queries of events were recorded: they wait for the profiler's
+end as a rule, or for work of others (NCCL's watchdog).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from chopper_interop import training_steps
 from chopper_interop.analyses.methods.activity import host_waits
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.schemas.names import Role
 from chopper_interop.timing.model import takes_time
 from chopper_interop.trace import Trace
 
@@ -284,14 +287,15 @@ def _by_span(endpoint: Array, span: Array) -> tuple[Array, Array]:
 def _job_nodes(trace: Trace, ranks: Sequence[int]) -> Array:
     """Nodes that a job without steps consists of; only where there are no others, of those that end nothing.
 
-    These are profilers' own records, and stacks of threads on which nothing but Python's functions was recorded.
+    These are profilers' own records, and threads on which nothing but Python's functions and queries was recorded.
     """
     kind, lane = trace.array("kind"), trace.array("lane")
     metadata = (Kind.SPAN, Kind.INSTANT, Kind.OVERHEAD)
     timed = np.isin(trace.array("rank"), ranks) & takes_time(trace)
     shown = timed & ~is_any(kind, metadata)
+    only_waits = (kind == Kind.PYTHON) | (ordering_calls.node_roles(trace) == Role.POLL)
     has_others = np.zeros(trace.lanes.num_rows, bool)
-    has_others[lane[shown & (kind != Kind.PYTHON)]] = True
+    has_others[lane[shown & ~only_waits]] = True
     nodes = next((some for some in (shown & has_others[lane], shown) if some.any()), timed)
     return np.flatnonzero(nodes)
 
