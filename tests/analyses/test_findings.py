@@ -453,6 +453,23 @@ def test_the_only_launch_of_a_program_loads_code(tmp_path: Path) -> None:
     assert {row["code"]: row["where"] for row in rows} == {"code-loading": "cudaLaunchKernel"}
 
 
+def test_loading_the_code_of_elementwise_kernels_is_not_saved_by_fusing_them(
+    tmp_path: Path,
+) -> None:
+    """372 ms of it were, as the launch of the second one of a pair took them."""
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>"
+    calls = [(0, 10), (20, 10), (40, 9_400), (9_460, 10), (9_480, 10)]
+    rows = _findings_of_file(tmp_path, [
+        event
+        for number, (ts, dur) in enumerate(calls)
+        for event in (
+            _event("cuda_runtime", "cudaLaunchKernel", ts, dur, number + 1),
+            _event("kernel", f"{name}{'_other' * (number == 2)}", max(ts + dur, 50 * number) + 5, 50, number + 1),
+        )
+    ])  # fmt: skip
+    assert [row["code"] for row in rows] == ["code-loading"]
+
+
 def _event(category: str, name: str, ts: int, dur: int, number: int = 0) -> dict[str, Any]:
     """An event of Kineto: of the only stream or thread, and of the call or its work with this number."""
     place = (0, 7) if category in {"kernel", "gpu_memcpy"} else (9, 9)

@@ -170,7 +170,8 @@ CATALOGUE = {
         "other shapes, layouts, element types or tuned libraries",
     ),
     "unfused-elementwise": Entry(
-        "elementwise kernels behind one of their size on the same stream, but for copies behind copies and sums of gradients",
+        "elementwise kernels behind one of their size on the same stream, but for copies behind copies, sums of "
+        "gradients and those whose launch loads code",
         "there is no gap before them, and two thirds of the shorter one's time less (not of optimizers, whose kernels "
         "work on different tensors)",
         "torch.compile, fused or foreach optimizers",
