@@ -14,7 +14,8 @@ _CONVENTIONS = {
     "saves_ns": "by how much the mean step would be shorter, by re-timing the job without what was "
     "found; each finding alone: they do not add up",
     "shown": f"what saves {finding.MIN_SHARE:.1%} of the step or more",
-    "order": "the largest saving first; warm-up-steps last, as it is of the recording and not of the steps that count",
+    "order": "the largest saving first; small-launches and slow-operators behind single operations that save three quarters "
+    "as much; warm-up-steps last, as it is of the recording and not of the steps that count",
     "share": "of the mean step; of warm-up-steps of the mean with the warm-up",
     "certainty": "measured: the saving is a difference of measured times; modelled: of a re-timed job; "
     "likely: it rests on an assumption that the trace cannot confirm",

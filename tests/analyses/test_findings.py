@@ -425,6 +425,32 @@ def test_an_operator_that_computes_before_its_launch_is_work_of_the_host(
     assert "host-work" not in findings_by_code(trace[False])
 
 
+def test_an_operator_that_only_allocates_is_no_work_of_the_host(tmp_path: Path) -> None:
+    """It was said of the first `aten::empty` of a program, 2.2 ms, that it is to move off the launching thread."""
+    events = []
+    for step, allocates_us in ((1, 40), (2, 2_200), (3, 40)):
+        at = 12_000 * step
+        events += [
+            _event("user_annotation", f"ProfilerStep#{step}", at, 11_900),
+            _event("cpu_op", "aten::empty", at + 10, allocates_us),
+            _event("cpu_op", "aten::mm", at + allocates_us + 20, 100),
+            _event("cuda_runtime", "cudaLaunchKernel", at + allocates_us + 30, 30, step),
+            _event("kernel", "gemm", at + allocates_us + 70, 9_500, step),
+        ]
+    (row,) = (row for row in _findings_of_file(tmp_path, events) if row["where"] == "aten::empty")
+    assert (row["code"], row["certainty"]) == ("allocator", "likely")
+    assert "it does nothing but allocate memory" in row["finding"]
+
+
+def test_one_operation_is_named_before_all_launches_that_save_hardly_more() -> None:
+    """A data loader that saved 33.2 % stood behind launches that saved 35.2 %, as either way the GPU was the limit."""
+    place = "0", "x", 0, 1, "modelled", "text", "command"
+    names = ("small-launches", 100), ("data-loader", 80), ("host-work", 70), ("exposed-copy", 101)
+    found = [finding.Finding(code, saves_ns, *place) for code, saves_ns in names]
+    codes = finding.to_table(found, 1000)["code"].to_pylist()
+    assert codes == ["exposed-copy", "data-loader", "small-launches", "host-work"]
+
+
 def test_time_of_an_operator_is_not_found_again_for_what_it_calls(tmp_path: Path) -> None:
     """`randn` and the `aten::normal_` that it called saved 32.2 % each, of 33.6 % that the GPU was idle."""
     events = []
@@ -1019,7 +1045,7 @@ def test_a_warm_up_is_less_than_the_whole_of_the_steps(capsys: pytest.CaptureFix
     console_results.show([ci.analyze(gpu_trace(work), "findings")], max_rows=None, definitions=True)
     shown = capsys.readouterr().out
     assert "µs a step, 96.1% of the mean step with the warm-up\n" in shown
-    assert "order: the largest saving first; warm-up-steps last" in shown
+    assert "order: the largest saving first; small-launches and" in shown
 
 
 def test_a_warm_up_of_several_steps_is_as_long_as_their_mean() -> None:

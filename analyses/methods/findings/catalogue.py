@@ -133,7 +133,8 @@ CATALOGUE = {
         "begin the recording when GPUs are idle (synchronize() before it), or mark steps (prof.step()), which leave this out",
     ),
     "allocator": Entry(
-        "calls of hipMalloc, hipFree, cudaMalloc, … within steps",
+        "calls of hipMalloc, hipFree, cudaMalloc, … within steps; aten::empty and its like, which do nothing "
+        "else, where they would be host-work",
         "these calls take no time and do not wait",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, memory that is left free, equal shapes",
     ),

@@ -22,6 +22,7 @@ _ALLOCATES = re.compile(
     r"cu(MemAlloc|MemFree|MemAllocHost|MemFreeHost|MemCreate|MemRelease|MemMap|MemUnmap)(_v\d+)?|"
     r"hsa_amd_memory_pool_(allocate|free))$"
 )
+_ONLY_ALLOCATES = re.compile(r"^aten::(new_)?empty\w*$")
 _LOADS = re.compile(r"(?i)data_?loader")
 _COMPILES = re.compile(r"\(dynamo_timed\)$")
 _BEGINS_CAPTURE = re.compile(r"^(?:hip|cuda|cu)StreamBeginCapture")
@@ -194,7 +195,7 @@ def code_loading(job: ExaminedJob) -> Iterator[Finding]:
             job.on_gpu & (job.trace.launch >= 0) & calls[job.trace.launch]
         )  # starts when it is loaded
         times = job.times().take_no_time(calls).without_delays(loaded)
-        yield _of_nodes(job, "code-loading", calls, names, text, times, calls | loaded)
+        yield _of_nodes(job, "code-loading", calls, names, text, times, calls | loaded, LIKELY)
 
 
 def _launching(job: ExaminedJob) -> Array:
@@ -494,7 +495,11 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
             )
         times = job.times().take_no_time(without)
         of_named = same & np.isin(trace.array("rank"), [*_latest_ranks(blamed[stem])])
-        yield _of_nodes(job, "host-work", of_named, stem, text, times, without)
+        code, certainty = "host-work", MODELLED
+        if _ONLY_ALLOCATES.match(stem):
+            code, certainty = "allocator", LIKELY
+            text = f"{text[:-1]}: it does nothing but allocate memory, by what was not recorded."
+        yield _of_nodes(job, code, of_named, stem, text, times, without, certainty)
 
 
 def _late(blamed: dict[int, tuple[int, int]]) -> tuple[int, int]:
@@ -570,6 +575,7 @@ def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
     text: str,
     times: LagChanges,
     without: Array,
+    certainty: str = MODELLED,
 ) -> Finding:
     """Make a finding of nodes of hosts; `without` are those that take no time."""
     saved, place = job.saved(times), job.place(nodes)
@@ -578,7 +584,7 @@ def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
         saved,
         place,
         where,
-        LIKELY if code == "code-loading" else MODELLED,
+        certainty,
         text,
         job.without(without) or job.command("idle --by blame"),
     )
