@@ -425,6 +425,27 @@ def test_an_operator_that_computes_before_its_launch_is_work_of_the_host(
     assert "host-work" not in findings_by_code(trace[False])
 
 
+def test_a_graph_replaces_the_code_between_launches(tmp_path: Path) -> None:
+    """Of 93 % of a step, for which the GPU waited for Python's functions and operators, 35 % were to be saved."""
+    events = []
+    for step in range(1, 4):
+        at = 12_000 * step
+        events += [
+            _event("user_annotation", f"ProfilerStep#{step}", at, 11_900),
+            _event("python_function", "model.py(1): forward", at + 5, 11_800),
+        ]
+        for k, ts in enumerate([*range(at + 10, at + 5_000, 100), at + 11_000]):
+            number = 1000 * step + k
+            events += [
+                _event("cpu_op", "aten::mm", ts, 40),
+                _event("cuda_runtime", "cudaLaunchKernel", ts + 20, 10, number),
+                _event("kernel", "gemm", ts + 35, 10, number),
+            ]
+    rows = {row["code"]: row["saves_ns"] for row in _findings_of_file(tmp_path, events)}
+    assert rows["small-launches"] == pytest.approx(5_000 * _US, rel=0.03), "but 6 ms in one piece"
+    assert rows["host-work"] > 6_000 * _US
+
+
 def test_an_operator_that_only_allocates_is_no_work_of_the_host(tmp_path: Path) -> None:
     """It was said of the first `aten::empty` of a program, 2.2 ms, that it is to move off the launching thread."""
     events = []

@@ -80,7 +80,8 @@ CATALOGUE = {
     ),
     "small-launches": Entry(
         "the median kernel is below 20 µs and GPUs wait for launches",
-        "operators and calls that launch kernels take no time, as with a graph",
+        "operators and calls that launch kernels take no time, nor does code around them for less than 0.1 ms "
+        "at a time, as with a graph",
         "hipGraph or CUDA graph, torch.compile, fused optimizers, larger batches",
     ),
     "slow-operators": Entry(

@@ -61,6 +61,8 @@ _LOADS_CODE = re.compile(
 _STEP = re.compile(r"^ProfilerStep")
 _LOCAL = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
 """Work that waits for no other rank."""
+_AROUND = (Kind.PYTHON, Kind.ANNOTATION)
+"""Code of the program that calls operators: a graph of what they launch replaces it too, but for what takes long."""
 _NAMED_SHARE = 0.25
 """Share of the time that the GPU of the latest rank waited from which on a rank is named. Chosen: less hardly matters next to it."""
 _MAX_NAMES = 4
@@ -91,7 +93,9 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
     if median >= max(_SMALL_NS, each_ns):
         return
     count = int(np.count_nonzero(kernels)) // (job.steps * max(len(job.ranks), 1))
+    around = _encloses(job, job.mask(trace.launch[kernels])) & is_any(trace.array("kind"), _AROUND)
     times, code, certainty = job.times().take_no_time(launching), "small-launches", MODELLED
+    times.take_no_time(around & job.inside & ~_loading(job), below_ns=_LONG_NS)
     text = (
         f"The host launches kernels more slowly than they run: {count:,} {job.each}, half of "
         f"them shorter than {median / 1e3:,.1f} µs."

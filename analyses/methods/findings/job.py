@@ -54,11 +54,14 @@ class LagChanges:
         self._changer, self._timing, self.now = changer, changer.timing, changer.as_measured()
         self.lag_ns, self.delay_ns = self.now.lag_ns, self.now.delay_ns
 
-    def take_no_time(self, nodes: Array, *, factor: float = 0.0) -> LagChanges:
-        """Multiply the own time of the marked nodes."""
+    def take_no_time(
+        self, nodes: Array, *, factor: float = 0.0, below_ns: int | None = None
+    ) -> LagChanges:
+        """Multiply the own time of the marked nodes, or such pieces of it as are shorter than a time."""
         edge = self._changer.edges(nodes)
         lag = self.lag_ns[edge]
-        self.lag_ns[edge] = np.where(lag > 0, np.rint(lag * factor), lag).astype(np.int64)
+        changes = (lag > 0) & (below_ns is None or lag < below_ns)
+        self.lag_ns[edge] = np.where(changes, np.rint(lag * factor), lag).astype(np.int64)
         return self
 
     def shorten(self, nodes: Array, by_ns: Array) -> LagChanges:
