@@ -156,7 +156,8 @@ CATALOGUE = {
     ),
     "host-work": Entry(
         "ranges of hosts, and operators that take 1 ms by themselves for each kernel and ten times as long as "
-        "others, for which GPUs are idle 0.1 ms or more at a time (idle --by blame); not what one of them calls",
+        "others, for which GPUs are idle 0.1 ms or more at a time (idle --by blame), but for what one of them calls; "
+        "time between operations of a thread that launches, in which no range was recorded",
         "its own time is 0, and that of all that it calls if nothing of it launches work, but for "
         "allocation, loading of code and data, compilation and capture of graphs",
         "move it off the launching thread, or let the host run ahead",
@@ -195,7 +196,7 @@ CATALOGUE = {
 FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
     ranks.late_ranks, communication.exposed_collectives, communication.exposed_copies, hosts.small_launches, hosts.code_loading,
     hosts.serialised_launches, hosts.waits, hosts.unrecorded_waits, hosts.busy_at_start, hosts.allocator,
-    hosts.data_loader, hosts.compilation, hosts.graph_capture, hosts.host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
+    hosts.data_loader, hosts.compilation, hosts.graph_capture, hosts.host_work, hosts.unrecorded_host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
 )  # fmt: skip
 """Functions that find them."""
 

@@ -10,7 +10,8 @@ import numpy as np
 from chopper_interop.analyses.methods.activity import counterparts, host_waits, windows
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.analyses.methods.findings.job import ExaminedJob, FindingPlace, LagChanges
-from chopper_interop.arrays import Array, name_stems
+from chopper_interop.analyses.methods.timing import paths
+from chopper_interop.arrays import Array, intervals, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import CALLS, Kind
@@ -504,6 +505,44 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
             code, certainty = "allocator", LIKELY
             text = f"{text[:-1]}: it does nothing but allocate memory, by what was not recorded."
         yield _of_nodes(job, code, of_named, stem, text, times, without, certainty)
+
+
+def unrecorded_host_work(job: ExaminedJob) -> Iterator[Finding]:
+    """Find time between operations of hosts in which no range says what they do, while their GPUs are idle."""
+    trace, graph = job.trace, job.timing.graph
+    ts, dur, lane = (trace.array(column) for column in ("ts", "dur", "lane"))
+    calls = trace.launch[job.on_gpu & (trace.launch >= 0)]
+    last_call = np.full(trace.lanes.num_rows, np.iinfo(np.int64).min)
+    np.maximum.at(last_call, lane[calls], ts[calls] + dur[calls])
+    edge = np.flatnonzero(
+        is_any(graph.kind, paths.OWN_TIME_EDGES)
+        & (job.changer.owner < 0)
+        & (job.timing.lag_ns >= _LONG_NS)
+        & (np.maximum(graph.src, graph.after) < 2 * len(ts))
+    )
+    begin, end = job.timing.at_ns[graph.src[edge]], job.timing.at_ns[graph.after[edge]]
+    node = graph.after[edge] // 2
+    is_late = job.inside[node] & (end <= last_call[lane[node]])
+    is_late &= job.has_steps | (begin > job.first_work_ns)  # a program begins by setting up
+    for rank, rows in trace.rank_rows.items():
+        work = np.flatnonzero(job.on_gpu[rows]) + rows.start
+        busy = intervals.union(ts[work], ts[work] + dur[work])
+        of_rank = trace.array("rank")[node] == rank
+        worked = intervals.covered_time(begin[of_rank], end[of_rank], busy)
+        is_late[of_rank] &= 2 * worked < (end - begin)[of_rank]  # else a wait may be missing
+    if is_late.any():
+        longest = np.flatnonzero(is_late)[np.argmax((end - begin)[is_late])]
+        mean_ms = (end - begin)[is_late].mean() / 1e6
+        ranks = job.place(job.mask(node[is_late])).ranks
+        yield Finding.of(
+            "host-work",
+            job.saved(job.times().follow_without_gaps(edge[is_late])),
+            FindingPlace(ranks, int(begin[longest]), int(end[longest])),
+            f"before {trace.names()[trace.array('name')[node[longest]]]}",
+            MODELLED,
+            f"GPUs wait for code of the host that no range names, {mean_ms:,.2f} ms at a time.",
+            job.command("idle --by blame"),
+        )
 
 
 def _late(blamed: dict[int, tuple[int, int]]) -> tuple[int, int]:

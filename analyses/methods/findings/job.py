@@ -64,6 +64,11 @@ class LagChanges:
         self.lag_ns[edge] = np.where(changes, np.rint(lag * factor), lag).astype(np.int64)
         return self
 
+    def follow_without_gaps(self, edges: Array) -> LagChanges:
+        """Let what these edges lead to follow at once what they come from."""
+        self.lag_ns[edges] = 0
+        return self
+
     def shorten(self, nodes: Array, by_ns: Array) -> LagChanges:
         """Shorten nodes of GPU work by times of which there is one for each node of the trace."""
         edge = self._changer.edges(nodes)
