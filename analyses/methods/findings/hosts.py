@@ -532,7 +532,7 @@ def unrecorded_host_work(job: ExaminedJob) -> Iterator[Finding]:
         is_late[of_rank] &= 2 * worked < (end - begin)[of_rank]  # else a wait may be missing
     if is_late.any():
         longest = np.flatnonzero(is_late)[np.argmax((end - begin)[is_late])]
-        mean_ms = (end - begin)[is_late].mean() / 1e6
+        longest_ms = (end - begin)[longest] / 1e6
         ranks = job.place(job.mask(node[is_late])).ranks
         yield Finding.of(
             "host-work",
@@ -540,7 +540,7 @@ def unrecorded_host_work(job: ExaminedJob) -> Iterator[Finding]:
             FindingPlace(ranks, int(begin[longest]), int(end[longest])),
             f"before {trace.names()[trace.array('name')[node[longest]]]}",
             MODELLED,
-            f"GPUs wait for code of the host that no range names, {mean_ms:,.2f} ms at a time.",
+            f"GPUs wait for code of the host that no range names, up to {longest_ms:,.2f} ms at a time.",
             job.command("idle --by blame"),
         )
 
