@@ -26,13 +26,8 @@ from chopper_interop.edges.ordering_calls import (
     read_ordering_calls,
 )
 from chopper_interop.edges.polls import poll_edges
-from chopper_interop.edges.queues import build_queues, full_queue_edges
-from chopper_interop.edges.sync import (
-    MAX_AHEAD_NS,
-    outlasting_copies,
-    read_recorded_waits,
-    sync_edges,
-)
+from chopper_interop.edges.queues import MAX_AHEAD_NS, build_queues, full_queue_edges
+from chopper_interop.edges.sync import outlasting_copies, read_recorded_waits, sync_edges
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import EdgeKind
@@ -147,7 +142,8 @@ def _forward(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: Issue
     forward = endpoints.forward(trace, src, dst, kind)
     if kind == EdgeKind.SYNC:
         end = trace.array("ts") + trace.array("dur")
-        waits = is_any(node_roles(trace)[dst], ONLY_WAITS) | (trace.launch[src] == dst)
+        role = node_roles(trace)[dst]
+        waits = is_any(role, (*ONLY_WAITS, Role.NONE)) | (trace.launch[src] == dst)
         forward |= waits & (end[src] <= end[dst] + MAX_AHEAD_NS)
     backward = np.flatnonzero(~forward)
     example = _example(trace, src[backward], dst[backward], kind, issues)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,12 @@ A100: of 1,154 such launches 696 leave a full queue, 388 one with a free place, 
 _AGREEING = 0.8
 """Share of long launches that leave a full queue. Chosen: a launch may take long for another reason."""
 
+_MAX_HIDDEN, _STEADIER = 16, 4
+"""How many kernels are looked for that began before a launch returned, but by the GPU's clock later, and how many times
+steadier returns must be with them. Chosen: within `MAX_AHEAD_NS` sixteen begin that last 3 µs each; returns vary by less than
+a microsecond, and kernels by more."""
+MAX_AHEAD_NS = 50_000
+"""By how much work may seem to end behind the wait for it. Chosen: 8 µs are known (MI300X)."""
 
 NEVER_TOO_LATE = np.iinfo(np.int64).max
 
@@ -504,22 +511,25 @@ def full_queue_edges(trace: Trace, queues: Queues, issues: IssueLog) -> tuple[Ar
     """
     lane = queues.lane[queues.queue]
     slots = np.lexsort((queues.start, queues.submit, lane))
+    ts, dur = trace.array("ts"), trace.array("dur")
     bounds = np.flatnonzero(np.diff(lane[slots], prepend=-1, append=-1))
     src, dst = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for first, stop in pairwise(bounds.tolist()):
         work = slots[first:stop]
         call = queues.call[work]
         launched = _last_of_each_call(call)
-        depth, waits = _learned_depth(trace, queues, work, launched)
-        if depth:
-            issues.add(FULL_QUEUE, len(waits), f"{depth} places; {issues.node(call[waits[0]])}")
-            waiting = launched[launched > depth]
-            src.append(queues.node[work[waiting - depth - 1]])
-            dst.append(call[waiting])
-    source, target = np.concatenate(src), np.concatenate(dst)
-    ts, dur = trace.array("ts"), trace.array("dur")
-    in_time = ts[source] + dur[source] <= ts[target] + dur[target]
-    return source[in_time].astype(np.int32), target[in_time].astype(np.int32)
+        places, waits, ahead_ns = _learned_queue(trace, queues, work, launched)
+        if places:
+            clock = f", clock {ahead_ns} ns ahead of the host's" if ahead_ns else ""
+            issues.add(
+                FULL_QUEUE, len(waits), f"{places} places{clock}; {issues.node(call[waits[0]])}"
+            )
+            waiting = launched[launched > places]
+            slot, at = work[waiting - places - 1], call[waiting]
+            in_time = queues.end[slot] <= ts[at] + dur[at] + ahead_ns
+            src.append(queues.node[slot[in_time]])
+            dst.append(at[in_time])
+    return np.concatenate(src).astype(np.int32), np.concatenate(dst).astype(np.int32)
 
 
 def _last_of_each_call(call: Array) -> Array:
@@ -529,20 +539,67 @@ def _last_of_each_call(call: Array) -> Array:
     return np.sort(known[last])
 
 
-def _learned_depth(trace: Trace, queues: Queues, work: Array, launched: Array) -> tuple[int, Array]:
-    """Places of a lane's queue, and positions of launches that waited; 0 if it never was full."""
-    never_full = 0, launched[:0]
+class _FullQueue(NamedTuple):
+    """Places of a lane's queue, 0 if it never was full; positions of launches that waited; by how much the GPU's clock is ahead."""
+
+    places: int
+    waits: Array
+    ahead_ns: int
+
+
+def _learned_queue(trace: Trace, queues: Queues, work: Array, launched: Array) -> _FullQueue:
+    """Learn a lane's queue from launches that took long."""
+    never_full = _FullQueue(0, launched[:0], 0)
     if len(launched) < _MIN_WAITS:
         return never_full
     call = queues.call[work[launched]]
     ts, dur = trace.array("ts")[call], trace.array("dur")[call]
     begun = np.sort(queues.start[work])
-    begun_before, begun_by_then = (np.searchsorted(begun, at, "right") for at in (ts, ts + dur))
+    begun_before, begun_by_then, begun_later = (
+        np.searchsorted(begun, at, "right") for at in (ts, ts + dur, ts + dur + MAX_AHEAD_NS)
+    )
     queued = launched + 1 - begun_by_then
-    depth = int(queued.max())
-    long = dur > _LONG_RATIO * np.median(dur[queued < depth]) if (queued < depth).any() else dur > 0
-    # what makes room is that work starts: none does while a stream waits, or if launches are long by nature
-    full = long & (queued >= depth - _RETURNING) & (begun_by_then > begun_before)
-    if depth < _MIN_PLACES or full.sum() < max(_MIN_WAITS, _AGREEING * long.sum()):
+    places = int(queued.max())
+    if places < _MIN_PLACES:
         return never_full
-    return depth, launched[full]
+    # by a clock that is ahead work may begin later than it did: then less is known to have had room
+    had_room = queued < places, queued < int((launched + 1 - begun_later).max())
+    for roomy, begun_until in zip(had_room, (begun_by_then, begun_later), strict=True):
+        long = dur > _LONG_RATIO * np.median(dur[roomy]) if roomy.any() else dur > 0
+        # what makes room is that work starts: none does while a stream waits, or if launches are long by nature
+        full = long & (queued >= places - _RETURNING) & (begun_until > begun_before)
+        if full.sum() >= max(_MIN_WAITS, _AGREEING * long.sum()):
+            found = _by_steady_returns(trace, queues, work, launched[full], places)
+            if begun_until is begun_by_then or found.places < places:
+                return found
+    return never_full
+
+
+def _by_steady_returns(
+    trace: Trace, queues: Queues, work: Array, waits: Array, places: int
+) -> _FullQueue:
+    """Correct the places of a lane's queue by when launches returned.
+
+    By a clock that is ahead work seems to begin behind the launch for which it made room, so that the queue seems to have
+    more places. Then launches return as steadily as ever with the end of work some places later::
+
+        launch   [ waits   ]           at the end of b, which made room, less the difference of the clocks
+        stream   [ a ] [ b  ] [ c ]    a, with one place more, ended sooner by as long as b lasts
+    """
+    call = queues.call[work[waits]]
+    returned = trace.array("ts")[call] + trace.array("dur")[call]
+    begun = np.sort(queues.start[work])
+    hidden = np.searchsorted(begun, returned + MAX_AHEAD_NS, "right")
+    hidden -= np.searchsorted(begun, returned, "right")
+    spread, least = {}, {}
+    for fewer in range(min(int(hidden.max(initial=0)), _MAX_HIDDEN, places - _MIN_PLACES) + 1):
+        behind = waits > places - fewer
+        late = returned[behind] - queues.end[work[waits[behind] - (places - fewer) - 1]]
+        if late.size:
+            lower, upper = np.quantile(late, (0.25, 0.75))
+            spread[fewer], least[fewer] = upper - lower, int(late.min())
+    steadiest = min(spread, key=spread.__getitem__, default=0)
+    is_steadier = steadiest and _STEADIER * spread[steadiest] < spread[0]
+    if is_steadier and least[steadiest] >= -MAX_AHEAD_NS:
+        return _FullQueue(places - steadiest, waits, max(0, -least[steadiest]))
+    return _FullQueue(places, waits, 0)

@@ -14,6 +14,7 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.ordering_calls import NO_HANDLE, OrderingCalls
 from chopper_interop.edges.queues import (
+    MAX_AHEAD_NS,
     Queues,
     group_pairs,
     in_batches,
@@ -64,9 +65,9 @@ BEHIND_WAIT = Fault.info(
     "such waits take to return. They depend on it all the same.",
 )
 
-MAX_AHEAD_NS, _SURE_RATIO = 50_000, 8
-"""By how much work may seem to end behind the wait for it, and how many times as long that must have waited. Chosen: 8 µs are
-known (of 4 ms, MI300X); work on another device than assumed ends at any time."""
+_SURE_RATIO = 8
+"""How many times as long must have waited what returned before the work's end. Chosen: 8 µs of 4 ms are known (MI300X); work
+on another device than assumed ends at any time."""
 MIN_WAIT_NS = 5_000
 """A shorter call is not taken for a wait by its times alone. Chosen: kernels end every few
 microseconds, so that the end of one within a short call proves nothing."""

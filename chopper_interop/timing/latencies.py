@@ -277,10 +277,16 @@ def poll_returns(gap_ns: Array, rested_ns: Array) -> tuple[Array, Array]:
 def _without_wait(trace: Trace, work: Array, call: Array, before: Array) -> Array:
     """Usual time of launches without their wait, for each that waited for room in its queue.
 
-    There is room when the work behind that which it waited for has started; then the launch is done.
+    Others of their names, for which there was room, show it. Where it was always full: there is room when the work behind
+    that which a launch waited for has started; then the launch is done.
     """
-    ts = trace.array("ts")
-    end = ts + trace.array("dur")
+    ts, dur = trace.array("ts"), trace.array("dur")
+    end = ts + dur
+    name, waits = trace.array("name"), end[work] > ts[call]
+    alike = is_any(trace.array("kind"), CALLS) & np.isin(name, np.unique(name[call[waits]]))
+    alike[call[waits]] = False
+    if np.count_nonzero(alike) >= _MIN_CALLS:
+        return np.full(len(call), _quantile(dur[alike], 0.5))
     behind = np.flatnonzero(before >= 0)
     room_at = end.copy()
     room_at[before[behind]] = np.maximum(ts[behind], end[before[behind]])

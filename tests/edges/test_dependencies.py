@@ -21,7 +21,7 @@ from chopper_interop import pipeline
 from chopper_interop.build import TraceBuilder
 from chopper_interop.demo import make_demo
 from chopper_interop.edges import inference, queues
-from chopper_interop.edges.sync import MAX_AHEAD_NS
+from chopper_interop.edges.queues import MAX_AHEAD_NS
 from chopper_interop.errors import ReadError
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import IssueLog

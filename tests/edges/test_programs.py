@@ -38,9 +38,15 @@ def by_correlation(trace: Trace, kind: EdgeKind, rank: int = 0) -> set[tuple[int
     return set(zip(number[src[of_rank]].tolist(), number[dst[of_rank]].tolist(), strict=True))
 
 
+@pytest.mark.parametrize("ahead_ns", [None, 4_000, 9_000, 20_000])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_launch_into_a_full_queue_waits_for_the_work_that_makes_room(seed, tmp_path) -> None:
+def test_a_launch_into_a_full_queue_waits_for_the_work_that_makes_room(
+    seed, ahead_ns, tmp_path
+) -> None:
+    """Also where the GPU's clock is ahead of the host's, so that work seems to begin behind the launch."""
     program = families.full_queue(seed)
+    if ahead_ns is not None:
+        program = replace(program, gpu_clock_ns=ahead_ns)
     run = simulate(program)
     waits = by_correlation(read(run, tmp_path), EdgeKind.SYNC)
     started = {s.correlation: s.start_ns for s in run.slices if s.on_gpu}

@@ -11,7 +11,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.schedule import MAX_LATENCY_US
 from chopper_interop.edges.handover import IDLE_NS
-from chopper_interop.edges.sync import MAX_AHEAD_NS
+from chopper_interop.edges.queues import MAX_AHEAD_NS
 from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, Kind, LaneKind
 from chopper_interop.timing import variation
