@@ -13,7 +13,7 @@ from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.power import model as power_model
 from chopper_interop.analyses.methods.power.clock import FOLLOWED
-from chopper_interop.analyses.methods.power.response import FILTER, RATE, WINDOW
+from chopper_interop.analyses.methods.power.response import FILTER, RATE, WINDOW, observed
 from chopper_interop.annotate.telemetry.gpus import Gpu, gpus_with_telemetry
 from chopper_interop.annotate.telemetry.quantity_series import GFXCLK, POWER
 from chopper_interop.arrays import intervals
@@ -25,6 +25,7 @@ from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.power.model import PowerModel
+    from chopper_interop.annotate.telemetry.samples import Samples
 
 __all__ = ["power"]
 
@@ -40,7 +41,8 @@ _CONVENTIONS = {
     "memset": "class fill",
     "copies": "class copy; copies by kernels of the runtime (__amd_rocclr_*) are vector",
     "sensor": "averaging and delay of samples are fitted as well: sensor, sensor_ns and "
-    "delay_ns; energy counters give the mean between their readings, which are joined to 20 ms",
+    "delay_ns, a filter to how power falls in idle times where samples determine that; energy "
+    "counters give the mean between their readings, which are joined to 20 ms",
     "errors": "one standard error; consecutive correlated residuals count as one. cross_share is the error "
     "in tenths of the time left out of the fit, by the mean power",
     "expectations": "parameters that samples determine little stay near values typical of GPUs: idle "
@@ -59,9 +61,9 @@ _CAPS_CONVENTION = (
     "takes longer and some does not; without held, the cap of the run, power may be up to 5 % "
     "below a cap"
 )
-_RESOLVED = {FILTER: 0.2, WINDOW: 1.0, RATE: 0.0}
-"""Share of a sensor's width that an idle time must last to be seen. Chosen: samples within a filter's time constant
-show how fast power falls; a mean over a window shows only its part."""
+_RESOLVED = {FILTER: 3.0, WINDOW: 1.0}
+"""Widths of a sensor that an idle time must last to be seen. Chosen: a filter then shows all of it but 5 %, if its samples
+do not determine how power falls; a mean over a window shows only its part."""
 _FEWEST_IDLE = 3
 """Idle times that show a period. Chosen: two are once apart by any time."""
 _TYPES = {
@@ -207,10 +209,20 @@ def _idle(trace: Trace, gpu: Gpu, model: PowerModel) -> _Idle:
     longest = float(gaps.max(initial=0))
     samples = model.source.samples[0][1]
     inside = samples.value[(samples.ts >= first[0]) & (samples.ts <= last[-1])]
-    resolved = max(_RESOLVED[model.response.kind] * model.response.width_ns, samples.resolution_ns)
+    resolved = max(_shown_ns(model, samples), samples.resolution_ns)
     if model.response.kind == WINDOW and longest >= resolved:
         resolved += _hidden_period(model, last[:-1][gaps >= resolved])
     return _Idle(longest, resolved, float(inside.min()) if inside.size else model.mean_power_w)
+
+
+def _shown_ns(model: PowerModel, samples: Samples) -> float:
+    """Time that a sample of power shows; 0 where samples within shorter ones determined how power falls."""
+    if model.response.kind == RATE:
+        means = observed(samples, is_rate=True)
+        return float(np.median(means.end - means.start))
+    if model.fit.shows_decay:
+        return 0.0
+    return _RESOLVED[model.response.kind] * model.response.width_ns
 
 
 def _hidden_period(model: PowerModel, idle_from: np.ndarray) -> float:

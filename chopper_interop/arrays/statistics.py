@@ -18,6 +18,10 @@ MAD_TO_SIGMA = 1.4826
 """Standard deviation of a normal distribution divided by its median absolute deviation (MAD):
 the reciprocal of the 75 % quantile of the standard normal distribution, 0.6745."""
 
+_MAX_LAG = 400
+"""Largest lag of the autocorrelation of residuals, samples. Chosen: bounds its time."""
+_UNCORRELATED = 0.05
+"""Autocorrelation below which residuals count as independent. Chosen: the noise of 400 samples'."""
 _MIN_PAIRS = 3
 """Pairs of values from which on a correlation says something: two always lie on a line."""
 
@@ -34,6 +38,24 @@ def mad_sigma(residuals: Array) -> float:
         Deviations from a centre or a fitted curve; they are not centred again.
     """
     return MAD_TO_SIGMA * float(np.median(np.abs(residuals)))
+
+
+def correlated_samples(residuals: Array) -> float:
+    """Number of samples in a row that count as one, by the autocorrelation of their residuals.
+
+    Parameters
+    ----------
+    residuals
+        Residuals at equal distances.
+    """
+    residuals = residuals - residuals.mean()
+    power, total = float(residuals @ residuals), 1.0
+    for lag in range(1, min(len(residuals) // 5, _MAX_LAG) if power > 0 else 0):
+        rho = float(residuals[:-lag] @ residuals[lag:]) / power
+        if rho < _UNCORRELATED:
+            break
+        total += 2 * rho
+    return total
 
 
 def median_slope(x: Array, y: Array, strides: Iterable[int]) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from chopper_interop.analyses.methods.power import bins as power_bins
 from chopper_interop.analyses.methods.power import products
+from chopper_interop.analyses.methods.power.decays import Decay, idle_decay
 from chopper_interop.analyses.methods.power.prior import (
     DELAY,
     EXPONENT,
@@ -66,8 +67,6 @@ _REPEATED = 4.0
 again whenever the work does."""
 _BLOCKS = 10
 """Blocks of time that are left out of the fit in turn for its cross-validation: tenths, as is usual."""
-_MAX_LAG = 400
-"""Largest lag of the autocorrelation of residuals, samples. Chosen: bounds its time."""
 _LAGS_TRIED = (-0.5, 0.0, 0.5)
 """Lags of the clock's samples at which the search begins, in periods of these. Chosen: a tool reads clock and
 power within one period, in either order."""
@@ -77,8 +76,6 @@ held at 0 is then as uncertain as it was."""
 _IDLE_SHARE = 0.01
 """Share of work in a sample up to which it shows an idle GPU. Chosen: work then draws a few watts."""
 _TINY = 1e-9
-_UNCORRELATED = 0.05
-"""Autocorrelation below which residuals count as independent. Chosen: the noise of 400 samples'."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,9 @@ class Fit:
         Root mean square of the residuals of blocks of time that were left out of the fit, over the
         mean power; None for few samples.
     idle_missed_w
-        Mean residual of the samples that show nothing but an idle GPU; 0 without any.
+        Power of idle times, by decays or by samples that show nothing else, less that of the model; 0 without any.
+    shows_decay
+        True if samples within idle times determined filter and idle power alone.
     """
 
     value: Array
@@ -115,6 +114,7 @@ class Fit:
     r2: float | None
     cross_share: float | None
     idle_missed_w: float
+    shows_decay: bool
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,12 @@ class Problem:
     busy: Array
     clock: BinnedClock
     observed: Observed
+
+    @property
+    def is_idle(self) -> Array:
+        """Mark the bins in which nothing ran."""
+        idle: Array = self.busy.sum(axis=0) == 0
+        return idle
 
     def signals(self, exponent: float, log_clock: Array) -> Array:
         """Factors of the powers of idle and parts, ``[IDLING and parts, bin]``."""
@@ -184,6 +190,9 @@ def fit(problem: Problem, prior: Prior, rough: tuple[Problem, Prior]) -> Fit | N
         search.iterate(correlated=False)
         searches.append(search)
     search = min(searches, key=_Search.mean_square)
+    if search.kind == FILTER and (by_decay := search.with_decay(every, prior)):
+        search = by_decay
+        search.iterate(correlated=False)
     search.iterate(correlated=True)
     return search.result()
 
@@ -221,11 +230,22 @@ def _linear_error(x: Array, y: Array, prior: Prior) -> float:
 class _Search:
     """State of the search for all parameters."""
 
-    def __init__(self, problem: Problem, prior: Prior, response: Response, lag: float) -> None:
-        """Begin at a response, and a lag of the clock's samples as a share of their period."""
+    def __init__(
+        self,
+        problem: Problem,
+        prior: Prior,
+        response: Response,
+        lag: float,
+        decay: Decay | None = None,
+    ) -> None:
+        """Begin at a response, and a lag of the clock's samples as a share of their period.
+
+        After a decay the width of the response stays as it is, with the error that is expected of it.
+        """
         covered = problem.covered(response)
         problem = covered if 2 * len(covered.observed) >= len(problem.observed) else problem
         self.problem, self.prior, self.kind = problem, prior, response.kind
+        self.decay = decay
         width = problem.bins.width_ns
         self.value = prior.mean.copy()
         self.value[WIDTH] = np.log(response.width_ns)
@@ -243,7 +263,7 @@ class _Search:
         free[EXPONENT] = self.problem.clock.is_followed
         free[LAG] = self.problem.clock.is_followed and enough
         free[DELAY] = enough
-        free[WIDTH] = enough and self.kind != RATE
+        free[WIDTH] = enough and self.kind != RATE and not self.decay
         return free
 
     def _expected_variance(self, response: Response) -> float:
@@ -279,6 +299,37 @@ class _Search:
         ]
         return _ROUNDING + float(np.var(moved, axis=0).mean())
 
+    def with_decay(self, problem: Problem, prior: Prior) -> _Search | None:
+        """Return the search from here on with filter and idle power by decays; None if these do not show them."""
+        problem = problem.covered(self.response)
+        decay = idle_decay(problem.bins, problem.is_idle, problem.observed, self.response.delay_ns)
+        if decay is None:
+            return None
+        known = prior.with_parameter(WIDTH, decay.log_width, decay.log_width_error)
+        row = self._idle_row()
+        row[WIDTH] = -decay.idle_rise_w
+        at_width = decay.idle_w - decay.idle_rise_w * decay.log_width
+        known = known.with_sum(row, at_width, decay.idle_error_w)
+        response = replace(self.response, width_ns=math.exp(decay.log_width))
+        search = _Search(problem, known, response, 0.0, decay)
+        for parameter in (EXPONENT, DELAY, LAG):
+            search.value[parameter] = self.value[parameter]
+        return search
+
+    def _idle_row(self) -> Array:
+        """Factors of the parameters in the mean power of idle times."""
+        row = np.zeros(len(self.value))
+        log_clock = self.problem.clock.logarithm(self.lag_ns)[self.problem.is_idle]
+        row[FIXED], row[IDLING] = 1.0, float(np.exp(self.value[EXPONENT] * log_clock).mean())
+        return row
+
+    def _missed_at_idle(self, rows: Array, residual: Array) -> float:
+        """Power of idle times, by their decays or samples that show nothing else, less that of the model."""
+        if self.decay:
+            return self.decay.idle_w - float(self._idle_row() @ self.value)
+        idle = rows[:, FIRST:EXPONENT].sum(axis=1) < _IDLE_SHARE * rows[:, IDLING]
+        return float(residual[idle].mean()) if idle.any() else 0.0
+
     @property
     def response(self) -> Response:
         """Response by the present parameters."""
@@ -304,7 +355,7 @@ class _Search:
         total = products.combined(power, signals)[np.newaxis]
         if problem.clock.f_ref_mhz:
             rows[:, EXPONENT] = problem.shows(response, total * log_clock)[:, 0]
-        if self.free[WIDTH]:
+        if self.free[WIDTH] or self.decay:
             wider = replace(response, width_ns=response.width_ns * 1.02)
             rows[:, WIDTH] = (problem.shows(wider, total)[:, 0] - now) / np.log(1.02)
         if self.free[DELAY]:
@@ -338,7 +389,7 @@ class _Search:
             variance = max(variance, self.expected_variance)
         if not correlated:
             return variance
-        as_one = _correlated_samples(residual)
+        as_one = statistics.correlated_samples(residual)
         return variance * (max(as_one, _REPEATED) if self.problem.clock.is_expected else as_one)
 
     def step(self, *, correlated: bool) -> float:
@@ -381,7 +432,8 @@ class _Search:
             error_w=error,
             r2=1 - error**2 / spread if spread > _TINY else None,
             cross_share=_cross_validated(rows, residual, weight, self.prior, self.value, y),
-            idle_missed_w=_missed_at_idle(rows, residual),
+            idle_missed_w=self._missed_at_idle(rows, residual),
+            shows_decay=self.decay is not None,
         )
 
     def _at_bound(self, matrix: Array) -> Array:
@@ -424,12 +476,6 @@ class _Search:
         return value
 
 
-def _missed_at_idle(rows: Array, residual: Array) -> float:
-    """Mean residual of the samples that show nothing but an idle GPU; 0 without any."""
-    idle = rows[:, FIRST:EXPONENT].sum(axis=1) < _IDLE_SHARE * rows[:, IDLING]
-    return float(residual[idle].mean()) if idle.any() else 0.0
-
-
 def _covariance(matrix: Array, held: Array, prior: Prior) -> Array:
     """Covariance of all parameters, where some were held at their expected values.
 
@@ -446,18 +492,6 @@ def _covariance(matrix: Array, held: Array, prior: Prior) -> Array:
     covariance[np.ix_(held, free)] = expected @ pull.T
     covariance[np.ix_(held, held)] = expected
     return covariance
-
-
-def _correlated_samples(residual: Array) -> float:
-    """Number of samples in a row that count as one, by the autocorrelation of residuals."""
-    residual = residual - residual.mean()
-    power, total = float(residual @ residual), 1.0
-    for lag in range(1, min(len(residual) // 5, _MAX_LAG) if power > 0 else 0):
-        rho = float(residual[:-lag] @ residual[lag:]) / power
-        if rho < _UNCORRELATED:
-            break
-        total += 2 * rho
-    return total
 
 
 def _cross_validated(

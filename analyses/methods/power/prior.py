@@ -48,6 +48,22 @@ class Prior:
     covariance: Array
     weight: Array
 
+    def with_parameter(self, index: int, value: float, error: float) -> Prior:
+        """Return what is expected if one parameter is this, with this error."""
+        mean, covariance = self.mean.copy(), self.covariance.copy()
+        mean[index] = value
+        covariance[index], covariance[:, index] = 0.0, 0.0
+        covariance[index, index] = error**2
+        return Prior(mean, covariance, np.linalg.inv(covariance))
+
+    def with_sum(self, factors: Array, value: float, error: float) -> Prior:
+        """Return what is expected after a sum of parameters times factors was seen, with this error."""
+        toward = self.covariance @ factors
+        gain = toward / (float(factors @ toward) + error**2)
+        mean = self.mean + gain * (value - float(factors @ self.mean))
+        covariance = self.covariance - np.outer(gain, toward)
+        return Prior(mean, covariance, np.linalg.inv(covariance))
+
 
 def expected_parameters(
     level_w: float, busy: Array, classes: Array, delays: tuple[float, float]

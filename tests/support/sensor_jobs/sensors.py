@@ -65,4 +65,6 @@ POWER = {
     "mean100": Sensor(mean_ns=100 * _MS),
     "mean25 hold100": Sensor(mean_ns=25 * _MS, hold_ns=100 * _MS),  # A100, H100: arXiv 2312.02741
     "mean1000": Sensor(mean_ns=1000 * _MS),
+    "filter10": Sensor(decay_ns=10 * _MS),
+    "filter30": Sensor(decay_ns=30 * _MS),
 }
