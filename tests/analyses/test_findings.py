@@ -710,6 +710,20 @@ def chain(name: str, phase: str = "forward", operation: str = "") -> ci.Trace:
     return gpu_trace(works).with_columns(phase=[phase] * 10 + [None])
 
 
+def test_work_of_unknown_launch_may_wait_for_transfers_before_it() -> None:
+    """Of a rank that waits for transfers for 26 % of its time, of which no launches were recorded, 6 % were to be saved."""
+    works = []
+    for k in range(10):
+        start = 1000 * _US * k
+        works += [
+            Work(Kind.KERNEL, start, 400 * _US, name="gemm"),
+            Work(Kind.COMM, start + 410 * _US, 300 * _US, stream=1, name="nccl"),
+        ]
+    row = findings_by_code(gpu_trace(works))["exposed-collective"]
+    assert row["saves_ns"] == pytest.approx(10 * 300 * _US, rel=0.01)
+    assert row["finding"].endswith(" What waits for it was not recorded.")
+
+
 def test_elementwise_kernels_behind_each_other() -> None:
     name = "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>"
     assert findings_by_code(chain(name))["unfused-elementwise"]["saves_ns"] == 9 * 21 * _US

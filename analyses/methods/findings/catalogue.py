@@ -70,7 +70,8 @@ CATALOGUE = {
     ),
     "exposed-collective": Entry(
         "transfers of a kind of collective on the critical path",
-        "they take no time, hidden wholly: an upper bound",
+        "they take no time, hidden wholly: an upper bound; of one rank without launches, other work also starts sooner by "
+        "what of its unexplained waits passed during them",
         "start it sooner, in smaller pieces or another stream; other buckets (what_if buckets=)",
     ),
     "exposed-copy": Entry(

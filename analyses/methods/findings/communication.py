@@ -35,13 +35,20 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
     kinds = [_TWO_ENDS.get(text, text) for text in (*texts, _UNKNOWN)]
     of_row = np.array(kinds)[code]
     total = {kind: int(trace.array("dur")[row[of_row == kind]].sum()) for kind in set(kinds)}
+    unlaunched = job.on_gpu & (trace.launch < 0) & job.inside
     for name in sorted(total, key=lambda kind: (-total[kind], kind))[:_MAX_KINDS]:
         members = job.mask(row[of_row == name])
-        saved = job.saved(job.times().take_no_time(members))
+        times = job.times().take_no_time(members)
+        alone = bool((trace.integers("instance")[members] < 0).all())
+        blind = alone and bool(unlaunched[members].all())
+        if blind:
+            times.start_without(unlaunched & ~members, members)
+        saved = job.saved(times)
         place = job.place(members)
         condition = _CONDITIONS.get(name, f"collective == '{name}'")
-        alone = bool((trace.integers("instance")[members] < 0).all())
         waits = " It includes waits for ranks that were not recorded." if alone else ""
+        waits += " What waits for it was not recorded." if blind else ""
+        change = f"scale=0 where kind == 'comm' and {condition}"
         yield Finding.of(
             "exposed-collective",
             saved,
@@ -49,7 +56,7 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
             name,
             LIKELY if alone else MODELLED,
             f"Transfers of {name} are not hidden by compute.{waits}",
-            job.what_if(f"scale=0 where kind == 'comm' and {condition}"),
+            job.command("overlap") if blind else job.what_if(change),
         )
 
 

@@ -15,7 +15,7 @@ from chopper_interop.analyses.methods.changes import own_times, verbs
 from chopper_interop.analyses.methods.changes.changer import Changer
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.analyses.methods.timing.steps import is_isolated, timing_of_steps
-from chopper_interop.arrays import Array, arrow, gather
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
 from chopper_interop.result import Result
@@ -84,6 +84,21 @@ class LagChanges:
     def without_delays(self, nodes: Array) -> LagChanges:
         """Let the marked nodes start without the waits that nothing recorded explains."""
         self.delay_ns[2 * np.flatnonzero(nodes)] = 0
+        return self
+
+    def start_without(self, work: Array, awaited: Array) -> LagChanges:
+        """Let marked GPU work start sooner by what of its unexplained delay passed while marked others ran.
+
+        Nothing says that it waited for these, and nothing else what it waited for.
+        """
+        trace = self._timing.trace
+        ts, rank = trace.array("ts"), trace.array("rank")
+        for number in trace.ranks:
+            row = np.flatnonzero(work & (rank == number))
+            ran = np.flatnonzero(awaited & (rank == number))
+            busy = intervals.union(ts[ran], ts[ran] + trace.array("dur")[ran])
+            delay_ns = self.delay_ns[2 * row]
+            self.delay_ns[2 * row] -= intervals.covered_time(ts[row] - delay_ns, ts[row], busy)
         return self
 
     def follow_at_once(self, nodes: Array) -> LagChanges:
