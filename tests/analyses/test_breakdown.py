@@ -170,6 +170,7 @@ def test_matrix_cores_cannot_be_busy_for_more_cycles_than_there_are() -> None:
         assert row["o_util_ratio"] == (util and pytest.approx(util, rel=1e-5))
 
 
+@pytest.mark.slow
 @given(DISPATCHES, st.integers(0, 10**17))
 def test_when_it_ran_and_as_which_rank_do_not_matter(work: list[Dispatch], shift: int) -> None:
     plain = breakdown(job(work), by="operation")
@@ -202,7 +203,9 @@ def test_a_users_gpu_has_another_peak(tmp_path: Path) -> None:
     assert own["o_freq_ratio"] is own["phase"] is None
 
 
-@pytest.fixture(scope="module", params=[(2, 2, 0, 0.9), (1, 1, 7, 1.0)])
+@pytest.fixture(
+    scope="module", params=[(2, 2, 0, 0.9), pytest.param((1, 1, 7, 1.0), marks=pytest.mark.slow)]
+)
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ranks, layers, seed, scale = request.param
     return make_demo(
@@ -407,6 +410,7 @@ def test_without_anything_there_are_no_rows_and_a_reason() -> None:
         assert "no rows" in result.notes
 
 
+@pytest.mark.slow
 @given(traces())
 def test_any_trace(trace: ci.Trace) -> None:
     for options in ({}, {"by": "rank,kernel"}, {"compat": "chopper"}):

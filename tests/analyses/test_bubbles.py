@@ -48,7 +48,7 @@ def parameters(seed: int) -> dict:
     }
 
 
-@pytest.mark.parametrize("seed", slow_from(range(50), 4))
+@pytest.mark.parametrize("seed", slow_from(range(50), 2))
 def test_bubbles_are_those_that_the_sample_job_was_built_with(tmp_path: Path, seed: int) -> None:
     chosen = parameters(seed)
     make_demo(tmp_path / "job", **SMALL, **chosen)
@@ -75,7 +75,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_demo(folder, ranks=3, layers=3, steps=2, sequence=256, pipeline=3, **SMALL)
 
 
-@pytest.mark.parametrize("ranks", ["0", "0-1", "1-2"])
+@pytest.mark.parametrize("ranks", slow_from(["0-1", "0", "1-2"], 1))
 def test_a_part_of_a_pipeline_has_no_bubbles(line: Path, ranks: str) -> None:
     """Neither its windows nor its stages are known; the ranks that others name are not in the trace."""
     part = ci.read(line / "kineto", ranks=ranks)
@@ -94,7 +94,7 @@ def test_the_contract_of_analyses(line: Path) -> None:
     check_analysis(bubbles, ci.read(line))
 
 
-@pytest.mark.parametrize("by", ["rank", "iteration", "job", ""])
+@pytest.mark.parametrize("by", slow_from(["iteration", "", "rank", "job"], 2))
 def test_sums(line: Path, by: str) -> None:
     trace = ci.read(line)
     every = ci.analyze(trace, "bubbles").to_pandas()
@@ -120,7 +120,7 @@ def test_steps_and_ranks(line: Path) -> None:
             ci.analyze(trace, "bubbles", **wrong)
 
 
-@pytest.mark.parametrize("name", ["job.parquet", "job.pftrace", "et/"])
+@pytest.mark.parametrize("name", slow_from(["et/", "job.parquet", "job.pftrace"], 1))
 def test_bubbles_are_the_same_after_writing_and_reading(
     tmp_path: Path, line: Path, name: str
 ) -> None:
@@ -266,6 +266,7 @@ def test_an_empty_trace() -> None:
     assert result.rows.num_rows == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", slow_from([0, 7], 1))
 def test_sends_and_receives_that_began_both_end_when_the_last_of_them_lets_them(
     tmp_path: Path, seed: int

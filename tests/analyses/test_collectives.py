@@ -341,7 +341,6 @@ def test_invalid_options_are_refused(options: dict[str, str], message: str) -> N
 
 SETS = [
     {"ranks": 2, "layers": 1, "steps": 2, "seed": 5},
-    {"ranks": 8, "layers": 2, "steps": 1, "seed": 1, "straggler": 3, "straggler_slowdown": 1.2},
     {"ranks": 3, "layers": 3, "steps": 3, "seed": 9, "event_records": False},
     {
         "ranks": 3,
@@ -352,12 +351,13 @@ SETS = [
         "microbatches": 3,
         "straggler": 1,
     },
+    {"ranks": 8, "layers": 2, "steps": 1, "seed": 1, "straggler": 3, "straggler_slowdown": 1.2},
     {"ranks": 5, "layers": 1, "steps": 2, "seed": 12, "peak_scale": 0.8},
     {"ranks": 4, "layers": 4, "steps": 2, "seed": 3, "pipeline": 2, "microbatches": 4},
 ]
 
 
-@pytest.mark.parametrize("parameters", slow_from(SETS, 4))
+@pytest.mark.parametrize("parameters", slow_from(SETS, 3))
 def test_the_sample_job_is_as_it_was_built(parameters: dict[str, Any], tmp_path: Path) -> None:
     folder = make_demo(
         tmp_path / "job", sequence=512, telemetry=False, counter_steps=0, **parameters
@@ -450,6 +450,7 @@ def test_bandwidth_of_a_real_job_is_plausible(shared: Path) -> None:
     assert result.summary["ended_before_awaited"] == 0
 
 
+@pytest.mark.slow
 def test_ranks_with_other_clocks_give_nearly_the_same(shared: Path) -> None:
     """The same job whose clocks were off by up to an hour; the reader brought them together."""
     files = sorted((shared / "pytorch/ddp_resnet_4rank_amd").glob("rank*.json.gz"))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -132,7 +133,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("changes", OTHERS, ids=str)
+@pytest.mark.parametrize("changes", slow_from(OTHERS, 2), ids=str)
 def test_the_sample_job_against_another(tmp_path: Path, changes: dict) -> None:
     same = {
         "ranks": 2, "layers": 2, "steps": 2, "seed": 3, "sequence": 512, "straggler": -1,

@@ -92,6 +92,7 @@ def beta_inside(folder: Path, trace: ci.Trace) -> np.ndarray:
     return (np.maximum(beta - half, 0) <= mean) & (mean <= np.minimum(beta + half, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", slow_from([1, 3], 1))
 def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path, seeds: int) -> None:
     """Better than the best of the field: each kernel at 1890 MHz, with no clock near that fitted."""
@@ -117,6 +118,7 @@ def test_kernel_times_at_clocks_left_out_of_the_fit(tmp_path: Path, seeds: int) 
     assert np.mean(np.concatenate(errors)) < FIELD_ERROR
 
 
+@pytest.mark.slow
 def test_single_kernels_are_better_than_the_field() -> None:
     folder = small_demo()
     trace = read_once(folder)
@@ -131,6 +133,7 @@ def test_single_kernels_are_better_than_the_field() -> None:
     assert inside.mean() >= COVERED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", slow_from(range(4), 1))
 def test_a_uniform_clock_change_is_predicted_from_the_other_run(tmp_path: Path, seed: int) -> None:
     fast = small_demo(seed=seed)
@@ -213,6 +216,7 @@ def test_clocks_are_in_megahertz_or_gigahertz(trace) -> None:
     assert summaries[0] == summaries[1]
 
 
+@pytest.mark.slow
 def test_faster_clocks_are_never_slower(trace) -> None:
     steps = [
         ci.analyze(trace, "dvfs", clock=f"{mhz}").summary["asked"]["ideal_step_ns"]

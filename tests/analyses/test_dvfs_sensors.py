@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from sensor_jobs.cells import Truth, matching, truth_of, write_job
 from sensor_judge import answer_for, judge
+from slow import slow_from
 
 import chopper_interop as ci
 
@@ -44,11 +45,12 @@ def read_by_nvml(rate: str, seed: int) -> tuple[Truth, ci.Trace]:
         return truth, ci.read(folder)
 
 
+@pytest.mark.slow
 def test_interval_holds_the_truth() -> None:
     assert inside("groups/100Hz/all", range(1)) == 1
 
 
-@pytest.mark.parametrize("rate", ["100Hz", "10Hz"])
+@pytest.mark.parametrize("rate", slow_from(["10Hz", "100Hz"], 1))
 def test_the_sensor_of_nvml_is_known_to_the_recorder_and_to_nvidia_smi(rate: str) -> None:
     """Under both names of its series: nvidia-smi's was none of the table."""
     result = ci.analyze(read_by_nvml(rate, 100)[1], "dvfs", by="job")
@@ -59,11 +61,14 @@ def test_the_sensor_of_nvml_is_known_to_the_recorder_and_to_nvidia_smi(rate: str
 
 @pytest.mark.parametrize(
     ("rate", "seed"),
-    [
-        ("100Hz", 100),
-        ("10Hz", 100),
-        *(("10Hz", seed) for seed in range(95000, 95003)),
-    ],
+    slow_from(
+        [
+            ("100Hz", 100),
+            ("10Hz", 100),
+            *(("10Hz", seed) for seed in range(95000, 95003)),
+        ],
+        2,
+    ),
 )
 def test_interval_of_nvml_holds_the_truth(rate: str, seed: int) -> None:
     truth, trace = read_by_nvml(rate, seed)
@@ -73,7 +78,8 @@ def test_interval_of_nvml_holds_the_truth(rate: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "youngest_ms", "oldest_ms"), [(100, 60, 98), (95010, 23, 78), (95016, 32, 76)]
+    ("seed", "youngest_ms", "oldest_ms"),
+    slow_from([(100, 60, 98), (95010, 23, 78), (95016, 32, 76)], 1),
 )
 def test_each_gpu_shows_how_old_its_readings_are(
     seed: int, youngest_ms: int, oldest_ms: int
@@ -85,28 +91,32 @@ def test_each_gpu_shows_how_old_its_readings_are(
     assert summary["sensor_lag_high_ns"] == pytest.approx(oldest_ms * MS, abs=15 * MS)
 
 
+@pytest.mark.slow
 def test_range_of_a_coarse_clock_has_the_error_of_the_clock() -> None:
     """Two readings of a GPU that throttles were 15 % above its mean clock, with an error of 6 %."""
     assert inside("beta1/1Hz/instant", range(30001, 30003)) == 2
 
 
+@pytest.mark.slow
 def test_usual_clocks_of_few_readings_and_correlations_by_chance_show_no_sensitivity() -> None:
     """A reading a second of two GPUs: slopes near 0 over both had errors in proportion, and ideal times 29 and 15 % too long."""
     assert sum(inside("mixed/1Hz/instant", range(seed, seed + 1)) for seed in (92000, 92008)) == 2
 
 
+@pytest.mark.slow
 def test_readings_held_for_longer_than_their_window_show_no_changes() -> None:
     """Nothing says from which part of 100 ms the 20 ms are: times 11 % too long had an error of 1 %."""
     assert inside("mixed/10Hz/nvml", range(62016, 62017)) == 1
 
 
+@pytest.mark.slow
 def test_interval_covers_assumptions_that_rough_estimates_do_not_distinguish() -> None:
     """Estimates of 17 windows were alike within 0.4 %, and the one with the least time ended at +27 % of the truth."""
     assert inside("beta1/100Hz/mean1000", range(83003, 83004)) == 1
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("kind", ["few", "beta1"])
+@pytest.mark.parametrize("kind", slow_from(["few", "beta1"], 1))
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_samples_of_one_time_show_no_clock(tmp_path: Path, kind: str, repeats: int) -> None:
     """They have no period, by which lengths were divided."""

@@ -29,10 +29,10 @@ from chopper_interop.testing import check_analysis
 JOBS = {
     "fsdp": {"ranks": 2, "layers": 2, "steps": 3, "batch": 1, "sequence": 2048},
     "one": {"ranks": 1, "layers": 1, "steps": 2, "batch": 3, "sequence": 512},
-    "pipeline": {"ranks": 4, "layers": 2, "steps": 2, "pipeline": 2, "microbatches": 3},
     "pipeline alone": {
         "ranks": 2, "layers": 2, "steps": 2, "pipeline": 2, "microbatches": 2, "sequence": 1024,
     },
+    "pipeline": {"ranks": 4, "layers": 2, "steps": 2, "pipeline": 2, "microbatches": 3},
 }  # fmt: skip
 
 
@@ -332,7 +332,7 @@ class Operator(msgspec.Struct):
     args: Shapes = Shapes()
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", slow_from([*REAL], 4))
 def test_real_traces(name: str) -> None:
     path = real(f"pytorch/{name}")
     tokens, samples = REAL[name]
@@ -398,6 +398,7 @@ def test_no_share_of_the_peak_where_most_matrix_time_is_unknown(shared: Path) ->
     assert "are known" in result.notes["mfu"]
 
 
+@pytest.mark.slow
 def test_gpus_of_several_files_count_once(shared: Path) -> None:
     """Four loops of rocm-smi on the same GPUs, one within the other."""
     trace = read_once(shared / "telemetry/rocm_smi_real/sampled_loop_8xmi300x")

@@ -34,7 +34,11 @@ FILTER = 0.18
 """Share of each tick's power that the demo's sensors take in."""
 
 
-@pytest.fixture(scope="module", params=[(1, 0), (2, 2)], ids=["fsdp", "pipeline"])
+@pytest.fixture(
+    scope="module",
+    params=[(1, 0), pytest.param((2, 2), marks=pytest.mark.slow)],
+    ids=["fsdp", "pipeline"],
+)
 def job(request, tmp_path_factory) -> tuple[ci.Trace, dict]:
     seed, stages = request.param
     facts = {"ranks": 2, "layers": 2, "steps": 3, "seed": seed, "pipeline": stages}
@@ -80,6 +84,7 @@ def test_energies_of_nodes_add_up_to_the_interval(job) -> None:
         assert actual.to_dict() == pytest.approx(expected.to_dict(), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_against_the_exact_power_of_the_demo(tmp_path: Path) -> None:
     facts = {"ranks": 2, "layers": 2, "steps": 4, "seed": 3}
     truth = simulate_job(DemoParameters(**facts))
@@ -104,7 +109,7 @@ def test_against_the_exact_power_of_the_demo(tmp_path: Path) -> None:
         assert abs(row["trapezoid_j"] - exact) < (1 / FILTER + 4) * maximum * TICK_NS * 1e-9
 
 
-@pytest.mark.parametrize("hz", slow_from([1000, 10, 100], 2))
+@pytest.mark.parametrize("hz", slow_from([1000, 10, 100], 1))
 def test_the_counter_is_trusted_at_every_rate(tmp_path: Path, hz: int) -> None:
     """It is exact where shown power is filtered and late; nodes still add up."""
     facts = {"ranks": 8, "layers": 2, "steps": 2, "peak_scale": 0.9, "recorder_hz": hz}

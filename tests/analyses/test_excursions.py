@@ -309,6 +309,7 @@ def test_without_power_there_are_no_rows(by, series) -> None:
             assert result.rows["excursions"].to_pylist() == [None]
 
 
+@pytest.mark.slow
 @given(traces())
 def test_any_trace(trace) -> None:
     for by in ("excursion", "rank", "node", "kernel"):

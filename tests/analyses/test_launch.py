@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.launch import launch
@@ -23,12 +24,15 @@ SPLIT = ("prep_ns", "call_ns", "launch_ns")
 
 @pytest.mark.parametrize(
     "sizes",
-    [
-        {"ranks": 1, "layers": 1, "steps": 1, "seed": 1, "sequence": 256},
-        {"ranks": 2, "layers": 2, "steps": 3, "seed": 2, "sequence": 512},
-        {"ranks": 2, "layers": 1, "steps": 2, "seed": 3, "sequence": 4096},
-        {"ranks": 3, "layers": 3, "steps": 1, "seed": 4, "sequence": 1024},
-    ],
+    slow_from(
+        [
+            {"ranks": 1, "layers": 1, "steps": 1, "seed": 1, "sequence": 256},
+            {"ranks": 2, "layers": 1, "steps": 2, "seed": 3, "sequence": 4096},
+            {"ranks": 2, "layers": 2, "steps": 3, "seed": 2, "sequence": 512},
+            {"ranks": 3, "layers": 3, "steps": 1, "seed": 4, "sequence": 1024},
+        ],
+        2,
+    ),
 )
 def test_equals_the_truth_of_sample_jobs(tmp_path: Path, sizes: dict) -> None:
     make_demo(tmp_path / "job", **sizes, telemetry=False, counter_steps=0)

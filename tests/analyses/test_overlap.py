@@ -289,6 +289,7 @@ def test_instances_of_communication(works: list[Work]) -> None:
     )
 
 
+@pytest.mark.slow
 @given(WORKS, st.integers(-50, 10**17))
 def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], later: int) -> None:
     plain = ci.analyze(gpu_work.trace(works), "overlap", by="rank,iteration").rows
@@ -359,6 +360,7 @@ def test_equals_the_figures_of_peers(name: str, shared: Path) -> None:
             assert row[f"{key}_us"] == pytest.approx(figures["timeline_only"][key], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_real_job_at_every_granularity(shared: Path) -> None:
     trace = read_once(shared / "pytorch/ddp_resnet_4rank_amd/merged_all_events.json.gz")
     summary = ci.analyze(trace, "overlap").summary

@@ -13,6 +13,7 @@ from programs import families, plans
 from programs.simulation import simulate
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.arrays import arrow
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(("recorded", "asked"), plans.BUCKETS_MB[:2])
+@pytest.mark.parametrize(("recorded", "asked"), slow_from(plans.BUCKETS_MB[:2], 1))
 def test_other_buckets_are_predicted_as_they_run(recorded: int, asked: int, tmp_path) -> None:
     before, after = (plans.bucketed(201, n * plans.MB) for n in (recorded, asked))
     assert abs(plan_error_percent(before, after, f"buckets={asked}MB", tmp_path)) < 0.1
@@ -80,6 +81,7 @@ def test_all_reduces_of_unknown_transfer_are_counted_and_stay(tmp_path) -> None:
     assert "sizes or transfers are known" in result.notes["change: buckets=1GB"]
 
 
+@pytest.mark.slow
 def test_the_default_buckets_of_a_real_job_are_those_that_it_had() -> None:
     trace = read_once(real("pytorch/ddp_resnet_4rank_amd/rank0.json.gz").parent)
     changes = "buckets=25MiB first=1MiB; buckets=1MB; buckets=1GB"
@@ -96,11 +98,14 @@ def pipeline_error(seed: int, recorded, asked, folder: Path, **how: bool) -> flo
     return plan_error_percent(before, after, change, folder)
 
 
-@pytest.mark.parametrize(("recorded", "asked"), [plans.PIPELINES[1], plans.PIPELINES[3]])
+@pytest.mark.parametrize(
+    ("recorded", "asked"), slow_from([plans.PIPELINES[3], plans.PIPELINES[1]], 1)
+)
 def test_another_pipeline_is_predicted_as_it_runs(recorded, asked, tmp_path) -> None:
     assert abs(pipeline_error(201, recorded, asked, tmp_path)) < 0.2
 
 
+@pytest.mark.slow
 def test_passes_that_all_go_forward_first_are_predicted_as_they_run(tmp_path) -> None:
     assert abs(pipeline_error(201, (2, 4), (2, 8), tmp_path, first_all=True)) < 1.5
 
@@ -154,6 +159,7 @@ def test_an_unchanged_pipeline_stays_in_all_its_rows(tmp_path) -> None:
     assert rows.num_rows > 0
 
 
+@pytest.mark.slow
 def test_kernels_are_faster_in_a_longer_pipeline_too(tmp_path) -> None:
     """Twice the microbatches of half the length take as long, but for transfers and host times."""
     trace = read(simulate(plans.pipelined(201, 2, 8)), tmp_path)
@@ -185,16 +191,19 @@ def test_steps_that_a_pipeline_lacks_in_part_are_moved_only(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        ("microbatches=0", "no number from 1"),
-        ("stages=1 where rank == 1", "takes no where"),
-        ("buckets=25", "no size"),
-        ("microbatches=4", "no ranks send to each other"),
-        ("buckets=5MB first=3", "no size"),
-        ("ranks", "takes a number of ranks"),
-        ("ranks=1", "no number of ranks from 2 to 1,000,000"),
-        ("ranks=1048576", "no number of ranks from 2 to 1,000,000"),
-    ],
+    slow_from(
+        [
+            ("microbatches=0", "no number from 1"),
+            ("stages=1 where rank == 1", "takes no where"),
+            ("buckets=25", "no size"),
+            ("microbatches=4", "no ranks send to each other"),
+            ("buckets=5MB first=3", "no size"),
+            ("ranks", "takes a number of ranks"),
+            ("ranks=1", "no number of ranks from 2 to 1,000,000"),
+            ("ranks=1048576", "no number of ranks from 2 to 1,000,000"),
+        ],
+        7,
+    ),
 )
 def test_plans_that_cannot_be_are_refused(change: str, message: str, tmp_path) -> None:
     trace = read(simulate(plans.bucketed(201, 20 * plans.MB)), tmp_path)

@@ -111,6 +111,7 @@ def test_without_power_the_notes_say_why() -> None:
     assert empty.summary["idle_w"] is None
 
 
+@pytest.mark.slow
 def test_a_job_from_its_files(folder) -> None:
     trace = ci.read(folder)
     check_analysis(power, trace)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity import windows
@@ -105,6 +106,7 @@ def test_nodes_of_one_step_alone_are_reported(tmp_path: Path) -> None:
     assert (varying["count"], varying["alone_ns"], varying["distance_ns"]) == (1, 70_000, 0)
 
 
+@pytest.mark.slow
 def test_the_sample_job_is_predicted_closely(job) -> None:
     """Its kernels vary by about a percent, its hosts by more; a step is some ten thousand of them."""
     result = ci.analyze(job, "replay")
@@ -204,7 +206,7 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", slow_from([*REAL], 5))
 def test_real_steps(name: str) -> None:
     path = real(f"pytorch/{name}")
     summary = ci.analyze(read_once(path), "replay").summary
@@ -217,6 +219,7 @@ def test_real_steps(name: str) -> None:
     assert summary["hold_out_but_first_mean_error_share"] < later
 
 
+@pytest.mark.slow
 def test_files_of_ranks_and_merged_files_give_the_same() -> None:
     path = real("pytorch/ddp_resnet_4rank_amd")
     one = ci.analyze(read_once(path / "merged_all_events.json.gz"), "replay")

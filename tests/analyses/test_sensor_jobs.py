@@ -11,6 +11,7 @@ from sensor_jobs.programs import Kernel, Program
 from sensor_jobs.sensors import Sensor
 from sensor_jobs.signals import Steps
 from sensor_jobs.simulation import Gpu, simulate
+from slow import slow_from
 
 import chopper_interop as ci
 
@@ -121,13 +122,16 @@ def test_phase_of_updates() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "beta1/1kHz/all/counters",
-        "groups/10Hz/mean20",
-        "few/1Hz/lag30",
-        "few/100Hz/nvml",
-        "constant/1Hz/nvml",
-    ],
+    slow_from(
+        [
+            "beta1/1kHz/all/counters",
+            "few/1Hz/lag30",
+            "few/100Hz/nvml",
+            "groups/10Hz/mean20",
+            "constant/1Hz/nvml",
+        ],
+        3,
+    ),
 )
 def test_what_is_read_is_what_was_made(name, tmp_path) -> None:
     (cell,) = cells.matching([name])

@@ -49,7 +49,7 @@ def test_the_contract_of_analyses(demo: Path) -> None:
             (5, 2, 256, 3, 1.2),
             (8, 1, 4096, 0, 1.0),
         ],
-        4,
+        2,
     ),
 )
 def test_the_straggler_is_the_sample_jobs(
@@ -187,11 +187,6 @@ def test_real_jobs_have_counterparts_for_all(name: str) -> None:
 
 _MADE = {
     "late host": (MadeJob(host={3: 1.5}, host_ns=60_000), 3, "host"),
-    "late host among others that poll": (
-        MadeJob(host={2: 6.0}, polls=dict.fromkeys(range(4), 9) | {2: 1}),
-        2,
-        "host",
-    ),
     "late host that others wait for unseen": (MadeJob(naps={2: 3_000_000}), 2, "host"),
     "late host that does what no other does": (MadeJob(chores={1: 400_000}), 1, "host"),
     "slow GPU": (MadeJob(gpu={2: 1.3}), 2, "gpu"),
@@ -201,10 +196,15 @@ _MADE = {
         "delays",
     ),
     "slow GPU, no hosts": (MadeJob(gpu={0: 1.3}, hosts=False), 0, "gpu"),
+    "late host among others that poll": (
+        MadeJob(host={2: 6.0}, polls=dict.fromkeys(range(4), 9) | {2: 1}),
+        2,
+        "host",
+    ),
 }
 
 
-@pytest.mark.parametrize("name", _MADE)
+@pytest.mark.parametrize("name", slow_from([*_MADE], -1))
 def test_the_rank_and_the_cause_are_those_that_a_job_was_made_with(name: str) -> None:
     job, rank, cause = _MADE[name]
     summary = ci.analyze(trace_of(job), "stragglers").summary
@@ -216,7 +216,7 @@ def test_the_rank_and_the_cause_are_those_that_a_job_was_made_with(name: str) ->
 
 @pytest.mark.parametrize(
     ("ranks", "slow"),
-    [(6, {0: 1.3, 2: 1.3}), (6, {1: 1.3, 2: 1.28, 5: 1.32}), (3, {0: 1.3, 2: 1.3})],
+    slow_from([(3, {0: 1.3, 2: 1.3}), (6, {0: 1.3, 2: 1.3}), (6, {1: 1.3, 2: 1.28, 5: 1.32})], 1),
     ids=str,
 )
 def test_several_slow_gpus_are_named_though_none_alone_explains_them(
@@ -239,7 +239,7 @@ def test_several_slow_gpus_are_named_though_none_alone_explains_them(
 
 
 @pytest.mark.parametrize(
-    "job", [MadeJob(ranks=6), MadeJob(ranks=6, gpu={1: 1.3})], ids=["even", "one"]
+    "job", slow_from([MadeJob(ranks=6, gpu={1: 1.3}), MadeJob(ranks=6)], 1), ids=["one", "even"]
 )
 def test_one_slow_gpu_or_none_is_not_several(job: MadeJob) -> None:
     assert ci.analyze(trace_of(job), "stragglers").summary["slow_ranks"] is None
@@ -253,6 +253,7 @@ def test_summaries_name_no_rank_that_is_slow_by_chance() -> None:
     assert {row["topic"]: row["text"] for row in rows}["late"] == "no rank and no link"
 
 
+@pytest.mark.slow
 def test_even_ranks_are_slower_in_half_of_their_operations() -> None:
     """Of three ranks each was compared with the faster of the others: slower in two thirds, and slow stages by chance."""
     rows = ci.analyze(trace_of(MadeJob(ranks=3, steps=12, jitter=0.1)), "stragglers").rows
@@ -274,13 +275,16 @@ def test_the_link_is_that_which_a_job_was_made_with() -> None:
 
 @pytest.mark.parametrize(
     "job",
-    [
-        MadeJob(),
-        MadeJob(gpu={2: 1.3}, host_ns=2_000_000),
-        MadeJob(host={2: 1.5}, host_ns=10_000),
-        MadeJob(hosts=False),
-    ],
-    ids=["even", "slow GPU behind hosts", "late host behind GPUs", "even, no hosts"],
+    slow_from(
+        [
+            MadeJob(host={2: 1.5}, host_ns=10_000),
+            MadeJob(hosts=False),
+            MadeJob(),
+            MadeJob(gpu={2: 1.3}, host_ns=2_000_000),
+        ],
+        2,
+    ),
+    ids=["late host behind GPUs", "even, no hosts", "even", "slow GPU behind hosts"],
 )
 def test_nobody_is_named_where_nothing_is_to_be_gained(job: MadeJob) -> None:
     assert length_ns(job) - length_ns(replace(job, host={}, gpu={})) < length_ns(job) / 1000
@@ -364,6 +368,7 @@ def test_delays_without_a_reason_are_a_warning() -> None:
     assert "warning" not in recorded.notes
 
 
+@pytest.mark.slow
 def test_stragglers_and_collectives_agree_who_is_waited_for() -> None:
     """The host of rank 3 is late: it comes last to all collectives."""
     job = read_once(*sorted(real("pytorch/ddp_resnet_4rank_amd").glob("rank?.json.gz")))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from made_pipeline import Pipeline, measured_and_ideal, table
+from slow import slow_from
 from straggler_jobs import trace_of
 
 import chopper_interop as ci
@@ -39,7 +40,7 @@ def _joined(operations: pd.DataFrame) -> ci.Trace:
     return inference.infer_edges(trace, log).with_meta(issues=tuple(log))
 
 
-@pytest.mark.parametrize("name", _JOBS)
+@pytest.mark.parametrize("name", slow_from([*_JOBS], 2))
 def test_the_slowdown_is_that_of_simulations_with_other_durations(name: str) -> None:
     job, error = _JOBS[name]
     measured, plain, ideal = measured_and_ideal(job)
@@ -55,6 +56,7 @@ def test_the_slowdown_is_that_of_simulations_with_other_durations(name: str) -> 
         assert result.summary["slow_stage"] == job.stages - 1
 
 
+@pytest.mark.slow
 def test_what_if_gives_the_same_slowdown_step_by_step() -> None:
     job, error = _JOBS["late launches and a long last stage"]
     measured, plain, ideal = measured_and_ideal(job)
@@ -69,6 +71,7 @@ def test_what_if_gives_the_same_slowdown_step_by_step() -> None:
         assert factor == pytest.approx(plain.step_s(k) / ideal.step_s(k), rel=error)
 
 
+@pytest.mark.slow
 def test_clocks_that_differ_change_nothing() -> None:
     """Clocks that differ by 200 sigma are aligned, those that differ by one are left."""
     measured, plain, ideal = measured_and_ideal(Pipeline(end_scatter_s=3e-4))
@@ -83,7 +86,7 @@ def test_clocks_that_differ_change_nothing() -> None:
         assert factor == pytest.approx(truth, rel=5e-4)
 
 
-@pytest.mark.parametrize("left_out", ["peer", "group", "edges within lanes"])
+@pytest.mark.parametrize("left_out", slow_from(["group", "peer", "edges within lanes"], 1))
 def test_what_a_reader_may_leave_out(left_out: str) -> None:
     measured, _, _ = measured_and_ideal(Pipeline(last_stage=1.3))
     trace = trace_of(table(measured))

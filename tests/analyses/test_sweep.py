@@ -131,6 +131,7 @@ def test_power_and_energy(folder: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_run_has_its_own_batch(tmp_path: Path) -> None:
     """The smallest job has the shortest steps, but another gets more done."""
     facts = {"layers": 1, "steps": 3, "sequence": 256, "recorder_hz": 500}

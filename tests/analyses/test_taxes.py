@@ -13,6 +13,7 @@ import step_truth
 from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.critical_path import critical_path
@@ -115,7 +116,7 @@ SETS = [
 ]
 
 
-@pytest.mark.parametrize("parameters", SETS)
+@pytest.mark.parametrize("parameters", slow_from(SETS, 2))
 def test_equals_the_truth_of_sample_jobs(parameters: dict[str, Any], tmp_path: Path) -> None:
     folder = make_demo(
         tmp_path / "job", sequence=512, telemetry=False, counter_steps=0, **parameters

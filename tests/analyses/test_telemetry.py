@@ -432,6 +432,7 @@ def _within_samples(trace: ci.Trace) -> None:
             assert row["mean"] * row["covered_ns"] == pytest.approx(area)
 
 
+@pytest.mark.slow
 def test_order_of_rows(tmp_path: Path) -> None:
     """Power, clock, temperature; rows without samples last, and of two tools the best first."""
     folder = make_demo(tmp_path / "job", ranks=2, layers=1, steps=2, counter_steps=0)

@@ -179,6 +179,7 @@ def test_differences_to_peers_have_a_reason(peer: tuple) -> None:
     assert same == (name not in WHY_NOT_HTA)
 
 
+@pytest.mark.slow
 def test_busy_time_of_a_rocprof_trace_equals_that_of_tracelens(shared: Path) -> None:
     reported = json.loads((shared / "peer_figures" / "rocprofv3_mi350x_908.json").read_text())
     trace = read_once(shared / "rocprof/v3_json_mi350x")
@@ -215,7 +216,7 @@ TRUTH = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", slow_from(range(50), 4))
+@pytest.mark.parametrize("seed", slow_from(range(50), 2))
 def test_equals_the_truth_of_sample_jobs(seed: int, tmp_path: Path) -> None:
     size = dict(zip(("ranks", "layers", "steps"), random_sizes(seed), strict=True))
     sequence = (1024, 2048, 4096)[seed % 3]
@@ -311,6 +312,7 @@ def test_groups_add_up_to_the_total(works: list[Work]) -> None:
     assert one == by_rank.rows.to_pylist()
 
 
+@pytest.mark.slow
 @given(WORKS, st.integers(-50, 10**17))
 def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], later: int) -> None:
     plain = ci.analyze(gpu_work.trace(works), "temporal", by=["rank", "iteration"]).rows

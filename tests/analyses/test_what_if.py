@@ -19,6 +19,7 @@ from programs import program as p
 from programs.simulation import simulate
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import pandas_view
@@ -63,6 +64,7 @@ def test_changes_without_effect_gain_nothing(trace, change: str, steps: str) -> 
     assert (now.lag_ns == timing_of(trace).lag_ns).all()
 
 
+@pytest.mark.slow
 @given(strategies.traces(), st.sampled_from(["kernel", "comm", "cpu_op", "runtime"]))
 def test_the_shorter_operations_are_the_more_a_job_gains(trace, kind: str) -> None:
     timing = timing_of(trace)
@@ -76,7 +78,7 @@ def test_the_shorter_operations_are_the_more_a_job_gains(trace, kind: str) -> No
         earlier = at
 
 
-@pytest.mark.parametrize("kind", ["comm", "kernel"])
+@pytest.mark.parametrize("kind", slow_from(["comm", "kernel"], 1))
 @pytest.mark.parametrize("family", ["ddp", "fsdp", "pipeline"])
 def test_the_faster_a_program_the_more_it_gains(family: str, kind: str, tmp_path: Path) -> None:
     program = predictions.read(simulate(families.FAMILIES[family](10_780)), tmp_path)
@@ -292,6 +294,7 @@ SHORTER = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(strategies.traces(), st.sampled_from(SHORTER), st.sampled_from(["job", "rank"]))
 def test_no_change_gains_more_than_there_was(trace, change: str, by: str) -> None:
     ts = trace.array("ts")

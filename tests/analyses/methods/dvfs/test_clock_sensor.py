@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from sensed_jobs import INSTANT, ClockSensor, Job, sensed
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.dvfs import intervals
@@ -40,7 +41,7 @@ def width(summary: dict) -> float:
     return summary["ideal_step_high_ns"] - summary["ideal_step_low_ns"]
 
 
-@pytest.mark.parametrize("sensor", [FAST, SLOW])
+@pytest.mark.parametrize("sensor", [SLOW, pytest.param(FAST, marks=pytest.mark.slow)])
 def test_window_hold_and_lag_are_found_by_the_times_of_kernels(sensor: ClockSensor) -> None:
     """Clocks taken at the times of their samples gave 10 to 20 % too much, with errors of 2 %."""
     summary, true, _ = analysed(Job(betas="1", sensor=sensor, seed=3))
@@ -54,6 +55,7 @@ def test_window_hold_and_lag_are_found_by_the_times_of_kernels(sensor: ClockSens
     assert width(summary) < 0.1 * true
 
 
+@pytest.mark.slow
 def test_a_given_sensor_is_taken() -> None:
     summary, true, _ = analysed(
         Job(betas="mixed", sensor=SLOW, seed=4), "mean:100ms, hold:50ms, lag:30ms"
@@ -65,6 +67,7 @@ def test_a_given_sensor_is_taken() -> None:
     assert width(estimated) < 2 * width(summary)
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_where_no_kernel_follows_the_clock() -> None:
     """Though nothing shows the sensor."""
     summary, true, measured = analysed(Job(betas="0", sensor=SLOW, ranks=1, seed=5))
@@ -76,7 +79,7 @@ def test_nothing_is_lost_where_no_kernel_follows_the_clock() -> None:
 
 @pytest.mark.parametrize(
     ("betas", "options"),
-    [("1", {"hz": 1, "seconds": 6.0}), ("0", {"hz": 1, "seconds": 2.0})],
+    slow_from([("0", {"hz": 1, "seconds": 2.0}), ("1", {"hz": 1, "seconds": 6.0})], 1),
 )
 def test_clocks_too_coarse_for_a_sensitivity_leave_the_range(betas: str, options: dict) -> None:
     """No class of kernels narrows it: it reaches from none to all of the time following the clock."""
@@ -94,6 +97,7 @@ def test_assumptions_that_cannot_be_distinguished_are_all_covered() -> None:
     assert holds(summary, true)
 
 
+@pytest.mark.slow
 def test_errors_stay_within_what_is_possible() -> None:
     """Laws of noise over hardly any change of the clock had errors by factors of e to the thousands."""
     job = Job(
@@ -104,6 +108,7 @@ def test_errors_stay_within_what_is_possible() -> None:
     assert holds(summary, true)
 
 
+@pytest.mark.slow
 def test_a_constant_clock_leaves_the_range() -> None:
     for betas in ("0", "1"):
         job = Job(
@@ -129,7 +134,7 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize(("hz", "seed"), [(100, 105), (100, 106), (1000, 110)])
+@pytest.mark.parametrize(("hz", "seed"), slow_from([(100, 105), (100, 106), (1000, 110)], 1))
 def test_kernels_that_follow_the_clock_next_to_others_that_do_not(hz: float, seed: int) -> None:
     """Their neighbours hardly showed the clock, so that none seemed to follow it: 9.3 +- 0.1 % too long."""
     summary, true, _ = analysed(Job(betas="groups", hz=hz, seed=seed))
@@ -146,7 +151,7 @@ def test_intervals_hold_in_each_cell(cell: str) -> None:
     assert np.mean(inside) >= COVERED
 
 
-@pytest.mark.parametrize("given", ["lag:5ms", "mean:20ms", "hold:900ms"])
+@pytest.mark.parametrize("given", slow_from(["lag:5ms", "mean:20ms", "hold:900ms"], 1))
 def test_what_is_given_shows(given: str) -> None:
     """Though no kernel shows the rest."""
     job = Job(betas="0", sensor=FAST, ranks=1, seconds=1.5, seed=5)
@@ -158,6 +163,7 @@ def test_what_is_given_shows(given: str) -> None:
     assert holds(summary, true)
 
 
+@pytest.mark.slow
 def test_delays_of_holds_that_no_sample_shows() -> None:
     """Half of the hold, or of the sampling period; they ended at 200 ms."""
     job = Job(betas="0", hz=1, sensor=SLOW, seconds=4.0, ranks=1, seed=5)

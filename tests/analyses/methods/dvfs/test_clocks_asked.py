@@ -9,6 +9,7 @@ import pytest
 from clocked_job import MS, job
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.dvfs.sensitivity import kernel_sensitivities
@@ -168,6 +169,7 @@ def test_no_end_of_an_interval_is_beyond_what_clocks_allow(clock: str, gpu: str)
         assert 0.995 * minimum <= low < ideal < high <= 1.005 * maximum
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000), st.sampled_from(["max1900", "max1500", "0.9x", "1.2x"]))
 def test_no_repeat_gets_shorter_at_a_lower_clock(seed: int, clock: str) -> None:
     """Nor longer at a higher one, by more than its clock allows, or otherwise where it stays."""
@@ -241,7 +243,7 @@ def read_at(mhz: float, gpu: str = "NVIDIA H200") -> ci.Trace:
     return annotate(dataclasses.replace(trace, meta=meta))
 
 
-@pytest.mark.parametrize("mhz", [1200, 1517, 1850, 1980])
+@pytest.mark.parametrize("mhz", slow_from([1200, 1517, 1850, 1980], 1))
 @pytest.mark.parametrize("asked", ["{}", "max{}", "1x"])
 def test_the_clock_that_was_read_is_that_of_the_run(mhz: int, asked: str) -> None:
     """A stated clock was not lifted as readings are: kernels read at 1517 MHz took 9 % longer at 1500 than they should."""
@@ -259,7 +261,7 @@ def test_the_clock_that_was_read_is_that_of_the_run(mhz: int, asked: str) -> Non
 
 
 @pytest.mark.parametrize("asked", ["{}", "max{}", "{}x"])
-@pytest.mark.parametrize("mhz", [1400, 1850, 1980])
+@pytest.mark.parametrize("mhz", slow_from([1980, 1400, 1850], 1))
 def test_kernels_take_longer_at_lower_readings(mhz: int, asked: str) -> None:
     trace, ends = read_at(mhz), []
     for new in np.linspace(1000, mhz, 4).round():

@@ -50,6 +50,7 @@ def test_a_change_is_as_large_under_each_assumption_on_the_sensor() -> None:
     assert asked["ideal_high_ns"] - asked["ideal_low_ns"] <= 0.001 * asked["measured_ns"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate_hz", "counter_steps", "seed", "most"),
     [(100, 0, 1, 0.045), (10, 1, 0, 0.045), (100, 1, 4, 0.02)],
@@ -70,6 +71,7 @@ def test_three_steps_of_eight_gpus(
     assert abs(figures["ideal_step_ns"] / true - 1) < most
 
 
+@pytest.mark.slow
 def test_kernels_that_do_not_follow_the_clock_do_not_beyond_that_of_the_other_run() -> None:
     """All were taken to follow it as their classes do from there on, each with an error of its own: 5.5 ± 4.2 % off."""
     (cell,) = matching(["beta0/10Hz/all/counters"])
@@ -79,6 +81,7 @@ def test_kernels_that_do_not_follow_the_clock_do_not_beyond_that_of_the_other_ru
     assert abs(answer.error) < 2
 
 
+@pytest.mark.slow
 def test_where_nothing_is_known_no_time_within_the_range_is_an_estimate(tmp_path: Path) -> None:
     """At 1 Hz kernels that follow the clock wholly were 7.9 % too long, in the middle of what is possible."""
     (cell,) = matching(["beta1/1Hz/instant"])

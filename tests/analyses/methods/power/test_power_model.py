@@ -59,7 +59,9 @@ def deviations(trace: ci.Trace, job) -> list[dict[str, float]]:
 @pytest.mark.parametrize(
     ("hz", "steps", "seeds", "uncertainty_ns"),
     [
-        *((1000, 4, 2, 0), (100, 8, 2, 0), (10, 30, 2, 0), (0.95, 40, 2, 510 * MS)),
+        *((100, 8, 2, 0), (0.95, 40, 2, 510 * MS)),
+        pytest.param(1000, 4, 2, 0, marks=pytest.mark.slow),
+        pytest.param(10, 30, 2, 0, marks=pytest.mark.slow),
         pytest.param(1000, 4, 10, 0, marks=pytest.mark.slow),
         pytest.param(100, 8, 8, 0, marks=pytest.mark.slow),
         pytest.param(10, 30, 6, 0, marks=pytest.mark.slow),
@@ -76,6 +78,7 @@ def test_the_law_is_within_the_intervals(hz, steps, seeds, uncertainty_ns) -> No
         assert np.mean(np.abs(off) < SURE) >= (0.9 if seeds > 2 else 0.75), (name, off)
 
 
+@pytest.mark.slow
 def test_errors_grow_as_samples_get_fewer() -> None:
     job = power_jobs.job(ranks=1, steps=40, seed=3)
     actual = [
@@ -95,7 +98,7 @@ def test_errors_grow_as_samples_get_fewer() -> None:
         assert abs(model.mean_power_w - power) < SURE * error + 0.005 * power
 
 
-@pytest.mark.parametrize("steps", [3, 6, 12])
+@pytest.mark.parametrize("steps", slow_from([3, 6, 12], 1))
 def test_a_few_samples_leave_what_is_expected(steps) -> None:
     for seed in range(2):
         job = power_jobs.job(ranks=2, steps=steps, seed=seed, straggler=-1)
@@ -145,6 +148,7 @@ def test_power_at_another_clock_is_that_of_a_job_at_that_clock(seed) -> None:
         assert error < 0.03 * power
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", slow_from([3, 10], 1))
 def test_a_cap_leaves_the_clock_of_a_job_held_there(seeds: int) -> None:
     off, wide = [], []
@@ -309,6 +313,7 @@ def test_activity_of_windows() -> None:
     assert activity["comm"].tolist() == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_long_runs_are_fitted_by_excerpts() -> None:
     job = power_jobs.job(ranks=1, steps=40, seed=5)
     _, model = models(power_jobs.trace(job, 1000))[0]
@@ -382,6 +387,7 @@ def test_whatever_is_sampled_figures_are_finite(seed) -> None:
             assert actual is None or (np.isfinite(actual).all() and actual[1] <= actual[2])
 
 
+@pytest.mark.slow
 def test_time_and_order_do_not_matter() -> None:
     job = power_jobs.job(ranks=1, steps=4, seed=0)
     start, end, names, _ = power_jobs.work(job, 0)

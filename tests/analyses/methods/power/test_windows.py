@@ -22,6 +22,7 @@ def test_a_window_that_is_longer_than_idle_times_is_found(tmp_path: Path) -> Non
         assert row["idle_w"] is None  # idle times of 15 ms are a part of it
 
 
+@pytest.mark.slow
 def test_the_kind_of_a_sensor_is_found_by_all_kernels(tmp_path: Path) -> None:
     """Power by classes alone left more unexplained than a filter of 29 ms did, by which idle power was 217 ± 8 W."""
     cell = Cell("groups", "1kHz", "instant")
