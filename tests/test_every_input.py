@@ -41,8 +41,13 @@ MAY_BE_REFUSED: tuple[tuple[str, str], ...] = (
     (r"rocm_smi_real/", "no samples|describes"),
 )
 """Path → why some of these hold no trace; their own tests say which."""
-TWICE = re.compile(r"pytorch/odd/|telemetry/amd_smi_by_version/v6\.[234]")
-"""What `test_kineto_odd` reads and counts, and what `test_amd_smi` does of versions between the first and the last."""
+TWICE = re.compile(
+    r"pytorch/odd/|telemetry/amd_smi_by_version/v6\."
+    r"|pytorch/(base_boundary|clock_skew|ddp_resnet)_4rank_amd/(rank[123]|merged)"
+    r"|pytorch/host_et/resnet_2gpu|sampled_loop_8xmi300x/.*(_bs8_|mem0\.9_)"
+)
+"""What `test_kineto_odd` reads and counts, what `test_amd_smi` does of versions between the first and the last, and
+files that hold what another one of their folder does, of other ranks or of another setting of the program."""
 
 
 def files() -> list[Any]:

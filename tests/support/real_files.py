@@ -35,16 +35,16 @@ def other_files() -> list[str]:
 
 
 def kineto_cases() -> list[Any]:
-    """Profiles of PyTorch for `parametrize`: every third one, and slowly all."""
+    """Profiles of PyTorch for `parametrize`: every ninth one, and slowly all."""
     names = kineto_files()
     return [
-        *slow_but_each([name for name in names if not name.startswith(_COPIES)], 3),
+        *slow_but_each([name for name in names if not name.startswith(_COPIES)], 9),
         *slow_from([name for name in names if name.startswith(_COPIES)], 0),
     ]
 
 
 def other_cases() -> list[Any]:
-    """Files of rocprofv3 and amd-smi: every second one; what another version of amd-smi wrote likewise is slow."""
+    """Files of rocprofv3 and amd-smi: every fourth one; what another version of amd-smi wrote likewise is slow."""
     seen: set[str] = set()
     first: list[str] = []
     again: list[str] = []
@@ -52,7 +52,7 @@ def other_cases() -> list[Any]:
         known = "by_version" in name and Path(name).name in seen
         (again if known else first).append(name)
         seen.add(Path(name).name)
-    return [*slow_but_each(first, 2), *slow_from(again, 0)]
+    return [*slow_but_each(first, 4), *slow_from(again, 0)]
 
 
 def converted() -> set[str]:

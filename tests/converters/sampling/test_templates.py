@@ -1,13 +1,14 @@
 """Templates: reading many lines by one form gives what reading them one by one gives."""
 
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import mutations
 import numpy as np
 import pytest
 from seeds import Seed
-from slow import slow_from
+from slow import slow_again, slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.sampling import pieces, stamps, templates
@@ -34,7 +35,9 @@ def outcome(path: Path, seed: Seed) -> str:
 
 
 @pytest.mark.parametrize("mutants", slow_from([3, 12], 1))
-@pytest.mark.parametrize("seed", TELEMETRY, ids=lambda s: f"{s.format}-{s.name}")
+@pytest.mark.parametrize(
+    "seed", slow_again(TELEMETRY[::-1], attrgetter("form")), ids=lambda s: f"{s.format}-{s.name}"
+)
 def test_layouts_change_no_value_and_no_issue(seed, mutants, tmp_path, monkeypatch):
     for number in range(-1, mutants):
         sound = mutations.Mutant(seed, seed.data * 2, "twice", -1)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,11 @@ class Seed:
     records: frozenset[bytes] = frozenset()
     others: Mapping[str, bytes] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def form(self) -> tuple[str, str]:
+        """Its format, and the ending of its name."""
+        return self.format, Path(self.name).suffix
 
 
 @dataclass(frozen=True)
