@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from seeds import seeds, written
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -25,16 +26,16 @@ REAL = (
     ("amd-smi", "amd_smi_by_version/v6.3.3/metric_watch_file.csv"),
     ("amd-smi", "amd_smi_by_version/v7.1.0/metric_throttle.csv"),
     ("amd-smi", "amd_smi_7.1_real_tool_simulated_gpus/watch-monitor-10s.stdout.csv"),
-    ("amd-smi", "amd_smi_real_8xmi355x/gpu_metrics.excerpt.csv"),
     ("amd-smi-static", "amd_smi_real_8xmi300x/result2.txt"),
     ("amd-smi-text", "amd_smi_by_version/v7.1.0/metric_watch_stdout.txt"),
     ("amd-smi-text", "amd_smi_by_version/v7.1.0/monitor_watch.txt"),
-    ("recorder", "amd_smi_7.1_real_tool_simulated_gpus/sampler-50Hz-8gpu-10s.csv"),
     ("rocm-smi", "rocm_smi_real/**/MI300X_x4_smi.out.txt"),
     ("rocm-smi", "rocm_smi_real/**/rocm-smi-4xMI300A.txt"),
+    ("recorder", "amd_smi_7.1_real_tool_simulated_gpus/sampler-50Hz-8gpu-10s.csv"),
+    ("amd-smi", "amd_smi_real_8xmi355x/gpu_metrics.excerpt.csv"),
     ("rocm-smi", "rocm_smi_real/**/gpu_temp_*bs8*0.9*.csv"),
 )
-"""Files of telemetry that were recorded, as patterns."""
+"""Files of telemetry that were recorded, as patterns; the last three are long."""
 WORKING = [n for n, c in registry.converters().items() if c.read or c.write]
 
 
@@ -62,7 +63,7 @@ def test_contract(name: str, samples: Path, tmp_path: Path) -> None:
     check_converter(registry.converters()[name], sample)
 
 
-@pytest.mark.parametrize(("name", "pattern"), REAL)
+@pytest.mark.parametrize(("name", "pattern"), slow_from(REAL, -3))
 def test_contract_on_recorded_files(name: str, pattern: str, shared: Path) -> None:
     (sample,) = (shared / "telemetry").glob(pattern)
     check_converter(registry.converters()[name], sample)

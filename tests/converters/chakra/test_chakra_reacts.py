@@ -148,7 +148,7 @@ def test_ets_written_again_react_as_they_did(tmp_path: Path, mode: str) -> None:
 @pytest.mark.parametrize(
     ("family", "seed"),
     slow_from([("copies", 10710), ("threads", 10720), ("backlog", 10712), ("fsdp", 10713), ("full_queue", 10714),
-               ("streams", 10715), ("forks", 10716), ("ddp", 10717), ("host_bound", 10718), ("gpu_bound", 10719)], 3),
+               ("streams", 10715), ("forks", 10716), ("ddp", 10717), ("host_bound", 10718), ("gpu_bound", 10719)], 1),
 )  # fmt: skip
 def test_programs_written_again_react_as_they_did(
     tmp_path: Path, family: str, seed: int, mode: str
@@ -237,9 +237,7 @@ def jobs(shared: Path) -> dict[str, ci.Trace]:
 # of the largest job one change, and slowly all
 @pytest.mark.parametrize(
     ("job", "change"),
-    slow_from(
-        sorted(product(JOBS, CHANGES), key=lambda case: case in product(["ddp"], ["x0.1", "x2"])), 7
-    ),
+    slow_from(sorted(product(JOBS, CHANGES), key=lambda case: case[0] != "generation"), 3),
 )
 def test_real_jobs_react_as_the_model_does(
     jobs: dict[str, ci.Trace], tmp_path: Path, job: str, change: str
@@ -265,7 +263,7 @@ def joined_us(folder: Path, factor: float) -> int:
     return simulator.run(job._replace(duration=duration), len(ets)).makespan_us
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("mode", slow_from(["gpu", "full"], 1))
 def test_a_job_whose_hosts_wait_for_seconds_ends_when_measured(
     shared: Path, tmp_path: Path, mode: str
 ) -> None:
@@ -277,7 +275,7 @@ def test_a_job_whose_hosts_wait_for_seconds_ends_when_measured(
 
 
 @pytest.mark.parametrize(
-    ("job", "mode"), slow_from([*product(JOBS, ["gpu"]), *product(("dlrm", "generation", "ddp"), ["full"])], 5)
+    ("job", "mode"), slow_from([*product(reversed(JOBS), ["gpu"]), *product(("generation", "dlrm", "ddp"), ["full"])], 1)
 )  # fmt: skip
 def test_each_rank_ends_when_measured(
     jobs: dict[str, ci.Trace], tmp_path: Path, job: str, mode: str, run
@@ -1065,7 +1063,7 @@ def test_the_last_member_of_a_gather_waits_until_others_have_its_data(
     assert status == 0, output
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full", "kernels"])
+@pytest.mark.parametrize("mode", slow_from(["kernels", "gpu", "full"], 1))
 @pytest.mark.parametrize("family", ["pipeline", "ddp"])
 def test_no_rank_begins_with_a_message(tmp_path: Path, family: str, mode: str, run) -> None:
     """ASTRA-sim's networks abort at a message that takes no time at 0."""

@@ -150,6 +150,7 @@ def test_the_output_of_the_jsonizer_reads_the_same(
     assert [binary.args(k) for k in range(50)] == [as_json.args(k) for k in range(50)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", slow_from(["full", "gpu"], 1))
 def test_written_ets_read_the_same_as_json(
     demo: Path, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch

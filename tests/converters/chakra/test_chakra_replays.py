@@ -9,6 +9,7 @@ from mixed_jobs import mixed_job
 from programs import families
 from programs.simulation import job_ns, simulate
 from schedule import messages, replay_us
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.chakra import check
@@ -69,7 +70,7 @@ def test_no_order_of_messages_makes_ranks_wait_for_each_other(tmp_path: Path) ->
     assert findings.passes, [str(entry) for entry in findings.entries]
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("mode", slow_from(["gpu", "full"], 1))
 def test_messages_do_not_wait_for_what_holds_their_slot_by_chance(
     tmp_path: Path, mode: str
 ) -> None:

@@ -48,7 +48,7 @@ def gains_ns(trace: ci.Trace) -> list[int]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", slow_from([30200, 30201, 30202, 30203, 30204, 30205], 2))
+@pytest.mark.parametrize("seed", slow_from([30200, 30201, 30202, 30203, 30204, 30205], 1))
 def test_paths_and_reactions_of_threads_are_those_of_the_job(
     tmp_path: Path, seed: int, mode: str
 ) -> None:
@@ -201,7 +201,7 @@ def renumber_without(nodes: list[Any], gone: int) -> None:
         node.data_deps[:] = kept
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_from(MODES, 1))
 @pytest.mark.parametrize("changed", ["a node more", "a node less", "a dependency less", "another"])
 def test_a_recorded_job_is_that_of_the_nodes_it_was_written_with(
     tmp_path: Path, changed: str, mode: str

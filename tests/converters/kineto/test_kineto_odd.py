@@ -14,6 +14,7 @@ from kineto_files import BASE, call, kernel, span, write
 from seeds import Refused
 from seeds.kineto import REAL
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.issues import Severity
@@ -62,7 +63,11 @@ def is_node(event: Any) -> bool:
     return "ts" in event and event.get("name") != "[memory]"
 
 
-@pytest.mark.parametrize("name", [n for n, o in REAL.items() if not isinstance(o, Refused)])
+NODES = {name: outcome[0] for name, outcome in REAL.items() if not isinstance(outcome, Refused)}
+"""Of the odd files that are read; the four of a whole ResNet are slow."""
+
+
+@pytest.mark.parametrize("name", slow_from(sorted(NODES, key=NODES.__getitem__), -4))
 def test_every_complete_event_is_there(name: str) -> None:
     path = real(f"pytorch/odd/{name}")
     events = complete_events(unpacked(path))

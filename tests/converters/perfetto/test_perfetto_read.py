@@ -81,7 +81,7 @@ def test_what_our_writer_wrote_is_read_back(demo: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    each(slow_from(sorted(KINETO[::6], key=lambda p: p.stat().st_size), 5)),
+    each(slow_from(sorted(KINETO[::6], key=lambda p: p.stat().st_size), 3)),
     ids=lambda p: p.name,
 )
 def test_kineto_files_through_perfetto(path: Path, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def names(trace: ci.Trace) -> list[str]:
     return [texts[code] for code in trace.array("name").tolist()]
 
 
-@pytest.mark.parametrize("name", each(slow_from(BY_SIZE, -3)))
+@pytest.mark.parametrize("name", each(slow_from(BY_SIZE, 3)))
 def test_real_files_come_out_node_by_node(shared: Path, name: str) -> None:
     path = shared / name
     trace = ci.read(path)
@@ -81,7 +81,7 @@ def test_real_files_come_out_node_by_node(shared: Path, name: str) -> None:
     assert not uncounted_events(trace)
 
 
-@pytest.mark.parametrize("name", each(n for n in REAL if "resnet" not in n))
+@pytest.mark.parametrize("name", each(slow_from([n for n in BY_SIZE if "resnet" not in n], 3)))
 def test_the_flow_of_data_is_that_of_the_slow_oracle(shared: Path, name: str) -> None:
     pairs = edges(read_once(shared / name))
     assert pairs == flow(nodes_of(shared / name))

@@ -44,7 +44,7 @@ def small(tmp_path):
             *((v, True) for v in VERSIONS),
             *((v, False) for v in VERSIONS[:-1]),
         ],
-        1 + len(VERSIONS),
+        2,
     ),
 )
 def test_every_row_of_every_version_is_there(tmp_path, version, suffix):

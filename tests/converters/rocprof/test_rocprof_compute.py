@@ -8,6 +8,7 @@ from read_once import read_once
 from rocprof import counters_by_node, csv_rows
 from seeds import rocprof_old as seeds
 from shared_data import SHARED, each, real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -21,7 +22,7 @@ def workload(name: str) -> Path:
     return real(f"rocprof/rocprof_compute_pmc/{name}")
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", slow_from(WORKLOADS, 2))
 def test_each_dispatch_is_one_node(name: str) -> None:
     folder = workload(name)
     trace = ci.read(folder)
@@ -33,7 +34,7 @@ def test_each_dispatch_is_one_node(name: str) -> None:
     assert starts == [int(float(r["Start_Timestamp"])) for r in timed]
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", slow_from(WORKLOADS, 1))
 def test_counters_of_every_pass(name: str) -> None:
     folder = workload(name)
     actual = counters_by_node(ci.read(folder))

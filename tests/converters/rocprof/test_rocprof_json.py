@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from issue_counts import counts
 from rocprof import T0, assert_whole, counters, edges, nodes
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -391,7 +392,7 @@ def test_broken_files_are_refused_in_a_line(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("processes", [list, dict])
+@pytest.mark.parametrize("processes", slow_from([list, dict], 1))
 def test_a_file_that_breaks_off_keeps_every_complete_record(
     tmp_path: Path, processes: type
 ) -> None:

@@ -208,6 +208,7 @@ def test_any_number_in_any_cell(tmp_path: Path, table: str, cases: int) -> None:
     assert sum(trace is not None for trace in read) > 5 / 6 * cases
 
 
+@pytest.mark.slow
 def test_any_number_for_any_agent(tmp_path: Path) -> None:
     write(tmp_path / "9_kernel_trace.csv", KERNELS, row(KERNELS))
     agents = [row(AGENTS, Node_Id=i, Logical_Node_Id=i, Name="gfx942") for i in (0, 4)]

@@ -98,6 +98,7 @@ def test_counters_without_times_are_added_to_the_kernel_trace(shared: Path) -> N
     assert counts(lost)["dispatch-without-time"] == len(csv_rows(folder / "kernel_names.csv"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", slow_from(["prefill", "decode"], 1))
 def test_a_run_with_two_counter_runs(shared: Path, tmp_path: Path, run: str) -> None:
     folder = shared / "rocprof" / FOLDERS[3]
@@ -155,6 +156,7 @@ def mi350x(shared: Path) -> ci.Trace:
     return json_reader.read([shared / "rocprof" / JSON])
 
 
+@pytest.mark.slow
 def test_json_has_every_kernel(document: dict[str, Any], mi350x: ci.Trace) -> None:
     kernels = document["buffer_records"]["kernel_dispatch"]
     names = {s["kernel_id"]: s["formatted_kernel_name"] for s in document["kernel_symbols"]}
