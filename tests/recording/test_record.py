@@ -17,6 +17,7 @@ import forked
 import kineto_files
 import numpy as np
 import pytest
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import cli
@@ -113,7 +114,7 @@ def test_the_command_that_is_named_next_answers(tmp_path: Path, run) -> None:
     assert all("limit" in line for line in stdout.splitlines() if "no rows" in line)
 
 
-@pytest.mark.parametrize("gpus_of_node", [1, 2])
+@pytest.mark.parametrize("gpus_of_node", slow_from([2, 1], 1))
 def test_profiles_that_the_program_wrote_are_what_is_named_next(
     tmp_path: Path, gpus_of_node: int
 ) -> None:
@@ -131,11 +132,14 @@ def test_profiles_that_the_program_wrote_are_what_is_named_next(
 
 @pytest.mark.parametrize(
     ("end", "reason"),
-    [
-        ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)", "interrupted"),
-        ("os.kill(os.getpid(), signal.SIGINT); time.sleep(20)", "interrupted"),
-        ("raise ZeroDivisionError", "ZeroDivisionError"),
-    ],
+    slow_from(
+        [
+            ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)", "interrupted"),
+            ("raise ZeroDivisionError", "ZeroDivisionError"),
+            ("os.kill(os.getpid(), signal.SIGINT); time.sleep(20)", "interrupted"),
+        ],
+        2,
+    ),
 )
 def test_what_ends_the_look_at_the_folder_changes_no_status(
     tmp_path: Path, end: str, reason: str
@@ -604,6 +608,7 @@ def test_gpus_of_two_vendors_are_numbered_through(tmp_path: Path) -> None:
     assert [name.rpartition("-")[2] for name in with_host] == ["amd.csv"]
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_long_is_made_less_often(tmp_path: Path) -> None:
     """NVML's energy counter takes 3 ms a call on an H100: made at each tick, it left 191 of 1,000 Hz."""
     script = "import time; time.sleep(2)"
@@ -657,7 +662,7 @@ def test_names_of_processes_are_any_bytes(tmp_path: Path) -> None:
     assert len(devices(tmp_path / "out")) == 2
 
 
-@pytest.mark.parametrize("at", ["import", "read"])
+@pytest.mark.parametrize("at", slow_from(["import", "read"], 1))
 def test_a_library_that_exits_ends_nothing(tmp_path: Path, at: str) -> None:
     end = {
         "import": "sys.exit(3)",
@@ -758,7 +763,7 @@ def test_processes_are_known_by_rank(tmp_path: Path) -> None:
     assert 3 in {p.get("rank") for p in described(tmp_path)["processes"]}
 
 
-@pytest.mark.parametrize("rate", [0, -1, 5000, "nan"])
+@pytest.mark.parametrize("rate", slow_from([0, -1, 5000, "nan"], 1))
 def test_impossible_rates_are_refused(tmp_path: Path, rate) -> None:
     done = record(tmp_path, f"--rate={rate}")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -807,7 +812,10 @@ def test_hook_writes_host_execution_traces_if_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "shown"),
-    [((), "None None"), (("--torch",), "shapes None"), (("--torch", "host"), "host {folder}")],
+    slow_from(
+        [((), "None None"), (("--torch", "host"), "host {folder}"), (("--torch",), "shapes None")],
+        2,
+    ),
 )
 def test_torch_asks_for_host_traces_by_name_alone(tmp_path: Path, options, shown: str) -> None:
     names = f"{preparation.TORCH_ON!r}, {preparation.TORCH_FOLDER!r}"
