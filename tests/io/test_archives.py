@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from kineto_files import BASE, kernel, span, write
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
@@ -377,7 +378,7 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch) -> None:
         ci.read(path)
 
 
-@pytest.mark.parametrize("ending", ["convert", "library"])
+@pytest.mark.parametrize("ending", slow_from(["convert", "library"], 1))
 def test_nothing_stays_unpacked(tmp_path: Path, unpacked_in: Path, ending: str) -> None:
     path = tmp_path / "a.zip"
     path.write_bytes(zip_of(job(tmp_path / "job")))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import job_reading, sources
@@ -208,6 +209,7 @@ def test_sockets_and_devices_are_no_files(tmp_path: Path, run, monkeypatch) -> N
             assert (status, output.count("\n")) == (4, 1)
 
 
+@pytest.mark.slow
 def test_a_folder_of_many_files(tmp_path: Path, run) -> None:
     folder = tmp_path / "many"
     folder.mkdir()
@@ -230,8 +232,7 @@ def test_a_folder_of_20000_files(tmp_path: Path, run) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [b"new\nline.pftrace", b"\xff\xfe\x80.pftrace", b"\x1b[31mred.pftrace", b"-o.pftrace",
-     b"a:b.pftrace", b"..pftrace.pftrace", b"\xed\xa0\x80.pftrace", b"'\" $(id)`id`.pftrace"],
+    slow_from([b"\x1b[31mred.pftrace", b"new\nline.pftrace", b"'\" $(id)`id`.pftrace", b"\xff\xfe\x80.pftrace", b"-o.pftrace", b"a:b.pftrace", b"..pftrace.pftrace", b"\xed\xa0\x80.pftrace"], 3),
 )  # fmt: skip
 def test_names_of_any_bytes(tmp_path: Path, run, name: bytes) -> None:
     ci.write(tiny_trace(), tmp_path / "a.parquet")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import adbc_driver_sqlite
 import pytest
 import rocpd
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import job_reading, sources
@@ -118,7 +119,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "et"
 
 
-@pytest.mark.parametrize("end", [kill, interrupt])
+@pytest.mark.parametrize("end", slow_from([kill, interrupt], 1))
 def test_ended_at_any_step_the_old_or_the_new_folder_is_there(place: Path, end: Any) -> None:
     old = contents(place)
     new = {"rank0": "new", "rank1": "new", "table/part": "new"}
@@ -137,7 +138,7 @@ def test_ended_at_any_step_the_old_or_the_new_folder_is_there(place: Path, end: 
     assert len(outcomes) == 2
 
 
-@pytest.mark.parametrize("how", [no_exchange, current_folder, foreign_files])
+@pytest.mark.parametrize("how", slow_from([no_exchange, current_folder, foreign_files], 1))
 def test_where_folders_are_not_exchanged_readers_refuse_half_of_it(
     place: Path, monkeypatch: pytest.MonkeyPatch, how: Any
 ) -> None:
@@ -163,7 +164,7 @@ def test_where_folders_are_not_exchanged_readers_refuse_half_of_it(
     assert refused > 4
 
 
-@pytest.mark.parametrize("how", [no_exchange, current_folder])
+@pytest.mark.parametrize("how", slow_from([no_exchange, current_folder], 1))
 def test_interrupted_the_folder_is_completed_first(
     place: Path, monkeypatch: pytest.MonkeyPatch, how: Any
 ) -> None:
@@ -459,7 +460,9 @@ def test_a_file_that_goes_away_before_it_is_read_is_one_line(tmp_path: Path) -> 
         job_reading.read_inventory(inventory, job_reading.Reading("job"))
 
 
-@pytest.mark.parametrize("becomes", ["nothing", "a folder", "a link to itself", "a pipe"])
+@pytest.mark.parametrize(
+    "becomes", slow_from(["nothing", "a pipe", "a folder", "a link to itself"], 2)
+)
 def test_a_file_that_goes_away_at_any_step_is_one_line(
     tmp_path: Path, run, caplog, monkeypatch, becomes: str
 ) -> None:
@@ -633,7 +636,7 @@ def packed_zeros(how: str, size: int) -> bytes:
     return {"gz": gzip, "xz": lzma, "bz2": bz2}[how].compress(b"[" + bytes(size))
 
 
-@pytest.mark.parametrize("how", ["gz", "xz", "bz2"])
+@pytest.mark.parametrize("how", slow_from(["gz", "xz", "bz2"], 1))
 def test_a_bomb_costs_its_own_content_alone(
     tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from issue_counts import counts
+from slow import slow_from
 
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
@@ -102,7 +103,7 @@ def test_no_bytes_raise_another_error(tmp_path_factory, data: bytes) -> None:
             assert str(path) in str(error)  # noqa: PT017 - raising is allowed, not required
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("pack", slow_from([gzip.compress, bz2.compress, lzma.compress], 2))
 def test_reading_the_head_decompresses_little(tmp_path: Path, pack) -> None:
     path = tmp_path / "zeros"
     path.write_bytes(pack(bytes(64 << 20)))
@@ -113,7 +114,7 @@ def test_reading_the_head_decompresses_little(tmp_path: Path, pack) -> None:
     assert peak < 16 << 20
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, zstd])
+@pytest.mark.parametrize("pack", slow_from([zstd, bz2.compress, lzma.compress], 2))
 def test_a_bomb_is_refused_before_it_is_in_memory(tmp_path: Path, pack, monkeypatch) -> None:
     """64 MB of zeros are 79 bytes of bzip2."""
     monkeypatch.setattr(inputs, "_ALWAYS_UNPACKED", 1 << 20)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import slow_from
 
 from chopper_interop.arrays.byte_masks import WIDTH
 from chopper_interop.arrays.compiled import Loop
@@ -377,7 +378,7 @@ def steps_of_scan(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
         ("{    ", 0),
     ],
 )
-@pytest.mark.parametrize("end", ["", ' "x"y', "\n]", "}"])
+@pytest.mark.parametrize("end", slow_from(["", ' "x"y', "\n]", "}"], 1))
 def test_broken_text_takes_no_more_steps_than_proper_text(
     monkeypatch: pytest.MonkeyPatch, piece: str, more: int, end: str
 ) -> None:
