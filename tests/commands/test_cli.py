@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import rocpd
 from kineto_files import BASE, call, kernel, span, write
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import cli, errors, pipeline
@@ -288,7 +289,7 @@ def test_a_demo_job_can_be_converted(tmp_path: Path, run) -> None:
     assert run("convert", "-q", folder, "-o", tmp_path / "x.pftrace")[0] == 0
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", slow_from([signal.SIGINT, signal.SIGTERM], 1))
 def test_an_interrupted_conversion_leaves_nothing(tmp_path: Path, how: signal.Signals) -> None:
     """It is stopped while it waits in the middle of writing, so it cannot have ended."""
     source = tmp_path / "in"
@@ -414,7 +415,7 @@ def started(command: str, *arguments: object, **streams: Any) -> subprocess.Comp
     return subprocess.run(texts, check=False, **streams)
 
 
-@pytest.mark.parametrize("variable", ["NUMBA_NUM_THREADS=0", "NUMBA_DISABLE_JIT=1"])
+@pytest.mark.parametrize("variable", slow_from(["NUMBA_NUM_THREADS=0", "NUMBA_DISABLE_JIT=1"], 1))
 def test_variables_that_other_programs_need_of_numba_stop_nothing(
     tmp_path: Path, variable: str
 ) -> None:
