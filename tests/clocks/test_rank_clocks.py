@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kineto_files import BASE, call, kernel, write
 from ranks import EPOCH, Member, clock, job
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
@@ -263,6 +264,7 @@ def starts(trace: ci.Trace, rank: int) -> np.ndarray:
     return trace.array("ts")[own] + trace.meta.origin_ns
 
 
+@pytest.mark.slow
 def test_skewed_clocks_of_a_real_job_are_recovered(shared: Path) -> None:
     """Every event is back where it was, within what the ends of collectives scatter by."""
     folder = shared / "pytorch/clock_skew_4rank_amd"
@@ -285,12 +287,15 @@ def test_skewed_clocks_of_a_real_job_are_recovered(shared: Path) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "pattern", "residual_us"),
-    [
-        ("ddp_resnet_4rank_amd", "rank?.json.gz", 9),
-        ("base_boundary_4rank_amd", "rank?.json.gz", 9),
-        ("dlrm_8rank_v100/kineto", "*.json", 3),
-        ("torchrec_4rank_v100", "*.json", 40),
-    ],
+    slow_from(
+        [
+            ("dlrm_8rank_v100/kineto", "*.json", 3),
+            ("torchrec_4rank_v100", "*.json", 40),
+            ("ddp_resnet_4rank_amd", "rank?.json.gz", 9),
+            ("base_boundary_4rank_amd", "rank?.json.gz", 9),
+        ],
+        2,
+    ),
 )
 def test_ranks_of_one_host_keep_their_times(
     shared: Path, folder: str, pattern: str, residual_us: int

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import Member, instances, job, rows_of_instances, truth
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.arrays import arrow
@@ -467,12 +468,15 @@ def test_parts_that_were_written_each_as_a_whole_are_matched_again(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("folder", "pattern", "counts"),
-    [
-        ("pytorch/ddp_resnet_4rank_amd", "rank?.json.gz", (84, 84, 21, 63)),
-        ("pytorch/ddp_resnet_4rank_amd", "merged*", (84, 84, 21, 63)),
-        ("pytorch/dlrm_8rank_v100/kineto", "*.json", (64, 64, 8, 56)),
-        ("pytorch/torchrec_4rank_v100", "*.json", (120, 120, 30, 90)),
-    ],
+    slow_from(
+        [
+            ("pytorch/dlrm_8rank_v100/kineto", "*.json", (64, 64, 8, 56)),
+            ("pytorch/torchrec_4rank_v100", "*.json", (120, 120, 30, 90)),
+            ("pytorch/ddp_resnet_4rank_amd", "rank?.json.gz", (84, 84, 21, 63)),
+            ("pytorch/ddp_resnet_4rank_amd", "merged*", (84, 84, 21, 63)),
+        ],
+        2,
+    ),
 )
 def test_real_jobs(shared: Path, folder: str, pattern: str, counts: tuple[int, ...]) -> None:
     trace = read_once(*sorted((shared / folder).glob(pattern)))

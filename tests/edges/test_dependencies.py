@@ -968,7 +968,7 @@ def test_the_edges_of_our_own_outputs_come_back(demo: Path, tmp_path: Path, name
         assert len(edges(again, kind)) == len(edges(trace, kind))
 
 
-@pytest.mark.parametrize("path", each(slow_but_each(REAL, 2)), ids=lambda p: p.name[:40])
+@pytest.mark.parametrize("path", each(slow_but_each(REAL, 4)), ids=lambda p: p.name[:40])
 def test_edges_of_real_files_point_forward_and_make_no_cycle(path: Path) -> None:
     try:
         trace = read_once(path)

@@ -11,6 +11,7 @@ from gpu_work import Work
 from gpu_work import trace as gpu_trace
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
@@ -91,7 +92,7 @@ def test_what_starts_right_behind_another_queue_waited_for_it() -> None:
     assert path["unknown_busy_ns"] < 0.01 * path["path_ns"]
 
 
-@pytest.mark.parametrize("busy", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("busy", slow_from([0.8, 0.2, 0.5], 1))
 def test_independent_queues_do_not_follow_each_other(busy: float) -> None:
     rng = np.random.default_rng(int(10 * busy))
     wrong = 0
@@ -105,6 +106,7 @@ def test_independent_queues_do_not_follow_each_other(busy: float) -> None:
     assert wrong <= 1  # of 60 pairs; 3 standard deviations allow one of 740
 
 
+@pytest.mark.slow
 def test_short_gaps_behind_long_work_are_no_turns() -> None:
     """What starts in a pause of the other queue, that is longer than its own gaps, meets nothing there by chance too."""
     wrong = 0
@@ -118,7 +120,7 @@ def test_short_gaps_behind_long_work_are_no_turns() -> None:
     assert wrong <= 1
 
 
-@pytest.mark.parametrize("queues", [4, 8, 32])
+@pytest.mark.parametrize("queues", slow_from([4, 8, 32], 2))
 def test_the_last_of_many_independent_queues_is_not_waited_for(queues: int) -> None:
     """What ended last of many ended shortly before, whatever starts then."""
     rng, spans = np.random.default_rng(queues), []

@@ -57,7 +57,7 @@ def check_agreement(trace: ci.Trace, gpus: int) -> None:
         assert joules == pytest.approx(swept["energy_j"])
 
 
-@pytest.mark.parametrize("name", slow_from([*REAL], 4))
+@pytest.mark.parametrize("name", slow_from([*REAL], 2))
 def test_all_analyses_agree(name: str) -> None:
     path = real(f"telemetry/{name}")
     check_agreement(read_once(path), REAL[name])

@@ -302,6 +302,7 @@ def test_telemetry_goes_with_the_window_that_it_covers(tmp_path: Path) -> None:
     assert files(2) == {"rank0.json", "rank1.json", "both.csv", "second.csv"}
 
 
+@pytest.mark.slow
 def test_two_recorded_runs_in_one_folder(shared: Path) -> None:
     folder = shared / "pytorch/torchrec_two_runs_v100"
     with pytest.raises(AmbiguousRunError, match=r"processes 24049-24052.*; 2: ranks 0-3"):

@@ -72,6 +72,7 @@ def execution(names: list[tuple[str, int]], first: int = 10, pid: int = 100) -> 
 STEP = [(f"op{n % 7}.{n % 3}", 1) for n in range(40)]
 
 
+@pytest.mark.slow
 def test_real_ranks_of_different_iterations(shared: Path) -> None:
     trace = read_once(shared / DLRM)
     check_trace(trace)
