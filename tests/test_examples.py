@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from kineto_files import call, kernel, span, write
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 
@@ -80,7 +81,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["layers", "late", "longest"])
-@pytest.mark.parametrize("what", ["job", "without telemetry", "one file"])
+@pytest.mark.parametrize("what", slow_from(["job", "without telemetry", "one file"], 1))
 def test_examples_run_as_scripts(
     demo: Path,
     alone: Path,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import forked
 import pytest
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.testing import check_analysis, check_converter
@@ -195,11 +196,14 @@ def _install_odd(folder, code, entry_points):
 
 @pytest.mark.parametrize(
     ("group", "code", "status"),
-    [
-        ("converters", "raise GeneratorExit", 70),
-        ("converters", "class Own(BaseException): pass\nraise Own('x')", 70),
-        ("analyses", "plugin = 5", 0),
-    ],
+    slow_from(
+        [
+            ("converters", "raise GeneratorExit", 70),
+            ("analyses", "plugin = 5", 0),
+            ("converters", "class Own(BaseException): pass\nraise Own('x')", 70),
+        ],
+        2,
+    ),
 )
 def test_a_plugin_of_any_kind_is_one_line(tmp_path, group: str, code: str, status: int):
     _install_odd(tmp_path, code, f"[chopper_interop.{group}]\nodd = odd:plugin\n")
@@ -329,6 +333,7 @@ FLAWS = {
 }
 
 
+@pytest.mark.slow
 def test_flawed_converters_do_not_affect_other_formats(tmp_path):
     """One whose suffixes are None ended every conversion with an internal error."""
     points = "".join(f"{name} = odd:{name}\n" for name in FLAWS)

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from slow import slow_from
 
 from chopper_interop.arrays import code_files
 
@@ -420,7 +421,8 @@ def test_arrays_made_before_numba_is_imported_are_freed_after(kept: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "settings", ["NUMBA_X=1", ".numba_config.yaml", "import numba", "NUMBA_NUM_THREADS=1"]
+    "settings",
+    slow_from(["NUMBA_X=1", ".numba_config.yaml", "import numba", "NUMBA_NUM_THREADS=1"], 2),
 )
 def test_settings_of_numba_leave_loops_to_numba(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str

@@ -295,6 +295,7 @@ def test_groups(job):
         assert len(described.get("mesh_dp", [])) == (copies if copies > 1 else 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(
     stages=st.integers(2, 8),

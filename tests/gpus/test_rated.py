@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
@@ -207,10 +208,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("parts", "by"),
-    [
-        (("",), "device"), (("kineto", "rocprof"), "device"),
-        (("kineto", "telemetry"), "telemetry"), (("kineto",), "product MI300X"),
-    ],
+    slow_from([(("kineto", "telemetry"), "telemetry"), (("kineto",), "product MI300X"), (("",), "device"), (("kineto", "rocprof"), "device")], 2),
 )  # fmt: skip
 def test_the_highest_clock_of_the_demo_job(slow: Path, parts: tuple[str, ...], by: str) -> None:
     trace = ci.read(*(slow / part for part in parts))

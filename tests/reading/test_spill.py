@@ -35,7 +35,7 @@ JOBS = slow_from(
         "ddp_resnet_4rank_amd",
         "base_boundary_4rank_amd",
     ],
-    2,
+    0,
 )
 BLOCK = 1000
 """Nodes of a batch: fewer than two ranks have together, so that each is one, and than a column has, so that it has

@@ -12,6 +12,7 @@ import mutations
 import pytest
 from outputs import OUTPUTS, content
 from seeds import Seed, seeds
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.errors import ChopperError
@@ -63,7 +64,7 @@ def test_anonymised_no_word_gets_out(seed: Seed, tmp_path: Path) -> None:
     assert count > 0 or seed.format in WITHOUT_TEXT
 
 
-@pytest.mark.parametrize("form", [canaries.path, canaries.account])
+@pytest.mark.parametrize("form", slow_from([canaries.path, canaries.account], 1))
 @pytest.mark.parametrize("seed", [c for c in cases() if c.values[0].format not in HEADED])
 def test_of_paths_the_names_of_files_get_out_alone(
     seed: Seed, form: Callable[[int], str], tmp_path: Path
@@ -73,6 +74,7 @@ def test_of_paths_the_names_of_files_get_out_alone(
     assert count > 0 or seed.format in WITHOUT_TEXT
 
 
+@pytest.mark.slow
 def test_words_would_be_seen(tmp_path: Path) -> None:
     """The tests above see what gets out."""
     seed = next(seed for seed in seeds() if seed.format == "kineto")

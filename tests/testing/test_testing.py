@@ -200,6 +200,7 @@ def test_drawn_traces_are_valid_and_equal_to_themselves(trace):
     assert f"trace {dump(trace).splitlines()[0][6:]}" == dump(trace).splitlines()[0]
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=list(HealthCheck))
 @given(traces(max_ranks=2), traces(max_ranks=2))
 def test_traces_are_equal_if_and_only_if_their_dumps_are(one, other):
@@ -259,6 +260,7 @@ def _repeated(trace, kind):
     return len(src) > len(np.unique(src))
 
 
+@pytest.mark.slow
 def test_drawn_traces_have_features_that_break_readers_and_writers():
     seen = set()
 

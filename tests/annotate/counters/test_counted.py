@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from issue_counts import counts
 from read_once import read_once
 from shared_data import SHARED, each, real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.annotate.counters import counter_metrics
@@ -395,7 +396,7 @@ def test_clocks_of_an_mi300a() -> None:
     assert (device.arch, device.xccs, device.cus, device.simds_per_cu) == ("gfx942", 6, 228, 4)
 
 
-@pytest.mark.parametrize("name", ["vcopy_MI200", "vcopy_MI300X_A1"])
+@pytest.mark.parametrize("name", slow_from(["vcopy_MI200", "vcopy_MI300X_A1"], 1))
 def test_short_kernels_have_no_clock(name: str) -> None:
     trace = read_once(real(f"rocprof/rocprof_compute_pmc/{name}"))
     assert "gfxclk_counted_mhz" not in trace.nodes.column_names
