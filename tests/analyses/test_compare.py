@@ -133,7 +133,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("changes", slow_from(OTHERS, 2), ids=str)
+@pytest.mark.parametrize("changes", slow_from(OTHERS, 1), ids=str)
 def test_the_sample_job_against_another(tmp_path: Path, changes: dict) -> None:
     same = {
         "ranks": 2, "layers": 2, "steps": 2, "seed": 3, "sequence": 512, "straggler": -1,

@@ -191,6 +191,7 @@ def test_is_an_analysis(trace) -> None:
     check_analysis(dvfs, trace)
 
 
+@pytest.mark.slow
 def test_a_clock_that_nobody_changes_changes_nothing(trace) -> None:
     for options in ({"clock": "1x"}, {"clock": "max2101"}, {"clock": "1500", "on_ranks": "0"}):
         rows = ci.analyze(trace, "dvfs", by="rank", **options).rows.to_pylist()

@@ -377,7 +377,7 @@ REAL = (
 )
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", slow_from(REAL, 1))
 def test_real_telemetry_alone(name: str) -> None:
     path = real(f"telemetry/{name}")
     trace = read_once(path if path.is_file() else min(path.iterdir()))

@@ -32,6 +32,7 @@ from programs.defects import (
 )
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 from straggler_jobs import trace_of as pipeline_trace
 
 import chopper_interop as ci
@@ -641,7 +642,7 @@ def test_kernels_of_a_late_rank_are_compared_within_its_stage(
     assert [re.search(" of other.*", text)[0] for text in found] == [end] * (end is not None)
 
 
-@pytest.mark.parametrize("hosts", [True, False])
+@pytest.mark.parametrize("hosts", slow_from([False, True], 1))
 def test_equal_ranks_are_not_late(*, hosts: bool) -> None:
     assert not findings_by_code(straggling_trace(MadeJob(hosts=hosts))).keys() & _RANKS.keys()
 
@@ -1199,11 +1200,14 @@ def test_a_warm_up_stands_behind_what_shares_the_step_that_is_shown() -> None:
 
 @pytest.mark.parametrize(
     ("path", "code", "ranks"),
-    [
-        ("pytorch/mi300x/gaunernst_bert-small-uncased__1016001.json.gz", "item", ""),
-        ("pytorch/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz", "host-sync", ""),
-        ("pytorch/dlrm_8rank_v100/kineto", "blocking-copy", "0"),
-    ],
+    slow_from(
+        [
+            ("pytorch/mi300x/gaunernst_bert-small-uncased__1016001.json.gz", "item", ""),
+            ("pytorch/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz", "host-sync", ""),
+            ("pytorch/dlrm_8rank_v100/kineto", "blocking-copy", "0"),
+        ],
+        2,
+    ),
 )
 def test_findings_of_waits_name_the_change_that_gains_their_saving(
     path: str, code: str, ranks: str

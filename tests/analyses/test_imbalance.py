@@ -357,7 +357,7 @@ TRACES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", TRACES)
+@pytest.mark.parametrize("path", slow_from(TRACES, -1))
 def test_real_traces(path: str) -> None:
     trace = read_once(real(path))
     result = imbalance(trace)

@@ -124,7 +124,7 @@ def test_edited_operations_are_predicted_as_they_run(edit: str, tmp_path) -> Non
     assert abs(plan_error_percent(before, after, change, tmp_path)) < 0.1
 
 
-@pytest.mark.parametrize(("recorded", "asked"), plans.REPLICAS[:2])
+@pytest.mark.parametrize(("recorded", "asked"), slow_from(plans.REPLICAS[:2], 1))
 def test_another_number_of_ranks_is_predicted_as_it_runs(recorded, asked, tmp_path) -> None:
     (before, _), (after, _) = (plans.edited(203, ranks=n, alike=True) for n in (recorded, asked))
     assert abs(plan_error_percent(before, after, f"ranks={asked}", tmp_path)) < 0.1

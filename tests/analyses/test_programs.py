@@ -21,10 +21,10 @@ LIMITS = {
     ("backlog", 3): 0.1,
     ("ddp", 0): 0.1,
     ("threads", 1): 1.5,
-    ("fsdp", 2): 0.5,
     ("pipeline", 0): 0.5,
     ("polls", 11000): 0.5,
     ("polls", 11003): 0.1,
+    ("fsdp", 2): 0.5,
     ("copies", 230): 1.0,
     ("host_bound", 9118): 0.5,
     ("pipeline", 9101): 0.5,
@@ -33,7 +33,7 @@ LIMITS = {
 """Largest error by family and seed, in percent of the time without the change."""
 
 
-@pytest.mark.parametrize(("family", "seed"), slow_from([*LIMITS], -4))
+@pytest.mark.parametrize(("family", "seed"), slow_from([*LIMITS], -5))
 def test_changes_are_predicted_as_they_are_simulated(family: str, seed: int, tmp_path) -> None:
     errors = errors_percent(families.FAMILIES[family](seed), tmp_path)
     limit = LIMITS[family, seed]

@@ -49,7 +49,7 @@ def test_the_contract_of_analyses(demo: Path) -> None:
             (5, 2, 256, 3, 1.2),
             (8, 1, 4096, 0, 1.0),
         ],
-        2,
+        1,
     ),
 )
 def test_the_straggler_is_the_sample_jobs(

@@ -40,7 +40,7 @@ def _joined(operations: pd.DataFrame) -> ci.Trace:
     return inference.infer_edges(trace, log).with_meta(issues=tuple(log))
 
 
-@pytest.mark.parametrize("name", slow_from([*_JOBS], 2))
+@pytest.mark.parametrize("name", slow_from([*_JOBS], 1))
 def test_the_slowdown_is_that_of_simulations_with_other_durations(name: str) -> None:
     job, error = _JOBS[name]
     measured, plain, ideal = measured_and_ideal(job)

@@ -116,7 +116,7 @@ SETS = [
 ]
 
 
-@pytest.mark.parametrize("parameters", slow_from(SETS, 2))
+@pytest.mark.parametrize("parameters", slow_from(SETS, 1))
 def test_equals_the_truth_of_sample_jobs(parameters: dict[str, Any], tmp_path: Path) -> None:
     folder = make_demo(
         tmp_path / "job", sequence=512, telemetry=False, counter_steps=0, **parameters

@@ -309,6 +309,7 @@ def test_charllm_by_its_own_definition(tmp_path: Path) -> None:
     assert {row["unit"] for row in rows} == {"W", "GHz", "GB/s"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", slow_from([{"ranks": 8, "layers": 1}, {"ranks": 8, "layers": 2, "seed": 5}], 1)
 )

@@ -216,7 +216,7 @@ TRUTH = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", slow_from(range(50), 2))
+@pytest.mark.parametrize("seed", slow_from(range(50), 1))
 def test_equals_the_truth_of_sample_jobs(seed: int, tmp_path: Path) -> None:
     size = dict(zip(("ranks", "layers", "steps"), random_sizes(seed), strict=True))
     sequence = (1024, 2048, 4096)[seed % 3]
@@ -325,6 +325,7 @@ def test_neither_origin_nor_order_nor_rank_numbers_matter(works: list[Work], lat
     ).rows.to_pylist()
 
 
+@pytest.mark.slow
 @given(traces())
 def test_any_trace(trace: ci.Trace) -> None:
     for name in ("temporal", "overlap"):

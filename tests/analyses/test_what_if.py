@@ -78,6 +78,7 @@ def test_the_shorter_operations_are_the_more_a_job_gains(trace, kind: str) -> No
         earlier = at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_from(["comm", "kernel"], 1))
 @pytest.mark.parametrize("family", ["ddp", "fsdp", "pipeline"])
 def test_the_faster_a_program_the_more_it_gains(family: str, kind: str, tmp_path: Path) -> None:
@@ -383,7 +384,10 @@ def test_neither_a_shift_in_time_nor_other_numbers_of_ranks_matter(trace) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["pytorch/torchrec_4rank_v100", "pytorch/mi210", "rocprof/v3_json_mi350x", "chakra"]
+    "name",
+    slow_from(
+        ["pytorch/torchrec_4rank_v100", "pytorch/mi210", "rocprof/v3_json_mi350x", "chakra"], 2
+    ),
 )
 def test_real_jobs_are_as_long_as_their_critical_path(name: str) -> None:
     path = real(name)

@@ -89,6 +89,7 @@ def test_clocks_too_coarse_for_a_sensitivity_leave_the_range(betas: str, options
     assert summary["ideal_step_low_ns"] < 0.85 * measured
 
 
+@pytest.mark.slow
 def test_assumptions_that_cannot_be_distinguished_are_all_covered() -> None:
     """Under a delay of 200 ms laws end 4 % above the truth, without delay below it; rough estimates are alike."""
     job = Job(betas="1", sensor=ClockSensor(1000), response=0.1, seconds=3.4, seed=9)

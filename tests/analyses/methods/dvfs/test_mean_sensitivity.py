@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from slow import slow_from
 
 from chopper_interop.analyses.methods.dvfs.clocks.best_mean import best_mean
 from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
@@ -103,7 +104,7 @@ def test_kernels_count_by_their_time() -> None:
         pytest.param([1.0] * 10 + [0.0] * 10, id="halves"),
     ],
 )
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_from(range(2), 1))
 def test_kernels_count_whatever_runs_around_them(
     period_ms: float, window_ms: float, betas: list[float], seed: int
 ) -> None:
@@ -180,7 +181,7 @@ def in_each_step_alike(beta: float, window_ms: float, seed: int) -> tuple[Readin
 
 @pytest.mark.parametrize("window_ms", [0, 100])
 @pytest.mark.parametrize("beta", [0.0, 0.6, 1.0])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_from(range(2), 1))
 def test_what_is_alike_in_each_step_is_no_change(beta: float, window_ms: float, seed: int) -> None:
     """Part of it was taken for changes, which durations do not follow: 0.06 +- 0.03 for 0.65."""
     readings, work = in_each_step_alike(beta, window_ms, seed)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from read_once import read_once
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.activity.windows import Window
@@ -180,7 +181,7 @@ REAL = (
 )
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", slow_from(REAL, -1))
 def test_with_measured_lags_and_delays_the_model_gives_the_measured_times(name: str) -> None:
     path = real(name)
     for one in sorted(path.glob("*.json.gz"))[:2] if name == "pytorch/mi300x" else [path]:
