@@ -7,6 +7,9 @@ import re
 import time
 from pathlib import Path
 
+import pytest
+from slow import slow_from
+
 import chopper_interop
 
 PARTS = (
@@ -93,9 +96,10 @@ def grows(function, part, *, is_bytes):
     return bool(exponents) and min(exponents) > MAX_EXPONENT
 
 
-def test_no_pattern_takes_more_than_linear_time_on_foreign_text():
+@pytest.mark.parametrize("step", slow_from([10, 1], 1))
+def test_no_pattern_takes_more_than_linear_time_on_foreign_text(step):
     slow = []
-    for pattern, place, is_searched, is_full in patterns():
+    for pattern, place, is_searched, is_full in [*patterns()][::step]:
         source = pattern.pattern
         is_bytes = isinstance(source, bytes)
         source = source.decode("latin-1") if is_bytes else source
@@ -115,14 +119,15 @@ RECOGNISED_S = 0.6
 """Seconds of a processor at most for recognising 64 KB, of which most take a hundredth (chosen: a busy machine)."""
 
 
-def test_any_file_is_recognised_quickly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", slow_from([5, 1], 1))
+def test_any_file_is_recognised_quickly(tmp_path: Path, step: int) -> None:
     """A folder may hold thousands of files: a header of 32,768 columns took four seconds."""
     from chopper_interop import registry
     from chopper_interop.io.inputs import HEAD_BYTES
 
     cells = [f"{part}," for part in ("t", "GPU", "gpu 0", "time (s)", "a.b", "A[1]", "Kernel_Name")]
     seconds = {}
-    for part in [*PARTS, *cells, "[{", '{"a":', "[1,", "<a>", "a;", "a\t", "a|"]:
+    for part in [*PARTS, *cells, "[{", '{"a":', "[1,", "<a>", "a;", "a\t", "a|"][::step]:
         for end in ("", "\n"):
             path = tmp_path / "file"
             path.write_text((part + end) * (HEAD_BYTES // len(part + end) + 1))

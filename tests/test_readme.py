@@ -22,6 +22,7 @@ _TEXTS = {name: page.read_text("utf-8") for name, page in _BY_NAME.items()}
 _RUN = ("chopper-analyze", "chopper-convert", "chopper-check")
 _NOT_RUN = {"chopper-record", "chopper-view"}
 """They need GPUs, or open a browser; their own tests run them."""
+_QUICK = {"README.md", *(f"docs/how-to/{page}.md" for page in ("convert", "share", "what-if"))}
 _WRITE = {"-o", "--csv", "--html", "--figures"}
 
 
@@ -29,6 +30,7 @@ def _cases() -> Iterator[object]:
     """Yield pages and commands; those that draw charts take 20 s, and `tests/commands/test_report.py` draws one.
 
     Commands of which a page shows the output are slow but those of the README: `make outputs` runs them in CI.
+    Pages that show more of the same are slow too.
     """
     for name, text in _TEXTS.items():
         shown: dict[bool, list[tuple[str, ...]]] = {False: [], True: []}
@@ -36,7 +38,7 @@ def _cases() -> Iterator[object]:
             shown[block.output is not None and name != "README.md"] += block.commands
         for with_output, commands in shown.items():
             draws = any({"--html", "--figures"} & set(words) for words in commands)
-            marks = [pytest.mark.slow] if with_output or draws else []
+            marks = [] if name in _QUICK and not with_output and not draws else [pytest.mark.slow]
             which = " with output" if with_output else ""
             if commands:
                 yield pytest.param(commands, marks=marks, id=f"{name}{which}")

@@ -480,7 +480,7 @@ def test_written_traces_can_be_analysed(tmp_path: Path, run, ending: str) -> Non
 @pytest.fixture(scope="session")
 def job(tmp_path_factory) -> ci.Trace:
     folder = tmp_path_factory.mktemp("demo")
-    return ci.read(make_demo(folder / "job", ranks=2, layers=1, steps=2, seed=3))
+    return ci.read(make_demo(folder / "job", ranks=2, layers=1, steps=2, seed=3, recorder_hz=100))
 
 
 BY = (

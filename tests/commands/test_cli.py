@@ -374,7 +374,7 @@ def test_compilation_is_one_line_and_then_counted(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    "arguments", [["convert", "--formats"], ["convert", "--print-completion", "bash"]]
+    "arguments", slow_from([["convert", "--formats"], ["convert", "--print-completion", "bash"]], 1)
 )
 def test_a_full_disk_behind_the_output_is_one_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:

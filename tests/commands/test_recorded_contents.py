@@ -7,6 +7,7 @@ from pathlib import Path
 
 import kineto_files
 import pytest
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop import registry
@@ -74,7 +75,7 @@ def long_profile(path: Path, *last: dict) -> Path:
     return kineto_files.write(path, [*operators, *last])
 
 
-@pytest.mark.parametrize("name", ["p.json", "p.json.gz"])
+@pytest.mark.parametrize("name", slow_from(["p.json", "p.json.gz"], 1))
 def test_work_far_from_the_beginning_of_a_file_counts(tmp_path: Path, name: str) -> None:
     path = long_profile(tmp_path / name, kineto_files.kernel("gemm", 30_000, 10, 1))
     raw = path.read_bytes()

@@ -10,6 +10,7 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from slow import slow_from
 
 from chopper_interop.demo import make_demo
 from chopper_interop.demo.folder import simulate_job
@@ -29,7 +30,7 @@ JOBS = {
 PASS = re.compile(r"PP:(\d+)([FB])(\d+)")
 
 
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module", params=slow_from([*JOBS], 1))
 def job(request, tmp_path_factory, read_demo):
     path = tmp_path_factory.mktemp("pipeline") / "job"
     return read_demo(make_demo(path, **BASE, **JOBS[request.param]))

@@ -87,7 +87,7 @@ def with_waits(trace: Trace, pairs: Pairs) -> Trace:
     return replace(trace, edges=trace.edges.filter(keep)).with_edges(src, dst, EdgeKind.SYNC)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_from(range(3), 1))
 def test_what_has_no_edge_is_implied_by_an_earlier_wait_of_the_thread(seed: int) -> None:
     trace = job(seed)
     made, every = waits(trace), all_waits(trace)

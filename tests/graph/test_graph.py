@@ -267,6 +267,7 @@ def test_columns_of_others_may_hold_lists(tmp_path: Path) -> None:
     assert (read.nodes[1]["lists"], read.nodes[1]["structs"]) == ("[1, 2]", "{'a': 1}")
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(traces())
 def test_any_trace_is_graphml(tmp_path_factory: pytest.TempPathFactory, trace: ci.Trace) -> None:

@@ -21,7 +21,7 @@ from chopper_interop.testing.samples import tiny_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OUTPUTS = ("a.pftrace", "a.pftrace.gz", "a.json", "a.graphml", "a.parquet", "et/", "a.et")
+OUTPUTS = ("a.pftrace", "et/", "a.pftrace.gz", "a.json", "a.graphml", "a.parquet", "a.et")
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -46,7 +46,7 @@ def in_a_child(act: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("name", slow_from(OUTPUTS, 2))
 def test_a_disk_that_takes_so_many_bytes_keeps_what_it_had(tmp_path: Path, name: str) -> None:
     """Each file may have so many bytes and no more, as on a disk that is full then."""
     target = f"{tmp_path}/{name}"
@@ -232,7 +232,12 @@ def test_a_folder_of_20000_files(tmp_path: Path, run) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    slow_from([b"\x1b[31mred.pftrace", b"new\nline.pftrace", b"'\" $(id)`id`.pftrace", b"\xff\xfe\x80.pftrace", b"-o.pftrace", b"a:b.pftrace", b"..pftrace.pftrace", b"\xed\xa0\x80.pftrace"], 3),
+    slow_from(
+        [b"\x1b[31mred.pftrace", b"'\" $(id)`id`.pftrace", b"new\nline.pftrace",
+         b"\xff\xfe\x80.pftrace", b"-o.pftrace", b"a:b.pftrace", b"..pftrace.pftrace",
+         b"\xed\xa0\x80.pftrace"],
+        2,
+    ),
 )  # fmt: skip
 def test_names_of_any_bytes(tmp_path: Path, run, name: bytes) -> None:
     ci.write(tiny_trace(), tmp_path / "a.parquet")

@@ -355,11 +355,14 @@ def test_a_locked_file_is_read(base):
 
 @pytest.mark.parametrize(
     "pack",
-    [
-        lambda raw: gzip.compress(raw, 1),
-        lzma.compress,
-        lambda raw: pa.compress(raw, "zstd", asbytes=True),
-    ],
+    slow_from(
+        [
+            lambda raw: gzip.compress(raw, 1),
+            lambda raw: pa.compress(raw, "zstd", asbytes=True),
+            lzma.compress,
+        ],
+        2,
+    ),
 )
 def test_copies_of_compressed_databases_are_removed(base, tmp_path, monkeypatch, pack):
     folder = tmp_path / "temporary"

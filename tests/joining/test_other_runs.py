@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import rocprof
 from kineto_files import BASE, call, kernel, write
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.demo import make_demo
@@ -56,7 +57,7 @@ def rocprof_run(
     return path
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", slow_from(range(3), 1))
 @pytest.mark.parametrize("counted", [False, True])
 def test_a_run_of_another_model_is_refused(
     tmp_path: Path, seed: int, run, *, counted: bool

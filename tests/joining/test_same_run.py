@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from issue_counts import counts
 from kineto_files import BASE, call, kernel, write
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
@@ -172,7 +173,7 @@ def test_calls_that_only_the_other_tool_has_are_added(tmp_path: Path) -> None:
     assert by_code["outside-profile"] == 2 * 3
 
 
-@pytest.mark.parametrize("seed", range(6, 12))
+@pytest.mark.parametrize("seed", slow_from(range(6, 12), 1))
 @pytest.mark.parametrize("ids", [1, 5001])
 def test_another_run_of_the_program_is_a_pass(tmp_path: Path, seed: int, ids: int) -> None:
     """Durations and gaps differ: counters are joined, times are not, and no clocks are related."""
@@ -294,7 +295,9 @@ def ranks_of_sources(trace: ci.Trace) -> dict[str, int]:
     return {Path(m.source).parent.name: m.rank for m in matches if m.known_by == "the same kernels"}
 
 
-@pytest.mark.parametrize(("ranks", "share", "seed"), [(2, 3e-4, 1), (4, 1e-3, 2), (4, 3e-3, 3)])
+@pytest.mark.parametrize(
+    ("ranks", "share", "seed"), slow_from([(2, 3e-4, 1), (4, 1e-3, 2), (4, 3e-3, 3)], 1)
+)
 def test_processes_of_several_files_are_different_ranks(
     tmp_path: Path, ranks: int, share: float, seed: int
 ) -> None:

@@ -13,6 +13,7 @@ from issue_counts import counts
 from kineto_files import call as runtime
 from kineto_files import kernel, span, write
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.annotate.work import attention, kernels, operators
@@ -562,7 +563,7 @@ REAL = ("ddp_resnet_4rank_amd/rank0.json.gz", "mi300x/resnet_act_checkpoint.json
         "misc/rank0.json.gz", "v100_2021/worker0.1623143089861.pt.trace.json.gz")  # fmt: skip
 
 
-@pytest.mark.parametrize("file", REAL)
+@pytest.mark.parametrize("file", slow_from(REAL, -1))
 def test_kernels_have_the_work_of_their_operators(shared: Path, file: str) -> None:
     trace = read_once(shared / "pytorch" / file)
     kind, launch = trace.array("kind"), trace.launch

@@ -64,7 +64,7 @@ def test_paths_and_reactions_of_threads_are_those_of_the_job(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "family", slow_from(["pipeline", "copies", "threads", "fsdp", "ddp", "host_bound"], 2)
+    "family", slow_from(["copies", "pipeline", "threads", "fsdp", "ddp", "host_bound"], 1)
 )
 def test_paths_of_programs_are_those_of_the_job(tmp_path: Path, family: str, mode: str) -> None:
     """Messages of streams' NPUs lost the rank that they are for, and paths of pipelines 8 % of their time."""

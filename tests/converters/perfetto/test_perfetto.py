@@ -288,6 +288,7 @@ def test_slices_that_are_taken_in_parts_are_the_same_bytes(
     assert (tmp_path / "a.pftrace").read_bytes() == (tmp_path / "b.pftrace").read_bytes()
 
 
+@pytest.mark.slow
 def test_more_texts_than_are_interned(tmp_path: Path) -> None:
     raws = [
         json.dumps({f"key {i}": f"a text that is interned once {i}"}).encode() for i in range(40000)

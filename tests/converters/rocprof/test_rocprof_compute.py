@@ -22,7 +22,7 @@ def workload(name: str) -> Path:
     return real(f"rocprof/rocprof_compute_pmc/{name}")
 
 
-@pytest.mark.parametrize("name", slow_from(WORKLOADS, 2))
+@pytest.mark.parametrize("name", slow_from(WORKLOADS, 1))
 def test_each_dispatch_is_one_node(name: str) -> None:
     folder = workload(name)
     trace = ci.read(folder)

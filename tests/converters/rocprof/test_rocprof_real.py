@@ -241,6 +241,7 @@ def test_sums_in_nanoseconds(document: dict[str, Any], mi350x: ci.Trace) -> None
     assert intervals.total_length(unions[1]) - overlap == 3_951_430_401
 
 
+@pytest.mark.slow
 def test_overlapping_kernels_are_all_written_to_perfetto(mi350x: ci.Trace, tmp_path: Path) -> None:
     ci.write(mi350x, tmp_path / "job.pftrace")
     perfetto = TraceProcessor(tmp_path / "job.pftrace")
