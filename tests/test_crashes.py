@@ -62,6 +62,7 @@ def test_the_smallest_case(make, tmp_path: Path, run) -> None:
     is_handled(make(tmp_path), tmp_path, run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", each(p.name for p in sorted((SHARED / "crashes").glob("*"))), ids=str
 )

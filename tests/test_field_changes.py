@@ -24,7 +24,7 @@ def test_a_field_is_not_as_expected(seed: Seed, count: int, tmp_path: Path) -> N
         field_changes.require_handled(made, tmp_path / str(number))
 
 
-@pytest.mark.parametrize("count", slow_from([10, 200], 1))
+@pytest.mark.parametrize("count", slow_from([4, 200], 1))
 def test_a_column_of_the_own_tables_is_not_as_expected(count: int, tmp_path: Path) -> None:
     every = field_changes.parquet_changes(tmp_path)
     for number, made in enumerate(field_changes.chosen(every, count)):

@@ -11,11 +11,12 @@ from slow import slow_again, slow_from
 import chopper_interop as ci
 from chopper_interop import registry
 
-EACH = slow_from([5, 20], 1)
+EACH = slow_from([2, 20], 1)
 """So many of each here; `make mutate` tries as many as wanted."""
+SEEDS = slow_again(seeds()[::-1], attrgetter("form"))
 
 
-@pytest.mark.parametrize("seed", seeds(), ids=lambda seed: f"{seed.format} {seed.name}")
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.format} {seed.name}")
 def test_sound(seed: Seed, tmp_path: Path) -> None:
     """The seed itself is read as what it is, whole."""
     made = mutations.Mutant(seed, seed.data, "nothing", len(seed.records) or -1)
@@ -24,11 +25,7 @@ def test_sound(seed: Seed, tmp_path: Path) -> None:
     assert seed.format in {source.format for source in trace.meta.sources}
 
 
-@pytest.mark.parametrize(
-    "seed",
-    slow_again(seeds()[::-1], attrgetter("form")),
-    ids=lambda seed: f"{seed.format} {seed.name}",
-)
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"{seed.format} {seed.name}")
 @pytest.mark.parametrize("mutants", EACH)
 def test_damaged(seed: Seed, mutants: int, tmp_path: Path) -> None:
     for number in range(mutants):

@@ -438,6 +438,7 @@ def test_a_real_job_against_its_plain_files(shared: Path) -> None:
         assert row["wait_ns"] == sum(last - ts for ts, _ in kernels)
 
 
+@pytest.mark.slow
 def test_bandwidth_of_a_real_job_is_plausible(shared: Path) -> None:
     """All-reduces of 26 MB on four GPUs of gfx942; members transfer, all ranks wait for rank 3."""
     files = sorted((shared / "pytorch/ddp_resnet_4rank_amd").glob("rank*.json.gz"))

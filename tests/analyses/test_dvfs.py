@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -308,7 +309,7 @@ def test_counters_without_telemetry(tmp_path: Path) -> None:
 
 def test_clocks_of_a_part_of_the_time(tmp_path: Path) -> None:
     """Telemetry that ended early: the rest is as its repeats."""
-    folder = make_demo(tmp_path / "demo", **SMALL)
+    folder = shutil.copytree(small_demo(), tmp_path / "demo")
     (folder / "telemetry" / "amd-smi-watch.csv").unlink()
     path = folder / "telemetry" / "recorder.csv"
     lines = path.read_bytes().splitlines(keepends=True)

@@ -109,6 +109,7 @@ def test_against_the_exact_power_of_the_demo(tmp_path: Path) -> None:
         assert abs(row["trapezoid_j"] - exact) < (1 / FILTER + 4) * maximum * TICK_NS * 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hz", slow_from([1000, 10, 100], 1))
 def test_the_counter_is_trusted_at_every_rate(tmp_path: Path, hz: int) -> None:
     """It is exact where shown power is filtered and late; nodes still add up."""
@@ -249,6 +250,7 @@ def test_energy_does_not_depend_on_work(points, windows) -> None:
         assert joules[i] == pytest.approx(sum(known), abs=1e-16)
 
 
+@pytest.mark.slow
 @given(POINTS, WORK, STEPS, st.sampled_from(["rank", "kernel", "job", "rank,stream"]))
 def test_a_shift_in_time_changes_nothing(points, work, steps, by: str) -> None:
     here, there = (

@@ -614,11 +614,14 @@ def test_a_late_rank_is_found_with_its_cause(code: str) -> None:
 
 @pytest.mark.parametrize(
     ("cause", "replicas", "end"),
-    [
-        ("gpu", 2, " of other ranks of its stage."),
-        ("host", 2, " of other ranks."),
-        ("gpu", 1, None),
-    ],
+    slow_from(
+        [
+            ("gpu", 2, " of other ranks of its stage."),
+            ("host", 2, " of other ranks."),
+            ("gpu", 1, None),
+        ],
+        2,
+    ),
 )
 def test_kernels_of_a_late_rank_are_compared_within_its_stage(
     cause: str, replicas: int, end: str | None, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto_files import kernel, span, write
 from read_once import read_once
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.idle import CAUSES, idle
@@ -350,7 +351,7 @@ def test_neither_the_origin_nor_the_numbers_of_ranks_matter(
     assert one.rows.drop_columns(drop).equals(other.rows.drop_columns(drop))
 
 
-@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("steps", slow_from([1, 3], 1))
 def test_idle_of_steps_of_the_sample_job(tmp_path: Path, steps: int) -> None:
     make_demo(tmp_path / "job", ranks=2, layers=2, steps=steps, telemetry=False, counter_steps=0)
     truth = step_truth.following(json.loads((tmp_path / "job" / "truth.json").read_text())["steps"])

@@ -116,7 +116,7 @@ def passed(message: int, name: str) -> list[p.Instruction]:
 
 
 @pytest.mark.parametrize("buffered", [False, True])
-@pytest.mark.parametrize("until_ns", [600_000, 850_000, 1_000_000])
+@pytest.mark.parametrize("until_ns", slow_from([600_000, 850_000, 1_000_000], 1))
 def test_a_rank_that_does_not_record_yet_answers_in_turn(buffered, until_ns, tmp_path) -> None:
     """It begins to record while it waits, receives, computes or sends."""
     run = simulate(answered(buffered=buffered, until_ns=until_ns))

@@ -99,6 +99,7 @@ def test_what_a_reader_may_leave_out(left_out: str) -> None:
     assert _figures(trace) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_names_may_have_numbers() -> None:
     measured, _, _ = measured_and_ideal(Pipeline(last_stage=1.3))
     operations = table(measured)

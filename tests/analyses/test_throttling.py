@@ -192,6 +192,7 @@ def test_any_is_the_largest_share_at_every_time(causes, late) -> None:
         assert not known or combined.value[at] == max(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", slow_from([{"seed": 2}, {"seed": 7, "layers": 2, "steps": 3}], 1)
 )

@@ -184,6 +184,7 @@ def test_default_demo_is_small(tmp_path):
     assert len(late) < 0.3 * len(kernels["launch_ns"])  # and ahead elsewhere
 
 
+@pytest.mark.slow
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(
     st.fixed_dictionaries(

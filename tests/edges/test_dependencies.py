@@ -15,7 +15,7 @@ from issue_counts import counts
 from kineto_files import BASE, uploads, write
 from read_once import read_once
 from shared_data import SHARED, each
-from slow import slow_but_each
+from slow import slow_but_each, slow_from
 
 from chopper_interop import pipeline
 from chopper_interop.build import TraceBuilder
@@ -959,7 +959,7 @@ def test_edges_are_counted_by_kind() -> None:
     assert counts == {"call": 4, "order": 4, "launch": 2, "stream": 1, "handover": 1}
 
 
-@pytest.mark.parametrize("name", ["job.parquet", "job.pftrace"])
+@pytest.mark.parametrize("name", slow_from(["job.parquet", "job.pftrace"], 1))
 def test_the_edges_of_our_own_outputs_come_back(demo: Path, tmp_path: Path, name: str) -> None:
     trace = read_once(demo / "kineto")
     pipeline.write(trace, tmp_path / name)
@@ -968,7 +968,7 @@ def test_the_edges_of_our_own_outputs_come_back(demo: Path, tmp_path: Path, name
         assert len(edges(again, kind)) == len(edges(trace, kind))
 
 
-@pytest.mark.parametrize("path", each(slow_but_each(REAL, 4)), ids=lambda p: p.name[:40])
+@pytest.mark.parametrize("path", each(slow_but_each(REAL, 8)), ids=lambda p: p.name[:40])
 def test_edges_of_real_files_point_forward_and_make_no_cycle(path: Path) -> None:
     try:
         trace = read_once(path)

@@ -60,6 +60,7 @@ def test_no_graph_has_circles_whatever_the_edges(trace: ci.Trace) -> None:
         assert nx.is_directed_acyclic_graph(as_networkx(graph))
 
 
+@pytest.mark.slow
 @CYCLES
 @given(traces())
 def test_edges_are_left_out_if_and_only_if_there_is_a_circle(trace: ci.Trace) -> None:

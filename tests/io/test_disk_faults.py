@@ -67,7 +67,7 @@ def test_a_disk_that_takes_so_many_bytes_keeps_what_it_had(tmp_path: Path, name:
         assert state(tmp_path) == before, limit
 
 
-@pytest.mark.parametrize("number", FULL)
+@pytest.mark.parametrize("number", slow_from(FULL, 1))
 @pytest.mark.parametrize("name", ["a.pftrace", "a.json.gz", "a.graphml"])
 def test_a_full_disk_at_each_write(tmp_path: Path, monkeypatch, name: str, number: int) -> None:
     ci.write(tiny_trace(), f"{tmp_path}/{name}")
@@ -105,7 +105,7 @@ def test_a_full_disk_at_each_write(tmp_path: Path, monkeypatch, name: str, numbe
     assert done > 0
 
 
-@pytest.mark.parametrize("number", FULL)
+@pytest.mark.parametrize("number", slow_from(FULL, 1))
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_a_disk_that_says_late_that_it_is_full(
     tmp_path: Path, monkeypatch, name: str, number: int

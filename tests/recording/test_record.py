@@ -103,6 +103,7 @@ def test_what_was_recorded_is_read(tmp_path: Path) -> None:
     assert set(facts["realtime_minus_clock_ns"]["start"]) >= {"realtime_ns", "monotonic_ns"}
 
 
+@pytest.mark.slow
 def test_the_command_that_is_named_next_answers(tmp_path: Path, run) -> None:
     done = record(tmp_path / "a folder", "--rate", 50)
     line = done.stderr.splitlines()[-1]

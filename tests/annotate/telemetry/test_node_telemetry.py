@@ -465,6 +465,7 @@ def test_a_watch_of_whole_seconds_is_coarse(fast: Path) -> None:
 SAMPLER = "telemetry/amd_smi_7.1_real_tool_simulated_gpus/sampler-50Hz-8gpu-10s.csv"
 
 
+@pytest.mark.slow
 def test_a_real_recording_against_another_reader(shared: Path) -> None:
     """Every second row of eight GPUs: means as pandas and a plain sum have them."""
     rows = pd.read_csv(shared / SAMPLER)

@@ -359,7 +359,7 @@ def rendezvous(folder: Path) -> ci.Trace:
     return ci.read(folder)
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("mode", slow_from(["gpu", "full"], 1))
 @pytest.mark.parametrize(("rank", "factor"), [(1, 0.1), (1, 1.5), (0, 0.1), (0, 1.5)])
 def test_a_send_waits_for_its_receiver(
     tmp_path: Path, run, mode: str, rank: int, factor: float

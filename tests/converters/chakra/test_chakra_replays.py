@@ -30,7 +30,7 @@ def deviation(folder: Path, events: list[dict], mode: str) -> float:
 
 
 @pytest.mark.parametrize("mode", ["gpu", "full"])
-@pytest.mark.parametrize("seed", [5, 25, 415])
+@pytest.mark.parametrize("seed", slow_from([5, 25, 415], 1))
 def test_a_job_of_three_threads_and_four_streams_ends_when_measured(
     tmp_path: Path, seed: int, mode: str
 ) -> None:

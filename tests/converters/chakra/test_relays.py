@@ -73,7 +73,7 @@ def late_rank(folder: Path) -> ci.Trace:
     return ci.read(folder)
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("mode", slow_from(["gpu", "full"], 1))
 @pytest.mark.parametrize("streams", ["slots", "npus"])
 def test_queued_work_is_told_of_the_message_it_follows(
     tmp_path: Path, streams: str, mode: str, run

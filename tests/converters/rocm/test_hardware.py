@@ -8,6 +8,7 @@ import rocpd as databases
 from read_once import read_once
 from seeds.rocprof_old import V1_JSON
 from shared_data import real
+from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.converters.rocm.agents import hardware_fields
@@ -98,11 +99,14 @@ def test_simds_of_a_unit_follow_from_all() -> None:
 
 @pytest.mark.parametrize(
     ("path", "expected"),
-    [
-        ("v3_json_mi350x", ("gfx950", 8, 256, 4, 2200)),
-        ("v1_old_gfx906", ("gfx906", -1, 64, 4, 1800)),
-        ("rocprof_compute_pmc/vcopy_MI200", ("gfx90a", 1, 104, 4, 1700)),
-    ],
+    slow_from(
+        [
+            ("v1_old_gfx906", ("gfx906", -1, 64, 4, 1800)),
+            ("rocprof_compute_pmc/vcopy_MI200", ("gfx90a", 1, 104, 4, 1700)),
+            ("v3_json_mi350x", ("gfx950", 8, 256, 4, 2200)),
+        ],
+        2,
+    ),
 )
 def test_real_files(path: str, expected: tuple[str, int, int, int, int]) -> None:
     assert identity(read_once(real(f"rocprof/{path}")).meta.devices[0]) == expected

@@ -17,6 +17,7 @@ from chopper_interop.demo import make_demo
 MS = 1_000_000
 
 
+@pytest.mark.slow
 def test_clocks_that_follow_what_runs() -> None:
     """Slopes over readings around a kernel were too flat: 14 % too long, with an error of 7 %."""
     (cell,) = matching(["beta1/1kHz/mean100"])
