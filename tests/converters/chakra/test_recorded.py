@@ -2,7 +2,9 @@
 
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -130,9 +132,20 @@ def test_in_mode_gpu_operations_within_ranges_count_as_outermost(tmp_path: Path)
     assert [source.nodes for source in again.meta.sources] == [len(names)]
 
 
+@cache
+def et_files(mode: str) -> dict[str, bytes]:
+    """Files of a job that is written once, by name."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "et"
+        ci.write(mixed(Path(folder) / "in", 30221), out / "job.et", mode=mode)
+        return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
 def one_et(folder: Path, mode: str = "gpu") -> tuple[Path, Any, list[Any]]:
     """One ET, of mode gpu by default: its path, metadata and nodes."""
-    ci.write(mixed(folder / "in", 30221), folder / "et" / "job.et", mode=mode)
+    (folder / "et").mkdir()
+    for name, data in et_files(mode).items():
+        (folder / "et" / name).write_bytes(data)
     path = folder / "et" / "job.0.et"
     return path, *messages(path)
 
