@@ -50,16 +50,23 @@ TWICE = re.compile(
 files that hold what another one of their folder does, of other ranks or of another setting of the program."""
 
 
+def like(name: str) -> tuple[str, str]:
+    """Folder and ending of a file, or its name where files of a folder are of several kinds, as those of rocprof."""
+    path = Path(name)
+    return str(path.parent), path.name if name.startswith("rocprof") else path.suffix
+
+
 def files() -> list[Any]:
     """All files that are no document and no figure of another tool.
 
     Those that must be read and that other tests read and count are slow: `test_real_inputs` converts them,
-    and `TWICE` lists the others.
+    and `TWICE` lists the others. So are those that are like a later one of their folder.
     """
     result = (p for folder in PROFILES for p in (SHARED / folder).rglob("*") if p.is_file())
+    names = sorted(str(p.relative_to(SHARED)) for p in result)
     cases: list[Any] = []
-    elsewhere = converted()
-    for name in sorted(str(p.relative_to(SHARED)) for p in result):
+    elsewhere = converted() | set(names) - set({like(name): name for name in names}.values())
+    for name in names:
         is_twice = (name in elsewhere or TWICE.match(name)) and not reason(name, REFUSED)
         cases.append(pytest.param(name, marks=pytest.mark.slow) if is_twice else name)
     return cases

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peer_files import FILES
 from read_once import read_once
+from slow import slow_but_each
 
 import chopper_interop as ci
 from chopper_interop.analyses.critical_path import critical_path
@@ -44,7 +45,7 @@ def test_every_trace_with_figures_is_here(shared: Path) -> None:
     assert recorded == set(FILES)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", slow_but_each(FILES, 3))
 def test_gives_the_figures_of_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
     # the version with the newest pandas does not load every file

@@ -27,16 +27,16 @@ from chopper_interop.schemas.meta import ORDER
 from chopper_interop.testing import check_analysis
 
 JOBS = {
-    "fsdp": {"ranks": 2, "layers": 2, "steps": 3, "batch": 1, "sequence": 2048},
     "one": {"ranks": 1, "layers": 1, "steps": 2, "batch": 3, "sequence": 512},
     "pipeline alone": {
         "ranks": 2, "layers": 2, "steps": 2, "pipeline": 2, "microbatches": 2, "sequence": 1024,
     },
+    "fsdp": {"ranks": 2, "layers": 2, "steps": 3, "batch": 1, "sequence": 2048},
     "pipeline": {"ranks": 4, "layers": 2, "steps": 2, "pipeline": 2, "microbatches": 3},
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=slow_from([*JOBS], 3))
+@pytest.fixture(scope="module", params=slow_from([*JOBS], 2))
 def job(request, tmp_path_factory) -> tuple[ci.Trace, dict, DemoParameters]:
     facts = JOBS[request.param]
     folder = make_demo(tmp_path_factory.mktemp("job") / "demo", counter_steps=1, **facts)

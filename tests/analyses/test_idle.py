@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto_files import kernel, span, write
 from read_once import read_once
-from slow import slow_from
+from slow import slow_but_each, slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.idle import CAUSES, idle
@@ -372,7 +372,7 @@ REAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", slow_but_each(REAL, 7))
 def test_causes_close_on_real_files(shared: Path, name: str) -> None:
     trace = read_once(shared / "pytorch" / name)
     actual = idle(trace)
@@ -423,7 +423,7 @@ UNLINKED = {"param_dlrm_8rank": (1, 3)}
 """Ranks that begin with work without a launch, which HTA ties to the first event of the file."""
 
 
-@pytest.mark.parametrize("name", SAME_AS_HTA)
+@pytest.mark.parametrize("name", slow_but_each(SAME_AS_HTA, 3))
 def test_agrees_with_hta(shared: Path, name: str) -> None:
     document = json.loads((shared / "peer_figures" / f"{name}.json").read_text())
     result = idle(read_once(shared / peer_files.FILES[name]), compat="hta")

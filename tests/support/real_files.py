@@ -44,7 +44,7 @@ def kineto_cases() -> list[Any]:
 
 
 def other_cases() -> list[Any]:
-    """Files of rocprofv3 and amd-smi: every fourth one; what another version of amd-smi wrote likewise is slow."""
+    """Files of rocprofv3 and amd-smi: every eighth one; what another version of amd-smi wrote likewise is slow."""
     seen: set[str] = set()
     first: list[str] = []
     again: list[str] = []
@@ -52,7 +52,7 @@ def other_cases() -> list[Any]:
         known = "by_version" in name and Path(name).name in seen
         (again if known else first).append(name)
         seen.add(Path(name).name)
-    return [*slow_but_each(first, 4), *slow_from(again, 0)]
+    return [*slow_but_each(first, 8), *slow_from(again, 0)]
 
 
 def converted() -> set[str]:

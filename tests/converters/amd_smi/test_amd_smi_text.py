@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from issue_counts import counts
+from slow import slow_but_each
 from telemetry import assert_all_rows_counted, lanes, points_of, units
 
 import chopper_interop as ci
@@ -43,7 +44,7 @@ def block(gpu: int, power: str, stamp: int | None = T, more: str = "") -> str:
     return f"GPU: {gpu}\n{time}    POWER:\n        SOCKET_POWER: {power}\n{more}\n"
 
 
-@pytest.mark.parametrize(("version", "name"), SAME_VALUES)
+@pytest.mark.parametrize(("version", "name"), slow_but_each(SAME_VALUES, 3))
 def test_all_forms_give_the_same_samples(shared: Path, version: str, name: str) -> None:
     folder = shared / BY_VERSION / version
     text = read_text([folder / f"{name}.txt"], at_ns=AT_NS)

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from kineto_files import BASE, call, flow, kernel, span
-from slow import slow_from
+from slow import slow_but_each, slow_from
 
 import chopper_interop as ci
 from chopper_interop.errors import ChopperError
@@ -123,7 +123,7 @@ SLOTS = len(slots(job(fused=False)))
 
 
 @pytest.mark.parametrize("apart", slow_from([96, 8], 1))
-@pytest.mark.parametrize("number", range(len(WRONG)))
+@pytest.mark.parametrize("number", slow_but_each(range(len(WRONG)), 3))
 def test_one_number_may_be_anything(number: int, apart: int, tmp_path: Path) -> None:
     wrong = WRONG[number]
     for slot in range(number % apart, SLOTS, apart):  # fields repeat, and so do values of a size
