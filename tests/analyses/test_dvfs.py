@@ -281,6 +281,7 @@ def step_count(trace) -> int:
     return ci.analyze(trace, "dvfs").summary["steps"]
 
 
+@pytest.mark.slow
 def test_sums_agree_at_any_granularity(trace) -> None:
     sums = set()
     for by in ("rank", "class", "operation,phase", "repeats", "iteration,kernel"):

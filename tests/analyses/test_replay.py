@@ -128,6 +128,7 @@ def stretched(trace, step):
     return dataclasses.replace(trace, nodes=arrow.replace_column(nodes, "dur", end - ts))
 
 
+@pytest.mark.slow
 def test_the_predicted_step_is_not_used(tmp_path: Path) -> None:
     make_demo(tmp_path / "d", ranks=1, layers=1, steps=3, telemetry=False, counter_steps=0)
     trace = ci.read(tmp_path / "d/kineto")

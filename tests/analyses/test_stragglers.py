@@ -303,11 +303,14 @@ def test_lateness_of_before_the_recording_gains_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("host_ns", "return_ns"),
-    [
-        ([100_000, 10_000], [4_000, 4_000]),
-        ([10_000, 100_000, 10_000], [4_000, 4_000, 4_000]),
-        ([15_000, 10_000], [30_000, 4_000]),
-    ],
+    slow_from(
+        [
+            ([100_000, 10_000], [4_000, 4_000]),
+            ([10_000, 100_000, 10_000], [4_000, 4_000, 4_000]),
+            ([15_000, 10_000], [30_000, 4_000]),
+        ],
+        1,
+    ),
     ids=["finds all done", "second of three", "returns late"],
 )
 def test_waits_of_a_late_host_are_those_of_others(host_ns: list[int], return_ns: list[int]) -> None:

@@ -84,6 +84,7 @@ def test_every_loop_of_the_list_can_be_compiled_for_its_types() -> None:
         assert len(arguments) == loop.py_func.__code__.co_argcount, "run `make loops`"
 
 
+@pytest.mark.slow
 def test_a_summary_calls_what_is_listed(demo: Path, tmp_path: Path) -> None:
     """The list is of another job, which calls some more; a change of few loops need not make it again."""
     command = ("analyze", "-q", str(demo))

@@ -88,6 +88,7 @@ def test_offsets_and_drifts_are_recovered(rng: random.Random) -> None:
         )
 
 
+@pytest.mark.slow
 @given(_RANDOM)
 def test_groups_relate_ranks_in_a_chain(rng: random.Random) -> None:
     """Two by two, as tensor and data parallel ranks: no rank communicates with all others."""

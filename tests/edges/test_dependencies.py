@@ -689,7 +689,7 @@ def test_inferred_edges_are_not_added_twice() -> None:
     assert again.edges.equals(trace.edges)
 
 
-@pytest.mark.parametrize("has_comm_edges", [False, True])
+@pytest.mark.parametrize("has_comm_edges", slow_from([True, False], 1))
 def test_one_stage_infers_edges_of_all_kinds(demo: Path, *, has_comm_edges: bool) -> None:
     """COMM edges first, unless the trace has them; a second call changes nothing."""
     complete = pipeline.read(demo / "kineto")

@@ -92,6 +92,7 @@ def test_what_starts_right_behind_another_queue_waited_for_it() -> None:
     assert path["unknown_busy_ns"] < 0.01 * path["path_ns"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("busy", slow_from([0.8, 0.2, 0.5], 1))
 def test_independent_queues_do_not_follow_each_other(busy: float) -> None:
     rng = np.random.default_rng(int(10 * busy))

@@ -63,6 +63,7 @@ def test_all_analyses_agree(name: str) -> None:
     check_agreement(read_once(path), REAL[name])
 
 
+@pytest.mark.slow
 def test_all_analyses_agree_on_the_sample_job_and_a_copy_changes_nothing(tmp_path: Path) -> None:
     make_demo(tmp_path / "job", ranks=2, layers=1, steps=2, counter_steps=0)
     folder = tmp_path / "job/telemetry"

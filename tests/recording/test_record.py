@@ -562,6 +562,7 @@ def test_columns_that_come_late_are_named(tmp_path: Path) -> None:
     assert any("temperature_mem" in problem for problem in recorder.problems)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_samples_and_not_the_program(tmp_path: Path) -> None:
     done = record(tmp_path, "--rate", 1000, file_bytes=20_000, script=WAIT.format(seconds=2.5))
     assert done.returncode == 0

@@ -230,6 +230,7 @@ def assert_same_analyses(path: Path, folder: Path) -> None:
     assert [n for n in expected if not same(expected[n], actual[n], aliases)] == []
 
 
+@pytest.mark.slow
 def test_a_file_full_of_names_re_reads_to_the_same_analyses(tmp_path: Path) -> None:
     assert_same_analyses(secrets_file(tmp_path), tmp_path)
 

@@ -499,6 +499,7 @@ def test_a_real_recording_against_another_reader(shared: Path) -> None:
         assert (row.gfxclk_min_mhz, row.gfxclk_max_mhz) == (held.min(), held.max())
 
 
+@pytest.mark.slow
 def test_written_and_read_back_nothing_changes(fast: Path, tmp_path: Path) -> None:
     trace = ci.read(fast)
     ci.write(trace, tmp_path / "a.parquet")
