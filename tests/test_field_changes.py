@@ -14,7 +14,7 @@ EACH = slow_from([1, 20], 1)
 
 @pytest.mark.parametrize(
     "seed",
-    slow_again(seeds()[::-1], attrgetter("format")),
+    slow_again(seeds()[::-1], attrgetter("form")),
     ids=lambda seed: f"{seed.format} {seed.name}",
 )
 @pytest.mark.parametrize("count", EACH)
