@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,6 +67,7 @@ _CONVENTIONS = {
     "single steps": "where no launches are recorded each of them begins when it did",
     "steps": "the job is re-timed as one, and borders of steps move with it: time that one step gains by "
     "beginning sooner may prolong the next; over all steps the gain is that of the job",
+    "standard changes": "those that are evaluated where none is given change the chosen steps alone",
     "links": "all work counts; work without a recorded launch starts at its measured time, or after its "
     "stream's previous work",
     "memset": "counts as compute",
@@ -140,7 +142,7 @@ def what_if(
     window_spans = spans.spans_of_timing(timing, steps, ranks, by_rank=by == "rank")
     notes = _notes(trace, steps, ranks)
     cases: list[tuple[str, list[Change]]] = [
-        (one.text, [one]) for one in requested or _STANDARD_CHANGES
+        (one.text, [one]) for one in requested or _standard_changes(steps, window_spans)
     ]
     if len(requested) > 1:
         cases.append((_TOGETHER, requested))
@@ -154,6 +156,14 @@ def what_if(
         notes |= replay.add(text, parts, is_requested=bool(requested))
     rows = replay.by_class() if by == "class" else replay.rows()
     return Result("what_if", rows, replay.summary(), _CONVENTIONS, notes=notes)
+
+
+def _standard_changes(steps: str, window_spans: Spans) -> tuple[Change, ...]:
+    """Changes that are evaluated if none is given, of the chosen steps: not of a warm-up that is left out."""
+    if steps in ("", "each") or not len(window_spans):
+        return _STANDARD_CHANGES
+    chosen = f"iteration in {np.unique(window_spans.iteration).tolist()}"
+    return tuple(replace(one, query=chosen) for one in _STANDARD_CHANGES)
 
 
 def _notes(trace: Trace, steps: str, ranks: str) -> dict[str, str]:
