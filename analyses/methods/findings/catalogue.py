@@ -94,7 +94,7 @@ CATALOGUE = {
         "first launches of kernels that take 0.1 ms or more without waiting, and ten times what others "
         "take or that of a rank with no other; calls that load modules; and, before the second step of a program, calls that allocate "
         "or free memory but take 50 ms or more, and ten times what others of their name take, as they set up a library",
-        "they take no time",
+        "they take no time, nor do operators that call them by themselves, if that is 1 ms or more",
         "warm up before what is measured; HIP_ENABLE_DEFERRED_LOADING=0, CUDA_MODULE_LOADING=EAGER",
     ),
     "serialised-launches": Entry(

@@ -144,8 +144,13 @@ def _unusual_allocations(job: ExaminedJob, took: Array) -> Array:
 def _loading(job: ExaminedJob) -> Array:
     """Mark calls that load code or set up a library, and what calls them, which sets up what was loaded."""
     calls = loading_calls(job)
-    caller = job.trace.array("parent")[calls]
-    return calls | job.mask(caller[caller >= 0])
+    return calls | _callers(job, calls)
+
+
+def _callers(job: ExaminedJob, nodes: Array) -> Array:
+    """Mark what calls the marked nodes."""
+    caller = job.trace.array("parent")[nodes]
+    return job.mask(caller[caller >= 0])
 
 
 def _first_launches(job: ExaminedJob) -> Array:
@@ -199,8 +204,17 @@ def code_loading(job: ExaminedJob) -> Iterator[Finding]:
         loaded = (
             job.on_gpu & (job.trace.launch >= 0) & calls[job.trace.launch]
         )  # starts when it is loaded
-        times = job.times().take_no_time(calls).without_delays(loaded)
-        yield _of_nodes(job, "code-loading", calls, names, text, times, calls | loaded, LIKELY)
+        operators = _callers(job, calls) & (job.trace.array("kind") == Kind.CPU_OP)
+        own_ns = job.own_times_ns(operators)
+        sets_up = own_ns >= _COMPUTES_NS
+        if sets_up.any():
+            setting_up = " and ".join(job.names(sets_up))
+            text += (
+                f" {setting_up} around them took {own_ns[sets_up].sum() / 1e6:,.1f} ms to set up."
+            )
+        times = job.times().take_no_time(calls | sets_up).without_delays(loaded)
+        without = calls | sets_up | loaded
+        yield _of_nodes(job, "code-loading", calls, names, text, times, without, LIKELY)
 
 
 def _launching(job: ExaminedJob) -> Array:
