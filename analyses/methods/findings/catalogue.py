@@ -69,9 +69,9 @@ CATALOGUE = {
         "give that stage fewer layers",
     ),
     "exposed-collective": Entry(
-        "transfers of a kind of collective on the critical path",
-        "they take no time, hidden wholly: an upper bound; of one rank without launches, other work also starts sooner by "
-        "what of its unexplained waits passed during them",
+        "transfers of a kind of collective on the critical path; of one rank without launches also what of others' "
+        "unexplained waits passes during them",
+        "they take no time, hidden wholly: an upper bound",
         "start it sooner, in smaller pieces or another stream; other buckets (what_if buckets=)",
     ),
     "exposed-copy": Entry(
