@@ -12,6 +12,9 @@ from shared_data import real
 from slow import slow_from
 
 import chopper_interop as ci
+from chopper_interop.analyses.methods.power.bins import Bins
+from chopper_interop.analyses.methods.power.decays import idle_decay
+from chopper_interop.analyses.methods.power.response import Observed
 from chopper_interop.analyses.power import _Idle, _idle_note, power
 from chopper_interop.annotate.stages import annotate
 from chopper_interop.build import TraceBuilder
@@ -239,6 +242,22 @@ def test_idle_behind_a_filter_is_what_power_falls_towards(idle_ms: int) -> None:
     assert row["sensor_ns"] == pytest.approx(30e6, rel=0.15)
     assert row["idle_w"] == pytest.approx(130, abs=2 * row["idle_error_w"])
     assert row["idle_error_w"] < 20
+
+
+def test_an_even_fall_is_no_decay() -> None:
+    """A mean over a window, whatever a decay that is like it would end at."""
+    bins = Bins(0, 1_000_000, 1000, 1000)
+    ts = np.arange(0, 1_000_000_000, 10_000_000) + 5_000_000
+    since = ts % 100_000_000  # each idle time lasts 40 ms
+    random = np.random.default_rng(0)
+    watts = 130 + random.normal(400, 20, 10)[ts // 100_000_000] * np.maximum(1 - since / 20e6, 0)
+    is_idle = np.arange(1000) % 100 < 40
+    decays = 130 + 400 * np.exp(-since / 20e6)
+    for value, is_decay in ((decays, True), (watts, False)):
+        seen = Observed(
+            ts, ts, np.round(value), is_rate=False, period_ns=10_000_000, uncertainty_ns=0
+        )
+        assert (idle_decay(bins, is_idle, seen, 0.0) is not None) == is_decay
 
 
 def test_a_fall_that_samples_do_not_determine_shows_no_idle() -> None:

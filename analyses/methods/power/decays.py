@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _LOG_WIDTHS = np.log(np.geomspace(0.3e6, 2e9, 48))
 """Time constants that are tried first, in ns. Chosen: those of `fit._WIDTHS_NS` and a factor of two, finely enough
 that the best one has no other minimum next to it."""
+_LOG_RAMPS = np.log(np.geomspace(0.3e6, 2e9, 200))
+"""Lengths of windows that are tried, in ns. Chosen: twice as fine as `fit._WIDTHS_NS`, as nothing refines them."""
 _REFINED = 3
 """Times that the steps between them are divided by 4. Chosen: to 0.3 %, below any error of a time constant."""
 _FEWEST = 3
@@ -30,6 +32,7 @@ _MAX_ERROR = 0.3
 a good part of it."""
 _COUNTED = 2
 """Times that the samples of idle times count: here and in the fit that follows."""
+_TINY = 1e-12
 _ROUNDING = 1 / 12
 """Variance of values that are rounded to whole watts: that of a uniform distribution."""
 
@@ -56,7 +59,7 @@ class Decay:
 
 
 def idle_decay(bins: Bins, is_idle: Array, observed: Observed, delay_ns: float) -> Decay | None:
-    """Fit one exponential decay to the samples of all idle times; None if they do not determine it.
+    """Fit one exponential decay to the samples of all idle times; None if they do not determine it, or fall evenly.
 
     Parameters
     ----------
@@ -97,13 +100,18 @@ def _fitted(since: Array, group: Array, value: Array) -> Decay | None:
         return None
     tried = _LOG_WIDTHS
     for _ in range(1 + _REFINED):
-        idle, residual, lever = _at_widths(since, group, value, tried)
+        left = np.exp(-since / np.exp(tried)[:, np.newaxis])
+        idle, residual, lever = _without_falls(left, group, value)
         squares = (residual**2).sum(axis=1)
         best = int(np.argmin(squares))
         if not 0 < best < len(tried) - 1:
             return None
         step = float(tried[best] - tried[best - 1])
         found, tried = tried[best], tried[best] + step / 4 * np.arange(-4, 5)
+    # a mean over a window falls evenly and is then at the idle power
+    ramps = np.maximum(1 - since / np.exp(_LOG_RAMPS)[:, np.newaxis], 0.0)
+    if (_without_falls(ramps, group, value)[1] ** 2).sum(axis=1).min() < squares[best]:
+        return None
     variance = max(float(squares[best]) / freedom, _ROUNDING)
     variance *= _COUNTED * statistics.correlated_samples(residual[best])
     curvature = float(squares[best - 1] + squares[best + 1] - 2 * squares[best]) / step**2
@@ -116,14 +124,14 @@ def _fitted(since: Array, group: Array, value: Array) -> Decay | None:
     )
 
 
-def _at_widths(
-    since: Array, group: Array, value: Array, log_widths: Array
-) -> tuple[Array, Array, Array]:
-    """Idle power by each time constant, residuals (``[width, sample]``), and the weight of that power."""
-    left = np.exp(-since / np.exp(log_widths)[:, np.newaxis])
-    # what is left of ones and values without the best height of each idle time
+def _without_falls(left: Array, group: Array, value: Array) -> tuple[Array, Array, Array]:
+    """Take falls of any height off the values of each idle time.
+
+    Returns the idle power by each way of falling (``left``, ``[way, sample]``, what is left of a height), the
+    residuals (``[way, sample]``), and the weight of that power.
+    """
     starts = np.flatnonzero(np.diff(group, prepend=-1))
-    total = np.add.reduceat(left**2, starts, axis=1)
+    total = np.maximum(np.add.reduceat(left**2, starts, axis=1), _TINY)
 
     def without_heights(values: Array) -> Array:
         height = np.add.reduceat(left * values, starts, axis=1) / total
@@ -131,6 +139,6 @@ def _at_widths(
         return rest
 
     ones, values = without_heights(np.ones(len(value))), without_heights(value)
-    lever = (ones**2).sum(axis=1)
+    lever = np.maximum((ones**2).sum(axis=1), _TINY)
     idle = (ones * values).sum(axis=1) / lever
     return idle, values - ones * idle[:, np.newaxis], lever
