@@ -180,7 +180,7 @@ def _are_of_library(trace: Trace, calls: OrderingCalls, queues: Queues) -> Array
         nccl:all_reduce            [                                 ]
                               WAIT    launch of the collective  WAIT            the second one
 
-    So are 477 of the calls in recordings of 15 ranks, of all four jobs of several ranks with NCCL that were looked at.
+    Such are 471 calls in recordings of 15 ranks, of all five jobs with NCCL that were looked at.
     """
     parent = trace.array("parent")[calls.node]
     launched = last_launched(trace, calls.node, queues)

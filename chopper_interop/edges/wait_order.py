@@ -27,6 +27,7 @@ from chopper_interop.edges.wait_pairs import (
     AT_ONCE_BIT,
     EARLY_BIT,
     IN_TURN_BIT,
+    RECORDED_BIT,
     SIDE_BIT,
     UNEXPLAINED_BIT,
     UNRECORDED_BIT,
@@ -101,17 +102,17 @@ class _Evidence(NamedTuple):
         Cost of the waiting work's start at once behind the awaited work, or before its end.
     other
         Cost of all else that times say.
-    is_repeated
-        True if the pair occurs more than once.
+    repetitions
+        How often the pair occurs.
     """
 
     decisive: Array
     other: Array
-    is_repeated: Array
+    repetitions: Array
 
 
-class _Collectives(NamedTuple):
-    """For each slot the first communication from there on, in any queue, and how many there are before."""
+class _Marked(NamedTuple):
+    """For each slot the first marked work from there on, in any queue, and how much there is before."""
 
     following: Array
     before: Array
@@ -151,7 +152,9 @@ def resolve(
     )  # fmt: skip
     pairs, totals = wait_pairs.find_pairs(*sides, waits, work, columns)
     order = np.lexsort((ts[node], rank[node]))
-    return Resolved(*_choose(order, rank[node], pairs, *sides, _evidence(totals), work, columns))
+    recorded = sequence.recorded(len(queues.node))
+    evidence = _evidence(totals)
+    return Resolved(*_choose(order, rank[node], pairs, *sides, evidence, work, columns, recorded))
 
 
 def _evidence(totals: Totals) -> _Evidence:
@@ -161,7 +164,7 @@ def _evidence(totals: Totals) -> _Evidence:
     decisive = np.minimum(of_last, of_older) + _TOO_EARLY * totals.early
     decisive = np.clip(decisive, -_MAX_EVIDENCE, _MAX_EVIDENCE)
     share = totals.unexplained / np.maximum(totals.pairs, 1)
-    return _Evidence(decisive, _UNEXPLAINED * share, totals.pairs > 1)
+    return _Evidence(decisive, _UNEXPLAINED * share, totals.pairs)
 
 
 # Compiled: what a stream has waited for already depends on what was decided for the waits before.
@@ -175,7 +178,7 @@ def _evidence(totals: Totals) -> _Evidence:
 @jit
 def _choose(  # noqa: PLR0913, PLR0917 # columns
     order: Array, rank: Array, pairs: Pairs, waiting_side: Streams, awaited_side: Streams,
-    evidence: _Evidence, work: WorkColumns, queues: QueueColumns,
+    evidence: _Evidence, work: WorkColumns, queues: QueueColumns, recorded: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Sources and targets of the pairs that cost least, in the order of the waits; ambiguous ones."""
     n = len(order)
@@ -184,7 +187,8 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
     explained = np.zeros(len(work.communicates), np.bool_)
     passed = empty_table(len(queues.lane))
     last_wait = _last_waits(order, awaited_side.queue, len(queues.lane))
-    collectives = _collectives(work.communicates)
+    collectives, events = _count_marked(work.communicates), _count_marked(recorded)
+    asking = _waits_of_events(pairs, awaited_side.queue, len(queues.lane))
     last, next_best = -1, -1
     for step in range(n):
         wait = order[step]
@@ -194,7 +198,7 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
         for i in range(pairs.first[wait], pairs.first[wait + 1]):
             total, s = _cost_of_pair(
                 i, wait, pairs, waiting_side, awaited_side, evidence, passed, explained, collectives,
-                queues.first,
+                events, asking, queues.first,
             )  # fmt: skip
             if total < cheapest:
                 best, slot, second, cheapest, next_cost = i, s, best, total, cheapest
@@ -217,7 +221,7 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
         # work that nothing held up says nothing of what it waited for, if it is not repeated either
         held = (pairs.flags[best] & (AT_ONCE_BIT | UNEXPLAINED_BIT)) != 0
         seen = held or work.communicates[target] or work.communicates[slot]
-        seen = seen or evidence.is_repeated[pairs.code[best]]
+        seen = seen or evidence.repetitions[pairs.code[best]] > 1
         ambiguous[wait] = next_cost - cheapest < (_CLOSE if seen else _CLEARLY)
         explained[target] |= (pairs.flags[best] & AT_ONCE_BIT) != 0
         passed = _pass_on(passed, w, a, last_wait, step)
@@ -232,7 +236,8 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
 @jit_in_place
 def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
     i: int, wait: int, pairs: Pairs, waiting_side: Streams, awaited_side: Streams, evidence: _Evidence,
-    passed: PairTable, explained: Array, collectives: _Collectives, first_slot: Array,
+    passed: PairTable, explained: Array, collectives: _Marked, events: _Marked, asking: Array,
+    first_slot: Array,
 ) -> tuple[float, int]:  # fmt: skip
     """Cost of pair i for a wait, and the slot of the awaited work."""
     k, j, flags = pairs.waiting[i], pairs.awaited[i], pairs.flags[i]
@@ -254,6 +259,11 @@ def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
         slot = collectives.following[max(behind, first_slot[a])]
         pending = collectives.before[newest + 1] - collectives.before[min(slot, newest) + 1]
         cost += min(_PENDING * pending, _MAX_PENDING)
+    # as many events as waits are one for each: of a thread that is steps ahead the oldest is awaited
+    of_stream = events.before[first_slot[a + 1]] - events.before[first_slot[a]]
+    waits = asking[a] if asking[a] <= of_stream else evidence.repetitions[pairs.code[i]]
+    if flags & RECORDED_BIT and not flags & AT_ONCE_BIT and waits <= of_stream < 2 * waits:
+        slot = min(events.following[max(behind, first_slot[a])], newest)
     total = cost + times
     if behind > slot or slot > newest:  # another wait is the reason for its times
         total = cost + max(times, 0) + _REDUNDANT
@@ -265,15 +275,29 @@ def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
 
 # Compiled: called by the loop above.
 @jit
-def _collectives(communicates: Array) -> _Collectives:
-    """Find the next communication from each slot on, and count those before; of the end as well."""
-    n = len(communicates)
+def _count_marked(marked: Array) -> _Marked:
+    """Find the next marked work from each slot on, and count what is before; of the end as well."""
+    n = len(marked)
     following, before = np.full(n + 1, n, np.int64), np.zeros(n + 1, np.int64)
     for i in range(n - 1, -1, -1):
-        following[i] = i if communicates[i] else following[i + 1]
+        following[i] = i if marked[i] else following[i + 1]
     for i in range(n):
-        before[i + 1] = before[i] + communicates[i]
-    return _Collectives(following, before)
+        before[i + 1] = before[i] + marked[i]
+    return _Marked(following, before)
+
+
+# Compiled: called by the loop above.
+@jit
+def _waits_of_events(pairs: Pairs, awaited: Array, queues: int) -> Array:
+    """Number of waits that can be for an event that was recorded before on each queue."""
+    result, counted = np.zeros(queues, np.int64), np.full(queues, -1, np.int64)
+    for wait in range(len(awaited)):
+        for i in range(pairs.first[wait], pairs.first[wait + 1]):
+            a = awaited[wait, pairs.awaited[i]]
+            if pairs.flags[i] & RECORDED_BIT and counted[a] < wait:
+                counted[a] = wait
+                result[a] += 1
+    return result
 
 
 # Compiled: called by the loop above.

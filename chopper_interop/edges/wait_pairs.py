@@ -43,6 +43,9 @@ UNRECORDED_BIT = 16
 SIDE_BIT = 32
 """Neither stream is the most used one of its device."""
 
+RECORDED_BIT = 64
+"""The event was recorded before, and is not of the moment of the wait."""
+
 
 class Streams(NamedTuple):
     """Streams on one side of each wait: a row for each wait, a column for each stream.
@@ -395,6 +398,7 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
         + in_turn * IN_TURN_BIT
         + (exact and not waits.behind_record[i] and event < 0) * UNRECORDED_BIT
         + side * SIDE_BIT
+        + (exact and not waits.behind_record[i] and event >= 0) * RECORDED_BIT
     )
     is_older = not exact and not in_turn and work.end[last] > work.start[target]
     return slot, bits, (last - slot) * is_older

@@ -73,6 +73,16 @@ class Sequence:
     served: Array
     for_communication: Array
 
+    def recorded(self, slots: int) -> Array:
+        """Mark the slots of the last work before each event that its thread does not wait for at once."""
+        place = np.arange(len(self.node))
+        last = np.maximum.accumulate(np.where(self.queue >= 0, place, -1))
+        same = (last >= 0) & (self.thread[last] == self.thread)
+        waited = np.append((self.wait[1:] >= 0) & (self.thread[1:] == self.thread[:-1]), False)
+        result = np.zeros(slots, bool)
+        result[self.slot[last[(self.queue < 0) & (self.wait < 0) & same & ~waited]]] = True
+        return result
+
     def in_order_of_time(self, group: Array) -> Sequence:
         """All calls of a group in one order, whatever their thread."""
         order = np.lexsort((self.node, self.ts, group))

@@ -623,6 +623,23 @@ def test_a_wait_is_for_no_event_that_another_thread_records_later() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[awaited], row[behind])}
 
 
+def test_of_a_thread_that_loads_ahead_each_wait_is_for_the_oldest_event() -> None:
+    """As many events as waits, but for what is not used yet: each batch is waited for once, in turn."""
+    m = Program()
+    copies, used = [], []
+    for batch in range(8):
+        at = 10_000 * batch
+        copies.append(m.work(at + 5_000, 4_000, at + 50, 20, thread=2, kind=Kind.MEMCPY))
+        m.call("cudaEventRecord", at + 100, 13, thread=2)
+    for batch in range(6):
+        at = 30_000 + 40_000 * batch
+        m.call("cudaStreamWaitEvent", at + 200, 12)
+        used.append(m.work(at + 6_000, 30_000 + batch, at + 300))
+    trace, row, _ = m.trace()
+    inferred = edges(trace, EdgeKind.EVENT)
+    assert inferred == {(row[c], row[u]) for c, u in zip(copies, used, strict=False)}
+
+
 def test_a_chain_is_known_by_its_times() -> None:
     m = Program()
     main = m.work(10_000, 5_000, 100)
