@@ -8,6 +8,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.heaps import empty_heap, empty_heaps
 from chopper_interop.schemas.kinds import EdgeKind
 
 _ROUNDING_NS = 1_000
@@ -73,7 +74,7 @@ def stream_orders(ts: Array, dur: Array, lane: Array, on_gpu: Array) -> Array:
     n = len(ts)
     before = np.full(n, -1, np.int32)
     last = np.full(len(on_gpu), -1, np.int32)  # of the work that has ended, the one that ended last
-    running = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(len(on_gpu))]
+    running = empty_heaps((np.int64(0), np.int64(0)), len(on_gpu))
     for i in range(n):
         stream = lane[i]
         if on_gpu[stream]:
@@ -176,7 +177,7 @@ def _chain_endpoints(  # noqa: PLR0913, PLR0917 # columns
         if not threads[thread]:
             continue
         # (end, -position, row) of nodes that have not ended: of equal ends the last begun pops first
-        open_nodes = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
+        open_nodes = empty_heap((np.int64(0), np.int64(0), np.int64(0)))
         last = -1  # the endpoint before
         for k in range(first[thread], first[thread + 1] + 1):
             has_node = k < first[thread + 1]  # the last pass closes what is still open

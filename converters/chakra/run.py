@@ -19,6 +19,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.heaps import empty_heap, empty_heaps
 
 HOST, COMPUTE, COMM, NO_SLOT = 0, 1, 2, 3
 PLAIN, JOINED, SEND, RECEIVE = 0, 1, 2, 3
@@ -129,7 +130,7 @@ def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array, Array]:
     waits = job.waits.copy()
     slots = max(job.slot.max() + 1, NO_SLOT + 1) if n else 0
     busy = np.zeros((ranks, slots), np.bool_)
-    ready = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(slots * ranks)]
+    ready = empty_heaps((np.int64(0), np.int64(0)), slots * ranks)
     waiting = np.full((groups, ranks), -1, np.int64)  # a rank has one slot, so one at a time
     present = np.zeros(groups, np.int64)
     joined = np.zeros(groups, np.int64)
@@ -140,7 +141,7 @@ def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array, Array]:
             receiver[job.partner[i]] = i
     # a simulator sees ends of one moment in the order in which they were planned: by round of starts, rank and id
     place = (job.rank.astype(np.int64) << 40) + job.order
-    heap = [(np.int64(0), np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
+    heap = empty_heap((np.int64(0), np.int64(0), np.int64(0), np.int64(0)))
     turn = np.int64(0)
     for i in range(n):
         if waits[i] == 0:

@@ -13,6 +13,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.heaps import empty_heap
 
 HOST, COMPUTE, COMM, NO_SLOT = 0, 1, 2, 3
 """Slots of a simulator; receives need none."""
@@ -308,8 +309,10 @@ def topological_order(position: Array, first: Array, after: Array) -> Array:
     by_position = np.empty(n, np.int64)
     for i in range(n):
         by_position[position[i]] = i
-    heap = [position[i] for i in range(n) if waiting[i] == 0]
-    heapq.heapify(heap)
+    heap = empty_heap(np.int64(0))
+    for i in range(n):
+        if waiting[i] == 0:
+            heapq.heappush(heap, np.int64(position[i]))
     order = np.empty(n, np.int64)
     k = 0
     while heap:
@@ -319,7 +322,7 @@ def topological_order(position: Array, first: Array, after: Array) -> Array:
         for e in range(first[i], first[i + 1]):
             waiting[after[e]] -= 1
             if waiting[after[e]] == 0:
-                heapq.heappush(heap, position[after[e]])
+                heapq.heappush(heap, np.int64(position[after[e]]))
     return order[:k]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.heaps import empty_heaps
 
 
 class Shares(NamedTuple):
@@ -107,7 +108,7 @@ def _shares(
     own_start, own_end = start.copy(), start.copy()
     after = np.full(n, -1, np.int64)
     slots = slot.max() + 1 if n else 0
-    running = [[np.int64(0) for _ in range(0)] for _ in range(slots)]
+    running = empty_heaps(np.int64(0), slots)
     ended = np.zeros(n, np.bool_)
     for event in events:
         begins = event < n

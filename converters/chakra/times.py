@@ -15,6 +15,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.heaps import empty_heap, empty_heaps
 from chopper_interop.converters.chakra.values import has_integer, integers
 from chopper_interop.errors import ReadError
 from chopper_interop.issues import Fault, IssueLog
@@ -98,9 +99,9 @@ def _simulate(
     start = np.zeros(n, np.int64)
     missing = waits.copy()
     lanes = lane.max() + 1 if n else 0
-    ready = [[(np.int64(0), np.int64(0)) for _ in range(0)] for _ in range(lanes)]
+    ready = empty_heaps((np.int64(0), np.int64(0)), lanes)
     busy = np.zeros(lanes, np.bool_)
-    running = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
+    running = empty_heap((np.int64(0), np.int64(0), np.int64(0)))
     for i in range(n):
         if missing[i] == 0:
             heapq.heappush(ready[lane[i]], (np.int64(id_order[i]), np.int64(i)))
