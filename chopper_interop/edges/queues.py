@@ -569,9 +569,9 @@ def _learned_queue(trace: Trace, queues: Queues, work: Array, launched: Array) -
         # what makes room is that work starts: none does while a stream waits, or if launches are long by nature
         full = long & (queued >= places - _RETURNING) & (begun_until > begun_before)
         if full.sum() >= max(_MIN_WAITS, _AGREEING * long.sum()):
-            found = _by_steady_returns(trace, queues, work, launched[full], places)
-            if begun_until is begun_by_then or found.places < places:
-                return found
+            learned = _by_steady_returns(trace, queues, work, launched[full], places)
+            if begun_until is begun_by_then or learned.places < places:
+                return learned
     return never_full
 
 

@@ -107,7 +107,7 @@ def _fitted(since: Array, group: Array, value: Array) -> Decay | None:
         if not 0 < best < len(tried) - 1:
             return None
         step = float(tried[best] - tried[best - 1])
-        found, tried = tried[best], tried[best] + step / 4 * np.arange(-4, 5)
+        log_width, tried = tried[best], tried[best] + step / 4 * np.arange(-4, 5)
     # a mean over a window falls evenly and is then at the idle power
     ramps = np.maximum(1 - since / np.exp(_LOG_RAMPS)[:, np.newaxis], 0.0)
     if (_without_falls(ramps, group, value)[1] ** 2).sum(axis=1).min() < squares[best]:
@@ -120,7 +120,7 @@ def _fitted(since: Array, group: Array, value: Array) -> Decay | None:
         return None
     rise = float(idle[best + 1] - idle[best - 1]) / (2 * step)
     return Decay(
-        float(found), error, float(idle[best]), math.sqrt(variance / float(lever[best])), rise
+        float(log_width), error, float(idle[best]), math.sqrt(variance / float(lever[best])), rise
     )
 
 
