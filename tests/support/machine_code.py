@@ -53,37 +53,39 @@ def commands(folder: Path) -> None:
         if cli.analyze_main(["-q", *arguments, "--json"]):
             raise RuntimeError(" ".join(arguments))
 
-    for size, job in (
-        (["ranks=2", "layers=2", "steps=3", "recorder_hz=200"], folder / "job"),
-        (["ranks=2", "layers=2", "steps=2", "pipeline=2", "event_records=True"], folder / "stages"),
-        (["ranks=2", "layers=1"], folder / "default"),
+    for size, name, is_first in (
+        (["ranks=2", "layers=2", "steps=3", "recorder_hz=200"], "job", True),
+        (["ranks=2", "layers=2", "steps=2", "pipeline=2", "event_records=True"], "stages", False),
+        (["ranks=2", "layers=1"], "default", False),
     ):
+        job, out = folder / name, folder / f"{name}-out"
         options = [text for option in size for text in ("-O", option)]
         convert(["-q", "--demo", str(job), *options])
-        out = folder / f"{job.name}-out"
-        names = (
+        forms = (
             "{}/job.pftrace",
             "{}/full/",
             "{}/job.parquet",
             "kineto:{}/json/",
             "{}/job.graphml",
         )
-        outputs = [text for name in names for text in ("-o", name.format(out))]
+        outputs = [text for form in forms for text in ("-o", form.format(out))]
         convert(["-q", str(job), *outputs])
+        analyze(str(job))
+        again = ["-o", str(out / "again.pftrace"), "-O", "gpu_packets=yes"]
+        convert(["-q", str(out / "json"), *again])
+        if not is_first:  # the rest has the same columns, and calls the same loops, for each job
+            continue
         for mode in ("gpu", "kernels"):
             convert(["-q", str(job), "-o", f"{out}/{mode}/", "-O", f"mode={mode}"])
         cli.check_main(["-q", str(out / "full" / job.name)])
-        for name in ("job.pftrace", "full", "job.parquet", "json"):
-            convert(
-                ["-q", str(out / name), "-o", str(out / "again.pftrace"), "-O", "gpu_packets=yes"]
-            )
+        for form in ("job.pftrace", "full", "job.parquet"):
+            convert(["-q", str(out / form), *again])
         table = str(out / "job.parquet")
-        analyze(str(job))
         analyze(table, "all")
         analyze(table, "temporal", "energy", "--steps", "each", "--by", "rank")
         analyze(table, "compare", "--against", table)
-        for tool, name in COMPATIBLE:
-            analyze(table, name, "--compat", tool)
+        for tool, analysis in COMPATIBLE:
+            analyze(table, analysis, "--compat", tool)
         analyze(table, "what_if", "-O", "change=scale=0.5 where kind == 'comm'")
         analyze(table, "critical_path", "temporal", "dvfs", "-o", str(out / "result.pftrace"))
 
