@@ -133,6 +133,7 @@ def test_without_a_folder_nothing_is_claimed_and_nothing_waits(
     claims.release_all()
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_compile_each_loop_once(start, folder: Path) -> None:
     code = LOOPS + "sys.stdin.readline()\nprint(sums(np.arange(3)), len(counts))"
     both = [start(code) for _ in range(2)]

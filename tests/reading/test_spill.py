@@ -93,6 +93,7 @@ def test_real_jobs(job: str, shared: Path, tmp_path: Path, monkeypatch: pytest.M
     _check(sorted((shared / "pytorch").glob(job)), tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_the_sample_job_with_telemetry(
     demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,6 +207,7 @@ def test_lines_that_cannot_be_printed_change_no_status(tmp_path: Path, *, is_ful
     assert described(tmp_path)["program_exit_status"] == 3
 
 
+@pytest.mark.slow
 def test_of_a_program_that_ends_at_once_no_rate_and_no_share_is_stated(tmp_path: Path) -> None:
     done = record(tmp_path, "--rate", 1, script="pass")
     assert "too few to state a rate" in done.stderr
@@ -654,6 +655,7 @@ def test_a_process_that_becomes_another_program_is_known_as_that(tmp_path: Path)
     assert (process["name"], process["rank"]) == ("sleep", 3)
 
 
+@pytest.mark.slow
 def test_names_of_processes_are_any_bytes(tmp_path: Path) -> None:
     program = os.fsencode(tmp_path) + b"/a\xff\x1b[31m\n"
     shutil.copy(shutil.which("sleep"), program)
@@ -726,6 +728,7 @@ def test_a_library_without_gpus_is_no_vendor_and_is_closed(tmp_path: Path) -> No
     assert "no GPU is recorded, only the host: amd: the library lists none; " in done.stderr
 
 
+@pytest.mark.slow
 def test_an_earlier_recording_is_replaced_and_said_so(tmp_path: Path) -> None:
     text = f"chopper-record: {tmp_path} has a recording of this host, which is replaced"
     assert text not in record(tmp_path, script="pass").stderr

@@ -365,6 +365,7 @@ def test_long_names_in_the_legend_do_not_widen_a_picture() -> None:
     assert float(re.search(r'width="([0-9.]+)"', svg)[1]) < 740
 
 
+@pytest.mark.slow
 def test_charts_need_no_home() -> None:
     """As for a user without HOME and without an entry in the list of users, in a container."""
     code = (
