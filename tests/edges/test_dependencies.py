@@ -101,11 +101,12 @@ class Program:
         kind: Kind = Kind.KERNEL,
         call: str = "hipLaunchKernel",
         gpu: int = 0,
+        took: int = 10,
         **args: Any,
     ) -> int:
         lane = self.builder.lane(0, LaneKind.STREAM, on, f"stream {on}", gpu)
         node = self.add(kind, "work", lane, ts, dur)
-        self.launched.append((self.call(call, launch, 10, thread, **args), node))
+        self.launched.append((self.call(call, launch, took, thread, **args), node))
         return node
 
     def trace(self) -> tuple[Trace, list[int], IssueLog]:
@@ -540,6 +541,37 @@ def test_a_wait_within_the_librarys_call_behind_its_launch_is_for_its_own_stream
     assert edges(trace, EdgeKind.EVENT) >= {(row[before], row[comm]), (row[comm], row[waits])}
     assert ((row[comm], row[beside]) in edges(trace, EdgeKind.EVENT)) != of_library
     assert counts(issues).get("event-of-library", 0) == of_library
+
+
+@pytest.mark.parametrize("case", ["of the next collective", "behind a copy", "outside"])
+def test_other_waits_at_calls_of_a_library_are_for_compute(case: str) -> None:
+    """Those before its launch, whatever the call before has launched; and those that no call of it encloses."""
+    m = Program()
+    if case != "outside":
+        m.op("nccl:all_reduce", 195, 100)
+    kind = Kind.MEMCPY if case == "behind a copy" else Kind.COMM
+    before = m.work(1_000, 5_000, 200, 8, kind=kind)
+    if case == "of the next collective":
+        m.op("nccl:all_reduce", 395, 200)
+    m.call("cudaStreamWaitEvent", 280 if case == "behind a copy" else 400, 12)
+    behind = m.work(6_010, 3_000, 500)
+    m.op("nccl:barrier", 20_000, 100)  # the last row
+    trace, row, issues = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[before], row[behind])}
+    assert "event-of-library" not in counts(issues)
+
+
+def test_launches_that_take_long_before_work_begins_show_no_full_queue() -> None:
+    """No work began during them, and their returns are no steadier with work that by another clock might have."""
+    m = Program()
+    for at in (0, 1_000_000, 2_000_000):
+        for k in range(10):
+            wait = max(k - 6, 0)
+            ts = at + 2_000 * k + 4_000 * wait
+            m.work(at + 40_000 + 20_000 * k, 20_000 - k, ts, took=5_000 if wait else 1_000)
+    trace, _, issues = m.trace()
+    assert not edges(trace, EdgeKind.SYNC)
+    assert "queue-full" not in counts(issues)
 
 
 def test_collectives_are_waited_for_in_launch_order() -> None:

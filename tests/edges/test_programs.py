@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,13 +39,19 @@ def by_correlation(trace: Trace, kind: EdgeKind, rank: int = 0) -> set[tuple[int
     return set(zip(number[src[of_rank]].tolist(), number[dst[of_rank]].tolist(), strict=True))
 
 
-@pytest.mark.parametrize("ahead_ns", [None, 4_000, 9_000, 20_000])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "size", "ahead_ns"),
+    [
+        *product(range(3), [()], [None, 4_000, 9_000, 20_000]),
+        # more kernels begin within the time by which a clock may be ahead than there are places
+        *product([3], [(5, 4.0)], [3_000, 20_000]),
+    ],
+)
 def test_a_launch_into_a_full_queue_waits_for_the_work_that_makes_room(
-    seed, ahead_ns, tmp_path
+    seed, size, ahead_ns, tmp_path
 ) -> None:
     """Also where the GPU's clock is ahead of the host's, so that work seems to begin behind the launch."""
-    program = families.full_queue(seed)
+    program = families.full_queue(seed, *size)
     if ahead_ns is not None:
         program = replace(program, gpu_clock_ns=ahead_ns)
     run = simulate(program)

@@ -442,13 +442,13 @@ def gpu_bound(seed: int) -> p.Program:
     return job.program()
 
 
-def full_queue(seed: int) -> p.Program:
-    """The host is so far ahead that its launches wait for places in the queue."""
+def full_queue(seed: int, places: int = 0, mean_us: float = 0.0) -> p.Program:
+    """The host is so far ahead that its launches wait for places in the queue; by default any number, and any kernels."""
     job = _Job("full_queue", seed)
-    job.depth = job.rng.choice([8, 16, 32, 64])
+    job.depth = places or job.rng.choice([8, 16, 32, 64])
     thread = job.thread(0)
-    thread.host_us = 3.0
-    mean = job.rng.uniform(25, 80)
+    thread.host_us = 1.0 if mean_us else 3.0
+    mean = mean_us or job.rng.uniform(25, 80)
     for number in _steps(job, 3, before=2):
         with thread.step(number):
             for _ in range(50):
