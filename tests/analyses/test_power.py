@@ -13,7 +13,7 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.power.bins import Bins
-from chopper_interop.analyses.methods.power.decays import idle_decay
+from chopper_interop.analyses.methods.power.decays import Decay, idle_decay
 from chopper_interop.analyses.methods.power.response import Observed
 from chopper_interop.analyses.power import _Idle, _idle_note, power
 from chopper_interop.annotate.stages import annotate
@@ -208,6 +208,9 @@ def test_a_window_of_a_step_and_a_little_shows_no_idle(tmp_path: Path) -> None:
     assert "idle was never seen" in result.notes
 
 
+MS = 1_000_000
+
+
 def _overshooting_job(idle_ms: int, hold_ms: int = 1) -> dict[str, float]:
     """Fit steps of 100 ms and idle times, 130 W, after which power is a third too high for some time.
 
@@ -258,6 +261,57 @@ def test_an_even_fall_is_no_decay() -> None:
             ts, ts, np.round(value), is_rate=False, period_ns=10_000_000, uncertainty_ns=0
         )
         assert (idle_decay(bins, is_idle, seen, 0.0) is not None) == is_decay
+
+
+def _decay(
+    since_ms: np.ndarray,
+    *,
+    idle_w: float = 130.0,
+    width_ms: float = 20.0,
+    blur_ms: int = 0,
+    **of: int,
+) -> Decay | None:
+    """Fit samples each ms of steps of 100 ms, of which 40 are idle, that show power this long after the idle time began.
+
+    Before that they show that of work.
+    """
+    ms = np.arange(1000)
+    height = np.random.default_rng(0).normal(400, 20, 10)[ms // of.get("period_ms", 100) % 10]
+    falls = (since_ms >= 0) & (since_ms < 40)
+    watts = idle_w + height * np.where(falls, np.exp(-since_ms / width_ms), 1.0)
+    ts = ms * MS
+    seen = Observed(
+        ts, ts, np.round(watts), is_rate=False, period_ns=MS, uncertainty_ns=blur_ms * MS
+    )
+    bins = Bins(0, MS, 1000, of.get("block", 1000))
+    return idle_decay(bins, ms % 100 < 40, seen, of.get("delay_ms", 0) * MS)
+
+
+@pytest.mark.parametrize(
+    ("shift_ms", "known"),
+    [(0, {}), (6, {"delay_ms": 6}), (6, {"blur_ms": 6}), (-6, {"blur_ms": 6})],
+)
+def test_a_decay_is_of_samples_that_are_surely_within_the_idle_time(
+    shift_ms: int, known: dict[str, int]
+) -> None:
+    """Power shows later, or times of samples are uncertain: those next to work may show it."""
+    decay = _decay(np.arange(1000) % 100 - shift_ms, **known)
+    assert decay is not None
+    assert decay.idle_w == pytest.approx(130, abs=2)
+    assert np.exp(decay.log_width) == pytest.approx(20e6, rel=0.02)
+
+
+def test_idle_times_of_two_excerpts_are_two() -> None:
+    """The second begins where the first ends, with a height of its own."""
+    decay = _decay(np.arange(1000) % 20, block=20, period_ms=20)
+    assert decay is not None
+    assert decay.idle_w == pytest.approx(130, abs=5)
+
+
+@pytest.mark.parametrize("law", [{"idle_w": -60.0}, {"width_ms": 800.0}])
+def test_a_decay_without_idle_power_is_none(law: dict[str, float]) -> None:
+    """It ends below 0, or so late that samples do not show where."""
+    assert _decay(np.arange(1000) % 100, **law) is None
 
 
 def test_a_fall_that_samples_do_not_determine_shows_no_idle() -> None:

@@ -92,11 +92,11 @@ class LagChanges:
         Nothing says that it waited for these, and nothing else what it waited for.
         """
         trace = self._timing.trace
-        ts, rank = trace.array("ts"), trace.array("rank")
-        for number in trace.ranks:
-            row = np.flatnonzero(work & (rank == number))
-            ran = np.flatnonzero(awaited & (rank == number))
-            busy = intervals.union(ts[ran], ts[ran] + trace.array("dur")[ran])
+        ts, dur = trace.array("ts"), trace.array("dur")
+        for rows in trace.rank_rows.values():
+            row = np.flatnonzero(work[rows]) + rows.start
+            ran = np.flatnonzero(awaited[rows]) + rows.start
+            busy = intervals.union(ts[ran], ts[ran] + dur[ran])
             delay_ns = self.delay_ns[2 * row]
             self.delay_ns[2 * row] -= intervals.covered_time(ts[row] - delay_ns, ts[row], busy)
         return self
