@@ -107,7 +107,7 @@ def what_if(
         optionally with ``where`` and a query on the nodes' columns, which at least one node must
         match. Several changes are separated by ``;``: each is evaluated alone, then all together
         in this order, unless one would overwrite another, of which a note says. By
-        default a list of standard changes, each alone.
+        default a list of standard changes, each alone, of the chosen steps.
     by
         Rows: ``"job"`` one per window, ``"rank"`` one per rank and window, ``"class"`` the path of each
         window by class.

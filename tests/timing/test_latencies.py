@@ -132,17 +132,34 @@ def test_a_call_that_waited_shortly_for_its_own_copy_did_no_work(tmp_path, *, pa
     assert -6 < gain_us(tmp_path, events, change) <= 0
 
 
-def test_a_launch_that_waited_for_room_keeps_what_it_takes_itself(tmp_path: Path) -> None:
-    """A queue of 16 places; without a wait a launch takes 6 µs, and the host 3 more until the next one."""
+@pytest.mark.parametrize(
+    ("ahead_us", "lengths"),
+    [
+        (0, 1),
+        (20, 41),
+        pytest.param(
+            20, 1,
+            marks=pytest.mark.xfail(strict=True, reason="of equal kernels any number of places fits returns as well"),
+        ),
+    ],
+)  # fmt: skip
+def test_a_launch_that_waited_for_room_keeps_what_it_takes_itself(
+    tmp_path: Path, ahead_us: int, lengths: int
+) -> None:
+    """A queue of 16 places; without a wait a launch takes 6 µs, and the host 3 more until the next one.
+
+    The GPU's clock may be ahead, so that room seems to be made behind the launch.
+    """
     events, starts, at, end = [], [], 0, 0
     for k in range(80):
         room = starts[k - 16] if k >= 16 else 0
         returns = max(at + 6, room + 4 + k % 3)
         starts.append(max(at + 9, end + 2))
-        end = starts[-1] + 100
+        end = starts[-1] + 80 + 7 * k % lengths
         events += [
-            call("cudaLaunchKernel", at, returns - at, k + 1), kernel("gemm", starts[-1], 100, k + 1),
-        ]  # fmt: skip
+            call("cudaLaunchKernel", at, returns - at, k + 1),
+            kernel("gemm", starts[-1] + ahead_us, end - starts[-1], k + 1),
+        ]
         at = returns + 3
     events.append(call("cudaDeviceSynchronize", at, end + 6 - at, 99))
     after = end + 6 - gain_us(tmp_path, events, "scale=0.01 where kind == 'kernel'")
