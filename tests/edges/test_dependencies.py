@@ -655,11 +655,20 @@ def test_a_wait_is_for_no_event_that_another_thread_records_later() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[awaited], row[behind])}
 
 
-def test_of_a_thread_that_loads_ahead_each_wait_is_for_the_oldest_event() -> None:
+@pytest.mark.parametrize(
+    "batches",
+    [
+        8,
+        pytest.param(
+            6, marks=pytest.mark.xfail(strict=True, reason="the last wait is taken for one of the event before the last")
+        ),
+    ],
+)  # fmt: skip
+def test_of_a_thread_that_loads_ahead_each_wait_is_for_the_oldest_event(batches: int) -> None:
     """As many events as waits, but for what is not used yet: each batch is waited for once, in turn."""
     m = Program()
     copies, used = [], []
-    for batch in range(8):
+    for batch in range(batches):
         at = 10_000 * batch
         copies.append(m.work(at + 5_000, 4_000, at + 50, 20, thread=2, kind=Kind.MEMCPY))
         m.call("cudaEventRecord", at + 100, 13, thread=2)
