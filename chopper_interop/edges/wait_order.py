@@ -188,7 +188,7 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
     passed = empty_table(len(queues.lane))
     last_wait = _last_waits(order, awaited_side.queue, len(queues.lane))
     collectives, events = _count_marked(work.communicates), _count_marked(recorded)
-    asking = _waits_of_events(pairs, awaited_side.queue, len(queues.lane))
+    event_waits = _waits_of_events(pairs, awaited_side.queue, len(queues.lane))
     last, next_best = -1, -1
     for step in range(n):
         wait = order[step]
@@ -198,7 +198,7 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
         for i in range(pairs.first[wait], pairs.first[wait + 1]):
             total, s = _cost_of_pair(
                 i, wait, pairs, waiting_side, awaited_side, evidence, passed, explained, collectives,
-                events, asking, queues.first,
+                events, event_waits, queues.first,
             )  # fmt: skip
             if total < cheapest:
                 best, slot, second, cheapest, next_cost = i, s, best, total, cheapest
@@ -233,11 +233,14 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
 # Compiled: called for each pair by the loop above.
 #
 #   awaited queue of collectives, in turn   [ 3 ] [ 4 ] [ 5 ]     passed 4: the wait is for 4, and 5 is pending
+#
+#   awaited queue of a loader that is       [ 1 ] e [ 2 ] e [ 3 ] e    one event (e) for each wait: the first wait
+#   steps ahead                                                        is for 1, though 3 is the newest
 @jit_in_place
 def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
     i: int, wait: int, pairs: Pairs, waiting_side: Streams, awaited_side: Streams, evidence: _Evidence,
-    passed: PairTable, explained: Array, collectives: _Marked, events: _Marked, asking: Array,
-    first_slot: Array,
+    passed: PairTable, explained: Array, collectives: _Marked, events: _Marked,
+    event_waits: Array, first_slot: Array,
 ) -> tuple[float, int]:  # fmt: skip
     """Cost of pair i for a wait, and the slot of the awaited work."""
     k, j, flags = pairs.waiting[i], pairs.awaited[i], pairs.flags[i]
@@ -259,9 +262,10 @@ def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
         slot = collectives.following[max(behind, first_slot[a])]
         pending = collectives.before[newest + 1] - collectives.before[min(slot, newest) + 1]
         cost += min(_PENDING * pending, _MAX_PENDING)
-    # as many events as waits are one for each: of a thread that is steps ahead the oldest is awaited
+    # of two events or more for a wait any may be meant; where waits that could be for this queue are more than
+    # its events, some are for others: then those of this pair count
     of_stream = events.before[first_slot[a + 1]] - events.before[first_slot[a]]
-    waits = asking[a] if asking[a] <= of_stream else evidence.repetitions[pairs.code[i]]
+    waits = event_waits[a] if event_waits[a] <= of_stream else evidence.repetitions[pairs.code[i]]
     if flags & RECORDED_BIT and not flags & AT_ONCE_BIT and waits <= of_stream < 2 * waits:
         slot = min(events.following[max(behind, first_slot[a])], newest)
     total = cost + times

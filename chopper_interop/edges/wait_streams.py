@@ -74,7 +74,13 @@ class Sequence:
     for_communication: Array
 
     def recorded(self, slots: int) -> Array:
-        """Mark the slots of the last work before each event that its thread does not wait for at once."""
+        """Mark the slots of the last work before each event that its thread does not wait for at once.
+
+        Other threads may wait for such an event later, when more of them have been recorded::
+
+            thread   [ launch ] [ record ] [ launch ]     marked: the work of the first launch
+            thread   [ launch ] [ record ] [ wait ]       not marked
+        """
         place = np.arange(len(self.node))
         last = np.maximum.accumulate(np.where(self.queue >= 0, place, -1))
         same = (last >= 0) & (self.thread[last] == self.thread)

@@ -40,14 +40,14 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
         members = job.mask(row[of_row == name])
         times = job.times().take_no_time(members)
         alone = bool((trace.integers("instance")[members] < 0).all())
-        blind = alone and bool(unlaunched[members].all())
-        if blind:
+        waiters_unknown = alone and bool(unlaunched[members].all())
+        if waiters_unknown:
             times.start_without(unlaunched & ~members, members)
         saved = job.saved(times)
         place = job.place(members)
         condition = _CONDITIONS.get(name, f"collective == '{name}'")
         waits = " It includes waits for ranks that were not recorded." if alone else ""
-        waits += " What waits for it was not recorded." if blind else ""
+        waits += " What waits for it was not recorded." if waiters_unknown else ""
         change = f"scale=0 where kind == 'comm' and {condition}"
         yield Finding.of(
             "exposed-collective",
@@ -56,7 +56,7 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
             name,
             LIKELY if alone else MODELLED,
             f"Transfers of {name} are not hidden by compute.{waits}",
-            job.command("overlap") if blind else job.what_if(change),
+            job.command("overlap") if waiters_unknown else job.what_if(change),
         )
 
 

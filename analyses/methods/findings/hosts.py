@@ -528,6 +528,7 @@ def unrecorded_host_work(job: ExaminedJob) -> Iterator[Finding]:
     calls = trace.launch[job.on_gpu & (trace.launch >= 0)]
     last_call = np.full(trace.lanes.num_rows, np.iinfo(np.int64).min)
     np.maximum.at(last_call, lane[calls], ts[calls] + dur[calls])
+    # time of a thread that no node owns, between two endpoints of nodes: barriers are numbered behind these
     edge = np.flatnonzero(
         is_any(graph.kind, paths.OWN_TIME_EDGES)
         & (job.changer.owner < 0)
