@@ -12,6 +12,7 @@ MACHINE_CODE ?= $(VENV)/machine_code
 PYTHONS ?=
 # asks for packages that only its converter needs and that hold back pandas: installed without these
 MLC_CHAKRA := mlc-chakra==1.0.0
+PIP    ?= $(BIN)/python -m pip
 
 .PHONY: environment report demo test docs thorough fuzz mutate lint types style layers bench errors picture pictures tables outputs loops code man schemas wheel release clean
 
@@ -122,8 +123,8 @@ $(VENV)/pip.stamp:
 	touch $@
 
 environment: $(VENV)/pip.stamp ## all packages for these targets, at once: each call of pip looks again at what there is
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --editable ".[report]" --group dev --group docs
-	$(BIN)/python -m pip install --quiet --no-deps "$(MLC_CHAKRA)"
+	PYTHONWARNINGS=ignore $(PIP) install --quiet --no-compile --editable ".[report]" --group dev --group docs
+	$(PIP) install --quiet --no-deps "$(MLC_CHAKRA)"
 	touch $(VENV)/run.stamp $(VENV)/test.stamp $(VENV)/docs.stamp $(VENV)/dev.stamp
 
 # of its own: atheris has no wheels for the newest Pythons

@@ -26,6 +26,9 @@ _ALLOCATIONS = 20_000
 """Objects made between two collections of garbage. Chosen: at Python's 700, collections took 7 % of the suite's time."""
 gc.set_threshold(_ALLOCATIONS)
 
+# a disk that loses its power would lose nothing but tests' files, and waiting for it takes a hundredth of their time
+os.fsync = lambda _: None
+
 
 def pytest_collection_finish() -> None:
     """Leave tests and modules, which live to the end, out of what is searched for garbage."""
