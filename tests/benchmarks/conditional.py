@@ -36,6 +36,7 @@ import chopper_interop as ci
 from chopper_interop import registry
 from chopper_interop.converters.chakra import check
 from chopper_interop.converters.chakra import run as simulator
+from chopper_interop.schemas.chakra import NodeType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,32 +178,38 @@ def starts(tools: Tools) -> str:
     cells = []
     for name, trace in torchrec_runs().items():
         prefix = tools.ets(trace, "gpu")
-        off = np.concatenate([_start_errors_ns(tools, prefix, r) for r in range(len(trace.ranks))])
-        middle, outer, last = np.percentile(np.abs(off), (50, 95, 100))
+        off = np.abs(np.concatenate(_start_errors_ns(tools, prefix)))
+        middle, outer, last = np.percentile(off, (50, 95, 100))
         cells.append(f"{name} {middle / 1e3:.0f} µs, {ms(outer)} ms, {ms(last)} ms")
     return "; ".join(cells) + " (median, 95 %, largest)"
 
 
-def _start_errors_ns(tools: Tools, prefix: Path, rank: int) -> np.ndarray:
-    """By how much later than measured GPU work of a rank starts in a replay."""
-    _, nodes = schedule.messages(prefix.with_name(f"{prefix.name}.{rank}.et"))
-    facts = [schedule.attributes(n) for n in nodes]
-    work = [k for k, f in enumerate(facts) if not f["is_cpu_op"] and "cause" not in f]
-    measured = np.array([facts[k]["start_ns"] for k in work])
+def _start_errors_ns(tools: Tools, prefix: Path) -> list[np.ndarray]:
+    """By how much later than measured GPU work of each NPU starts in a replay.
+
+    A receive is none: where a stream has an NPU of its own, receives of others stand for its work.
+    """
+    ets = read_ets(prefix)
     if tools.astra is None:
-        ets = read_ets(prefix)
         job = ets.job._replace(role=np.zeros_like(ets.job.role))
-        of_rank = np.flatnonzero(job.rank == rank)[work]
-        return (simulator.run(job, len(ets.span_ns)).end_ns - job.duration)[of_rank] - measured
-    issued = astra_sim.run(tools.astra, prefix, tools.work / "run").issued_ns
-    return np.array([issued[rank, nodes[k].id] for k in work]) - measured
+        start_ns = simulator.run(job, ets.npus).end_ns - job.duration
+        issued = dict(zip(zip(job.rank, job.order, strict=True), start_ns, strict=True))
+    else:
+        issued = astra_sim.run(tools.astra, prefix, tools.work / "run").issued_ns
+    errors = []
+    for npu in range(ets.npus):
+        _, nodes = schedule.messages(prefix.with_name(f"{prefix.name}.{npu}.et"))
+        facts = {n.id: schedule.attributes(n) for n in nodes if n.type != NodeType.COMM_RECV}
+        work = [i for i, f in facts.items() if not f["is_cpu_op"] and "cause" not in f]
+        errors.append(np.array([issued[npu, i] - facts[i]["start_ns"] for i in work]))
+    return errors
 
 
 def concurrent_streams(tools: Tools) -> str:
     if tools.trace_diff is None:
         return "not run (needs `--trace-diff`)"
     cells = []
-    for path in sorted(tools.trace_diff.glob("*.json*")):
+    for path in sorted(tools.trace_diff.rglob("*.json*")):
         trace = ci.read(path)
         deviations = [f"{deviation(tools, trace, mode):+.2f}" for mode in MODES]
         cells.append(f"{path.name.partition('.')[0]} {' / '.join(deviations)} %")
