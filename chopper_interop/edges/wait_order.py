@@ -142,17 +142,21 @@ def resolve(
     if not (sequence.queue >= 0).any():
         none = np.full(len(rows), -1, np.int64)
         return Resolved(none, none, none > 0)
-    waiting, awaited, behind_record = streams_of(sequence, len(rows), rank[sequence.node])
+    waiting, awaited = streams_of(sequence, len(rows), rank[sequence.node], queues.queue)
+    behind_record = np.zeros(len(rows), bool)
+    behind_record[sequence.wait[sequence.behind_record]] = True
+    recorded = np.zeros(len(queues.node), bool)
+    recorded[sequence.event[sequence.event >= 0]] = True
+    last_event = np.maximum.accumulate(np.where(recorded, np.arange(len(recorded)), -1))
     has_records = np.isin(rank[node], rank[calls.node[calls.has_role(Role.RECORD)]])
     sides = wait_pairs.sides_of(queues, waiting, awaited, calls.stream[rows], stated, ts[node])
     work, columns = wait_pairs.work_of(queues), wait_pairs.columns_of(trace, queues)
     waits = wait_pairs.WaitFacts(
-        waiting.served, awaited.event, behind_record, has_records,
+        waiting.served, awaited.event, awaited.elsewhere, last_event, behind_record, has_records,
         wait_pairs.repetitions(trace, sequence, queues, behind_record),
     )  # fmt: skip
     pairs, totals = wait_pairs.find_pairs(*sides, waits, work, columns)
     order = np.lexsort((ts[node], rank[node]))
-    recorded = sequence.recorded(len(queues.node))
     evidence = _evidence(totals)
     return Resolved(*_choose(order, rank[node], pairs, *sides, evidence, work, columns, recorded))
 

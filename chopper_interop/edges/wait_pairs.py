@@ -129,8 +129,10 @@ class WaitFacts(NamedTuple):
 
     Parameters
     ----------
-    served, event
-        For each of the streams on the waiting and the awaited side.
+    served, event, elsewhere
+        For each of the streams on the waiting side, and of those on the awaited side.
+    last_event
+        For each slot the last from there back, in any queue, before an event that may be waited for later; -1 for none.
     behind_record
         True right behind a record.
     has_records
@@ -141,6 +143,8 @@ class WaitFacts(NamedTuple):
 
     served: Array
     event: Array
+    elsewhere: Array
+    last_event: Array
     behind_record: Array
     has_records: Array
     group: Array
@@ -371,7 +375,8 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
     """Slot of the awaited work, or -1; bits of what times say; by how many launches the event must be older than the last work.
 
     Where events are recorded, that of a wait is of the moment, or it was recorded before and not waited
-    for; else it may be any of which the work had ended when the waiting work started.
+    for; else it may be any of which the work had ended when the waiting work started, and so it may if another thread
+    records them, which may be several steps ahead.
     """
     w, a = waiting_side.queue[i, k], awaited_side.queue[i, j]
     target, last, event = waiting_side.slot[i, k], awaited_side.slot[i, j], waits.event[i, j]
@@ -384,7 +389,10 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
         slot = last_ended(
             low, work.end, work.ended_sooner, work.jump, last, work.start[target]
         )  # fmt: skip
-    if slot < 0:
+    elif slot == event and waits.elsewhere[i, j]:
+        ended = last_ended(low, work.end, work.ended_sooner, work.jump, slot, work.start[target])
+        slot = waits.last_event[ended] if ended >= 0 else -1
+    if slot < low:
         return -1, 0, 0
     gap = work.start[target] - work.end[slot]
     at_once = work.held[target] and work.end[slot] > work.free[target]

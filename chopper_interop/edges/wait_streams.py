@@ -60,6 +60,10 @@ class Sequence:
         True for launches directly behind a wait.
     for_communication
         True for waits directly before a launch of communication.
+    event
+        For the record of an event that others may wait for later the work before it; else -1.
+    behind_record
+        True for waits directly behind the record of their event.
     """
 
     node: Array
@@ -72,22 +76,8 @@ class Sequence:
     run: Array
     served: Array
     for_communication: Array
-
-    def recorded(self, slots: int) -> Array:
-        """Mark the slots of the last work before each event that its thread does not wait for at once.
-
-        Other threads may wait for such an event later, when more of them have been recorded::
-
-            thread   [ launch ] [ record ] [ launch ]     marked: the work of the first launch
-            thread   [ launch ] [ record ] [ wait ]       not marked
-        """
-        place = np.arange(len(self.node))
-        last = np.maximum.accumulate(np.where(self.queue >= 0, place, -1))
-        same = (last >= 0) & (self.thread[last] == self.thread)
-        waited = np.append((self.wait[1:] >= 0) & (self.thread[1:] == self.thread[:-1]), False)
-        result = np.zeros(slots, bool)
-        result[self.slot[last[(self.queue < 0) & (self.wait < 0) & same & ~waited]]] = True
-        return result
+    event: Array
+    behind_record: Array
 
     def in_order_of_time(self, group: Array) -> Sequence:
         """All calls of a group in one order, whatever their thread."""
@@ -116,7 +106,29 @@ def read_sequence(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Arra
     communicates = (slot >= 0) & queues.communicates[slot]
     queue = np.where(slot >= 0, queues.queue[slot], -1)
     runs = _runs(thread, queue, communicates, wait)
-    return Sequence(node, ts, thread, queue, slot, communicates, wait, *runs)
+    events = _events(thread, queue, slot, communicates, wait)
+    return Sequence(node, ts, thread, queue, slot, communicates, wait, *runs, *events)
+
+
+def _events(
+    thread: Array, queue: Array, slot: Array, communicates: Array, wait: Array
+) -> tuple[Array, Array]:
+    """Work before each event that may be waited for later, when more have been recorded; waits for the others.
+
+    ::
+
+        thread   [ launch ] [ record ] [ launch ]               for later: the work of the first launch
+        thread   [ launch ] [ record ] [ wait ]                 for this wait
+        thread   [ launch of communication ] [ record ] [ wait ]    its end, which may be waited for later
+    """
+    place = np.arange(len(thread))
+    last = np.maximum.accumulate(np.where(queue >= 0, place, -1))
+    launched = (last >= 0) & (thread[last] == thread)
+    records = (queue < 0) & (wait < 0)
+    at_once = np.append((wait[1:] >= 0) & (thread[1:] == thread[:-1]), False)
+    at_once &= ~(launched & (last == place - 1) & communicates[last])
+    event = np.where(records & launched & ~at_once, slot[last], -1)
+    return event, np.append(False, (records & at_once)[:-1])
 
 
 # Compiled: one pass over the calls of each thread, backwards to see what a wait stands before, then
@@ -169,19 +181,22 @@ class Side:
         none.
     served
         True if another wait stands directly before the work.
+    elsewhere
+        True for streams of other threads.
     """
 
     queue: Array
     cost: Array
     event: Array
     served: Array
+    elsewhere: Array
 
     @classmethod
     def empty(cls, waits: int) -> Side:
         """No streams."""
         shape = waits, _STREAMS
         queue, event = np.full((2, *shape), -1, np.int64)
-        return cls(queue, np.zeros(shape), event, np.zeros(shape, bool))
+        return cls(queue, np.zeros(shape), event, *np.zeros((2, *shape), bool))
 
 
 # Compiled: each wait sees the streams that its thread uses next. They are kept in a list in which each
@@ -218,38 +233,30 @@ def _next_streams(  # noqa: PLR0913, PLR0917 # columns
 # Compiled: as above, the other way.
 @jit
 def _last_streams(  # noqa: PLR0913, PLR0917 # columns
-    thread: Array, queue: Array, slot: Array, communicates: Array, wait: Array, run: Array,
-    for_communication: Array, streams: Array, cost: Array, event: Array, behind_record: Array,
-    queues: int,
+    thread: Array, queue: Array, communicates: Array, wait: Array, run: Array,
+    for_communication: Array, event: Array, queue_of_slot: Array, streams: Array, cost: Array,
+    events: Array,
 ) -> None:  # fmt: skip
-    """Fill the columns of a side with streams that may be awaited; mark waits right behind a record."""
+    """Fill the columns of a side with streams that may be awaited."""
     width = streams.shape[1]
     recent, recent_run = np.full(width, -1, np.int64), np.zeros(width, np.int64)
     communication = np.zeros(width, np.bool_)
-    recorded = np.full(queues, -1, np.int64)
-    last = -1  # launch
+    recorded = np.full(queue_of_slot.max() + 1, -1, np.int64)
     for i in range(len(thread)):
         if i == 0 or thread[i - 1] != thread[i]:
             recent[:] = -1
             recorded[:] = -1  # threads go on at the same time: others may record later
-            last = -1
         if queue[i] >= 0:
             _to_front(recent, recent_run, communication, queue[i])
             recent_run[0], communication[0] = run[i], communicates[i]
-            last = i
-        elif wait[i] < 0:
-            at_once = i + 1 < len(thread) and wait[i + 1] >= 0 and thread[i + 1] == thread[i]
-            # right behind a collective, its end is recorded, which may be waited for later
-            if last >= 0 and (not at_once or (last == i - 1 and communicates[last])):
-                recorded[queue[last]] = slot[last]
-            elif at_once:
-                behind_record[wait[i + 1]] = True
-        else:
+        elif event[i] >= 0:
+            recorded[queue_of_slot[event[i]]] = event[i]
+        elif wait[i] >= 0:
             used = 0
             for k in range(width):
                 if recent[k] < 0 or (for_communication[i] and communication[k]):
                     continue
-                streams[wait[i], used], event[wait[i], used] = recent[k], recorded[recent[k]]
+                streams[wait[i], used], events[wait[i], used] = recent[k], recorded[recent[k]]
                 if for_communication[i]:
                     cost[wait[i], used] = _NOT_CURRENT * used
                 else:
@@ -273,8 +280,10 @@ def _to_front(recent: Array, run: Array, flag: Array, queue: int) -> None:
     recent[0] = queue
 
 
-def streams_of(sequence: Sequence, waits: int, rank: Array) -> tuple[Side, Side, Array]:
-    """Streams that may wait and be awaited, those of the same thread first; waits right behind a record.
+def streams_of(
+    sequence: Sequence, waits: int, rank: Array, queue_of_slot: Array
+) -> tuple[Side, Side]:
+    """Streams that may wait and be awaited, those of the same thread first.
 
     Parameters
     ----------
@@ -284,35 +293,38 @@ def streams_of(sequence: Sequence, waits: int, rank: Array) -> tuple[Side, Side,
         How many waits it has.
     rank
         Rank of each call.
+    queue_of_slot
+        Queue of each slot.
     """
-    behind_record = np.zeros(waits, bool)
-    waiting, awaited = _streams_in_order(sequence, waits, behind_record)
+    waiting, awaited = _streams_in_order(sequence, waits, queue_of_slot)
     # the same with the calls of all threads of a rank in one order, for streams that others use
     in_order = sequence.in_order_of_time(rank)
-    next_of_all, last_of_all = _streams_in_order(in_order, waits, np.zeros(waits, bool))
+    next_of_all, last_of_all = _streams_in_order(in_order, waits, queue_of_slot)
     # a collective is launched by the thread that lets its stream wait
     next_of_all.queue[sequence.wait[sequence.for_communication]] = -1
-    _append(waiting.queue, waiting.cost, waiting.event, next_of_all.queue, next_of_all.event)
-    _append(awaited.queue, awaited.cost, awaited.event, last_of_all.queue, last_of_all.event)
-    return waiting, awaited, behind_record
+    for side, of_all in ((waiting, next_of_all), (awaited, last_of_all)):
+        _append(side.queue, side.cost, side.event, side.elsewhere, of_all.queue, of_all.event)
+    return waiting, awaited
 
 
-def _streams_in_order(s: Sequence, waits: int, behind_record: Array) -> tuple[Side, Side]:
+def _streams_in_order(s: Sequence, waits: int, queue_of_slot: Array) -> tuple[Side, Side]:
     waiting, awaited = Side.empty(waits), Side.empty(waits)
     _next_streams(
         s.thread, s.queue, s.communicates, s.wait, s.run, s.served, s.for_communication,
         waiting.queue, waiting.cost, waiting.served,
     )  # fmt: skip
     _last_streams(
-        s.thread, s.queue, s.slot, s.communicates, s.wait, s.run, s.for_communication,
-        awaited.queue, awaited.cost, awaited.event, behind_record, int(s.queue.max()) + 1,
+        s.thread, s.queue, s.communicates, s.wait, s.run, s.for_communication, s.event,
+        queue_of_slot, awaited.queue, awaited.cost, awaited.event,
     )  # fmt: skip
     return waiting, awaited
 
 
 # Compiled: a few columns, compared with each other in each row.
 @jit
-def _append(queue: Array, cost: Array, event: Array, others: Array, other_events: Array) -> None:
+def _append(  # columns
+    queue: Array, cost: Array, event: Array, elsewhere: Array, others: Array, other_events: Array
+) -> None:  # fmt: skip
     """Append streams that other threads use, where columns are free."""
     width = queue.shape[1]
     for i in range(len(queue)):
@@ -326,5 +338,5 @@ def _append(queue: Array, cost: Array, event: Array, others: Array, other_events
                 known = known or queue[i, j] == others[i, k]
             if not known and used < width:
                 queue[i, used], event[i, used] = others[i, k], other_events[i, k]
-                cost[i, used] = _OTHER_THREAD
+                cost[i, used], elsewhere[i, used] = _OTHER_THREAD, True
                 used += 1

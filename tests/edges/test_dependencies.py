@@ -655,15 +655,7 @@ def test_a_wait_is_for_no_event_that_another_thread_records_later() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[awaited], row[behind])}
 
 
-@pytest.mark.parametrize(
-    "batches",
-    [
-        8,
-        pytest.param(
-            6, marks=pytest.mark.xfail(strict=True, reason="the last wait is taken for one of the event before the last")
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("batches", [8, 6])
 def test_of_a_thread_that_loads_ahead_each_wait_is_for_the_oldest_event(batches: int) -> None:
     """As many events as waits, but for what is not used yet: each batch is waited for once, in turn."""
     m = Program()
