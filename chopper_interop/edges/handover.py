@@ -3,7 +3,8 @@
 Profilers do not record that a thread waits for another: autograd's thread for the operator that asked
 for gradients, the main thread for the end of the backward pass. The times show it: one thread stops
 and stays idle, and soon afterwards another that had been idle goes on. Where several training steps are
-recorded, they tell which of these waited (`handover_steps`).
+recorded, they tell which of these waited (`handover_steps`). A thread that waits for one that goes on itself is known by
+its turns (`handover_turns`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.handover_steps import NEVER, WAITED_SHARE, HostWork, sources_by_steps
+from chopper_interop.edges.handover_turns import sources_by_turns
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import HOST_CALLS, Kind, LaneKind
@@ -23,7 +25,8 @@ from chopper_interop.trace import Trace
 BY_TIME = Fault.info(
     "handover-by-time",
     "Host threads went on within a millisecond after the last operation of another thread ended, or began within ten: "
-    "that they waited for it is inferred from the times alone.",
+    "that they waited for it is inferred from the times alone. So it is of a thread that goes on in turn with another, always "
+    "as soon, however long it rested.",
 )
 
 IDLE_NS = 20_000
@@ -91,6 +94,8 @@ def handover_edges(
     possible = ~waits & (ts - since > IDLE_NS)
     by_steps = sources_by_steps(work, source, possible, WAKE_NS)
     source = np.where(passed_on & (by_steps < 0), source, by_steps)
+    by_turns = sources_by_turns(work, possible, WAKE_NS)
+    source = np.where(source >= 0, source, by_turns)
     target = np.flatnonzero(source >= 0)
     src, dst = node[source[target]], node[target]
     if target.size:

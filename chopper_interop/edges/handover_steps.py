@@ -26,7 +26,7 @@ _MIN_STEPS = 3
 _STEADIER = 3
 """By how many times one time varies less than another that surely explains less. Measured on two threads that work
 by turns (104 changes of 16 programs on an H200): with 2 to 5 the mean error stays within 0.03 % of the job."""
-_BACK = 8
+BACK = 8
 """Rows of another thread that are tried before a handover is refuted: it may go on behind what it hands over.
 Chosen: the steps of one operation of PyTorch, and a few more."""
 WAITED_SHARE = 0.1
@@ -181,11 +181,11 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
     min_spread
         The smallest variation of that time, of these and the rows before them.
     """
-    line, other = _recent_threads(work, target[:, 1], wake_ns)
+    line, other = recent_threads(work, target[:, 1], wake_ns)
     before, nth = _last_places(work, target[line], other)
     cause, spread = _since_place(work, target[line], (other, nth, before), wake_ns)
     smallest = spread
-    for back in range(1, _BACK):
+    for back in range(1, BACK):
         earlier = _since_place(work, target[line], (other, nth - back, before), wake_ns)[1]
         smallest = np.fmin(smallest, earlier)
     causes, spreads = np.full_like(target, -1), np.full(len(target), np.nan)
@@ -197,7 +197,7 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
     return causes, spreads, min_spreads
 
 
-def _recent_threads(work: HostWork, rows: Array, wake_ns: int) -> tuple[Array, Array]:
+def recent_threads(work: HostWork, rows: Array, wake_ns: int) -> tuple[Array, Array]:
     """Pairs of a row, by its position, and another thread of its rank that ended work in the `wake_ns` before.
 
     Its own thread was idle then. A row follows such threads alone, in every step, so that those of one step are all

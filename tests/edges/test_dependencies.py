@@ -949,6 +949,51 @@ def test_calls_that_order_no_work_neither_follow_other_threads_nor_are_followed(
     assert not edges(trace, EdgeKind.HANDOVER)
 
 
+def loader_behind_a_trainer(
+    m: Program, batches: int, unbounded: tuple[int, ...], own_ns: int
+) -> set[tuple[int, int]]:
+    """A loader that is two batches ahead at most, but for some; what it waited for, and what it loaded then."""
+    took, takes, waited = [], [], set()
+    trains_at = loads_at = 0
+    for batch in range(batches):
+        room_at = took[batch - 3] + 6_000 if batch > 2 and batch not in unbounded else 0
+        begins = max(loads_at + own_ns * (1 + batch * 7 % 5), room_at)
+        load = m.op("load", begins, 60_000 + 9_001 * (batch * 5 % 4), thread=2)
+        if room_at and begins == room_at:
+            waited.add((takes[batch - 3], load))
+        loads_at = sum(m.rows[load])
+        take = m.op("take", max(trains_at, loads_at) + 2_000, 4_000)
+        takes.append(take)
+        took.append(sum(m.rows[take]))
+        step = m.op("step", took[-1] + 1_000, 250_001 + 20_000 * (batch * 3 % 7))
+        trains_at = sum(m.rows[step])
+    return waited
+
+
+@pytest.mark.parametrize(
+    ("batches", "unbounded", "own_ns", "follows"),
+    [
+        (12, (), 3_000, True),
+        (9, (), 3_000, True),
+        (8, (), 3_000, False),  # three rests: the same may be by chance
+        (12, (8,), 3_000, False),  # one load began before the take
+        (12, (5, 6, 7, 8, 9, 10, 11), 3_000, False),  # the bound is for some alone
+        (12, tuple(range(12)), 40_000, False),  # the loader computes while it seems to rest
+    ],
+)
+def test_a_loader_waits_until_the_trainer_takes_a_batch(
+    batches: int, unbounded: tuple[int, ...], own_ns: int, *, follows: bool
+) -> None:
+    """The trainer goes on at once, so that it does not rest for the loader."""
+    m = Program()
+    waited = loader_behind_a_trainer(m, batches, unbounded, own_ns)
+    trace, row, _ = m.trace()
+    expected = {(row[take], row[load]) for take, load in waited} if follows else set()
+    name, names = trace.array("name"), trace.names()
+    into_loads = {(a, b) for a, b in edges(trace, EdgeKind.HANDOVER) if names[name[b]] == "load"}
+    assert into_loads == expected
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["no records", "records"])
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_demo(
