@@ -24,6 +24,7 @@ from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.edges import wait_pairs
 from chopper_interop.edges.pair_table import PairTable, empty_table, entry_of, with_pair
 from chopper_interop.edges.wait_pairs import (
+    AHEAD_BIT,
     AT_ONCE_BIT,
     EARLY_BIT,
     IN_TURN_BIT,
@@ -104,11 +105,14 @@ class _Evidence(NamedTuple):
         Cost of all else that times say.
     repetitions
         How often the pair occurs.
+    is_ahead
+        True if an event that is not known was recorded before the wait, by another thread.
     """
 
     decisive: Array
     other: Array
     repetitions: Array
+    is_ahead: Array
 
 
 class _Marked(NamedTuple):
@@ -148,7 +152,9 @@ def resolve(
     recorded = np.zeros(len(queues.node), bool)
     recorded[sequence.event[sequence.event >= 0]] = True
     last_event = np.maximum.accumulate(np.where(recorded, np.arange(len(recorded)), -1))
-    has_records = np.isin(rank[node], rank[calls.node[calls.has_role(Role.RECORD)]])
+    of_records = rank[calls.node[calls.has_role(Role.RECORD)]]
+    has_records = np.isin(rank[node], of_records)
+    recorded |= ~np.isin(queues.rank[queues.queue], of_records)  # any may be
     sides = wait_pairs.sides_of(queues, waiting, awaited, calls.stream[rows], stated, ts[node])
     work, columns = wait_pairs.work_of(queues), wait_pairs.columns_of(trace, queues)
     waits = wait_pairs.WaitFacts(
@@ -168,7 +174,7 @@ def _evidence(totals: Totals) -> _Evidence:
     decisive = np.minimum(of_last, of_older) + _TOO_EARLY * totals.early
     decisive = np.clip(decisive, -_MAX_EVIDENCE, _MAX_EVIDENCE)
     share = totals.unexplained / np.maximum(totals.pairs, 1)
-    return _Evidence(decisive, _UNEXPLAINED * share, totals.pairs)
+    return _Evidence(decisive, _UNEXPLAINED * share, totals.pairs, totals.ahead > 0)
 
 
 # Compiled: what a stream has waited for already depends on what was decided for the waits before.
@@ -192,7 +198,7 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
     passed = empty_table(len(queues.lane))
     last_wait = _last_waits(order, awaited_side.queue, len(queues.lane))
     collectives, events = _count_marked(work.communicates), _count_marked(recorded)
-    event_waits = _waits_of_events(pairs, awaited_side.queue, len(queues.lane))
+    event_waits, is_ahead = _waits_of_events(pairs, awaited_side.queue, evidence, len(queues.lane))
     last, next_best = -1, -1
     for step in range(n):
         wait = order[step]
@@ -202,7 +208,7 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
         for i in range(pairs.first[wait], pairs.first[wait + 1]):
             total, s = _cost_of_pair(
                 i, wait, pairs, waiting_side, awaited_side, evidence, passed, explained, collectives,
-                events, event_waits, queues.first,
+                events, event_waits, is_ahead, queues.first,
             )  # fmt: skip
             if total < cheapest:
                 best, slot, second, cheapest, next_cost = i, s, best, total, cheapest
@@ -244,7 +250,7 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
 def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
     i: int, wait: int, pairs: Pairs, waiting_side: Streams, awaited_side: Streams, evidence: _Evidence,
     passed: PairTable, explained: Array, collectives: _Marked, events: _Marked,
-    event_waits: Array, first_slot: Array,
+    event_waits: Array, is_ahead: Array, first_slot: Array,
 ) -> tuple[float, int]:  # fmt: skip
     """Cost of pair i for a wait, and the slot of the awaited work."""
     k, j, flags = pairs.waiting[i], pairs.awaited[i], pairs.flags[i]
@@ -270,7 +276,8 @@ def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
     # its events, some are for others: then those of this pair count
     of_stream = events.before[first_slot[a + 1]] - events.before[first_slot[a]]
     waits = event_waits[a] if event_waits[a] <= of_stream else evidence.repetitions[pairs.code[i]]
-    if flags & RECORDED_BIT and not flags & AT_ONCE_BIT and waits <= of_stream < 2 * waits:
+    before = flags & RECORDED_BIT or (flags & AHEAD_BIT and is_ahead[a])
+    if before and not flags & AT_ONCE_BIT and waits <= of_stream < 2 * waits:
         slot = min(events.following[max(behind, first_slot[a])], newest)
     total = cost + times
     if behind > slot or slot > newest:  # another wait is the reason for its times
@@ -296,16 +303,20 @@ def _count_marked(marked: Array) -> _Marked:
 
 # Compiled: called by the loop above.
 @jit
-def _waits_of_events(pairs: Pairs, awaited: Array, queues: int) -> Array:
-    """Number of waits that can be for an event that was recorded before on each queue."""
+def _waits_of_events(
+    pairs: Pairs, awaited: Array, evidence: _Evidence, queues: int
+) -> tuple[Array, Array]:  # fmt: skip
+    """Number of waits that can be for an event that was recorded before on each queue; if one surely is, of those not known."""
     result, counted = np.zeros(queues, np.int64), np.full(queues, -1, np.int64)
+    is_ahead = np.zeros(queues, np.bool_)
     for wait in range(len(awaited)):
         for i in range(pairs.first[wait], pairs.first[wait + 1]):
             a = awaited[wait, pairs.awaited[i]]
-            if pairs.flags[i] & RECORDED_BIT and counted[a] < wait:
+            if pairs.flags[i] & (RECORDED_BIT | AHEAD_BIT) and counted[a] < wait:
                 counted[a] = wait
                 result[a] += 1
-    return result
+            is_ahead[a] |= evidence.is_ahead[pairs.code[i]]
+    return result, is_ahead
 
 
 # Compiled: called by the loop above.

@@ -45,6 +45,8 @@ SIDE_BIT = 32
 
 RECORDED_BIT = 64
 """The event was recorded before, and is not of the moment of the wait."""
+AHEAD_BIT = 128
+"""No events are known, and another thread launches on the awaited stream, which may be several steps ahead."""
 
 
 class Streams(NamedTuple):
@@ -107,8 +109,8 @@ class Totals(NamedTuple):
     ----------
     pairs, unexplained, early
         How many pairs there are, and for how many a bit holds.
-    older
-        How many times the event must be older than the last work.
+    older, ahead
+        How many times the event must be older than the last work, launched by the thread that waits or by another one.
     skipped
         By how many launches it must be older at most.
     at_once, at_once_if_older
@@ -122,6 +124,7 @@ class Totals(NamedTuple):
     skipped: Array
     at_once: Array
     at_once_if_older: Array
+    ahead: Array
 
 
 class WaitFacts(NamedTuple):
@@ -301,7 +304,7 @@ def find_pairs(
     source, flags = np.zeros(size, np.int32), np.zeros(size, np.uint8)
     code = np.zeros(size, np.int32)
     keys, codes = np.full(1024, -1, np.int64), np.zeros(1024, np.int64)
-    totals = np.zeros((7, 256), np.int64)
+    totals = np.zeros((8, 256), np.int64)
     known, at = 0, 0
     for i in range(n):
         for k in range(width):
@@ -321,6 +324,9 @@ def find_pairs(
                 totals[0, number] += 1
                 totals[1, number] += (bits & UNEXPLAINED_BIT) != 0
                 totals[2, number] += (bits & EARLY_BIT) != 0
+                if bits & AHEAD_BIT:  # by how many launches is not the same each time
+                    totals[7, number] += skipped > 0
+                    skipped = 0
                 totals[3, number] += skipped > 0
                 at_once = (bits & AT_ONCE_BIT) != 0
                 if skipped > totals[4, number]:
@@ -333,7 +339,9 @@ def find_pairs(
         first[i + 1] = at
     return (
         Pairs(first, waiting, awaited, source, flags, code),
-        Totals(totals[0], totals[1], totals[2], totals[3], totals[4], totals[5], totals[6]),
+        Totals(
+            totals[0], totals[1], totals[2], totals[3], totals[4], totals[5], totals[6], totals[7]
+        ),
     )
 
 
@@ -407,6 +415,7 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
         + (exact and not waits.behind_record[i] and event < 0) * UNRECORDED_BIT
         + side * SIDE_BIT
         + (exact and not waits.behind_record[i] and event >= 0) * RECORDED_BIT
+        + (not waits.has_records[i] and not in_turn and waits.elsewhere[i, j]) * AHEAD_BIT
     )
     is_older = not exact and not in_turn and work.end[last] > work.start[target]
     return slot, bits, (last - slot) * is_older

@@ -655,22 +655,35 @@ def test_a_wait_is_for_no_event_that_another_thread_records_later() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[awaited], row[behind])}
 
 
-@pytest.mark.parametrize("batches", [8, 6])
-def test_of_a_thread_that_loads_ahead_each_wait_is_for_the_oldest_event(batches: int) -> None:
+@pytest.mark.parametrize(
+    ("batches", "records", "waits_at", "is_oldest"),
+    [
+        (8, True, 30_000, True),
+        (6, True, 30_000, True),
+        (6, False, 30_000, True),  # as the newest copy has not ended when the first use begins
+        (6, False, 34_000, False),  # the newest may be awaited, as a program may ask for all that is queued
+        (12, False, 30_000, False),  # two copies for each wait
+    ],
+)  # fmt: skip
+def test_of_a_thread_that_loads_ahead_each_wait_is_for_the_oldest_event(
+    batches: int, records: bool, waits_at: int, *, is_oldest: bool  # noqa: FBT001
+) -> None:  # fmt: skip
     """As many events as waits, but for what is not used yet: each batch is waited for once, in turn."""
     m = Program()
     copies, used = [], []
     for batch in range(batches):
         at = 10_000 * batch
         copies.append(m.work(at + 5_000, 4_000, at + 50, 20, thread=2, kind=Kind.MEMCPY))
-        m.call("cudaEventRecord", at + 100, 13, thread=2)
+        if records:
+            m.call("cudaEventRecord", at + 100, 13, thread=2)
     for batch in range(6):
-        at = 30_000 + 40_000 * batch
+        at = waits_at + 40_000 * batch
         m.call("cudaStreamWaitEvent", at + 200, 12)
         used.append(m.work(at + 6_000, 30_000 + batch, at + 300))
     trace, row, _ = m.trace()
     inferred = edges(trace, EdgeKind.EVENT)
-    assert inferred == {(row[c], row[u]) for c, u in zip(copies, used, strict=False)}
+    in_turn = {(row[c], row[u]) for c, u in zip(copies, used, strict=False)}
+    assert (inferred == in_turn) == is_oldest
 
 
 def test_a_chain_is_known_by_its_times() -> None:
