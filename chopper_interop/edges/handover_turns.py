@@ -31,7 +31,7 @@ of 6,000 simulated pairs of threads that compute in lockstep or freely, 11 have 
 
 
 class _Places(NamedTuple):
-    """What is repeated: rows of a thread of one name behind rows of one name.
+    """Rows by what is repeated: those of a thread of one name behind rows of one name.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class _Pairs(NamedTuple):
 
     @property
     def begin(self) -> Array:
-        """Where each number begins."""
+        """First row of each number."""
         return np.flatnonzero(np.diff(self.number, prepend=-1))
 
 

@@ -518,7 +518,7 @@ def full_queue_edges(trace: Trace, queues: Queues, issues: IssueLog) -> tuple[Ar
         work = slots[first:stop]
         call = queues.call[work]
         launched = _last_of_each_call(call)
-        places, waits, ahead_ns = _learned_queue(trace, queues, work, launched)
+        places, waits, ahead_ns, *_ = _learned_queue(trace, queues, work, launched)
         if places:
             clock = f", clock {ahead_ns} ns ahead of the host's" if ahead_ns else ""
             issues.add(
@@ -540,16 +540,30 @@ def _last_of_each_call(call: Array) -> Array:
 
 
 class _FullQueue(NamedTuple):
-    """Places of a lane's queue, 0 if it never was full; positions of launches that waited; by how much the GPU's clock is ahead."""
+    """A lane's queue, as launches into it show it.
+
+    Parameters
+    ----------
+    places
+        How many it has; 0 if it never was full.
+    waits
+        Positions of launches that waited.
+    ahead_ns
+        By how much the GPU's clock is ahead.
+    spread_ns, is_steadier
+        How the times vary at which launches returned; if much less than with as many places as it seemed to have.
+    """
 
     places: int
     waits: Array
-    ahead_ns: int
+    ahead_ns: int = 0
+    spread_ns: float = 0.0
+    is_steadier: bool = False
 
 
 def _learned_queue(trace: Trace, queues: Queues, work: Array, launched: Array) -> _FullQueue:
     """Learn a lane's queue from launches that took long."""
-    never_full = _FullQueue(0, launched[:0], 0)
+    never_full = _FullQueue(0, launched[:0])
     if len(launched) < _MIN_WAITS:
         return never_full
     call = queues.call[work[launched]]
@@ -569,15 +583,17 @@ def _learned_queue(trace: Trace, queues: Queues, work: Array, launched: Array) -
         # what makes room is that work starts: none does while a stream waits, or if launches are long by nature
         full = long & (queued >= places - _RETURNING) & (begun_until > begun_before)
         if full.sum() >= max(_MIN_WAITS, _AGREEING * long.sum()):
-            learned = _by_steady_returns(trace, queues, work, launched[full], places)
-            if begun_until is begun_by_then or learned.places < places:
+            own_ns = float(np.median(dur[roomy])) if roomy.any() else 0.0
+            learned = _by_steady_returns(trace, queues, work, launched[full], places, own_ns)
+            is_steady = learned.spread_ns <= own_ns or learned.is_steadier
+            if begun_until is begun_by_then or (learned.places < places and is_steady):
                 return learned
     return never_full
 
 
-def _by_steady_returns(
-    trace: Trace, queues: Queues, work: Array, waits: Array, places: int
-) -> _FullQueue:
+def _by_steady_returns(  # columns
+    trace: Trace, queues: Queues, work: Array, waits: Array, places: int, own_ns: float
+) -> _FullQueue:  # fmt: skip
     """Correct the places of a lane's queue by when launches returned.
 
     By a clock that is ahead work seems to begin behind the launch for which it made room, so that the queue seems to have
@@ -585,6 +601,9 @@ def _by_steady_returns(
 
         launch   [ waits   ]           at the end of b, which made room, less the difference of the clocks
         stream   [ a ] [ b  ] [ c ]    a, with one place more, ended sooner by as long as b lasts
+
+    Of equal kernels any number of places fits as well; but none behind whose room launches would all have returned later
+    than those with room take (`own_ns`, if it is known), many times over.
     """
     call = queues.call[work[waits]]
     returned = trace.array("ts")[call] + trace.array("dur")[call]
@@ -598,8 +617,12 @@ def _by_steady_returns(
         if late.size:
             lower, upper = np.quantile(late, (0.25, 0.75))
             spread[fewer], least[fewer] = upper - lower, int(late.min())
-    steadiest = min(spread, key=spread.__getitem__, default=0)
-    is_steadier = steadiest and _STEADIER * spread[steadiest] < spread[0]
-    if is_steadier and least[steadiest] >= -MAX_AHEAD_NS:
-        return _FullQueue(places - steadiest, waits, max(0, -least[steadiest]))
-    return _FullQueue(places, waits, 0)
+    latest_ns = _LONG_RATIO * own_ns or np.inf
+    plausible = [fewer for fewer in spread if -MAX_AHEAD_NS <= least[fewer] <= latest_ns]
+    steadiest = min((spread[fewer] for fewer in plausible), default=0)
+    for fewer in plausible:
+        if spread[fewer] <= _STEADIER * steadiest:
+            ahead_ns = max(0, -least[fewer]) if fewer else 0
+            is_steadier = _STEADIER * spread[fewer] < spread[0]
+            return _FullQueue(places - fewer, waits, ahead_ns, spread[fewer], is_steadier)
+    return _FullQueue(places, waits)
