@@ -7,6 +7,8 @@ and ``monitor.mem``, ``pcie.speed`` and ``fan.speed``. The first entry that matc
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chopper_interop.converters.sampling import lane_names
 from chopper_interop.converters.sampling.lane_names import (
     ACTIVITY,
@@ -103,16 +105,21 @@ _POWER = [
     SeriesRule(r"total_energy_consumption", "energy", "J"),
 ]
 
+BUSY = (
+    SeriesRule("gfx_busy_inst", "GFX busy", "%", each="XCD"),
+    SeriesRule("gfx_busy_acc", "GFX busy accumulated", "%", each="XCD"),
+    SeriesRule("jpeg_busy", "JPEG busy", "%", each="engine"),
+    SeriesRule("vcn_busy", "VCN busy", "%", each="engine"),
+)
+"""Values of each partition."""
+
 _USAGE = [
     SeriesRule(r"gfx_activity|gfx_usage|gfx", "GFX activity", "%"),
     SeriesRule(r"umc_activity|usage\.mem_usage|monitor\.mem", "memory activity", "%"),
     SeriesRule(r"mm_activity|mm_ip_usage|mm_usage_list", "multimedia activity", "%"),
     SeriesRule(r"vcn_activity", "VCN activity", "%"),
     SeriesRule(r"jpeg_activity", "JPEG activity", "%"),
-    SeriesRule(rf"gfx_busy_inst{_XCP}", "GFX busy", "%", each="XCD"),
-    SeriesRule(rf"gfx_busy_acc{_XCP}", "GFX busy accumulated", "%", each="XCD"),
-    SeriesRule(rf"jpeg_busy{_XCP}", "JPEG busy", "%", each="engine"),
-    SeriesRule(rf"vcn_busy{_XCP}", "VCN busy", "%", each="engine"),
+    *(replace(rule, key=rule.key + _XCP) for rule in BUSY),
     SeriesRule(r"encoder", "encoder activity", "%"),
     SeriesRule(r"decoder", "decoder activity", "%"),
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from chopper_interop.converters.amd_smi.lanes import BUSY
 from chopper_interop.converters.amd_smi.recorder_lanes import GPU_METRICS
 from chopper_interop.converters.sampling.lane_names import Kind, LaneTable, SeriesRule
 
@@ -69,6 +70,10 @@ _LANES = (
 LANES = LaneTable(
     *(replace(lane, key=f"(?i:{lane.key})") for lane in _LANES),
     *(replace(lane, key=rf"{lane.key}(?: \(.*\))?") for lane in GPU_METRICS),
+    *(
+        replace(lane, key=rf"(?:XCP\[(?P<xcp>\d+)\] )?xcp_stats\.{lane.key}(?: \(.*\))?")
+        for lane in BUSY
+    ),
 )
 """All keys that are known, in whatever case, and those of ``--showmetrics``, with or without units."""
 

@@ -13,7 +13,7 @@ from chopper_interop.converters.sampling.timestamps import parse_labelled_timest
 from chopper_interop.issues import IssueLog
 
 _RULE = re.compile(r"[=-]{3,}")
-_FINISHED = re.compile(r"[=-]{3,}|GPU\[\d+\]\s*: ?[^:]+:|\d+ {2,}|$")
+_FINISHED = re.compile(r"[=-]{3,}|GPU\[\d+\](?: XCP\[\d+\])?\s*: ?[^:]+:|\d+ {2,}|$")
 """Lines whose truncation by the end of a file is detected elsewhere."""
 HEAD = re.compile(r"(?:GPU|Device) (?:(?=.*\bTemp\b)(?=.*\bSCLK\b)|(?=.*\bDID\b)(?=.*\bBUS\b))")
 """Heads of the concise table, and of that of the hardware (``--showhw``)."""
@@ -57,7 +57,8 @@ class _RocmSmiTextReader:
         elif stamp is not None:
             self.records.moment(stamp)
         elif match := ROCM_SMI_CARD.match(line):
-            self._value(match[1], match[2], is_complete=is_complete)
+            of_partition = f"{match[2]} {match[3]}" if match[2] else match[3]
+            self._value(match[1], of_partition, is_complete=is_complete)
         elif HEAD.match(line):
             self._head(line)
         elif self.heads and line[:1].isdigit():

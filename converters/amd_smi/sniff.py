@@ -95,7 +95,7 @@ ROCM_SMI_CSV = re.compile(r"(?:(?:timestamp|time|date|datetime),\s*)?device,", r
 ROCM_SMI_SYSTEM = re.compile(r"name, ?value\s*$")
 ROCM_SMI_JSON = re.compile(r'^[ \t]*[\[{](?=\s*(?:[\[{"}\]]|\Z))', re.MULTILINE)
 ROCM_SMI_TITLE = re.compile(r"(?<!=)=+ *ROCm System Management Interface *=+")
-ROCM_SMI_CARD = re.compile(r"(GPU\[\d+\])\s*: ?(.*)$")
+ROCM_SMI_CARD = re.compile(r"(GPU\[\d+\])(?: (XCP\[\d+\]))?\s*: ?(.*)$")
 _ROCM_SMI_LINES = 60
 """Lines in which a card must come. Chosen: above the title and the messages that were seen before it."""
 _ROCM_SMI_MESSAGE = re.compile(r"WARNING|ERROR|\[?INFO|cat: |python|\s*$")

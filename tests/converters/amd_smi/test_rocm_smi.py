@@ -129,6 +129,22 @@ def test_the_drivers_table_of_metrics(tmp_path: Path) -> None:
         assert "quantity-unknown" not in counts(trace)
 
 
+def test_values_of_partitions(tmp_path: Path) -> None:
+    text = as_text(METRICS) + (
+        "GPU[0] XCP[0]\t: xcp_stats.gfx_busy_inst (%): [97, 96]\n"
+        "GPU[0] XCP[1]\t: xcp_stats.gfx_busy_inst (%): [0, 'N/A']\n"
+        "GPU[0] XCP[1]\t: xcp_stats.vcn_busy (%): [3]\n"
+    )
+    trace = read(tmp_path, text, at_ns=AT_NS)
+    assert {name: value for (_, name), value in lanes(trace).items() if "busy" in name} == {
+        "GFX busy XCP 0 XCD 0": [97],
+        "GFX busy XCP 0 XCD 1": [96],
+        "GFX busy XCP 1 XCD 0": [0],
+        "VCN busy XCP 1 engine 0": [3],
+    }
+    assert not counts(trace).keys() & {"line-without-data", "quantity-unknown"}
+
+
 def test_values_that_all_of_rocm_smi_has_twice_are_one_lane(tmp_path: Path) -> None:
     trace = read(tmp_path, json.dumps({"card0": CARD | METRICS}), at_ns=AT_NS)
     assert lanes(trace)[0, "socket power"] == [128]
