@@ -14,15 +14,21 @@ def lines(text: str) -> frozenset[bytes]:
     return frozenset(line.encode() for line in text.splitlines() if line[:1].isdigit())
 
 
-V1 = (
-    '"Index","KernelName","gpu-id","queue-id","queue-index","pid","tid","grd","wgr","lds","scr",'
-    '"arch_vgpr","accum_vgpr","sgpr","wave_size","sig","obj","DispatchNs","BeginNs","EndNs",'
-    '"CompleteNs","DurationNs"\n'
-) + "".join(
-    f'{i},"{name}",8,0,{i},77,78,1024,64,0,0,16,0,32,64,"0x0","0x7f8e",{BOOT + 1000 * i - 50},'
-    f"{BOOT + 1000 * i},{BOOT + 1000 * i + 700},{BOOT + 1000 * i + 750},700\n"
-    for i, name in enumerate(["fill.kd", "gemm(int, float) [clone .kd]"] * 3)
-)
+def v1_table(count: int = 6, first: int = BOOT, step: int = 1000) -> str:
+    """A table of kernels that are dispatched each microsecond and start each `step` from `first`."""
+    names = ["fill.kd", "gemm(int, float) [clone .kd]"] * 3
+    return (
+        '"Index","KernelName","gpu-id","queue-id","queue-index","pid","tid","grd","wgr","lds","scr",'
+        '"arch_vgpr","accum_vgpr","sgpr","wave_size","sig","obj","DispatchNs","BeginNs","EndNs",'
+        '"CompleteNs","DurationNs"\n'
+    ) + "".join(
+        f'{i},"{name}",8,0,{i},77,78,1024,64,0,0,16,0,32,64,"0x0","0x7f8e",{BOOT + 1000 * i - 50},'
+        f"{first + step * i},{first + step * i + 700},{BOOT + 1000 * i + 750},700\n"
+        for i, name in enumerate(names[:count])
+    )
+
+
+V1 = v1_table()
 V1_COUNTERS = (
     "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,arch_vgpr,accum_vgpr,"
     "sgpr,wave_size,sig,obj,SQ_WAVES,TCC_MISS[0],FETCH_SIZE\n"
@@ -241,6 +247,15 @@ ODD = (
     Odd("v1 a kernel that starts after it was seen to complete",
         {"r.csv": edited(V1, 2, f",{BOOT + 1750},", f",{BOOT + 999},")},
         reads(6, kernel_after_completion=1)),
+    Odd("v1 a GPU's clock that is ahead",
+        {"r.csv": v1_table(first=BOOT + 10**10).encode()}, reads(6, kernel_after_completion=6)),
+    Odd("v1 a GPU's clock that is behind",
+        {"r.csv": v1_table(first=BOOT - 10**10).encode()}, reads(6, kernel_before_dispatch=6)),
+    Odd("v1 times of another run, as Omniperf writes them",
+        {"r.csv": v1_table(first=BOOT + 10**10, step=1100).encode()},
+        reads(6, times_of_another_run=6)),
+    Odd("v1 a kernel alone with times of another run",
+        {"r.csv": v1_table(1, BOOT + 10**10).encode()}, reads(1, times_of_another_run=1)),
     Odd("v1 a duration that is not its end less its start",
         {"r.csv": edited(V1, 2, ",700\n", ",701\n")}, reads(6, duration_contradicts=1)),
     Odd("v1 a call whose duration is not its end less its start",
