@@ -36,7 +36,7 @@ _POWER = [
 
 _USAGE = [
     SeriesRule(r"(?:utilization_gpu|gpu_utilization|gpu_util|util_gpu|utilization_gpu_util|dmon_sm)"
-        r"(?:_percent|_pct)?", "GFX activity", "%"),
+        r"(?:_percent|_pct)?|util(?:ization)?_(?:percent|pct)", "GFX activity", "%"),
     SeriesRule(r"(?:utilization_memory|memory_utilization|mem_util|utilization_memory_util|dmon_mem"
         r"|utilization_mem)(?:_percent|_pct)?", "memory activity", "%"),
     SeriesRule(r"utilization_encoder(?:_util)?|dmon_enc", "encoder activity", "%"),

@@ -34,6 +34,9 @@ from chopper_interop.trace import Trace
 _MAX_GPUS = 64
 """Rows that come together are of at most so many GPUs. Chosen: four times as many as a node has."""
 
+_APART_NS = 500_000_000
+"""Rows that are so far apart are not of GPUs that were read together: those come within 100 ms."""
+
 SOURCE = "nvidia-smi"
 RULES = rows.LaneRules(nvml.named_by(lanes.meaning), PREFERRED)
 
@@ -156,4 +159,7 @@ def _rows_a_tick(time: Array) -> int | None:
         if gap[between].min() > 4 * gap[~between].max() and (gap[~between] >= 0).all():
             return count
     usual = float(np.median(gap))
-    return 1 if usual > 0 and gap.min() * 4 > usual else None
+    if gap.min() >= _APART_NS:
+        return 1
+    ticks = np.count_nonzero(gap > 16 * usual)  # rows of one GPU pause, but not this often
+    return 1 if gap.min() * 4 > usual > 0 and ticks * _MAX_GPUS < len(time) else None

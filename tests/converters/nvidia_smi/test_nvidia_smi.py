@@ -2,7 +2,7 @@
 
 import csv
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from telemetry import assert_all_rows_counted, lanes, points_of, units
 import chopper_interop as ci
 from chopper_interop.converters.nvidia_smi import lanes as tables
 from chopper_interop.converters.nvidia_smi.samples import read as read_file
-from chopper_interop.errors import UnknownFormatError, UsageError
+from chopper_interop.errors import ReadError, UnknownFormatError, UsageError
 from chopper_interop.registry import sniffed
 
 ABSENT = {"N/A", "[N/A]", "[Not Supported]"}
@@ -176,6 +176,27 @@ def test_one_gpu_without_its_name(tmp_path: Path) -> None:
     assert lanes(trace) == {(0, "socket power"): [100.0, 101.0, 102.0, 103.0, 104.0]}
 
 
+def of_one_column(seconds: list[float]) -> bytes:
+    """CSV without a column that says which GPU, with rows so long after noon."""
+    noon = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
+    rows = [
+        f"{noon + timedelta(seconds=s):%Y/%m/%d %H:%M:%S.%f}"[:-3] + ", 9.00 W" for s in seconds
+    ]
+    return "\n".join(["timestamp, power.draw [W]", *rows, ""]).encode()
+
+
+def test_one_gpu_whose_period_was_changed(tmp_path: Path) -> None:
+    data = of_one_column([*range(50), *range(50, 4000, 61)])
+    assert counts(ci.read(file_of(tmp_path, data)))["gpu-assumed"] == 115
+
+
+def test_a_lost_row_does_not_make_several_gpus_one(tmp_path: Path) -> None:
+    rows = [tick + 0.003 * gpu for tick in range(40) for gpu in range(4)]
+    assert counts(ci.read(file_of(tmp_path, of_one_column(rows))))["gpu-by-order"] == 160
+    with pytest.raises(ReadError, match="which GPU, of several"):
+        ci.read(file_of(tmp_path, of_one_column(rows[:70] + rows[71:])))
+
+
 def test_gpus_by_uuid_and_address(tmp_path: Path) -> None:
     text = (
         "timestamp, uuid, pci.bus_id, power.draw [W]\n"
@@ -311,6 +332,9 @@ def test_names_of_scripts(tmp_path: Path) -> None:
         "1714566896.789,3,50,1000,300.5,60,1410\n"
     )
     trace = ci.read(file_of(tmp_path, text.encode()))
+    assert lanes(trace) == lanes(
+        ci.read(file_of(tmp_path, text.replace("gpu_util", "util_pct").encode()))
+    )
     assert trace.meta.clock == "realtime"
     assert lanes(trace) == {
         (3, "GFX activity"): [50.0],
