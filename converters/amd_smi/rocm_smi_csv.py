@@ -26,7 +26,7 @@ NAMED_BY_HAND = Fault.info(
     "Columns that were named by whoever wrote the loop and not by rocm-smi: "
     "they were taken for what their names say.",
 )
-_OWN_NAME = re.compile(r"[A-Z (]")
+_OWN_NAME = re.compile(r"[A-Z (]|^\d+$")
 
 
 @dataclass

@@ -33,7 +33,9 @@ _LANES = (
     SeriesRule(
         r"Temperature \(Sensor junction\) \(C\)|temp_junction_celsius", "temperature hotspot", "°C"
     ),
-    SeriesRule(r"Temperature \(Sensor edge\) \(C\)|temp_edge_celsius", "temperature edge", "°C"),
+    SeriesRule(
+        r"Temperature(?: \(Sensor edge\) \(C\))?|temp_edge_celsius", "temperature edge", "°C"
+    ),
     SeriesRule(
         r"Temperature \(Sensor mem(?:ory)?\) \(C\)|temp_memory_celsius", "temperature memory", "°C"
     ),
@@ -102,7 +104,7 @@ DESCRIBING = re.compile(
     r"device (?:id|rev|name)|gpu id|subsystem.*|card .*|pci bus|gfx version|.*vendor|"
     r"partitions|(?:compute|memory) partition.*|sku|performance level|pcie clock level|"
     r"\w+ clock level|supported .*|od_\w+|vddc\w*(?:\[\d\])?|sclk|mclk|valid .*|"
-    r"[\dS]|not supported.*|get_\w+.*|pid ?\d+|numa .*|\(topology\).*|.*\(xgmi\).*|xgmi error.*|"
+    r"\d+|S|not supported.*|get_\w+.*|pid ?\d+|numa .*|\(topology\).*|.*\(xgmi\).*|xgmi error.*|"
     r"metric version.*|(?:system_clock_counter|firmware_timestamp|gfxclk_lock_status).*"
 )
 """Keys of what is no value in time, although it may be a number."""

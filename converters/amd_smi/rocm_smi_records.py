@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chopper_interop.converters.sampling.timestamps import Timestamp
 
 _CARD = re.compile(r"(?:card|GPU\[)(\d+)\]?", re.IGNORECASE)
-_CLOCK_LEVEL = re.compile(r"(\w+) clock level")
+_CLOCK_LEVEL = re.compile(r"(?!pcie)(\w+) clock level")
 _LEVEL = re.compile(r"(\w+):? *\((\d[^)]*)\)")
 _IN_BRACKETS = re.compile(r"\((\d[^()]*)\)")
 SYSTEM = -1
@@ -35,6 +35,9 @@ class Record:
         Keys and values as they are written; levels of a clock became its speed.
     levels
         Levels in MHz of clocks, by the clock's name.
+    written
+        Keys as they are written. One output may have ``sclk clock speed:``, ``sclk clock level:`` and
+        ``sclk clock level``, which all give the speed of one clock.
     """
 
     card: int
@@ -42,6 +45,7 @@ class Record:
     moment: Timestamp | None = None
     values: dict[str, str] = field(default_factory=dict)
     levels: dict[str, list[float]] = field(default_factory=dict)
+    written: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -72,7 +76,7 @@ class Records(LossCount):
     ) -> Record:
         """The record of a card for these keys."""
         known = self._open.get(card)
-        again = not self.marked and known and any(key in known.values for key in keys)
+        again = not self.marked and known and not known.written.isdisjoint(keys)
         if known and (known.moment != timestamp or again):
             self.begin()
             known = None
@@ -83,13 +87,14 @@ class Records(LossCount):
 
     def add(self, card: int, key: str, value: str, timestamp: Timestamp | None = None) -> Record:
         """Add a value; the speed of a clock is taken out of its level."""
+        record = self.record(card, (key,), timestamp)
+        record.written.add(key)
         key, value = " ".join(key.split()).rstrip(" :"), value.strip()
         level = _CLOCK_LEVEL.fullmatch(key)
         speed = _LEVEL.fullmatch(value)
         if level and speed:
             key, value = f"{level[1]} clock speed", speed[2]
         inner = _IN_BRACKETS.fullmatch(value)
-        record = self.record(card, (key,), timestamp)
         record.values[key] = inner[1] if inner else value
         return record
 

@@ -85,6 +85,26 @@ def test_all_forms_give_the_same_lanes(tmp_path: Path) -> None:
         assert counts(trace)["energy-reads-high"] == 1
 
 
+def test_a_clock_that_one_output_has_several_times(tmp_path: Path) -> None:
+    card = {
+        "Temperature (Sensor edge) (C)": "45.0",
+        "sclk clock speed:": "(500Mhz)",
+        "sclk clock level:": "1",
+        "pcie clock level": "1 (16.0GT/s x16)",
+        "sclk clock level": "1 (500Mhz)",
+        "10": "1319Mhz",
+        "Average Graphics Package Power (W)": "6.0",
+    }
+    for text in (json.dumps({"card0": card, "card1": card}), as_csv(card, 2)):
+        trace = read(tmp_path, text, at_ns=AT_NS)
+        assert lanes(trace) == {
+            (device, name): [value]
+            for device in range(2)
+            for name, value in (("temperature edge", 45), ("gfx clock", 500), ("socket power", 6))
+        }
+        assert counts(trace).keys() == {"row-as-samples", "time-from-option"}
+
+
 METRICS = {
     "Metric Version and Size (Bytes)": "1.5 680",
     "temperature_edge (C)": "N/A",
