@@ -37,7 +37,7 @@ class RocmSmiForm(Enum):
 
 _WATCHING = "'CTRL' + 'C' to stop watching output:"
 _MESSAGE = re.compile(
-    r"'CTRL' \+ 'C'|WARNING|\S{0,256}?libamd_smi\S{0,256}[: ]|Unable to find libamd_smi"
+    r"'CTRL' \+ 'C'|WARNING|AMDSMI Tool: |\S{0,256}?libamd_smi\S{0,256}[: ]|Unable to find libamd_smi"
 )
 _MAX_MESSAGES = 50
 """Messages in front of the output that are skipped. Chosen: several for each of 8 GPUs."""

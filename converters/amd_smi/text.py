@@ -31,7 +31,7 @@ _GPU = ROW_KEYS.index("gpu")
 _ROW = re.compile(r"\s*\d+ ")
 _UNIT = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
 _CELL = re.compile(
-    rf"\[[^\]]*\]|NOT ACTIVE|(?:[-+]?\d[\d.]*(?:/\d[\d.]*)?|N/A(?:/N/A)?)(?: (?:{_UNIT})(?=\s|$))?"
+    rf"\[[^\]]*\]|NOT ACTIVE|(?:[-+]?\d[\d.]*(?:/ *\d[\d.]*)?|N/A(?:/N/A)?)(?: (?:{_UNIT})(?=\s|$))?"
     r"(?=\s|$)|\S+"
 )
 
@@ -44,7 +44,9 @@ COLUMNS = {
     "SINGLE_ECC": "single_bit_ecc", "DOUBLE_ECC": "double_bit_ecc", "VRAM%": "vram_percent",
 }  # fmt: skip
 """Headers of columns that differ from the names in CSV by more than their capitals."""
-_USAGE = "VRAM_USAGE"
+_USAGE = {"VRAM_USAGE": ("vram_used", "vram_total"), "GTT_USAGE": ("used_gtt", "total_gtt")}
+"""Columns of two amounts, such as ``2.9/ 15.9 GB``; GPUs in one chip with a CPU may have the second."""
+_AMOUNTS = re.compile(r"(N/A|[^/]*)/ *(N/A|\S*) ?(.*)")
 _DEGREE = re.compile(r"(?<=\d )\S{1,3}(?=C\b)")
 _GARBLED = ("Â°", "\ufffd", "┬░", "ø", "?")
 """Signs of a degree that were decoded wrongly."""
@@ -273,10 +275,9 @@ def _by_csv_keys(values: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Yield cells by their keys in CSV; used and total memory in one cell become two."""
     for name, text in values.items():
         head = name.upper()
-        if head == _USAGE:
-            amounts, _, unit = text.partition(" ")
-            used, _, total = amounts.partition("/")
-            yield "vram_used", f"{used} {unit}"
-            yield "vram_total", f"{total} {unit}"
+        amounts = _AMOUNTS.fullmatch(text) if head in _USAGE else None
+        if amounts:
+            for key, amount in zip(_USAGE[head], amounts.groups(), strict=False):
+                yield key, f"{amount} {amounts[3]}"
         else:
             yield COLUMNS.get(head, name), text

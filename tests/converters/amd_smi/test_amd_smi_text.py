@@ -171,6 +171,19 @@ def test_cells_of_a_table_that_are_wider_than_their_column(tmp_path: Path) -> No
     }
 
 
+def test_memory_of_less_than_100_gb_and_of_the_host(tmp_path: Path) -> None:
+    tool = "AMDSMI Tool: 27.0.0+6b0e43f3 | AMDSMI Library version: 27.0.0 | ROCm version: 10.0.0\n"
+    for head, lane in (("VRAM_USAGE", "VRAM"), ("GTT_USAGE", "GTT")):
+        rows = "".join(f"  {T + n}    0    N/A    {9.9 + n:3.1f}/ 15.9 GB\n" for n in range(9))
+        text = (
+            f"{tool} TIMESTAMP  GPU  POWER       {head}\n{rows}  {T + 9}    0    N/A    N/A/N/A\n"
+        )
+        assert lanes(read(tmp_path, text)) == {
+            (0, f"{lane} used"): [(9.9 + n) * 2**30 for n in range(9)],
+            (0, f"{lane} total"): [15.9 * 2**30],
+        }
+
+
 def test_rows_of_a_table_that_have_other_cells_than_its_head(tmp_path: Path) -> None:
     head = " TIMESTAMP  GPU  POWER   GPU_T\n"
     text = WATCHING + head + f"{T}    0  700 W   46 °C\n{T}    1  70"
