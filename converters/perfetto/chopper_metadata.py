@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 from chopper_interop.clocks import relations as clocks
 from chopper_interop.converters.perfetto import packets_of_head
 from chopper_interop.schemas.kinds import EdgeKind, LaneKind
-from chopper_interop.schemas.meta import ORDER, ClockFit
+from chopper_interop.schemas.meta import ORDER, ClockFit, Device
 from chopper_interop.trace import Trace
 
 PACKET = 5
@@ -64,6 +64,8 @@ class ChopperMetadata:
         `Meta.clock` of each trace in the file: Perfetto has no words for times that no clock shows.
     fits
         How the clocks of ranks and sources were brought together.
+    models
+        Model of each GPU: what does not tell it from others of its number on other nodes.
     """
 
     groups: list[dict[str, Any]] = field(default_factory=list)
@@ -74,6 +76,12 @@ class ChopperMetadata:
     flows: list[tuple[int, int, int, int]] = field(default_factory=list)
     clocks: set[str] = field(default_factory=set)
     fits: list[ClockFit] = field(default_factory=list)
+    models: list[Device] = field(default_factory=list)
+
+    def model(self, number: int) -> Device:
+        """Return the model of the GPUs of a number; nothing is known where they differ."""
+        models = {model for model in self.models if model.device == number}
+        return models.pop() if len(models) == 1 else Device("", number)
 
     def clock(self, shown: str) -> str:
         """Return the clock of the times, where the packets are on the clock `shown`.
@@ -158,6 +166,7 @@ def metadata_packet(trace: Trace, drawn: DrawnTracks) -> proto.TracePacket:
         "ends": {str(uuid): n for uuid, n in drawn.ends.items() if n},
         "flows": drawn.flows,
         "clocks": msgspec.to_builtins(trace.meta.clocks),
+        "models": msgspec.to_builtins(list(dict.fromkeys(map(_model, trace.meta.devices)))),
     }
     packet = proto.TracePacket()
     packet.chrome_events.metadata.add(name=_NAME, json_value=json.dumps(content))
@@ -165,6 +174,11 @@ def metadata_packet(trace: Trace, drawn: DrawnTracks) -> proto.TracePacket:
         name = _FIT_NAME.format(fit.of)
         packet.chrome_events.metadata.add(name=name, string_value=clocks.fit_text(fit))
     return packet
+
+
+def _model(device: Device) -> Device:
+    """Return a GPU without the names that only it has."""
+    return replace(device, host="", source="", ordinal=-1, agent=-1, index=-1, pci="", uuid="")
 
 
 def parse_metadata(raws: Iterable[bytes]) -> ChopperMetadata:
@@ -180,6 +194,8 @@ def parse_metadata(raws: Iterable[bytes]) -> ChopperMetadata:
                 if entry.name == _NAME:
                     _add(metadata, json.loads(entry.json_value))
         except (DecodeError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            continue
+        except msgspec.ValidationError:
             continue
         except RecursionError:  # nested deeper than anything that we write
             continue
@@ -211,6 +227,10 @@ def _add(metadata: ChopperMetadata, value: dict[str, Any]) -> None:
     numbers = (*uncertainty.values(), *(n for f in flows for n in f[:2]))
     if any(abs(n) >= 1 << 63 for n in (*numbers, *(lane[2] for lane in lanes.values()))):
         return
+    models = [_model(m) for m in msgspec.convert(value.get("models", []), list[Device])]
+    for model in models:
+        for number in (model.device, model.xccs, model.cus, model.simds_per_cu, model.max_mhz):
+            _int32(number)
     clock = value.get("clock")
     if isinstance(clock, str) and clock and clock.isprintable():
         metadata.clocks.add(clock)
@@ -221,6 +241,7 @@ def _add(metadata: ChopperMetadata, value: dict[str, Any]) -> None:
     metadata.series |= series
     metadata.ends |= ends
     metadata.flows += flows
+    metadata.models += models
 
 
 def _int32(value: Any) -> int:

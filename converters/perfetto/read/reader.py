@@ -7,7 +7,7 @@ overlap on a queue apart; where a slice carries `begin_ns` and `end_ns` these ar
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +33,7 @@ from chopper_interop.converters.perfetto.read.slices import Slices, match_slices
 from chopper_interop.io import inputs
 from chopper_interop.issues import RANK_ASSUMED, Fault, IssueLog
 from chopper_interop.schemas.kinds import GPU_WORK
-from chopper_interop.schemas.meta import ASSUMED, Device, Meta, Rank, Source
+from chopper_interop.schemas.meta import ASSUMED, Meta, Rank, Source
 from chopper_interop.trace import Trace
 
 PROCESSES_AS_RANKS = Fault.info(
@@ -207,6 +207,11 @@ def build_meta(
         for pid, r in sorted(ranks.by_pid.items(), key=lambda item: item[1])
         if r >= 0 and r in with_lanes
     )
+    has_agents = tool == kinds.ROCPROF
+    gpus = tuple(
+        replace(recording.metadata.model(d), source=tool, agent=d if has_agents else -1)
+        for d in devices
+    )
     source = Source(
         str(recording.path),
         "perfetto",
@@ -216,14 +221,13 @@ def build_meta(
         int(recording.event_count),
         len(nodes.kind),
     )
-    has_agents = tool == kinds.ROCPROF
     return Meta(
         job=inputs.plain_name(recording.path),
         clock=recording.metadata.clock(recording.clocks.name),
         offsets=recording.clocks.offsets,
         clocks=tuple(dict.fromkeys(recording.metadata.fits)),
         ranks=meta_ranks,
-        devices=tuple(Device("", d, "", tool, agent=d if has_agents else -1) for d in devices),
+        devices=gpus,
         sources=(source,),
         issues=tuple(recording.issues),
     )

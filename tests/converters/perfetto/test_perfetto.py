@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from trace_processor import TraceProcessor
 
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
+from chopper_interop.converters.perfetto import chopper_metadata
 from chopper_interop.converters.perfetto.write import critical_path, events_encode, slice_data
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
-from chopper_interop.schemas.meta import BOOTTIME, Meta
+from chopper_interop.schemas.meta import BOOTTIME, Device, Meta
 from chopper_interop.testing.strategies import traces
 
 EPOCH = 1_767_189_312_000_000_000
@@ -335,6 +337,19 @@ def test_time_since_boot_stays_time_since_boot(tmp_path: Path) -> None:
     perfetto = written(trace, tmp_path)
     assert perfetto.query("select ts, dur from slice") == [(EPOCH, 5)]
     assert perfetto.losses() == {}
+
+
+def test_models_of_gpus_are_kept(tmp_path: Path) -> None:
+    mi300x = Device("node1", 0, "MI300X", "amd-smi", 0, 4, 0, "0000:c1:00.0", "u", "gfx942", 8, 304)
+    other = Device("node2", 1, "MI300X")
+    devices = (mi300x, replace(mi300x, host="node2"), replace(mi300x, device=1), other)
+    trace = one_lane([(0, 5)], Kind.KERNEL, LaneKind.STREAM).with_meta(devices=devices)
+    ci.write(trace, tmp_path / "job.pftrace")
+    (kept,) = ci.read(tmp_path / "job.pftrace").meta.devices
+    assert (kept.name, kept.arch, kept.xccs, kept.cus) == ("MI300X", "gfx942", 8, 304)
+    assert (kept.host, kept.pci, kept.uuid, kept.agent) == ("", "", "", -1)
+    of_two = chopper_metadata.ChopperMetadata(models=[mi300x, replace(mi300x, name="MI325X")])
+    assert of_two.model(0) == Device("", 0), "nodes differ in their GPU 0"
 
 
 def test_gzipped_is_the_same(demo: Path, tmp_path: Path) -> None:
