@@ -21,7 +21,7 @@ _PASSED_ON = (
     *("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU", "SIGABRT"),
     *("SIGCONT", "SIGWINCH"),
 )
-_OF_TERMINAL = ("SIGINT", "SIGQUIT")
+_OF_TERMINAL = ("SIGINT", "SIGQUIT", "SIGTSTP")
 """Signals that a terminal sends to the program as well."""
 _SIGNALLED = 128
 """Exit status of a program that a signal ended is this plus its number, as shells report it."""
@@ -111,6 +111,17 @@ class Program:
             self._waiting.append(number)
         elif not (self._has_terminal and signal.Signals(number).name in _OF_TERMINAL):
             _send(self._process, number)
+        if number == getattr(signal, "SIGTSTP", None):
+            self._stop_too()
+
+    def _stop_too(self) -> None:
+        """Stop this process as the program stops, until SIGCONT, by what the system does without a handler.
+
+        SIGSTOP would stop it where there is no job control, as the system does not stop the program then.
+        """
+        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, handler)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 import forked
 import kineto_files
 import numpy as np
+import psutil
 import pytest
 from slow import slow_from
 
@@ -259,6 +260,31 @@ def test_a_signal_that_another_thread_gets_reaches_the_program() -> None:
     threading.Timer(0.1, send).start()
     with program.Program() as running:
         assert running.run(["sleep", "5"], os.environ, print) == 128 + signal.SIGTERM
+
+
+def test_a_stopped_recorder_stops_the_program_until_it_goes_on(tmp_path: Path) -> None:
+    """As a batch system suspends a job: the program ran on, without samples."""
+    ready = tmp_path / "ready"
+    script = f"import os, time; open({str(ready)!r}, 'w').write(str(os.getpid())); time.sleep(1)"
+    entry = (
+        "import os, sys; from chopper_interop.recording import program\n"
+        "os.setpgid(0, 0)\n"  # job control: this process's parent is of another group
+        "with program.Program() as running:\n"
+        f"    status = running.run([sys.executable, '-c', {script!r} + '; os._exit(7)'], os.environ, print)\n"
+        "sys.exit(status)"
+    )
+    with subprocess.Popen([sys.executable, "-c", entry], stdout=subprocess.DEVNULL) as process:
+        while not (ready.exists() and ready.read_text()):
+            time.sleep(0.02)
+        both = [psutil.Process(pid) for pid in (process.pid, int(ready.read_text()))]
+        try:
+            process.send_signal(signal.SIGTSTP)
+            while {p.status() for p in both} != {psutil.STATUS_STOPPED}:
+                time.sleep(0.02)
+                assert both[1].status() != psutil.STATUS_ZOMBIE, "it ran to its end"
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert process.wait() == 7
 
 
 @pytest.mark.parametrize("name", ["SIGALRM", "SIGXCPU", "SIGABRT"])
