@@ -1,9 +1,12 @@
 """Fixtures of all tests."""
 
 import gc
+import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,12 @@ from hypothesis import settings
 from shared_data import NOT_HERE, real
 
 _ROOT = Path(__file__).resolve().parents[1]
-if not (_ROOT / "chopper_interop/schemas").exists():
-    # in an sdist, which has no links, the installed package counts, also where `python -m pytest` puts this folder first
+_IS_SDIST = not (_ROOT / "chopper_interop/schemas").exists()
+if _IS_SDIST:
+    # its folder has no links, so the installed package counts, also where `python -m pytest` puts this folder first
     sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != _ROOT]
+    if importlib.util.find_spec("chopper_interop") is None:
+        pytest.exit("tests of an sdist are for the installed package: pip install .", returncode=4)
 
 # no deadline: the first call compiles; and a change must never fail by the luck of the draw
 settings.register_profile("chopper", deadline=None, max_examples=12, derandomize=True)
@@ -28,6 +34,21 @@ gc.set_threshold(_ALLOCATIONS)
 
 # a disk that loses its power would lose nothing but tests' files, and waiting for it takes a hundredth of their time
 os.fsync = lambda _: None
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Leave the folder of an sdist, which processes of tests that run ``python -c`` would import from."""
+    if _IS_SDIST:
+        empty = tempfile.TemporaryDirectory()
+        session.config.add_cleanup(empty.cleanup)
+        session.config.add_cleanup(partial(os.chdir, _ROOT))
+        os.chdir(empty.name)
+
+
+def pytest_report_header() -> str:
+    """State which copy is tested: that of a checkout, or an installed one."""
+    spec = importlib.util.find_spec("chopper_interop")
+    return f"chopper-interop: {spec.origin if spec else 'not installed'}"
 
 
 def pytest_collection_finish() -> None:
