@@ -129,12 +129,15 @@ def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
 
 
 def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
-    """The table with GPUs by order if no row names its GPU, and a mask of rows without a GPU."""
+    """The table with GPUs by order if no row names its GPU, and a mask of rows without a GPU.
+
+    Rows that have neither a GPU nor a time are of one GPU, as each is a time of its own.
+    """
     silent = np.array([not gpu.is_known for gpu in table.gpus], bool)[table.gpu]
     if not (silent.any() and silent.all()):
         return table, silent
     time = times_of_rows(table.stamp, tz, IssueLog()).ns
-    count = _rows_a_tick(time) if (time >= 0).all() else None
+    count = _rows_a_tick(time)
     if count is None:
         return table, silent
     fault = own_faults.BY_ORDER if count > 1 else own_faults.ONE_GPU
@@ -150,8 +153,10 @@ def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
 
 def _rows_a_tick(time: Array) -> int | None:
     """Number of rows that are written at each tick; None if it varies."""
-    if len(time) < 2:  # noqa: PLR2004 - a gap needs two
+    if (time < 0).all() or len(time) < 2:  # noqa: PLR2004 - a gap needs two
         return 1
+    if (time < 0).any():
+        return None
     gap = np.diff(time)
     place = np.arange(len(gap))
     for count in range(2, min(_MAX_GPUS, len(time) // 2) + 1):

@@ -190,6 +190,14 @@ def test_one_gpu_whose_period_was_changed(tmp_path: Path) -> None:
     assert counts(ci.read(file_of(tmp_path, data)))["gpu-assumed"] == 115
 
 
+def test_a_column_of_values_alone(tmp_path: Path) -> None:
+    path = file_of(tmp_path, b"power.draw [W]\n13.61 W\n13.75 W\n")
+    with pytest.raises(ReadError, match=r"without a time.*period_ms"):
+        ci.read(path)
+    trace = ci.read(path, at_ns=START_NS, period_ms=100)
+    assert [value for _, value in points_of(trace)[0, "socket power"]] == [13.61, 13.75]
+
+
 def test_a_lost_row_does_not_make_several_gpus_one(tmp_path: Path) -> None:
     rows = [tick + 0.003 * gpu for tick in range(40) for gpu in range(4)]
     assert counts(ci.read(file_of(tmp_path, of_one_column(rows))))["gpu-by-order"] == 160
