@@ -19,8 +19,8 @@ PIP    ?= $(BIN)/python -m pip
 report demo: export PYTHONDONTWRITEBYTECODE :=
 
 report: $(VENV)/run.stamp ## a report of RUN, a folder of profiles, or of a sample job
-	mkdir -p $(DEMO)
-	test -n "$(RUN)" || test -d $(DEMO)/profiles || $(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles
+	@mkdir -p $(DEMO)
+	$(if $(RUN),,test -d $(DEMO)/profiles || $(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles)
 	$(BIN)/chopper-analyze --quiet $(if $(RUN),"$(RUN)",$(DEMO)/profiles) --html $(DEMO)/report.html
 	@echo "Open $(DEMO)/report.html in a browser."
 
