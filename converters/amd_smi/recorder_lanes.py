@@ -1,7 +1,8 @@
 """Lanes of the recorder's columns, which have the names of AMD's ``gpu_metrics`` table.
 
 Names by ``amdsmi_get_gpu_metrics_info`` (gpu_metrics 1.3 to 1.8): energy counts 2^-16 J, PCIe speed
-0.1 GT/s, residencies firmware intervals of 1 ms.
+0.1 GT/s, residencies firmware intervals of 1 ms, XGMI traffic KB, its speed Gb/s. PCIe's bandwidth keeps its name and has
+no unit: amdsmi.h says GB/s of what `amdsmi_get_pcie_info` states as Mb/s.
 """
 
 from __future__ import annotations
@@ -34,6 +35,16 @@ _CLOCKS = {
     "fclk": ("fabric clock", ""), "vclk0": ("vclk", ""), "dclk0": ("dclk", ""),
     "vclk1": ("vclk1", ""), "dclk1": ("dclk1", ""),
 }  # fmt: skip
+
+_PCIE_COUNTS = {
+    "replay_count_acc": "replay",
+    "replay_rover_count_acc": "replay rollover",
+    "l0_to_recov_count_acc": "L0 to recovery",
+    "nak_sent_count_acc": "NAK sent",
+    "nak_rcvd_count_acc": "NAK received",
+    "lc_perf_other_end_recovery": "other end recovery",
+}
+"""Name in gpu_metrics → word of the lane, as of amd-smi's own output."""
 
 
 def _clocks() -> list[SeriesRule]:
@@ -87,6 +98,16 @@ GPU_METRICS = (
     ),
     SeriesRule(r"pcie_link_width", "PCIe width"),
     SeriesRule(r"pcie_link_speed", "PCIe speed", "GT/s", bare="0.1 GT/s"),
+    *(
+        SeriesRule(f"pcie_{key}", f"PCIe {name} count", "", Kind.STEADY)
+        for key, name in _PCIE_COUNTS.items()
+    ),
+    SeriesRule(r"xgmi_link_width", "XGMI width"),
+    SeriesRule(r"xgmi_link_speed", "XGMI speed", "Mb/s", bare="Gb/s"),
+    *(
+        SeriesRule(rf"xgmi_{key}_data_acc_(?P<what>\d+)", f"{name} link {{what}}", "B", bare="KB")
+        for key, name in (("read", "XGMI read"), ("write", "XGMI written"))
+    ),
     SeriesRule(r"current_fan_speed", "fan rotation", "RPM"),
 )
 """Members of the driver's ``gpu_metrics`` table."""

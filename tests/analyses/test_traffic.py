@@ -173,6 +173,11 @@ def test_other_tools_names_of_xgmi(name: str) -> None:
     assert way.direction == ("sent" if "write" in name else "received")
 
 
+def test_names_of_xgmi_links_of_the_recorder() -> None:
+    way = link_counters.parse_link_series("XGMI written link 7", "B")
+    assert (way.link.link, way.port, way.factor, way.direction) == ("xGMI", "7", 1, "sent")
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=2, max_size=15), st.data())
 def test_windows_against_plain_loops(rises, data) -> None:
     count = np.cumsum([0, *rises])

@@ -60,7 +60,7 @@ LINKS = (
     Link(rf"PCIe bytes {_WAY}{_GPU}", "PCIe", COUNTER, 256e9, 2.0**32),
     Link(rf"NVLink bytes {_WAY}{_GPU}", "NVLink", COUNTER, 2e12, 2.0**32 * _K),
     Link(rf"InfiniBand (?P<port>\S+) bytes {_WAY}", "InfiniBand", COUNTER, 200e9),
-    Link(r"XGMI (?P<way>read|written) GPU (?P<port>\d+)", "xGMI", COUNTER, 2e12),
+    Link(r"XGMI (?P<way>read|written) (?:GPU|link) (?P<port>\d+)", "xGMI", COUNTER, 2e12),
     Link(r"xgmi_(?P<way>read|write)_data_acc(?:[ _](?P<port>\d+))?", "xGMI", COUNTER, 2e12),
     Link(
         r"(?:.* )?XGMI (?P<way>Read|Write) Data(?: \[?(?P<port>\d+)\]?)?(?: \(S\))?",

@@ -141,6 +141,10 @@ def test_further_columns_by_name(tmp_path: Path) -> None:
         "energy_accumulator": ("65536", "energy", 1.0, "J"),
         "pcie_link_speed": ("320", "PCIe speed", 32.0, "GT/s"),
         "average_umc_activity": ("12", "memory activity", 12.0, "%"),
+        "xgmi_read_data_acc_0": ("3", "XGMI read link 0", 3072.0, "B"),
+        "xgmi_write_data_acc_7": ("4", "XGMI written link 7", 4096.0, "B"),
+        "xgmi_link_speed": ("32", "XGMI speed", 32_000.0, "Mb/s"),
+        "pcie_nak_rcvd_count_acc": ("65535", "PCIe NAK received count", 65535.0, ""),
         "new_counter": ("7", "new_counter", 7.0, ""),
     }
     cells = ",".join(cell for cell, *_ in columns.values())
