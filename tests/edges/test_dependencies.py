@@ -1007,6 +1007,31 @@ def test_a_loader_waits_until_the_trainer_takes_a_batch(
     assert into_loads == expected
 
 
+def test_a_loader_that_computes_follows_no_trainer_that_spins_until_the_batch_is_there() -> None:
+    """Both go in turn; but the time since the trainer's step varies as much as the loader's rest."""
+    m = Program()
+    at = 0
+    for batch in range(12):
+        m.op("take", at, 4_000)
+        m.op("step", at + 5_000, 30_001)
+        loads_at = at + 100_000 + 30_000 * (batch * 3 % 7)
+        m.op("load", loads_at, 60_000, thread=2)
+        m.op("spin", at + 36_000, loads_at + 62_000 - at - 36_000)
+        at = loads_at + 63_000
+    assert not edges(m.trace()[0], EdgeKind.HANDOVER)
+
+
+def test_a_loader_follows_no_operations_that_end_all_the_time() -> None:
+    m = Program()
+    loads_at = 100_000
+    for batch in range(12):
+        m.op("load", loads_at, 60_000 + batch, thread=2)
+        loads_at += 60_000 + 100_000 + 30_000 * (batch * 3 % 7)
+    for k in range(loads_at // 10_000):
+        m.op("aten::add", 10_000 * k, 9_000)
+    assert not edges(m.trace()[0], EdgeKind.HANDOVER)
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["no records", "records"])
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_demo(
