@@ -132,18 +132,21 @@ def test_a_call_that_waited_shortly_for_its_own_copy_did_no_work(tmp_path, *, pa
     assert -6 < gain_us(tmp_path, events, change) <= 0
 
 
-@pytest.mark.parametrize(("ahead_us", "lengths"), [(0, 1), (9, 1), (20, 41), (20, 1)])
+@pytest.mark.parametrize(
+    ("ahead_us", "lengths", "behind_us"),
+    [(0, 1, 4), (9, 1, 4), (20, 41, 4), (20, 1, 4), (0, 41, 24)],
+)
 def test_a_launch_that_waited_for_room_keeps_what_it_takes_itself(
-    tmp_path: Path, ahead_us: int, lengths: int
+    tmp_path: Path, ahead_us: int, lengths: int, behind_us: int
 ) -> None:
-    """A queue of 16 places; without a wait a launch takes 6 µs, and the host 3 more until the next one.
+    """A queue of 16 places; without a wait a launch takes 6 µs, with one it returns late, and the host takes 3 more.
 
     The GPU's clock may be ahead, so that room seems to be made behind the launch.
     """
     events, starts, at, end = [], [], 0, 0
     for k in range(80):
         room = starts[k - 16] if k >= 16 else 0
-        returns = max(at + 6, room + 4 + k % 3)
+        returns = max(at + 6, room + behind_us + k % 3)
         starts.append(max(at + 9, end + 2))
         end = starts[-1] + 80 + 7 * k % lengths
         events += [
