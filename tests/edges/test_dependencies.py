@@ -686,6 +686,80 @@ def test_of_a_thread_that_loads_ahead_each_wait_is_for_the_oldest_event(
     assert (inferred == in_turn) == is_oldest
 
 
+def loaded(m: Program, batches: int) -> list[int]:
+    """Copies of another thread on a stream of its own, each with an event behind it."""
+    copies = []
+    for at in range(0, 10_000 * batches, 10_000):
+        copies.append(m.work(at + 5_000, 4_000, at + 50, 20, thread=2, kind=Kind.MEMCPY))
+        m.call("cudaEventRecord", at + 100, 13, thread=2)
+    return copies
+
+
+def test_a_wait_that_shows_its_batch_is_for_none_before_it() -> None:
+    """Two batches were dropped: what was held up until the third had been copied waited for that."""
+    m = Program()
+    copies = loaded(m, 8)
+    m.call("cudaStreamWaitEvent", 20_200, 12)
+    used = [m.work(29_001, 30_000, 20_300)]
+    for batch in range(5):
+        at = 70_000 + 40_000 * batch
+        m.call("cudaStreamWaitEvent", at + 200, 12)
+        used.append(m.work(at + 6_000, 30_001 + batch, at + 300))
+    trace, row, _ = m.trace()
+    expected = {(row[c], row[u]) for c, u in zip(copies[2:], used, strict=True) if u in used[:5]}
+    assert edges(trace, EdgeKind.EVENT) >= expected
+
+
+@pytest.mark.xfail(
+    strict=True, reason="waits are more than events: the newest is taken, not the oldest"
+)
+def test_each_of_two_streams_waits_for_each_batch() -> None:
+    m = Program()
+    copies, expected = loaded(m, 6), []
+    for batch in range(6):
+        for stream in (7, 8):
+            at = 30_000 + 80_000 * batch + 40_000 * (stream - 7)
+            m.call("cudaStreamWaitEvent", at + 200, 12)
+            expected.append((copies[batch], m.work(at + 6_000, 30_000 + batch, at + 300, stream)))
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[c], row[u]) for c, u in expected}
+
+
+@pytest.mark.xfail(
+    strict=True, reason="waits are more than events: the newest is taken, not the oldest"
+)
+def test_a_wait_more_than_there_are_events_is_for_the_last() -> None:
+    m = Program()
+    copies, used = loaded(m, 6), []
+    for batch in range(7):
+        at = 30_000 + 40_000 * batch
+        m.call("cudaStreamWaitEvent", at + 200, 12)
+        used.append(m.work(at + 6_000, 30_000 + batch, at + 300))
+    trace, row, _ = m.trace()
+    in_turn = {(row[c], row[u]) for c, u in zip([*copies, copies[-1]], used, strict=True)}
+    assert edges(trace, EdgeKind.EVENT) <= in_turn
+    assert len(edges(trace, EdgeKind.EVENT)) >= 6
+
+
+def test_where_the_usual_stream_is_impossible_a_wait_is_for_the_other() -> None:
+    """Three times it started right behind the work of one stream, and once before that had ended."""
+    m = Program()
+    others, usual, targets = [], [], []
+    for step in range(4):
+        at = 1_000_000 * step
+        others.append(m.work(at + 5_000, 4_000 + step, at, 9))
+        m.call("cudaEventRecord", at + 50, 11)
+        usual.append(m.work(at + 10_000, 90_000 if step < 3 else 190_000, at + 100, 8))
+        m.call("cudaEventRecord", at + 150, 13)
+        m.work(at + 20_000, 5_000 + step, at + 200)
+        m.call("cudaStreamWaitEvent", at + 300, 12)
+        targets.append(m.work(at + 100_001, 30_000 + step, at + 400))
+    trace, row, _ = m.trace()
+    source = {dst: src for src, dst in edges(trace, EdgeKind.EVENT)}
+    assert [source[row[t]] for t in targets[:3]] == [row[u] for u in usual[:3]]
+    assert source[row[targets[3]]] in [row[o] for o in others]
+
+
 def test_a_chain_is_known_by_its_times() -> None:
     m = Program()
     main = m.work(10_000, 5_000, 100)
