@@ -272,12 +272,10 @@ def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
         slot = collectives.following[max(behind, first_slot[a])]
         pending = collectives.before[newest + 1] - collectives.before[min(slot, newest) + 1]
         cost += min(_PENDING * pending, _MAX_PENDING)
-    # of two events or more for a wait any may be meant; where waits that could be for this queue are more than
-    # its events, some are for others: then those of this pair count
+    # of two events or more for a wait any may be meant
     of_stream = events.before[first_slot[a + 1]] - events.before[first_slot[a]]
-    waits = event_waits[a] if event_waits[a] <= of_stream else evidence.repetitions[pairs.code[i]]
     before = flags & RECORDED_BIT or (flags & AHEAD_BIT and is_ahead[a])
-    if before and not flags & AT_ONCE_BIT and waits <= of_stream < 2 * waits:
+    if before and not flags & AT_ONCE_BIT and of_stream < 2 * event_waits[a]:
         slot = min(events.following[max(behind, first_slot[a])], newest)
     total = cost + times
     if behind > slot or slot > newest:  # another wait is the reason for its times

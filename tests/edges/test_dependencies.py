@@ -710,24 +710,6 @@ def test_a_wait_that_shows_its_batch_is_for_none_before_it() -> None:
     assert edges(trace, EdgeKind.EVENT) >= expected
 
 
-@pytest.mark.xfail(
-    strict=True, reason="waits are more than events: the newest is taken, not the oldest"
-)
-def test_each_of_two_streams_waits_for_each_batch() -> None:
-    m = Program()
-    copies, expected = loaded(m, 6), []
-    for batch in range(6):
-        for stream in (7, 8):
-            at = 30_000 + 80_000 * batch + 40_000 * (stream - 7)
-            m.call("cudaStreamWaitEvent", at + 200, 12)
-            expected.append((copies[batch], m.work(at + 6_000, 30_000 + batch, at + 300, stream)))
-    trace, row, _ = m.trace()
-    assert edges(trace, EdgeKind.EVENT) == {(row[c], row[u]) for c, u in expected}
-
-
-@pytest.mark.xfail(
-    strict=True, reason="waits are more than events: the newest is taken, not the oldest"
-)
 def test_a_wait_more_than_there_are_events_is_for_the_last() -> None:
     m = Program()
     copies, used = loaded(m, 6), []
