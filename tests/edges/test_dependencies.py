@@ -742,6 +742,20 @@ def test_where_the_usual_stream_is_impossible_a_wait_is_for_the_other() -> None:
     assert source[row[targets[3]]] in [row[o] for o in others]
 
 
+def test_a_wait_right_behind_a_later_collective_is_for_the_first_that_is_pending() -> None:
+    """The record is of the end of the second, which is launched before the first is waited for."""
+    m = Program()
+    m.work(1_000, 500, 50)
+    first = m.work(2_000, 8_000, 100, 8, kind=Kind.COMM)
+    m.call("cudaEventRecord", 150, 12)
+    m.work(10_500, 90_000, 200, 8, kind=Kind.COMM)
+    m.call("cudaEventRecord", 250, 13)
+    m.call("cudaStreamWaitEvent", 300, 11)
+    behind = m.work(10_001, 5_000, 400)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[first], row[behind])}
+
+
 def test_a_chain_is_known_by_its_times() -> None:
     m = Program()
     main = m.work(10_000, 5_000, 100)
