@@ -24,7 +24,7 @@ decides what is lost takes its size more.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -92,6 +92,9 @@ class Reading:
         As of `pipeline.read`.
     sharing
         What the trace keeps of where the input was recorded.
+    only
+        None for a trace that outputs are made of. Of one that is analysed and not kept, the annotations of
+        `stages.OF_NODES` that are looked at; it has no digests of files, and texts of arguments as recorded.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Reading:
     clock_offset: Sequence[str] = ()
     run: int | str | None = None
     sharing: Sharing = field(default_factory=Sharing)
+    only: Collection[str] | None = None
 
 
 @memory.sufficing("reading the job")
@@ -135,7 +139,8 @@ def _read_job(
     offset_rules: Sequence[ClockRule],
 ) -> Trace:
     names = communication.user_pattern(reading.options.get("comm"))
-    fragments, failures = read_all(inventory.sources, reading.options, names)
+    is_kept = reading.only is None
+    fragments, failures = read_all(inventory.sources, reading.options, names, digests=is_kept)
     rules = device_rules, offset_rules
     if any(rules) or reading.run is not None or not one_source.is_whole(fragments):
         from chopper_interop.joining import job
@@ -150,7 +155,8 @@ def _read_job(
     communication.note_names(trace, issues)
     trace = inference.infer_edges(trace, issues)
     memory.give_back(trace.nodes.nbytes)
-    trace = stages.annotate(trace.with_meta(issues=tuple(issues)))
+    only = stages.OF_NODES if reading.only is None else reading.only
+    trace = stages.annotate(trace.with_meta(issues=tuple(issues)), only)
     memory.give_back(trace.nodes.nbytes)
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
@@ -160,14 +166,19 @@ def _read_job(
     for error in failures:
         issues.extend(_unreadable(error.path, str(error)))
     issues.add(OUTPUTS_LEFT_OUT, len(inventory.outputs), ", ".join(map(str, inventory.outputs[:1])))
-    trace = reading.sharing.apply(trace.with_meta(issues=tuple(issues)), inventory.given)
+    trace = trace.with_meta(issues=tuple(issues))
+    trace = reading.sharing.apply(trace, inventory.given, of_arguments=is_kept)
     memory.give_back(trace.nodes.nbytes)
     files = (str(path) for source in inventory.sources for path in source.recorded)
     return _printable(replace(trace, files=tuple(files)))
 
 
 def read_all(
-    sources: Sequence[SourceFiles], options: dict[str, Any], names: str | None
+    sources: Sequence[SourceFiles],
+    options: dict[str, Any],
+    names: str | None,
+    *,
+    digests: bool = True,
 ) -> tuple[list[Fragment], list[ReadError]]:
     """Read all sources by the workers that were chosen.
 
@@ -179,6 +190,8 @@ def read_all(
         Options of readers; each goes to those that take it.
     names
         Pattern of names that the user calls communication.
+    digests
+        True if traces have the digests of their files.
 
     Returns
     -------
@@ -188,7 +201,7 @@ def read_all(
     """
     sizes = list(map(_bytes, sources))
     progress.start(TASK, sum(sizes), "bytes")
-    tasks = [SourceTask.for_source(source, options, names) for source in sources]
+    tasks = [SourceTask.for_source(s, options, names, digest=digests) for s in sources]
     fragments: list[Fragment] = []
     failures: list[ReadError] = []
     batches = workers.batches(tasks)

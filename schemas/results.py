@@ -753,6 +753,16 @@ FIGURES: dict[str, dict[str, str]] = {
 """Meaning of each analysis' figures, by column; some occur only in some of its modes."""
 
 
+LOOKED_AT: dict[str, frozenset[str]] = {
+    "critical_path": frozenset({"iteration"}),
+    "idle": frozenset({"iteration", "mem_bytes"}),
+    "kernels": frozenset({"iteration", "flops", "mem_bytes"}),
+    "launch": frozenset({"iteration"}),
+    "overlap": frozenset({"iteration", "flops", "mem_bytes"}),
+    "temporal": frozenset({"iteration"}),
+}
+"""Annotations, of those derived of nodes, that an analysis looks at unless it is given options besides steps and ranks, where
+it quotes no arguments either: a command that only shows its result derives no others. Analyses that are not here may use any."""
 CHANGES = {"compare": ("delta_ns", "median_delta_ns")}
 """Figures of an analysis that are 0 in rows without a change, which a terminal leaves out."""
 FIRST = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from chopper_interop import rank_batches
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 class _Stage(NamedTuple):
     """Function that derives annotation columns by name and logs assumptions, and its condition.
 
+    Of those that it derives of nodes and their arguments, it is given the names that are asked for.
     What it derives depends on nodes of the same rank alone or, with `by_host`, of the same host; with `at_once`
     its issues have figures of all nodes.
     """
 
-    columns: Callable[[Trace, IssueLog], dict[str, pa.Array]]
+    columns: Callable[[Trace, IssueLog, Collection[str]], dict[str, pa.Array]]
     has_data: Callable[[Trace], bool]
     by_host: bool = False
     at_once: bool = False
@@ -40,13 +41,13 @@ def _has_gpu_series(trace: Trace) -> bool:
     return gpu_series.are_known(trace)
 
 
-def _telemetry(trace: Trace, log: IssueLog) -> dict[str, pa.Array]:
+def _telemetry(trace: Trace, log: IssueLog, _: Collection[str]) -> dict[str, pa.Array]:
     from chopper_interop.annotate.telemetry import annotations
 
     return annotations.columns(trace, log)
 
 
-def _counters(trace: Trace, log: IssueLog) -> dict[str, pa.Array]:
+def _counters(trace: Trace, log: IssueLog, _: Collection[str]) -> dict[str, pa.Array]:
     from chopper_interop.annotate.counters import counter_metrics
 
     return counter_metrics.columns(trace, log)
@@ -59,24 +60,34 @@ _STAGES = (
     _Stage(_counters, lambda trace: trace.counters.num_rows > 0, at_once=True),
 )
 """Stages in their order: each sees the columns of those before."""
+OF_NODES = (*structure.COLUMNS, *operators.COLUMNS)
+"""Annotations that are derived of nodes and their arguments."""
 
 
-def annotate(trace: Trace) -> Trace:
-    """Add every annotation that can be derived, where sources state none."""
+def annotate(trace: Trace, only: Collection[str] = OF_NODES) -> Trace:
+    """Add annotations that can be derived, where sources state none.
+
+    Parameters
+    ----------
+    trace
+        A job's trace.
+    only
+        Those of `OF_NODES` that are added; by default all of them.
+    """
     log = IssueLog("job")
     for stage in _STAGES:
         if stage.has_data(trace):
-            trace = _with_stage(trace, stage, log)
+            trace = _with_stage(trace, stage, log, only)
             memory.give_back(trace.nodes.nbytes)
     structure.note_numbers_apart(trace, log)
     return trace.with_meta(issues=_merged(trace.meta.issues, log)) if tuple(log) else trace
 
 
-def _with_stage(trace: Trace, stage: _Stage, log: IssueLog) -> Trace:
+def _with_stage(trace: Trace, stage: _Stage, log: IssueLog, only: Collection[str]) -> Trace:
     """Add the columns of a stage, of some ranks at a time where none depends on others."""
 
     def derive(part: Trace) -> dict[str, pa.Array]:
-        columns = provenance.filled(part, stage.columns(part, log))
+        columns = provenance.filled(part, stage.columns(part, log, only))
         return {
             name: arrow.column(values, hub.ANNOTATION_TYPES.get(name))
             for name, values in columns.items()

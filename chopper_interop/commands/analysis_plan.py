@@ -17,6 +17,7 @@ from chopper_interop.errors import (
     UsageError,
 )
 from chopper_interop.gpus import user_gpus
+from chopper_interop.schemas import results
 from chopper_interop.schemas.meta import Meta
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ ALL, DEFAULT = "all", "summary"
 """Word that names all analyses, and the analysis that is run where none is named."""
 AGAINST, COMPAT = "against", "compat"
 """Options that decide if an analysis can run at all: a second job, and another tool's definitions."""
+
+_SELECTING = {"steps", "ranks"}
+"""Options that choose what is analysed, and nothing else."""
 
 
 @dataclass
@@ -55,6 +59,15 @@ class AnalysisPlan:
     def functions(self) -> list[Callable[..., Any]]:
         """The analyses to run."""
         return [registry.analysis(name) for name in self.options]
+
+    @property
+    def looks_at(self) -> frozenset[str] | None:
+        """Annotations that the results depend on, of those derived of nodes; None if these may be any."""
+        needed = [results.LOOKED_AT.get(name) for name in self.options]
+        chosen = {option for options in self.options.values() for option in options}
+        if None in needed or chosen - _SELECTING:
+            return None
+        return frozenset().union(*filter(None, needed))
 
     @property
     def compares_two(self) -> bool:

@@ -14,6 +14,7 @@ from chopper_interop.errors import ChopperError, UnknownFormatError, UsageError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
     from chopper_interop.commands.analysis_plan import AnalysisPlan, Outcome
     from chopper_interop.commands.runs import RunFiles
@@ -84,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     console.announce_compilation()
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
-        trace, against = _read_jobs(args, jobs, plan, sharing)
+        only = None if targets or pages else plan.looks_at
+        trace, against = _read_jobs(args, jobs, plan, sharing, only)
         others = [run.run(options, args.on_loss, sharing, args.against_run) for run in runs]
         outcome = analysis_plan.run_analyses(trace, plan, against, others)
         tables = console_results.csv_paths(outcome.results, args.csv) if args.csv else []
@@ -210,9 +212,13 @@ def _refuse_unknown(
 
 
 def _read_jobs(
-    args: argparse.Namespace, jobs: list[RunFiles], plan: AnalysisPlan, sharing: Sharing
+    args: argparse.Namespace,
+    jobs: list[RunFiles],
+    plan: AnalysisPlan,
+    sharing: Sharing,
+    only: Collection[str] | None,
 ) -> tuple[Trace, Trace | None]:
-    """Read the job to analyse and, if there is one, the job that it is compared with."""
+    """Read the job to analyse and, if there is one, the job that it is compared with; `only` is that of `Reading`."""
     from chopper_interop import job_reading, pipeline
     from chopper_interop.commands import console, runs
 
@@ -228,7 +234,7 @@ def _read_jobs(
                 chosen = runs.reader_options(job.inventory, options)
                 rules = (args.map_device, args.clock_offset, args.run)
                 name = sharing.run_name(job.name)
-                reading = job_reading.Reading(name, chosen, *rules, sharing)
+                reading = job_reading.Reading(name, chosen, *rules, sharing, only)
                 trace = job_reading.read_inventory(job.inventory, reading)
         except ChopperError as error:
             if not plan.compares_only_runs or isinstance(error, UsageError):

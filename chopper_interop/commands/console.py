@@ -168,9 +168,8 @@ def show_warnings(trace: Trace, *, on_loss: str, quiet: bool) -> None:
     assumed = [match for match in meta.device_matches if _is_assumed(match)]
     _show_devices(assumed, meta.sources)
     _show_clocks([fit for fit in meta.clocks if _is_unverified(fit)], meta.sources)
-    if remarks:
-        count = len({issue.code for issue in remarks})
-        text = f"{_counted(count, 'remark')} on how the input was read: chopper-analyze --json, without names of analyses"
+    if remarks:  # not how many: analyses that look at few annotations have fewer
+        text = "for remarks on how the input was read: chopper-analyze --json, without names of analyses"
         _stderr().print(_plain(text, "dim"))
 
 

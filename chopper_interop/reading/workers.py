@@ -221,6 +221,8 @@ class SourceTask:
         Bytes that files of an archive may have when unpacked.
     size
         Bytes of its files when they are unpacked, as far as that is known.
+    digest
+        True if the trace has the digest of the file.
     """
 
     converter: str
@@ -230,10 +232,11 @@ class SourceTask:
     max_unpacked: float | None = None
     bounds: dict[Path, int] = field(default_factory=dict)
     size: int = 0
+    digest: bool = True
 
     @classmethod
     def for_source(
-        cls, source: SourceFiles, options: dict[str, Any], names: str | None
+        cls, source: SourceFiles, options: dict[str, Any], names: str | None, *, digest: bool = True
     ) -> SourceTask:
         """Make the task of a source; raise `UsageError` for a value that its reader cannot take."""
         chosen = registry.chosen_options(source.converter.reader, options)
@@ -248,6 +251,7 @@ class SourceTask:
             stated,
             bounds,
             source.expected_bytes,
+            digest,
         )
 
 
@@ -327,11 +331,13 @@ def _read_together(batch: Batch) -> Combined:
         combined = function(paths, **task.options)
         _refuse_unsound(combined, task.converter, Combined)
         combined = replace(combined, trace=communication.recognise(combined.trace, task.names))
-        metas = tuple(
-            replace(meta, sources=(replace(meta.sources[0], sha256=inputs.sha256(path)),))
-            for meta, path in zip(combined.metas, paths, strict=True)
-        )
-    return replace(combined, metas=metas)
+        if task.digest:
+            metas = tuple(
+                replace(meta, sources=(replace(meta.sources[0], sha256=inputs.sha256(path)),))
+                for meta, path in zip(combined.metas, paths, strict=True)
+            )
+            combined = replace(combined, metas=metas)
+    return combined
 
 
 def read(task: SourceTask) -> Trace:
@@ -355,7 +361,8 @@ def read(task: SourceTask) -> Trace:
             trace = communication.recognise(trace, task.names)
         memory.give_back(trace.nodes.nbytes)
         recorded = trace.meta.sources
-        if len(task.paths) == 1 and len(recorded) == 1:  # a trace read back names files long gone
+        # a trace read back names files long gone
+        if task.digest and len(task.paths) == 1 and len(recorded) == 1:
             recorded = (replace(recorded[0], sha256=inputs.sha256(first)),)
     return trace.with_meta(sources=recorded)
 

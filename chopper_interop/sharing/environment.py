@@ -169,7 +169,7 @@ def _shortened(match: re.Match[str]) -> str:
     return f"/{path}"[library.end() :] if library else path.rstrip("/").rpartition("/")[2]
 
 
-def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
+def leave_out(trace: Trace, given: Iterable[Path], *, of_arguments: bool = True) -> Trace:
     """Return a trace without command lines, environment, users, hosts and folders.
 
     Parameters
@@ -178,13 +178,17 @@ def leave_out(trace: Trace, given: Iterable[Path]) -> Trace:
         A job's trace.
     given
         Files and folders that the user gave; paths of sources are kept from there on.
+    of_arguments
+        False if texts of arguments stay as they are.
     """
     hosts = _host_numbers(trace.meta)
     users = _user_numbers(trace.meta)
     without = _Without(hosts, users)
     trace, in_tables = texts.change_tables(trace, lambda _, text: without(text))
-    changes = Changes(without, without, LEFT_OUT, marks="/\\@%", words=tuple(without.known))
-    trace, in_arguments = change_arguments(trace, changes)
+    in_arguments = 0
+    if of_arguments:
+        changes = Changes(without, without, LEFT_OUT, marks="/\\@%", words=tuple(without.known))
+        trace, in_arguments = change_arguments(trace, changes)
     facts = {k: v for k, v in trace.meta.facts.items() if _is_kept(k, v)}
     change = _meta_change(given, hosts, users, without)
     meta = texts.change_meta(replace(trace.meta, facts=facts), change)

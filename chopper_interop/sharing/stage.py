@@ -89,11 +89,21 @@ class Sharing:
         text = without_folders(str(error))
         return ChopperError(text if self.key is None else _aliases(self.key).text(text))
 
-    def apply(self, trace: Trace, given: Iterable[Path]) -> Trace:
-        """Return the trace as it may be shared; `given` is what the user named as input."""
+    def apply(self, trace: Trace, given: Iterable[Path], *, of_arguments: bool = True) -> Trace:
+        """Return the trace as it may be shared.
+
+        Parameters
+        ----------
+        trace
+            A job's trace.
+        given
+            What the user named as input.
+        of_arguments
+            False if nothing that quotes arguments is made of the trace: their texts may stay.
+        """
         if self.keep_environment:
             return trace
-        trace = leave_out(trace, given)
+        trace = leave_out(trace, given, of_arguments=of_arguments or self.key is not None)
         if self.key is None:
             return trace
 

@@ -23,7 +23,8 @@ from rich.cells import cell_len
 import chopper_interop as ci
 from chopper_interop import cli, errors, registry
 from chopper_interop.analyses.methods.activity import grouping
-from chopper_interop.commands import analysis_plan, console, console_tables
+from chopper_interop.annotate import stages
+from chopper_interop.commands import analysis_plan, console, console_results, console_tables
 from chopper_interop.demo import make_demo
 from chopper_interop.result import Result
 from chopper_interop.schemas import hub, results
@@ -826,3 +827,33 @@ def test_compare_counts_rows_without_a_change_and_leaves_them_out(tmp_path: Path
     assert "unchanged: 1 of 2 groups take the same time in both jobs" in lines
     rows = json.loads(run("analyze", "-q", "--json", *arguments)[1])["compare"]["rows"]
     assert len(rows) == 2
+
+
+SELECTIONS: list[dict[str, str]] = [{}, {"steps": "11"}, {"ranks": "0"}, {"by": "layer"}]
+
+
+@pytest.mark.parametrize("options", SELECTIONS, ids=repr)
+def test_annotations_that_an_analysis_does_not_look_at_have_no_part_in_its_result(
+    options, run, demo
+):
+    whole = ci.read(demo)
+    words = [f"--{name}={value}" for name, value in options.items()]
+    for name, columns in results.LOOKED_AT.items():
+        assert columns <= set(stages.OF_NODES)
+        if not options.keys() <= registry.options(registry.analysis(name)).keys():
+            continue
+        try:
+            expected = console_results.to_json([ci.analyze(whole, name, **options)])
+        except errors.OptionError:  # rows by layer
+            continue
+        assert run("analyze", demo, name, "--json", *words) == (0, f"{expected}\n", "")
+
+
+def test_what_is_written_has_all_annotations_and_the_digests_of_its_files(run, demo, tmp_path):
+    path = tmp_path / "job.parquet"
+    assert run("analyze", demo, "temporal", "-q", "-o", path)[0] == 0
+    written, whole = ci.read(path), ci.read(demo)
+    assert set(whole.nodes.column_names) <= set(written.nodes.column_names)
+    assert [source.sha256 for source in written.meta.sources] == [
+        source.sha256 for source in whole.meta.sources
+    ]

@@ -7,7 +7,7 @@ host by milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,7 +79,9 @@ NO_LAUNCH = Fault.info(
 _FROM_LAUNCH = (*GPU_WORK, Kind.GPU_SYNC, Kind.GPU_ANNOTATION)
 
 
-def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]:
+def columns(
+    trace: Trace, issues: IssueLog | None = None, only: Collection[str] = COLUMNS
+) -> dict[str, pa.Array]:
     """Derive annotation columns that say which part of a training step each node is.
 
     Parameters
@@ -88,8 +90,11 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
         A trace with nodes; columns in which all its ranks have values are not made again.
     issues
         Log for what was assumed.
+    only
+        Names of the columns that are derived, as far as they are among these.
     """
-    requested = provenance.incomplete_columns(trace, COLUMNS)
+    chosen = [name for name in COLUMNS if name in only]
+    requested = provenance.incomplete_columns(trace, chosen)
     if not requested:
         return {}
     log = issues if issues is not None else IssueLog()
@@ -101,40 +106,43 @@ def columns(trace: Trace, issues: IssueLog | None = None) -> dict[str, pa.Array]
 
 def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa.Array]:
     quiet = IssueLog()  # for columns that were not requested
+    of_host: dict[str, tuple[Array, Sequence[str] | None]] = {}
     names = classify_names(trace)
-    located = locate_arguments(trace)
-    autograd = link_autograd(trace, names, located)
     iteration_issues = issues if "iteration" in requested else quiet
     iteration = read_iterations(trace, names, iteration_issues)
-    counted = _counted_iterations(trace, names, autograd, iteration, iteration_issues)
-    np.copyto(iteration, counted, where=iteration < 0)
-    del counted
-    passes = find_passes(trace, names, autograd, iteration)
-    if requested & {"phase", "step_part"}:
-        _note_assumed(trace, passes, issues)
-    modules = read_modules(trace, names, located, issues if "layer" in requested else quiet)
-    del located
-    modules = add_backward_modules(trace, names, autograd, modules)
-    operation, operations = find_operations(trace, names, autograd, passes)
-    of_host: dict[str, tuple[Array, Sequence[str] | None]] = {
-        "iteration": (iteration, None),
-        "phase": (_phases(passes), _PHASES),
-        "step_part": (passes.part, PARTS),
-        "layer": (modules.layer, None),
-        "module": (modules.module, modules.texts),
-        "operation": (operation, operations),
-    }
+    of_host["iteration"] = (iteration, None)
+    unnumbered = [rows for rows in trace.rank_rows.values() if not (iteration[rows] >= 0).any()]
+    if unnumbered or requested != {"iteration"}:
+        located = locate_arguments(trace)
+        autograd = link_autograd(trace, names, located)
+        if unnumbered:
+            counted = _counted_iterations(trace, names, autograd, unnumbered, iteration_issues)
+            np.copyto(iteration, counted, where=iteration < 0)
+            del counted
+        passes = find_passes(trace, names, autograd, iteration)
+        if requested & {"phase", "step_part"}:
+            _note_assumed(trace, passes, issues)
+        modules = read_modules(trace, names, located, issues if "layer" in requested else quiet)
+        del located
+        modules = add_backward_modules(trace, names, autograd, modules)
+        of_host |= {
+            "phase": (_phases(passes), _PHASES),
+            "step_part": (passes.part, PARTS),
+            "layer": (modules.layer, None),
+            "module": (modules.module, modules.texts),
+            "operation": find_operations(trace, names, autograd, passes),
+        }
     origin = _origins(trace)
     elsewhere = np.flatnonzero(origin != _ITSELF)
     origin = origin[elsewhere]
     result = {}
-    for column in COLUMNS:
+    for column in filter(requested.__contains__, COLUMNS):
         values, texts = of_host[column]
         of_node = values.copy()
         of_node[elsewhere] = np.where(origin >= 0, values[np.maximum(origin, 0)], -1)
         if column == "phase":
             of_node[trace.array("kind") == Kind.COMM] = _PHASES.index(COMMUNICATION)
-        if column in requested and (of_node >= 0).any():
+        if (of_node >= 0).any():
             result[column] = _column(of_node, texts)
     return result
 
@@ -155,17 +163,18 @@ def _phases(passes: Passes) -> Array:
 
 
 def _counted_iterations(
-    trace: Trace, names: Names, autograd: Autograd, iteration: Array, issues: IssueLog
+    trace: Trace, names: Names, autograd: Autograd, unnumbered: Sequence[slice], issues: IssueLog
 ) -> Array:
-    """Counted steps, for ranks whose steps have no numbers."""
+    """Counted steps, for the nodes of ranks whose steps have no numbers; -1 for all others."""
     name = trace.array("name")
     ranges = is_any(trace.array("kind"), (Kind.CPU_OP, Kind.ANNOTATION))
     part = np.where(ranges, names.part[name], -1)
     backward = autograd.backward | (part == BACKWARD)
     updates = ranges & names.update[name] & ~autograd.backward
-    for rows in trace.rank_rows.values():
-        updates[rows] &= not (iteration[rows] >= 0).any()
-    return count_iterations(trace, backward, updates, issues)
+    counted = np.zeros(len(name), np.bool_)
+    for rows in unnumbered:
+        counted[rows] = True
+    return count_iterations(trace, backward, updates & counted, issues)
 
 
 def note_numbers_apart(trace: Trace, issues: IssueLog) -> None:

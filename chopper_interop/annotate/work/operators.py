@@ -15,7 +15,7 @@ all-gather.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,7 +97,10 @@ class _OperatorWork(NamedTuple):
     """Priority of the rule that gave it; 0 where none did."""
 
 
-def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
+COLUMNS = ("flops", "mem_bytes")
+
+
+def columns(trace: Trace, issues: IssueLog, only: Collection[str] = COLUMNS) -> dict[str, pa.Array]:
     """Compute `flops` and `mem_bytes` of operators, and of the GPU work that they launch.
 
     Parameters
@@ -106,9 +109,11 @@ def columns(trace: Trace, issues: IssueLog) -> dict[str, pa.Array]:
         Any trace; columns in which all its ranks have values are not computed again.
     issues
         Log of what was assumed, and of how much work is unknown.
+    only
+        Nothing is computed unless one of the columns is among these.
     """
-    missing = provenance.incomplete_columns(trace, ("flops", "mem_bytes"))
-    if not missing:
+    missing = provenance.incomplete_columns(trace, COLUMNS)
+    if not missing or not set(COLUMNS).intersection(only):
         return {}
     flops, size = _attribute_work(trace, _operator_work(trace))
     _fill_moves(trace, flops, size)

@@ -15,6 +15,7 @@ from kineto_files import call, kernel, span, write
 from read_once import read_once
 
 import chopper_interop as ci
+from chopper_interop import job_reading, sources
 from chopper_interop.annotate.structure import annotations as structure
 from chopper_interop.annotate.structure import autograd
 from chopper_interop.annotate.structure.annotations import COLUMNS
@@ -275,6 +276,10 @@ def test_steps_that_nothing_numbers_are_counted(tmp_path: Path) -> None:
     assert values_of(path, "iteration") == numbers | {"k99": None}
     trace = ci.read(path)
     assert {i.code: i.count for i in trace.meta.issues}["iterations-counted"] == 3
+    reading = job_reading.Reading("t", only={"iteration"})
+    alone = job_reading.read_inventory(sources.find([path]), reading)
+    assert alone.integers("iteration").tolist() == trace.integers("iteration").tolist()
+    assert not alone.has("phase")
     # from the first to the last that the host does in each: MmBackward0, whose name ends with a step's number, is none
     assert trace.steps()["start_ns"].to_list() == [0, 100_000, 200_000]
     assert trace.steps()["end_ns"].to_list() == [45_000, 145_000, 245_000]
