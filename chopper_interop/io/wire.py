@@ -91,6 +91,28 @@ def write_text(out: Bytes, i: int, key: int, data: Bytes, start: int, stop: int)
     return copy_bytes(out, i, data, start, stop)
 
 
+@jit_in_place
+def begin_text(i: int, key: int) -> int:
+    """Return where the bytes of a field at `i` begin if they are fewer than 128, as most are; `end_text` ends it."""
+    return i + varint_size(key) + 1
+
+
+@jit_in_place
+def end_text(out: Bytes, i: int, key: int, stop: int) -> int:
+    """Complete a field at `i` whose bytes, up to `stop`, were written from `begin_text` on.
+
+    So a message is written where it stays, though its length precedes it; a long one moves by some bytes.
+    """
+    begin = begin_text(i, key)
+    size = stop - begin
+    more = varint_size(size) - 1
+    if more:
+        for k in range(size):
+            out[stop + more - 1 - k] = out[stop - 1 - k]
+    write_varint(out, write_varint(out, i, key), size)
+    return stop + more
+
+
 _MAX_FIELD = (1 << 29) - 1
 """Highest number of a field, as protobuf defines it; a higher one, cut to 32 bits, could seem another field's."""
 

@@ -68,7 +68,7 @@ TRACK_ROOM = 2 * _PACKET_MAX
 _CLOSING_MAX = 512 * _PACKET_MAX
 """Bytes of the ENDs of all slices that can be open on a track."""
 # Characters by their codes.
-_COMMA, _MINUS, _QUOTE = 44, 45, 34
+_COMMA, _MINUS, _POINT, _QUOTE = 44, 45, 46, 34
 _TRUE, _FALSE = 116, 102
 _IN_INTEGER = json_text.byte_table(b".eE", but=True)
 _KEPT = json_text.byte_table(b" \t\n\v\f\r", but=True).astype(np.uint64)
@@ -351,9 +351,8 @@ def _encode_json(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
 
 @jit_in_place
 def _encode_arguments(
-    out: Bytes, i: int, buffer: Bytes, at: int, length: int, scratch: Bytes, keys: TextTable,
-    texts: TextTable,
-) -> int:  # fmt: skip
+    out: Bytes, i: int, buffer: Bytes, at: int, length: int, keys: TextTable, texts: TextTable
+) -> int:
     """Write one annotation for each member of a JSON object; up to where it is broken."""
     stop = at + length
     j = json_text.skip_blank(buffer, at + 1, stop)
@@ -366,16 +365,22 @@ def _encode_arguments(
         value = json_text.skip_blank(buffer, json_text.skip_blank(buffer, j, stop) + 1, stop)
         if value >= stop:
             return i
-        j = json_text.skip_value(buffer, value, stop)
+        number, j = json_text.plain_number(buffer, value, stop, 0)
+        is_short = j > value and buffer[j - 1] != _POINT  # "1." is a decimal
+        if not is_short:
+            j = json_text.skip_value(buffer, value, stop)
         if j < 0:
             return i
-        iid = intern_text(buffer, key, key_stop, keys)
+        iid, end = intern_text(buffer, key, key_stop, keys), wire.begin_text(i, _ANNOTATION)
         if iid >= 0:
-            size = wire.write_number(scratch, 0, _A_NAME_IID, iid)
+            end = wire.write_number(out, end, _A_NAME_IID, iid)
         else:
-            size = wire.write_text(scratch, 0, _A_NAME, buffer, key, key_stop)
-        size = _encode_value(scratch, size, buffer, value, j, texts)
-        i = wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
+            end = wire.write_text(out, end, _A_NAME, buffer, key, key_stop)
+        if is_short:
+            end = wire.write_number(out, end, _A_INT, number)
+        else:
+            end = _encode_value(out, end, buffer, value, j, texts)
+        i = wire.end_text(out, i, _ANNOTATION, end)
         j = json_text.skip_blank(buffer, j, stop)
         if j >= stop or buffer[j] != _COMMA:
             return i
@@ -384,61 +389,61 @@ def _encode_arguments(
 
 
 @jit_in_place
-def _encode_columns(out: Bytes, i: int, k: int, columns: Columns, scratch: Bytes) -> int:
+def _encode_columns(out: Bytes, i: int, k: int, columns: Columns) -> int:
     """Write the annotation columns of slice k as one dictionary."""
-    size = wire.write_number(scratch, 0, _A_NAME_IID, columns.iid)
-    empty = size
+    empty = wire.write_number(out, wire.begin_text(i, _ANNOTATION), _A_NAME_IID, columns.iid)
+    size = empty
     for c in range(len(columns.ints_iid)):
         if columns.ints_known[c, k]:
             inner = 1 + wire.varint_size(columns.ints_iid[c])
             inner += 1 + wire.varint_size(columns.ints[c, k])
-            size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
-            size = wire.write_number(scratch, size, _A_NAME_IID, columns.ints_iid[c])
-            size = wire.write_number(scratch, size, _A_INT, columns.ints[c, k])
+            size = write_varint(out, write_varint(out, size, _A_DICT), inner)
+            size = wire.write_number(out, size, _A_NAME_IID, columns.ints_iid[c])
+            size = wire.write_number(out, size, _A_INT, columns.ints[c, k])
     for c in range(len(columns.floats_iid)):
         if columns.floats_known[c, k]:
             inner = 1 + wire.varint_size(columns.floats_iid[c]) + 9
-            size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
-            size = wire.write_number(scratch, size, _A_NAME_IID, columns.floats_iid[c])
+            size = write_varint(out, write_varint(out, size, _A_DICT), inner)
+            size = wire.write_number(out, size, _A_NAME_IID, columns.floats_iid[c])
             size = write_fixed64(
-                scratch, write_varint(scratch, size, _A_DOUBLE), bits(columns.floats[c, k])
+                out, write_varint(out, size, _A_DOUBLE), bits(columns.floats[c, k])
             )
     for c in range(len(columns.texts_iid)):
         iid = columns.texts[c, k]
         if iid >= 0:
             inner = 1 + wire.varint_size(columns.texts_iid[c]) + 2 + wire.varint_size(iid)
-            size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
-            size = wire.write_number(scratch, size, _A_NAME_IID, columns.texts_iid[c])
-            size = wire.write_number(scratch, size, _A_STRING_IID, iid)
-    return i if size == empty else wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
+            size = write_varint(out, write_varint(out, size, _A_DICT), inner)
+            size = wire.write_number(out, size, _A_NAME_IID, columns.texts_iid[c])
+            size = wire.write_number(out, size, _A_STRING_IID, iid)
+    return i if size == empty else wire.end_text(out, i, _ANNOTATION, size)
 
 
 @jit_in_place
-def _encode_counters(out: Bytes, i: int, k: int, lists: Lists, scratch: Bytes) -> int:
+def _encode_counters(out: Bytes, i: int, k: int, lists: Lists) -> int:
     """Write the hardware counters of slice k as one dictionary."""
     first, stop = lists.counter_first[k], lists.counter_first[k + 1]
     if first == stop:
         return i
-    size = wire.write_number(scratch, 0, _A_NAME_IID, lists.counters_iid)
+    begin = wire.begin_text(i, _ANNOTATION)
+    size = wire.write_number(out, begin, _A_NAME_IID, lists.counters_iid)
     for c in range(first, stop):
         inner = 1 + wire.varint_size(lists.counter_iid[c]) + 9
-        size = write_varint(scratch, write_varint(scratch, size, _A_DICT), inner)
-        size = wire.write_number(scratch, size, _A_NAME_IID, lists.counter_iid[c])
-        size = write_fixed64(
-            scratch, write_varint(scratch, size, _A_DOUBLE), bits(lists.counter_value[c])
-        )
-    return wire.write_text(out, i, _ANNOTATION, scratch, 0, size)
+        size = write_varint(out, write_varint(out, size, _A_DICT), inner)
+        size = wire.write_number(out, size, _A_NAME_IID, lists.counter_iid[c])
+        size = write_fixed64(out, write_varint(out, size, _A_DOUBLE), bits(lists.counter_value[c]))
+    return wire.end_text(out, i, _ANNOTATION, size)
 
 
 @jit_in_place
-def _encode_gpu_events(out: Bytes, i: int, k: int, lists: Lists, scratch: Bytes) -> int:
+def _encode_gpu_events(out: Bytes, i: int, k: int, lists: Lists) -> int:
     """Write the typed GPU events that slice k submits and waits for as one message."""
-    size = 0
+    empty = wire.begin_text(i, _CORRELATION)
+    size = empty
     for g in range(lists.gpu_first[k], lists.gpu_first[k + 1]):
         number = lists.gpu_event[g]
         field = _SUBMITTED if number > 0 else _WAITED
-        size = wire.write_number(scratch, size, field, abs(number))
-    return wire.write_text(out, i, _CORRELATION, scratch, 0, size) if size else i
+        size = wire.write_number(out, size, field, abs(number))
+    return i if size == empty else wire.end_text(out, i, _CORRELATION, size)
 
 
 @jit_in_place
@@ -489,12 +494,12 @@ def encode_slices(
     """
     n = len(slices.ts)
     ends, depth = opened.ends, opened.depth
-    third = len(scratch) // 3
-    event, annotation, kept = scratch[:third], scratch[third : 2 * third], scratch[2 * third :]
+    half = len(scratch) // 2
+    event, kept = scratch[:half], scratch[half:]
     kept_at, kept_length, kept_size = -1, 0, 0  # long arguments, which many may share
     while k < n:
         room = room_for(k, arguments, columns, lists)
-        if i + room + _CLOSING_MAX > len(out) or room > third:
+        if i + room + _CLOSING_MAX > len(out) or room > half:
             return i, k
         start, r = slices.ts[k], slices.row[k]
         stack = opened.first[r]
@@ -504,23 +509,21 @@ def encode_slices(
         ends[stack + depth[r]] = start + slices.dur[k]
         depth[r] += 1
         size = _begin_event(event, slices, k)
-        size = _encode_columns(event, size, k, columns, annotation)
-        size = _encode_counters(event, size, k, lists, annotation)
+        size = _encode_columns(event, size, k, columns)
+        size = _encode_counters(event, size, k, lists)
         if arguments.length[k]:
             at, length = arguments.at[k], arguments.length[k]
             begin = size
             if at == kept_at and length == kept_length:
                 size = wire.copy_bytes(event, size, kept, 0, kept_size)
             else:
-                size = _encode_arguments(
-                    event, size, arguments.buffer, at, length, annotation, keys, texts
-                )
+                size = _encode_arguments(event, size, arguments.buffer, at, length, keys, texts)
                 if length > _LONG:
                     kept_size = wire.copy_bytes(kept, 0, event, begin, size)
                     kept_at, kept_length = at, length
         for f in range(lists.flow_first[k], lists.flow_first[k + 1]):
             size = write_fixed64(event, write_varint(event, size, _FLOW_ID), lists.flow[f])
-        size = _encode_gpu_events(event, size, k, lists, annotation)
+        size = _encode_gpu_events(event, size, k, lists)
         i = encode_packet(out, i, start, _TRACK_EVENT, event, size)
         k += 1
     return i, k

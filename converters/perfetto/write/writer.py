@@ -106,8 +106,8 @@ _BLOCK = 1 << 13
 processor's cache."""
 _CHUNK = 8 << 20
 """Bytes written at once. Chosen: few calls for a trace of GB, little memory."""
-_SCRATCH = 6 << 20
-"""Bytes for one event, one annotation and arguments that are kept, a third each; a larger slice enlarges it."""
+_SCRATCH = 4 << 20
+"""Bytes for one event and for arguments that are kept, a half each; a larger slice enlarges it."""
 _NAMES_PER_PACKET = 1000
 """Interned texts per packet. Chosen: packets stay small where texts are a thousand bytes long."""
 _MAX_DEPTH = 500
@@ -454,7 +454,7 @@ class PerfettoWriter:
 
     def _enlarge(self, room: int) -> None:
         """Make room for a slice with very long arguments."""
-        self.scratch = np.empty(3 * room + 1024, np.uint8)
+        self.scratch = np.empty(2 * room + 1024, np.uint8)
         self.out = np.empty(room + _CHUNK, np.uint8)
 
     def _write_named(

@@ -255,12 +255,12 @@ def with_arguments(raws: list[bytes]) -> ci.Trace:
 )
 def test_numbers_are_encoded_as_python_reads_them(value) -> None:
     text = json.dumps(value).encode()
-    out, (scratch,) = np.zeros(200, np.uint8), [np.zeros(200, np.uint8)]
+    out = np.zeros(200, np.uint8)
     buffer = np.frombuffer(bytearray(b'{"k":' + text + b"}"), np.uint8)
     from chopper_interop.arrays.interning import empty_text_table
 
     keys, texts = empty_text_table(4, 1), empty_text_table(4, 1)
-    size = events_encode._encode_arguments(out, 0, buffer, 0, len(buffer), scratch, keys, texts)
+    size = events_encode._encode_arguments(out, 0, buffer, 0, len(buffer), keys, texts)
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
     (annotation,) = proto.TrackEvent.FromString(out[:size].tobytes()).debug_annotations
