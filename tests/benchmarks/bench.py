@@ -66,11 +66,12 @@ def _convert(target: str, **options: Any) -> Callable[[Path, Path], None]:
 
 def _analyze(*names: str) -> Callable[[Path, Path], None]:
     def analyze(path: Path, _: Path) -> None:
-        from chopper_interop import pipeline
+        from chopper_interop import (
+            cli,  # the command derives less than the library, which keeps the trace
+        )
 
-        trace = pipeline.read(path)
-        for name in names:
-            pipeline.analyze(trace, name)
+        if cli.analyze_main(["-q", str(path), *names]):
+            sys.exit(1)
 
     return analyze
 
