@@ -93,14 +93,16 @@ def _mean_beta(changes: list[Changes]) -> tuple[float, float]:
         return np.nan, np.nan
     beta = float(as_read.sum() / in_full.sum()) / (kept * true)
     of_size = np.sqrt((lost / kept) ** 2 + min_error**2 + followed.vagueness(changes) ** 2)
-    error = float(np.hypot(followed.ratio_error(as_read, in_full) / (kept * true), beta * of_size))
+    flatter, flatter_single = followed.flatter(changes)
+    of_readings = flatter * followed.ratio_error(as_read, in_full)
+    error = float(np.hypot(of_readings / (kept * true), beta * of_size))
     if followed.is_shown(changes):
         return beta, error
     # Single durations that do not follow are a bound, whatever the share is within its limits.
     share = max(followed.followed_share(changes)[0], _TINY)
     single = float(own.sum() / of_seen.sum()) / share
     single_error = np.hypot(
-        followed.ratio_error(own, of_seen) / (_MIN_FOLLOWED_PART * share), single
+        flatter_single * followed.ratio_error(own, of_seen) / (_MIN_FOLLOWED_PART * share), single
     )
     weight = np.maximum([error, single_error], _TINY) ** -2.0
     return float(weight @ [beta, single] / weight.sum()), float(weight.sum() ** -0.5)

@@ -68,6 +68,8 @@ NOISE_IN_SLOPES = (35 / 18) ** 0.5
 """Standard error of a slope of values that `apart_from_neighbours` returns, both of which lost the same, over that by the products' scatter:
 noise of one value is in three products. Of a value that is 1, and cos(a) in what it leaves of waves, (2/3)(1 - cos a), the mean fourth power
 is 70/81, and the square of the mean square 4/9."""
+_MAX_LEFT = 0.95
+"""Largest part of readings' changes that may still be usual; keeps a quotient finite. Chosen: what is left says next to nothing."""
 _TINY = 1e-9
 _RATIO_LIMITS = (0.3, 3.0)
 """Range of the factor from readings to clocks. Chosen: beyond it, windows and readings contradict."""
@@ -286,20 +288,36 @@ def covered_steps(phase: Array) -> float:
     return float(np.count_nonzero(np.diff(phase) < 0) + phase[-1] - phase[0])
 
 
-def apart_from_neighbours(values: Array, phase: Array) -> Array:
+def apart_from_neighbours(values: Array, phase: Array, reach: int = 1) -> Array:
     """Return the values without what is usual in their part of the training step: the mean with their neighbours in it.
 
     Neighbours are of any steps, and three the fewest that leave out a straight change from the first to the last. More of them, or
     smooth waves over the step, do not follow a clock that falls and rises within kernels, in each step alike: what they left
-    was taken for changes. They must be of `MIN_STEPS`; the mean alone is left out without steps.
+    was taken for changes. They must be of `MIN_STEPS`; the mean alone is left out without steps. `reach` is how far the neighbours are.
     """
     if not phase.any():
         rest: Array = values - values.mean() if values.size else values
         return rest
     order = np.argsort(phase, kind="stable")
     cycle, rest = values[order], np.empty(len(values))
-    rest[order] = cycle - (np.roll(cycle, 1) + cycle + np.roll(cycle, -1)) / 3
+    rest[order] = cycle - (np.roll(cycle, reach) + cycle + np.roll(cycle, -reach)) / 3
     return rest
+
+
+def squares_by_neighbours(values: Array, phase: Array) -> Array:
+    """Return the sums of squares of what `apart_from_neighbours` leaves, by the nearest and by those twice as far."""
+    rests = (apart_from_neighbours(values, phase, reach) for reach in (1, 2))
+    return np.array([np.sum(rest**2) for rest in rests])
+
+
+def usual_left(squares: Array) -> float:
+    """Return the part of what `apart_from_neighbours` leaves that may still be usual, by sums of `squares_by_neighbours`.
+
+    Changes from step to step do not depend on how far neighbours are. What a clock that jumps within the step leaves is in
+    proportion to that, and what a smooth one leaves grows faster: so it is no more than those twice as far leave more.
+    """
+    near, far = squares
+    return float(np.clip(far / near - 1, 0.0, _MAX_LEFT)) if near > 0 else 0.0
 
 
 class Work(NamedTuple):

@@ -92,12 +92,43 @@ def expected_clocks(
             )
             for gpu, one, unseen in zip(gpus, changes, between, strict=True)
         ]
+    usual = _usual_of_gpus(gpus, work, changes, is_shown=used > 0)
     return [
         Expected(
-            one.clocks(used), one.apart, error, one.is_resolved, *beta, unseen, one.usual_error
+            one.clocks(used, of_kernels),
+            one.apart,
+            error,
+            one.is_resolved,
+            *beta,
+            unseen,
+            one.usual_error,
         )
-        for one, unseen in zip(changes, apart, strict=True)
+        for one, unseen, of_kernels in zip(changes, apart, usual, strict=True)
     ]
+
+
+def _usual_of_gpus(
+    gpus: list[Readings], work: Work, changes: list[Changes], *, is_shown: bool
+) -> list[Array]:
+    """Return what is usual of each kernel's clock, by GPU, as a share.
+
+    GPUs that do the same have much the same, and a slope over differences that are errors is too flat. So those of one
+    kernel are drawn together by as much as errors explain how they differ: wholly where durations do not show that
+    readings are of these kernels.
+    """
+    each = [one.usual for one in changes]
+    if len(gpus) == 1:
+        return each
+    k = np.concatenate([gpu.kernel for gpu in gpus])
+    _, key = np.unique(work.key[k], return_inverse=True)
+    value, time = np.concatenate(each), work.dur[k]
+    mean = (np.bincount(key, time * value) / np.bincount(key, time))[key]
+    squares, trust = float(time @ (value - mean) ** 2), 0.0
+    if is_shown and squares > 0:
+        errors = float(time @ np.concatenate([one.usual_variance for one in changes]))
+        trust = max(1 - errors / squares, 0.0)
+    ends = np.cumsum([len(one) for one in each])[:-1]
+    return np.split(mean + trust * (value - mean), ends)
 
 
 def _shown(gpus: list[Readings], work: Work, assumed: Assumption, changes: list[Changes]) -> Shown:

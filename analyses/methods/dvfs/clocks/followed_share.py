@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.analyses.methods.dvfs.intervals import jackknife
+from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import usual_left
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, jackknife
 from chopper_interop.arrays import Array
 
 if TYPE_CHECKING:
@@ -64,11 +65,19 @@ def vagueness(changes: list[Changes]) -> float:
     """Return the error of the share, as a share of it, as kernels may differ in it where windows hide most of the clock."""
     as_read = summed(changes)[2]
     unseen = 1 - min(one.resolution for one in changes)
-    return (
-        unseen
-        * _UNSHOWN_SHARE_ERROR
-        * min(_MIN_SIGNIFICANCE / max(_significance(as_read), _TINY), 1.0)
-    )
+    shown = min(_MIN_SIGNIFICANCE / max(_significance(as_read), _TINY), 1.0)
+    unsettled = flatter(changes)[0] - 1
+    return float(np.hypot(unseen * _UNSHOWN_SHARE_ERROR * shown, unsettled / TWO_SIDED))
+
+
+def flatter(changes: list[Changes]) -> tuple[float, float]:
+    """Return by how much slopes over readings may be too flat at most, as some of their changes may be usual in the step.
+
+    Of slopes over readings less their neighbours in the step, and of those over what is left without what is usual at places.
+    """
+    *by_neighbours, rest = np.sum([one.squares for one in changes], axis=0)
+    of_readings = 1 / (1 - usual_left(np.array(by_neighbours)))
+    return of_readings, of_readings * max(rest / max(by_neighbours[0], _TINY), 1.0)
 
 
 def is_shown(changes: list[Changes]) -> bool:

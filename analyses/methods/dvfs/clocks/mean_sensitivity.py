@@ -35,6 +35,8 @@ from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     apart_from_neighbours,
     covered_steps,
     phases_at,
+    squares_by_neighbours,
+    usual_left,
 )
 from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED, jackknife, student
 from chopper_interop.arrays import Array
@@ -135,6 +137,13 @@ class _Compared(NamedTuple):
     shown: Array
 
     @property
+    def squares(self) -> Array:
+        """Sums of squares of readings less those of their neighbours in the step, as `usual_left` takes them."""
+        return (
+            np.ones(2) if self.place is not None else squares_by_neighbours(self.mhz[0], self.phase)
+        )
+
+    @property
     def noise(self) -> float:
         """Error of slopes over readings, in terms of that by the scatter of blocks."""
         return NOISE_IN_SLOPES if self.place is None and self.phase.any() else 1.0
@@ -156,7 +165,8 @@ def mean_sensitivity(gpus: list[Readings], work: Work, assumed: Assumption) -> t
     if repeats < _MIN_REPEATS * len(compared):  # what is usual of readings is that of each GPU
         return np.nan, np.inf
     noise = max(one.noise for one in compared)
-    return _solved(np.concatenate(products, axis=1), noise, is_mean=is_mean)
+    left = usual_left(np.sum([one.squares for one in compared], axis=0))
+    return _solved(np.concatenate(products, axis=1), noise, left, is_mean=is_mean)
 
 
 def mean_sensitivity_of_gpus(gpus: list[Readings], work: Work) -> tuple[float, float]:
@@ -449,13 +459,17 @@ def _without_usual(one: _Compared, values: Array) -> Array:
     return rest
 
 
-def _solved(products: Array, noise: float, *, is_mean: bool) -> tuple[float, float]:
-    """Mean sensitivity that meets both conditions best, and its standard error."""
+def _solved(products: Array, noise: float, left: float, *, is_mean: bool) -> tuple[float, float]:
+    """Mean sensitivity that meets both conditions best, and its standard error.
+
+    `left` is the part of readings' changes that may be usual in the step still: speeds do not follow it.
+    """
     groups, products = products, products.sum(axis=0)
     reverse = _condition(products[:, 0], products[:, 1])
     lacking, unsure = _lacking_and_error(groups, reverse)
     value, error = _condition(products[:, 2], products[:, 3])
-    error *= noise
+    highest = (abs(value) + TWO_SIDED * noise * error) / (1 - left)
+    error = (highest - abs(value)) / TWO_SIDED
     if not products[:, 3].sum() > 0:  # readings that stay vary by less than their rounding
         error = np.inf
     if is_mean:

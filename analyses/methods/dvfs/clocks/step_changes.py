@@ -15,10 +15,12 @@ import numpy as np
 
 from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     MIN_STEPS,
+    NOISE_LEFT,
     apart_from_neighbours,
     beyond_chance,
     covered_steps,
     phases_at,
+    squares_by_neighbours,
 )
 from chopper_interop.analyses.methods.dvfs.clocks.kernel_windows import Windows
 from chopper_interop.arrays import Array
@@ -201,6 +203,16 @@ class Changes:
         left[shown] = apart_from_neighbours(changes[shown], self._phase[shown])
         return speeds, left
 
+    @cached_property
+    def squares(self) -> Array:
+        """Sums of squares of readings less those of their neighbours in the step, as `usual_left` takes them, and of `rest`."""
+        inside = self._windows.weight > 0
+        if covered_steps(self._phase[inside]) < MIN_STEPS:
+            return np.ones(3)
+        near = squares_by_neighbours(self._gpu.mhz[inside] / self.mean, self._phase[inside])
+        left = NOISE_LEFT * np.sum(self.rest[inside] ** 2) / max(self._freedom, _MIN_FREEDOM)
+        return np.append(near, left)
+
     @property
     def time(self) -> float:
         """Time of all kernels, nanoseconds."""
@@ -329,11 +341,32 @@ class Changes:
         variance = self._variance / max(self._freedom, _MIN_FREEDOM) ** 2
         return float(np.sqrt(max(self.of_kernels[0] * variance - explained, 0.0)))
 
-    def clocks(self, share: float) -> Array:
-        """Expected clock of each kernel, MHz."""
-        usual, time = self._usual[: self._n], self._length[: self._n]
-        of_kernel = np.bincount(self._key, usual * time) / np.bincount(self._key, time)
-        return self.mean * (1 + of_kernel[self._key] + share * self._seen)
+    @cached_property
+    def usual(self) -> Array:
+        """Usual deviation of the clock of each kernel from the mean, as a share, alike for its repeats."""
+        return self._of_kernels(self._usual)
+
+    @cached_property
+    def usual_variance(self) -> Array:
+        """Variance of the error of `usual`: what blocks of the rest of the readings leave of it with random signs."""
+        time = self._gpu.time
+        block = ((time - time[0]) * _BLOCKS / (time[-1] - time[0] + 1)).astype(np.int64)
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (_PROBES, _BLOCKS))[:, block]
+        usual, _ = self._split(signs * self.rest)
+        squares = np.mean([self._of_kernels(row) ** 2 for row in usual], axis=0)
+        variance: Array = squares / max(self._freedom, _MIN_FREEDOM)
+        return variance
+
+    def _of_kernels(self, values: Array) -> Array:
+        """Mean of a quantity of the intervals over the repeats of each kernel, by time."""
+        time = self._length[: self._n]
+        total = np.bincount(self._key, values[: self._n] * time)
+        mean: Array = (total / np.bincount(self._key, time))[self._key]
+        return mean
+
+    def clocks(self, share: float, usual: Array | None = None) -> Array:
+        """Return the expected clock of each kernel, MHz; `usual` is that of the readings unless it is known better."""
+        return self.mean * (1 + (self.usual if usual is None else usual) + share * self._seen)
 
 
 def _variance_of_mean(length: Array, time: float) -> float:

@@ -14,6 +14,7 @@ from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     _quantum,
     phases_at,
 )
+from chopper_interop.analyses.methods.dvfs.clocks.expected_clocks import expected_clocks
 from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import like_highest
 from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
     mean_sensitivity,
@@ -190,6 +191,37 @@ def test_what_is_alike_in_each_step_is_no_change(beta: float, window_ms: float, 
     pace = readings.mhz.mean() / 2000
     assert abs(value - beta / pace / (1 - beta + beta / pace)) < 3 * error
     assert error < 0.4
+
+
+@pytest.mark.parametrize(("seed", "nth", "steps"), [(5, 8, 12), (5, 8, 20), (4, 8, 12), (4, 8, 40)])
+def test_readings_too_far_apart_to_show_what_is_usual_show_little(
+    seed: int, nth: int, steps: int
+) -> None:
+    """Neighbours in the step are then of other clocks, and what they leave was taken for changes: 0.00 +- 0.01 for 1."""
+    readings, work = in_each_step_alike(1.0, 0, seed)
+    n = steps * PLACES
+    shown = np.flatnonzero(readings.time < readings.end[n - 1])[::nth]
+    few = replace(
+        readings, kernel=readings.kernel[:n], start=readings.start[:n], end=readings.end[:n],
+        time=readings.time[shown], mhz=readings.mhz[shown], period_ns=nth * readings.period_ns,
+    )  # fmt: skip
+    some = Work(*(column[:n] for column in work))
+    value, error = best_mean([few], some, AT_ONCE, [Changes(few, some, AT_ONCE)])
+    assert abs(value - 1) < 3 * error
+
+
+def test_slopes_over_clocks_of_several_gpus_are_not_too_flat() -> None:
+    """What is usual of a kernel's clock by few readings differs from GPU to GPU by its error: slopes were 0.58 for 1."""
+    each = [made(np.ones(10), 100, 0, seed) for seed in range(4)]
+    n = STEPS * PLACES
+    gpus = [replace(gpu, kernel=gpu.kernel + n * i) for i, (gpu, _) in enumerate(each)]
+    work = Work(*(np.concatenate(parts) for parts in zip(*(one for _, one in each), strict=True)))
+    mhz = np.concatenate([one.mhz for one in expected_clocks(gpus, work, AT_ONCE)])
+    clock, speed = (
+        log - (np.bincount(work.key, log) / np.bincount(work.key))[work.key]
+        for log in (np.log(mhz), -np.log(work.dur))
+    )
+    assert 0.7 < clock @ speed / (clock @ clock) < 1.5
 
 
 @pytest.mark.parametrize("steps", [1, 2])
