@@ -301,6 +301,50 @@ def test_a_decay_is_of_samples_that_are_surely_within_the_idle_time(
     assert np.exp(decay.log_width) == pytest.approx(20e6, rel=0.02)
 
 
+def _noisy_decay(
+    noise_w: float, seed: int = 0, *, idle_w: float = 130.0, step_ms: float = 1.0, count: int = 40
+) -> Decay | None:
+    """Fit this many samples in each of 20 idle times."""
+    number, nth = np.divmod(np.arange(20 * count), count)
+    since_ms = 1 + number % 5 / 2 + step_ms * nth
+    ts = np.rint((number * 100 + since_ms) * MS).astype(np.int64)
+    watts = idle_w + 400 * np.exp(-since_ms / 10)
+    watts += noise_w * np.random.default_rng(seed).standard_normal(len(ts))
+    seen = Observed(ts, ts, np.round(watts), is_rate=False, period_ns=MS, uncertainty_ns=0)
+    return idle_decay(Bins(0, MS, 2000, 2000), np.arange(2000) % 100 < 60, seen, 0.0)
+
+
+@pytest.mark.parametrize("idle_w", np.arange(128.0, 130.0, 0.17).tolist())
+def test_samples_that_repeat_are_rounded_alike(idle_w: float) -> None:
+    """Idle times that are equal to the bit say no more than one of them: 129.49 +- 0.01 W were found for 130."""
+    decay = _noisy_decay(0.0, idle_w=idle_w)
+    assert decay is not None
+    by_width = decay.idle_rise_w * decay.log_width_error
+    assert abs(decay.idle_w - idle_w) < 2 * np.hypot(decay.idle_error_w, by_width)
+    assert decay.idle_error_w < 1
+
+
+@pytest.mark.parametrize(("count", "is_known"), [(2, False), (3, True)])
+def test_three_samples_of_each_idle_time_show_a_decay(count: int, *, is_known: bool) -> None:
+    assert (_noisy_decay(0.5, step_ms=12, count=count) is not None) == is_known
+
+
+def test_errors_are_of_samples_that_count_twice() -> None:
+    """The fit of all samples that follows has those of idle times as well."""
+    decays = [_noisy_decay(10.0, seed) for seed in range(40)]
+    scatter = np.std([decay.log_width for decay in decays if decay], ddof=1)
+    error = np.mean([decay.log_width_error for decay in decays if decay])
+    assert error / scatter == pytest.approx(2**0.5, rel=0.2)
+
+
+def test_a_time_constant_is_known_to_a_third() -> None:
+    """Beyond that, idle power is no straight line over it."""
+    decays = [_noisy_decay(noise_w, count=20) for noise_w in np.arange(1.0, 200.0, 3.0)]
+    errors = [decay.log_width_error for decay in decays if decay]
+    assert 0.25 < max(errors) < 0.35
+    assert None in decays
+
+
 def test_idle_times_of_two_excerpts_are_two() -> None:
     """The second begins where the first ends, with a height of its own."""
     decay = _decay(np.arange(1000) % 20, block=20, period_ms=20)

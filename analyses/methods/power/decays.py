@@ -32,6 +32,8 @@ _MAX_ERROR = 0.3
 a good part of it."""
 _COUNTED = 2
 """Times that the samples of idle times count: here and in the fit that follows."""
+_ALIKE_NS = 1e6
+"""Times after the begin of an idle time that are taken for one. Chosen: the shortest periods of samples."""
 _TINY = 1e-12
 _ROUNDING = 1 / 12
 """Variance of values that are rounded to whole watts: that of a uniform distribution."""
@@ -114,14 +116,20 @@ def _fitted(since: Array, group: Array, value: Array) -> Decay | None:
         return None
     variance = max(float(squares[best]) / freedom, _ROUNDING)
     variance *= _COUNTED * statistics.correlated_samples(residual[best])
+    variance += _ROUNDING * (_repeated(since, value) - 1)
     curvature = float(squares[best - 1] + squares[best + 1] - 2 * squares[best]) / step**2
     error = math.sqrt(2 * variance / curvature) if curvature > 0 else math.inf
     if error > _MAX_ERROR or idle[best] <= 0:
         return None
     rise = float(idle[best + 1] - idle[best - 1]) / (2 * step)
-    return Decay(
-        float(log_width), error, float(idle[best]), math.sqrt(variance / float(lever[best])), rise
-    )
+    idle_error = math.sqrt(variance / float(lever[best]) + _ROUNDING)
+    return Decay(float(log_width), error, float(idle[best]), idle_error, rise)
+
+
+def _repeated(since: Array, value: Array) -> float:
+    """Return how often samples repeat another one: those of a power that stays are all rounded alike, and say what one does."""
+    distinct = np.unique(np.stack([np.rint(since / _ALIKE_NS), value]), axis=1).shape[1]
+    return len(value) / distinct
 
 
 def _without_falls(left: Array, group: Array, value: Array) -> tuple[Array, Array, Array]:
