@@ -10,6 +10,7 @@ import numpy as np
 from chopper_interop import number_ranges
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.dvfs import breakdown_terms, memory_clock
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import LOWEST_SHARE
 from chopper_interop.analyses.methods.power import capped_gpus as gpu_caps
 from chopper_interop.analyses.methods.power import model as power_model
 from chopper_interop.annotate.telemetry.gpus import Gpu
@@ -31,10 +32,9 @@ _CLOCK_PATTERN = re.compile(r"(?:(max)\s*)?(\d+(?:\.\d*)?|\.\d+)\s*(x|MHz|GHz)?"
 _MAX_MHZ, _MAX_FACTOR, _RANGE = 1e5, 10.0, 1e4
 """Largest clock and factor that are parsed, and the largest over the smallest. Chosen: wider than any GPU's
 range, so that only slips of the unit are refused here; `check_possible` knows the GPUs."""
-_LOWEST, _ABOVE, _ABOVE_SEEN = 0.05, 1.5, 3.0
-"""Range of clocks beyond which no measurement says anything of times: shares of a GPU's highest clock, or,
-where that is unknown, of the highest clock that was seen. GPUs go down to 0.06 (180 of 2842 MHz in arXiv
-2501.08219) to 0.3 of their highest clock. Chosen: a little beyond that."""
+_ABOVE, _ABOVE_SEEN = 1.5, 3.0
+"""Clocks beyond which no measurement says anything of times, as `LOWEST_SHARE` below: shares of a GPU's highest clock, or,
+where that is unknown, of the highest clock that was seen."""
 _BOOST_SHARE = 1 - 1e-9
 """Share of the highest clock from which on a clock counts as it: above all rounding of doubles."""
 _CLOCK_ROUNDS = 3
@@ -263,9 +263,9 @@ def check_possible(mhz: Array, measured: Array, boost: Array, name: str = "clock
     """
     top = np.where(np.isnan(boost), np.nanmax(measured, initial=0.0), boost)
     above = np.where(np.isnan(boost), _ABOVE_SEEN, _ABOVE)
-    wrong = (top > 0) & ((mhz < _LOWEST * top) | (mhz > above * np.fmax(top, measured)))
+    wrong = (top > 0) & ((mhz < LOWEST_SHARE * top) | (mhz > above * np.fmax(top, measured)))
     if wrong.any():
-        ends = f"{_LOWEST * top.max():,.0f} to {(above * top)[top > 0].min():,.0f} MHz"
+        ends = f"{LOWEST_SHARE * top.max():,.0f} to {(above * top)[top > 0].min():,.0f} MHz"
         raise UsageError(
             f"no GPU of the job has a {name} of {mhz[wrong][0]:,.0f} MHz",
             hint=f"ask for {ends}: no measurement says anything of times beyond",

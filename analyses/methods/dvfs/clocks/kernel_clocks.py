@@ -62,6 +62,9 @@ _MIN_LEVEL = 0.002
 """Smallest error of the mean clock of a GPU, as a share. Chosen: one step of 4 MHz of 2000."""
 _LOW_SHARE = 0.5
 """Share of the highest clock at which all that kernels may lack of it counts. Chosen: any that is low enough."""
+LOWEST_SHARE = 0.05
+"""Share of the highest clock below which no GPU runs a kernel: they go down to 0.06 (180 of 2842 MHz in arXiv 2501.08219)
+to 0.3 of it. Chosen: a little beyond that."""
 _TINY = 1e-12
 """Keeps quotients finite; far below all values."""
 
@@ -228,13 +231,17 @@ def with_sensor(
         new.highest[gpu.kernel] = np.fmax(work.highest[gpu.kernel], gpu.mhz.max())
         new.at_highest[gpu.kernel] = gpu.at_highest
         highest = new.highest[k]
-        new.read_mhz[k] = mhz = np.clip(one.mhz[known] + level_mhz - mean, 1.0, highest)
+        expected = one.mhz[known] + level_mhz - mean
+        is_possible = expected >= LOWEST_SHARE * highest
+        new.read_mhz[k] = mhz = np.minimum(np.where(is_possible, expected, level_mhz), highest)
         factor, new.scale_error[k] = like_highest(gpu.at_highest, float(np.mean(mhz / highest)))
         new.mhz[k] = np.minimum(factor * mhz, highest)
         new.common[k] = _common_error(gpu, assumed, beta[gpu.kernel], error)[known]
         new.error_share[k] = max(
             one.unseen, 0.0 if _is_followed(gpu, assumed) else _hidden(gpu, assumed)
         )
+        # Of a kernel whose readings lead to a clock that no GPU has nothing is known but the mean of its GPU.
+        new.error_share[k[~is_possible]] = max(one.unseen, PRIOR_SHARE)
         new.is_sensed[k], new.is_resolved[k], new.readings[k] = True, one.is_resolved, readings
         new.size_error[k], new.apart[k] = one.size_error, one.apart[known]
         new.beta[k], new.beta_error[k] = one.beta, one.beta_error

@@ -10,17 +10,24 @@ from chopper_interop.analyses.methods.dvfs.clocks.best_mean import best_mean
 from chopper_interop.analyses.methods.dvfs.clocks.clock_sensor import (
     Assumption,
     Readings,
+    Sensor,
     Work,
     _quantum,
     phases_at,
 )
 from chopper_interop.analyses.methods.dvfs.clocks.expected_clocks import expected_clocks
-from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import like_highest
+from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import (
+    Clocks,
+    SensedClocks,
+    like_highest,
+    with_sensor,
+)
 from chopper_interop.analyses.methods.dvfs.clocks.mean_sensitivity import (
     mean_sensitivity,
     mean_sensitivity_of_gpus,
     min_spread,
 )
+from chopper_interop.analyses.methods.dvfs.clocks.sensor_fit import Accepted, End
 from chopper_interop.analyses.methods.dvfs.clocks.step_changes import Changes
 from chopper_interop.analyses.methods.dvfs.sources.combination import (
     Mean,
@@ -32,7 +39,8 @@ from chopper_interop.analyses.methods.dvfs.sources.combination import (
 from chopper_interop.schemas.clock_sensors import field_of
 
 MS = 1e6
-H200 = field_of("recorder", "gfx clock", "NVIDIA H200").at_highest
+H200_FIELD = field_of("recorder", "gfx clock", "NVIDIA H200")
+H200 = H200_FIELD.at_highest
 STEPS, PLACES, LENGTH_NS = 40, 20, 5 * MS
 AT_ONCE = Assumption(0.0, 0.0)
 
@@ -222,6 +230,28 @@ def test_slopes_over_clocks_of_several_gpus_are_not_too_flat() -> None:
         for log in (np.log(mhz), -np.log(work.dur))
     )
     assert 0.7 < clock @ speed / (clock @ clock) < 1.5
+
+
+@pytest.mark.parametrize(("period_ms", "window_ms"), [(20, 100), (20, 40), (10, 60)])
+def test_no_kernel_has_a_clock_that_no_gpu_has(period_ms: float, window_ms: float) -> None:
+    """Around a hole of a series, of which readings show a sleeping GPU, kernels had clocks of 1 MHz."""
+    gpu, work = made(np.ones(5), period_ms, window_ms, 0)
+    hole = np.arange(8) + len(gpu.mhz) // 2
+    mhz = gpu.mhz.copy()
+    mhz[hole] = 132.0
+    gpu, assumed = replace(gpu, mhz=mhz), Assumption(window_ms * MS, 0.0)
+    n = STEPS * PLACES
+    unmarked, ones = np.zeros(n, bool), np.ones(n)
+    columns = [1500 * ones, ones, ones, unmarked, unmarked, unmarked, *[ones] * 9]
+    before = Clocks(*(column.copy() for column in columns), np.ones((n, 2)))
+    end = End(assumed, 1.0)
+    accepted = Accepted(
+        assumed, (end,), (end,), np.array([assumed]), "given", Sensor(), is_given=True, shown={}
+    )
+    sensor = SensedClocks(H200_FIELD, [gpu], accepted)
+    clocks = with_sensor(before, sensor, work, assumed, ones)
+    assert clocks.mhz.min() > 0.05 * 2000
+    assert 1300 < np.median(clocks.mhz) < 1700
 
 
 @pytest.mark.parametrize("steps", [1, 2])
