@@ -95,7 +95,9 @@ def announce_compilation() -> None:
 def _show_compilation() -> None:
     from chopper_interop.arrays import code_files
 
-    text = "compiling loops that nothing used on this machine before; this takes up to a minute, once"
+    text = (
+        "compiling loops that nothing used on this machine before; this takes up to a minute, once"
+    )
     folder = code_files.cache_folder()
     if folder is None:
         text = "compiling loops, up to a minute at each run: no cache folder can be written (XDG_CACHE_HOME)"

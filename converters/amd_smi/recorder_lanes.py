@@ -2,7 +2,7 @@
 
 Names by ``amdsmi_get_gpu_metrics_info`` (gpu_metrics 1.3 to 1.8): energy counts 2^-16 J, PCIe speed
 0.1 GT/s, residencies firmware intervals of 1 ms, XGMI traffic KB, its speed Gb/s. PCIe's bandwidth keeps its name and has
-no unit: amdsmi.h says GB/s of what `amdsmi_get_pcie_info` states as Mb/s.
+no unit: amdsmi.h says GB/s of what its function for PCIe states as Mb/s.
 """
 
 from __future__ import annotations
