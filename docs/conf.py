@@ -145,9 +145,19 @@ def _refuse_fetching(_app: Sphinx, pagename: str, _template: str, context: Any, 
         raise ValueError(f"{pagename} fetches something from a network")
 
 
+def _link_pictures(_app: Sphinx, doctree: Element) -> None:
+    """Let pictures lead to themselves in full size, as Sphinx does where a width is stated."""
+    from docutils.nodes import image
+
+    for picture in doctree.findall(image):
+        if picture.get("alt"):  # outputs of notebooks have none
+            picture["width"] = "100%"
+
+
 def setup(app: Sphinx) -> None:
     """Register what this file adds."""
     app.connect("source-read", _insert_file)
+    app.connect("doctree-read", _link_pictures)
     app.connect("html-page-context", _refuse_fetching)
     app.add_html_math_renderer(
         "mathml", inline_renderers=(_visit_equation, None), block_renderers=(_visit_equation, None)
