@@ -247,6 +247,8 @@ def test_the_rise_of_a_counter() -> None:
         ("throttle reasons active", "", How.STEADY),
         ("energy", "J", How.COUNTER),
         ("NVLink bytes sent", "B", How.COUNTER),
+        ("XGMI read link 0", "B", How.COUNTER),
+        ("PCIe NAK received count", "", How.STEADY),
         ("CPU cpu busy time", "s", How.COUNTER),
         ("VRAM total", "B", How.STEADY),
         ("VRAM used", "B", How.HELD),

@@ -45,7 +45,7 @@ class Rule:
 _COUNTERS = re.compile(
     r"energy|energy counter|.* bytes (?:sent|received)|CPU \S+ (?:busy|idle|I/O wait) time"
     r"|throttle (?:time|residency) .*|accumulation counter|\w+ activity counter"
-    r"|GFX busy accumulated.*|XGMI (?:read|written) GPU \d+|.*XGMI (?:Read|Write) Data.*"
+    r"|GFX busy accumulated.*|XGMI (?:read|written) (?:GPU|link) \d+|.*XGMI (?:Read|Write) Data.*"
     r"|.*PCIe Bandwidth Acc.*|\w+_acc(?:_\d+)?(?: \d+)?|clocks_event_reasons_counters_\w+"
     r"|process \d+ (?:GFX|encoder|SDMA|evicted) time"
 )
