@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 DEMO   := demo
+REPORT := $(if $(RUN),report.html,$(DEMO)/report.html)
 COUNT  ?= 100000
 SECONDS ?= 60
 MILLIONS ?= 1 5
@@ -19,10 +20,10 @@ PIP    ?= $(BIN)/python -m pip
 report demo: export PYTHONDONTWRITEBYTECODE :=
 
 report: $(VENV)/run.stamp ## a report of RUN, a folder of profiles, or of a sample job
-	@mkdir -p $(DEMO)
+	@mkdir -p $(dir $(REPORT))
 	$(if $(RUN),,test -d $(DEMO)/profiles || $(BIN)/chopper-convert --quiet --demo $(DEMO)/profiles)
-	$(BIN)/chopper-analyze --quiet $(if $(RUN),"$(RUN)",$(DEMO)/profiles) --html $(DEMO)/report.html
-	@echo "Open $(DEMO)/report.html in a browser."
+	$(BIN)/chopper-analyze --quiet $(if $(RUN),"$(RUN)",$(DEMO)/profiles) --html $(REPORT)
+	@echo "Open $(REPORT) in a browser."
 
 demo: $(VENV)/run.stamp ## convert a sample job, and say what to open
 	rm -rf $(DEMO)
