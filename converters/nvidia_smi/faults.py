@@ -20,7 +20,7 @@ NO_HEADER = Fault.loss_of_events(
 BY_ORDER = Fault.info(
     "gpu-by-order",
     "Rows do not say which GPU they are of; nvidia-smi writes its GPUs one after the "
-    "other, and they were distinguished by this order.",
+    "other, and they were distinguished by this order, in ticks of which no row is missing.",
 )
 ONE_GPU = Fault.info(
     "gpu-assumed",

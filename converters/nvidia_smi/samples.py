@@ -24,6 +24,7 @@ from chopper_interop.converters.nvidia_smi.text_table import owners_of, timed_ro
 from chopper_interop.converters.sampling import faults, rows
 from chopper_interop.converters.sampling.text import decode_lines
 from chopper_interop.converters.sampling.time_options import OF_LAST_ROWS, TimeOptions
+from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.converters.sampling.wall_clock import parse_zone, times_of_rows
 from chopper_interop.errors import ReadError, UsageError
 from chopper_interop.io import inputs
@@ -36,6 +37,17 @@ _MAX_GPUS = 64
 
 _APART_NS = 500_000_000
 """Rows that are so far apart are not of GPUs that were read together: those come within 100 ms."""
+
+_STEP_NS = 1_000_000
+"""Shorter gaps are equal: nvidia-smi writes milliseconds."""
+
+_COMPLETE = 10
+"""At most one tick of so many lacks rows. Chosen: rows are lost rarely, and GPUs that answer late
+and divide each tick (3, 2 and 3 rows of 8) are far above."""
+
+_EQUAL = 20
+"""Of so many gaps of one GPU's rows, less than one is not about as long as is usual, as rows pause.
+Chosen: up to 20 GPUs have a gap of another length in each tick."""
 
 SOURCE = "nvidia-smi"
 RULES = rows.LaneRules(nvml.named_by(lanes.meaning), PREFERRED)
@@ -136,35 +148,56 @@ def with_gpus(table: Table, tz: str | None) -> tuple[Table, Array]:
     silent = np.array([not gpu.is_known for gpu in table.gpus], bool)[table.gpu]
     if not (silent.any() and silent.all()):
         return table, silent
-    time = times_of_rows(table.stamp, tz, IssueLog()).ns
-    count = _rows_a_tick(time)
-    if count is None:
+    place = _places_in_ticks(times_of_rows(table.stamp, tz, IssueLog()).ns)
+    kept = np.flatnonzero(place >= 0)
+    if not len(kept):
         return table, silent
+    count = int(place.max()) + 1
     fault = own_faults.BY_ORDER if count > 1 else own_faults.ONE_GPU
-    table.issues.add(fault, len(table.gpu), f"{count} GPUs" if count > 1 else "")
-    place = np.arange(len(table.gpu)) % count
-    first, gpu = gather.distinct(place, table.gpu)
-    gpus = [
-        Identity(number=str(row % count), name=table.gpus[table.gpu[row]].name)
-        for row in first.tolist()
-    ]
-    return replace(table, gpu=gpu, gpus=gpus), np.zeros(len(gpu), bool)
+    table.issues.add(fault, len(kept), f"{count} GPUs" if count > 1 else "")
+    first, of_kept = gather.distinct(place[kept], table.gpu[kept])
+    rows = kept[first].tolist()
+    gpus = [Identity(number=str(place[r]), name=table.gpus[table.gpu[r]].name) for r in rows]
+    gpu = np.zeros(len(place), np.int64)
+    gpu[kept] = of_kept
+    return replace(table, gpu=gpu, gpus=gpus), place < 0
 
 
-def _rows_a_tick(time: Array) -> int | None:
-    """Number of rows that are written at each tick; None if it varies."""
+def _places_in_ticks(time: Array) -> Array:
+    """Place of each row among those that were written together; -1 where others of them are missing.
+
+    All are -1 if it is not certain how many rows are written together.
+    """
+    one, unknown = np.zeros(len(time), np.int64), np.full(len(time), -1, np.int64)
     if (time < 0).all() or len(time) < 2:  # noqa: PLR2004 - a gap needs two
-        return 1
-    if (time < 0).any():
-        return None
+        return one
     gap = np.diff(time)
-    place = np.arange(len(gap))
-    for count in range(2, min(_MAX_GPUS, len(time) // 2) + 1):
-        between = place % count == count - 1
-        if gap[between].min() > 4 * gap[~between].max() and (gap[~between] >= 0).all():
-            return count
-    usual = float(np.median(gap))
+    if (time < 0).any() or gap.min() < 0:
+        return unknown
     if gap.min() >= _APART_NS:
-        return 1
-    ticks = np.count_nonzero(gap > 16 * usual)  # rows of one GPU pause, but not this often
-    return 1 if gap.min() * 4 > usual > 0 and ticks * _MAX_GPUS < len(time) else None
+        return one
+    in_seconds = not (time % SECOND).any()  # a tick may have two, so that none may lack rows
+    for between in _gaps_between_ticks(gap):
+        starts = np.concatenate(([0], np.flatnonzero(gap >= between) + 1))
+        sizes = np.diff(starts, append=len(time))
+        complete = sizes == sizes.max()
+        lacking = np.count_nonzero(~complete[not in_seconds : -1])  # the first and last may be cut
+        if (
+            1 < sizes.max() <= _MAX_GPUS
+            and np.count_nonzero(complete) > 1
+            and lacking * _COMPLETE <= (0 if in_seconds else len(sizes))
+        ):
+            place = np.arange(len(time)) - np.repeat(starts, sizes)
+            return np.where(np.repeat(complete, sizes), place, -1)
+    usual = float(np.median(gap))
+    unlike = np.count_nonzero((gap > 1.5 * usual) | (1.5 * gap < usual))
+    return one if gap.min() * 4 > usual > 0 and unlike * _EQUAL < len(time) else unknown
+
+
+def _gaps_between_ticks(gap: Array) -> list[int]:
+    """Gaps from which on ticks may end, the likeliest first: far longer than all that are shorter."""
+    lengths = np.unique(gap)
+    shorter, longer = np.maximum(lengths[:-1], _STEP_NS), lengths[1:]
+    may_be = (longer > 4 * lengths[:-1]) & (lengths[:-1] < _APART_NS)
+    order = np.argsort(-(longer / shorter)[may_be], kind="stable")
+    return [int(between) for between in longer[may_be][order]]

@@ -176,17 +176,18 @@ def test_one_gpu_without_its_name(tmp_path: Path) -> None:
     assert lanes(trace) == {(0, "socket power"): [100.0, 101.0, 102.0, 103.0, 104.0]}
 
 
-def of_one_column(seconds: list[float]) -> bytes:
-    """CSV without a column that says which GPU, with rows so long after noon."""
+def of_one_column(samples: list[tuple[float, float]]) -> bytes:
+    """CSV without a column that says which GPU, of rows of seconds after noon and watts."""
     noon = datetime(2024, 5, 1, 12, tzinfo=timezone.utc)
     rows = [
-        f"{noon + timedelta(seconds=s):%Y/%m/%d %H:%M:%S.%f}"[:-3] + ", 9.00 W" for s in seconds
+        f"{noon + timedelta(seconds=s):%Y/%m/%d %H:%M:%S.%f}"[:-3] + f", {watts:.2f} W"
+        for s, watts in samples
     ]
     return "\n".join(["timestamp, power.draw [W]", *rows, ""]).encode()
 
 
 def test_one_gpu_whose_period_was_changed(tmp_path: Path) -> None:
-    data = of_one_column([*range(50), *range(50, 4000, 61)])
+    data = of_one_column([(second, 9.0) for second in (*range(50), *range(50, 4000, 61))])
     assert counts(ci.read(file_of(tmp_path, data)))["gpu-assumed"] == 115
 
 
@@ -198,11 +199,28 @@ def test_a_column_of_values_alone(tmp_path: Path) -> None:
     assert [value for _, value in points_of(trace)[0, "socket power"]] == [13.61, 13.75]
 
 
-def test_a_lost_row_does_not_make_several_gpus_one(tmp_path: Path) -> None:
-    rows = [tick + 0.003 * gpu for tick in range(40) for gpu in range(4)]
+def test_ticks_that_lack_rows_are_lost_where_others_are_certain(tmp_path: Path) -> None:
+    rows = [(tick + 0.003 * gpu, 100.0 + gpu) for tick in range(40) for gpu in range(4)]
     assert counts(ci.read(file_of(tmp_path, of_one_column(rows))))["gpu-by-order"] == 160
+    cut = rows[3:70] + rows[71:-2]  # the begin, a row within, and the end are missing
+    trace = ci.read(file_of(tmp_path, of_one_column(cut)))
+    assert (counts(trace)["gpu-by-order"], counts(trace)["row-without-gpu"]) == (148, 6)
+    assert lanes(trace) == {(gpu, "socket power"): [100.0 + gpu] * 37 for gpu in range(4)}
+
+
+@pytest.mark.parametrize("decimals", [3, 0])
+def test_rows_of_several_gpus_are_not_of_one(tmp_path: Path, decimals: int) -> None:
+    rows = [(tick * 0.9 + 0.003 * gpu, 9.0) for tick in range(40) for gpu in range(4)]
+    many_lost = [row for n, row in enumerate(rows) if n % 11]
+    seconds = [(round(time, decimals), watts) for time, watts in many_lost]
     with pytest.raises(ReadError, match="which GPU, of several"):
-        ci.read(file_of(tmp_path, of_one_column(rows[:70] + rows[71:])))
+        ci.read(file_of(tmp_path, of_one_column(seconds)))
+
+
+def test_gpus_that_are_read_slowly_are_not_one(tmp_path: Path) -> None:
+    rows = [(0.1 * tick + 0.03 * gpu, 9.0) for tick in range(40) for gpu in range(2)]
+    with pytest.raises(ReadError, match="which GPU, of several"):
+        ci.read(file_of(tmp_path, of_one_column(rows)))
 
 
 def test_gpus_by_uuid_and_address(tmp_path: Path) -> None:
