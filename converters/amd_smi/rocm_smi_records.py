@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _CARD = re.compile(r"(?:card|GPU\[)(\d+)\]?", re.IGNORECASE)
 _CLOCK_LEVEL = re.compile(r"(?!pcie)(\w+) clock level")
 _LEVEL = re.compile(r"(\w+):? *\((\d[^)]*)\)")
+_FAN_LEVEL = re.compile(r"(\d+) \((\d[\d.]*)%?\)%?")
+"""Level of the fan with its share, ``79 (30%)`` or ``56 (21.96)%``, as ROC-smi writes it."""
 _IN_BRACKETS = re.compile(r"\((\d[^()]*)\)")
 SYSTEM = -1
 
@@ -94,6 +96,9 @@ class Records(LossCount):
         speed = _LEVEL.fullmatch(value)
         if level and speed:
             key, value = f"{level[1]} clock speed", speed[2]
+        fan = _FAN_LEVEL.fullmatch(value) if key == "Fan Level" else None
+        if fan:
+            value, record.values["Fan Level (%)"] = fan.groups()
         inner = _IN_BRACKETS.fullmatch(value)
         record.values[key] = inner[1] if inner else value
         return record

@@ -78,7 +78,7 @@ GARBLED = Fault.loss(
 SENTINEL = Fault.info(
     "value-not-available",
     "Values that mean 'not available' (-1, 65535, 4294967295, "
-    "18446744073709551615, nan) were left out.",
+    "18446744073709551615, nan, a power limit of 0 W) were left out.",
 )
 UNIT = Fault.loss(
     "unit-unknown", "Values in an unknown unit, or in one of another quantity, were left out."

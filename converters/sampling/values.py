@@ -128,10 +128,12 @@ def _scaled(column: CellColumn, code: int, slot: Slot, unit: str, lane: SeriesRu
         return None
     place = base[column.rows_of(code)] + slot.number
     value = numbers.value[place]
+    absent = sentinels(lane)
     if slot.factor != 1.0:
         value = value * slot.factor
-        if np.isin(value, list(sentinels(lane))).any():
-            return None
+    # the others are no slots where they are written, so that these are looked for in limits alone
+    if (slot.factor != 1.0 or 0.0 in absent) and np.isin(value, list(absent)).any():
+        return None
     is_text = slot.is_written and slot.factor == 1.0
     ones = ("1", "1.0") if is_text else (1.0, 1.0)
     whole, decimal = (number(Item(one, unit), lane) for one in ones)
@@ -184,9 +186,13 @@ def _is_garbled(item: Item, *, of_numbers: bool) -> bool:
 
 
 def sentinels(lane: SeriesRule) -> frozenset[float]:
-    """Return the numbers that mean "not available" in a lane."""
+    """Return the numbers that mean "not available" in a lane.
+
+    A limit of 0 W is none: rocm-smi writes it for the second die of a GPU, which has none of its own.
+    """
     wide = lane.kind in units.COUNTING or lane.unit in ("J", "B")
-    return units.WIDE_SENTINELS if wide else units.SENTINELS
+    absent = units.WIDE_SENTINELS if wide else units.SENTINELS
+    return absent | {0.0} if lane.name.startswith("power limit") else absent
 
 
 def _plain(item: Item, lane: SeriesRule) -> float | Fault | None:

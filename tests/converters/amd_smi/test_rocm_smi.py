@@ -413,3 +413,22 @@ def test_the_first_tables(tmp_path: Path) -> None:
     assert by_lane[0, "socket power"] == [155]
     assert by_lane[0, "fan usage"] == [21.96]
     assert by_lane[0, "GFX activity"] == [100]
+
+
+def test_the_second_die_has_no_limit_of_its_own(tmp_path: Path) -> None:
+    text = "===== ROCm System Management Interface =====\n"
+    text += "GPU  Temp   AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap  VRAM%  GPU%\n"
+    text += "0    47.0c  91.0W   800Mhz  1600Mhz  0%   auto  560.0W    0%   0%\n"
+    text += "1    46.0c  N/A     800Mhz  1600Mhz  0%   auto  0.0W      0%   0%\n"
+    by_lane = lanes(read(tmp_path, text, at_ns=AT_NS))
+    assert (by_lane[0, "power limit"], by_lane.get((1, "power limit"))) == ([560], None)
+
+
+def test_a_fan_level_with_its_share_in_brackets(tmp_path: Path) -> None:
+    text = "===== ROCm System Management Interface =====\n"
+    text += "GPU[0] \t\t: Fan Level: 56 (21.96)%\nGPU[1] \t\t: Fan Level: 79 (30%)\n"
+    trace = read(tmp_path, text, at_ns=AT_NS)
+    by_lane = lanes(trace)
+    assert [by_lane[gpu, "fan speed"] for gpu in (0, 1)] == [[56], [79]]
+    assert [by_lane[gpu, "fan usage"] for gpu in (0, 1)] == [[21.96], [30]]
+    assert not any(issue.code == "value-garbled" for issue in trace.meta.issues)

@@ -223,6 +223,17 @@ def test_gpus_that_are_read_slowly_are_not_one(tmp_path: Path) -> None:
         ci.read(file_of(tmp_path, of_one_column(rows)))
 
 
+@pytest.mark.parametrize("zero", ["0.00 W", "[N/A]", "0.00"])
+def test_a_limit_of_0_is_none(tmp_path: Path, zero: str) -> None:
+    rows = [(zero, "0.00 W"), ("400.00 W", "90.00 W"), ("300.00 W", "95.00 W")]
+    text = "timestamp, index, power.limit [W], power.draw [W]\n"
+    for second, (limit, draw) in enumerate(rows * 20):
+        text += f"2024/05/01 12:00:{second:02}.000, 0, {limit}, {draw}\n"
+    by_lane = lanes(ci.read(file_of(tmp_path, text.encode())))
+    assert by_lane[0, "power limit"] == [400, 300] * 20
+    assert by_lane[0, "socket power"] == [0, 90, 95] * 20
+
+
 def test_gpus_by_uuid_and_address(tmp_path: Path) -> None:
     text = (
         "timestamp, uuid, pci.bus_id, power.draw [W]\n"
