@@ -20,7 +20,7 @@ _POWER = [
         nvml_lanes.INSTANT, "W"),
     SeriesRule(r"power_draw_average|(?:gpu_)?power_readings_average_power_draw", nvml_lanes.AVERAGE, "W"),
     SeriesRule(r"power_draw(?:_w|_watts)?|(?:gpu_)?power_readings_power_draw|dmon_pwr"
-        r"|(?:gpu_)?power(?:_w|_watts?|_usage)?(?:_w|_watts?)?", nvml_lanes.DRAW, "W"),
+        r"|(?:gpu_)?power(?:_w|_watts?|_usage)?(?:_w|_watts?)?|watts", nvml_lanes.DRAW, "W"),
     SeriesRule(r"module_power_draw_average|module_power_readings_average_power_draw",
         "module power average", "W"),
     SeriesRule(r"module_power_draw_instant|module_power_readings_instant(?:aneous)?_power_draw",
@@ -28,21 +28,22 @@ _POWER = [
     SeriesRule(r"module_power_readings_power_draw", "module power", "W"),
     SeriesRule(rf"enforced_power_limit|{_POWER_OF}enforced_power_limit", "power limit enforced", "W",
         Kind.STEADY),
-    SeriesRule(rf"power_limit|{_POWER_OF}(?:current_)?power_limit", "power limit", "W", Kind.STEADY),
+    SeriesRule(rf"power_limit(?:_w|_watts)?|{_POWER_OF}(?:current_)?power_limit", "power limit", "W",
+        Kind.STEADY),
     SeriesRule(r"power_(?P<what>default|min|max)_limit", "power limit {what}", "W", Kind.STEADY),
     SeriesRule(rf"{_POWER_OF}(?P<what>default|min|max)_power_limit", "power limit {what}", "W",
         Kind.STEADY),
 ]  # fmt: skip
 
 _USAGE = [
-    SeriesRule(r"(?:utilization_gpu|gpu_utilization|gpu_util|util_gpu|utilization_gpu_util|dmon_sm)"
+    SeriesRule(r"(?:utilization_gpu|gpu_utilization|gpu_util|util_gpu|utilization_gpu_util|sm_util|dmon_sm)"
         r"(?:_percent|_pct)?|util(?:ization)?_(?:percent|pct)", "GFX activity", "%"),
-    SeriesRule(r"(?:utilization_memory|memory_utilization|mem_util|utilization_memory_util|dmon_mem"
-        r"|utilization_mem)(?:_percent|_pct)?", "memory activity", "%"),
-    SeriesRule(r"utilization_encoder(?:_util)?|dmon_enc", "encoder activity", "%"),
-    SeriesRule(r"utilization_decoder(?:_util)?|dmon_dec", "decoder activity", "%"),
-    SeriesRule(r"utilization_jpeg(?:_util)?|dmon_jpg", "JPEG activity", "%"),
-    SeriesRule(r"utilization_ofa(?:_util)?|dmon_ofa", "OFA activity", "%"),
+    SeriesRule(r"(?:utilization_memory|memory_utilization|mem(?:ory)?_util|util_mem(?:ory)?"
+        r"|utilization_memory_util|dmon_mem|utilization_mem)(?:_percent|_pct)?", "memory activity", "%"),
+    SeriesRule(r"utilization_encoder(?:_util)?|dmon_enc|enc_util", "encoder activity", "%"),
+    SeriesRule(r"utilization_decoder(?:_util)?|dmon_dec|dec_util", "decoder activity", "%"),
+    SeriesRule(r"utilization_jpeg(?:_util)?|dmon_jpg|jpg_util", "JPEG activity", "%"),
+    SeriesRule(r"utilization_ofa(?:_util)?|dmon_ofa|ofa_util", "OFA activity", "%"),
 ]  # fmt: skip
 
 _CLOCKS = [
@@ -63,8 +64,8 @@ _CLOCKS = [
 _TEMPERATURE = [
     SeriesRule(r"temperature_gpu(?:_current_temp|_temp)?|(?:gpu_)?temp(?:erature)?(?:_c|_celsius)?"
         r"|temperature_gpu_(?:c|celsius)|dmon_g?temp", "temperature GPU", "°C"),
-    SeriesRule(r"temperature_mem(?:ory)?(?:_current_temp|_temp|_c)?|dmon_mtemp", "temperature memory",
-        "°C"),
+    SeriesRule(r"temp(?:erature)?_mem(?:ory)?(?:_current_temp|_temp|_c)?|mem_temp(?:_c)?|dmon_mtemp",
+        "temperature memory", "°C"),
     SeriesRule(r"temperature_gpu_t_?limit(?:_temp)?", "temperature GPU below limit", "°C"),
 ]  # fmt: skip
 
@@ -154,9 +155,10 @@ LANES = LaneTable(
 STAMP = frozenset(
     {"timestamp", "time", "datetime", "date_time", "ts", "epoch", "unix_time", "time_utc"}
     | {f"timestamp_{unit}" for unit in ("utc", "iso", "s", "ms", "us", "ns")}
+    | {"timestampus"}
 )
 """Columns that say when."""
-INDEX = frozenset({"index", "gpu_index", "gpu_id", "gpu", "gpu_idx", "minor_number"})
+INDEX = frozenset({"index", "gpu_index", "gpu_id", "gpuid", "gpu", "gpu_idx", "minor_number"})
 """Columns that say which GPU by its number; so does no other."""
 UUID = frozenset({"uuid", "gpu_uuid"})
 PCI = frozenset({"pci_bus_id", "gpu_bus_id", "bus_id", "pci_bus"})

@@ -382,6 +382,26 @@ def test_names_of_scripts(tmp_path: Path) -> None:
     }
 
 
+def test_names_of_scripts_around_dmon_and_dcgm(tmp_path: Path) -> None:
+    text = (
+        "GPUId,TimeStampUs,Watts,sm_util,memory_util,enc_util,mem_temp_c,power_limit_w\n"
+        "1,1718369824263312,71.12,78,45,1,70,400\n"
+    )
+    trace = ci.read(file_of(tmp_path, text.encode()))
+    assert {
+        key: points for key, points in points_of(trace).items() if key[1] == "socket power"
+    } == {(1, "socket power"): [(1718369824263312000, 71.12)]}
+    assert lanes(trace) == {
+        (1, "socket power"): [71.12],
+        (1, "GFX activity"): [78.0],
+        (1, "memory activity"): [45.0],
+        (1, "encoder activity"): [1.0],
+        (1, "temperature memory"): [70.0],
+        (1, "power limit"): [400.0],
+    }
+    assert "quantity-unknown" not in counts(trace)
+
+
 def test_columns_in_unknown_units_keep_their_names(tmp_path: Path) -> None:
     text = (
         "timestamp,gpu_id,power,memory_used,temperature\n1714566896.789,0,300500,83886080000,60\n"
