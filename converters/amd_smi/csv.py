@@ -8,7 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi import faults as own_faults
-from chopper_interop.converters.amd_smi.layout import CSV_HEADER, LARGEST, ROW_KEYS, keys_of
+from chopper_interop.converters.amd_smi.layout import (
+    CSV_HEADER,
+    LARGEST,
+    ROW_KEYS,
+    keys_of,
+    names_of,
+)
 from chopper_interop.converters.amd_smi.row_reader import RowReader
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import CellColumn, ColumnBuilder, Rows
@@ -96,7 +102,7 @@ class _CsvReader(RowReader):
         if not complete and (header or (self._watched and not _DATA.match(line))):
             self.issues.add(faults.FILE_CUT, 1, at)
         elif header:
-            names = tuple(name.strip() for name in csv_cells(line))
+            names = names_of(line)
             if names not in self.blocks:
                 self.blocks[names] = _Block(len(self.blocks) + 1, names)
                 self.order.append(self.blocks[names])

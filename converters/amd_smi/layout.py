@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from chopper_interop.converters.sampling.text import LARGEST_INDEX
+from chopper_interop.converters.sampling.text import LARGEST_INDEX, csv_cells
 from chopper_interop.converters.sampling.timestamps import LATEST_S
 
 ROW_KEYS = ("timestamp", "gpu", "xcp")
@@ -15,8 +15,8 @@ ROW_KEYS = ("timestamp", "gpu", "xcp")
 LARGEST = dict(zip(ROW_KEYS, (LATEST_S, LARGEST_INDEX, LARGEST_INDEX), strict=True))
 """The largest numbers of `ROW_KEYS`."""
 
-CSV_HEADER = re.compile(r"^(?:(?:timestamp,)?gpu(?:,|\s*$)|error,code\s*$)", re.MULTILINE)
-"""Start of a header of CSV."""
+CSV_HEADER = re.compile(r"^(?:(?:[Tt]imestamp,)?gpu(?:,|\s*$)|error,code\s*$)", re.MULTILINE)
+"""Start of a header of CSV; scripts around amd-smi write ``Timestamp`` in front of it."""
 JSON_BEGIN = re.compile(r"^[^\S\n]*[\[{]", re.MULTILINE)
 """Start of a document of JSON."""
 JSON_NEXT = re.compile(r"\n(?=[\[{])")
@@ -35,6 +35,12 @@ _MONITOR = {
     "power_usage", "hotspot_temperature", "memory_temperature", "gfx", "gfx_clk", "gfx_clock",
     "mem_clock", "encoder", "decoder", "vram_used", "pviol", "pcie_bw", "single_bit_ecc",
 }  # fmt: skip
+
+
+def names_of(header: str) -> tuple[str, ...]:
+    """Names of the columns of a header of CSV."""
+    first, *others = (name.strip() for name in csv_cells(header))
+    return (first.lower(), *others)
 
 
 def keys_of(names: tuple[str, ...]) -> list[str]:

@@ -14,7 +14,7 @@ from enum import Enum
 
 from chopper_interop.converters.amd_smi import lanes, layout, recorder_lanes, rocm_smi_lanes
 from chopper_interop.converters.sampling.ambiguous_headers import is_of_nvidia
-from chopper_interop.converters.sampling.text import csv_cells, without_tabs
+from chopper_interop.converters.sampling.text import without_tabs
 from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
 
 
@@ -182,11 +182,11 @@ def _without_messages(text: str) -> tuple[str, bool]:
 
 def _kind_of_csv(body: str) -> Output | None:
     line, _, rest = body.partition("\n")
-    names = tuple(name.strip() for name in csv_cells(line.strip()))
+    names = layout.names_of(line.strip())
     if names == ("error", "code"):
         header = next((r for r in rest.split("\n") if r.startswith(("gpu,", "timestamp,"))), None)
         return _kind_of_csv(header) if header else Output.MESSAGES
-    if is_of_nvidia(names):
+    if is_of_nvidia(names) or names.count("gpu") > 1:  # a script put all GPUs into one row
         return None
     if _STATIC & set(names):
         return Output.STATIC

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-AMD_SMI = re.compile(r"(?:timestamp,)?gpu(?:,|\s*$)")
+AMD_SMI = re.compile(r"(?:[Tt]imestamp,)?gpu(?:,|\s*$)")
 """Start of amd-smi's headers."""
 _NVIDIA = re.compile(
     r".*[.\[].*"

@@ -51,6 +51,11 @@ def test_the_file_of_a_watch_has_one_header(tmp_path: Path) -> None:
     assert lanes(read(tmp_path, text))[0, "socket power"] == [100, 101, 102]
 
 
+def test_the_time_that_a_script_writes_in_front(tmp_path: Path) -> None:
+    trace = read(tmp_path, f"Timestamp,gpu,socket_power\n{T},0,100\n{T + 1},0,101\n")
+    assert lanes(trace) == {(0, "socket power"): [100, 101]}
+
+
 def test_messages_between_the_rows(tmp_path: Path) -> None:
     warning = "WARNING: User is missing the following required groups: render, video\n"
     text = warning + WATCHING + ticks(f"{T},0,100") + warning + ticks(f"{T + 1},0,101")
@@ -465,6 +470,7 @@ def test_files_with_times_keep_their_own(tmp_path: Path) -> None:
         ("+-----+\n| AMD-SMI 26.1.0+0  amdgpu version: 6.14 |\n", AMD_SMI_STATIC),
         ('[{"gpu": 0, "power_usage": 1, "process_list": []}]', AMD_SMI),
         ("gpu,colour\r\n0,red\r\n", None),
+        (f"timestamp,gpu,socket_power,gpu,socket_power\n{T},0,200,1,300\n", None),
         ("timestamp,gpu_index,power_W\n2025,0,3\n", None),
         ("device,Temperature (C)\ncard0,41\n", None),
         ('{"card0": {"GPU use (%)": "3"}, "gpu": 5}', None),
