@@ -95,15 +95,13 @@ def announce_compilation() -> None:
 def _show_compilation() -> None:
     from chopper_interop.arrays import code_files
 
-    text = (
-        "compiling loops that nothing used on this machine before; this takes up to a minute, once"
-    )
+    text = "compiling loops not used on this machine before: up to a minute, once"
     folder = code_files.cache_folder()
     if folder is None:
         text = "compiling loops, up to a minute at each run: no cache folder can be written (XDG_CACHE_HOME)"
     elif folder.parent == Path(tempfile.gettempdir()):
         text += f"; the result is kept in {folder}, as the home folder cannot be written"
-    _stderr().print(f"[dim]{escape(text)}[/dim]")
+    _stderr().print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
 
 
 def show_inventory(inventory: Inventory, *, quiet: bool) -> None:
