@@ -181,7 +181,7 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
     min_spread
         The smallest variation of that time, of these and the rows before them.
     """
-    line, other = recent_threads(work, target[:, 1], wake_ns)
+    line, other = recent_threads(work, target[:, 1], np.arange(len(target) + 1), wake_ns)
     before, nth = _last_places(work, target[line], other)
     cause, spread = _since_place(work, target[line], (other, nth, before), wake_ns)
     smallest = spread
@@ -197,11 +197,20 @@ def _causes(work: HostWork, target: Array, wake_ns: int) -> tuple[Array, Array, 
     return causes, spreads, min_spreads
 
 
-def recent_threads(work: HostWork, rows: Array, wake_ns: int) -> tuple[Array, Array]:
-    """Pairs of a row, by its position, and another thread of its rank that ended work in the `wake_ns` before.
+def recent_threads(work: HostWork, rows: Array, first: Array, wake_ns: int) -> tuple[Array, Array]:
+    """Pairs of a group of rows and another thread of their rank that ended work in the `wake_ns` before each of them.
 
-    Its own thread was idle then. A row follows such threads alone, in every step, so that those of one step are all
+    Their own thread was idle then. A row follows such threads alone, in every step, so that those of one step are all
     that need be tried.
+
+    Parameters
+    ----------
+    work
+        What host threads did.
+    rows, first
+        Group g has the rows ``rows[first[g]:first[g + 1]]``.
+    wake_ns
+        Within which time a thread goes on.
     """
     ends = np.flatnonzero(work.can_end)
     ends = ends[np.lexsort((work.end[ends], work.first[work.thread[ends]]))]
@@ -212,42 +221,50 @@ def recent_threads(work: HostWork, rows: Array, wake_ns: int) -> tuple[Array, Ar
     )
     last = preceding_rows(rank, end, of_rank, work.ts[rows])
     args = (
-        *(work.thread[ends], end, np.searchsorted(rank, of_rank), last),
+        *(work.thread[ends], end, np.searchsorted(rank, of_rank), last, first),
         *(work.thread[rows], np.maximum(work.ts[rows] - wake_ns, work.since[rows] + 1)),
     )
-    line, other = np.empty(0, np.int64), np.empty(0, np.int64)
-    count = _list_recent(*args, np.full(len(work.first), -1, np.int64), line, other)
-    line, other = np.empty(count, np.int64), np.empty(count, np.int64)
-    _list_recent(*args, np.full(len(work.first), -1, np.int64), line, other)
-    return line, other
+    group, other = np.empty(0, np.int64), np.empty(0, np.int64)
+    count = _list_recent(*args, np.full(len(work.first), -1, np.int64), group, other)
+    group, other = np.empty(count, np.int64), np.empty(count, np.int64)
+    _list_recent(*args, np.full(len(work.first), -1, np.int64), group, other)
+    return group, other
 
 
-# Compiled: from each row it goes back in time, over as many rows as ended within a millisecond; a thread is listed when
-# it is met first, which `seen` remembers. Called with columns of no rows it only counts.
+# Compiled: from each row it goes back in time, over as many rows as ended within a millisecond; `seen` has the row before
+# which a thread was met last. A group ends with its first row before which none is left: of many threads at work few
+# are met before two or three rows. Called with columns of no rows it only counts.
 @jit
 def _list_recent(  # noqa: PLR0913, PLR0917 # columns
     thread: Array,
     end: Array,
     begin: Array,
     last: Array,
+    first: Array,
     own: Array,
     from_ns: Array,
     seen: Array,
-    line: Array,
+    group: Array,
     other: Array,
 ) -> int:
     """List threads of rows ``last``, ``last - 1``, … not before ``begin`` that end at ``from_ns`` or later; count them."""
     count = 0
-    for i in range(len(last)):
-        k = last[i]
-        while k >= begin[i] and end[k] >= from_ns[i]:
-            t = thread[k]
-            if t != own[i] and seen[t] != i:
-                seen[t] = i
-                if len(line) > 0:
-                    line[count], other[count] = i, t
-                count += 1
-            k -= 1
+    for g in range(len(first) - 1):
+        for i in range(first[g], first[g + 1]):
+            met = False
+            k = last[i]
+            while k >= begin[i] and end[k] >= from_ns[i]:
+                t = thread[k]
+                if t != own[i] and (seen[t] == i - 1 if i > first[g] else seen[t] < i):
+                    seen[t] = i
+                    met = True
+                    if i == first[g + 1] - 1:
+                        if len(group) > 0:
+                            group[count], other[count] = g, t
+                        count += 1
+                k -= 1
+            if not met:
+                break
     return count
 
 

@@ -7,7 +7,7 @@ the wait::
     loader    [ load 3 ]    rests         [ load 4 ]      rests          [ load 5 ] …     two batches of room
 
 Each load that the loader had rested for follows a take, always as many loads for as many takes, and as soon as a thread
-wakes, however long the rest was; and no load begins before the take that makes its room.
+wakes, however long the rest and the turn were; and no load begins before the take that makes its room.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def sources_by_turns(work: HostWork, possible: Array, wake_ns: int) -> Array:
         return result
     spread = _spreads(pairs.number, work.ts[pairs.row] - work.end[pairs.cause])
     own_spread = _spreads(pairs.number, work.ts[pairs.row] - work.since[pairs.row])
+    own_spread = np.minimum(own_spread, _period_spreads(work, places, pairs))
     proven = (_STEADIER * spread < own_spread) & _are_in_turn(work, places, pairs)
     row, cause = (values[proven[pairs.number]] for values in (pairs.row, pairs.cause))
     by_end = np.argsort(work.end[cause], kind="stable")  # of several the last is written last
@@ -120,7 +121,7 @@ def _repeated_pairs(work: HostWork, places: _Places, rests: Array, wake_ns: int)
     rests = rests[np.argsort(places.place[rests], kind="stable")]
     begin = np.flatnonzero(np.diff(places.place[rests], prepend=-1))
     count = np.diff(begin, append=len(rests))
-    line, other = _threads_before(work, rests[begin], rests[begin + count - 1], wake_ns)
+    line, other = recent_threads(work, rests, np.append(begin, len(rests)), wake_ns)
     row = rests[_ranges(begin[line], count[line])]
     other = np.repeat(other, count[line])
     ends = np.flatnonzero(work.can_end)
@@ -128,7 +129,9 @@ def _repeated_pairs(work: HostWork, places: _Places, rests: Array, wake_ns: int)
     last = preceding_rows(work.thread[ends], work.end[ends], other, work.ts[row])
     tried = [np.where(last >= back, ends[np.maximum(last - back, 0)], -1) for back in range(BACK)]
     row, cause = np.tile(row, BACK), np.concatenate(tried)
-    follows = (cause >= 0) & (work.thread[cause] == np.tile(other, BACK))
+    # an earlier row: of two that take no time, at one time, each would follow the other
+    follows = (cause >= 0) & (cause < row)
+    follows &= work.thread[cause] == np.tile(other, BACK)
     follows &= (work.end[cause] > work.since[row]) & (work.ts[row] - work.end[cause] <= wake_ns)
     row, cause = row[follows], cause[follows]
     # of several rows of one place the last
@@ -143,14 +146,6 @@ def _repeated_pairs(work: HostWork, places: _Places, rests: Array, wake_ns: int)
     return _Pairs(number[order], row[order], cause[order])
 
 
-def _threads_before(work: HostWork, first: Array, last: Array, wake_ns: int) -> tuple[Array, Array]:
-    """Pairs of a position and another thread that ended work shortly before both rows there; others do not before all."""
-    (line, other), behind = (recent_threads(work, rows, wake_ns) for rows in (first, last))
-    threads = len(work.first)
-    both = np.isin(line * threads + other, behind[0] * threads + behind[1])
-    return line[both], other[both]
-
-
 def _ranges(begin: Array, count: Array) -> Array:
     """Numbers from each of `begin` on, `count` of each, one after the other."""
     return np.repeat(begin - np.cumsum(count) + count, count) + np.arange(count.sum())
@@ -161,6 +156,13 @@ def _spreads(number: Array, values: Array) -> Array:
     count = np.bincount(number)
     distance = np.abs(values - lower_medians(number, values, len(count))[number])
     return np.bincount(number, distance) / count
+
+
+def _period_spreads(work: HostWork, places: _Places, pairs: _Pairs) -> Array:
+    """`_spreads` of the time for one turn: a thread that a timer wakes goes on in turn with others of as long a period."""
+    same = np.flatnonzero(np.diff(pairs.number) == 0)
+    time, turns = (np.diff(of[pairs.row])[same] for of in (work.ts, places.ordinal))
+    return _spreads(pairs.number[same], time // turns)
 
 
 #   ordinal of rests at their place   4   5     7         steps 1, 2: period 1

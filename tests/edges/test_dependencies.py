@@ -1102,6 +1102,32 @@ def test_a_loader_follows_no_operations_that_end_all_the_time() -> None:
     assert not edges(m.trace()[0], EdgeKind.HANDOVER)
 
 
+@pytest.mark.parametrize("late", [(), (3, 7, 8, 15)])
+def test_threads_that_timers_wake_do_not_wait_for_each_other(late: tuple[int, ...]) -> None:
+    """Each sleeps until its next time; where its work took until then it does not rest."""
+    m = Program()
+    for turn in range(24):
+        at = 10_000_000 * turn
+        m.op("beat", at + turn * 7 % 5, 100_000 + turn * 11 % 7)
+        m.op("work", at + 102_000, 5_000_000 + 50_001 * (turn * 5 % 9))
+        took = 9_990_000 if turn in late else 3_000_000 + 70_001 * (turn * 5 % 13)
+        m.op("poll", at + 300_000 + turn * 3 % 7, took, thread=2)
+    trace, _, _ = m.trace()
+    assert not edges(trace, EdgeKind.HANDOVER)
+
+
+def test_of_operations_at_one_time_that_take_none_the_first_is_not_behind_the_other() -> None:
+    m = Program()
+    for turn in range(12):
+        at = 2_000_000 * turn + 100_001 * (turn * 5 % 7)
+        for thread in (1, 2):
+            m.op(f"mark {thread}", at, 0, thread)
+            m.op("work", at + 3_000, 300_000 + 10_001 * (turn * 3 % 5) + thread, thread)
+    issues = IssueLog("test")
+    inference.infer_edges(m.builder.finish(), issues)
+    assert not counts(issues).get("dependency-backward-in-time")
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["no records", "records"])
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_demo(
