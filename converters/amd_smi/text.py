@@ -46,7 +46,7 @@ COLUMNS = {
 """Headers of columns that differ from the names in CSV by more than their capitals."""
 _USAGE = {"VRAM_USAGE": ("vram_used", "vram_total"), "GTT_USAGE": ("used_gtt", "total_gtt")}
 """Columns of two amounts, such as ``2.9/ 15.9 GB``; GPUs in one chip with a CPU may have the second."""
-_AMOUNTS = re.compile(r"(N/A|[^/]*)/ *(N/A|\S*) ?(.*)")
+_AMOUNTS = re.compile(r"(?!N/A(?: |$))(N/A|[^/]*)/ *(N/A|\S*) ?(.*)")
 _DEGREE = re.compile(r"(?<=\d )\S{1,3}(?=C\b)")
 _GARBLED = ("Â°", "\ufffd", "┬░", "ø", "?")
 """Signs of a degree that were decoded wrongly."""

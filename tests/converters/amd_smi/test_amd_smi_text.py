@@ -171,6 +171,12 @@ def test_cells_of_a_table_that_are_wider_than_their_column(tmp_path: Path) -> No
     }
 
 
+def test_memory_that_is_not_known_is_no_amount(tmp_path: Path) -> None:
+    trace = read(tmp_path, f"TIMESTAMP GPU XCP POWER VRAM_USAGE\n{T} 10 0 1000 W N/A\n")
+    assert lanes(trace) == {(10, "socket power"): [1000]}
+    assert "value-garbled" not in counts(trace)
+
+
 def test_memory_of_less_than_100_gb_and_of_the_host(tmp_path: Path) -> None:
     tool = "AMDSMI Tool: 27.0.0+6b0e43f3 | AMDSMI Library version: 27.0.0 | ROCm version: 10.0.0\n"
     for head, lane in (("VRAM_USAGE", "VRAM"), ("GTT_USAGE", "GTT")):
