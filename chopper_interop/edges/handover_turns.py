@@ -18,7 +18,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.statistics import lower_medians
-from chopper_interop.edges.handover_steps import BACK, NEVER, recent_threads
+from chopper_interop.edges.handover_steps import BACK, recent_threads
 from chopper_interop.edges.queues import preceding_rows
 
 if TYPE_CHECKING:
@@ -84,15 +84,13 @@ def sources_by_turns(work: HostWork, possible: Array, wake_ns: int) -> Array:
     """
     result = np.full(len(work.ts), -1, np.int64)
     has_others = (work.stop - work.first)[work.thread] > 1
-    rests = np.flatnonzero(possible & has_others & (work.since > NEVER))
+    rests = np.flatnonzero(possible & has_others)
     if len(rests) < _MIN_RESTS:
         return result
     places = _places_of(work)
     count = np.bincount(places.place[rests], minlength=len(places.first))
     rests = rests[count[places.place[rests]] >= _MIN_RESTS]
     pairs = _repeated_pairs(work, places, rests, wake_ns)
-    if not pairs.row.size:
-        return result
     spread = _spreads(pairs.number, work.ts[pairs.row] - work.end[pairs.cause])
     own_spread = _spreads(pairs.number, work.ts[pairs.row] - work.since[pairs.row])
     own_spread = np.minimum(own_spread, _period_spreads(work, places, pairs))
@@ -176,16 +174,16 @@ def _are_in_turn(work: HostWork, places: _Places, pairs: _Pairs) -> Array:
         step[begin] = 0
     of_row, of_cause = (np.gcd.reduceat(step, begin) for step in steps)
     in_turn = steps[0] * of_cause[pairs.number] == steps[1] * of_row[pairs.number]
-    result = np.logical_and.reduceat(in_turn, begin) & (of_row > 0) & (of_cause > 0)
+    result = np.logical_and.reduceat(in_turn, begin)
     row, cause = pairs.row[begin], pairs.cause[begin]
     first, size = places.first[:-1], np.where(result, np.diff(places.first)[places.place[row]], 0)
     number = np.repeat(np.arange(len(begin)), size)
     repeated = places.rows[_ranges(first[places.place[row]], size)]
     turns = places.ordinal[repeated] - places.ordinal[row][number]
-    whole, between = np.divmod(turns, np.maximum(of_row, 1)[number])
-    nth = places.ordinal[cause][number] + whole * of_cause[number]
+    # one between two turns is behind the cause of the first
+    nth = places.ordinal[cause][number] + turns // of_row[number] * of_cause[number]
     of_place = places.place[cause][number]
-    has_cause = (between == 0) & (nth >= 0) & (nth < np.diff(places.first)[of_place])
+    has_cause = (nth >= 0) & (nth < np.diff(places.first)[of_place])
     awaited = places.rows[(first[of_place] + nth)[has_cause]]
     early = work.ts[repeated[has_cause]] < work.end[awaited]
     result[number[has_cause][early]] = False

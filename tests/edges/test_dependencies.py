@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -1100,6 +1101,86 @@ def test_a_loader_follows_no_operations_that_end_all_the_time() -> None:
     for k in range(loads_at // 10_000):
         m.op("aten::add", 10_000 * k, 9_000)
     assert not edges(m.trace()[0], EdgeKind.HANDOVER)
+
+
+def test_a_loader_that_waited_loads_in_parts_for_a_trainer_that_takes_in_parts() -> None:
+    """It wakes while the trainer goes on, whose short operations end before it has begun."""
+    m = Program()
+    expected = set()
+    at = rests_at = 0
+    for turn in range(12):
+        at = max(at, rests_at + 200_000 + 50_000 * (turn * 5 % 7))
+        for _ in range(3):
+            take = m.op("take", at, 4_000)
+            at += 5_000
+        loads_at = at - 1_000 + 40_000 + 500 * (turn * 3 % 5)
+        for _ in range(turn % 3):
+            m.op("aten::add", at + 1_000, 9_001)
+            at += 11_000
+        m.op("step", at + 1_000, 300_001 + 30_000 * (turn * 3 % 7))
+        at += 302_000 + 30_000 * (turn * 3 % 7)
+        for part in range(1 + turn * 5 % 3):
+            load = m.op("copy", loads_at, 20_000, thread=2)
+            loads_at += 21_000
+            if turn and not part:
+                expected.add((take, load))
+        m.op("pin", loads_at, 5_000, thread=2)
+        rests_at = loads_at + 5_000
+    trace, row, _ = m.trace()
+    name, names = trace.array("name"), trace.names()
+    found = {(a, b) for a, b in edges(trace, EdgeKind.HANDOVER) if names[name[b]] == "copy"}
+    assert found == {(row[take], row[load]) for take, load in expected}
+
+
+@pytest.mark.parametrize(
+    ("behind_ns", "prepares_ns", "follows"),
+    [
+        (500_000, -400_000, True),
+        (500_000, 20_000, False),  # the loader was at work when the batch was taken
+        (1_500_000, -400_000, False),  # no thread takes that long to wake
+    ],
+)
+def test_a_loader_follows_what_ended_while_it_rested_and_shortly_before(
+    behind_ns: int, prepares_ns: int, *, follows: bool
+) -> None:
+    m = Program()
+    m.op("step", 0, 3_000_001)
+    expected = set()
+    for turn in range(12):
+        at = 10_000_000 + 10_000_000 * turn + 700_001 * (turn * 5 % 7)
+        take = m.op("take", at, 4_000)
+        m.op("aten::mm", at + 5_000, behind_ns - 100_000 + 10_000 * (turn * 3 % 7))
+        m.op("step", at + behind_ns, 3_000_001)
+        m.op("prepare", at + prepares_ns + 50_000 * (turn * 5 % 7), 30_000, thread=2)
+        load = m.op("load", at + 4_000 + behind_ns, 60_000, thread=2)
+        expected.add((take, load))
+    trace, row, _ = m.trace()
+    name, names = trace.array("name"), trace.names()
+    found = {(a, b) for a, b in edges(trace, EdgeKind.HANDOVER) if names[name[b]] == "load"}
+    assert found == ({(row[take], row[load]) for take, load in expected} if follows else set())
+
+
+def memory_to_infer(threads: int) -> int:
+    """Bytes to infer edges among 6,400 operations of threads that work all the time."""
+    m = Program()
+    draw = np.random.default_rng(45_100)
+    for thread in range(threads):
+        took, rest = draw.integers(1, (50_000, 200_000), (6_400 // threads, 2)).T
+        lane = m.builder.lane(0, LaneKind.THREAD, thread, f"thread {thread}")
+        ends = np.cumsum(took + rest)
+        m.builder.nodes(
+            kind=int(Kind.CPU_OP), name="op", rank=0, lane=lane, ts=ends - took, dur=took
+        )
+    made = m.builder.finish()
+    tracemalloc.start()
+    inference.infer_edges(made, IssueLog("test"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_many_threads_at_work_take_no_more_memory_than_few() -> None:
+    assert memory_to_infer(64) < 2 * memory_to_infer(4)
 
 
 @pytest.mark.parametrize("late", [(), (3, 7, 8, 15)])
