@@ -16,7 +16,7 @@ def lines(text: str) -> frozenset[bytes]:
 
 def v1_table(count: int = 6, first: int = BOOT, step: int = 1000) -> str:
     """A table of kernels that are dispatched each microsecond and start each `step` from `first`."""
-    names = ["fill.kd", "gemm(int, float) [clone .kd]"] * 3
+    names = ["fill.kd", "gemm(int, float) [clone .kd]"] * count
     return (
         '"Index","KernelName","gpu-id","queue-id","queue-index","pid","tid","grd","wgr","lds","scr",'
         '"arch_vgpr","accum_vgpr","sgpr","wave_size","sig","obj","DispatchNs","BeginNs","EndNs",'
@@ -251,6 +251,12 @@ ODD = (
         {"r.csv": v1_table(first=BOOT + 10**10).encode()}, reads(6, kernel_after_completion=6)),
     Odd("v1 a GPU's clock that is behind",
         {"r.csv": v1_table(first=BOOT - 10**10).encode()}, reads(6, kernel_before_dispatch=6)),
+    Odd("v1 a GPU's clock that is ahead and faster",
+        {"r.csv": v1_table(400, BOOT + 10**10, 1001).encode()},
+        reads(400, kernel_after_completion=400)),
+    Odd("v1 a GPU's clock that is ahead, and a completion that is not known",
+        {"r.csv": edited(v1_table(first=BOOT + 10**10), 2, f",{BOOT + 1750},", ",0,")},
+        reads(6, kernel_after_completion=5)),
     Odd("v1 times of another run, as Omniperf writes them",
         {"r.csv": v1_table(first=BOOT + 10**10, step=1100).encode()},
         reads(6, times_of_another_run=6)),
