@@ -195,8 +195,6 @@ def parse_metadata(raws: Iterable[bytes]) -> ChopperMetadata:
                     _add(metadata, json.loads(entry.json_value))
         except (DecodeError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
             continue
-        except msgspec.ValidationError:
-            continue
         except RecursionError:  # nested deeper than anything that we write
             continue
     return metadata
