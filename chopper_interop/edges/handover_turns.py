@@ -91,6 +91,8 @@ def sources_by_turns(work: HostWork, possible: Array, wake_ns: int) -> Array:
     count = np.bincount(places.place[rests], minlength=len(places.first))
     rests = rests[count[places.place[rests]] >= _MIN_RESTS]
     pairs = _repeated_pairs(work, places, rests, wake_ns)
+    if not pairs.row.size:  # as in most traces, which then need no medians
+        return result
     spread = _spreads(pairs.number, work.ts[pairs.row] - work.end[pairs.cause])
     own_spread = _spreads(pairs.number, work.ts[pairs.row] - work.since[pairs.row])
     own_spread = np.minimum(own_spread, _period_spreads(work, places, pairs))
