@@ -13,9 +13,14 @@ import numpy as np
 
 from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.arrays.gather import is_any
-from chopper_interop.edges.handover_steps import NEVER, WAITED_SHARE, HostWork, sources_by_steps
-from chopper_interop.edges.handover_turns import sources_by_turns
+from chopper_interop.arrays.gather import distinct, is_any
+from chopper_interop.edges.handover_steps import (
+    MIN_RESTS,
+    NEVER,
+    WAITED_SHARE,
+    HostWork,
+    sources_by_steps,
+)
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import HOST_CALLS, Kind, LaneKind
@@ -94,8 +99,11 @@ def handover_edges(
     possible = ~waits & (ts - since > IDLE_NS)
     by_steps = sources_by_steps(work, source, possible, WAKE_NS)
     source = np.where(passed_on & (by_steps < 0), source, by_steps)
-    by_turns = sources_by_turns(work, possible, WAKE_NS)
-    source = np.where(source >= 0, source, by_turns)
+    if _rest_often(work, possible):
+        from chopper_interop.edges import handover_turns
+
+        by_turns = handover_turns.sources_by_turns(work, possible, WAKE_NS)
+        source = np.where(source >= 0, source, by_turns)
     target = np.flatnonzero(source >= 0)
     src, dst = node[source[target]], node[target]
     if target.size:
@@ -103,6 +111,12 @@ def handover_edges(
         ends = " → ".join(f"{names[name[n]][:40]} ({issues.node(n)})" for n in (src[0], dst[0]))
         issues.add(BY_TIME, target.size, ends)
     return src.astype(np.int32), dst.astype(np.int32)
+
+
+def _rest_often(work: HostWork, possible: Array) -> bool:
+    """True if a thread rested before operations of one name as often as turns need."""
+    of_row, row = distinct(work.thread[possible], work.name[possible])
+    return bool(of_row.size) and int(np.bincount(row).max()) >= MIN_RESTS
 
 
 def _outermost(trace: Trace, role: Array) -> tuple[Array, Array]:

@@ -29,6 +29,8 @@ by turns (104 changes of 16 programs on an H200): with 2 to 5 the mean error sta
 BACK = 8
 """Rows of another thread that are tried before a handover is refuted: it may go on behind what it hands over.
 Chosen: the steps of one operation of PyTorch, and a few more."""
+MIN_RESTS = 4
+"""Rests from which a wait is known by turns; measured with `handover_turns._STEADIER`."""
 WAITED_SHARE = 0.1
 """A range that waits goes on when less of it than this remains, or within 20 µs, after another thread's work; and so
 does a thread that was idle. Measured: of 28,032 ranges that compute while a second thread works (624 recordings of an

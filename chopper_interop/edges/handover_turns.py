@@ -18,16 +18,16 @@ import numpy as np
 
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.statistics import lower_medians
-from chopper_interop.edges.handover_steps import BACK, recent_threads
+from chopper_interop.edges.handover_steps import BACK, MIN_RESTS, recent_threads
 from chopper_interop.edges.queues import preceding_rows
 
 if TYPE_CHECKING:
     from chopper_interop.edges.handover_steps import HostWork
 
-_MIN_RESTS, _STEADIER = 4, 6
-"""Rests from which a wait is known, and by how many times they and the turns must vary more than the time behind the cause.
-Measured: of 6,000 simulated pairs of threads that compute in lockstep or freely, 5 have a wait by chance (by the rests alone
-11; with 3 of them and 3 times 243 of 4,500, with 5 and 5 13 of 6,000)."""
+_STEADIER = 6
+"""By how many times rests and turns must vary more than the time behind the cause, of `MIN_RESTS`. Measured: of 6,000
+simulated pairs of threads that compute in lockstep or freely, 5 have a wait by chance (by the rests alone 11; with 3 of
+them and 3 times 243 of 4,500, with 5 and 5 13 of 6,000)."""
 
 
 class _Places(NamedTuple):
@@ -85,11 +85,9 @@ def sources_by_turns(work: HostWork, possible: Array, wake_ns: int) -> Array:
     result = np.full(len(work.ts), -1, np.int64)
     has_others = (work.stop - work.first)[work.thread] > 1
     rests = np.flatnonzero(possible & has_others)
-    if len(rests) < _MIN_RESTS:
-        return result
     places = _places_of(work)
     count = np.bincount(places.place[rests], minlength=len(places.first))
-    rests = rests[count[places.place[rests]] >= _MIN_RESTS]
+    rests = rests[count[places.place[rests]] >= MIN_RESTS]
     pairs = _repeated_pairs(work, places, rests, wake_ns)
     if not pairs.row.size:  # as in most traces, which then need no medians
         return result

@@ -177,9 +177,21 @@ def _assemble_chosen(  # noqa: PLR0913 # as of `assemble`
     context = TelemetryContext(trace, folder, all_devices, rules, issues, clocks)
     trace = with_telemetry(telemetry, context)
     trace = trace.with_meta(devices=devices.identified_devices(trace, all_devices))
-    return one_source.with_sources_and_issues(
-        trace, fragments, run.passes + programs, run.nodes_kept, issues
+    without_nodes = {id(f) for f in run.passes + programs}
+    kept = {id(f): run.nodes_kept.get(str(f.path)) for f in fragments} | dict.fromkeys(
+        without_nodes, 0
     )
+    counted = [_with_nodes(f, kept[id(f)]) for f in fragments]
+    return one_source.with_sources_and_issues(trace, counted, issues)
+
+
+def _with_nodes(fragment: Fragment, kept: int | None) -> Fragment:
+    """The fragment with how many of its nodes the trace has, counted once for its first source; None for all of them."""
+    if kept is None:
+        return fragment
+    sources = enumerate(fragment.trace.meta.sources)
+    counted = (replace(source, nodes=0 if k else kept) for k, source in sources)
+    return replace(fragment, trace=fragment.trace.with_meta(sources=tuple(counted)))
 
 
 def _timing_of(fragments: list[Fragment]) -> list[Fragment]:

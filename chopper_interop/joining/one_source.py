@@ -6,7 +6,6 @@ What `joining.job` does in the same way for several sources is here, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chopper_interop.build import concat
@@ -39,7 +38,7 @@ def job_of_one(fragment: Fragment, name: str) -> Trace:
     meta = meta_of(name, [fragment], [fragment])
     trace = with_collectives(concat([fragment.trace], meta), issues)
     trace = trace.with_meta(devices=devices.identified_devices(trace, meta.devices))
-    return with_sources_and_issues(trace, [fragment], [], {}, issues)
+    return with_sources_and_issues(trace, [fragment], issues)
 
 
 def with_collectives(trace: Trace, issues: IssueLog) -> Trace:
@@ -52,31 +51,14 @@ def with_collectives(trace: Trace, issues: IssueLog) -> Trace:
     return rank_clocks.align_ranks(trace, issues)
 
 
-def with_sources_and_issues(
-    trace: Trace,
-    fragments: list[Fragment],
-    passes: list[Fragment],
-    nodes_kept: dict[str, int],
-    issues: IssueLog,
-) -> Trace:
-    """The trace with the sources and issues of all fragments.
-
-    Passes and programs have no nodes in the trace; sources joined to another have those in
-    `nodes_kept`, counted once for their first file.
-    """
-    without_nodes = {id(fragment) for fragment in passes}
+def with_sources_and_issues(trace: Trace, fragments: list[Fragment], issues: IssueLog) -> Trace:
+    """The trace with the sources and issues of all fragments."""
     collected = IssueLog()
     for fragment in fragments:
         collected.extend(fragment.trace.meta.issues)
     collected.extend(issues)
-    sources = tuple(
-        replace(s, nodes=0 if id(f) in without_nodes or k else nodes_kept.get(str(f.path), s.nodes))
-        if id(f) in without_nodes or str(f.path) in nodes_kept
-        else s
-        for f in fragments
-        for k, s in enumerate(f.trace.meta.sources)
-    )
-    return trace.with_meta(issues=tuple(collected), sources=sources)
+    sources = (source for fragment in fragments for source in fragment.trace.meta.sources)
+    return trace.with_meta(issues=tuple(collected), sources=tuple(sources))
 
 
 def meta_of(
