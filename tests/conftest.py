@@ -37,8 +37,12 @@ os.fsync = lambda _: None
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Leave the folder of an sdist, which processes of tests that run ``python -c`` would import from."""
-    if _IS_SDIST:
+    """Leave the folder of an sdist, which processes of tests that run ``python -c`` would import from.
+
+    Of several processes those that run tests leave it: they are started in the folder of the one that starts them.
+    """
+    runs_tests = not session.config.getoption("numprocesses", None)  # workers have none
+    if _IS_SDIST and runs_tests:
         empty = tempfile.TemporaryDirectory()
         session.config.add_cleanup(empty.cleanup)
         session.config.add_cleanup(partial(os.chdir, _ROOT))

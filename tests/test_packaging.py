@@ -147,3 +147,19 @@ def test_a_checkout_in_a_python_that_is_too_old_says_so() -> None:
     assert ended.stderr.splitlines()[-1] == (
         "ImportError: chopper-interop needs Python 3.10 or newer, and this is 3.9"
     )
+
+
+@pytest.mark.parametrize("workers", [["-n", "1"], []], ids=["workers", "alone"])
+def test_an_sdist_tests_the_installed_package(tmp_path: Path, workers: list[str]) -> None:
+    """Its own folders lack what links them; processes of tests do not import from there either."""
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/support/shared_data.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "chopper_interop").mkdir()
+    (tmp_path / "chopper_interop/__init__.py").write_text("raise ImportError")
+    run = "subprocess.run([sys.executable, '-c', 'import chopper_interop.schemas'], check=True)"
+    imports = f"import subprocess, sys\n\ndef test():\n    {run}\n"
+    (tmp_path / "tests/test_imports.py").write_text(imports)
+    command = [sys.executable, "-m", "pytest", "-q", *workers, "-p", "no:cacheprovider"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
