@@ -13,6 +13,7 @@ MACHINE_CODE ?= $(VENV)/machine_code
 PYTHONS ?=
 # asks for packages that only its converter needs and that hold back pandas: installed without these
 MLC_CHAKRA := mlc-chakra==1.0.0
+# what installs the packages of `environment`; uv takes the same arguments
 PIP    ?= $(BIN)/python -m pip
 
 .PHONY: environment report demo test docs thorough fuzz mutate lint types style layers bench errors picture pictures tables outputs loops code man schemas wheel release clean

@@ -195,7 +195,7 @@ def _places_in_ticks(time: Array) -> Array:
 
 
 def _gaps_between_ticks(gap: Array) -> list[int]:
-    """Gaps from which on ticks may end, the likeliest first: far longer than all that are shorter."""
+    """Gaps from which on ticks may end, the likeliest first: each four times all that are shorter, so that there are few."""
     lengths = np.unique(gap)
     shorter, longer = np.maximum(lengths[:-1], _STEP_NS), lengths[1:]
     may_be = (longer > 4 * lengths[:-1]) & (lengths[:-1] < _APART_NS)
