@@ -182,6 +182,15 @@ class _StepLengths:
         """Mark lengths of which is known only what is possible; bytes show what follows the memory's clock."""
         return lengths.is_open() & self._is_of_core.get(name, True)
 
+    def interval(self, name: str, lengths: Lengths) -> tuple[Array, Array]:
+        """Return both ends of the 95 % interval; all that is possible where no more is known."""
+        low, high = lengths.interval()
+        is_open = self.is_open(name, lengths)
+        return (
+            np.where(is_open, np.minimum(low, lengths.min_ns), low),
+            np.where(is_open, np.maximum(high, lengths.max_ns), high),
+        )
+
     def open_notes(self) -> dict[str, str]:
         """Say at which clocks no time within the range is an estimate."""
         is_known = bool(len(self.measured))
@@ -203,7 +212,7 @@ class _StepLengths:
             lengths = ideal.Lengths.none()
         elif as_mean:
             lengths, measured = lengths.mean(), measured.mean(keepdims=True)
-        low, high = lengths.interval()
+        low, high = self.interval(name, lengths)
         is_open = self.is_open(name, lengths)
         loss = measured - lengths.ns
         columns = {"ceiling": pa.array([name] * len(measured), pa.string())}
@@ -421,7 +430,7 @@ class _KernelSums(NamedTuple):
         if case is None or name not in lengths.lengths or not len(lengths.measured):
             return summary
         mean = lengths.lengths[name].mean()
-        low, high = mean.interval()
+        low, high = lengths.interval(name, mean)
         step, measured = float(mean.ns[0]), float(lengths.measured.mean())
         summary["ideal_step_low_ns"], summary["ideal_step_high_ns"] = round(low[0]), round(high[0])
         summary["kernels_unknown"] = case.unknown

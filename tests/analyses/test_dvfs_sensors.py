@@ -98,6 +98,15 @@ def test_range_of_a_coarse_clock_has_the_error_of_the_clock() -> None:
 
 
 @pytest.mark.slow
+def test_the_measured_time_is_no_estimate_where_nearly_all_that_is_possible_remains() -> None:
+    """All of the time followed the clock, and the answer was none of it, with an interval that ended 2 % short of the truth."""
+    (cell,) = matching(["beta1/1Hz/instant"])
+    ((_, answer),) = judge(cell.kind, cell.vendor, 100004, [cell], known=False)
+    assert answer.inside
+    assert answer.error is None
+
+
+@pytest.mark.slow
 def test_usual_clocks_of_few_readings_and_correlations_by_chance_show_no_sensitivity() -> None:
     """A reading a second of two GPUs: slopes near 0 over both had errors in proportion, and ideal times 29 and 15 % too long."""
     assert sum(inside("mixed/1Hz/instant", range(seed, seed + 1)) for seed in (92000, 92008)) == 2

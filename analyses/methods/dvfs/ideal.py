@@ -274,7 +274,7 @@ class Lengths:
 
     def is_open(self) -> Array:
         """Mark durations of which is known only what is possible."""
-        return intervals.is_open(*self.interval(), self.min_ns, self.max_ns)
+        return intervals.is_open(self.ns, *self.interval(), self.min_ns, self.max_ns)
 
     @classmethod
     def none(cls) -> Lengths:

@@ -16,6 +16,11 @@ _MAX_HALF_WIDTH = 50.0
 
 _OPEN_SHARE = 0.95
 """Share of what is possible from which on an interval says nothing but that. Chosen: both are of 95 %."""
+_OPEN_SHARE_AT_END = 0.8
+"""The same of a time at an end of its interval, which is the limit of what is possible and not what was measured. Chosen:
+of generated jobs, those within had times that differ from the truth by less than the interval from end to end."""
+_END_SHARE = 0.05
+"""Part of an interval that is its end. Chosen: what an interval of 95 % leaves out."""
 _MIN_RANGE = 0.01
 """Width of what is possible, as a share of the time, from which on a time within must be known. Chosen: ten times what
 steps of real jobs differ by; a time within less is right whatever kernels follow."""
@@ -79,16 +84,20 @@ def confidence_interval(
     return np.minimum(low, ns), np.maximum(high, ns)
 
 
-def is_open(low: Array, high: Array, min_ns: Array, max_ns: Array) -> Array:
+def is_open(ns: Array, low: Array, high: Array, min_ns: Array, max_ns: Array) -> Array:
     """Mark times of which is known only what is possible, so that none within is an estimate.
 
     Parameters
     ----------
+    ns
+        Times.
     low, high
-        Both ends of the intervals of times.
+        Both ends of their intervals.
     min_ns, max_ns
         Bounds of what is possible.
     """
     possible = max_ns - min_ns
     within = np.minimum(high, max_ns) - np.maximum(low, min_ns)
-    return (within >= _OPEN_SHARE * possible) & (possible > _MIN_RANGE * max_ns)
+    is_at_end = np.minimum(ns - low, high - ns) <= _END_SHARE * (high - low)
+    share = np.where(is_at_end, _OPEN_SHARE_AT_END, _OPEN_SHARE)
+    return (within >= share * possible) & (possible > _MIN_RANGE * max_ns)
