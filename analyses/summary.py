@@ -280,14 +280,16 @@ def _path_text(figures: dict[str, Any]) -> str:
         if has_launches and figures["path_unknown_first_share"] >= _NEARLY_ALL * share:
             text = "before the first GPU work, perhaps for what ran before the recording"
         names["wait"] += f" ({'all' if part_text == whole else part_text} {text})"
-    gaps = figures.get("path_host_gap_busy_share", 0.0)
-    if gaps >= _MIN_GAPS:
-        names["host"] += (
-            f" ({gaps:.1%} between its operations while the GPU works: a wait may be missing)"
-        )
-    first = figures.get("path_host_first_share", 0.0)
-    if first >= _MIN_GAPS:
-        names["host"] += f" ({first:.1%} before its first record)"
+    parts = {
+        "path_host_gap_busy_share": "between its operations while the GPU works: a wait may be missing",
+        "path_host_first_share": "before its first record",
+    }
+    of_host = [
+        f"{figures[name]:.1%} {text}"
+        for name, text in parts.items()
+        if figures.get(name, 0.0) >= _MIN_GAPS
+    ]
+    names["host"] += f" ({', '.join(of_host)})" if of_host else ""
     return _shares({f"path_{name}_share": text for name, text in names.items()}, figures)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -116,12 +117,11 @@ def _print_lines(console: Console, result: Result, source: str) -> None:
     blocks = []
     for topic, text in zip(topics, texts, strict=True):
         shown = one_line(text.replace(_SOURCE, source))
-        blocks.append((topic, _folded(shown, room, is_cut=topic == _FINDING)))
-    while sum(len(lines) for _, lines in blocks) > _MAX_LINES and room:
-        of_findings = [k for k, (topic, _) in enumerate(blocks) if topic == _FINDING]
-        if len(of_findings) <= _MIN_FINDINGS:
-            break
-        del blocks[of_findings[-1]]
+        has_command = _SOURCE in text  # which the terminal folds, so that it can be copied
+        folded = _folded(shown, None if has_command else room, is_cut=topic == _FINDING)
+        blocks.append((topic, folded))
+    if room is not None:
+        _shorten(blocks, width, console.width)
     before = ""
     for topic, lines in blocks:
         for number, part in enumerate(lines):
@@ -129,6 +129,21 @@ def _print_lines(console: Console, result: Result, source: str) -> None:
             line.stylize("bold", 0, width)
             console.print(line, soft_wrap=True)
         before = topic
+
+
+def _shorten(blocks: list[tuple[str, list[str]]], indent: int, width: int) -> None:
+    """Leave out findings, then cut the last blocks to a line each, until all take `_MAX_LINES` of a terminal."""
+
+    def is_too_long() -> bool:
+        parts = (line for _, lines in blocks for line in lines)
+        return sum(-(-(indent + cell_len(part)) // width) for part in parts) > _MAX_LINES
+
+    of_findings = [k for k, (topic, _) in enumerate(blocks) if topic == _FINDING]
+    while is_too_long() and len(of_findings) > _MIN_FINDINGS:
+        del blocks[of_findings.pop()]
+    for k, (topic, lines) in reversed([*enumerate(blocks)]):
+        if len(lines) > 1 and is_too_long():
+            blocks[k] = topic, [console_tables.cut_text(" ".join(lines), width - indent)]
 
 
 def _folded(text: str, room: int | None, *, is_cut: bool) -> list[str]:

@@ -554,6 +554,22 @@ def test_without_a_name_the_summary_is_printed(demo: Path, run) -> None:
     assert list(json.loads(run("analyze", demo / "kineto", "--json")[1])) == ["summary"]
 
 
+def test_a_summary_has_at_most_15_lines_of_a_narrow_terminal(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long, source = "some words of 23 cells " * 6, "/a/folder/" + "of-some-length/" * 5
+    topics = ["read", "trust", "step", "step", "idle", "binds", "late", "clock", *["finding"] * 5]
+    rows = {
+        "topic": [*topics, "more", "record"],
+        "text": [*[long] * len(topics), "chopper-analyze RUN/ findings: all of them", long],
+    }
+    shown = [Result("summary", pa.table(rows))]
+    console_results.show(shown, max_rows=None, definitions=False, source=source)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(-(-cell_len(line) // 80) for line in lines) == 15
+    assert sum("some words" in line for line in lines) >= len(topics) - 3  # two findings stay
+    assert f"more     chopper-analyze {source} findings: all of them" in lines  # in one piece
+
+
 def test_the_command_that_shows_more_reads_the_same(demo: Path, run) -> None:
     source, offset = str(demo / "kineto"), "--clock-offset=rank0:0"
     shown = run("analyze", "-q", source, "--run", "all", offset)[1]
