@@ -493,6 +493,8 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
     7500
     """
     _require_trace(trace)
+    if not isinstance(analysis, str):
+        raise UsageError(f"the name of one analysis is needed, not a {type(analysis).__name__}")
     function = registry.analysis(analysis)
     for option in registry.unknown_options([function], options):
         hint = registry.similar_option(option, [function])

@@ -100,10 +100,15 @@ class Inventory:
 
 
 def to_path(text: str | os.PathLike[str]) -> Path:
-    """Return a path of the user's, of a URL that of a copy; raise `UsageError` for a text that can't be one.
+    """Return a path of the user's, of a URL that of a copy; raise `UsageError` for what can't be one.
 
     An empty text would be the current folder.
     """
+    if not isinstance(text, str | os.PathLike):
+        hint = (
+            "give each path as an argument: read(*paths)" if isinstance(text, list | tuple) else ""
+        )
+        raise UsageError(f"a path is needed, and this is a {type(text).__name__}", hint=hint)
     if inputs.is_url(text):
         return remote.fetched(os.fspath(text))
     if not os.fspath(text):

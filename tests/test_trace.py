@@ -234,6 +234,16 @@ def test_what_is_no_trace_is_refused(value: object, tmp_path: Path) -> None:
             call()
 
 
+def test_what_is_no_path_or_name_is_refused() -> None:
+    """A list, as a glob gives it, was a TypeError of the library's inside."""
+    with pytest.raises(UsageError, match=r"this is a list \(.*read\(\*paths\)"):
+        ci.read(["rank0.json", "rank1.json"])
+    with pytest.raises(UsageError, match="this is a bytes"):
+        ci.read(b"rank0.json")
+    with pytest.raises(UsageError, match="name of one analysis is needed, not a list"):
+        ci.analyze(tiny_trace(), ["temporal", "idle"])
+
+
 def sampled(ts: object) -> list[int]:
     """Times of samples that are given so, behind one of a series of its own."""
     builder = TraceBuilder()

@@ -18,6 +18,8 @@ from chopper_interop.plots import (
     timeline,
 )
 from chopper_interop.plots import steps as training_steps
+from chopper_interop.result import Result
+from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.plots.forms import Chart
@@ -63,6 +65,20 @@ class Plot:
         """Name of its file and of its place in a page."""
         words = "".join(c if c.isalnum() else " " for c in self.title.lower()).split()
         return "-".join(words)
+
+    def takes(self, item: Any) -> bool:
+        """True if it draws this: a result of its analysis, or a trace."""
+        if self.analysis:
+            return isinstance(item, Result) and item.analysis == self.analysis
+        return isinstance(item, Trace)
+
+    @property
+    def call(self) -> str:
+        """The call whose result it draws, as a program writes it."""
+        if not self.analysis:
+            return "a trace"
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f'analyze(trace, "{self.analysis}"{options})'
 
 
 def _options(by: str = "", **options: Any) -> dict[str, Any]:
@@ -165,15 +181,26 @@ PLOTS = (
     Plot(RUNS, "Power of each run", runs.run_power, _MORE, "sweep"),
     Plot(RUNS, "Temperature of each run", runs.run_temperature, _MORE, "sweep"),
     Plot(RUNS, "Core clock of each run", runs.run_clock, _MORE, "sweep"),
-    Plot(RUNS, "Power of each GPU of each run", runs.run_gpu_power, _MORE, "sweep", _options("run,gpu")),
+    Plot(RUNS, "Power of each GPU of each run", runs.run_gpu_power, _MORE,
+         "sweep", _options("run,gpu")),
+    Plot(RUNS, "Highest power of each GPU of each run", runs.run_gpu_peak_power, _MORE,
+         "sweep", _options("run,gpu")),
     Plot(RUNS, "Temperature of each GPU of each run", runs.run_gpu_temperature, _MORE,
          "sweep", _options("run,gpu")),
+    Plot(RUNS, "Highest temperature of each GPU of each run", runs.run_gpu_peak_temperature, _MORE,
+         "sweep", _options("run,gpu")),
     Plot(RUNS, "Core clock of each GPU of each run", runs.run_gpu_clock, _MORE,
+         "sweep", _options("run,gpu")),
+    Plot(RUNS, "Highest core clock of each GPU of each run", runs.run_gpu_peak_clock, _MORE,
+         "sweep", _options("run,gpu")),
+    Plot(RUNS, "Utilisation of each GPU of each run", runs.run_gpu_utilisation, _MORE,
          "sweep", _options("run,gpu")),
     Plot(RUNS, "Busy share of each GPU of each run", runs.run_gpu_busy, _MORE,
          "sweep", _options("run,gpu")),
     Plot(RUNS, "Bytes over links of each GPU of each run", runs.run_gpu_bytes, _MORE,
          "sweep", _options("run,gpu")),
+    Plot(RUNS, "Kinds of work by rank of two runs", runs.kinds_by_rank, _MORE,
+         "compare", _options("rank,category")),
     Plot(RUNS, "Work that changed", runs.changed_kernels, _MORE, "compare"),
 )  # fmt: skip
 """Charts in the order in which the report has them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,21 +92,24 @@ def _gpu_map(frame: pd.DataFrame, value: str, label: str) -> Chart:
     return forms.heat_map(frame, ("GPU", "run"), label, text)
 
 
-def run_gpu_power(result: Result) -> Chart:
-    """Mean power of each GPU in each run, of `sweep` by run,gpu."""
-    return _gpu_map(_rows(result, "mean_power_w"), "mean_power_w", "mean power (W)")
+def _gpu_figure(column: str, label: str, result: Result) -> Chart:
+    """Figure of each GPU in each run, of `sweep` by run,gpu."""
+    return _gpu_map(_rows(result, column), column, label)
 
 
-def run_gpu_temperature(result: Result) -> Chart:
-    """Mean temperature of each GPU in each run, of `sweep` by run,gpu."""
-    return _gpu_map(
-        _rows(result, "mean_temperature_c"), "mean_temperature_c", "mean temperature (°C)"
-    )
+run_gpu_power = partial(_gpu_figure, "mean_power_w", "mean power (W)")
+run_gpu_peak_power = partial(_gpu_figure, "peak_power_w", "highest power (W)")
+run_gpu_temperature = partial(_gpu_figure, "mean_temperature_c", "mean temperature (°C)")
+run_gpu_peak_temperature = partial(_gpu_figure, "peak_temperature_c", "highest temperature (°C)")
+run_gpu_clock = partial(_gpu_figure, "gfxclk_mhz", "mean core clock (MHz)")
+run_gpu_peak_clock = partial(_gpu_figure, "peak_gfxclk_mhz", "highest core clock (MHz)")
 
 
-def run_gpu_clock(result: Result) -> Chart:
-    """Mean core clock of each GPU in each run, of `sweep` by run,gpu."""
-    return _gpu_map(_rows(result, "gfxclk_mhz"), "gfxclk_mhz", "mean core clock (MHz)")
+def run_gpu_utilisation(result: Result) -> Chart:
+    """Utilisation that each GPU reports in each run, of `sweep` by run,gpu."""
+    frame = _rows(result, "utilization_share")
+    frame = frame.assign(utilisation=100 * frame["utilization_share"])
+    return _gpu_map(frame, "utilisation", "utilisation (%)")
 
 
 def run_gpu_busy(result: Result) -> Chart:
@@ -140,6 +144,29 @@ def changed_kernels(result: Result) -> Chart:
     frame, unit = in_unit(frame, ["delta_ns"])
     frame = frame.rename(columns={"name": "work"})
     return forms.stacked_bars(frame, "work", {"change": "delta_ns"}, f"change ({unit})", text)
+
+
+def kinds_by_rank(result: Result) -> Chart:
+    """GPU time of each rank by kind of work in two jobs, of `compare` by rank,category."""
+    import pandas as pd
+
+    frame = frame_of(result)
+    if frame.empty or not {"rank", "category"} <= {*frame}:
+        return None
+    ranks = frame["rank"].nunique()
+    sides = {"": ("total_ns", "units"), " of the other": ("total_against_ns", "units_against")}
+    parts = []
+    for side, (column, units) in sides.items():
+        of_step = frame.assign(ns=frame[column] * ranks / max(result.summary[units], 1))
+        wide = of_step.pivot_table(index="rank", columns="category", values="ns", aggfunc="sum")
+        parts.append(wide.reset_index().assign(side=side))
+    wide = pd.concat(parts).sort_values(["rank", "side"], ignore_index=True)
+    wide = wide.assign(job="rank " + wide["rank"].astype(str) + wide["side"])
+    kinds = wide.columns.drop(["rank", "side", "job"])
+    wide, unit = in_unit(wide, kinds)
+    order = wide[kinds].sum().sort_values(ascending=False).index
+    text = "GPU time of each rank in a step by kind of work, in this job and in the other."
+    return forms.stacked_bars(wide, "job", {kind: kind for kind in order}, f"time ({unit})", text)
 
 
 def _place(frame: pd.DataFrame) -> list[str]:
