@@ -317,6 +317,10 @@ def test_work_that_waits_for_what_was_not_recorded(
         kind=int(Kind.KERNEL), name="k", lane=queue, rank=0, dur=np.full(8, 30 * _US),
         ts=starts + 40 * _US * np.maximum(np.arange(8) - waits, 0) * (wait > 100),
     )  # fmt: skip
+    builder.nodes(
+        kind=int(Kind.RUNTIME), name="hipStreamWaitEvent", rank=0, lane=host,
+        ts=[int(calls[waits]) - 10 * _US], dur=2 * _US,
+    )  # fmt: skip
     builder.edges(call + np.arange(8), node + np.arange(8), int(EdgeKind.LAUNCH))
     trace = builder.finish()
     rows = findings_by_code(trace)
@@ -328,6 +332,9 @@ def test_work_that_waits_for_what_was_not_recorded(
         # then the last launch, 1.4 ms after the first, holds up the end
         assert rows["busy-at-start"]["saves_ns"] == pytest.approx((wait - 7 * 160) * _US, rel=0.02)
     if row:
+        assert row["finding"].endswith(
+            "perhaps for the event of hipStreamWaitEvent right before its launch."
+        )
         assert abs(row["saves_ns"] - wait * _US) < 0.3 * wait * _US
         assert row["until_ns"] - row["at_ns"] >= 0.9 * wait * _US
         assert check_command(trace, row)

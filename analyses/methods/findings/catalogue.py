@@ -126,7 +126,8 @@ CATALOGUE = {
         "work that starts 0.1 ms or more after its launch on a free queue, for no recorded reason, but "
         "for the first of a rank",
         "it starts when all is done that it is known to wait for",
-        "record what it may wait for: all streams, other processes on the GPU, calls that wait for events",
+        "record what it may wait for: from a step earlier on, all streams, other processes on the GPU, calls that "
+        "record events and wait for them",
     ),
     "busy-at-start": Entry(
         "where there are no steps: the first work of a rank starts 0.1 ms or more after its launch, for no recorded "

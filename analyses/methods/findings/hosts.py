@@ -15,7 +15,8 @@ from chopper_interop.arrays import Array, intervals, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import CALLS, Kind
-from chopper_interop.schemas.names import ONLY_WAITS
+from chopper_interop.schemas.names import ONLY_WAITS, Role
+from chopper_interop.trace import Trace
 
 _ALLOCATES = re.compile(
     r"^(?:(hip|cuda)(Malloc|Free|MallocHost|HostMalloc|HostAlloc|FreeHost|HostFree|MallocManaged|"
@@ -355,9 +356,23 @@ def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
             name,
             LIKELY,
             f"Work of the GPU starts up to {wait_ns / 1e6:,.2f} ms after its launch though its queue is free: it "
-            "waits for what was not recorded.",
+            f"waits for what was not recorded{_wait_before(trace, longest)}.",
             job.what_if("delays=0 where kind in ('kernel', 'memcpy', 'memset')"),
         )
+
+
+def _wait_before(trace: Trace, work: int) -> str:
+    """Say which call for a stream to wait stands right before the launch of this work."""
+    ts, lane, call = trace.array("ts"), trace.array("lane"), trace.launch[work]
+    is_before = (lane == lane[call]) & (ts < ts[call])
+    launches = trace.launch[trace.launch >= 0]
+    last = ts[launches[is_before[launches]]].max(initial=np.iinfo(np.int64).min)
+    role = ordering_calls.node_roles(trace)
+    waiting = np.flatnonzero(is_before & (ts >= last) & (role == Role.STREAM_WAIT))
+    if not waiting.size:
+        return ""
+    name = trace.names()[trace.array("name")[waiting[-1]]]
+    return f", perhaps for the event of {name} right before its launch"
 
 
 def busy_at_start(job: ExaminedJob) -> Iterator[Finding]:
