@@ -57,7 +57,7 @@ def available_bytes() -> int:
         return stated
     left = [_available_of_machine()]
     left += [limit - used for limit, used in _group_limits()]
-    return max(0, min(left + _process_limits()))
+    return max(0, min([*left, *_process_limits().values()]))
 
 
 def _available_of_machine() -> int:
@@ -169,21 +169,27 @@ def _limit(folder: Path, names: tuple[str, str, str]) -> tuple[int, int] | None:
     return limit, used - int(state.get(names[2], 0))
 
 
-def _process_limits() -> list[int]:
+def address_space_left() -> int | None:
+    """Bytes of addresses that a limit (``ulimit -v``) leaves to this process; None without one."""
+    return _process_limits().get("RLIMIT_AS")
+
+
+def _process_limits() -> dict[str, int]:
     """Bytes that the limits of this process leave."""
     try:
         import resource
     except ImportError:  # Windows
-        return []
-    limits = {k: resource.getrlimit(k)[0] for k in (resource.RLIMIT_AS, resource.RLIMIT_DATA)}
-    limits = {kind: limit for kind, limit in limits.items() if limit != resource.RLIM_INFINITY}
+        return {}
+    names = "RLIMIT_AS", "RLIMIT_DATA"
+    limits = {name: resource.getrlimit(getattr(resource, name))[0] for name in names}
+    limits = {name: limit for name, limit in limits.items() if limit != resource.RLIM_INFINITY}
     if not limits:
-        return []
+        return {}
     import psutil
 
     taken = psutil.Process().memory_info()
-    uses = {resource.RLIMIT_AS: taken.vms, resource.RLIMIT_DATA: getattr(taken, "data", taken.rss)}
-    return [limit - uses[kind] for kind, limit in limits.items()]
+    uses = {"RLIMIT_AS": taken.vms, "RLIMIT_DATA": getattr(taken, "data", taken.rss)}
+    return {name: limit - uses[name] for name, limit in limits.items()}
 
 
 class Room:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from chopper_interop.arrays import code_files
+from chopper_interop.errors import TooLittleMemoryError
 from chopper_interop.plots import library
 
 
@@ -39,3 +40,12 @@ def test_damaged_code_is_made_again(converter: Converter, tmp_path: Path) -> Non
     file.write_bytes(file.read_bytes()[:-1])
     assert library.bundle("a") == "vega; a"
     assert converter.made == 2
+
+
+def test_a_limit_of_addresses_that_would_end_the_process_is_one_line(monkeypatch) -> None:
+    """V8 ended the process, by SIGTRAP and a list of addresses."""
+    monkeypatch.setattr(library.memory, "address_space_left", lambda: 12 * 10**9)
+    with pytest.raises(
+        TooLittleMemoryError, match=r"70 GB of addresses, .* leaves 12\.0 GB \(ulimit"
+    ):
+        library.require()
