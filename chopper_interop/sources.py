@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import weakref
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _OUTER = "it is a link to a folder that this one is in"
+_LABEL = re.compile(rb"\s{0,99}(?:\d{1,7}: |\[[^\]\s]{1,200}\]|[A-Za-z][\w.-]{0,99}: )")
+"""How a file of a known format may begin if a launcher put labels in front of its lines."""
 _SAVE = "save what comes out of it to a file first"
 
 
@@ -301,6 +304,8 @@ def _recognise(
     if format_name is not None and not is_archive:
         return [(path, _reader(format_name))]
     candidates = registry.sniffed(head, path) if head else []
+    if _is_labelled_log(head, candidates):
+        is_archive, candidates = True, []
     if len(candidates) == 1 and candidates[0].read is not None:
         return [(path, candidates[0])]
     if is_archive and not candidates and archives.origin(path) == path:
@@ -339,6 +344,16 @@ def _recognise_members(
         for file in files
         for pair in _recognise(file, named=False, format_name=format_name, inventory=inventory)
     ]
+
+
+def _is_labelled_log(head: bytes, candidates: list[Converter]) -> bool:
+    """True if lines have a label in front, as ``srun -l`` writes, and are a profile without it."""
+    if candidates and not _LABEL.match(head):
+        return False
+    from chopper_interop.io import task_logs
+
+    unlabelled = registry.sniffed(task_logs.first_task(head))
+    return bool(unlabelled) and (not candidates or candidates == unlabelled)
 
 
 def _is_known(path: Path) -> bool:

@@ -87,7 +87,7 @@ class Archives:
         """Folder of each unpacked archive → path of the archive."""
 
     def unpack(self, path: Path, head: bytes, is_known: Callable[[Path], bool]) -> Unpacked:
-        """Unpack an archive.
+        """Unpack an archive, or a log with a label in front of every line.
 
         Parameters
         ----------
@@ -186,9 +186,12 @@ def _unpack_members(
     path: Path, head: bytes, budget: Budget, to: Unpacked, is_known: Callable[[Path], bool]
 ) -> None:
     """Unpack all members; of a damaged archive those before the damage."""
+    from chopper_interop.io import task_logs
+
+    members = (archive_members if is_archive(head) else task_logs).members
     is_begun = False
     try:
-        for member in archive_members.members(path, head, budget):
+        for member in members(path, head, budget):
             is_begun = True
             _unpack_member(path, member, to, is_known)
     except DAMAGED as error:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from chopper_interop.converters.nvidia_smi import calls
 from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi import lanes as tables
 from chopper_interop.converters.nvidia_smi.headers import (
@@ -174,6 +175,8 @@ def read(text: str, columns: str | None, issues: IssueLog) -> Table:
     issues
         Log in which unreadable rows are counted.
     """
+    text, ordered = calls.with_columns(text)
+    issues.add(own_faults.BY_ORDER, ordered)
     reader = _NvidiaCsvReader(issues)
     if columns:
         reader.header(names_of(columns))

@@ -10,7 +10,10 @@ from chopper_interop.converters.nvidia_smi import headers
 from chopper_interop.converters.nvidia_smi import lanes as tables
 from chopper_interop.converters.nvidia_smi.dcgmi_fields import HEADER as DCGMI_HEADER
 from chopper_interop.converters.sampling.ambiguous_headers import AMD_SMI, is_of_nvidia
-from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
+from chopper_interop.converters.sampling.timestamps import (
+    parse_labelled_timestamp,
+    split_leading_timestamp,
+)
 
 
 class Output(Enum):
@@ -132,7 +135,8 @@ def _is_log(text: str, mark: re.Pattern[str]) -> bool:
 
 def _is_message(line: str) -> bool:
     """True if a line may precede the output: it is neither a row nor of another form."""
-    return not re.match(r"\s*[\d\[{<\"]", line) and "," not in line
+    is_row = re.match(r"\s*[\d\[{<\"]", line) and not parse_labelled_timestamp(line)
+    return not is_row and "," not in line
 
 
 def _of_line(line: str, behind: list[str]) -> Output | None:

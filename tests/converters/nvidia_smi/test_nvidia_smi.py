@@ -493,3 +493,40 @@ def test_headers_that_begin_like_those_of_amd_smi(name: str, whose: str) -> None
 def test_lists_in_amd_smis_text_are_no_rows() -> None:
     text = b"GPU: 0\n    USAGE:\n        VCN_ACTIVITY: [0 %, 0 %, 12 %]\n        MM_ACTIVITY: N/A\n"
     assert [c.name for c in sniffed(text)] == ["amd-smi-text"]
+
+
+CALL = "utilization.gpu [%], power.draw [W]\n90 %, 100.00 W\n91 %, 101.00 W\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "clock"),
+    [
+        ("Sun Nov 29 01:07:{:02d} UTC 2026", "realtime"),
+        ("2026-11-29 01:07:{:02d}", "localtime"),
+        ("== Time: 2026-11-29T01:07:{:02d}.250+00:00 ==", "realtime"),
+    ],
+)
+def test_a_time_in_front_of_each_call_is_that_of_its_rows(
+    tmp_path: Path, line: str, clock: str
+) -> None:
+    text = "".join(f"{line.format(second)}\n{CALL}\n" for second in range(0, 40, 2))
+    trace = ci.read(file_of(tmp_path, text.encode()))
+    assert trace.meta.clock == clock
+    assert lanes(trace)[1, "socket power"] == [101.0] * 20
+    times = [time for time, _ in points_of(trace)[1, "socket power"]]
+    assert times[-1] - times[0] == 38 * 10**9
+    assert 0 <= times[0] - datetime(2026, 11, 29, 1, 7, tzinfo=timezone.utc).timestamp() * 1e9 < 1e9
+    assert counts(trace)["gpu-by-order"] == 40
+    assert "line-without-data" not in counts(trace)
+    assert_all_rows_counted(trace)
+
+
+def test_rows_behind_each_header_are_gpus_where_they_are_equally_many(tmp_path: Path) -> None:
+    path = file_of(tmp_path, (CALL * 3).encode())
+    trace = read_file([path], at_ns=START_NS, period_ms=1000)
+    assert lanes(trace)[0, "socket power"] == [100.0] * 3
+    assert [time for time, _ in points_of(trace)[1, "socket power"]] == [
+        START_NS - n * 10**9 for n in (2, 1, 0)
+    ]
+    runs = file_of(tmp_path, (CALL + "90 %, 1.00 W\n" + CALL * 2).encode())
+    assert "gpu-by-order" not in counts(read_file([runs], at_ns=START_NS, period_ms=1000))

@@ -1,0 +1,104 @@
+"""CSV of nvidia-smi called in a loop by a script: what only its lines between the rows say becomes a column.
+
+``while true; do date; nvidia-smi --query-gpu=power.draw --format=csv; sleep 1; done >> log`` writes the time
+and the header in front of the rows of each call. The time becomes the column ``timestamp``. Where each
+header is followed by equally many rows, these are the GPUs in the tool's order, the column ``index``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timezone
+
+from chopper_interop.converters.nvidia_smi import lanes as tables
+from chopper_interop.converters.nvidia_smi.headers import cells_of, is_header, names_of
+from chopper_interop.converters.sampling.timestamps import (
+    Timestamp,
+    parse_labelled_timestamp,
+)
+
+_SHORT = re.compile(r"^[^,\n]{8,80}$", re.MULTILINE)
+"""Lines that may be a time alone: the shortest has 10 characters, and a line feed of Windows is gone."""
+_MIN_CALLS = 3
+"""Fewer calls that happen to have equally many rows may be runs of ``-l``."""
+_MAX_GPUS = 16
+"""GPUs of a node at most; more rows behind each header are those of several times."""
+_OWN = tables.INDEX | tables.UUID | tables.PCI
+
+
+def with_columns(text: str) -> tuple[str, int]:
+    """Return the text with these columns, and how many rows got an index by their order.
+
+    A text is returned as it is if its rows say when they are of, or nothing between them does.
+    """
+    headers = _headers(text)
+    keys = {key for names in headers.values() for key, _ in names}
+    if not headers or keys & tables.STAMP:
+        return text, 0
+    lines = text.split("\n")
+    stamped = any(parse_labelled_timestamp(line) for line in _SHORT.findall(text))
+    count = 0 if keys & _OWN else _rows_a_call(lines, headers)
+    if not (stamped or count):
+        return text, 0
+    rows = sum(_is_row(line, headers) for line in lines) if count else 0
+    return "\n".join(_lines(lines, headers, stamped=stamped, count=count)), rows
+
+
+def _headers(text: str) -> dict[str, list[tuple[str, str]]]:
+    """Headers of a text, each once, with keys and units; lines that begin like one and are none are left out."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in dict.fromkeys(re.findall(r"^[A-Za-z_][^\n]*", text, re.MULTILINE)):
+        names = names_of(line)
+        if is_header(names):
+            found[line] = names
+    return found
+
+
+def _is_row(line: str, headers: dict[str, list[tuple[str, str]]]) -> bool:
+    """True if a line is no header, and has as many cells as one."""
+    cells = len(cells_of(line))
+    is_alike = line not in headers and any(len(names) == cells for names in headers.values())
+    return is_alike and bool(line.strip()) and not parse_labelled_timestamp(line)
+
+
+def _rows_a_call(lines: list[str], headers: dict[str, list[tuple[str, str]]]) -> int:
+    """Rows behind each header if there are always as many, of several GPUs; the last call may be cut; else 0."""
+    counts: list[int] = []
+    for line in lines:
+        if line in headers:
+            counts.append(0)
+        elif _is_row(line, headers):
+            if not counts:
+                return 0
+            counts[-1] += 1
+    if len(counts) < _MIN_CALLS or len(set(counts[:-1])) > 1 or counts[-1] > counts[0]:
+        return 0
+    return counts[0] if 1 < counts[0] <= _MAX_GPUS else 0
+
+
+def _lines(
+    lines: list[str], headers: dict[str, list[tuple[str, str]]], *, stamped: bool, count: int
+) -> Iterator[str]:
+    now, place = "", 0
+    for line in lines:
+        is_heading, stamp = line in headers, parse_labelled_timestamp(line) if stamped else None
+        if stamp:
+            now = _written(stamp)
+            yield ""  # so that the others keep their numbers
+            continue
+        place = 0 if is_heading else place
+        if not (is_heading or _is_row(line, headers)):
+            yield line
+            continue
+        cells = ["timestamp" if is_heading else now] * stamped
+        cells += ["index" if is_heading else str(place)] * bool(count)
+        place += not is_heading
+        yield ", ".join([*cells, line])
+
+
+def _written(stamp: Timestamp) -> str:
+    """A time as a cell, with as many decimals as it had."""
+    text = datetime.fromtimestamp(stamp.second, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+    fraction = f".{stamp.nanosecond:09d}"[: stamp.digits + 1] if stamp.digits else ""
+    return f"{text}{fraction}{'Z' if stamp.has_zone else ''}"

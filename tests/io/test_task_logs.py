@@ -1,0 +1,66 @@
+"""Logs of several processes in one file are read as the files that they would be without labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import chopper_interop as ci
+from chopper_interop import sources
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = "timestamp, index, power.draw [W]"
+LABELS = {
+    "srun": "{}: ",
+    "srun, padded": "  {}: ",
+    "Open MPI": "[1,{}]<stdout>:",
+    "Open MPI 5": "[prterun-node1-77@1,{}]<stdout>: ",
+    "torchrun": "[default{}]:",
+    "pdsh": "node{}: ",
+}
+
+
+def lines(power: int) -> list[str]:
+    rows = [
+        f"2026/11/29 01:07:{s:02d}.000, {gpu}, {power + gpu}.50 W"
+        for s in range(5)
+        for gpu in (0, 1)
+    ]
+    return [HEADER, *rows]
+
+
+def samples(path: Path) -> list[tuple[int, int, float]]:
+    trace = ci.read(path)
+    frame = trace.samples.to_pandas()
+    devices = trace.array("device", "series")[frame["series"]]
+    return sorted(zip(devices.tolist(), frame["ts"].tolist(), frame["value"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("label", LABELS.values(), ids=list(LABELS))
+def test_lines_are_read_without_their_labels(tmp_path: Path, label: str) -> None:
+    plain, labelled = tmp_path / "plain.csv", tmp_path / "labelled.log"
+    plain.write_text("\n".join(lines(100)) + "\n")
+    labelled.write_text("".join(f"{label.format(3)}{line}\n" for line in lines(100)))
+    assert samples(labelled) == samples(plain)
+
+
+def test_tasks_are_kept_apart_and_what_has_no_label_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    both = zip(lines(100), lines(300), strict=True)
+    text = "".join(f"0: {a}\n1: {b}\n" for a, b in both)
+    path.write_text("starting\n" + text + "srun: error: node1: task 1: Killed\n")
+    assert [(n, power) for n, _, power in samples(path) if n % 2 == 0] == [
+        *((0, 100.5) for _ in range(5)), *((2, 300.5) for _ in range(5)),
+    ]  # fmt: skip
+    skipped = [(p.name, why) for p, why in sources.find([path]).skipped]
+    assert skipped == [("without label", "no format that is known here")]
+
+
+def test_lines_that_are_no_profile_without_labels_are_left_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("0: hello\n1: world\n" * 5)
+    with pytest.raises(ci.errors.UnknownFormatError, match="no format that is known here"):
+        ci.read(path)
