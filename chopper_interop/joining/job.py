@@ -72,6 +72,9 @@ SIZES_DIFFER = Fault.error(
     "Ranks state different numbers of ranks of their job: they are of different jobs, or it was started again.",
 )
 
+_ROWS_OF_SAMPLES = "row-as-samples"
+"""Code of the issue by which readers of telemetry count their rows."""
+_NOT_AVAILABLE = "its rows hold no value: all are N/A, as where the driver shows none to this user"
 _DESCRIBED = "it describes a machine: give it together with the profiles of a job"
 
 
@@ -207,12 +210,19 @@ def _split_telemetry(fragments: list[Fragment]) -> tuple[list[Fragment], list[Fr
     sampled = [f for f in fragments if not f.trace.nodes.num_rows and f.trace.samples.num_rows]
     if timed or sampled:
         return timed, sampled
-    described = any(f.trace.meta.devices for f in fragments)
     raise ReadError(
         "the input has no events and no samples",
         path=fragments[0].path if len(fragments) == 1 else None,
-        hint=_losses(fragments) or (_DESCRIBED if described else None),
+        hint=_losses(fragments) or _without_samples(fragments),
     )
+
+
+def _without_samples(fragments: list[Fragment]) -> str | None:
+    """Describe an input that has neither events nor samples, nor losses; None if nothing is known of it."""
+    codes = {issue.code for f in fragments for issue in f.trace.meta.issues}
+    if _ROWS_OF_SAMPLES in codes:
+        return _NOT_AVAILABLE
+    return _DESCRIBED if any(f.trace.meta.devices for f in fragments) else None
 
 
 def _assemble_run(

@@ -27,6 +27,8 @@ from chopper_interop.issues import IssueLog
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.layouts import Layout
 
+_GPM = "GPM:"
+"""In front of units of ``--gpm-metrics``."""
 PREFIX = "dmon_"
 """Begins the keys of ``nvidia-smi dmon``'s columns."""
 
@@ -96,7 +98,7 @@ class _DmonReader(TableReader):
             self._row(stamp, line, at, is_complete=is_complete)
 
     def _heading(self, line: str, at: str) -> None:
-        words = _cells(line.lstrip("# "))
+        words = [word.removeprefix(_GPM) for word in _cells(line.lstrip("# "))]
         heading = self.heading
         if DMON_HEADER.match(line) or PMON_HEADER.match(line):
             names = tuple(w.lower() for w in words)

@@ -72,12 +72,12 @@ _TEMPERATURE = [
 _FB = r"mem_|memory_|fb_memory_usage_|gpu_memory_|gpu_mem_"
 _MEMORY = [
     SeriesRule(rf"(?:{_FB})(?P<what>used|free|reserved)(?:_mi?b)?", "VRAM {what}", "B", bare="MiB"),
-    SeriesRule(r"dmon_fb", "VRAM used", "B", bare="MiB"),
-    SeriesRule(r"dmon_bar1", "BAR1 used", "B", bare="MiB"),
+    SeriesRule(r"dmon_fb|fb_mem(?:ory)?(?:_mi?b)?", "VRAM used", "B", bare="MiB"),
+    SeriesRule(r"dmon_bar1|bar1_mem(?:ory)?(?:_mi?b)?", "BAR1 used", "B", bare="MiB"),
     SeriesRule(rf"(?:{_FB})total(?:_mi?b)?", "VRAM total", "B", Kind.STEADY, bare="MiB"),
     SeriesRule(r"bar1_memory_usage_(?P<what>used|free)", "BAR1 {what}", "B", bare="MiB"),
     SeriesRule(r"bar1_memory_usage_total", "BAR1 total", "B", Kind.STEADY, bare="MiB"),
-    SeriesRule(r"dmon_ccpm", "protected memory used", "B", bare="MiB"),
+    SeriesRule(r"dmon_ccpm|ccpm_mem(?:ory)?(?:_mi?b)?", "protected memory used", "B", bare="MiB"),
 ]
 
 _LINK = r"(?:pci_)?(?:gpu_link_info_)?(?:pci_gpu_link_info_)?"
@@ -90,8 +90,8 @@ _PCIE = [
         "PCIe width"),
     SeriesRule(rf"pcie_link_width_max|{_LINK}link_widths?_(?:max|max_link_width)", "PCIe width max", "",
         Kind.STEADY),
-    SeriesRule(r"pci_tx_(?:util|throughput)|dmon_txpci", "PCIe bandwidth sent", "Mb/s"),
-    SeriesRule(r"pci_rx_(?:util|throughput)|dmon_rxpci", "PCIe bandwidth received", "Mb/s"),
+    SeriesRule(r"pci_tx_(?:util|throughput)|dmon_txpci|dmon_pcitx", "PCIe bandwidth sent", "Mb/s"),
+    SeriesRule(r"pci_rx_(?:util|throughput)|dmon_rxpci|dmon_pcirx", "PCIe bandwidth received", "Mb/s"),
     SeriesRule(r"pcie_replay_counter|pci_replay(?:s_since_reset|_counter)|dmon_pci", "PCIe replay count",
         "", Kind.STEADY),
 ]  # fmt: skip
@@ -104,9 +104,12 @@ _DMON = [
     SeriesRule(r"dmon_gract", "GFX active", "%"),
     SeriesRule(r"dmon_smutil", "SM active", "%"),
     SeriesRule(r"dmon_smocc", "SM occupancy", "%"),
-    SeriesRule(r"dmon_tensor|dmon_anytsr", "tensor active", "%"),
+    SeriesRule(r"dmon_tensor|dmon_anytsr|dmon_mmaact", "tensor active", "%"),
+    SeriesRule(r"dmon_nvltx", "NVLink bandwidth sent", "Mb/s"),
+    SeriesRule(r"dmon_nvlrx", "NVLink bandwidth received", "Mb/s"),
     SeriesRule(r"dmon_dramut?|dmon_dram", "DRAM active", "%"),
-    SeriesRule(r"dmon_(?P<what>fp64|fp32|fp16|int)", "{what} active", "%"),
+    *(SeriesRule(f"dmon_fp{bits}", f"FP{bits} active", "%") for bits in (64, 32, 16)),
+    SeriesRule(r"dmon_int(?:util)?", "integer active", "%"),
 ]
 
 _REASONS_OF = r"clocks_(?:throttle|event)_reasons_"

@@ -29,6 +29,7 @@ UNIT_IN_KEY = re.compile(r".*_mi?b|dmon_.*")
 
 UNITS: dict[str, tuple[str, float]] = {
     "B/s": ("Mb/s", 8e-6), "KB/s": ("Mb/s", 8e-3), "MB/s": ("Mb/s", 8.0), "GB/s": ("Mb/s", 8e3),
+    "MiB/s": ("Mb/s", 8.388608),
     "ratio": ("%", 100.0), "bool": ("", 1.0), "errs": ("", 1.0),
 }  # fmt: skip
 """Units in addition to those of `sampling.units` → the lane's unit and the factor. NVML does not

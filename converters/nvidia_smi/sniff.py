@@ -9,7 +9,7 @@ from functools import lru_cache
 from chopper_interop.converters.nvidia_smi import headers
 from chopper_interop.converters.nvidia_smi import lanes as tables
 from chopper_interop.converters.nvidia_smi.dcgmi_fields import HEADER as DCGMI_HEADER
-from chopper_interop.converters.sampling.ambiguous_headers import AMD_SMI, is_of_nvidia
+from chopper_interop.converters.sampling.ambiguous_headers import AMD_SMI, CODECARBON, is_of_nvidia
 from chopper_interop.converters.sampling.timestamps import (
     parse_labelled_timestamp,
     split_leading_timestamp,
@@ -47,6 +47,8 @@ _STATIC = (
     re.compile(r"\|\s*NVIDIA-SMI \d"),
     re.compile(r"\s*GPU0\s+(?:GPU1\s|CPU Affinity|NIC|mlx)"),
 )
+_OF_GPUS = ("power_draw", "gpu_")
+"""Beginnings of names that nothing but a GPU's value has, even if it is the only one."""
 _COLUMNS = 1024
 """Columns of a header at most. Chosen: nvidia-smi knows some 200, each of which is compared with the whole table."""
 _PEOPLE = re.compile(r"\| *NVIDIA-SMI \d")
@@ -158,7 +160,7 @@ def _of_csv(line: str) -> Output | None:
     may_be = re.match(r"[A-Za-z]", line) and line.count(",") < _COLUMNS
     names = headers.names_of(line) if may_be else []
     keys = [key for key, _ in names]
-    if not headers.is_header(names):
+    if not headers.is_header(names) or CODECARBON.match(line):
         return None
     if headers.is_apps(keys):
         return Output.PROCESSES
@@ -170,9 +172,8 @@ def _of_csv(line: str) -> Output | None:
     asked = any(_is_query(cell) for cell in headers.cells_of(line))
     stamped = bool(set(keys) & tables.STAMP)
     names_gpus = bool(set(keys) & (tables.INDEX | tables.UUID | tables.PCI))
-    if values and (asked or (stamped and names_gpus) or (stamped and len(values) > 1)):
-        return Output.CSV
-    return None
+    of_gpus = names_gpus or len(values) > 1 or any(key.startswith(_OF_GPUS) for key in values)
+    return Output.CSV if values and (asked or (stamped and of_gpus)) else None
 
 
 def _is_query(cell: str) -> bool:

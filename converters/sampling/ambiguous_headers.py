@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 AMD_SMI = re.compile(r"(?:[Tt]imestamp,)?gpu(?:,|\s*$)")
 """Start of amd-smi's headers."""
+CODECARBON = re.compile(r"timestamp,project_name,(?:\w{1,99},){1,9}emissions,")
+"""Start of the headers of codecarbon, whose rows sum up runs; it has names that nvidia-smi has."""
 _NVIDIA = re.compile(
     r".*[.\[].*"
     r"|power(?:_draw\w*|_w|_watts?|_usage_w\w*)?|gpu_(?:power|temp|util|mem)\w*"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from chopper_interop.converters.sampling.ambiguous_headers import CODECARBON
 from chopper_interop.io.sqlite_files import mentions_table
 from chopper_interop.io.sqlite_schema import has_tables
 from chopper_interop.registry import Converter
@@ -120,6 +121,18 @@ def is_host_samples(head: bytes) -> bool:
     )
 
 
+def is_codecarbon(head: bytes) -> bool:
+    """True if a file that begins so is codecarbon's table of runs."""
+    return CODECARBON.match(head[:4096].decode("utf-8", "replace").lstrip("\ufeff")) is not None
+
+
+CARBON = Converter(
+    name="codecarbon",
+    description="codecarbon's table of runs (emissions.csv)",
+    sniff=is_codecarbon,
+    json=False,
+    not_read_because="its rows are sums over runs, of a whole machine; record with chopper-record",
+)
 NSYS_REPORT = Converter(
     name="nsys-rep",
     description="report of NVIDIA Nsight Systems",

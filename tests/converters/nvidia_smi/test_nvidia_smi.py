@@ -530,3 +530,53 @@ def test_rows_behind_each_header_are_gpus_where_they_are_equally_many(tmp_path: 
     ]
     runs = file_of(tmp_path, (CALL + "90 %, 1.00 W\n" + CALL * 2).encode())
     assert "gpu-by-order" not in counts(read_file([runs], at_ns=START_NS, period_ms=1000))
+
+
+def test_gpm_metrics_of_dmon_have_the_units_behind_their_prefix(tmp_path: Path) -> None:
+    text = (
+        "# gpu   pwr smutil  smocc intutil mmaact   dram   fp16  pcitx     nvlrx\n"
+        "# Idx     W  GPM:%  GPM:%   GPM:%  GPM:%  GPM:%  GPM:% GPM:MiB/s GPM:MiB/s\n"
+        "    0   119     98     40       3     55     20      2       100         -\n"
+    )
+    path = file_of(tmp_path, (text * 2).encode())
+    trace = read_file([path], at_ns=START_NS, period_ms=1000)
+    assert {name: values[0] for (_, name), values in lanes(trace).items()} == {
+        "socket power": 119.0, "SM active": 98.0, "SM occupancy": 40.0, "integer active": 3.0,
+        "tensor active": 55.0, "DRAM active": 20.0, "FP16 active": 2.0,
+        "PCIe bandwidth sent": pytest.approx(838.8608),
+    }  # fmt: skip
+    assert {"unit-unknown", "line-without-data"}.isdisjoint(counts(trace))
+
+
+def test_a_script_may_log_one_value_of_one_gpu(tmp_path: Path) -> None:
+    rows = [f"{START_NS + n * 130_000_000},{13 + n}.25" for n in range(4)]
+    trace = ci.read(
+        file_of(tmp_path, "\n".join(["Timestamp (ns),Power Draw (W)", *rows, ""]).encode())
+    )
+    assert points_of(trace)[0, "socket power"] == [
+        (START_NS + n * 130_000_000, 13.25 + n) for n in range(4)
+    ]
+    other = b"timestamp,power_limit\n1764378420,5\n"  # of anything
+    assert not sniffed(other, tmp_path / "a.csv")
+
+
+def test_memory_of_dmon_may_have_a_script_s_names(tmp_path: Path) -> None:
+    text = "timestamp,gpu_id,fb_mem_mb,bar1_mem_mb,ccpm_mem_mb\n1764378420,0,4096,5,0\n"
+    trace = ci.read(file_of(tmp_path, text.encode()))
+    assert units(trace) == {"VRAM used": "B", "BAR1 used": "B", "protected memory used": "B"}
+
+
+def test_rows_without_any_value_are_named(tmp_path: Path) -> None:
+    text = "TIMESTAMP  GPU  POWER  GPU_TEMP\n1764378420    0    N/A       N/A\n"
+    with pytest.raises(ReadError, match="no samples") as caught:
+        ci.read(file_of(tmp_path, text.encode(), "smi.txt"))
+    assert "all are N/A" in str(caught.value.hint)
+
+
+def test_sums_of_codecarbon_are_no_samples(tmp_path: Path) -> None:
+    text = (
+        "timestamp,project_name,run_id,duration,emissions,gpu_power,gpu_energy,gpu_utilization_percent\n"
+        "2024-05-31T10:39:13,a,409f7ac2,355.46,3.4e-05,0.02,8.2e-05,1.0\n"
+    )
+    with pytest.raises(UnknownFormatError, match="sums over runs"):
+        ci.read(file_of(tmp_path, text.encode(), "emissions.csv"))
