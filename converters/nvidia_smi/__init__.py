@@ -7,7 +7,7 @@ from chopper_interop.registry import Converter
 
 NVIDIA_SMI = Converter(
     name="nvidia-smi",
-    description="telemetry of NVIDIA GPUs: nvidia-smi --query-gpu, dmon, -q",
+    description="telemetry of NVIDIA GPUs: nvidia-smi --query-gpu, dmon, -q, its table in a loop",
     versions="CSV with and without header and units, once or -l/-lms; dmon, also -o DT and CSV; "
     "-q and -q -x of drivers 290 to 580; CSV of scripts with ISO 8601 or epoch stamps",
     suffixes=(".csv", ".txt", ".log", ".xml"),

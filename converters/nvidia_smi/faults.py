@@ -29,4 +29,7 @@ ONE_GPU = Fault.info(
 PROCESS = Fault.loss_of_events(
     "process-row", "Rows about processes, or of what does not change, are not read."
 )
+PROCESSES_OF_TABLE = Fault.info(
+    "processes-left-out", "Lists of processes below nvidia-smi's tables were left out."
+)
 DUPLICATE = Fault.loss("column-twice", "Columns whose name an earlier one has were left out.")

@@ -39,7 +39,7 @@ _USAGE = [
     SeriesRule(r"(?:utilization_gpu|gpu_utilization|gpu_util|util_gpu|utilization_gpu_util|sm_util|dmon_sm)"
         r"(?:_percent|_pct)?|util(?:ization)?_(?:percent|pct)", "GFX activity", "%"),
     SeriesRule(r"(?:utilization_memory|memory_utilization|mem(?:ory)?_util|util_mem(?:ory)?"
-        r"|utilization_memory_util|dmon_mem|utilization_mem)(?:_percent|_pct)?", "memory activity", "%"),
+        r"|gpu_mem(?:ory)?_util(?:ization)?|utilization_memory_util|dmon_mem|utilization_mem)(?:_percent|_pct)?", "memory activity", "%"),
     SeriesRule(r"utilization_encoder(?:_util)?|dmon_enc|enc_util", "encoder activity", "%"),
     SeriesRule(r"utilization_decoder(?:_util)?|dmon_dec|dec_util", "decoder activity", "%"),
     SeriesRule(r"utilization_jpeg(?:_util)?|dmon_jpg|jpg_util", "JPEG activity", "%"),
@@ -161,7 +161,9 @@ STAMP = frozenset(
     | {"timestampus"}
 )
 """Columns that say when."""
-INDEX = frozenset({"index", "gpu_index", "gpu_id", "gpuid", "gpu", "gpu_idx", "minor_number"})
+INDEX = frozenset(
+    {"index", "gpu_index", "gpu_id", "gpuid", "gpu", "gpu_idx", "index_gpu", "minor_number"}
+)
 """Columns that say which GPU by its number; so does no other."""
 UUID = frozenset({"uuid", "gpu_uuid"})
 PCI = frozenset({"pci_bus_id", "gpu_bus_id", "bus_id", "pci_bus"})
@@ -182,6 +184,10 @@ _PLACE = re.compile(r"(?:^|[\s=:])[/~\\]|\w@\w")
 """A path, or a user and host, in a column's name of a user's own."""
 
 
+_MEMORY_QUERY = re.compile(r"memory\.(?:used|free|total|reserved)")
+"""Names of ``--query-gpu`` whose numbers are MiB where a script's header lacks the unit."""
+
+
 def key_of(name: str) -> tuple[str, str]:
     """Key and unit of a column: ``power.draw [W]`` → ``power_draw``, ``W``.
 
@@ -194,6 +200,7 @@ def key_of(name: str) -> tuple[str, str]:
             text, unit = text[:opening], text[opening + 1 : -1]
     if _PLACE.search(text):
         return text.strip(), unit.strip()
+    unit = unit or ("MiB" if _MEMORY_QUERY.fullmatch(text) else "")
     return re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_"), unit.strip()
 
 

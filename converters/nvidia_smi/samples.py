@@ -1,4 +1,4 @@
-"""Samples of nvidia-smi: ``--query-gpu`` as CSV, ``dmon``, and ``-q`` as text or XML.
+"""Samples of nvidia-smi: ``--query-gpu`` as CSV, ``dmon``, ``-q`` as text or XML, its table in a loop.
 
 One row is one GPU at one time. Rows become samples of one lane for each value, which is named as
 for any other tool (`lanes`). Times are those of a wall clock without its zone
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.converters.nvidia_smi import csv, dmon, lanes, log, nvml
+from chopper_interop.converters.nvidia_smi import csv, dmon, lanes, log, nvml, summary
 from chopper_interop.converters.nvidia_smi import faults as own_faults
 from chopper_interop.converters.nvidia_smi.headers import DMON_HEADER
 from chopper_interop.converters.nvidia_smi.nvml_lanes import PREFERRED
@@ -126,6 +126,8 @@ def _table(path: Path, text: str, options: Options, issues: IssueLog) -> Table:
         return dmon.read(text, options.date, issues, columns or "")
     if output is Output.LOG:
         return log.read_text(text, issues)
+    if output is Output.SUMMARY:
+        return summary.read(text, issues)
     if output is Output.XML:
         return log.read_xml(text, issues)
     table = csv.read(text, columns, issues)

@@ -23,11 +23,12 @@ class Output(Enum):
     DMON = "dmon"
     LOG = "-q"
     XML = "-q -x"
+    SUMMARY = "the table without options, several times"
     PROCESSES = "pmon, --query-compute-apps, --query-accounted-apps"
-    STATIC = "-L, topo, nvlink, c2c, the table for people, --query-supported-clocks"
+    STATIC = "-L, topo, nvlink, c2c, the table without options once, --query-supported-clocks"
 
 
-_SAMPLES = (Output.CSV, Output.DMON, Output.LOG, Output.XML)
+_SAMPLES = (Output.CSV, Output.DMON, Output.LOG, Output.XML, Output.SUMMARY)
 _LINES = 40
 """Messages of scripts and warnings in front of the output are no more."""
 _DCGMI_NAME = re.compile(r"[A-Z][A-Z0-9#]{2,14}")
@@ -52,6 +53,7 @@ _OF_GPUS = ("power_draw", "gpu_")
 _COLUMNS = 1024
 """Columns of a header at most. Chosen: nvidia-smi knows some 200, each of which is compared with the whole table."""
 _PEOPLE = re.compile(r"\| *NVIDIA-SMI \d")
+_TABLE = re.compile(r"^\| *NVIDIA-SMI \d", re.MULTILINE)
 _UUID = _STATIC[0]
 
 
@@ -105,6 +107,8 @@ def output_of(head: bytes) -> Output | None:
         return Output.XML
     if _is_log(text, headers.BANNER):
         return Output.LOG
+    if len(_TABLE.findall(text)) > 1:
+        return Output.SUMMARY
     lines = [line for line in text.split("\n")[:_LINES] if line.strip()]
     for number, line in enumerate(lines):
         output = _of_line(line.strip(), lines[number + 1 :])

@@ -580,3 +580,55 @@ def test_sums_of_codecarbon_are_no_samples(tmp_path: Path) -> None:
     )
     with pytest.raises(UnknownFormatError, match="sums over runs"):
         ci.read(file_of(tmp_path, text.encode(), "emissions.csv"))
+
+
+def table(second: int, power: int) -> str:
+    return f"""Sun Nov 29 01:07:{second:02d} 2026
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 565.57.01              Driver Version: 565.57.01      CUDA Version: 12.7     |
+|-----------------------------------------+------------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |
+|                                         |                        |               MIG M. |
+|=========================================+========================+======================|
+|   0  Quadro RTX 8000                On  |   00000000:1D:00.0 Off |                  Off |
+| 33%   31C    P8             {power}W /  260W |       1MiB /  49152MiB |      7%      Default |
+|                                         |                        |                  N/A |
++-----------------------------------------+------------------------+----------------------+
+|   1  NVIDIA L40S                    On  |   00000000:4A:00.0 Off |                    0 |
+| N/A   53C    P0            305W /  350W |   11948MiB /  46068MiB |     93%      Default |
+|                                         |                        |                  N/A |
++-----------------------------------------+------------------------+----------------------+
+
++-----------------------------------------------------------------------------------------+
+| Processes:                                                                              |
+|    1   N/A  N/A      1234      C   python                                      11940MiB |
++-----------------------------------------------------------------------------------------+
+"""
+
+
+def test_tables_of_a_loop_are_samples(tmp_path: Path) -> None:
+    text = "".join(table(second, 31 + second) for second in range(0, 40, 2))
+    path = file_of(tmp_path, text.encode(), "smi.log")
+    trace = ci.read(path)
+    by_lane = lanes(trace)
+    assert by_lane[0, "socket power"] == [31.0 + second for second in range(0, 40, 2)]
+    assert {name: by_lane[1, name][0] for gpu, name in by_lane if gpu == 1} == {
+        "socket power": 305.0, "power limit": 350.0, "temperature GPU": 53.0, "GFX activity": 93.0,
+        "performance state": 0.0, "VRAM used": 11948 * 1024**2, "VRAM total": 46068 * 1024**2,
+    }  # fmt: skip
+    assert [(d.name, d.pci) for d in read_file([path]).meta.devices] == [
+        ("Quadro RTX 8000", "0000:1d:00.0"), ("NVIDIA L40S", "0000:4a:00.0"),
+    ]  # fmt: skip
+    assert trace.meta.facts["driver_version"] == "565.57.01"
+    assert counts(trace)["processes-left-out"] == 20
+    assert_all_rows_counted(trace)
+    once = file_of(tmp_path, table(0, 31).encode(), "once.log")
+    with pytest.raises(UnknownFormatError, match="prints once"):
+        ci.read(once)
+
+
+def test_memory_of_a_query_is_in_mebibytes_without_the_header_s_unit(tmp_path: Path) -> None:
+    text = "timestamp,index,memory.used,power.draw\n1764378420,0,4,70\n1764378421,0,5 MiB,70\n"
+    trace = ci.read(file_of(tmp_path, text.encode()))
+    assert lanes(trace)[0, "VRAM used"] == [4 * 1024**2, 5 * 1024**2]
