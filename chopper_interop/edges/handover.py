@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from chopper_interop.arrays import Array, nest
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import distinct, is_any
 from chopper_interop.edges.handover_steps import (
     MIN_RESTS,
@@ -44,6 +44,9 @@ and then Python runs until its first operator begins (measured: 0.03 to 0.3 ms).
 _BEGIN_NS = 10_000_000
 """A new thread of autograd goes on so soon after the operation that started it. Chosen: the first backward pass of a
 process began 2.3 ms after the forward pass; it makes the thread, and Python enters the engine."""
+_WAKES_NS = 100_000
+"""A thread of which nothing was recorded before begins a range so soon: no Python runs before the range. Chosen: it wakes
+within tens of µs; within a millisecond, of nine threads of a server (an MTIA's) all would follow others by chance."""
 _PASSED_ON = "autograd::engine::evaluate_function"
 """Operations that a thread finds in its queue: if it was idle, another has put them there, even one that
 goes on with its own work at once (PyTorch, torch/csrc/autograd/engine.cpp)."""
@@ -203,28 +206,44 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
     for i in range(len(ts) - 1, -1, -1):  # backwards, to know when its thread goes on after each
         if last[thread[i]] >= 0:
             next_start[i] = ts[last[thread[i]]]
-        if not range_start[i]:
+        if not range_start[i] and not waits[i]:
             last[thread[i]] = i
     last[:] = -1
+    before = np.full(len(first), -1, np.int64)  # the one before it
     active = np.full(len(first), _NEVER, np.int64)  # active until this time
     idle_since = np.empty(len(ts), np.int64)
     for i in range(len(ts)):
         t = thread[i]
         since = idle_since[i] = active[t]
-        fresh = since == _NEVER  # then only the start of a range may follow
-        if not waits[i] and (
-            (fresh and not range_start[i]) or (not fresh and ts[i] - since > IDLE_NS)
-        ):
+        fresh = since == _NEVER
+        if not waits[i] and (fresh or ts[i] - since > IDLE_NS):
             for other in range(first[t], stop[t]):
-                k = last[other]
+                k = _last_but_waiting(last[other], before[other], waits, end, ts[i])
                 if other == t or k < 0 or end[k] > ts[i] or end[k] <= since:
                     continue
-                rests = passed_on[i] or (next_start[k] > ts[i] and next_start[k] - end[k] > IDLE_NS)
+                at_rest = next_start[k] > ts[i]
+                rests = passed_on[i] or (at_rest and next_start[k] - end[k] > IDLE_NS)
                 latest = source[i] < 0 or end[k] > end[source[i]]
-                begins = fresh and passed_on[i] and next_start[k] > ts[i]
-                if rests and latest and ts[i] - end[k] <= (_BEGIN_NS if begins else WAKE_NS):
+                limit_ns = _limit_ns(fresh, passed_on[i], range_start[i], at_rest)
+                if rests and latest and ts[i] - end[k] <= limit_ns:
                     source[i] = k
         active[t] = max(since, end[i])
         if not range_start[i] and (last[t] < 0 or end[i] >= end[last[t]]):
-            last[t] = i
+            before[t], last[t] = last[t], i
     return source, idle_since
+
+
+# Compiled: called by the loop above.
+@jit_in_place
+def _limit_ns(fresh: bool, passed_on: bool, range_start: bool, at_rest: bool) -> int:  # noqa: FBT001 # columns
+    """Longest time behind another thread's operation after which one follows it, a thread's first one if `fresh`."""
+    if fresh and passed_on and at_rest:
+        return _BEGIN_NS
+    return _WAKES_NS if fresh and range_start and not passed_on else WAKE_NS
+
+
+# Compiled: called by the loop above.
+@jit_in_place
+def _last_but_waiting(last: int, before: int, waits: Array, end: Array, now: int) -> int:
+    """The last operation of a thread, or the one before if it went on only to wait."""
+    return before if last >= 0 and waits[last] and end[last] > now else last

@@ -23,6 +23,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.edges import wait_pairs
 from chopper_interop.edges.pair_table import PairTable, empty_table, entry_of, with_pair
+from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.edges.wait_pairs import (
     AHEAD_BIT,
     AT_ONCE_BIT,
@@ -127,6 +128,10 @@ def resolve(
 ) -> Resolved:
     """Find the awaited and the waiting work of waits of which only the order of calls is known.
 
+    A wait right behind a record is for that event, but where work starts before its end, and right behind older work::
+
+        thread   [ copy 3 ] [ record ] [ wait ] [ kernel ]     for copy 1: memory of two layers ago is used again
+
     Parameters
     ----------
     trace
@@ -140,12 +145,22 @@ def resolve(
     stated
         Queue of the stream that waits where that was recorded; else -1.
     """
+    resolved, for_older = _resolve(trace, calls, queues, rows, stated, np.zeros(len(rows), bool))
+    if for_older.any():
+        resolved, _ = _resolve(trace, calls, queues, rows, stated, for_older)
+    return resolved
+
+
+def _resolve(
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, stated: Array, for_older: Array
+) -> tuple[Resolved, Array]:
+    """As `resolve`, where waits of the mask `for_older` are for no event recorded right before; which others surely are not."""
     node = calls.node[rows]
     rank, ts = trace.array("rank").astype(np.int64), trace.array("ts")
-    sequence = read_sequence(trace, calls, queues, rows)
+    sequence = read_sequence(trace, calls, queues, rows, for_older)
     if not (sequence.queue >= 0).any():
         none = np.full(len(rows), -1, np.int64)
-        return Resolved(none, none, none > 0)
+        return Resolved(none, none, none > 0), none > 0
     waiting, awaited = streams_of(sequence, len(rows), rank[sequence.node], queues.queue)
     behind_record = np.zeros(len(rows), bool)
     behind_record[sequence.wait[sequence.behind_record]] = True
@@ -155,16 +170,34 @@ def resolve(
     of_records = rank[calls.node[calls.has_role(Role.RECORD)]]
     has_records = np.isin(rank[node], of_records)
     recorded |= ~np.isin(queues.rank[queues.queue], of_records)  # any may be
-    sides = wait_pairs.sides_of(queues, waiting, awaited, calls.stream[rows], stated, ts[node])
+    until = _last_records(trace, calls, node)
+    sides = wait_pairs.sides_of(
+        queues, waiting, awaited, calls.stream[rows], stated, ts[node], until
+    )
     work, columns = wait_pairs.work_of(queues), wait_pairs.columns_of(trace, queues)
+    group = wait_pairs.repetitions(trace, sequence, queues, behind_record)
     waits = wait_pairs.WaitFacts(
         waiting.served, awaited.event, awaited.elsewhere, last_event, behind_record, has_records,
-        wait_pairs.repetitions(trace, sequence, queues, behind_record),
+        group,
     )  # fmt: skip
-    pairs, totals = wait_pairs.find_pairs(*sides, waits, work, columns)
+    pairs, totals, older = wait_pairs.find_pairs(*sides, waits, work, columns)
     order = np.lexsort((ts[node], rank[node]))
     evidence = _evidence(totals)
-    return Resolved(*_choose(order, rank[node], pairs, *sides, evidence, work, columns, recorded))
+    chosen = _choose(order, rank[node], pairs, *sides, evidence, work, columns, recorded)
+    return Resolved(*chosen), np.bincount(group, older)[group] > 0
+
+
+def _last_records(trace: Trace, calls: OrderingCalls, waits: Array) -> Array:
+    """Time of the last record before each wait, on any thread of its rank: the wait is for no work behind that.
+
+    Before the first record, and where none are traced, the time of the wait itself.
+    """
+    rank, ts = trace.array("rank"), trace.array("ts")
+    records = calls.node[calls.has_role(Role.RECORD)]
+    last = preceding_rows(rank[records], ts[records], rank[waits], ts[waits])
+    if not records.size:
+        return ts[waits]
+    return np.where(last >= 0, ts[records[last]], ts[waits])
 
 
 def _evidence(totals: Totals) -> _Evidence:

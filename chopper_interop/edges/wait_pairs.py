@@ -232,10 +232,11 @@ def _hubs(queues: Queues) -> Array:
     return result
 
 
-def sides_of(
-    queues: Queues, waiting: Side, awaited: Side, handle: Array, stated: Array, ts: Array
-) -> tuple[Streams, Streams]:
-    """Streams with their work on either side of each wait.
+def sides_of(  # noqa: PLR0913, PLR0917 # columns
+    queues: Queues, waiting: Side, awaited: Side, handle: Array, stated: Array, ts: Array,
+    until: Array,
+) -> tuple[Streams, Streams]:  # fmt: skip
+    """Streams with their work on either side of each wait, at `ts`, for an event of not later than `until`.
 
     A wait that names its stream by a `handle`, or of which the `stated` queue was recorded, is for no other.
     """
@@ -247,7 +248,7 @@ def sides_of(
     target, last = np.full((2, *queue.shape), -1, np.int64)
     used = queue >= 0
     target[used] = queues.first_submitted_since(queue[used], times[used])
-    used = awaited.queue >= 0
+    used, times = awaited.queue >= 0, np.broadcast_to(until[:, None], queue.shape)
     last[used] = queues.last_submitted(awaited.queue[used], times[used])
     return (
         Streams(queue, target, waiting.cost),
@@ -295,8 +296,11 @@ def find_pairs(
     waits: WaitFacts,
     work: WorkColumns,
     queues: QueueColumns,
-) -> tuple[Pairs, Totals]:
-    """Pairs of streams of one device with work on both sides, and their times over all repetitions."""
+) -> tuple[Pairs, Totals, Array]:
+    """Pairs of streams of one device with work on both sides, and their times over all repetitions.
+
+    The third is a mask of waits that are surely not for the event that was recorded right before them.
+    """
     n, width = waiting_side.queue.shape
     size = _count_possible(waiting_side, awaited_side, queues)
     first = np.zeros(n + 1, np.int64)
@@ -305,6 +309,7 @@ def find_pairs(
     code = np.zeros(size, np.int32)
     keys, codes = np.full(1024, -1, np.int64), np.zeros(1024, np.int64)
     totals = np.zeros((8, 256), np.int64)
+    for_older = np.zeros(n, np.bool_)
     known, at = 0, 0
     for i in range(n):
         for k in range(width):
@@ -316,6 +321,9 @@ def find_pairs(
                 )
                 if slot < 0:
                     continue
+                if waits.behind_record[i] and bits & EARLY_BIT and j == 0:  # the stream used last
+                    target, low = waiting_side.slot[i, k], queues.first[awaited_side.queue[i, j]]
+                    for_older[i] |= _is_at_once_behind_older(work, low, slot, target)
                 w = queues.stream[waiting_side.queue[i, k]]
                 a = queues.stream[awaited_side.queue[i, j]]
                 key = (waits.group[i] * len(queues.lane) + w) * len(queues.lane) + a
@@ -342,7 +350,19 @@ def find_pairs(
         Totals(
             totals[0], totals[1], totals[2], totals[3], totals[4], totals[5], totals[6], totals[7]
         ),
+        for_older,
     )
+
+
+# Compiled: called for pairs of which the target started too early.
+@jit_in_place
+def _is_at_once_behind_older(work: WorkColumns, low: int, slot: int, target: int) -> bool:
+    """True if the target was held up until older work of the awaited queue, from slot `low` on, ended."""
+    older = last_ended(low, work.end, work.ended_sooner, work.jump, slot, work.start[target])
+    if older < low or not work.held[target]:
+        return False
+    gap = work.start[target] - work.end[older]
+    return work.end[older] > work.free[target] and gap <= IMMEDIATE_START_NS
 
 
 # Compiled: called by the loop above.
@@ -397,7 +417,11 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
         slot = last_ended(
             low, work.end, work.ended_sooner, work.jump, last, work.start[target]
         )  # fmt: skip
-    elif slot == event and waits.elsewhere[i, j]:
+    elif (
+        not waits.behind_record[i]
+        and event >= 0
+        and (waits.elsewhere[i, j] or work.end[slot] > work.start[target])
+    ):
         ended = last_ended(low, work.end, work.ended_sooner, work.jump, slot, work.start[target])
         slot = waits.last_event[ended] if ended >= 0 else -1
     if slot < low:

@@ -86,8 +86,13 @@ class Sequence:
         return replace(Sequence(*columns), thread=group[order])
 
 
-def read_sequence(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> Sequence:
-    """Put launches, records and the waits `rows` of `calls` in order."""
+def read_sequence(
+    trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, for_older: Array
+) -> Sequence:
+    """Put launches, records and the waits `rows` of `calls` in order.
+
+    Waits of the mask `for_older` are not for an event that was recorded right before them.
+    """
     lane, start = trace.array("lane"), trace.array("ts")
     launched, unknown = np.flatnonzero(queues.call >= 0), np.flatnonzero(queues.call < 0)
     call, first = np.unique(queues.call[launched], return_index=True)
@@ -106,12 +111,12 @@ def read_sequence(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Arra
     communicates = (slot >= 0) & queues.communicates[slot]
     queue = np.where(slot >= 0, queues.queue[slot], -1)
     runs = _runs(thread, queue, communicates, wait)
-    events = _events(thread, queue, slot, communicates, wait)
+    events = _events(thread, queue, slot, communicates, wait, for_older)
     return Sequence(node, ts, thread, queue, slot, communicates, wait, *runs, *events)
 
 
 def _events(
-    thread: Array, queue: Array, slot: Array, communicates: Array, wait: Array
+    thread: Array, queue: Array, slot: Array, communicates: Array, wait: Array, for_older: Array
 ) -> tuple[Array, Array]:
     """Work before each event that may be waited for later, when more have been recorded; waits for the others.
 
@@ -125,7 +130,8 @@ def _events(
     last = np.maximum.accumulate(np.where(queue >= 0, place, -1))
     launched = (last >= 0) & (thread[last] == thread)
     records = (queue < 0) & (wait < 0)
-    at_once = np.append((wait[1:] >= 0) & (thread[1:] == thread[:-1]), False)
+    for_newest = (wait >= 0) & ~np.append(for_older, False)[wait]
+    at_once = np.append(for_newest[1:] & (thread[1:] == thread[:-1]), False)
     at_once &= ~(launched & (last == place - 1) & communicates[last])
     event = np.where(records & launched & ~at_once, slot[last], -1)
     return event, np.append(False, (records & at_once)[:-1])

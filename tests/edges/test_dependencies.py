@@ -656,6 +656,42 @@ def test_a_wait_is_for_no_event_that_another_thread_records_later() -> None:
     assert edges(trace, EdgeKind.EVENT) == {(row[awaited], row[behind])}
 
 
+def test_a_wait_right_behind_a_record_is_for_an_older_event_if_work_begins_behind_that() -> None:
+    """Activations are offloaded: memory of two layers before is used again, each layer's copy is recorded before the wait."""
+    m = Program()
+    computed, copies, awaited = [], [], set()
+    for layer in range(6):
+        at = 1_000 * layer
+        begins = (5_000, 14_000, 23_000, 35_101, 65_101, 95_101)[layer]
+        computed.append(m.work(begins, 8_000, at + 100))
+        m.call("cudaEventRecord", at + 200, 12)
+        m.call("cudaStreamWaitEvent", at + 300, 13)
+        copy_at = 14_000 + 30_000 * layer
+        copies.append(m.work(copy_at, 21_000 + layer, at + 400, 8, kind=Kind.MEMCPY))
+        m.call("cudaEventRecord", at + 500, 14)
+        if layer >= 2:
+            m.call("cudaStreamWaitEvent", at + 600, 15)
+            awaited.add((copies[layer - 2], layer + 1))
+    trace, row, _ = m.trace()
+    held = {(row[c], row[computed[k]]) for c, k in awaited if k < len(computed)}
+    of_layers = {(row[c], row[k]) for c, k in zip(copies, computed, strict=True)}
+    found = edges(trace, EdgeKind.EVENT)
+    assert held <= found
+    assert found - held == {(k, c) for c, k in of_layers}
+
+
+def test_a_wait_is_for_no_work_that_was_launched_behind_the_last_record() -> None:
+    m = Program()
+    m.work(100, 50, 20)
+    copied = m.work(1_000, 500, 100, 9, kind=Kind.MEMCPY)
+    m.call("cudaEventRecord", 200, 12)
+    m.work(5_000, 10_000, 300)
+    m.call("cudaStreamWaitEvent", 400, 13)
+    behind = m.work(15_001, 5_000, 500, 8)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[copied], row[behind])}
+
+
 @pytest.mark.parametrize(
     ("batches", "records", "waits_at", "is_oldest"),
     [
@@ -851,6 +887,33 @@ def test_idle_threads_take_over_from_each_other() -> None:
     handed = {(row[asks], row[begins]), (row[ends], row[goes_on])}
     assert edges(trace, EdgeKind.HANDOVER) == handed
     assert [(i.code, i.count) for i in issues] == [("handover-by-time", 2)]
+
+
+def test_a_thread_that_begins_with_a_range_follows_another() -> None:
+    """Without the edge a backward pass that begins in a hook kept its time, whatever came before."""
+    m = Program()
+    asks = m.op("aten::ones_like", 1_000, 50_000)
+    lane = m.builder.lane(0, LaneKind.THREAD, 2, "thread 2")
+    begins = m.add(
+        Kind.ANNOTATION, "FullyShardedDataParallel._pre_backward_hook", lane, 90_000, 40_000
+    )
+    m.op("aten::mm", 95_000, 20_000, thread=2)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.HANDOVER) == {(row[asks], row[begins])}
+
+
+@pytest.mark.parametrize("call", ["cudaEventSynchronize", "aten::mul"])
+def test_a_thread_that_goes_on_only_to_wait_may_be_followed(call: str) -> None:
+    """As the engine of an inference server: it waits for the next tokens while another thread sends the last ones."""
+    m = Program()
+    m.op("aten::add", 1_000, 2_000, thread=2)
+    m.work(2_000, 900_000, 1_500)
+    ends = m.op("aten::copy_", 5_000, 95_000)
+    (m.call if call.startswith("cuda") else m.op)(call, 130_000, 800_000)
+    goes_on = m.op("aten::cat", 140_000, 5_000, thread=2)
+    trace, row, _ = m.trace()
+    waits = call.startswith("cuda")
+    assert edges(trace, EdgeKind.HANDOVER) == ({(row[ends], row[goes_on])} if waits else set())
 
 
 @pytest.mark.parametrize(
