@@ -24,7 +24,7 @@ from chopper_interop.edges.handover_steps import (
 from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import HOST_CALLS, Kind, LaneKind
-from chopper_interop.schemas.names import LOADER_RANGE, STEP_RANGE, Role
+from chopper_interop.schemas.names import LOADER_RANGE, PINS_MEMORY, STEP_RANGE, Role
 from chopper_interop.trace import Trace
 
 BY_TIME = Fault.info(
@@ -96,6 +96,8 @@ def handover_edges(
     waits = is_any(role[node], _WAITS)
     passed_on = _starts_with(trace, node, _PASSED_ON)
     source, since = _find_sources(number[lane], ts, end, waits, range_start, passed_on, first, stop)
+    pins = _pins_memory(trace, node, number[lane])
+    source[pins] = -1
     work = HostWork(
         number[lane], trace.array("name")[node], ts, end, _steps(trace, node), ~begins, since, first, stop
     )  # fmt: skip
@@ -107,6 +109,9 @@ def handover_edges(
 
         by_turns = handover_turns.sources_by_turns(work, possible, WAKE_NS)
         source = np.where(source >= 0, source, by_turns)
+    if pins.any():
+        by_batch = _sources_of_batches(trace, node, work, pins)
+        source = np.where(by_batch >= 0, by_batch, source)
     target = np.flatnonzero(source >= 0)
     src, dst = node[source[target]], node[target]
     if target.size:
@@ -170,6 +175,35 @@ def _steps(trace: Trace, node: Array) -> Array:
     rank, ts = trace.array("rank"), trace.array("ts")
     step = preceding_rows(rank[row], ts[row], rank[node], ts[node])
     return np.where(step >= 0, step - np.searchsorted(rank[row], rank[node]), -1)
+
+
+def _pins_memory(trace: Trace, node: Array, thread: Array) -> Array:
+    """Mask of operations of threads that do nothing but pin memory: they wait for data of a loader's other processes."""
+    operates = trace.array("kind")[node] == Kind.CPU_OP
+    others = operates & ~_starts_with(trace, node, PINS_MEMORY)
+    count = np.bincount(thread[operates], minlength=int(thread.max(initial=-1)) + 1)
+    pins = (count > 0) & (np.bincount(thread[others], minlength=len(count)) == 0)
+    return pins[thread] & operates
+
+
+#   trainer   [ enumerate(DataLoader)#…      ][ step         the range ends as soon as the batch is there, whatever the
+#   loader          [ pin_memory 1        ][ pin_memory 2    loader's thread does next
+def _sources_of_batches(trace: Trace, node: Array, work: HostWork, pins: Array) -> Array:
+    """Rows that pinned the batch for which a loader's range before a row waited; -1 for none."""
+    result = np.full(len(node), -1, np.int64)
+    begun, dur = work.ts, trace.array("dur")[node]
+    by_thread = np.argsort(work.thread, kind="stable")
+    is_range = _starts_with(trace, node, LOADER_RANGE) & (dur > _WAKES_NS)
+    follows = is_range[by_thread[:-1]] & (np.diff(work.thread[by_thread]) == 0)
+    row, behind = by_thread[:-1][follows], by_thread[1:][follows]
+    pinned, ended = np.flatnonzero(pins), begun[row] + dur[row]
+    rank = work.first[work.thread]
+    last = preceding_rows(rank[pinned], work.end[pinned], rank[row], ended)
+    last = np.append(pinned, -1)[last]
+    rest = ended - work.end[last]
+    waits = (last >= 0) & (rest <= np.clip(WAITED_SHARE * dur[row], IDLE_NS, WAKE_NS))
+    result[behind[waits]] = last[waits]
+    return result
 
 
 def _starts_with(trace: Trace, node: Array, prefix: str) -> Array:

@@ -902,6 +902,27 @@ def test_a_thread_that_begins_with_a_range_follows_another() -> None:
     assert edges(trace, EdgeKind.HANDOVER) == {(row[asks], row[begins])}
 
 
+@pytest.mark.parametrize("rest", ["aten::pin_memory", "aten::cat"])
+def test_a_loaders_range_waits_for_the_thread_that_pins_memory_and_this_for_processes(
+    rest: str,
+) -> None:
+    """The thread pins the next batch at once, and goes on when a process has one: not behind what the trainer does."""
+    m = Program()
+    m.op(rest, 1_000, 20_000, thread=2)
+    m.op("aten::relu", 2_000, 3_000)
+    lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    m.add(Kind.ANNOTATION, "enumerate(DataLoader)#_Iter.__next__", lane, 10_000, 590_000)
+    pinned = m.op(rest, 400_000, 180_000, thread=2)
+    m.op(rest, 581_000, 100_000, thread=2)
+    takes = m.op("aten::to", 601_000, 5_000)
+    ends = m.op("aten::linear", 607_000, 200_000)
+    follows = m.op(rest, 850_000, 10_000, thread=2)
+    trace, row, _ = m.trace()
+    pins = rest == "aten::pin_memory"
+    expected = {(row[pinned], row[takes])} if pins else {(row[ends], row[follows])}
+    assert edges(trace, EdgeKind.HANDOVER) == expected
+
+
 @pytest.mark.parametrize("call", ["cudaEventSynchronize", "aten::mul"])
 def test_a_thread_that_goes_on_only_to_wait_may_be_followed(call: str) -> None:
     """As the engine of an inference server: it waits for the next tokens while another thread sends the last ones."""
