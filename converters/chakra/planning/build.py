@@ -23,6 +23,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.planning.assembly import assembled, in_order
+from chopper_interop.converters.chakra.planning.clocks import on_one_clock
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode, Plan
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -43,6 +44,7 @@ def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication)
     comm
         Its communication.
     """
+    trace = on_one_clock(trace, origin_ns)
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
     columns, keep, pairs, figures = assembled(trace, gpu, mode, origin_ns, comm)
     memory.give_back(trace.nodes.nbytes)

@@ -715,6 +715,35 @@ def test_work_follows_its_launch_where_the_clock_of_the_gpu_is_ahead(tmp_path: P
     assert facts["unexplained_ns"] < 0.05 * facts["span_ns"]
 
 
+def full_queue(ahead_us: float, factor: float = 1) -> tuple[list[dict], float]:
+    """Launches that return when there is room among eight places, and kernels by a clock that is ahead; when the last ends."""
+    events, ends = [], [0.0]
+    host = 100.0
+    for i in range(120):
+        returns = max(host + 4, ends[i - 7] + 1.5 + i % 3 / 5 if i >= 8 else 0)
+        events.append(call("cudaLaunchKernel", host, returns - host, i + 1))
+        begins = max(returns + 3, ends[-1] + 1)
+        ends.append(begins + factor * (30 + 7 * (i % 4)))
+        events.append(kernel("gemm", begins + ahead_us, ends[-1] - begins, i + 1))
+        host = returns + 3
+    return events, ends[-1]
+
+
+@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("ahead_us", [4, 20])
+def test_a_full_queue_reacts_where_the_clock_of_the_gpu_is_ahead(
+    tmp_path: Path, mode: str, ahead_us: float
+) -> None:
+    """Launches return before the end of the work that made room, which no dependency can say: it was 4 % off."""
+    events, end_us = full_queue(ahead_us)
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode=mode)
+    measured = replay_us(messages(tmp_path / "job.0.et")[1])
+    faster = scaled_replay_us(tmp_path / "job.0.et", 0.1, ("kernel",))
+    saved_us = end_us - full_queue(0, 0.1)[1]
+    assert measured - faster == pytest.approx(saved_us, abs=0.02 * measured)
+
+
 def test_returns_of_calls_that_need_not_wait_take_no_time(tmp_path: Path) -> None:
     """A host that is limited by the GPU now, and by itself if the GPU is ten times as fast."""
     events, at, gpu_end = [], 0.0, 0.0
