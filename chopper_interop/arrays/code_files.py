@@ -56,14 +56,17 @@ class Compilable:
         The function.
     counts_references
         Whether it counts references to arrays.
+    is_inlined
+        Whether it becomes part of each function that calls it.
     """
 
     dispatcher: Any
     inner_dispatcher: Any
 
-    def __init__(self, function: Any, *, counts_references: bool) -> None:
+    def __init__(self, function: Any, *, counts_references: bool, is_inlined: bool = False) -> None:
         self.py_func: Any = function
         self.counts_references = counts_references
+        self.is_inlined = is_inlined
 
 
 class Written:
@@ -185,6 +188,7 @@ def _digest(loop: Compilable) -> str:
     parts = [
         *_VERSIONS,
         *(function.__module__, function.__qualname__, str(loop.counts_references)),
+        *(["inlined"] if loop.is_inlined else []),
         *(["bounds checked"] if os.environ.get("NUMBA_BOUNDSCHECK", "0") != "0" else []),
         *(repr(function.__defaults__), _description(cells, ())),
     ]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes
-from chopper_interop.arrays.compiled import jit_in_place
+from chopper_interop.arrays.compiled import jit_in_place, jit_inlined
 
 _HASHED_WORDS = 64
 """Words of eight bytes of a text that its hash is made of, about (chosen: all of most names; in between there are few bytes
@@ -143,7 +143,7 @@ def _equal_bytes(buffer: Bytes, a: int, other: Bytes, b: int, length: int) -> bo
     return True
 
 
-@jit_in_place
+@jit_inlined
 def intern_text(buffer: Bytes, start: int, stop: int, table: TextTable) -> int:
     """Return the number of the text buffer[start:stop], and enter it if it is a new one.
 
@@ -155,7 +155,7 @@ def intern_text(buffer: Bytes, start: int, stop: int, table: TextTable) -> int:
     return intern_hashed(buffer, start, stop, _hash(buffer, start, stop), table)
 
 
-@jit_in_place
+@jit_inlined
 def intern_hashed(buffer: Bytes, start: int, stop: int, value: np.uint64, table: TextTable) -> int:
     """Do the same as `intern_text` for a text whose hash is known; all texts of a table need one hash."""
     length = stop - start

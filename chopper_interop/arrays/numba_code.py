@@ -71,6 +71,7 @@ def dispatcher(
         "error_model": "numpy",
         "no_cfunc_wrapper": True,
         "no_cpython_wrapper": is_inner,
+        "forceinline": loop.is_inlined,
     }
     made: Any = _njit(**options, _nrt=loop.counts_references)(loop.py_func)
     if isinstance(made, _dispatcher):

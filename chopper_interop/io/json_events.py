@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes, interning
-from chopper_interop.arrays.byte_masks import lowest_bit
-from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.arrays.compiled import jit, jit_in_place, jit_inlined
 from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts, word_at
 from chopper_interop.io.json_text import (
     CLOSE,
@@ -107,12 +106,10 @@ _PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS, _BIND_ID = (
     np.uint64(int.from_bytes(key + b'"', "little"))
     for key in (b"ph", b"ts", b"dur", b"pid", b"tid", b"id", b"cat", b"name", b"args", b"bind_id")
 )
-"""Keys of an event, as `_key` makes numbers of them; with its quote the longest one fills the number."""
-_KEYS = (_PH, _TS, _DUR, _PID, _TID, _ID, _CAT, _NAME, _ARGS, _BIND_ID)
-_FIRST_KEYS = (_PH, _NAME, _CAT, _TS, _PID, _TID, _ARGS)
-"""Those with which writers begin an event."""
-_QUOTES, _ONES = np.uint64(QUOTE * 0x0101010101010101), np.uint64(0x0101010101010101)
-_TOPS, _ALL = np.uint64(0x8080808080808080), np.uint64(0xFFFFFFFFFFFFFFFF)
+"""Keys of an event with the quote behind them, as `_word` makes numbers of bytes; the longest one fills the number."""
+_THREE, _FOUR, _FIVE = (np.uint64(256**count - 1) for count in (3, 4, 5))
+"""Masks of so many bytes of a number: of shorter keys with their quotes."""
+_SPACE = ord(" ")
 
 
 @dataclass(frozen=True)
@@ -361,13 +358,30 @@ def _walk_piece(piece: _Piece, damage: _Damage) -> _Walk:
     return _Walk(piece, batches, strings, end, status, damage)
 
 
+class _Columns(NamedTuple):
+    """The fields of `EVENT`, each as a column."""
+
+    at: Array
+    ts: Array
+    dur: Array
+    pid: Array
+    tid: Array
+    id: Array
+    args_at: Array
+    args_len: Array
+    cat: Array
+    name: Array
+    ph: Array
+    has: Array
+
+
 class _Collected:
     """Events of the pieces of a text of about so many bytes, with copies of their arguments and strings."""
 
     def __init__(self, expected: int) -> None:
         self._expected = expected
         self._growth = _MIN_GROWTH
-        self._columns = {name: np.empty(0, EVENT[name]) for name in EVENT.names or ()}
+        self._columns = _Columns(*(np.empty(0, EVENT[name]) for name in _Columns._fields))
         self._count = 0
         self._args = np.empty(0, np.uint8)
         self._args_size = 0
@@ -385,19 +399,24 @@ class _Collected:
         self._malformed_at += (walk.damage.positions[:malformed] + base).tolist()
         number = self._number_strings(walk)
         for rows in walk.batches:
-            batch = {name: self._appended(name, rows[name]) for name in self._columns}
+            self._make_room(rows)
+            self._args_size = _append(
+                walk.piece.window,
+                base,
+                rows,
+                number,
+                self._columns,
+                self._count,
+                self._args,
+                self._args_size,
+            )
             self._count += len(rows)
-            self._keep_arguments(walk.piece.window, batch)
-            batch["at"] += base
-            _renumber(batch, number)
 
-    def _appended(self, name: str, values: Array) -> Array:
-        """Append values to a column, and return the part of it that has them."""
-        column = self._with_room(self._columns[name], self._count, len(values))
-        self._columns[name] = column
-        part = column[self._count : self._count + len(values)]
-        part[:] = values
-        return part
+    def _make_room(self, rows: Array) -> None:
+        """Have room in all columns for more events, and for their arguments."""
+        count, size = len(rows), int(rows["args_len"].sum(dtype=np.int64))
+        self._columns = _Columns(*(self._with_room(c, self._count, count) for c in self._columns))
+        self._args = self._with_room(self._args, self._args_size, size)
 
     def _number_strings(self, walk: _Walk) -> Array:
         """Numbers in the whole text of a piece's strings; a last one of an event without such a string."""
@@ -411,11 +430,6 @@ class _Collected:
             walk.piece.window, strings, self._strings, self._strings_size, self._table, number
         )
         return number
-
-    def _keep_arguments(self, window: Bytes, batch: dict[str, Array]) -> None:
-        at, length = batch["args_at"], batch["args_len"]
-        self._args = self._with_room(self._args, self._args_size, int(length.sum(dtype=np.int64)))
-        self._args_size = _copy_arguments(window, at, length, self._args, self._args_size)
 
     def _with_room(self, values: Array, used: int, more: int) -> Array:
         """Return an array with the used values and room for more: as many as the whole text has by what is known.
@@ -432,7 +446,7 @@ class _Collected:
         """Return all of them."""
         return Events(
             args=self._args[: self._args_size],
-            columns={name: column[: self._count] for name, column in self._columns.items()},
+            columns={n: column[: self._count] for n, column in self._columns._asdict().items()},
             strings=self._table.texts(self._strings),
             end=end,
             closed=closed,
@@ -441,14 +455,43 @@ class _Collected:
         )
 
 
-def _renumber(batch: dict[str, Array], number: Array) -> None:
-    """Give the strings of events other numbers, in place."""
-    used = len(number) - 1
-    for name in ("cat", "name"):
-        batch[name][:] = number[batch[name]]
-    for name in ("pid", "tid", "id"):
-        textual = np.flatnonzero(batch[name] < TEXT_ID + used)
-        batch[name][textual] = number[batch[name][textual] - TEXT_ID] + np.int64(TEXT_ID)
+@jit_in_place
+def _append(
+    window: Bytes,
+    base: int,
+    rows: Array,
+    number: Array,
+    columns: _Columns,
+    count: int,
+    args: Bytes,
+    used: int,
+) -> int:
+    """Append events to columns that have so many, and their arguments to those kept, of which so many bytes are used.
+
+    Their strings get other numbers; a last `number` is that of none. Compiled, as it is one pass over rows instead
+    of one for each column.
+    """
+    textual = TEXT_ID + len(number) - 1
+    for k in range(len(rows)):
+        row, i = rows[k], count + k
+        columns.at[i] = row.at + base
+        columns.ts[i], columns.dur[i] = row.ts, row.dur
+        columns.pid[i] = _renumbered(row.pid, textual, number)
+        columns.tid[i] = _renumbered(row.tid, textual, number)
+        columns.id[i] = _renumbered(row.id, textual, number)
+        columns.args_at[i], columns.args_len[i] = 0, row.args_len
+        columns.cat[i], columns.name[i] = number[row.cat], number[row.name]
+        columns.ph[i], columns.has[i] = row.ph, row.has
+        if row.args_len:
+            columns.args_at[i] = used
+            used = copy_bytes(args, used, window, row.args_at, row.args_at + row.args_len)
+    return used
+
+
+@jit_in_place
+def _renumbered(value: int, textual: int, number: Array) -> int:
+    """A pid, tid or id; of one below `textual`, which is a string, with another number of it."""
+    return value if value >= textual else number[value - TEXT_ID] + TEXT_ID
 
 
 @jit_in_place
@@ -495,7 +538,7 @@ def extract_integers(
     return values, present
 
 
-@jit_in_place
+@jit_inlined
 def _identity(buffer: Bytes, i: int, n: int, strings: TextTable) -> tuple[int, int]:
     """A pid, tid or id as a number, and the offset behind it; a string as `EVENT` says."""
     short, end = plain_number(buffer, i, n, 0)
@@ -513,51 +556,113 @@ def _identity(buffer: Bytes, i: int, n: int, strings: TextTable) -> tuple[int, i
     return TEXT_ID + intern_text(buffer, i, end, strings), end
 
 
+@jit_inlined
+def _member(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tuple[int, int]:
+    """Read the member whose key's opening quote is at `i` into an event.
+
+    Where its value begins follows from which key it is by a jump: processors guess jumps, and go on before they know the
+    bytes of the key, which a sum would wait for.
+
+    Returns
+    -------
+    end, at
+        The offset behind the value, negative if it is broken; and then where what is broken begins.
+    """
+    word = _word(buffer, i + 1, n)
+    if word & _THREE == _TS:
+        at = _value(buffer, i + 4, n)
+        if 0 <= at < n:
+            event.ts, end, good = _time(buffer, at, n)
+            event.has = event.has | HAS_TS if good else event.has & ~HAS_TS | BAD_TIME
+            return end, at
+    elif word & _FOUR == _DUR:
+        at = _value(buffer, i + 5, n)
+        if 0 <= at < n:
+            event.dur, end, good = _time(buffer, at, n)
+            event.has = event.has | HAS_DUR if good else event.has & ~HAS_DUR | BAD_TIME
+            return end, at
+    elif word & _FOUR == _PID:
+        at = _value(buffer, i + 5, n)
+        if 0 <= at < n:
+            event.pid, end = _identity(buffer, at, n, strings)
+            return end, at
+    elif word & _FOUR == _TID:
+        at = _value(buffer, i + 5, n)
+        if 0 <= at < n:
+            event.tid, end = _identity(buffer, at, n, strings)
+            return end, at
+    elif word & _THREE == _ID:
+        at = _value(buffer, i + 4, n)
+        if 0 <= at < n:
+            event.id, end = _identity(buffer, at, n, strings)
+            return end, at
+    else:
+        return _text_member(buffer, word, i, n, event, strings)
+    return _broken(at, n)
+
+
+@jit_inlined
+def _text_member(
+    buffer: Bytes, word: np.uint64, i: int, n: int, event: Any, strings: TextTable
+) -> tuple[int, int]:
+    """Do what `_member` does of a key whose value is no number; `word` is what begins the key."""
+    if word & _THREE == _PH:
+        at = _value(buffer, i + 4, n)
+        if 0 <= at < n:
+            end = skip_value(buffer, at, n)
+            event.ph = buffer[at + 1] if buffer[at] == QUOTE and end == at + 3 else 0
+            return end, at
+    elif word & _FOUR == _CAT:
+        at = _value(buffer, i + 5, n)
+        if 0 <= at < n:
+            end = skip_value(buffer, at, n)
+            if end >= 0 and buffer[at] == QUOTE:
+                event.cat = intern_text(buffer, at + 1, end - 1, strings)
+            return end, at
+    elif word & _FIVE == _NAME:
+        at = _value(buffer, i + 6, n)
+        if 0 <= at < n:
+            end = skip_value(buffer, at, n)
+            if end >= 0:
+                quote = 1 if buffer[at] == QUOTE else 0
+                event.name = intern_text(buffer, at + quote, end - quote, strings)
+            return end, at
+    elif word & _FIVE == _ARGS:
+        at = _value(buffer, i + 6, n)
+        if 0 <= at < n:
+            end = skip_value(buffer, at, n)
+            if end >= 0 and buffer[at] == OPEN:
+                event.args_at, event.args_len = at, end - at
+            elif end >= 0 and not _is_empty(buffer, at, end):
+                event.has = event.has | BAD_ARGS
+            return end, at
+    else:
+        behind = skip_string(buffer, i, n)
+        if behind < 0:
+            return behind, i
+        at = _value(buffer, behind, n)
+        if 0 <= at < n:
+            event.has = event.has | HAS_BIND_ID if word == _BIND_ID else event.has
+            return skip_value(buffer, at, n), at
+    return _broken(at, n)
+
+
 @jit_in_place
-def _member(
-    buffer: Bytes,
-    key: np.uint64,
-    i: int,
-    n: int,
-    event: Any,
-    strings: TextTable,
-) -> int:
-    """Read one member of an event into it; the offset behind its value, negative if broken."""
-    text = buffer[i] == QUOTE
-    if key == _TS:
-        event.ts, end, good = _time(buffer, i, n)
-        event.has = event.has | HAS_TS if good else event.has & ~HAS_TS | BAD_TIME
-        return end
-    if key == _DUR:
-        event.dur, end, good = _time(buffer, i, n)
-        event.has = event.has | HAS_DUR if good else event.has & ~HAS_DUR | BAD_TIME
-        return end
-    if key == _PID:
-        event.pid, end = _identity(buffer, i, n, strings)
-        return end
-    if key == _TID:
-        event.tid, end = _identity(buffer, i, n, strings)
-        return end
-    if key == _ID:
-        event.id, end = _identity(buffer, i, n, strings)
-        return end
-    end = skip_value(buffer, i, n)
-    if end < 0:
-        return end
-    if key == _PH:
-        event.ph = buffer[i + 1] if text and end == i + 3 else 0
-    elif key == _CAT and text:
-        event.cat = intern_text(buffer, i + 1, end - 1, strings)
-    elif key == _NAME:
-        quote = 1 if text else 0
-        event.name = intern_text(buffer, i + quote, end - quote, strings)
-    elif key == _ARGS and buffer[i] == OPEN:
-        event.args_at, event.args_len = i, end - i
-    elif key == _ARGS and not _is_empty(buffer, i, end):
-        event.has = event.has | BAD_ARGS
-    elif key == _BIND_ID:
-        event.has = event.has | HAS_BIND_ID
-    return end
+def _broken(at: int, n: int) -> tuple[int, int]:
+    """Return what `_member` does if there is no value, where `_value` returned `at`."""
+    return (-1, n) if at >= n else (-2, ~at)
+
+
+@jit_inlined
+def _value(buffer: Bytes, i: int, n: int) -> int:
+    """Offset of the value of a key that ends at `i`; `n` or more if the text ends, ``~k`` if at k no colon stands."""
+    at, one = np.uint64(i), np.uint64(1)  # unsigned: no check for a negative index
+    if i + 2 < n and buffer[at] == COLON and buffer[at + one] == _SPACE < buffer[at + one + one]:
+        return i + 2  # as most writers have it
+    i = skip_blank(buffer, i, n)
+    if i < n and buffer[i] != COLON:
+        return ~i
+    return skip_blank(buffer, i + 1, n)
 
 
 @jit_in_place
@@ -568,23 +673,23 @@ def _is_empty(buffer: Bytes, i: int, end: int) -> bool:
     return end == i + 2 if buffer[i] == QUOTE else buffer[i] == _NULL
 
 
-@jit_in_place
-def _key(buffer: Bytes, i: int, n: int) -> tuple[np.uint64, int]:
-    """The key whose opening quote is at `i`, if it is one that is looked for, and the offset behind it; else 0.
-
-    Eight bytes at once: a byte that is a quote is 0 in `other`, of which a subtraction borrows into its top bit.
-    """
-    at, word = i + 1, np.uint64(0)
+@jit_inlined
+def _word(buffer: Bytes, at: int, n: int) -> np.uint64:
+    """Eight bytes from `at` on as a number, the lowest first; those behind the text are 0."""
     if at + 8 <= n:
-        word = word_at(buffer, np.uint64(at))
-    else:
-        for k in range(n - at):
-            word |= np.uint64(buffer[at + k]) << np.uint64(8 * k)
-    other = word ^ _QUOTES
-    quotes = (other - _ONES) & ~other & _TOPS
-    top = lowest_bit(quotes)  # of the first quote
-    key = word & (_ALL >> (np.uint64(63) - top)) if quotes else np.uint64(0)
-    return (key, at + 1 + (np.int64(top) >> 3)) if key in _KEYS else (np.uint64(0), i)
+        return word_at(buffer, np.uint64(at))
+    word = np.uint64(0)
+    for k in range(n - at):
+        word |= np.uint64(buffer[at + k]) << np.uint64(8 * k)
+    return word
+
+
+@jit_in_place
+def _is_first_key(buffer: Bytes, i: int, n: int) -> bool:
+    """True if the key whose opening quote is at `i` is one with which writers begin an event."""
+    word = _word(buffer, i + 1, n)
+    three, four, five = word & _THREE, word & _FOUR, word & _FIVE
+    return three in (_PH, _TS) or four in (_CAT, _PID, _TID) or five in (_NAME, _ARGS)
 
 
 @jit_in_place
@@ -595,7 +700,7 @@ def _time(buffer: Bytes, i: int, n: int) -> tuple[int, int, bool]:
     return (value if good else 0), end, good
 
 
-@jit_in_place
+@jit_inlined
 def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tuple[int, int]:
     """Read the object that opens at `i` into an event.
 
@@ -616,18 +721,7 @@ def _event(buffer: Bytes, i: int, n: int, event: Any, strings: TextTable) -> tup
         at = i
         if buffer[i] != QUOTE:
             return -2, at
-        key, end = _key(buffer, i, n)
-        i = end if key else skip_string(buffer, i, n)
-        if i < 0:
-            return i, at
-        i = skip_blank(buffer, i, n)
-        if i < n and buffer[i] != COLON:
-            return -2, i
-        i = skip_blank(buffer, i + 1, n)
-        if i >= n:
-            return -1, n
-        at = i
-        i = _member(buffer, key, i, n, event, strings)
+        i, at = _member(buffer, i, n, event, strings)
         if i < 0:
             return i, at
         i = skip_blank(buffer, i, n)
@@ -672,7 +766,7 @@ def _seems_event(buffer: Bytes, i: int, n: int) -> bool:
     before -= 1
     while before > 0 and buffer[before] <= 32:
         before -= 1
-    return buffer[before] == CLOSE and _key(buffer, after, n)[0] in _FIRST_KEYS
+    return buffer[before] == CLOSE and _is_first_key(buffer, after, n)
 
 
 @jit

@@ -277,9 +277,15 @@ def test_events_of_any_depth(depth: int) -> None:
 
 OF_NAMES_AND_NUMBERS = {
     json_text: ("parse_integer_within", "plain_number"),
-    json_events: ("parse_decimal", "plain_number", "intern_text", "merge_texts", "_copy_arguments",
-        "_key"),
-}  # fmt: skip
+    json_events: (
+        "parse_decimal",
+        "plain_number",
+        "intern_text",
+        "merge_texts",
+        "_append",
+        "_word",
+    ),
+}
 
 
 def loops_within(loop: Loop) -> set[str]:

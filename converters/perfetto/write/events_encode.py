@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, Bytes, nest
-from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.arrays.compiled import jit, jit_in_place, jit_inlined
 from chopper_interop.arrays.interning import TextTable, intern_text
 from chopper_interop.arrays.reals import real_number
 from chopper_interop.io import json_text, wire
@@ -288,7 +288,7 @@ def bits(value: float) -> int:
     return np.float64(value).view(np.int64)
 
 
-@jit_in_place
+@jit_inlined
 def _encode_value(out: Bytes, i: int, buffer: Bytes, at: int, stop: int, texts: TextTable) -> int:
     """Write the value of an annotation, of the type that the JSON text buffer[at:stop] has."""
     c = buffer[at]
@@ -349,7 +349,7 @@ def _encode_json(out: Bytes, i: int, buffer: Bytes, at: int, stop: int) -> int:
     return np.int64(j)
 
 
-@jit_in_place
+@jit_inlined
 def _encode_arguments(
     out: Bytes, i: int, buffer: Bytes, at: int, length: int, keys: TextTable, texts: TextTable
 ) -> int:
@@ -388,7 +388,7 @@ def _encode_arguments(
     return i
 
 
-@jit_in_place
+@jit_inlined
 def _encode_columns(out: Bytes, i: int, k: int, columns: Columns) -> int:
     """Write the annotation columns of slice k as one dictionary."""
     empty = wire.write_number(out, wire.begin_text(i, _ANNOTATION), _A_NAME_IID, columns.iid)
@@ -418,7 +418,7 @@ def _encode_columns(out: Bytes, i: int, k: int, columns: Columns) -> int:
     return i if size == empty else wire.end_text(out, i, _ANNOTATION, size)
 
 
-@jit_in_place
+@jit_inlined
 def _encode_counters(out: Bytes, i: int, k: int, lists: Lists) -> int:
     """Write the hardware counters of slice k as one dictionary."""
     first, stop = lists.counter_first[k], lists.counter_first[k + 1]
@@ -434,7 +434,7 @@ def _encode_counters(out: Bytes, i: int, k: int, lists: Lists) -> int:
     return wire.end_text(out, i, _ANNOTATION, size)
 
 
-@jit_in_place
+@jit_inlined
 def _encode_gpu_events(out: Bytes, i: int, k: int, lists: Lists) -> int:
     """Write the typed GPU events that slice k submits and waits for as one message."""
     empty = wire.begin_text(i, _CORRELATION)
@@ -456,7 +456,7 @@ def room_for(k: int, arguments: Arguments, columns: Columns, lists: Lists) -> in
     return room + 12 * (lists.flow_first[k + 1] - lists.flow_first[k])
 
 
-@jit_in_place
+@jit_inlined
 def _begin_event(event: Bytes, slices: Slices, k: int) -> int:
     """Write what the BEGIN of every slice has."""
     size = wire.write_number(event, 0, _TYPE, _BEGIN)
