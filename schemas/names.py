@@ -11,7 +11,7 @@ LOADER_RANGE = "enumerate(DataLoader)#"
 """Beginning of the names of ranges of PyTorch's data loader (torch/utils/data/dataloader.py), in which it waits for its
 threads if it has any."""
 PINS_MEMORY = "aten::pin_memory"
-"""What a loader's thread does with each batch that its processes made (torch/utils/data/_utils/pin_memory.py)."""
+"""Operation of a loader's thread on each batch that its processes made (torch/utils/data/_utils/pin_memory.py)."""
 STEPS = (
     re.compile(r"ProfilerStep#(\d+)"),
     re.compile(r"Iteration(\d+)"),

@@ -32,7 +32,7 @@ def on_one_clock(trace: Trace, origin_ns: int) -> Trace:
 
 
 def _ahead_ns(trace: Trace) -> int:
-    """By how much waits return before the end of work, if most do, and as far as launches leave room for it."""
+    """Time by which waits return before the end of work, if most do, and as far as launches leave room for it."""
     kind, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
     ts = trace.array("ts")
     end = ts + trace.array("dur")
