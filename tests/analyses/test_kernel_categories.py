@@ -93,6 +93,10 @@ def test_rules_of_the_tool(parts: list[str]) -> None:
         ("clip_grad_norm", "elementwise"),
         ("FusedRMSNormAllReduce", "normalization"),
         ("normalize_kernel", "normalization"),
+        ("void at::native::cunn_SoftMaxForwardReg<float, long, 6>(float*)", "elementwise"),
+        ("std::enable_if<(((8)>(0)))&&vllm::f<T>::exists, void>::type vllm::fused_add_rms_norm_kernel<T, 8>(T*)", "normalization"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, float>(P)", "matmul"),
+        ("sage_fwd", "attention"),
         ("", "other"),
     ],
 )  # fmt: skip

@@ -30,7 +30,7 @@ CATEGORIES = (*_COMPUTE, COPY, FILL, COMMUNICATION, *_COLLECTIVES)
 """All categories; `COMMUNICATION` is that of an unknown collective."""
 
 _HELPERS = (
-    r"elementwise|multi_tensor|transpose|softmax|reduce_kernel|splitKreduce|PostGSU|embedding|"
+    r"elementwise|multi_tensor|transpose|[sS]oft[mM]ax|reduce_kernel|splitKreduce|PostGSU|embedding|"
     r"dropout|CatArray|SubTensorOp|OpTensor|scalePackedTensor|[nN]chw_?(?:[tT]o|2)_?[nN]hwc|"
     r"[nN]hwc_?(?:[tT]o|2)_?[nN]chw|rocclr_|Offsets?Kernel|rotary|distribution_|"
     r"[nN]ormal(?:$|[^i])|clip_grad|grad_norm|GradNorm"
@@ -49,7 +49,7 @@ _MOVES = (
 )
 _OWN_NAME_RULES = (
     (ELEMENTWISE, _HELPERS),
-    (ATTENTION, r"(?i:attn|attention|fmha|flash_?(?:fwd|bwd)|sdpa|_mha|paged_kv)"),
+    (ATTENTION, r"(?i:attn|attention|fmha|flash_?(?:fwd|bwd)|sage_fwd|sdpa|_mha|paged_kv)"),
     (CONVOLUTION, _CONVOLVES),
     (NORMALIZATION, r"(?i:norm)|\bbn_(?:fw|bw)|::bn_"),
     (MATMUL, _MULTIPLIES),
@@ -67,6 +67,8 @@ _GENERIC = r"(?i:cutlass|ck_tile|^void ck::|kentry|device_kernel|Kernel2)"
 """Own names of kernels that name their algorithm in their types only."""
 _OWN_PART = r"^(?P<own>_Z.{0,98}|[^<]*)"
 """Own name: up to the types in ``<>``; of a mangled name, which has none, 100 characters."""
+_RESULT = r"^std::enable_if<.*?>::type "
+"""Type of a result that stands in front of a name and has types of its own."""
 _NOT_OWN = r"(?i:fbgemm(?:_gpu)?::)|\(anonymous namespace\)::|\(.*$"
 """Libraries named after the work of only some of their kernels, and parameters of functions."""
 
@@ -75,6 +77,7 @@ def name_categories(names: pa.Array) -> Array:
     """Category of each of these names of kernels that compute: indexes into `CATEGORIES`."""
     import pyarrow.compute as pc
 
+    names = pc.replace_substring_regex(names, _RESULT, "")
     own = pc.struct_field(pc.extract_regex(names, _OWN_PART), "own")
     own = pc.replace_substring_regex(own, _NOT_OWN, "")
     is_generic = np.asarray(pc.match_substring_regex(own, _GENERIC))
