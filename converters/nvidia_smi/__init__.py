@@ -51,7 +51,7 @@ DCGMI = Converter(
 
 DCGMI_OTHERS = Converter(
     name="dcgmi-others",
-    description="what dcgmi prints once (discovery, stats, diag, health, nvlink)",
+    description="what dcgmi prints once (discovery, groups, stats, diag, health, nvlink)",
     sniff=sniff.is_other_of_dcgmi,
     json=False,
     not_read_because="it holds no samples in time; record with dcgmi dmon -e 155,100,1002,1005 "

@@ -33,8 +33,8 @@ _LINES = 40
 """Messages of scripts and warnings in front of the output are no more."""
 _DCGMI_NAME = re.compile(r"[A-Z][A-Z0-9#]{2,14}")
 _DCGMI_OTHERS = re.compile(
-    r"\s*(?:\d+ GPUs? found\.|Successfully (?:retrieved|ran|obtained)\b.*\b(?:statistics|diagnostic|health)"
-    r"|\+[-=]+\+\s*\n\| (?:Diagnostic |GPU ID: \d+, Device|Successfully|Execution Stats|NVLink))"
+    r"\s*(?:\d+ (?:GPUs?|field groups) found\.|Successfully (?:retrieved|ran|obtained)\b.*\b(?:statistics|diagnostic|health)"
+    r"|\+[-=]+\+(?:[-=]+\+)?\s*\n\| (?:GROUPS |Diagnostic |GPU ID: \d+, Device|Successfully|Execution Stats|NVLink))"
 )
 _QUERY = re.compile(
     r"(?:clocks|clocks_throttle_reasons|clocks_event_reasons|utilization|temperature|power|memory"

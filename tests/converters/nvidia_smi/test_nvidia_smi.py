@@ -632,3 +632,15 @@ def test_memory_of_a_query_is_in_mebibytes_without_the_header_s_unit(tmp_path: P
     text = "timestamp,index,memory.used,power.draw\n1764378420,0,4,70\n1764378421,0,5 MiB,70\n"
     trace = ci.read(file_of(tmp_path, text.encode()))
     assert lanes(trace)[0, "VRAM used"] == [4 * 1024**2, 5 * 1024**2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3 field groups found.\n+-----+-----+\n| FIELD GROUPS    |\n+=====+=====+\n",
+        "+-----+-----+\n| GROUPS          |\n| 2 groups found. |\n+=====+=====+\n",
+    ],
+)
+def test_lists_of_groups_of_dcgmi_are_recognised(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UnknownFormatError, match="dcgmi prints once"):
+        ci.read(file_of(tmp_path, text.encode(), "groups.txt"))
