@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import schedule
 
+from chopper_interop.schemas.chakra import CommType
+
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
@@ -25,7 +27,8 @@ def write(prefix: Path, target: Path, change: Change, *, replay: bool) -> None:
     prefix, target
         Paths up to the rank's number, of what is read and of what is written.
     replay
-        Communication lasts as the ETs say, so that a change of it changes them.
+        Communication lasts as the ETs say, so that a change of it changes them; else only of that which simulators
+        time, as its other members are not known.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     for path in sorted(prefix.parent.glob(f"{prefix.name}.*")):
@@ -67,7 +70,8 @@ def _changed_us(node: Any, factor: float) -> float:
 def _changes(node: Any, rank: int, change: Change, *, replay: bool) -> bool:
     facts = schedule.attributes(node)
     if node.type >= _COMMUNICATES:
-        return replay and change.of == "communication"
+        is_timed = facts.get("comm_type") == CommType.BROADCAST and facts.get("kind") == "comm"
+        return (replay or is_timed) and change.of == "communication"
     if facts["is_cpu_op"]:
         # what the host does within ranges, and calls; not latencies and time outside
         is_work = facts.get("cause", "host") == "host" and facts["kind"] != "host_gap"
