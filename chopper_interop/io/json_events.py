@@ -520,7 +520,7 @@ def extract_integers(
     buffer, at, length
         The objects, as byte ranges of a text; length 0 for none.
     keys
-        Names of the members to look for.
+        Names of the members to look for, 63 at most; of equal ones in an object the first counts.
 
     Returns
     -------
@@ -852,14 +852,17 @@ def _extract(
 ) -> None:
     """Write values of keys, whose `names` lie one behind the other, to `values` and `present`.
 
-    Members of other keys are skipped, not parsed.
+    Members of other keys are skipped, not parsed, and those behind the last key that is looked for are not visited.
     """
+    one = np.uint64(1)
+    every = (one << np.uint64(len(ends))) - one  # a bit for each key
     for row in range(len(at)):
         i, n = at[row], at[row] + length[row]
+        found = np.uint64(0)
         if length[row] < 2:
             continue
         i = skip_blank(buffer, i + 1, n)
-        while i < n and buffer[i] == QUOTE:
+        while found != every and i < n and buffer[i] == QUOTE:
             key = i + 1
             i = skip_string(buffer, i, n)
             if i < 0:
@@ -881,7 +884,9 @@ def _extract(
                         match = k
                         break
                 start = ends[k]
-            if match >= 0:
+            bit = one << np.uint64(max(match, 0))
+            if match >= 0 and not found & bit:
+                found |= bit
                 value, i, ok = parse_integer(buffer, i, n, 0)
                 values[match, row], present[match, row] = value, ok
             else:

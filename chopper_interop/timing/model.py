@@ -219,8 +219,11 @@ def _build_timing(trace: Trace) -> Timing:
     end = ts + trace.array("dur")
     on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
     # lanes of a job stay whole in a trace of one rank, which has only some: a heap each for these
-    present, lane = np.unique(trace.array("lane"), return_inverse=True)
-    lane = lane.astype(trace.array("lane").dtype)
+    lane = trace.array("lane")
+    present = gather.unique_codes(lane)
+    number = np.zeros(len(on_gpu), lane.dtype)
+    number[present] = np.arange(len(present))
+    lane = number[lane]
     before = stream_orders(ts, trace.array("dur"), lane, on_gpu[present])
     known = latencies.edge_latencies(trace, before)
     src, dst, kind = graph.endpoint_edges(trace, set(EdgeKind), before)
@@ -247,10 +250,7 @@ def _build_timing(trace: Trace) -> Timing:
     is_entered = np.zeros(len(at), bool)
     is_entered[dst] = True
     first, alone = _anchors(trace, is_entered)
-    all_edges = np.ones(len(src), bool)
-    anchored = edges.with_new(
-        all_edges, 2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY
-    )
+    anchored = edges.with_new(2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY)
     return _with_barriers(trace, at, anchored, stored, is_entered)
 
 
@@ -298,11 +298,17 @@ class _Edges:
     kind: Array
     lag: Array
 
-    def with_new(self, keep: Array, src: Array, dst: Array, lag: Array, kind: EdgeKind) -> _Edges:
-        """Edges of the mask `keep`, and behind them new ones of one kind."""
+    def of_rows(self, rows: Array) -> _Edges:
+        """Return some of the edges."""
+        return _Edges(self.src[rows], self.dst[rows], self.kind[rows], self.lag[rows])
+
+    def with_new(self, src: Array, dst: Array, lag: Array, kind: EdgeKind) -> _Edges:
+        """Return the edges, and behind them new ones of one kind."""
+        if not len(src):
+            return self
         kinds = np.full(len(src), int(kind), np.uint8)
         parts = ((self.src, src), (self.dst, dst), (self.kind, kinds), (self.lag, lag))
-        return _Edges(*(np.concatenate([old[keep], new.astype(old.dtype)]) for old, new in parts))
+        return _Edges(*(np.concatenate([old, new.astype(old.dtype)]) for old, new in parts))
 
 
 def _is_derived_chain(kind: Array, stored: int) -> Array:
@@ -418,9 +424,8 @@ def _add_barriers(
     last_member = np.full(len(heads), len(at), np.int64)  # of several that start last the first
     started_last = waiting == 0
     np.minimum.at(last_member, number[started_last], members[started_last])
-    edges = edges.with_new(keep, src, dst, lag, EdgeKind.COMM)
-    every = np.ones(len(edges.src), bool)
-    edges = edges.with_new(every, *through_unrecorded, EdgeKind.DEPENDENCY)
+    edges = edges.of_rows(np.flatnonzero(keep)).with_new(src, dst, lag, EdgeKind.COMM)
+    edges = edges.with_new(*through_unrecorded, EdgeKind.DEPENDENCY)
     return edges, last_member.astype(np.int32)
 
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.combined import NotTogetherError, SourceIssues
 from chopper_interop.errors import ReadError
@@ -176,18 +176,17 @@ class TraceFile:
 
     def parted(self, chosen: Array) -> tuple[TraceFile, TraceFile]:
         """Return the events that a mask chooses, and the others; this file has none any more."""
-        columns = self.columns
-        # a mask takes a column twice as long as row numbers
-        both = np.flatnonzero(chosen), np.flatnonzero(~chosen)
+        columns = {"kind": self.kind} | self.columns
+        self.columns.clear()  # one by one: a file has as many bytes of columns as of text
+        count = int(np.count_nonzero(chosen))
         parts: tuple[dict[str, Array], ...] = {}, {}
-        for name in list(columns):  # one by one: a file has as many bytes of columns as of text
-            column = columns.pop(name)
-            for part, rows in zip(parts, both, strict=True):
-                part[name] = column[rows]
-        first, second = (
-            replace(self, columns=part, kind=self.kind[rows])
-            for part, rows in zip(parts, both, strict=True)
-        )
+        for name in list(columns):
+            column = np.ascontiguousarray(columns.pop(name))
+            both = np.empty(count, column.dtype), np.empty(len(column) - count, column.dtype)
+            _part(column, chosen, *both)
+            for part, values in zip(parts, both, strict=True):
+                part[name] = values
+        first, second = (replace(self, columns=part, kind=part.pop("kind")) for part in parts)
         return first, second
 
     def phase(self, *letters: str) -> Array:
@@ -649,6 +648,23 @@ def close_spans(columns: dict[str, Array], issues: IssueLog) -> None:
     issues.add(NO_BEGIN, len(end) - len(closed))
     issues.add(NO_END, len(timed) - len(opened))
     issues.add(END_ARGUMENTS, np.count_nonzero(columns["args_len"][closed] > _EMPTY))
+
+
+@jit_in_place
+def _part(column: Array, chosen: Array, first: Array, second: Array) -> None:
+    """Write the values that a mask chooses to `first`, and the others to `second`.
+
+    Compiled, as it is one pass; numpy takes one for each, and needs row numbers.
+    """
+    i = j = np.uint64(0)
+    one = np.uint64(1)
+    for row in range(len(column)):
+        if chosen[row]:
+            first[i] = column[row]
+            i += one
+        else:
+            second[j] = column[row]
+            j += one
 
 
 @jit
