@@ -264,7 +264,7 @@ def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
     since = np.where(waits, end - delay, start)
     work, ts = is_any(trace.array("kind"), GPU_WORK), trace.array("ts")
     rank, busy_ns = _all(paths, "rank"), np.zeros(len(end), np.int64)
-    for number in np.unique(rank[waits | gaps]).tolist():
+    for number in gather.unique(rank[waits | gaps]).tolist():
         rows = trace.rank_rows[number]
         row = np.flatnonzero(work[rows]) + rows.start
         busy = intervals.union(ts[row], ts[row] + trace.array("dur")[row])

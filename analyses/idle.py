@@ -444,7 +444,7 @@ def _names_over_steps(trace: Trace, nodes: Array) -> tuple[Array, list[str]]:
     code = np.full(len(nodes), -1, np.int64)
     known = nodes >= 0
     code[known] = trace.array("name")[nodes[known]]
-    used = np.unique(code[known])
+    used = gather.unique_codes(code)
     stems, ends = name_stems.split_numbers(names[i] for i in used.tolist())
     code_of_stem: dict[str, int] = {}
     merged = np.array(

@@ -63,7 +63,7 @@ def _marked(trace: TraceTables) -> list[Step]:
         rows = np.flatnonzero(mask & (iteration >= 0))
         rank = trace.array("rank")[rows]
         chosen.append(rows[~np.isin(rank, done)])
-        done = np.union1d(done, rank)
+        done = gather.unique(np.append(done, rank))
         if len(done) == len(trace.ranks):
             break
     rows = np.concatenate(chosen)

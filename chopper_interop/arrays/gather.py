@@ -78,6 +78,17 @@ def _distinct_few(columns: Sequence[Array]) -> tuple[Array, Array]:
     return first, code
 
 
+def unique(values: Array) -> Array:
+    """Distinct values, ascending. numpy's own imports masked arrays for it, which takes a twentieth of a small conversion."""
+    ascending = np.sort(values, axis=None)
+    return ascending[np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]]
+
+
+def among(values: Array, members: Array) -> Array:
+    """Mark the values that are among some, such as rows among rows; `numpy.isin` sorts both where they are sparse."""
+    return find(np.sort(members), values) >= 0
+
+
 def unique_codes(codes: Array) -> Array:
     """Codes from 0 on that occur, ascending; for small numbers, such as codes of texts."""
     return np.flatnonzero(np.bincount(codes[codes >= 0]))

@@ -211,7 +211,7 @@ def _under_operators(trace: Trace, kernels: Array) -> Array:
             break
         outermost[rises] = further[rises]
     of_kernel, of_known = outermost[: len(kernels)], outermost[len(kernels) :]
-    return (of_kernel >= 0) & ~np.isin(of_kernel, of_known[of_known >= 0])
+    return (of_kernel >= 0) & ~gather.among(of_kernel, of_known[of_known >= 0])
 
 
 def collective_of_name(name: str) -> str | None:
@@ -271,7 +271,7 @@ def polled_kernels(trace: Trace, chosen: Array) -> Array:
     kernel = np.flatnonzero(chosen & (trace.array("kind") == Kind.COMM) & (trace.launch >= 0))
     name = trace.array("name")[kernel]
     names = trace.names()
-    known = [(n, library_of_kernel(names[n])) for n in np.unique(name)]
+    known = [(n, library_of_kernel(names[n])) for n in gather.unique(name)]
     return kernel[np.isin(name, [n for n, library in known if library and library.polled])]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit, jit_in_place
-from chopper_interop.arrays.gather import distinct, is_any
+from chopper_interop.arrays.gather import distinct, is_any, unique
 from chopper_interop.edges.handover_steps import (
     MIN_RESTS,
     NEVER,
@@ -87,7 +87,7 @@ def handover_edges(
     # threads are numbered by rank, so that those of one rank are the numbers from `first` to `stop`,
     # and the loop goes through these alone
     lane_rank = trace.array("rank", "lanes")
-    threads = np.unique(lane)
+    threads = unique(lane)
     threads = threads[np.argsort(lane_rank[threads], kind="stable")]
     number = np.full(len(lane_rank), -1, np.int64)
     number[threads] = np.arange(len(threads))

@@ -14,7 +14,7 @@ import numpy as np
 
 from chopper_interop import rank_batches
 from chopper_interop.arrays import Array, spill
-from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.gather import is_any, unique
 from chopper_interop.edges.collectives import add_collective_edges
 from chopper_interop.edges.communication import polled_kernels
 from chopper_interop.edges.event import event_edges
@@ -105,7 +105,7 @@ def _ranks_without_dependencies(trace: Trace) -> Array:
     rank = trace.array("rank")
     dst = trace.array("dst", "edges")
     present = is_any(trace.array("kind", "edges"), DEPENDENCY_KINDS) & (dst >= 0)
-    return ~np.isin(rank, np.unique(rank[dst[present]]))
+    return ~np.isin(rank, unique(rank[dst[present]]))
 
 
 def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[EdgeKind, EdgeEnds]:

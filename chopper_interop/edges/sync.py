@@ -157,7 +157,7 @@ def sync_edges(
     timed_slot, timed_call = _resolve_by_time(trace, calls, queues, unresolved, ahead_ns, issues)
     slot = np.concatenate([slot, own_slot, ended_slot, timed_slot])
     call = np.concatenate([call, own_call, ended_call, timed_call])
-    early = np.unique(call[queues.end[slot] > _ends(trace, call)])
+    early = gather.unique(call[queues.end[slot] > _ends(trace, call)])
     issues.add(BEHIND_WAIT, early.size, _example(trace, early, issues))
     return _last_of_each_lane(queues, slot, call)
 
@@ -192,7 +192,7 @@ def _ask_recorded_devices(
 
 def _recorded_rows(recorded: RecordedWaits, calls: OrderingCalls, *roles: Role) -> Array:
     rows = recorded.rows(*roles)
-    return rows[np.isin(recorded.call[rows], calls.node[~calls.has_role(Role.POLL)])]
+    return rows[gather.among(recorded.call[rows], calls.node[~calls.has_role(Role.POLL)])]
 
 
 def _pairs_of_same(rows: tuple[Array, ...], of_queues: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -321,7 +321,8 @@ def _answers(
         asked, of_rank = asked[row[fits]], of_rank[fits]
         parts.append((asked, of_rank, trace.array("ts")[asked]))
     early_slot, early = _behind_waits(trace, queues, *map(np.concatenate, zip(*parts, strict=True)))
-    contradicted = np.setdiff1d(np.union1d(call[later], devices.call[too_soon]), early)
+    contradicted = gather.unique(np.append(call[later], devices.call[too_soon]))
+    contradicted = contradicted[~gather.among(contradicted, early)]
     issues.add(CONTRADICTED, contradicted.size, _example(trace, contradicted, issues))
     known = slot >= 0
     slot = np.concatenate([slot[known], of_device, early_slot])
@@ -341,8 +342,8 @@ def _behind_waits(
     slot = queues.last_submitted(queue, submitted)
     call, slot = call[slot >= 0], slot[slot >= 0]
     is_late, fits = queues.end[slot] > _ends(trace, call), _ends_about(trace, queues, slot, call)
-    other = np.unique(call[is_late & ~fits])  # of other work, perhaps of another device
-    is_early = is_late & fits & ~np.isin(call, other)
+    other = gather.unique(call[is_late & ~fits])  # of other work, perhaps of another device
+    is_early = is_late & fits & ~gather.among(call, other)
     return slot[is_early], call[is_early]
 
 

@@ -216,8 +216,19 @@ def _usual(ns: Array, chosen: Array, share: float) -> int:
     """A quantile of times, from nothing to what counts as at once."""
     if not chosen.any():
         return 0
-    usual = np.quantile(ns[chosen].astype(np.float64), share)  # of integers it may overflow
+    usual = quantile(ns[chosen].astype(np.float64), share)  # of integers it may overflow
     return int(np.clip(usual, 0, IMMEDIATE_START_NS))
+
+
+def quantile(values: Array, share: float) -> float:
+    """Quantile of numbers, between two of them in proportion: `numpy.quantile`, which imports masked arrays for it."""
+    place = share * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    ordered = np.partition(values, (low, high))
+    below, above, weight = float(ordered[low]), float(ordered[high]), place - low
+    step = above - below
+    return below + step * weight if weight < 0.5 else above - step * (1 - weight)  # noqa: PLR2004 # the nearer one
 
 
 def _hubs(queues: Queues) -> Array:

@@ -125,7 +125,7 @@ class _Starts(NamedTuple):
 
 def slots_between_queues(queues: Queues) -> tuple[Array, Array]:
     """Slots of work, and of work on another lane of its device, without launches, that started behind it."""
-    launched = np.unique(queues.rank[queues.queue[queues.call >= 0]])
+    launched = gather.unique(queues.rank[queues.queue[queues.call >= 0]])
     slot = np.flatnonzero(~np.isin(queues.rank[queues.queue], launched))
     lane = queues.lane[queues.queue[slot]]
     if not slot.size or (lane == lane[0]).all():

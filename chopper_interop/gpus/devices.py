@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.gather import is_any, unique
 from chopper_interop.errors import UsageError
 from chopper_interop.grouping import grouped
 from chopper_interop.schemas.kinds import GPU_WORK
@@ -165,7 +165,7 @@ def devices_with_work(trace: Trace) -> list[int]:
     """Numbers of the devices with work in a trace, ascending, -1 among them if one is unknown."""
     work = is_any(trace.array("kind"), GPU_WORK)
     devices = trace.array("device", "lanes")[trace.array("lane")[work]]
-    return [int(d) for d in np.unique(devices)]
+    return [int(d) for d in unique(devices)]
 
 
 def working_devices(trace: Trace, others: Iterable[Device]) -> list[Device]:

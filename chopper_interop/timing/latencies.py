@@ -93,7 +93,7 @@ def edge_latencies(trace: Trace, before: Array) -> Latencies:
     rows = np.flatnonzero(kind == EdgeKind.LAUNCH)
     waits = np.flatnonzero(kind == EdgeKind.SYNC)
     of_waits = dst[waits].astype(np.int64) * len(ts) + src[waits]
-    is_waited_for = np.isin(src[rows].astype(np.int64) * len(ts) + dst[rows], of_waits)
+    is_waited_for = gather.among(src[rows].astype(np.int64) * len(ts) + dst[rows], of_waits)
     from_end[rows], min_ns[rows], beyond = _launches(
         trace, src[rows], dst[rows], free_at, is_waited_for
     )
@@ -283,7 +283,7 @@ def _without_wait(trace: Trace, work: Array, call: Array, before: Array) -> Arra
     ts, dur = trace.array("ts"), trace.array("dur")
     end = ts + dur
     name, waits = trace.array("name"), end[work] > ts[call]
-    alike = is_any(trace.array("kind"), CALLS) & np.isin(name, np.unique(name[call[waits]]))
+    alike = is_any(trace.array("kind"), CALLS) & np.isin(name, gather.unique(name[call[waits]]))
     alike[call[waits]] = False
     if np.count_nonzero(alike) >= _MIN_CALLS:
         return np.full(len(call), _quantile(dur[alike], 0.5))

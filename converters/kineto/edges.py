@@ -79,7 +79,7 @@ def add_edges(trace: Trace, file: TraceFile, owners: Owners, issues: SourceIssue
     launched = trace.with_edges(*launch_edges(trace, issues, calls), EdgeKind.LAUNCH)
     src, dst = _forward_backward(trace, file, owners, issues)
     member = member_of_nodes(trace, file)
-    drawn = np.unique(member[src])  # files that draw arrows
+    drawn = gather.unique(member[src])  # files that draw arrows
     if len(drawn) < len(file.members):
         numbered = pairs_by_number(trace)
         silent = ~np.isin(member[numbered[0]], drawn)
@@ -123,7 +123,7 @@ def launch_edges(
     calls = np.flatnonzero(is_any(kind, CALLS) & (correlation > 0))
     work = np.flatnonzero(is_any(kind, GPU_WORK))
     names, name = trace.names(), trace.array("name")[calls]
-    launches = [n for n in np.unique(name).tolist() if _LAUNCH_NAME.search(names[n])]
+    launches = [n for n in gather.unique(name).tolist() if _LAUNCH_NAME.search(names[n])]
     is_launch = np.isin(name, launches)
     order = np.lexsort((ts[calls], ~is_launch, correlation[calls], rank[calls]))
     calls = calls[order]
@@ -181,7 +181,7 @@ def _match_by_order(trace: Trace, src: Array, work: Array, issues: SourceIssues)
         return src
     idle_calls = np.setdiff1d(np.flatnonzero(name == names.index(_RCCL_LAUNCH)), src)
     src = src.copy()
-    for r in np.unique(rank[work[lost]]):
+    for r in gather.unique(rank[work[lost]]):
         kernels = np.flatnonzero(lost & (rank[work] == r))
         calls = idle_calls[rank[idle_calls] == r]
         if len(kernels) == len(calls):
@@ -306,7 +306,7 @@ def _places(times: Array, sought: Array) -> tuple[Array, Array]:
         nodes' times      10    20    30
         number          0  1  2  3  4  5  6      of an event at 20: 3, at 25: 4
     """
-    distinct = np.unique(times)
+    distinct = gather.unique(times)
     low, high = (np.searchsorted(distinct, sought, side) for side in ("left", "right"))
     return 2 * np.searchsorted(distinct, times) + 1, low + high
 

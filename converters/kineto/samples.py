@@ -51,7 +51,7 @@ def add_samples(
     """Add the samples of memory instants and counter events, of each file in turn."""
     memory = np.flatnonzero(is_memory(file))
     counters = np.flatnonzero(file.phase("C"))
-    for member in np.unique(file.member[np.concatenate([memory, counters])]).tolist():
+    for member in gather.unique(file.member[np.concatenate([memory, counters])]).tolist():
         instants, events = (rows[file.member[rows] == member] for rows in (memory, counters))
         _add_of_file(builder, file, owners, instants, events, issues.logs[member])
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chopper_interop.analyses.methods import distributions
-from chopper_interop.arrays import statistics
+from chopper_interop.arrays import gather, statistics
+from chopper_interop.edges.wait_pairs import quantile
 
 REALS = st.one_of(st.floats(-1e9, 1e9), st.just(np.nan))
 INTEGERS = st.integers(-(10**15), 10**15)
@@ -68,3 +69,15 @@ def test_medians_of_others_leave_each_value_out() -> None:
     actual = statistics.medians_of_others(np.array([1.0, 2.0, 9.0, np.nan]))
     assert actual.tolist() == [5.5, 5.0, 1.5, 2.0]
     assert np.isnan(statistics.medians_of_others(np.array([1.0]))).all()
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1), st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.9, 1.0]))
+def test_quantiles_are_those_of_numpy(values: list[float], share: float) -> None:
+    assert quantile(np.array(values), share) == np.quantile(values, share)
+
+
+@given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-9, 9)))
+def test_distinct_values_and_members_are_those_of_numpy(some: list[int], others: list[int]) -> None:
+    values, members = np.array(some, np.int64), np.array(others, np.int64)
+    assert gather.unique(values).tolist() == np.unique(values).tolist()
+    assert gather.among(values, members).tolist() == np.isin(values, members).tolist()

@@ -71,7 +71,7 @@ def calls_that_waited(trace: Trace) -> Array:
     waits = own | (kind == EdgeKind.SYNC)
     work, call = work[waits], call[waits]
     ts, dur = trace.array("ts"), trace.array("dur")
-    return np.unique(call[ts[work] + dur[work] > ts[call]])
+    return gather.unique(call[ts[work] + dur[work] > ts[call]])
 
 
 def waiting_for_the_same(trace: Trace, calls: Array) -> Array:

@@ -236,9 +236,9 @@ def spans_of_nodes(
     both = np.concatenate([starts, ends])
     first, code = gather.distinct(step[both], span_rank[both])
     of_starts, of_ends = code[: len(starts)], code[len(starts) :]
-    complete = np.zeros(len(first), bool)
-    complete[of_starts] = True
-    complete[np.setdiff1d(of_starts, of_ends)] = False
+    begun, ended = np.zeros((2, len(first)), bool)
+    begun[of_starts], ended[of_ends] = True, True
+    complete = begun & ended
     # number the complete ones by step and rank; the others keep -1 and their endpoints go
     order = np.lexsort((span_rank[both][first], step[both][first]))
     order = order[complete[order]]
@@ -272,7 +272,7 @@ def _in_sequence(trace: Trace, spans: Spans, *, begins_late: bool) -> Spans:
         low, high = np.searchsorted(spans.begin_of, (k, k + 1))
         node = spans.begin[low:high] // 2
         step = int(trace.integers("iteration")[node[np.argmin(trace.array("ts")[node])]])
-        ranks = np.unique(trace.array("rank")[node]).tolist()
+        ranks = gather.unique(trace.array("rank")[node]).tolist()
         late[k] = backlog_ns(trace, ranks, step, int(start[k]))
     return replace(spans, sequence=sequence, follows=follows, late_ns=late)
 

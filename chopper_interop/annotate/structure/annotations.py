@@ -306,7 +306,7 @@ def _numbered(trace: Trace, names: Names, steps: Array, exact: Array) -> tuple[A
     continues = np.zeros(len(steps), bool)
     may_repeat = (np.diff(number) <= 0) & (np.diff(rank) == 0)
     # of few ranks, as nearly all count on
-    for of_rank in np.unique(rank[1:][may_repeat]).tolist():
+    for of_rank in gather.unique(rank[1:][may_repeat]).tolist():
         own = slice(*np.searchsorted(rank, [of_rank, of_rank + 1]).tolist())
         continues[own] = _count_on(trace, steps[own], number[own], exact=bool(exact[own][0]))
     return number, continues
@@ -320,7 +320,7 @@ def _count_on(trace: Trace, steps: Array, number: Array, *, exact: bool) -> Arra
     # a power of ten above all numbers, and above the next, which would follow the last of them
     unit = max(training_steps.LEAST_UNIT, 10 ** len(str(int(number.max(initial=0)) + 1)))
     continues = np.zeros(len(steps), bool)
-    for thread in np.unique(lane).tolist():
+    for thread in gather.unique(lane).tolist():
         own = np.flatnonzero(lane == thread)
         latest = np.maximum.accumulate(end[own])
         apart = np.append(False, ts[own][1:] >= latest[:-1])

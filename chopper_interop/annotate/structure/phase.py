@@ -144,6 +144,6 @@ def _after_backward(trace: Trace, part: Array, iteration: Array, rows: slice) ->
     backward &= ~is_any(trace.array("kind")[rows], GPU_WORK)
     # the end of the last backward node of each step: never (the maximum) where there is none
     last = np.full(int(step.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    last[np.unique(step[backward])] = 0
+    last[gather.unique(step[backward])] = 0
     np.maximum.at(last, step[backward], end[backward])
     return ts >= last[step]

@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from chopper_interop.annotate.work.calls import MATRIX
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 
 HELPERS = re.compile(
@@ -47,7 +47,7 @@ def roles(names: list[str], code: Array) -> Array:
     code
         Index of the name of each kernel.
     """
-    used = np.unique(code)
+    used = gather.unique_codes(code)
     role = np.full(len(names), NONE, np.int8)
     role[used] = [_role(names[number]) for number in used.tolist()]
     return role[code]

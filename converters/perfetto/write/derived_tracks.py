@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import rank_batches
-from chopper_interop.arrays import Array, arrow, intervals
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.perfetto.write import events_encode as encode
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -224,14 +224,14 @@ def _exposed(work: _GpuWork, name: Array) -> _Slices:
     times, owners = np.concatenate([comm.ts, start]), np.concatenate([comm.gpu, gpu])
     order = np.lexsort((times, owners))
     begun = np.cumsum(order < len(comm.ts))[order >= len(comm.ts)]
-    return _Slices(np.unique(comm.gpu), gpu, start, stop - start, name[is_comm][begun - 1])
+    return _Slices(gather.unique(comm.gpu), gpu, start, stop - start, name[is_comm][begun - 1])
 
 
 def _idle(work: _GpuWork, idle_ns: Array, cause: Array) -> _Slices:
     """Time without work before some of it, named by the cause."""
     is_idle = (idle_ns > 0) & (cause >= 0)
     gpu, idle_ns = work.gpu[is_idle], idle_ns[is_idle]
-    return _Slices(np.unique(gpu), gpu, work.ts[is_idle] - idle_ns, idle_ns, cause[is_idle])
+    return _Slices(gather.unique(gpu), gpu, work.ts[is_idle] - idle_ns, idle_ns, cause[is_idle])
 
 
 def _labels(trace: Trace, column: str) -> dict[Any, str]:
@@ -264,7 +264,7 @@ def _slices_of_runs(work: _GpuWork, code: Array) -> _Slices:
     np.minimum(stop[:-1], start[1:], out=stop[:-1], where=is_followed)
     known = code >= 0
     gpu = gpu[known]
-    return _Slices(np.unique(gpu), gpu, start[known], (stop - start)[known], code[known])
+    return _Slices(gather.unique(gpu), gpu, start[known], (stop - start)[known], code[known])
 
 
 def _first_of_runs(*columns: Array) -> Array:
