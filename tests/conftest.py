@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from shared_data import NOT_HERE, real
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -22,7 +23,7 @@ if _IS_SDIST:
         pytest.exit("tests of an sdist are for the installed package: pip install .", returncode=4)
 
 # no deadline: the first call compiles; and a change must never fail by the luck of the draw
-settings.register_profile("chopper", deadline=None, max_examples=12, derandomize=True)
+settings.register_profile("chopper", deadline=None, max_examples=8, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=500)
 settings.load_profile("chopper")
 
@@ -53,6 +54,17 @@ def pytest_report_header() -> str:
     """State which copy is tested: that of a checkout, or an installed one."""
     spec = importlib.util.find_spec("chopper_interop")
     return f"chopper-interop: {spec.origin if spec else 'not installed'}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems() -> None:
+    """Draw no constants of the package's modules, but in `make thorough`.
+
+    They are those of the modules imported so far, so that cases depended on the tests before, and are parsed for seconds.
+    """
+    if settings.get_current_profile_name() == "chopper":
+        none = providers._local_constants
+        providers._get_local_constants = lambda: none
 
 
 def pytest_collection_finish() -> None:
