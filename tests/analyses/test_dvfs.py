@@ -55,14 +55,16 @@ def kernel_truth(folder: Path, trace: ci.Trace) -> dict[str, np.ndarray]:
     return {"node": node} | result
 
 
-@pytest.mark.parametrize("seeds", slow_from([1, 20], 1))
-def test_truth_is_recovered_at_all_rates_of_sampling(seeds: int) -> None:
+@pytest.mark.parametrize(
+    ("seeds", "rates"), slow_from([(1, ["1 kHz", "amd-smi alone"]), (20, [*RATES])], 1)
+)
+def test_truth_is_recovered_at_all_rates_of_sampling(seeds: int, rates: list[str]) -> None:
     """The step within 1 % at 1 kHz, intervals right 9 times of 10, and wider at low rates."""
     inside, width, error = defaultdict(list), defaultdict(list), defaultdict(list)
     betas = defaultdict(list)
     for seed in range(seeds):
-        for rate, hz in RATES.items():
-            folder = small_demo(seed=seed, recorder_hz=hz)
+        for rate in rates:
+            folder = small_demo(seed=seed, recorder_hz=RATES[rate])
             trace = read_once(folder)
             result = ci.analyze(trace, "dvfs", sensor=AT_ONCE)
             summary, true = result.summary, truth_of(folder)["mean_ideal_step_ns"]
@@ -72,12 +74,12 @@ def test_truth_is_recovered_at_all_rates_of_sampling(seeds: int) -> None:
             error[rate].append(abs(summary["ideal_step_ns"] / true - 1))
             betas[rate].append(beta_inside(folder, result.annotate(trace)))
     assert max(error["1 kHz"]) < 0.01
-    for rate in RATES:
+    for rate in rates:
         assert np.mean(inside[rate]) >= COVERED, rate
         assert np.mean(np.concatenate(betas[rate])) >= COVERED, rate
-    means = [np.mean(width[rate]) for rate in RATES]
+    means = [np.mean(width[rate]) for rate in rates]
     assert means[0] < min(means[1:])
-    assert means[2] <= 1.05 * means[3]
+    assert means[-2] <= 1.05 * means[-1]
     assert means[0] < 0.04  # narrow enough to tell something
 
 
@@ -157,8 +159,9 @@ def test_a_power_cap_is_predicted_from_the_other_run(tmp_path: Path) -> None:
     assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
 
 
-@pytest.mark.parametrize("caps_w", slow_from([[500], [300, 400, 600, 700]], 1))
-@pytest.mark.parametrize("straggler", slow_from([{}, {"straggler": -1}], 1))
+@pytest.mark.slow  # that a cap takes time where it binds is shown below, of some ranks
+@pytest.mark.parametrize("caps_w", [[500], [300, 400, 600, 700]])
+@pytest.mark.parametrize("straggler", [{}, {"straggler": -1}])
 def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, caps_w) -> None:
     size = SMALL | straggler
     trace = read_once(demo_once(seed=0, recorder_hz=1000, **size))
@@ -168,7 +171,13 @@ def test_caps_count_from_what_each_gpu_was_held_at(tmp_path: Path, straggler, ca
         true = truth_of(capped)["mean_measured_step_ns"]
         assert summary["ideal_step_low_ns"] <= true <= summary["ideal_step_high_ns"]
         assert watts == 300 or summary["ideal_step_ns"] == pytest.approx(true, rel=0.04)
-    # A recorded cap that the run was held at changes nothing; one beyond all leaves boost.
+
+
+@pytest.mark.parametrize("straggler", slow_from([{}, {"straggler": -1}], 1))
+def test_a_cap_that_the_run_was_held_at_changes_nothing_and_one_beyond_all_leaves_boost(
+    straggler: dict[str, int],
+) -> None:
+    trace = read_once(demo_once(seed=0, recorder_hz=1000, **SMALL | straggler))
     facts = dict(trace.meta.facts) | {"power_cap_w": "600"}
     known = dataclasses.replace(trace, meta=dataclasses.replace(trace.meta, facts=facts))
     same = ci.analyze(known, "dvfs", cap_w=600, sensor=AT_ONCE).summary

@@ -330,7 +330,7 @@ def test_ranks_that_lack_a_step_are_not_idle_in_it() -> None:
             # counted; set-up is in step 0
             ("pytorch/rtx2080ti_pairs/linear_kineto.json.gz", "1-39"),
         ],
-        2,
+        1,
     ),
 )
 def test_analyses_agree_on_the_time_of_a_step(name: str, steps: str) -> None:

@@ -412,6 +412,7 @@ REAL = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_real_runs_side_by_side(shared: Path) -> None:
     paths = [shared / name for name in REAL]
     result = ci.analyze(ci.read(paths[0]), "sweep", against=paths[1:])

@@ -43,7 +43,7 @@ RECORDER = (
 )
 
 
-CASES = slow_from([50, 200], 1)
+CASES = slow_from([20, 200], 1)
 """Files with other numbers, in a test."""
 
 

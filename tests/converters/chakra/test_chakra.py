@@ -585,7 +585,7 @@ def test_sends_without_a_receive_keep_their_measured_time_only(tmp_path: Path, r
     assert kinds == [NodeType.COMM_SEND, NodeType.COMM_COLL, NodeType.COMM_COLL]
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("mode", slow_from(["gpu", "full"], 1))
 def test_counters_and_telemetry_are_attributes_at_the_right_time(
     demo: Path, tmp_path: Path, mode: str
 ) -> None:

@@ -124,7 +124,7 @@ def test_what_a_host_does_while_the_longer_of_two_copies_runs_takes_no_time(
     assert replay_us(messages(tmp_path / "job.0.et")[1]) == pytest.approx(9 * 420 + 405 - 8, abs=10)
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("mode", slow_from(["full", "gpu"], 1))
 def test_ets_written_again_react_as_they_did(tmp_path: Path, mode: str) -> None:
     """Hosts are planned again: a copy that a host waited for was its own time then, 94 ms where the job has 13."""
     trace = ci.read(blocking_copies(tmp_path))
@@ -144,7 +144,7 @@ def test_ets_written_again_react_as_they_did(tmp_path: Path, mode: str) -> None:
     assert reactions[0][1] < 0.2 * reactions[0][0]
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("mode", slow_from(["gpu", "full"], 1))
 @pytest.mark.parametrize(
     ("family", "seed"),
     slow_from([("copies", 10710), ("threads", 10720), ("backlog", 10712), ("fsdp", 10713), ("full_queue", 10714),

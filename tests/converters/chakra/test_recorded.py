@@ -49,7 +49,7 @@ def gains_ns(trace: ci.Trace) -> list[int]:
     return [change["gain_ns"] for (change,) in predicted]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", slow_from([*MODES], 1))
 @pytest.mark.parametrize("seed", slow_from([30200, 30201, 30202, 30203, 30204, 30205], 1))
 def test_paths_and_reactions_of_threads_are_those_of_the_job(
     tmp_path: Path, seed: int, mode: str

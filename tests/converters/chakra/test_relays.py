@@ -23,7 +23,7 @@ SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
 ENDS = ("comm_src", "comm_dst", "comm_tag", "comm_size")
 
 
-@pytest.mark.parametrize("mode", ["gpu", "full"])
+@pytest.mark.parametrize("mode", slow_from(["full", "gpu"], 1))
 @pytest.mark.parametrize(
     ("seed", "streams"), slow_from([(9709, "npus"), (9707, "slots"), (9709, "slots")], 1)
 )

@@ -55,7 +55,7 @@ def two_streams(folder: Path) -> ci.Trace:
 
 @pytest.mark.parametrize(
     ("family", "mode"),
-    slow_from([("streams", "full"), ("streams", "gpu"), ("fsdp", "full"), ("fsdp", "gpu")], 2),
+    slow_from([("streams", "full"), ("streams", "gpu"), ("fsdp", "full"), ("fsdp", "gpu")], 1),
 )
 def test_streams_react_as_the_model_does(tmp_path: Path, family: str, mode: str) -> None:
     """With one slot for several streams they are 3 to 7 % off."""

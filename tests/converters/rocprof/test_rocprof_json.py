@@ -392,16 +392,16 @@ def test_broken_files_are_refused_in_a_line(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("processes", slow_from([list, dict], 1))
+@pytest.mark.parametrize(("processes", "step"), slow_from([(list, 111), (list, 37), (dict, 37)], 1))
 def test_a_file_that_breaks_off_keeps_every_complete_record(
-    tmp_path: Path, processes: type
+    tmp_path: Path, processes: type, step: int
 ) -> None:
     process = full()
     text = json.dumps({"rocprofiler-sdk-tool": [process] if processes is list else process})
     records = [json.dumps(r) for each in process["buffer_records"].values() for r in each]
     begin = text.index('"buffer_records"')
     path = tmp_path / "4711_results.json"
-    for cut in range(begin, len(text) - 1, 37):
+    for cut in range(begin, len(text) - 1, step):
         path.write_text(text[:cut])
         trace = read_v3_json([path])
         counted = process["callback_records"].get("counter_collection", [])

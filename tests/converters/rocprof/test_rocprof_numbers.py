@@ -198,7 +198,7 @@ def test_values_nested_deeply_are_refused_in_one_line(tmp_path: Path, levels: in
     assert (assert_held(tmp_path / "700_results.json", text) is None) == (levels == 100_000)
 
 
-@pytest.mark.parametrize("cases", slow_from([12, 30], 1))
+@pytest.mark.parametrize("cases", slow_from([6, 30], 1))
 @pytest.mark.parametrize("table", TABLES)
 def test_any_number_in_any_cell(tmp_path: Path, table: str, cases: int) -> None:
     header = TABLES[table]
@@ -219,7 +219,7 @@ def test_any_number_for_any_agent(tmp_path: Path) -> None:
         ci.read(tmp_path)
 
 
-@pytest.mark.parametrize("cases", slow_from([50, 125], 1))
+@pytest.mark.parametrize("cases", slow_from([20, 125], 1))
 def test_any_number_in_json(tmp_path: Path, cases: int) -> None:
     path = tmp_path / "700_results.json"
     read = [assert_held(path, text) for text in garbled_json(JSON, cases, seed=3)]
