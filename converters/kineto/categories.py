@@ -53,6 +53,8 @@ KIND_BY_NAME: tuple[tuple[Kind, str, Kind], ...] = (
     (Kind.KERNEL, r"mem(ory )?set", Kind.MEMSET),
     (Kind.KERNEL, r"Copy(Host|Device)To(Host|Device)", Kind.MEMCPY),
     (Kind.KERNEL, r"FillBuffer$", Kind.MEMSET),
+    # what rocmProfileData itself does
+    (Kind.RUNTIME, r"\w+Table::|rpdflush|hcc_activity_callback|run_to_completion", Kind.OVERHEAD),
     (Kind.CPU_OP, r"\$", Kind.PYTHON),  # "$file.py:12 function"
     (Kind.CPU_OP, r"(cuda|cu|hip)(?-i:[A-Z])", Kind.RUNTIME),
 )

@@ -18,6 +18,7 @@ from chopper_interop.io import inputs
 
 REAL = "rocprof/rpd_schema2_mi300x/matmul_result.json"
 KINDS = {"KernelExecution": "kernel", "FillBuffer": "memset"}
+OWN_CALLS = ("rpdflush", "hcc_activity_callback", "run_to_completion")
 
 
 def exported(database, path):
@@ -47,6 +48,33 @@ def names(path):
     return [c.name for c in registry.sniffed(inputs.head(path), path)]
 
 
+def test_what_the_profiler_does_itself_is_no_call(tmp_path):
+    """It ended the job 110 ms later, so that no finding saved anything; as a database its time is the profiler's."""
+    labels = [
+        {"name": "thread_name", "ph": "M", "pid": "7", "tid": tid, "args": {"name": f"Hip {tid}"}}
+        for tid in ("7", "8")
+    ]
+    calls = [("7", "hipFree"), ("8", "hcc_activity_callback"), ("8", "OpTable::flush")]
+    spans = [
+        {
+            "ph": "X",
+            "pid": "7",
+            "tid": tid,
+            "name": name,
+            "ts": "5",
+            "dur": "1",
+            "args": {"desc": ""},
+        }
+        for tid, name in calls
+    ]
+    path = tmp_path / "x.json"
+    path.write_text("[ {}\n," + "\n,".join(map(json.dumps, labels + spans)) + "\n]\n")
+    frame = read([path]).to_pandas()
+    assert dict(zip(frame["name"], frame["kind"], strict=True)) == dict(
+        zip((name for _, name in calls), ("runtime", "overhead", "overhead"), strict=True)
+    )
+
+
 def test_a_real_trace_gives_what_json_says():
     path = real(REAL)
     with path.open() as file:
@@ -57,10 +85,16 @@ def test_a_real_trace_gives_what_json_says():
     start = trace.array("ts") + trace.meta.origin_ns
     expected = sorted((int(e["ts"]) * 1000, int(e["dur"]) * 1000) for e in spans)
     assert sorted(zip(start.tolist(), trace.array("dur").tolist(), strict=True)) == expected
-    gpu = Counter(
-        KINDS.get(e["args"]["desc"], "memcpy") if e["pid"] == "2" else "runtime" for e in spans
+    own = [
+        "overhead" if "Table::" in e["name"] or e["name"].startswith(OWN_CALLS) else "runtime"
+        for e in spans
+    ]
+    kinds = Counter(
+        KINDS.get(e["args"]["desc"], "memcpy") if e["pid"] == "2" else kind
+        for e, kind in zip(spans, own, strict=True)
     )
-    assert Counter(trace.to_pandas()["kind"]) == gpu
+    assert kinds["overhead"]
+    assert Counter(trace.to_pandas()["kind"]) == kinds
     assert trace.samples.num_rows == sum(e.get("ph") == "C" for e in events)
     assert trace.meta.clock == "boottime"
     issues = counts(trace)
