@@ -24,6 +24,10 @@ _MIN_CALLS = 3
 """Fewer calls that happen to have equally many rows may be runs of ``-l``."""
 _MAX_GPUS = 16
 """GPUs of a node at most; more rows behind each header are those of several times."""
+_LINE = re.compile(r"^[A-Za-z_][^\n]*", re.MULTILINE)
+_MAX_OTHERS = 64
+"""Different lines that begin like a header, are none, and are looked at. Chosen: messages of scripts are fewer, and rows
+that begin with a name are many."""
 _OWN = tables.INDEX | tables.UUID | tables.PCI
 
 
@@ -34,7 +38,7 @@ def with_columns(text: str) -> tuple[str, int]:
     """
     headers = _headers(text)
     keys = {key for names in headers.values() for key, _ in names}
-    if not headers or keys & tables.STAMP:
+    if not headers:
         return text, 0
     lines = text.split("\n")
     stamped = any(parse_labelled_timestamp(line) for line in _SHORT.findall(text))
@@ -46,12 +50,22 @@ def with_columns(text: str) -> tuple[str, int]:
 
 
 def _headers(text: str) -> dict[str, list[tuple[str, str]]]:
-    """Headers of a text, each once, with keys and units; lines that begin like one and are none are left out."""
+    """Headers of a text, each once, with keys and units; none if they have a column of times."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for line in dict.fromkeys(re.findall(r"^[A-Za-z_][^\n]*", text, re.MULTILINE)):
+    others: set[str] = set()
+    for match in _LINE.finditer(text):
+        line = match.group()
+        if line in found or line in others:
+            continue
         names = names_of(line)
-        if is_header(names):
+        if not is_header(names):
+            others.add(line)
+        elif tables.STAMP.isdisjoint(key for key, _ in names):
             found[line] = names
+        else:
+            return {}
+        if len(others) == _MAX_OTHERS:
+            break
     return found
 
 

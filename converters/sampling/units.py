@@ -46,7 +46,12 @@ _FACTORS = {
     "W": {"W": 1.0, "mW": 1e-3, "uW": 1e-6, "kW": 1e3},
     "mV": {"mV": 1.0, "V": 1e3},
     "MHz": {"Hz": 1e-6, "kHz": 1e-3, "KHz": 1e-3, "MHz": 1.0, "Mhz": 1.0, "GHz": 1e3},
-    "°C": {"C": 1.0, "c": 1.0, "°C": 1.0},
+    "°C": {
+        "C": 1.0,
+        "c": 1.0,
+        "°C": 1.0,
+        "_C": 1.0,
+    },  # the last by rocm-smi where ° is no character
     "%": {"%": 1.0},
     "J": {"uJ": 1e-6, "mJ": 1e-3, "J": 1.0, "kJ": 1e3, "2^-16 J": 2.0**-16},
     "B": {"B": 1.0} | {f"{p}{b}": _K**n for b in ("B", "iB") for n, p in enumerate("KMGT", 1)},

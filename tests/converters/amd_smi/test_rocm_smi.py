@@ -415,6 +415,16 @@ def test_the_first_tables(tmp_path: Path) -> None:
     assert by_lane[0, "GFX activity"] == [100]
 
 
+def test_degrees_where_their_sign_is_no_character(tmp_path: Path) -> None:
+    text = "===== ROCm System Management Interface =====\n"
+    text += "Device  Node  IDs              Temp    Power  Partitions          SCLK   MCLK   GPU%\n"
+    text += "              (DID,     GUID)  (Edge)  (Avg)  (Mem, Compute, ID)                    \n"
+    text += "0       1     0x7550,   45807  32.0_C  17.0W  N/A, N/A, 0         41Mhz  96Mhz  3%  \n"
+    trace = read(tmp_path, text, at_ns=AT_NS)
+    assert lanes(trace)[0, "temperature edge"] == [32]
+    assert "unit-unknown" not in counts(trace)
+
+
 def test_the_second_die_has_no_limit_of_its_own(tmp_path: Path) -> None:
     text = "===== ROCm System Management Interface =====\n"
     text += "GPU  Temp   AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap  VRAM%  GPU%\n"
