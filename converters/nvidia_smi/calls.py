@@ -1,4 +1,4 @@
-"""CSV of nvidia-smi called in a loop by a script: what only its lines between the rows say becomes a column.
+"""CSV of nvidia-smi called in a loop by a script: what only lines between its rows, or texts in front of them, say becomes a column.
 
 ``while true; do date; nvidia-smi --query-gpu=power.draw --format=csv; sleep 1; done >> log`` writes the time
 and the header in front of the rows of each call. The time becomes the column ``timestamp``. Where each
@@ -16,6 +16,7 @@ from chopper_interop.converters.nvidia_smi.headers import cells_of, is_header, n
 from chopper_interop.converters.sampling.timestamps import (
     Timestamp,
     parse_labelled_timestamp,
+    split_leading_timestamp,
 )
 
 _SHORT = re.compile(r"^[^,\n]{8,80}$", re.MULTILINE)
@@ -36,6 +37,7 @@ def with_columns(text: str) -> tuple[str, int]:
 
     A text is returned as it is if its rows say when they are of, or nothing between them does.
     """
+    text = _with_leading_stamps(text)
     headers = _headers(text)
     keys = {key for names in headers.values() for key, _ in names}
     if not headers:
@@ -47,6 +49,23 @@ def with_columns(text: str) -> tuple[str, int]:
         return text, 0
     rows = sum(_is_row(line, headers) for line in lines) if count else 0
     return "\n".join(_lines(lines, headers, stamped=stamped, count=count)), rows
+
+
+def _with_leading_stamps(text: str) -> str:
+    """Return lines with the time in front of each as a cell (``| ts '%s'``, logs of containers); without it if rows have one."""
+    stamp, first = split_leading_timestamp(text.lstrip().partition("\n")[0])
+    names = names_of(first)
+    if not stamp or not is_header(names):
+        return text
+    headers, is_own = {first: names}, not tables.STAMP.isdisjoint(key for key, _ in names)
+    lines = []
+    for line in text.split("\n"):
+        written, rest = split_leading_timestamp(line)
+        if is_own or not (rest == first or _is_row(rest, headers)):
+            lines.append(rest)
+        else:
+            lines.append(f"{'timestamp' if rest == first else written}, {rest}")
+    return "\n".join(lines)
 
 
 def _headers(text: str) -> dict[str, list[tuple[str, str]]]:

@@ -644,3 +644,19 @@ def test_memory_of_a_query_is_in_mebibytes_without_the_header_s_unit(tmp_path: P
 def test_lists_of_groups_of_dcgmi_are_recognised(tmp_path: Path, text: str) -> None:
     with pytest.raises(UnknownFormatError, match="dcgmi prints once"):
         ci.read(file_of(tmp_path, text.encode(), "groups.txt"))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_time_in_front_of_each_line_of_csv_is_that_of_its_row(
+    tmp_path: Path, *, own: bool
+) -> None:
+    stamp = "2026-11-29T01:07:{:02d}.250000Z "
+    rows = [f"{gpu}, {100 + gpu}.00 W" for _ in range(5) for gpu in (0, 1)]
+    lines = ["index, power.draw [W]", *rows, "Killed"]
+    if own:
+        lines = [f"{'timestamp' if n == 0 else 1764378420}, {line}" for n, line in enumerate(lines)]
+    text = "".join(f"{stamp.format(n // 2)}{line}\n" for n, line in enumerate(lines))
+    trace = ci.read(file_of(tmp_path, text.encode(), "smi.log"))
+    assert lanes(trace)[1, "socket power"] == [101.0] * 5
+    first = int(datetime(2026, 11, 29, 1, 7, 1, tzinfo=timezone.utc).timestamp()) * 10**9
+    assert own or points_of(trace)[1, "socket power"][0][0] == first + 250_000_000
