@@ -413,9 +413,8 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
 ) -> tuple[int, int, int]:  # fmt: skip
     """Slot of the awaited work, or -1; bits of what times say; by how many launches the event must be older than the last work.
 
-    Where events are recorded, that of a wait is of the moment, or it was recorded before and not waited
-    for; else it may be any of which the work had ended when the waiting work started, and so it may if another thread
-    records them, which may be several steps ahead.
+    Where events are recorded, that of a wait is of the moment, or the last that was recorded before and not waited
+    for of which the work had ended when the waiting work started; else it may be any that had ended then.
     """
     w, a = waiting_side.queue[i, k], awaited_side.queue[i, j]
     target, last, event = waiting_side.slot[i, k], awaited_side.slot[i, j], waits.event[i, j]
@@ -428,11 +427,7 @@ def _times_of_pair(  # noqa: PLR0913, PLR0917 # columns
         slot = last_ended(
             low, work.end, work.ended_sooner, work.jump, last, work.start[target]
         )  # fmt: skip
-    elif (
-        not waits.behind_record[i]
-        and event >= 0
-        and (waits.elsewhere[i, j] or work.end[slot] > work.start[target])
-    ):
+    elif not waits.behind_record[i] and event >= 0 and work.end[slot] > work.start[target]:
         ended = last_ended(low, work.end, work.ended_sooner, work.jump, slot, work.start[target])
         slot = waits.last_event[ended] if ended >= 0 else -1
     if slot < low:

@@ -27,12 +27,12 @@ def on_one_clock(trace: Trace, origin_ns: int) -> Trace:
     ts, lane = trace.array("ts"), trace.array("lane")
     on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[lane]
     sooner = ts[~on_thread].min() - ahead_ns >= origin_ns
-    ts = ts + np.where(on_thread, 0, -ahead_ns) if sooner else ts + np.where(on_thread, ahead_ns, 0)
+    ts = ts - np.where(on_thread, 0, ahead_ns) if sooner else ts + np.where(on_thread, ahead_ns, 0)
     return replace(trace, nodes=arrow.replace_column(trace.nodes, "ts", ts))
 
 
 def _ahead_ns(trace: Trace) -> int:
-    """Time by which waits return before the end of work, if most do, and as far as launches leave room for it."""
+    """Longest time before the end of their work at which waits return, if most do; no more than launches leave room for."""
     kind, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
     ts = trace.array("ts")
     end = ts + trace.array("dur")
