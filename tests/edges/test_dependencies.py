@@ -723,6 +723,20 @@ def test_of_a_thread_that_loads_ahead_each_wait_is_for_the_oldest_event(
     assert (inferred == in_turn) == is_oldest
 
 
+def test_that_another_thread_is_ahead_speaks_against_no_stream() -> None:
+    """The second copy runs when what waited for the first begins: not for what its own thread had launched before."""
+    m = Program()
+    m.work(1_000, 500, 100, 9)
+    awaited = m.work(5_000, 4_000, 150, 8, thread=2, kind=Kind.MEMCPY)
+    m.work(9_100, 4_001, 170, 8, thread=2, kind=Kind.MEMCPY)
+    m.call("hipStreamWaitEvent", 200, 12)
+    used = m.work(9_001, 3_000, 300)
+    for at in (13_000, 14_000, 15_000):  # so that it is the stream with the most work
+        m.work(at, 900, at - 12_500)
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[awaited], row[used])}
+
+
 def loaded(m: Program, batches: int) -> list[int]:
     """Copies of another thread on a stream of its own, each with an event behind it."""
     copies = []

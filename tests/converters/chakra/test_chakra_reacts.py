@@ -34,6 +34,7 @@ from chopper_interop.converters.chakra import run as simulator
 from chopper_interop.converters.chakra.checks.findings import Findings
 from chopper_interop.converters.chakra.checks.jobs import job_of
 from chopper_interop.converters.chakra.decode import decode
+from chopper_interop.converters.chakra.planning.clocks import on_one_clock
 from chopper_interop.converters.chakra.reaction import DEVIATIONS
 from chopper_interop.io.inputs import read
 from chopper_interop.schemas.chakra import CommType, NodeType
@@ -742,6 +743,23 @@ def test_a_full_queue_reacts_where_the_clock_of_the_gpu_is_ahead(
     faster = scaled_replay_us(tmp_path / "job.0.et", 0.1, ("kernel",))
     saved_us = end_us - full_queue(0, 0.1)[1]
     assert measured - faster == pytest.approx(saved_us, abs=0.02 * measured)
+
+
+@pytest.mark.parametrize(
+    ("ahead_us", "origin_us", "gpu_us", "host_us"),
+    [(0, 0, 0, 0), (20, 0, -18.5, 0), (20, 115, 0, 18.5)],
+)
+def test_hosts_and_gpu_are_on_one_clock(
+    tmp_path: Path, ahead_us: float, origin_us: float, gpu_us: float, host_us: float
+) -> None:
+    """What is moved begins after the job does; the least that a launch returns behind its room is 1.5 µs."""
+    events, _ = full_queue(ahead_us)
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    moved = on_one_clock(trace, round(1000 * origin_us))
+    by_us = (moved.array("ts") - trace.array("ts")) / 1000
+    on_gpu = np.isin(trace.array("kind"), GPU_WORK)
+    assert by_us[on_gpu] == pytest.approx(gpu_us, abs=0.5)
+    assert by_us[~on_gpu] == pytest.approx(host_us, abs=0.5)
 
 
 def test_returns_of_calls_that_need_not_wait_take_no_time(tmp_path: Path) -> None:
