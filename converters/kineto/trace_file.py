@@ -177,16 +177,16 @@ class TraceFile:
     def parted(self, chosen: Array) -> tuple[TraceFile, TraceFile]:
         """Return the events that a mask chooses, and the others; this file has none any more."""
         columns = {"kind": self.kind} | self.columns
-        self.columns.clear()  # one by one: a file has as many bytes of columns as of text
+        self.columns.clear()
         count = int(np.count_nonzero(chosen))
-        parts: tuple[dict[str, Array], ...] = {}, {}
-        for name in list(columns):
-            column = np.ascontiguousarray(columns.pop(name))
-            both = np.empty(count, column.dtype), np.empty(len(column) - count, column.dtype)
-            _part(column, chosen, *both)
-            for part, values in zip(parts, both, strict=True):
-                part[name] = values
-        first, second = (replace(self, columns=part, kind=part.pop("kind")) for part in parts)
+        others = {}
+        for name, column in columns.items():
+            others[name] = np.empty(len(column) - count, column.dtype)
+            _part(column, chosen, others[name])
+            columns[name] = column[:count]
+        first, second = (
+            replace(self, columns=part, kind=part.pop("kind")) for part in (columns, others)
+        )
         return first, second
 
     def phase(self, *letters: str) -> Array:
@@ -651,19 +651,19 @@ def close_spans(columns: dict[str, Array], issues: IssueLog) -> None:
 
 
 @jit_in_place
-def _part(column: Array, chosen: Array, first: Array, second: Array) -> None:
-    """Write the values that a mask chooses to `first`, and the others to `second`.
+def _part(column: Array, chosen: Array, others: Array) -> None:
+    """Move the values that a mask chooses to the beginning of a column, and write the others to a column of theirs.
 
-    Compiled, as it is one pass; numpy takes one for each, and needs row numbers.
+    Compiled, as it is one pass without new memory for most: a file has as many bytes of columns as of text.
     """
     i = j = np.uint64(0)
     one = np.uint64(1)
     for row in range(len(column)):
         if chosen[row]:
-            first[i] = column[row]
+            column[i] = column[row]
             i += one
         else:
-            second[j] = column[row]
+            others[j] = column[row]
             j += one
 
 
