@@ -39,6 +39,8 @@ def test_a_small_conversion_imports_nothing_that_only_compiling_needs(tmp_path: 
     command = [sys.executable, "-c", CONVERT, "-q", str(path), "-o", str(tmp_path / "x.pftrace")]
     for _ in range(2):  # the first may compile
         done = subprocess.run(command, capture_output=True, text=True, check=True)
+        if not done.stdout.split():
+            return
     assert done.stdout.split() == []
 
 
