@@ -230,7 +230,8 @@ class Database:
                 "WHERE type = 'table' AND typeof(rootpage) = 'integer' AND rootpage > 0 ORDER BY rowid"
             )
             return dict(rows.fetchall())
-        except (sqlite3.Error, UnicodeDecodeError, OSError) as error:
+        except (sqlite3.Error, UnicodeDecodeError, OSError, MemoryError) as error:
+            # a damaged length may be one that no memory has
             raise self._read_error(error) from error
 
     def _columns(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -349,7 +350,7 @@ class Database:
 
     def _read_error(self, error: Exception) -> ReadError:
         """The error that users see for one of SQLite's or ADBC's."""
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()) or "its schema is damaged"  # MemoryError says nothing
         if isinstance(error, sqlite3.DatabaseError) and "not a database" in reason:
             return sqlite_files.not_a_database(self.path)
         return ReadError(f"it cannot be read: {reason}", path=self.path, hint=_HINT)

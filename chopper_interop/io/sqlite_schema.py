@@ -89,6 +89,6 @@ def _tables_of(path: Path, state: tuple[tuple[int, int], ...]) -> dict[str, str]
                     "WHERE type = 'table' AND rootpage > 0 AND name NOT LIKE 'sqlite~_%' ESCAPE '~' "
                     "ORDER BY rowid"
                 ).fetchall()
-        except (sqlite3.Error, UnicodeDecodeError, OSError, ReadError):
-            return None
+        except (sqlite3.Error, UnicodeDecodeError, OSError, ReadError, MemoryError):
+            return None  # SQLite may take a damaged length for one that no memory has
     return {str(name): str(sql) for name, sql in rows}

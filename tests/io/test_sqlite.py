@@ -7,12 +7,14 @@ import sqlite3
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from issue_counts import counts
 from slow import slow_from
 
+import chopper_interop as ci
 from chopper_interop.errors import ReadError
 from chopper_interop.io import sqlite, sqlite_rows, sqlite_schema
 from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
@@ -417,3 +419,12 @@ def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path, raw):
     with pytest.raises(ReadError) as error:
         Database(path, IssueLog())
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("known", ["rpd", None])
+def test_a_length_that_no_memory_has_is_damage(tmp_path: Path, known: str | None) -> None:
+    """It was a defect of the reader that looked at it, or too little memory."""
+    path = tmp_path / "x.rpd"
+    path.write_bytes((Path(__file__).parents[1] / "corpus/rpd-8").read_bytes()[1:])
+    with pytest.raises(ReadError, match="its schema is damaged"):
+        ci.read(path, from_format=known)
