@@ -131,7 +131,7 @@ def missing(a: list[int], gone: object) -> tuple[np.ndarray, order_match.OrderMa
     return kept[result.position[at]] - at, result
 
 
-@pytest.mark.parametrize("steps", slow_from([200, 1000, 2000], 1))
+@pytest.mark.parametrize("steps", slow_from([1000, 2000], 1))
 def test_many_steps_missing_here_and_there_shift_none(steps: int) -> None:
     draw = np.random.default_rng(0)
     a = np.tile(draw.integers(0, 15, 200), steps)
