@@ -96,6 +96,7 @@ def handover_edges(
     waits = is_any(role[node], _WAITS)
     passed_on = _starts_with(trace, node, _PASSED_ON)
     source, since = _find_sources(number[lane], ts, end, waits, range_start, passed_on, first, stop)
+    source[(since == _NEVER) & ~_operates(number[lane], range_start)] = -1
     pins = _pins_memory(trace, node, number[lane])
     source[pins] = -1
     work = HostWork(
@@ -175,6 +176,11 @@ def _steps(trace: Trace, node: Array) -> Array:
     rank, ts = trace.array("rank"), trace.array("ts")
     step = preceding_rows(rank[row], ts[row], rank[node], ts[node])
     return np.where(step >= 0, step - np.searchsorted(rank[row], rank[node]), -1)
+
+
+def _operates(thread: Array, range_start: Array) -> Array:
+    """Mask of rows of threads that do more than ranges: ROCm's profilers put all markers on lanes of their own."""
+    return (np.bincount(thread, ~range_start) > 0)[thread]
 
 
 def _pins_memory(trace: Trace, node: Array, thread: Array) -> Array:
