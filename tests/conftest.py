@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import contextlib
 import gc
 import importlib.util
 import os
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from hypothesis.internal.conjecture import providers
 from shared_data import NOT_HERE, real
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -62,8 +62,13 @@ def pytest_collection_modifyitems() -> None:
 
     They are those of the modules imported so far, so that cases depended on the tests before, and are parsed for seconds.
     """
-    if settings.get_current_profile_name() == "chopper":
-        none = providers._local_constants
+    if settings.get_current_profile_name() != "chopper":
+        return
+    # not of its interface: another version draws them, and takes longer
+    with contextlib.suppress(ImportError, AttributeError):
+        from hypothesis.internal.conjecture import providers
+
+        none, _ = providers._local_constants, providers._get_local_constants
         providers._get_local_constants = lambda: none
 
 
