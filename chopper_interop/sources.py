@@ -303,12 +303,15 @@ def _recognise(
     is_archive = archives.is_archive(head)
     if format_name is not None and not is_archive:
         return [(path, _reader(format_name))]
-    candidates = registry.sniffed(head, path) if head else []
-    if _is_labelled_log(head, candidates):
-        is_archive, candidates = True, []
+    front = archives.without_content(head) if is_archive else head
+    candidates = registry.sniffed(front, path) if head else []
+    # of a log in an archive the logs of its tasks, of which none is taken apart again
+    is_log = not is_archive and archives.depth(path) <= 1 and _is_labelled_log(head, candidates)
+    if is_log:
+        candidates = []
     if len(candidates) == 1 and candidates[0].read is not None:
         return [(path, candidates[0])]
-    if is_archive and not candidates and archives.origin(path) == path:
+    if is_log or (is_archive and not candidates and not archives.depth(path)):
         return _recognise_members(
             path, head, named=named, format_name=format_name, inventory=inventory
         )
@@ -352,7 +355,8 @@ def _is_labelled_log(head: bytes, candidates: list[Converter]) -> bool:
         return False
     from chopper_interop.io import task_logs
 
-    unlabelled = registry.sniffed(task_logs.first_task(head))
+    first = task_logs.first_task(head)
+    unlabelled = registry.sniffed(first) if first.strip() else []
     return bool(unlabelled) and (not candidates or candidates == unlabelled)
 
 

@@ -52,6 +52,15 @@ def _is_tar(head: bytes) -> bool:
     return True
 
 
+def without_content(head: bytes) -> bytes:
+    """Return what an archive begins with in front of its first file, which may be there as it is."""
+    if not head.startswith(ZIP_STARTS):
+        return head[: tarfile.BLOCKSIZE]
+    # the first file's header has 30 bytes, the last four of which are how long its name and its extra fields are
+    name, extra = (int.from_bytes(head[at : at + 2], "little") for at in (26, 28))
+    return head[: 30 + name + extra]
+
+
 @dataclass
 class Unpacked:
     """Outcome of unpacking an archive.
@@ -147,12 +156,12 @@ atexit.register(remove_all)
 def shown(path: Path) -> Path:
     """Return a path as users see it: within an archive for an unpacked file."""
     folder = _folder_of(path)
-    return path if folder is None else _FOLDERS[folder] / path.relative_to(folder)
+    return path if folder is None else shown(_FOLDERS[folder]) / path.relative_to(folder)
 
 
 def shown_text(text: str) -> str:
     """Return a text in which paths of unpacked files are those within their archive."""
-    for folder, archive in _FOLDERS.items():
+    for folder, archive in reversed(_FOLDERS.items()):  # a log in an archive before the archive
         text = text.replace(str(folder), str(archive))
     return text
 
@@ -160,7 +169,13 @@ def shown_text(text: str) -> str:
 def origin(path: Path) -> Path:
     """Return the archive that a file was unpacked from, else the file."""
     folder = _folder_of(path)
-    return path if folder is None else _FOLDERS[folder]
+    return path if folder is None else origin(_FOLDERS[folder])
+
+
+def depth(path: Path) -> int:
+    """Return how many archives a file is in."""
+    folder = _folder_of(path)
+    return 0 if folder is None else 1 + depth(_FOLDERS[folder])
 
 
 def _folder_of(path: Path) -> Path | None:

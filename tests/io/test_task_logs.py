@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,5 +63,37 @@ def test_tasks_are_kept_apart_and_what_has_no_label_is_named(tmp_path: Path) -> 
 def test_lines_that_are_no_profile_without_labels_are_left_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("0: hello\n1: world\n" * 5)
+    with pytest.raises(ci.errors.UnknownFormatError, match="no format that is known here"):
+        ci.read(path)
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_logs_in_an_archive_are_read(tmp_path: Path, compression: int) -> None:
+    """Also where the archive holds them as they are, so that its own first bytes show a profile."""
+    path = tmp_path / "job.zip"
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("run/job.log", "".join(f"0: {line}\n" for line in lines(100)) + "1: x\n")
+        archive.writestr("run/more.csv", "\n".join(lines(300)))
+    assert {power for _, _, power in samples(path)} == {100.5, 101.5, 300.5, 301.5}
+    skipped = sources.find([path]).skipped
+    assert [p for p, _ in skipped] == [path / "run/job.log/task 1"]
+
+
+def test_labels_of_labels_are_taken_off_twice_at_most(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    log = [
+        "==============NVSMI LOG==============",
+        "Timestamp : Sat Nov 28 10:00:00 2026",
+        "",
+        "GPU 0",
+    ]
+    path.write_text("".join("0: " * 9 + line + "\n" for line in log))
+    with pytest.raises(ci.errors.ReadError, match="no events and no samples"):
+        ci.read(path)
+
+
+def test_lines_of_nothing_but_labels_are_no_profile(tmp_path: Path) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("0: \n1: \n" * 5)
     with pytest.raises(ci.errors.UnknownFormatError, match="no format that is known here"):
         ci.read(path)
