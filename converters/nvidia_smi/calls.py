@@ -44,8 +44,11 @@ def with_columns(text: str) -> tuple[str, int]:
         return text, 0
     lines = text.split("\n")
     stamped = any(parse_labelled_timestamp(line) for line in _SHORT.findall(text))
-    count = 0 if keys & _OWN else _rows_a_call(lines, headers)
-    if not (stamped or count):
+    is_ordered = not keys & _OWN
+    count = _rows_a_call(lines, headers) if is_ordered else 0
+    # of two queries behind one time, the rows of the second are of no other GPUs
+    is_unclear = is_ordered and len(headers) > 1 and not count
+    if is_unclear or not (stamped or count):
         return text, 0
     rows = sum(_is_row(line, headers) for line in lines) if count else 0
     return "\n".join(_lines(lines, headers, stamped=stamped, count=count)), rows
@@ -96,7 +99,7 @@ def _is_row(line: str, headers: dict[str, list[tuple[str, str]]]) -> bool:
 
 
 def _rows_a_call(lines: list[str], headers: dict[str, list[tuple[str, str]]]) -> int:
-    """Rows behind each header if there are always as many, of several GPUs; the last call may be cut; else 0."""
+    """Rows behind each header if there are always as many, of several GPUs or queries; the last call may be cut; else 0."""
     counts: list[int] = []
     for line in lines:
         if line in headers:
@@ -107,7 +110,8 @@ def _rows_a_call(lines: list[str], headers: dict[str, list[tuple[str, str]]]) ->
             counts[-1] += 1
     if len(counts) < _MIN_CALLS or len(set(counts[:-1])) > 1 or counts[-1] > counts[0]:
         return 0
-    return counts[0] if 1 < counts[0] <= _MAX_GPUS else 0
+    least = 1 if len(headers) > 1 else 2
+    return counts[0] if least <= counts[0] <= _MAX_GPUS else 0
 
 
 def _lines(

@@ -532,6 +532,19 @@ def test_rows_behind_each_header_are_gpus_where_they_are_equally_many(tmp_path: 
     assert "gpu-by-order" not in counts(read_file([runs], at_ns=START_NS, period_ms=1000))
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_two_queries_behind_one_time_are_of_the_same_gpus(tmp_path: Path, rows: int) -> None:
+    memory = "memory.used [MiB], utilization.gpu [%]\n" + "5 MiB, 7 %\n" * rows
+    power = "power.draw [W], temperature.gpu\n100.00 W, 40\n"
+    text = "".join(f"2026-11-29 01:07:{s:02d}\n{power}{memory}" for s in range(9))
+    path = file_of(tmp_path, text.encode())
+    if rows == 1:
+        assert {gpu for gpu, _ in lanes(ci.read(path))} == {0}
+        return
+    with pytest.raises(ReadError, match="no samples"):  # of which GPU the power is, nothing says
+        ci.read(path)
+
+
 def test_gpm_metrics_of_dmon_have_the_units_behind_their_prefix(tmp_path: Path) -> None:
     text = (
         "# gpu   pwr smutil  smocc intutil mmaact   dram   fp16  pcitx     nvlrx\n"
