@@ -937,6 +937,42 @@ def test_a_loaders_range_waits_for_the_thread_that_pins_memory_and_this_for_proc
     assert edges(trace, EdgeKind.HANDOVER) == expected
 
 
+@pytest.mark.parametrize(
+    ("begun", "dur", "waits"),
+    [
+        (10_000, 590_000, True),
+        (10_000, 5_000_000, False),
+        (590_000, 10_000, False),
+    ],
+)
+def test_a_loaders_range_waits_for_a_batch_if_it_ends_with_it(
+    begun: int, dur: int, *, waits: bool
+) -> None:
+    """Not for one that was there long before, nor if the range is as short as if there were one."""
+    m = Program()
+    m.op("aten::relu", 2_000, 3_000)
+    lane = m.builder.lane(0, LaneKind.THREAD, 1, "thread 1")
+    m.add(Kind.ANNOTATION, "enumerate(DataLoader)#_Iter.__next__", lane, begun, dur)
+    pinned = m.op("aten::pin_memory", 400_000, 180_000, thread=2)
+    takes = m.op("aten::to", begun + dur + 1_000, 5_000)
+    trace, row, _ = m.trace()
+    assert ((row[pinned], row[takes]) in edges(trace, EdgeKind.HANDOVER)) == waits
+
+
+@pytest.mark.parametrize(("after_ns", "follows"), [(60_000, True), (500_000, False)])
+def test_a_thread_that_begins_with_a_range_follows_what_ended_right_before(
+    after_ns: int, *, follows: bool
+) -> None:
+    m = Program()
+    ends = m.op("aten::relu", 1_000, 50_000)
+    lane = m.builder.lane(0, LaneKind.THREAD, 2, "thread 2")
+    m.add(Kind.ANNOTATION, "request", lane, 51_000 + after_ns, 40_000)
+    m.op("aten::mm", 52_000 + after_ns, 20_000, thread=2)
+    m.op("aten::to", 20_000_000, 5_000)
+    trace, row, _ = m.trace()
+    assert (row[ends] in {source for source, _ in edges(trace, EdgeKind.HANDOVER)}) == follows
+
+
 @pytest.mark.parametrize("call", ["cudaEventSynchronize", "aten::mul"])
 def test_a_thread_that_goes_on_only_to_wait_may_be_followed(call: str) -> None:
     """As the engine of an inference server: it waits for the next tokens while another thread sends the last ones."""

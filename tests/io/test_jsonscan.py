@@ -231,6 +231,28 @@ def test_keys_that_begin_alike_are_distinguished() -> None:
         assert actual == expected | {"ts": 1000, "dur": 2000, "args": {"a": 1}}
 
 
+@pytest.mark.parametrize(
+    ("members", "ts"),
+    [
+        *(('"ts":1', 1000), ('"ts":  1', 1000), ('"ts" : 1', 1000), ('"ts"\t:\r\n1', 1000)),
+        *(('"ts": 1, "ts": 2', 2000), ('"ts": 1, "ts": "soon"', None), ('"ts": "soon", "ts": 1', 1000)),
+        *(('"ts": 1, "ts2": 2', 1000), ('"ts": 1, "ts\\"": 2', 1000), ('"ts": 1, "bind_id\\"": 2', 1000)),
+    ],
+)  # fmt: skip
+def test_members_may_be_spaced_repeated_and_begin_alike(members: str, ts: int | None) -> None:
+    events, (event,) = scan(f'[{{"ph": "X", {members}}}]')
+    assert (event["ts"], events.malformed) == (ts, 0)
+    assert not events.columns["has"] & json_events.HAS_BIND_ID
+
+
+def test_of_equal_arguments_the_first_counts() -> None:
+    raw = buffer('{"a": "x", "b": 1, "b": 2, "a": 3}')
+    values, actual = json_events.extract_integers(
+        raw, np.array([0]), np.array([len(raw)], np.int32), ["a", "b"]
+    )
+    assert (values[:, 0].tolist(), actual[:, 0].tolist()) == ([0, 1], [False, True])
+
+
 def test_a_phase_is_one_letter() -> None:
     _, actual = scan('[{"ph": "Xs"}, {"ph": ""}, {"ph": "X"}]')
     assert [event["ph"] for event in actual] == [None, None, "X"]

@@ -92,6 +92,13 @@ def test_labels_of_labels_are_taken_off_twice_at_most(tmp_path: Path) -> None:
         ci.read(path)
 
 
+def test_a_file_with_a_label_on_few_lines_is_no_log_of_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("as printed\n" * 20 + "".join(f"0: {line}\n" for line in lines(100)))
+    with pytest.raises(ci.errors.UnknownFormatError, match="no format that is known here"):
+        ci.read(path)
+
+
 def test_lines_of_nothing_but_labels_are_no_profile(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
     path.write_text("0: \n1: \n" * 5)
