@@ -246,7 +246,7 @@ def test_members_may_be_spaced_repeated_and_begin_alike(members: str, ts: int | 
 
 
 def test_of_equal_arguments_the_first_counts() -> None:
-    raw = buffer('{"a": "x", "b": 1, "b": 2, "a": 3}')
+    raw = buffer('{"b": 1, "b": 2, "a": "x", "a": 3}')
     values, actual = json_events.extract_integers(
         raw, np.array([0]), np.array([len(raw)], np.int32), ["a", "b"]
     )
