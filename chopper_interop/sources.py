@@ -301,12 +301,13 @@ def _recognise(
     if outputs.has_mark(head):
         inventory.marked.add(path)
     is_archive = archives.is_archive(head)
-    if format_name is not None and not is_archive:
-        return [(path, _reader(format_name))]
     front = archives.without_content(head) if is_archive else head
-    candidates = registry.sniffed(front, path) if head else []
+    may_be_any = bool(head) and (format_name is None or is_archive)
+    candidates = registry.sniffed(front, path) if may_be_any else []
     # of a log in an archive the logs of its tasks, of which none is taken apart again
     is_log = not is_archive and archives.depth(path) <= 1 and _is_labelled_log(head, candidates)
+    if format_name is not None and not is_archive and not is_log:
+        return [(path, _reader(format_name))]
     if is_log:
         candidates = []
     if len(candidates) == 1 and candidates[0].read is not None:

@@ -40,11 +40,6 @@ OTHERS = "without label"
 """Name of what has no label."""
 
 
-def is_labelled(head: bytes) -> bool:
-    """True if most lines at the beginning of a file have a label of one form."""
-    return _form(head) is not None
-
-
 def first_task(head: bytes) -> bytes:
     """Return the lines of the first label at the beginning of a file, without it."""
     form = _form(head)

@@ -33,8 +33,8 @@ def lines(power: int) -> list[str]:
     return [HEADER, *rows]
 
 
-def samples(path: Path) -> list[tuple[int, int, float]]:
-    trace = ci.read(path)
+def samples(path: Path, from_format: str | None = None) -> list[tuple[int, int, float]]:
+    trace = ci.read(path, from_format=from_format)
     frame = trace.samples.to_pandas()
     devices = trace.array("device", "series")[frame["series"]]
     return sorted(zip(devices.tolist(), frame["ts"].tolist(), frame["value"].tolist(), strict=True))
@@ -46,6 +46,7 @@ def test_lines_are_read_without_their_labels(tmp_path: Path, label: str) -> None
     plain.write_text("\n".join(lines(100)) + "\n")
     labelled.write_text("".join(f"{label.format(3)}{line}\n" for line in lines(100)))
     assert samples(labelled) == samples(plain)
+    assert samples(labelled, "nvidia-smi") == samples(plain)
 
 
 def test_tasks_are_kept_apart_and_what_has_no_label_is_named(tmp_path: Path) -> None:
