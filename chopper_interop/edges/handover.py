@@ -241,8 +241,7 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
     their start. What was passed on (`passed_on`) also follows a thread that does not rest.
     """
     source = np.full(len(ts), -1, np.int64)
-    not_again = np.iinfo(np.int64).max
-    next_start = np.full(len(ts), not_again, np.int64)
+    next_start = np.full(len(ts), np.iinfo(np.int64).max, np.int64)
     last = np.full(len(first), -1, np.int64)  # the operation that ended last on each thread
     for i in range(len(ts) - 1, -1, -1):  # backwards, to know when its thread goes on after each
         if last[thread[i]] >= 0:
@@ -257,9 +256,7 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
         t = thread[i]
         since = idle_since[i] = active[t]
         fresh = since == _NEVER
-        # a thread of ranges alone, as a tool's marks are, does no work that another may have handed over
-        is_mark = fresh and range_start[i] and next_start[i] == not_again
-        if not waits[i] and not is_mark and (fresh or ts[i] - since > IDLE_NS):
+        if not waits[i] and (fresh or ts[i] - since > IDLE_NS):
             for other in range(first[t], stop[t]):
                 k = _last_but_waiting(last[other], before[other], waits, end, ts[i])
                 if other == t or k < 0 or end[k] > ts[i] or end[k] <= since:
