@@ -36,6 +36,8 @@ _MAX_UNPACKED: ContextVar[int | None] = ContextVar("_MAX_UNPACKED", default=None
 """Bytes that a compressed file may have when unpacked, as the user says; None for a multiple of its size."""
 _BOUNDS: dict[Path, int] = {}
 """Bytes that compressed files of archives may have when unpacked."""
+_DIGESTS: ContextVar[dict[Path, str] | None] = ContextVar("_DIGESTS", default=None)
+"""SHA-256 of files that `blocks` read to their end; None where nobody will ask for it."""
 _MAX_RATIO = 200
 """Ratio of sizes beyond which compressed data is taken for a bomb. Chosen: traces of each profiler shrink to a
 tenth to a fortieth; gzip reaches 1,000 with one byte repeated."""
@@ -429,8 +431,21 @@ def plain_name(path: Path) -> str:
     return name
 
 
+@contextmanager
+def digesting() -> Iterator[None]:
+    """Have `blocks`, in a ``with`` block, note the digests of what it reads, so that `sha256` need not read it again."""
+    before = _DIGESTS.set({})
+    try:
+        yield
+    finally:
+        _DIGESTS.reset(before)
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 digest of a file as it is on disk, in hexadecimal."""
+    known = (_DIGESTS.get() or {}).get(path)
+    if known is not None:
+        return known
     try:
         with opened(path) as file:
             digest = hashlib.sha256()
@@ -497,6 +512,8 @@ def _cut_short(path: Path, used: int, expected: int) -> ReadError:
 
 def _read_blocks(path: Path) -> Iterator[Bytes]:
     """Yield a file as it is on disk, up to where it ended when it was opened, in one array again and again."""
+    digests = _DIGESTS.get()
+    digest = None if digests is None else hashlib.sha256()
     try:
         with opened(path, buffering=0) as file:
             expected = os.fstat(file.fileno()).st_size
@@ -506,7 +523,11 @@ def _read_blocks(path: Path) -> Iterator[Bytes]:
                 used = _fill(file, part)
                 if used < len(part):
                     raise _cut_short(path, at + used, expected)
+                if digest is not None:
+                    digest.update(part.data)
                 yield part
+        if digests is not None and digest is not None:
+            digests[path] = digest.hexdigest()
     except (OSError, ValueError) as error:
         raise ReadError(f"cannot be opened: {_reason(error)}", path=path) from error
 

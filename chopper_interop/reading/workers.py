@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from os import cpu_count
@@ -351,7 +351,8 @@ def read(task: SourceTask) -> Trace:
     function = registry.converter(task.converter).reader
     first = task.paths[0]
     inputs.set_unpacked_bounds(task.bounds)
-    with inputs.unpacking_at_most(task.max_unpacked):
+    digesting = inputs.digesting() if task.digest else nullcontext()
+    with inputs.unpacking_at_most(task.max_unpacked), digesting:
         with (
             registry.as_errors("reading", task.converter, first),
             inputs.that_may_go_away(task.paths),

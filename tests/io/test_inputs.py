@@ -3,6 +3,7 @@
 import bz2
 import collections
 import gzip
+import hashlib
 import lzma
 import tracemalloc
 from pathlib import Path
@@ -126,3 +127,19 @@ def test_a_bomb_is_refused_before_it_is_in_memory(tmp_path: Path, pack, monkeypa
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 16 << 20
+
+
+def test_the_digest_of_a_file_that_was_read_whole_needs_no_second_pass(tmp_path: Path) -> None:
+    whole, packed, part = (tmp_path / name for name in ("whole", "packed", "part"))
+    for path, data in ((whole, TEXT), (packed, gzip.compress(TEXT)), (part, TEXT * 2**15)):
+        path.write_bytes(data)
+    expected = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (whole, packed, part)]
+    with inputs.digesting():
+        for path in (whole, packed):
+            assert b"".join(map(bytes, inputs.blocks(path, IssueLog()))) == TEXT
+        next(inputs.blocks(part, IssueLog()))
+        assert [inputs.sha256(path) for path in (whole, packed, part)] == expected
+        whole.unlink()
+        assert inputs.sha256(whole) == expected[0]
+    with pytest.raises(ReadError):
+        inputs.sha256(whole)
