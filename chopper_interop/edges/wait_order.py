@@ -154,7 +154,10 @@ def resolve(
 def _resolve(
     trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array, stated: Array, for_older: Array
 ) -> tuple[Resolved, Array]:
-    """As `resolve`, where waits of the mask `for_older` are for no event recorded right before; which others surely are not."""
+    """Do what `resolve` does, where waits of the mask `for_older` are for no event that was recorded right before them.
+
+    The second is a mask of those that turn out to be for none.
+    """
     node = calls.node[rows]
     rank, ts = trace.array("rank").astype(np.int64), trace.array("ts")
     sequence = read_sequence(trace, calls, queues, rows, for_older)

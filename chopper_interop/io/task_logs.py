@@ -43,8 +43,8 @@ OTHERS = "without label"
 def first_task(head: bytes) -> bytes:
     """Return the lines of the first label at the beginning of a file, without it."""
     form = _form(head)
-    found = form.findall(head) if form else []
-    return b"".join(text for label, text in found if label == found[0][0])
+    lines = form.findall(head) if form else []
+    return b"".join(text for label, text in lines if label == lines[0][0])
 
 
 def members(path: Path, head: bytes, budget: Budget) -> Iterator[Member]:

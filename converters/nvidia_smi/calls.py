@@ -73,22 +73,22 @@ def _with_leading_stamps(text: str) -> str:
 
 def _headers(text: str) -> dict[str, list[tuple[str, str]]]:
     """Headers of a text, each once, with keys and units; none if they have a column of times."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    headers: dict[str, list[tuple[str, str]]] = {}
     others: set[str] = set()
     for match in _LINE.finditer(text):
         line = match.group()
-        if line in found or line in others:
+        if line in headers or line in others:
             continue
         names = names_of(line)
         if not is_header(names):
             others.add(line)
         elif tables.STAMP.isdisjoint(key for key, _ in names):
-            found[line] = names
+            headers[line] = names
         else:
             return {}
         if len(others) == _MAX_OTHERS:
             break
-    return found
+    return headers
 
 
 def _is_row(line: str, headers: dict[str, list[tuple[str, str]]]) -> bool:

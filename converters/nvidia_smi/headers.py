@@ -14,6 +14,7 @@ from chopper_interop.converters.nvidia_smi import lanes as tables
 DMON_HEADER = re.compile(r"#\s*(?:Date\s*,?\s+)?(?:Time\s*,?\s+)?gpu\b(?!.*\bpid\b)", re.IGNORECASE)
 PMON_HEADER = re.compile(r"#\s*(?:Date\s+)?(?:Time\s+)?gpu\b.*\bpid\b", re.IGNORECASE)
 BANNER = re.compile(r"(?<!=)=+NVSMI LOG=+")
+TABLE_TITLE = re.compile(r"^\| *NVIDIA-SMI \d[^\n]*$", re.MULTILINE)
 XML = re.compile(r"<nvidia_smi_log\b")
 APPS = frozenset({
     "process_name", "used_gpu_memory", "used_memory", "gpu_utilization", "mem_utilization",

@@ -53,7 +53,6 @@ _OF_GPUS = ("power_draw", "gpu_")
 _COLUMNS = 1024
 """Columns of a header at most. Chosen: nvidia-smi knows some 200, each of which is compared with the whole table."""
 _PEOPLE = re.compile(r"\| *NVIDIA-SMI \d")
-_TABLE = re.compile(r"^\| *NVIDIA-SMI \d", re.MULTILINE)
 _UUID = _STATIC[0]
 
 
@@ -107,7 +106,7 @@ def output_of(head: bytes) -> Output | None:
         return Output.XML
     if _is_log(text, headers.BANNER):
         return Output.LOG
-    if len(_TABLE.findall(text)) > 1:
+    if len(headers.TABLE_TITLE.findall(text)) > 1:
         return Output.SUMMARY
     lines = [line for line in text.split("\n")[:_LINES] if line.strip()]
     for number, line in enumerate(lines):

@@ -10,13 +10,13 @@ import re
 from itertools import pairwise
 
 from chopper_interop.converters.nvidia_smi import faults as own_faults
+from chopper_interop.converters.nvidia_smi.headers import TABLE_TITLE
 from chopper_interop.converters.nvidia_smi.table_builder import Identity, Table, TableBuilder
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import pci_of
 from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
 from chopper_interop.issues import IssueLog
 
-TITLE = re.compile(r"^\| *NVIDIA-SMI \d[^\n]*$", re.MULTILINE)
 _PCI = re.compile(r"N/A|(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
 _KEYS = (("fan_speed", "temperature_gpu", "pstate"), ("power_draw", "power_limit"))
 _MEMORY = ("memory_used", "memory_total")
@@ -60,7 +60,7 @@ def read(text: str, issues: IssueLog) -> Table:
 
 
 def _facts(table: TableBuilder, text: str) -> None:
-    title = TITLE.search(text)
+    title = TABLE_TITLE.search(text)
     for key, name in (("driver_version", "Driver Version:"), ("cuda_version", "CUDA Version:")):
         words = title[0].partition(name)[2].split() if title else []
         if words:

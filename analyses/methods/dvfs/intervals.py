@@ -17,8 +17,8 @@ _MAX_HALF_WIDTH = 50.0
 _OPEN_SHARE = 0.95
 """Share of what is possible from which on an interval says nothing but that. Chosen: both are of 95 %."""
 _OPEN_SHARE_AT_END = 0.8
-"""The same of a time at an end of its interval, which is the limit of what is possible and not what was measured. Chosen:
-of generated jobs, those within had times that differ from the truth by less than the interval from end to end."""
+"""The same where the time is at an end of its interval, held there by what is possible and not by measurements. Chosen: below
+the 0.87 of a generated job whose estimate was off by 37 %; of 104 others the four above 0.8 were within, and at most 4 % off."""
 _END_SHARE = 0.05
 """Part of an interval that is its end. Chosen: what an interval of 95 % leaves out."""
 _MIN_RANGE = 0.01

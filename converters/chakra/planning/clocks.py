@@ -1,7 +1,7 @@
 """Hosts and GPU on one clock, as simulators have it.
 
 Where a GPU's clock is ahead of its host's, launches and waits return before the end of the work that they waited for, which
-no dependency can say. So one of them is moved by as much, and every latency is what it was less, or more, than that::
+no dependency can say. So one of them is moved by as much: launches take that much less, and waits return that much later::
 
     as recorded   launch ···········> [ work ]            as planned       launch ─> [ work ]
                                   return                                                    └─> return
@@ -20,13 +20,16 @@ from chopper_interop.trace import Trace
 
 
 def on_one_clock(trace: Trace, origin_ns: int) -> Trace:
-    """Trace of a rank with its GPU as much sooner as its clock is surely ahead, or hosts later if it works from `origin_ns` on."""
+    """Return the trace of a rank with its GPU's work sooner by what its clock is surely ahead.
+
+    Hosts are later by as much instead, where work would begin before `origin_ns`.
+    """
     ahead_ns = _ahead_ns(trace)
     if not ahead_ns:
         return trace
     ts, lane = trace.array("ts"), trace.array("lane")
     on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[lane]
-    sooner = ts[~on_thread].min() - ahead_ns >= origin_ns
+    sooner = ts[~on_thread].min(initial=np.iinfo(np.int64).max) - ahead_ns >= origin_ns
     ts = ts - np.where(on_thread, 0, ahead_ns) if sooner else ts + np.where(on_thread, ahead_ns, 0)
     return replace(trace, nodes=arrow.replace_column(trace.nodes, "ts", ts))
 
