@@ -14,6 +14,7 @@ import numpy as np
 from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_text
+from chopper_interop.io.background import each
 from chopper_interop.trace import Text, Trace
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def find(trace: Trace, nodes: Array, *keys: str) -> tuple[ArgumentRanges, ...]:
     key_ends = np.cumsum([len(key.encode()) for key in keys])
     at = np.zeros((len(keys), len(nodes)), np.int64)
     length = np.zeros((len(keys), len(nodes)), np.int64)
-    for first in range(0, len(nodes), _BLOCK):
+
+    def find_in_block(first: int) -> None:
         some = nodes[first : first + _BLOCK]
         start = trace.array("args_at")[some]
         size = trace.array("args_len")[some].astype(np.int64)
@@ -68,6 +70,8 @@ def find(trace: Trace, nodes: Array, *keys: str) -> tuple[ArgumentRanges, ...]:
             for k in np.flatnonzero(lengths.any(axis=1)).tolist():  # of others no page is touched
                 at[k, first + rows] = offsets[k] + begin
                 length[k, first + rows] = lengths[k]
+
+    each(find_in_block, range(0, len(nodes), _BLOCK))
     return tuple(ArgumentRanges(at[k], length[k]) for k in range(len(keys)))
 
 

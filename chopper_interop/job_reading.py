@@ -28,6 +28,7 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ from chopper_interop.errors import (
     UsageError,
 )
 from chopper_interop.gpus import devices
-from chopper_interop.io import archives, memory
+from chopper_interop.io import archives, background, memory
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import chosen_ranks, one_source
 from chopper_interop.joining.fragment import Fragment
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from chopper_interop.gpus.devices import DeviceRule
 
 TASK = "reading"
+_MANY_NODES = 1 << 17
+"""Nodes from which on a thread more is worth it (chosen: of fewer, calls take longer than what they do without Python's lock)."""
 _ATTEMPTS = 3
 """Attempts at a source whose reading ends its worker (chosen: dask's number of them)."""
 UNREADABLE = Fault.loss(
@@ -153,10 +156,8 @@ def _read_job(
     issues.extend(trace.meta.issues)
     trace = _chosen_ranks(trace, inventory, issues)
     communication.note_names(trace, issues)
-    trace = inference.infer_edges(trace, issues)
-    memory.give_back(trace.nodes.nbytes)
     only = stages.OF_NODES if reading.only is None else reading.only
-    trace = stages.annotate(trace.with_meta(issues=tuple(issues)), only)
+    trace = _with_edges_and_annotations(trace, issues, only)
     memory.give_back(trace.nodes.nbytes)
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
@@ -171,6 +172,24 @@ def _read_job(
     memory.give_back(trace.nodes.nbytes)
     files = (str(path) for source in inventory.sources for path in source.recorded)
     return _printable(replace(trace, files=tuple(files)))
+
+
+def _with_edges_and_annotations(trace: Trace, issues: IssueLog, only: Collection[str]) -> Trace:
+    """Return the trace with edges that follow from it, with annotations, and with all issues.
+
+    Neither needs the other: annotations follow from edges that the sources have. Of a large trace that is in memory they are
+    made at the same time.
+    """
+    infer = partial(inference.infer_edges, trace, issues)
+    annotate = partial(stages.annotate, trace, only)
+    if spill.is_on() or trace.nodes.num_rows < _MANY_NODES:
+        with_edges, annotated = infer(), annotate()
+    else:
+        with_edges, annotated = background.both(infer, annotate)
+    of_all = tuple(issues)
+    if annotated.meta.issues != trace.meta.issues:
+        of_all = stages.merged(of_all, annotated.meta.issues)
+    return replace(annotated, edges=with_edges.edges).with_meta(issues=of_all)
 
 
 def read_all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,11 +35,18 @@ class _Stage(NamedTuple):
 
 
 def _has_gpu_series(trace: Trace) -> bool:
+    """True if any series is of a quantity or of a partition, so that `gpu_series.series_locations` has rows."""
     if not trace.series.num_rows:  # no file of telemetry, nor what only it imports
         return False
-    from chopper_interop.annotate.telemetry import gpu_series
+    from chopper_interop.annotate.telemetry.quantity_series import PARTITION, QUANTITIES
 
-    return gpu_series.are_known(trace)
+    patterns = [one.name for quantity in QUANTITIES for one in quantity.patterns]
+    names, ranks = (trace.series[column].to_pylist() for column in ("name", "rank"))
+    return any(
+        any(re.fullmatch(pattern, name) for pattern in patterns)
+        or (rank >= 0 and PARTITION.fullmatch(name))
+        for name, rank in zip(names, ranks, strict=True)
+    )
 
 
 def _telemetry(trace: Trace, log: IssueLog, _: Collection[str]) -> dict[str, pa.Array]:
@@ -80,7 +88,7 @@ def annotate(trace: Trace, only: Collection[str] = OF_NODES) -> Trace:
             trace = _with_stage(trace, stage, log, only)
             memory.give_back(trace.nodes.nbytes)
     structure.note_numbers_apart(trace, log)
-    return trace.with_meta(issues=_merged(trace.meta.issues, log)) if tuple(log) else trace
+    return trace.with_meta(issues=merged(trace.meta.issues, log)) if tuple(log) else trace
 
 
 def _with_stage(trace: Trace, stage: _Stage, log: IssueLog, only: Collection[str]) -> Trace:
@@ -98,7 +106,7 @@ def _with_stage(trace: Trace, stage: _Stage, log: IssueLog, only: Collection[str
     return rank_batches.with_columns(trace, derive, by_host=stage.by_host)
 
 
-def _merged(before: Iterable[Issue], new: Iterable[Issue]) -> tuple[Issue, ...]:
+def merged(before: Iterable[Issue], new: Iterable[Issue]) -> tuple[Issue, ...]:
     """Merge issues, each once: those of ranks that were read back may occur in both."""
     known = {(issue.source, issue.code): issue for issue in before}
     for issue in new:

@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Run ``chopper-analyze`` and return its exit status."""
     from chopper_interop import pipeline
     from chopper_interop.commands import analysis_plan, console, console_results, report
+    from chopper_interop.io import memory
 
     if args.list or args.schema:
         return _show_analyses(args)
@@ -83,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline.refuse_targets(targets, (s for job in inventories for s in job.sources))
     pipeline.refuse_overwriting(_input_files(inventories, []), pages)
     console.announce_compilation()
+    memory.share_between_threads()
     with console.show_progress(quiet=quiet):
         _refuse_unknown(args, inventories, [*plan.functions, *writers])
         only = None if targets or pages else plan.looks_at

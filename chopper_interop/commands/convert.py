@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Run ``chopper-convert`` and return its exit status."""
     from chopper_interop import pipeline
     from chopper_interop.commands import console
+    from chopper_interop.io import memory
 
     if args.formats:
         console.show_formats()
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     )
     console.show_inventory(conversion.inventory, quiet=args.quiet)
     console.announce_compilation()
+    memory.share_between_threads()
     with console.show_progress(quiet=args.quiet):
         trace, issues = conversion.run(keeps_arguments=False)
     log = IssueLog()

@@ -21,9 +21,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +30,7 @@ import numpy as np
 from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.compiled import jit, jit_in_place, jit_inlined
 from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts, word_at
+from chopper_interop.io.background import each, threads
 from chopper_interop.io.json_text import (
     CLOSE,
     CLOSE_LIST,
@@ -52,6 +51,8 @@ from chopper_interop.io.json_text import (
 from chopper_interop.io.wire import copy_bytes
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from chopper_interop.io.inputs import TextWindow
 
 EVENT = np.dtype([
@@ -91,6 +92,8 @@ _MORE_THAN_EXPECTED = 1.5
 of a real trace had two thirds of the events of later ones; moving them all took longer than all other copies)."""
 _BATCH = 1 << 14
 """Events of a batch (chosen: 1 MiB of rows, which stay in the processor's cache)."""
+_OBJECTS = 1 << 18
+"""Objects that a thread looks into at a time (chosen: they take ten milliseconds and more)."""
 _STRINGS = 1 << 12
 """Distinct strings that a piece has room for at first (chosen: most have some hundred)."""
 _SHORT_EVENT = 32
@@ -312,16 +315,6 @@ def _joined(pieces: list[_Piece], start: int) -> _Piece:
     )
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    """Threads that all of a process share, for walks, which run without Python's lock."""
-    return ThreadPoolExecutor(os.cpu_count(), "chopper-interop")
-
-
-if hasattr(os, "register_at_fork"):  # a process that is forked has none of the threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
 def _walked_ahead(pieces: Iterable[tuple[_Piece, _Damage]]) -> Iterator[_Walk]:
     """Yield walked pieces in order, while threads walk the next ones: two for each thread are under way."""
     waiting: deque[Future[_Walk]] = deque()
@@ -332,7 +325,7 @@ def _walked_ahead(pieces: Iterable[tuple[_Piece, _Damage]]) -> Iterator[_Walk]:
         return
     try:
         for piece in chain((first,), pieces):
-            waiting.append(_pool().submit(_walk_piece, *piece))
+            waiting.append(threads().submit(_walk_piece, *piece))
             if len(waiting) > min(2 * (os.cpu_count() or 1), _MAX_AHEAD):
                 yield waiting.popleft().result()
         while waiting:
@@ -532,9 +525,13 @@ def extract_integers(
     names = np.frombuffer(b"".join(encoded), np.uint8)
     values = np.zeros((len(keys), len(at)), np.int64)
     present = np.zeros(values.shape, np.bool_)
-    _extract(
-        buffer, np.ascontiguousarray(at), np.ascontiguousarray(length), names, ends, values, present
-    )
+    at, length = np.ascontiguousarray(at), np.ascontiguousarray(length)
+
+    def extract(first: int) -> None:
+        behind = min(first + _OBJECTS, len(at))
+        _extract(buffer, at, length, first, behind, names, ends, values, present)
+
+    each(extract, range(0, len(at), _OBJECTS))
     return values, present
 
 
@@ -845,18 +842,20 @@ def _extract(
     buffer: Bytes,
     at: Array,
     length: Array,
+    first: int,
+    behind: int,
     names: Bytes,
     ends: Array,
     values: Array,
     present: Array,
 ) -> None:
-    """Write values of keys, whose `names` lie one behind the other, to `values` and `present`.
+    """Write values of keys, whose `names` lie one behind the other, to `values` and `present`, for rows from `first` on.
 
     Members of other keys are skipped, not parsed, and those behind the last key that is looked for are not visited.
     """
     one = np.uint64(1)
     every = (one << np.uint64(len(ends))) - one  # a bit for each key
-    for row in range(len(at)):
+    for row in range(first, behind):
         i, n = at[row], at[row] + length[row]
         found = np.uint64(0)
         if length[row] < 2:

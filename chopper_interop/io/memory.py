@@ -31,6 +31,8 @@ _MAX_GIGABYTES = 1e9
 """Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
 _MIN_GIVEN_BACK = 1 << 24
 """Bytes of work from which memory is given back (chosen: they take some tenths of a second, the call some milliseconds)."""
+_MALLOC_ARENAS = -8
+"""``M_ARENA_MAX`` of glibc's malloc.h: places where it keeps memory that was freed."""
 _STATED: ContextVar[int | None] = ContextVar("_STATED", default=None)
 """Bytes that reading may take, as the user says; None for what is available."""
 FEWER = "give fewer files or ranks at a time"
@@ -134,6 +136,15 @@ def give_back(size: int) -> None:
         AttributeError, OSError, TypeError
     ):  # other libraries, and Windows, which names none
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def share_between_threads() -> None:
+    """Have threads use what others freed, for a process of this program alone.
+
+    glibc keeps what a thread frees for that thread; of a large trace, which several work on, that was a twentieth.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # as above
+        ctypes.CDLL(None).mallopt(_MALLOC_ARENAS, 1)
 
 
 def _group_limits() -> list[tuple[int, int]]:

@@ -440,12 +440,18 @@ def _sync(path: Path) -> None:
         return  # it can't be opened; its names reach the disk later
     descriptor = os.open(path, os.O_RDWR if is_windows else os.O_RDONLY)
     try:
+        sync_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_descriptor(descriptor: int) -> None:
+    """Have what was written to an open file written to the disk, where its file system can."""
+    try:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in _NO_SYNC:
             raise
-    finally:
-        os.close(descriptor)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -28,6 +28,7 @@ from chopper_interop.arguments import ArgumentRanges
 from chopper_interop.arrays import Array, Bytes, arrow, gather, spill
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_text
+from chopper_interop.io.background import each
 from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
 
@@ -238,8 +239,10 @@ def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges,
     keys = _LeftOut.from_keys(changes.left_out)
     wanted = _Wanted.from_changes(changes)
     damaged = np.zeros(len(objects.at), np.bool_)
-    parts = [_TextRanges(*(np.empty(0, np.int64) for _ in _TextRanges._fields))]
-    for first in range(0, len(damaged), _BLOCK):
+    none = _TextRanges(*(np.empty(0, np.int64) for _ in _TextRanges._fields))
+
+    def find_in_block(first: int) -> list[_TextRanges]:
+        parts = []
         start = objects.at[first : first + _BLOCK]
         size = objects.length[first : first + _BLOCK].astype(np.int64)
         for rows, buffer, begin in arguments.rows_by_buffer(text, start, size):
@@ -251,6 +254,9 @@ def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges,
                 _list_texts(buffer, at, length, keys, wanted, out)
             row, start_of, size_of, kind = out[:, :count]
             parts.append(_TextRanges(first + rows[row], start_of + begin, size_of, kind))
+        return parts
+
+    parts = chain([none], *each(find_in_block, range(0, len(damaged), _BLOCK)))
     places = _TextRanges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     order = np.argsort(places.row, kind="stable")
     return _TextRanges(*(column[order] for column in places)), damaged

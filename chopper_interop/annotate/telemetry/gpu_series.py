@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,17 +106,6 @@ def node_locations(trace: Trace, rows: Array) -> list[Location]:
     rank = trace.array("rank")[rows]
     first, _ = gather.distinct(rank, device)
     return list(zip(rank[first].tolist(), device[first].tolist(), strict=True))
-
-
-def are_known(trace: Trace) -> bool:
-    """Return True if any series is of a quantity or of a partition, so that `series_locations` has rows."""
-    patterns = [one.name for quantity in quantity_series.QUANTITIES for one in quantity.patterns]
-    names, ranks = (trace.series[column].to_pylist() for column in ("name", "rank"))
-    return any(
-        any(re.fullmatch(pattern, name) for pattern in patterns)
-        or (rank >= 0 and quantity_series.PARTITION.fullmatch(name))
-        for name, rank in zip(names, ranks, strict=True)
-    )
 
 
 def series_locations(

@@ -21,7 +21,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress, rank_batches
-from chopper_interop.arrays import Array, spill
+from chopper_interop.arrays import Array, Bytes, spill
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import (
     DERIVED_CATEGORY,
@@ -52,6 +52,7 @@ from chopper_interop.converters.perfetto.write.slice_data import Flows, has_arro
 from chopper_interop.converters.perfetto.write.tracks import CRITICAL_PATH, FINDINGS, TrackAllocator
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.io import outputs
+from chopper_interop.io.background import WriterBehind, ahead, writer_behind
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PERFETTO_CATEGORY
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
@@ -247,6 +248,7 @@ class PerfettoWriter:
     ) -> None:
         self.trace = trace
         self.stream = stream
+        self.output: WriterBehind
         self.size = 0
         """Bytes so far, before they are compressed."""
         self.derived = derived
@@ -265,12 +267,17 @@ class PerfettoWriter:
         self.is_drawn = drawn_nodes(trace, self.window)
         self.samples_outside = 0
         self.ended_lanes: Counter[int] = Counter()
-        self.out = np.empty(_CHUNK, np.uint8)
+        self.out, self.spare = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
+        # one is filled while the other is written
         self.scratch = np.empty(_SCRATCH, np.uint8)
         self.opened_row = encode.OpenSlices.of_rows(1, _MAX_DEPTH)
 
     def write(self) -> None:
         """Write preamble, slices lane by lane, and counters."""
+        with writer_behind(self.stream) as self.output:
+            self._write_all()
+
+    def _write_all(self) -> None:
         self._write_preamble()
         for rows in _blocks(self.trace):
             self._write_ranks(rows)
@@ -387,7 +394,7 @@ class PerfettoWriter:
                 for rows in [slice(span.start + some.start, span.start + some.stop)]
                 for values in [of_all.of_rows(rows) if of_all else self._gathered(nodes[rows], used)]
             )  # fmt: skip
-            self._write_slices(parts, uuids)
+            self._write_slices(ahead(parts) if len(row) > slice_columns.PART else parts, uuids)
         progress.advance(_TASK, len(nodes))
 
     def _rows_of_lane(self, lane: int, nodes: Array) -> Array:
@@ -437,14 +444,14 @@ class PerfettoWriter:
         if size:
             self._emit_slices(size, data, known)
         while size := encode.close_slices(self.out, opened, uuids):
-            self._emit(self.out[:size].data)
+            self._emit(self.out[:size])
 
     def _emit_slices(self, size: int, data: _SliceData, known: tuple[int, int]) -> None:
         """Write slices that are encoded, behind the texts that occur in them for the first time."""
         arguments, _, _, keys, texts = data
         self._write_new_texts("debug_annotation_names", keys, arguments.buffer, known[0])
         self._write_new_texts("debug_annotation_string_values", texts, arguments.buffer, known[1])
-        self._emit(self.out[:size].data)
+        self._emit(self.out[:size])
 
     def _opened_rows(self, count: int) -> encode.OpenSlices:
         """Room for the open slices of so many rows; of one row the same each time, as all were closed."""
@@ -455,7 +462,12 @@ class PerfettoWriter:
     def _enlarge(self, room: int) -> None:
         """Make room for a slice with very long arguments."""
         self.scratch = np.empty(2 * room + 1024, np.uint8)
-        self.out = np.empty(room + _CHUNK, np.uint8)
+        self._make_room(room + _CHUNK)
+
+    def _make_room(self, room: int) -> None:
+        """Have room for so many bytes at once."""
+        if len(self.out) < room:
+            self.out, self.spare = np.empty(room, np.uint8), np.empty(room, np.uint8)
 
     def _write_named(
         self, track: int, slices: NamedSlices, flows: tuple[Array, Array] | None = None
@@ -498,12 +510,11 @@ class PerfettoWriter:
             category=np.full(count, _DERIVED_IID, np.int64),
         )
         tracks = encode.Tracks.of_heads(heads, drawn.first)
-        room = encode.TRACK_ROOM + max(map(len, heads), default=0)
-        out = self.out if len(self.out) >= room else np.empty(room, np.uint8)
+        self._make_room(encode.TRACK_ROOM + max(map(len, heads), default=0))
         track = k = 0
         while track < len(heads):
-            size, track, k = encode.encode_tracks(out, track, k, tracks, slices, self.scratch)
-            self._emit(out[:size].data)
+            size, track, k = encode.encode_tracks(self.out, track, k, tracks, slices, self.scratch)
+            self._emit(self.out[:size])
 
     def _write_critical_path(self, path: CriticalPath, ids: Array) -> None:
         """Write the tracks of a critical path: merged spans, classes of work, and the nodes.
@@ -552,10 +563,10 @@ class PerfettoWriter:
     def _write_gpu_packets(self, gpus: GpuPackets) -> None:
         self._write_messages(gpus.descriptions())
         stages, done = gpus.stages(), 0
-        out = self.out if len(self.out) >= stages.room else np.empty(stages.room, np.uint8)
+        self._make_room(stages.room)
         while done < len(stages.ts):
-            size, done = gpu_packets.encode_stages(out, done, stages)
-            self._emit(out[:size].data)
+            size, done = gpu_packets.encode_stages(self.out, done, stages)
+            self._emit(self.out[:size])
 
     def _write_gpu_counter(self, gpus: GpuPackets, samples: Samples) -> None:
         described = gpus.counter(samples, end_of_picture(self.trace))
@@ -568,7 +579,7 @@ class PerfettoWriter:
             chunk = slice(at, at + step)
             numbers = gpus.counter_number(samples.lane)
             size = gpu_packets.encode_values(self.out, ts[chunk], value[chunk], *numbers)
-            self._emit(self.out[:size].data)
+            self._emit(self.out[:size])
 
     def _write_samples(self, samples: Samples) -> None:
         uuid = self.tracks.counter(samples.lane)
@@ -578,7 +589,7 @@ class PerfettoWriter:
         step = len(self.out) // encode.SAMPLE_MAX
         for at in range(0, len(ts), step):
             size = encode.encode_samples(self.out, ts[at : at + step], value[at : at + step], uuid)
-            self._emit(self.out[:size].data)
+            self._emit(self.out[:size])
         if self.gpus:
             self._write_gpu_counter(self.gpus, samples)
 
@@ -611,9 +622,12 @@ class PerfettoWriter:
             ],
         )
 
-    def _emit(self, data: memoryview | bytes) -> None:
+    def _emit(self, data: Bytes | bytes) -> None:
+        """Write bytes; behind a part of `out`, there is another `out` to be filled meanwhile."""
         self.size += len(data)
-        self.stream.write(data)
+        self.output.write(data)
+        if isinstance(data, np.ndarray) and data.base is self.out:
+            self.out, self.spare = self.spare, self.out
 
     def _write_messages(self, packets: Iterable[proto.TracePacket]) -> None:
         for packet in packets:
