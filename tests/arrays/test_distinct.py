@@ -16,3 +16,17 @@ def test_distinct_rows_of_columns_of_any_width(width: int) -> None:
     distinct = list(dict.fromkeys(rows))
     assert [rows[i] for i in first.tolist()] == distinct
     assert code.tolist() == [distinct.index(row) for row in rows]
+
+
+@pytest.mark.parametrize("run", [1, 3, 4, 50, ROWS])
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_distinct_rows_of_which_several_follow_each_other(run: int, columns: int) -> None:
+    """Runs of equal rows come back later, and a last one may be cut."""
+    number = np.arange(4 * ROWS) // run % 7
+    wide = [np.array([5, -(2**62), 2**62, 5, 0, 9, 1])[(number + k) % 7] for k in range(columns)]
+    first, code = gather.distinct(*wide)
+    rows = list(zip(*(column.tolist() for column in wide), strict=True))
+    distinct = list(dict.fromkeys(rows))
+    assert [rows[i] for i in first.tolist()] == distinct
+    assert first.tolist() == [rows.index(row) for row in distinct]
+    assert code.tolist() == [distinct.index(row) for row in rows]
