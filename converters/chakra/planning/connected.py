@@ -10,7 +10,6 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain, slots
 from chopper_interop.converters.chakra.planning.links import (
-    WAITS,
     Links,
     dependencies,
     gpu_numbers,
@@ -30,7 +29,7 @@ from chopper_interop.converters.chakra.schedule import (
     topological_order,
 )
 from chopper_interop.io import memory
-from chopper_interop.schemas.kinds import EdgeKind, Kind
+from chopper_interop.schemas.kinds import HOST_WAITS, EdgeKind, Kind
 from chopper_interop.timing.model import release_timing, timing_of
 from chopper_interop.trace import Trace
 
@@ -375,7 +374,7 @@ def _known_latencies(
     issued = links.issue_ns[links.src[launch] // 2] >= 0
     target = number[links.dst[launch] // 2]
     np.maximum.at(known, target, np.where(issued, 0, np.maximum(links.lag_ns[launch], 0)))
-    waits = np.flatnonzero(is_any(links.kind, WAITS) & (host.begins_at[links.dst] >= 0))
+    waits = np.flatnonzero(is_any(links.kind, HOST_WAITS) & (host.begins_at[links.dst] >= 0))
     target = host.begins_at[links.dst[waits]]
     # work that ends sooner in its slot than measured prolongs the return by as much, and work that has
     # no share of it by all its time

@@ -13,15 +13,12 @@ from chopper_interop.converters.chakra.schedule import MAX_LATENCY_US
 from chopper_interop.edges.handover import IDLE_NS
 from chopper_interop.edges.queues import MAX_AHEAD_NS
 from chopper_interop.graph.chains import stream_orders
-from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind, Kind, LaneKind
+from chopper_interop.schemas.kinds import GPU_LANES, HOST_WAITS, EdgeKind, Kind, LaneKind
 from chopper_interop.timing import variation
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
-
-WAITS = (EdgeKind.SYNC, EdgeKind.POLL, EdgeKind.HANDOVER)
-"""Edges of which the end of a wait of a host thread becomes a node."""
 
 
 class Links(NamedTuple):
@@ -83,7 +80,7 @@ def links_of(timing: Timing, gpu: Array) -> Links:
     lag = lag_ns[edge]
     return_ns = np.full(endpoints, -1, np.int64)
     sources = np.zeros(endpoints, bool)
-    waits = np.flatnonzero(is_any(kind, WAITS) & on_thread[dst // 2])
+    waits = np.flatnonzero(is_any(kind, HOST_WAITS) & on_thread[dst // 2])
     np.maximum.at(return_ns, dst[waits], np.maximum(lag[waits], 0))
     sources[dst[on_thread[dst // 2]]] = True
     sources[src[on_thread[src // 2]]] = True
