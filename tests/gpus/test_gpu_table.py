@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from chopper_interop.schemas.gpus import GPU_FIELDS, GPUS, SOURCES, Gpu
@@ -157,6 +159,13 @@ def printed(text: str) -> tuple[float, float]:
     return float(number) * scale, scale * 10**-digits
 
 
+def row(table: dict[str, Any], product: Gpu) -> Any:
+    """What a table here says of a product."""
+    if product.name not in table:
+        pytest.fail(f"{product.name} lacks its row in MATRIX, VECTOR or BUS: what its maker prints")
+    return table[product.name]
+
+
 def rated(product: Gpu) -> bool:
     return product.name not in WITHOUT_CLOCK
 
@@ -168,7 +177,7 @@ def ids(product: Gpu) -> str:
 @pytest.mark.parametrize("product", [g for g in GPUS if rated(g)], ids=ids)
 def test_published_peaks_are_units_times_rate_times_clock(product: Gpu) -> None:
     """To the last printed digit, which some makers round and some cut off; none is left out."""
-    matrix, vector = MATRIX[product.name], VECTOR[product.name]
+    matrix, vector = row(MATRIX, product), row(VECTOR, product)
     assert set(matrix) == set(product.flop_per_cycle)
     left_out = set(NOT_PRINTED.get(product.name, "").split())
     assert not left_out & set(vector)
@@ -193,7 +202,7 @@ def test_the_tables_here_are_of_all_gpus_and_of_no_others() -> None:
 @pytest.mark.parametrize("product", [g for g in GPUS if g.bandwidth_gbs], ids=ids)
 def test_bandwidth_is_what_the_bus_carries(product: Gpu) -> None:
     """Makers print round figures, up to 3 % below."""
-    bits, rate = BUS[product.name]
+    bits, rate = row(BUS, product)
     assert product.bandwidth_gbs == pytest.approx(bits * rate / 8, rel=0.03)
 
 
