@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -13,14 +13,12 @@ import numpy as np
 
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.analyses.methods.series.rules import How, Rule, rule
-from chopper_interop.annotate.telemetry import firmware_intervals as node_telemetry_ends
 from chopper_interop.annotate.telemetry import gpu_series
-from chopper_interop.annotate.telemetry.firmware_intervals import quantity_key, sampler_key
+from chopper_interop.annotate.telemetry.sampled_series import LARGEST, SampledSeries, sampler_key
 from chopper_interop.annotate.telemetry.samples import (
     Samples,
     change_log_samples,
     periodic_samples,
-    usual_step,
     window_samples,
 )
 from chopper_interop.arrays import Array
@@ -28,12 +26,6 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.gpus import devices
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.trace import Trace
-
-_LARGEST = 1e18
-"""Beyond all values; NaN is not within it either."""
-_FEW = 8
-"""Samples up to which the period is that of the tool's other series. Chosen: a median of fewer steps is that
-of an irregular one too often."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,31 +180,30 @@ class _SeriesOwners:
         return rank_rows if rank_rows.size else self._work
 
 
-class _SampleReader:
+class _SampleReader(SampledSeries):
     """Samples of series, by their rules."""
 
     def __init__(self, trace: Trace) -> None:
-        self.series: list[dict[str, Any]] = trace.series.to_pylist()
+        super().__init__(trace)
         self._rules: dict[tuple[str, str], Rule] = {}
-        self._bounds = trace.sample_bounds
-        self._ts, self._value = (trace.array(c, "samples") for c in ("ts", "value"))
 
     def one(self, row: int, place: SeriesPlace) -> Series | None:
         """A series; None if it has no samples that count."""
         about = self.series[row]
         by = self._rule(about)
-        ts, value = self._points(row)
+        ts, value = self.points(row)
         with np.errstate(invalid="ignore"):
-            good = (np.abs(value) <= _LARGEST) & (value >= by.minimum) & (value <= by.maximum)
+            good = (np.abs(value) <= LARGEST) & (value >= by.minimum) & (value <= by.maximum)
         if not good.any():
             return None
-        samples = self._samples(about, by, ts[good], value[good])
+        samples = self._samples(row, by, ts[good], value[good])
         kept = int(np.count_nonzero(good))
         texts = (about["name"], about["unit"], about["source"])
         is_ended = bool(samples.ts[-1] > ts[good][-1])
         return Series(row, *texts, by, place, samples, len(ts) - kept, is_ended)
 
-    def _samples(self, about: dict[str, Any], by: Rule, ts: Array, value: Array) -> Samples:
+    def _samples(self, row: int, by: Rule, ts: Array, value: Array) -> Samples:
+        about = self.series[row]
         uncertainty = about["uncertainty_ns"]
         if by.how is How.LOGGED:
             return change_log_samples(ts, value, uncertainty)
@@ -220,14 +211,10 @@ class _SampleReader:
             return window_samples(ts, value, uncertainty)
         if by.how is How.STEADY:
             return self._steady(about, ts, value)
-        period = self._steps.get(quantity_key(about)) if len(ts) <= _FEW else None
+        period = self.period_of_few(row, len(ts))
         straight = by.how in (How.STRAIGHT, How.COUNTER)
-        ts, value = node_telemetry_ends.with_last_end(self._ticks, about, ts, value)
+        ts, value = self.with_last_end(row, ts, value)
         return periodic_samples(ts, value, uncertainty, is_linear=straight, period_ns=period)
-
-    @cached_property
-    def _ticks(self) -> dict[tuple[Any, ...], Array]:
-        return node_telemetry_ends.counter_readings(self.series, lambda row: self._points(row)[0])
 
     def _steady(self, about: dict[str, Any], ts: Array, value: Array) -> Samples:
         """Extend a value that holds until the end of the series that were sampled with it."""
@@ -240,10 +227,6 @@ class _SampleReader:
         unknown[-1] = True
         return Samples(made.ts, made.value, unknown, False, made.uncertainty_ns, period, True)
 
-    def _points(self, row: int) -> tuple[Array, Array]:
-        rows = slice(self._bounds[row], self._bounds[row + 1])
-        return self._ts[rows], self._value[rows]
-
     def _rule(self, about: dict[str, Any]) -> Rule:
         key = (about["name"], about["unit"])
         if key not in self._rules:
@@ -251,34 +234,18 @@ class _SampleReader:
         return self._rules[key]
 
     @cached_property
-    def _steps(self) -> dict[tuple[Any, ...], int]:
-        """The shortest usual step among series of the same quantity by the same tool."""
-        return self._shortest(quantity_key, self.series)
-
-    @cached_property
     def _place_steps(self) -> dict[tuple[Any, ...], int]:
         """The shortest usual step among all series that a tool sampled of one place."""
-        every = (s for s in self.series if self._rule(s).how is not How.STEADY)
-        return self._shortest(sampler_key, every)
-
-    def _shortest(
-        self, key_of: Callable[[dict[str, Any]], tuple[Any, ...]], among: Iterable[dict[str, Any]]
-    ) -> dict[tuple[Any, ...], int]:
-        chosen = {id(s) for s in among}
-        shortest: dict[tuple[Any, ...], int] = {}
-        for row, series in enumerate(self.series):
-            step = usual_step(self._points(row)[0]) if id(series) in chosen else 0
-            if step:
-                key = key_of(series)
-                shortest[key] = min(step, shortest.get(key, step))
-        return shortest
+        every = enumerate(self.series)
+        changing = (row for row, one in every if self._rule(one).how is not How.STEADY)
+        return self.shortest_steps(sampler_key, changing)
 
     @cached_property
     def _ends(self) -> dict[tuple[Any, ...], int]:
         """The last sample that a tool took of a place."""
         ends: dict[tuple[Any, ...], int] = defaultdict(lambda: np.iinfo(np.int64).min)
         for row, series in enumerate(self.series):
-            ts = self._points(row)[0]
+            ts = self.points(row)[0]
             if ts.size:
                 ends[sampler_key(series)] = max(ends[sampler_key(series)], int(ts[-1]))
         return dict(ends)

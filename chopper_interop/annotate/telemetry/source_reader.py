@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.annotate.telemetry import (
-    counter_rates,
-    firmware_intervals,
-    quantity_series,
-    throttle_causes,
-)
+from chopper_interop.annotate.telemetry import counter_rates, quantity_series, throttle_causes
+from chopper_interop.annotate.telemetry.sampled_series import LARGEST, SampledSeries
 from chopper_interop.annotate.telemetry.samples import (
     Samples,
     change_log_samples,
     periodic_samples,
-    usual_step,
     window_samples,
 )
 from chopper_interop.arrays import Array
@@ -41,12 +35,6 @@ IMPOSSIBLE = Fault.loss(
     "telemetry-impossible",
     "Samples of values that no GPU can have were not used for what ran meanwhile.",
 )
-
-_LARGEST = 1e18
-"""Larger than any value of a series; the comparison excludes NaN as well."""
-_FEW = 8
-"""A series of so few samples takes its period from those of other GPUs. Chosen: the median of seven
-steps or more is a period even if some rows are missing."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +61,7 @@ class Source:
         return min(s.resolution_ns for _, s in self.samples)
 
 
-class SourceReader:
+class SourceReader(SampledSeries):
     """Reads samples of series, and orders the sources of a quantity.
 
     Parameters
@@ -83,10 +71,8 @@ class SourceReader:
     """
 
     def __init__(self, trace: Trace, issues: IssueLog) -> None:
+        super().__init__(trace)
         self.issues = issues
-        self.series: list[dict[str, Any]] = trace.series.to_pylist()
-        self._bounds = trace.sample_bounds
-        self._ts, self._value = (trace.array(c, "samples") for c in ("ts", "value"))
 
     def sources(
         self, quantity: Quantity, table: SeriesRows, ranks: tuple[int, ...]
@@ -114,7 +100,7 @@ class SourceReader:
         counters_: dict[str, tuple[Samples, ...]] = {}
         for row, series in table.items():
             if series["name"] == "energy" and series["unit"] == "J":
-                counter = self._periodic(row, *self._finite(row))
+                counter = self._periodic(row, *self.points(row))
                 if counter is not None:
                     tool = series["source"]
                     counters_[tool] = (*counters_.get(tool, ()), counter)
@@ -160,19 +146,19 @@ class SourceReader:
         self, pattern: SeriesPattern, row: int, series: dict[str, Any]
     ) -> Samples | None:
         """Samples of a series of throttling in its own unit; those of counters are counts."""
-        ts, value = self._finite(row)
+        ts, value = self.points(row)
         if not pattern.is_counter and not pattern.is_status:
             share = value * pattern.units[series["unit"]]
             possible = self._possible(quantity_series.THROTTLE, share, series)
             ts, value = ts[possible], value[possible]
-        ts, value = firmware_intervals.with_last_end(self._counter_readings, series, ts, value)
+        ts, value = self.with_last_end(row, ts, value)
         return self._periodic(row, ts, value, is_linear=pattern.is_counter)
 
     def _samples(
         self, quantity: Quantity, pattern: SeriesPattern, row: int, series: dict[str, Any]
     ) -> Samples | None:
         """Samples of a series in the quantity's unit; None if it has none, or is of power 0."""
-        ts, value = self._finite(row)
+        ts, value = self.points(row)
         value *= pattern.units[series["unit"]]
         if pattern.is_counter:
             value *= quantity_series.ENERGY_UNITS.get(series["source"], 1.0)
@@ -206,30 +192,11 @@ class SourceReader:
         if not ts.size:
             return None
         uncertainty = self.series[row]["uncertainty_ns"]
-        period = (
-            self._periods.get(firmware_intervals.quantity_key(self.series[row]))
-            if len(ts) <= _FEW
-            else None
-        )
+        period = self.period_of_few(row, len(ts))
         return periodic_samples(ts, value, uncertainty, is_linear=is_linear, period_ns=period)
 
-    @cached_property
-    def _counter_readings(self) -> dict[tuple[Any, ...], Array]:
-        return firmware_intervals.counter_readings(self.series, lambda row: self._finite(row)[0])
-
-    @cached_property
-    def _periods(self) -> dict[tuple[Any, ...], int]:
-        """Shortest usual step among the series of the same quantity by the same tool."""
-        periods: dict[tuple[Any, ...], int] = {}
-        for row, series in enumerate(self.series):
-            key, step = firmware_intervals.quantity_key(series), usual_step(self._finite(row)[0])
-            if step:
-                periods[key] = min(step, periods.get(key, step))
-        return periods
-
-    def _finite(self, row: int) -> tuple[Array, Array]:
+    def points(self, row: int) -> tuple[Array, Array]:
         """Times and values, copied, of the samples of a series that are numbers."""
-        bounds = slice(self._bounds[row], self._bounds[row + 1])
-        ts, value = self._ts[bounds], self._value[bounds]
-        finite = np.abs(value) <= _LARGEST
+        ts, value = super().points(row)
+        finite = np.abs(value) <= LARGEST
         return ts[finite], value[finite].copy()

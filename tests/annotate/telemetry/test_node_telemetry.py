@@ -16,7 +16,7 @@ from telemetry import points_of
 
 import chopper_interop as ci
 from chopper_interop.annotate.stages import annotate
-from chopper_interop.annotate.telemetry import source_reader
+from chopper_interop.annotate.telemetry import sampled_series
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder, concat
 from chopper_interop.schemas.kinds import Kind, LaneKind
@@ -296,8 +296,8 @@ def test_energy_of_work_that_two_sources_cover_together() -> None:
 
 def test_thousands_of_short_series_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     count, read = 200, []
-    usual_step = source_reader.usual_step
-    monkeypatch.setattr(source_reader, "usual_step", lambda ts: read.append(1) or usual_step(ts))
+    usual_step = sampled_series.usual_step
+    monkeypatch.setattr(sampled_series, "usual_step", lambda ts: read.append(1) or usual_step(ts))
     work = [(5, 2, rank, 0) for rank in range(count)]
     samples = [(0, 100), (10, 100)]
     series = [("gfx clock", "MHz", samples, {"rank": rank}) for rank in range(count)]
