@@ -25,9 +25,10 @@ _V1_JSON_FRAGMENT = re.compile(rb"\s*," + _V1_LABEL)
 _V1_TABLE = re.compile(
     rb'CREATE TABLE "?(?:KERN|HIP|HSA|OPS|COPY|rocTX)"?\s*\(\s*"(?:Index|BeginNs)"', re.IGNORECASE
 )
-_V1_TEXT_OTHERS = re.compile(
+V1_TEXT_OTHERS = re.compile(
     rb"\s*(?:0x[0-9a-f]+ agent (?:cpu|gpu)|dispatch\[\d+\], gpu-id\(|\d{12,19}\s*(?:\n\d{12,19}\s*)*$)"
 )
+"""Files with handles, a begin, or the dispatches that tables hold."""
 
 _V2_SAMPLES = frozenset({"dispatch_id", "timestamp", "gpu_id", "pc_sample"})
 
@@ -99,11 +100,6 @@ def is_v1_statistics(head: bytes) -> bool:
 def is_v1_text(head: bytes) -> bool:
     """True if a file that begins so is a raw text trace of rocprof v1 or roctracer."""
     return head[:1].isdigit() and line_format(head) is not None
-
-
-def is_v1_text_other(head: bytes) -> bool:
-    """True if a file that begins so holds handles, a begin, or the dispatches that tables hold."""
-    return _V1_TEXT_OTHERS.match(head) is not None
 
 
 def is_v2(head: bytes) -> bool:

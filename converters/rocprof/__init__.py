@@ -115,7 +115,7 @@ ROCPROF_V1_TEXT = Converter(
 ROCPROF_V1_OTHERS = Converter(
     name="rocprof-v1-others",
     description="further raw text files of rocprof (v1)",
-    sniff=sniff.is_v1_text_other,
+    sniff=sniff.V1_TEXT_OTHERS.match,
     json=False,
     not_read_because="handles, begins and raw dispatches are not read: its tables hold them",
 )

@@ -37,12 +37,12 @@ _TIMELINE = re.compile(rb"\s*\[\s*\[\s*-?\d+(?:\.\d+)?\s*,\s*(?:-?\d|\"|\[)")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _SNAPSHOT_KEYS = (b"segments", b"device_traces")
 _MEMORY_PAGES = (b"GPU Memory Timeline HTML", b"pytorch/assets/viz/MemoryViz", b"MemoryViz.js")
-_LFS = b"version https://git-lfs.github.com/spec/"
+_LFS = re.compile(rb"version https://git-lfs\.github\.com/spec/")
 _LINK = re.compile(rb"(?P<out>(?:\.{1,2}/)+|/)?[^\x00-\x1f\x7f\"<>{}|]+")
 """Target of a symbolic link, as it stands in a file where links cannot be made: nothing but a path."""
 _MAX_LINK = 1024
 """Longest target, bytes; chosen: well above real ones, and within the first bytes of a file."""
-_NCU = b"NVR\x00"
+_NCU = re.compile(rb"NVR\x00")
 _TENSORBOARD = re.compile(rb"[^\x00]\x00{7}.{4}\t.{8}\x1a.brain\.Event:", re.DOTALL)
 """First record of a file of events: its length, a checksum, the wall time, the version."""
 _SPEEDSCOPE = b"www.speedscope.app/file-format-schema.json"
@@ -61,11 +61,6 @@ def confirms_nsys_database(path: Path, head: bytes) -> bool:
     return has_tables(path, head, _NSYS_TABLES, _OTHER_TABLES)
 
 
-def is_nsys_statistics(head: bytes) -> bool:
-    """True if a file that begins so is a table of ``nsys stats`` or of nvprof."""
-    return _NSYS_STATISTICS.match(head) is not None
-
-
 def confirms_nsys_report(path: Path, head: bytes) -> bool:
     """True if a file begins as a report, or is binary and has the name of one; its format is not documented."""
     return head.startswith(_NSYS) or (path.name.endswith(_NSYS_ENDINGS) and b"\x00" in head)
@@ -76,21 +71,11 @@ def is_proton(head: bytes) -> bool:
     return _PROTON.match(head) is not None and all(key in head for key in _PROTON_KEYS)
 
 
-def is_xplane(head: bytes) -> bool:
-    """True if a file that begins so is XLA's XSpace."""
-    return _XPLANE.match(head) is not None
-
-
 def is_memory(head: bytes) -> bool:
     """True if a file that begins so is a memory timeline or snapshot of PyTorch."""
     if _PICKLE.match(head):
         return any(key in head for key in _SNAPSHOT_KEYS)
     return _TIMELINE.match(head) is not None or any(page in head for page in _MEMORY_PAGES)
-
-
-def is_lfs_pointer(head: bytes) -> bool:
-    """True if a file that begins so stands for one that Git LFS keeps elsewhere."""
-    return head.startswith(_LFS)
 
 
 def confirms_link(path: Path, head: bytes) -> bool:
@@ -100,16 +85,6 @@ def confirms_link(path: Path, head: bytes) -> bool:
         return False
     ending = path.suffix.encode()
     return match["out"] is not None or (ending != b"" and head.endswith(ending))
-
-
-def is_ncu_report(head: bytes) -> bool:
-    """True if a file that begins so is a report of Nsight Compute."""
-    return head.startswith(_NCU)
-
-
-def is_tensorboard(head: bytes) -> bool:
-    """True if a file that begins so is TensorBoard's (``events.out.tfevents.…``)."""
-    return _TENSORBOARD.match(head) is not None
 
 
 def is_host_samples(head: bytes) -> bool:
@@ -151,14 +126,14 @@ NSYS_SQLITE = Converter(
 NSYS_STATISTICS = Converter(
     name="nsys-stats",
     description="table of NVIDIA Nsight Systems (nsys stats) or nvprof",
-    sniff=is_nsys_statistics,
+    sniff=_NSYS_STATISTICS.match,
     json=False,
     not_read_because=f"it holds sums, or GPU work without what launched it; {_TORCH}",
 )
 NCU_REPORT = Converter(
     name="ncu-rep",
     description="report of NVIDIA Nsight Compute",
-    sniff=is_ncu_report,
+    sniff=_NCU.match,
     json=False,
     not_read_because=f"it replays kernels one by one and has no timeline; {_TORCH}",
 )
@@ -173,7 +148,7 @@ PROTON = Converter(
 XPLANE = Converter(
     name="xplane",
     description="profile of JAX, TensorFlow or PyTorch/XLA (.xplane.pb)",
-    sniff=is_xplane,
+    sniff=_XPLANE.match,
     json=False,
     not_read_because="give the .trace.json.gz next to it, or what "
     "jax.profiler.trace(…, create_perfetto_trace=True) writes",
@@ -188,7 +163,7 @@ PYTORCH_MEMORY = Converter(
 TENSORBOARD = Converter(
     name="tensorboard-events",
     description="events of TensorBoard",
-    sniff=is_tensorboard,
+    sniff=_TENSORBOARD.match,
     json=False,
     not_read_because="it holds scalars and images; give the .pt.trace.json of torch.profiler or the "
     ".trace.json.gz of JAX, which lie in the same folder or in plugins/profile",
@@ -202,7 +177,7 @@ HOST_SAMPLES = Converter(
 LFS_POINTER = Converter(
     name="git-lfs-pointer",
     description="pointer of Git LFS",
-    sniff=is_lfs_pointer,
+    sniff=_LFS.match,
     json=False,
     not_read_because="the file itself was not fetched; run git lfs pull",
 )
