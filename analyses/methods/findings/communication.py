@@ -49,7 +49,7 @@ def exposed_collectives(job: ExaminedJob) -> Iterator[Finding]:
         waits = " It includes waits for ranks that were not recorded." if alone else ""
         waits += " What waits for it was not recorded." if waiters_unknown else ""
         change = f"scale=0 where kind == 'comm' and {condition}"
-        yield Finding.of(
+        yield Finding.from_saving(
             "exposed-collective",
             saved,
             place,
@@ -75,7 +75,7 @@ def exposed_copies(job: ExaminedJob) -> Iterator[Finding]:
     for k in np.argsort(-total, kind="stable")[:_MAX_KINDS].tolist():
         members = job.mask(row[of_row == k])
         name = trace.names()[trace.array("name")[row[first[k]]]]
-        yield Finding.of(
+        yield Finding.from_saving(
             "exposed-copy",
             job.saved(job.times().take_no_time(members)),
             job.place(members),

@@ -71,7 +71,7 @@ class Finding:
     step_ns: int | None = None
 
     @classmethod
-    def of(  # noqa: PLR0913, PLR0917 # parts of a finding
+    def from_saving(  # noqa: PLR0913, PLR0917 # parts of a finding
         cls,
         code: str,
         saved: Saved,

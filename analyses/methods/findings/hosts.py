@@ -109,7 +109,7 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
             f"Operators of the host take {each_ns / 1e3:,.0f} µs for each kernel that they launch, more "
             f"than {_USUAL_NS / 1e3:,.0f} µs: recording may slow them down."
         )
-    yield Finding.of(
+    yield Finding.from_saving(
         code,
         job.saved(times),
         job.idlest(kernels, ("host_late", "launch"), _LONG_NS),
@@ -258,7 +258,7 @@ def serialised_launches(job: ExaminedJob) -> Iterator[Finding]:
     np.maximum.at(took, trace.launch[work], trace.array("dur")[work])
     times = job.times().return_without_waiting(calls).shorten(calls, took)
     saved, place = job.saved(times), job.place(calls)
-    yield Finding.of(
+    yield Finding.from_saving(
         "serialised-launches",
         saved,
         place,
@@ -327,7 +327,7 @@ def _wait(job: ExaminedJob, code: str, calls: Array, text: str) -> Finding:
     by_operator = (caller >= 0) & (trace.array("kind")[caller] != Kind.ANNOTATION)
     at = job.mask(np.where(by_operator, caller, np.arange(len(caller)))[calls])
     names = job.names(at)
-    return Finding.of(
+    return Finding.from_saving(
         code,
         saved,
         place,
@@ -349,7 +349,7 @@ def unrecorded_waits(job: ExaminedJob) -> Iterator[Finding]:
         longest = int(np.argmax(starts * late))
         at, wait_ns = int(trace.array("ts")[longest]), int(starts[longest])
         name = trace.names()[trace.array("name")[longest]]
-        yield Finding.of(
+        yield Finding.from_saving(
             "unrecorded-wait",
             job.saved(job.times().without_delays(late)),
             FindingPlace(job.place(late).ranks, at - wait_ns, at),
@@ -397,7 +397,7 @@ def busy_at_start(job: ExaminedJob) -> Iterator[Finding]:
     if waiting.any():
         longest = first[np.argmax(job.timing.delay_ns[2 * first] * waiting[first])]
         at, wait_ns = int(ts[longest]), int(job.timing.delay_ns[2 * longest])
-        yield Finding.of(
+        yield Finding.from_saving(
             "busy-at-start",
             job.saved(job.times().without_delays(waiting)),
             FindingPlace(job.place(waiting).ranks, at - wait_ns, at),
@@ -564,7 +564,7 @@ def unrecorded_host_work(job: ExaminedJob) -> Iterator[Finding]:
         longest = np.flatnonzero(is_late)[np.argmax((end - begin)[is_late])]
         longest_ms = (end - begin)[longest] / 1e6
         ranks = job.place(job.mask(node[is_late])).ranks
-        yield Finding.of(
+        yield Finding.from_saving(
             "host-work",
             job.saved(job.times().follow_without_gaps(edge[is_late])),
             FindingPlace(ranks, int(begin[longest]), int(end[longest])),
@@ -652,7 +652,7 @@ def _of_nodes(  # noqa: PLR0913, PLR0917 # parts of a finding
 ) -> Finding:
     """Make a finding of nodes of hosts; `without` are those that take no time."""
     saved, place = job.saved(times), job.place(nodes)
-    return Finding.of(
+    return Finding.from_saving(
         code,
         saved,
         place,

@@ -74,7 +74,7 @@ def _below(job: ExaminedJob, row: Array, share: float, names: tuple[str, str | N
     stem = name_stems.kernel_stems(pa.array([names[0]]))[0].as_py()
     half = _MAX_NAME // 2  # names of generated kernels differ at both ends
     stem = stem if len(stem) <= _MAX_NAME else f"{stem[:half]}…{stem[-half:]}"
-    return Finding.of(
+    return Finding.from_saving(
         "below-roofline",
         saved,
         place,
@@ -117,7 +117,7 @@ def unfused_elementwise(job: ExaminedJob) -> Iterator[Finding]:
     largest_group = int(np.argmax(np.bincount(operations.code, minlength=len(operations))))
     where = operations.keys["operation"][largest_group].as_py() or "elementwise kernels"
     each = count / (job.steps * max(len(job.ranks), 1))
-    yield Finding.of(
+    yield Finding.from_saving(
         "unfused-elementwise",
         saved,
         place,
@@ -174,7 +174,7 @@ def recompute(job: ExaminedJob) -> Iterator[Finding]:
     share = trace.array("dur")[work].sum() / max(
         trace.array("dur")[job.on_gpu & job.inside].sum(), 1
     )
-    yield Finding.of(
+    yield Finding.from_saving(
         "recompute",
         saved,
         place,
