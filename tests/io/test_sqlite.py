@@ -16,7 +16,7 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.errors import ReadError
-from chopper_interop.io import sqlite, sqlite_rows, sqlite_schema
+from chopper_interop.io import sqlite_pages, sqlite_rows, sqlite_schema
 from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
 from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import IssueLog
@@ -229,8 +229,8 @@ def test_a_table_too_deep_hides_no_endless_one(tmp_path, kind):
             page[12 + 2 * k : 14 + 2 * k] = at.to_bytes(2, "big")
             page[at : at + 4] = child.to_bytes(4, "big")
     (tmp_path / "pages").write_bytes(b"".join(pages))
-    assert sqlite.never_ends(tmp_path / "pages", [shared + 3])
-    assert sqlite.never_ends(tmp_path / "pages", [2, shared + 3])
+    assert sqlite_pages.never_ends(tmp_path / "pages", [shared + 3])
+    assert sqlite_pages.never_ends(tmp_path / "pages", [2, shared + 3])
 
 
 @pytest.mark.parametrize("before", [0, 70_000])
