@@ -11,7 +11,7 @@ from chopper_interop.analyses.methods.activity import counterparts, host_waits, 
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.analyses.methods.findings.job import ExaminedJob, FindingPlace, LagChanges
 from chopper_interop.analyses.methods.timing import paths
-from chopper_interop.arrays import Array, intervals, name_stems
+from chopper_interop.arrays import Array, gather, intervals, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import CALLS, Kind
@@ -136,7 +136,7 @@ def _unusual_allocations(job: ExaminedJob, took: Array) -> Array:
     So does the one call of a name, as there is none to compare it with.
     """
     calls = np.flatnonzero(named_nodes(job, _ALLOCATES))
-    by_name = _codes(*(job.trace.array(column)[calls] for column in ("rank", "name")))
+    _, by_name = gather.distinct(*(job.trace.array(column)[calls] for column in ("rank", "name")))
     usual, _ = counterparts.group_medians(took[calls], by_name)
     only = np.bincount(by_name)[by_name] == 1
     return job.mask(calls[only | (took[calls] >= _UNUSUAL * usual)])
@@ -166,20 +166,14 @@ def _first_launches(job: ExaminedJob) -> Array:
     order = np.lexsort((trace.array("ts")[call], kernel, trace.array("rank")[call]))
     call, kernel = call[order], kernel[order]
     rank, name, took = (trace.array(column)[call] for column in ("rank", "name", "dur"))
-    by_kernel = _codes(rank, kernel)
+    _, by_kernel = gather.distinct(rank, kernel)
     is_first = np.diff(by_kernel, prepend=-1) != 0
     of_kernel, _ = counterparts.group_medians(took, by_kernel)
-    by_call = _codes(rank, name)
+    _, by_call = gather.distinct(rank, name)
     of_call, _ = counterparts.group_medians(took, by_call)
     usual = np.where(np.bincount(by_kernel)[by_kernel] > 1, of_kernel, of_call)
     only = np.bincount(by_call)[by_call] == 1
     return job.mask(call[is_first & (only | (took >= _UNUSUAL * usual))])
-
-
-def _codes(*keys: Array) -> Array:
-    """Number of each combination of keys, ascending with them."""
-    rows = np.stack([key.astype(np.int64) for key in keys])
-    return np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def _behind_a_step(job: ExaminedJob) -> Array:

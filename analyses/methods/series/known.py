@@ -124,14 +124,7 @@ def with_best(table: pa.Table, keys: list[str]) -> pa.Table:
     """Append a column `is_best`, which marks the best known row of several of the same quantity."""
     if not table.num_rows:
         return table.append_column("is_best", arrow.array(np.zeros(0, np.bool_)))
-    codes = [
-        arrow.single_chunk(table[key])
-        .dictionary_encode()
-        .indices.fill_null(-1)
-        .to_numpy(zero_copy_only=False)
-        for key in keys
-    ]
-    code = np.unique(np.stack(codes), axis=1, return_inverse=True)[1].ravel()
+    _, code = gather.distinct(*(arrow.to_numpy(arrow.encoded(table[key]), -1) for key in keys))
     worth = np.array([_ORDER[by] for by in table["known_by"].to_pylist()])
     covered, step = (table[name].to_numpy() for name in ("covered_ns", "resolution_ns"))
     longest = np.zeros(code.max() + 1, np.int64)
