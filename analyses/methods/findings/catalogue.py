@@ -11,8 +11,10 @@ from chopper_interop.analyses.methods.findings import (
     communication,
     hosts,
     kernels,
+    launches,
     ranks,
     steps,
+    waits,
 )
 from chopper_interop.analyses.methods.findings.job import ExaminedJob
 from chopper_interop.trace import Trace
@@ -196,8 +198,8 @@ CATALOGUE = {
 """All codes. They never change their meaning."""
 
 FINDERS: tuple[Callable[[ExaminedJob], Iterator[Finding]], ...] = (
-    ranks.late_ranks, communication.exposed_collectives, communication.exposed_copies, hosts.small_launches, hosts.code_loading,
-    hosts.serialised_launches, hosts.waits, hosts.unrecorded_waits, hosts.busy_at_start, hosts.allocator,
+    ranks.late_ranks, communication.exposed_collectives, communication.exposed_copies, launches.small_launches, hosts.code_loading,
+    launches.serialised_launches, waits.waits, waits.unrecorded_waits, waits.busy_at_start, hosts.allocator,
     hosts.data_loader, hosts.compilation, hosts.graph_capture, hosts.host_work, hosts.unrecorded_host_work, clock.throttled_gpus, kernels.below_roofline, kernels.unfused_elementwise, kernels.recompute,
 )  # fmt: skip
 """Functions that find them."""

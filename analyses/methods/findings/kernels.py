@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.analyses.methods.dvfs import breakdown_terms
-from chopper_interop.analyses.methods.findings import hosts
+from chopper_interop.analyses.methods.findings import host_calls
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.arrays import Array, name_stems
 from chopper_interop.graph.chains import stream_orders
@@ -104,7 +104,9 @@ def unfused_elementwise(job: ExaminedJob) -> Iterator[Finding]:
     follows = plain & (before >= 0) & plain[before] & _similar(job, before)
     follows &= ~(copies & copies[before])  # a copy of a copy is one of another tensor
     follows &= ~_sums_gradients(trace, follows)
-    follows &= ~np.append(hosts.loading_calls(job), False)[trace.launch]  # a finding of its own
+    follows &= ~np.append(host_calls.loading_calls(job), False)[
+        trace.launch
+    ]  # a finding of its own
     if not follows.any():
         return
     # optimizers work on one tensor after the other: what is fused of these is launched once
