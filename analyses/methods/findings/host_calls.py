@@ -1,4 +1,4 @@
-"""What hosts do, as marks of nodes: calls that load code, allocate, launch or capture, and what is around them."""
+"""Calls of hosts that load code, allocate, launch or capture, and what is around them, as marks of nodes."""
 
 from __future__ import annotations
 
