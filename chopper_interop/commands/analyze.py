@@ -51,7 +51,7 @@ _COMMON_OPTIONS = {
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-analyze`` and return its exit status."""
     from chopper_interop import pipeline
-    from chopper_interop.commands import analysis_plan, console, console_results, report
+    from chopper_interop.commands import analysis_plan, console, report, result_files
     from chopper_interop.io import memory
 
     if args.list or args.schema:
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         trace, against = _read_jobs(args, jobs, plan, sharing, only)
         others = [run.run(options, args.on_loss, sharing, args.against_run) for run in runs]
         outcome = analysis_plan.run_analyses(trace, plan, against, others)
-        tables = console_results.csv_paths(outcome.results, args.csv) if args.csv else []
+        tables = result_files.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
         pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
     _show(args, trace, outcome, plan)
@@ -140,13 +140,13 @@ def _refuse_name(name: str) -> None:
 
 def _show_analyses(args: argparse.Namespace) -> int:
     from chopper_interop import registry
-    from chopper_interop.commands import console_results
+    from chopper_interop.commands import console_results, result_files
 
     for name in set(args.analysis).difference(registry.analysis_names()):
         if not (args.schema and Path(name).exists()):
             registry.analysis(name)  # raises, with similar names
     if args.schema:
-        print(console_results.schema_json(ascii_only=_ascii_only()))
+        print(result_files.schema_json(ascii_only=_ascii_only()))
         return 0
     console_results.show_analyses(args.analysis)
     return 0
@@ -256,13 +256,13 @@ def _ascii_only() -> bool:
 
 def _show(args: argparse.Namespace, trace: Trace, outcome: Outcome, plan: AnalysisPlan) -> None:
     from chopper_interop.analyses.methods.findings import missing
-    from chopper_interop.commands import console_results
+    from chopper_interop.commands import console_results, result_files
     from chopper_interop.commands.analysis_plan import DEFAULT
 
     if args.csv:
-        console_results.write_csv(outcome.results, Path(args.csv))
+        result_files.write_csv(outcome.results, Path(args.csv))
     if args.json:
-        print(console_results.to_json(outcome.results, ascii_only=_ascii_only()))
+        print(result_files.to_json(outcome.results, ascii_only=_ascii_only()))
     elif not args.csv:
         shown = outcome.results
         if not plan.named:

@@ -26,7 +26,13 @@ import chopper_interop as ci
 from chopper_interop import cli, errors, registry
 from chopper_interop.analyses.methods.activity import grouping
 from chopper_interop.annotate import stages
-from chopper_interop.commands import analysis_plan, console, console_results, console_tables
+from chopper_interop.commands import (
+    analysis_plan,
+    console,
+    console_results,
+    console_tables,
+    result_files,
+)
 from chopper_interop.demo import make_demo
 from chopper_interop.result import Result
 from chopper_interop.schemas import hub, results
@@ -861,7 +867,7 @@ def test_annotations_that_an_analysis_does_not_look_at_have_no_part_in_its_resul
         if not options.keys() <= registry.options(registry.analysis(name)).keys():
             continue
         try:
-            expected = console_results.to_json([ci.analyze(whole, name, **options)])
+            expected = result_files.to_json([ci.analyze(whole, name, **options)])
         except errors.OptionError:  # rows by layer
             continue
         assert run("analyze", demo, name, "--json", *words) == (0, f"{expected}\n", "")
