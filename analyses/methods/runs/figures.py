@@ -30,7 +30,7 @@ from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.analyses.methods.runs.telemetry import Sampled, Seen
+    from chopper_interop.analyses.methods.runs.telemetry import MeanAndPeak, SampledGpu
     from chopper_interop.annotate.telemetry.gpu_series import Location
     from chopper_interop.annotate.telemetry.gpus import Gpu
 
@@ -289,7 +289,7 @@ def _add_telemetry(
     ]
     _add_gpus(trace, figures, sampled, job, busy)
     for column, (_, which) in OF_SAMPLES.items():
-        values = [v for _, seen in sampled if (v := _sampled(seen)[column]) is not None]
+        values = [v for _, gpu in sampled if (v := _sampled(gpu)[column]) is not None]
         if values:
             combined = max(values) if which == _PEAK else sum(values) / len(values)
             figures.row[column] = combined
@@ -303,31 +303,31 @@ def _add_telemetry(
 def _add_gpus(
     trace: Trace,
     figures: RunFigures,
-    sampled: Sequence[tuple[Gpu, Sampled]],
+    sampled: Sequence[tuple[Gpu, SampledGpu]],
     job: Sequence[Interval],
     busy: dict[Location, float],
 ) -> None:
     """A row for each GPU, or for each rank that works on it; and how many GPUs there are."""
     hosts = {rank.rank: rank.host for rank in trace.meta.ranks}
     carried = link_traffic.gpu_bytes(trace, job)
-    placed = [(sorted(gpu_locations(trace, gpu)), seen) for gpu, seen in sampled]
+    placed = [(sorted(gpu_locations(trace, gpu)), means) for gpu, means in sampled]
     placed.sort(key=lambda of_gpu: of_gpu[0])
-    for number, (places, seen) in enumerate(placed):
+    for number, (places, means) in enumerate(placed):
         for place in [p for p in places if p in busy] or places[:1]:
             row: Row = {"gpu": number, "rank": place[0], "device": place[1]}
             row |= {"host": hosts.get(place[0], "") or None, "busy_share": busy.get(place)}
-            figures.gpus.append(row | carried.get(place, {}) | _sampled(seen))
+            figures.gpus.append(row | carried.get(place, {}) | _sampled(means))
     figures.row["gpus"] = len(placed)
 
 
-def _sampled(seen: Sampled) -> Row:
-    return {column: seen.value(*source) for column, source in OF_SAMPLES.items()}
+def _sampled(gpu: SampledGpu) -> Row:
+    return {column: gpu.value(*source) for column, source in OF_SAMPLES.items()}
 
 
 def _add_energy(
     figures: RunFigures,
     boards: Sequence[Board],
-    powers: Sequence[Seen | None],
+    powers: Sequence[MeanAndPeak | None],
     job: Sequence[Interval],
 ) -> None:
     """Energy of all GPUs while their power is known, if that is nearly all of the time."""

@@ -34,7 +34,7 @@ QUANTITIES = (POWER, *_OTHERS)
 
 
 @dataclass(frozen=True)
-class Seen:
+class MeanAndPeak:
     """Mean and peak of a quantity.
 
     Parameters
@@ -51,50 +51,50 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledGpu:
     """A GPU by its telemetry.
 
     Parameters
     ----------
-    seen
-        By name of the quantity, of those that are known.
+    quantities
+        By name, of those that are known.
     """
 
-    seen: dict[str, Seen] = field(default_factory=dict)
+    quantities: dict[str, MeanAndPeak] = field(default_factory=dict)
 
     def value(self, quantity: Quantity, which: str) -> float | None:
         """The mean or peak of a quantity; None where it is not known."""
-        seen = self.seen.get(quantity.name)
-        return None if seen is None else float(getattr(seen, which))
+        known = self.quantities.get(quantity.name)
+        return None if known is None else float(getattr(known, which))
 
 
-def power(board: Board, windows: Sequence[Window]) -> Seen | None:
+def power(board: Board, windows: Sequence[Window]) -> MeanAndPeak | None:
     """Mean power by the best source of its energy; the peak is of displayed power."""
     if not board.powers:
         return None
     shown = [samples for _, samples in energy.instantaneous_sources(board.gpu)]
-    mean = _seen_in(board.powers, windows)
-    seen = replace(mean, peak=_seen_in(shown, windows).peak) if shown else mean
-    return seen if seen.covered_ns else None
+    mean = _mean_and_peak(board.powers, windows)
+    both = replace(mean, peak=_mean_and_peak(shown, windows).peak) if shown else mean
+    return both if both.covered_ns else None
 
 
-def sampled(gpu: Gpu, windows: Sequence[Window], power_of: Seen | None) -> Sampled:
+def sampled(gpu: Gpu, windows: Sequence[Window], power_of: MeanAndPeak | None) -> SampledGpu:
     """Means and peaks of a GPU over some windows.
 
     Its power, if known, is passed in; all else is by the source that `fleet.means` chooses.
     """
     start, end = _bounds(windows)
-    seen: dict[str, Seen] = {}
+    known: dict[str, MeanAndPeak] = {}
     if power_of is not None and gpu.sources.get(POWER.name):
-        seen[POWER.name] = power_of
+        known[POWER.name] = power_of
     for quantity in _OTHERS:
         best = _best(gpu_means.mean(gpu, quantity, start, end), start, end)
         if best is not None and best.covered_ns:
-            seen[quantity.name] = best
-    edge = seen.pop(EDGE.name, None)
-    if edge and TEMPERATURE.name not in seen:  # all that rocm-smi and CharLLM-PPT report of MI250
-        seen[TEMPERATURE.name] = edge
-    return Sampled(seen)
+            known[quantity.name] = best
+    edge = known.pop(EDGE.name, None)
+    if edge and TEMPERATURE.name not in known:  # all that rocm-smi and CharLLM-PPT report of MI250
+        known[TEMPERATURE.name] = edge
+    return SampledGpu(known)
 
 
 def _bounds(windows: Sequence[Window]) -> tuple[Array, Array]:
@@ -103,7 +103,7 @@ def _bounds(windows: Sequence[Window]) -> tuple[Array, Array]:
     return start, end
 
 
-def _best(mean: gpu_means.Mean | None, start: Array, end: Array) -> Seen | None:
+def _best(mean: gpu_means.Mean | None, start: Array, end: Array) -> MeanAndPeak | None:
     """Mean and peak by one source: the peak is that of any die."""
     if mean is None or not mean.known_ns.any():
         return None
@@ -111,17 +111,17 @@ def _best(mean: gpu_means.Mean | None, start: Array, end: Array) -> Seen | None:
     area = float((np.where(known > 0, mean.values, 0.0) * known).sum())
     parts = [samples for _, samples in mean.source.samples]
     peak = np.nanmax([_peak([one], lines.from_samples([one]), start, end) for one in parts])
-    return Seen(area / int(known.sum()), float(peak), int(known.sum()))
+    return MeanAndPeak(area / int(known.sum()), float(peak), int(known.sum()))
 
 
-def _seen_in(parts: Sequence[Samples], windows: Sequence[Window]) -> Seen:
+def _mean_and_peak(parts: Sequence[Samples], windows: Sequence[Window]) -> MeanAndPeak:
     start, end = _bounds(windows)
     line = lines.from_samples(parts)
     area, known = line.integrals(start, end)
     covered = int(known.sum())
     if not covered:
-        return Seen(np.nan, np.nan, 0)
-    return Seen(float(area.sum()) / covered, _peak(parts, line, start, end), covered)
+        return MeanAndPeak(np.nan, np.nan, 0)
+    return MeanAndPeak(float(area.sum()) / covered, _peak(parts, line, start, end), covered)
 
 
 def _peak(parts: Sequence[Samples], line: PiecewiseLinear, start: Array, end: Array) -> float:
