@@ -1,8 +1,9 @@
 """Report the structure of a checkout: ``python tests/support/structure_report.py [ROOT]``.
 
 Prints modules, code lines, sizes of folders, modules with one importer, import cycles, imports that
-point up the layers of `.importlinter`, functions of a cyclomatic complexity above 10, modules that a
-conversion and a look at a file load, and how often words that say little are identifiers.
+point up the layers of `.importlinter`, functions of a cyclomatic complexity above 10, pairs of functions that
+are alike, names that nothing reads, modules that a conversion and a look at a file load, and how often words that
+say little are identifiers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tokenize
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import likeness
 import networkx as nx
 
 PACKAGE = "chopper_interop"
@@ -30,6 +32,8 @@ SPEAKING = frozenset({"at_most", "at_least", "at_least_s", "check_at_least", "un
 """Identifiers with one of `WORDS` that state what they hold all the same."""
 SHORT = 80
 """A module with one importer and fewer code lines than this is a candidate for folding."""
+SHOWN_PAIRS = 12
+"""Pairs of functions that are named."""
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -195,6 +199,14 @@ def main(root: Path) -> None:
     ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", "--select", "C901", "--output-format",
                           "concise", *FOLDERS], cwd=root, text=True, capture_output=True, check=False)  # fmt: skip
     print(f"functions with complexity above 10: {ran.stdout.count('C901')}")
+    pairs = likeness.alike(likeness.shapes(paths))
+    print(f"pairs of functions that are alike {len(pairs)}, the first {SHOWN_PAIRS}:")
+    for share, one, other in pairs[:SHOWN_PAIRS]:
+        print(f"   {share:.0%} of {one.place} ({one.lines}) and {other.place} ({other.lines})")
+    texts = [
+        p.read_text("utf-8") for p in (root / "pyproject.toml", *(root / "docs").rglob("*.md"))
+    ]
+    print(f"names that no code reads: {' '.join(likeness.unread(paths, texts))}")
     for where, counts in zip(("identifiers", "prose"), word_counts(root), strict=True):
         print(f"words in {where}: " + ", ".join(f"{word} {n}" for word, n in counts.items()))
     with tempfile.TemporaryDirectory() as folder:
