@@ -73,8 +73,8 @@ def power(board: Board, windows: Sequence[Window]) -> MeanAndPeak | None:
     if not board.powers:
         return None
     shown = [samples for _, samples in energy.instantaneous_sources(board.gpu)]
-    mean = _mean_and_peak(board.powers, windows)
-    both = replace(mean, peak=_mean_and_peak(shown, windows).peak) if shown else mean
+    mean = mean_and_peak(board.powers, windows)
+    both = replace(mean, peak=mean_and_peak(shown, windows).peak) if shown else mean
     return both if both.covered_ns else None
 
 
@@ -114,7 +114,8 @@ def _best(mean: gpu_means.Mean | None, start: Array, end: Array) -> MeanAndPeak 
     return MeanAndPeak(area / int(known.sum()), float(peak), int(known.sum()))
 
 
-def _mean_and_peak(parts: Sequence[Samples], windows: Sequence[Window]) -> MeanAndPeak:
+def mean_and_peak(parts: Sequence[Samples], windows: Sequence[Window]) -> MeanAndPeak:
+    """Mean and peak over some windows, by samples of times that do not overlap."""
     start, end = _bounds(windows)
     line = lines.from_samples(parts)
     area, known = line.integrals(start, end)

@@ -24,7 +24,7 @@ def test_against_energy(series: list, windows: list, straight: bool) -> None:  #
     ]
     parts = [part for part in without_overlap(made) if part is not None]
     spans = [(start, start + length) for start, length in windows]
-    actual = run_telemetry._seen_in(parts, spans)
+    actual = run_telemetry.mean_and_peak(parts, spans)
     area, covered, peak = 0.0, 0, -np.inf
     for start, end in spans:
         if end <= start:
