@@ -857,11 +857,11 @@ def _extract(
     every = (one << np.uint64(len(ends))) - one  # a bit for each key
     for row in range(first, behind):
         i, n = at[row], at[row] + length[row]
-        found = np.uint64(0)
+        keys_read = np.uint64(0)
         if length[row] < 2:
             continue
         i = skip_blank(buffer, i + 1, n)
-        while found != every and i < n and buffer[i] == QUOTE:
+        while keys_read != every and i < n and buffer[i] == QUOTE:
             key = i + 1
             i = skip_string(buffer, i, n)
             if i < 0:
@@ -884,8 +884,8 @@ def _extract(
                         break
                 start = ends[k]
             bit = one << np.uint64(max(match, 0))
-            if match >= 0 and not found & bit:
-                found |= bit
+            if match >= 0 and not keys_read & bit:
+                keys_read |= bit
                 value, i, ok = parse_integer(buffer, i, n, 0)
                 values[match, row], present[match, row] = value, ok
             else:

@@ -244,8 +244,8 @@ def _fits(of_rank: Recorded, et: EtFile) -> bool:
         and len(of_rank.of) == _OF
         and np.array_equal(of_rank.of[:2], _nodes_and_checksum(et.data_first, et.data))
         and all(
-            ((values[name] >= least) & (values[name] < end)).all()
-            for name, (least, end) in bounds.items()
+            ((values[name] >= first) & (values[name] < behind)).all()
+            for name, (first, behind) in bounds.items()
         )
         and np.isin(of_rank.kind, host_chain.OPERATIONS).all()
         and np.isin(of_rank.edge, _EDGE_KINDS).all()

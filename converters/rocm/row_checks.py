@@ -84,8 +84,10 @@ def _of_another_run(start: Array, end: Array, dispatched: Array, completed: Arra
     outside = (start < dispatched) | (start > completed)
     if not (len(start) and outside.all() and (dispatched > 0).all() and (completed > 0).all()):
         return False
-    least, most = (end - completed).max(), (start - dispatched).min()
-    return len(start) == 1 or bool(least - most > (end.max() - start.min()) // _CLOCK_RATES)
+    min_offset, max_offset = (end - completed).max(), (start - dispatched).min()
+    return len(start) == 1 or bool(
+        min_offset - max_offset > (end.max() - start.min()) // _CLOCK_RATES
+    )
 
 
 def check_launch_shapes(rows: TableRows, issues: IssueLog, *, in_blocks: bool = False) -> None:

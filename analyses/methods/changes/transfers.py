@@ -115,9 +115,9 @@ def _cut_off(trace: Trace) -> Array:
         rank 1    not yet    [all]  …  [all]
     """
     times = communication_times(trace)
-    most = np.zeros(len(trace.groups) + 1, np.int64)  # the last one is that of no group, -1
-    np.maximum.at(most, times.instances.group, times.instances.ranks)
-    is_shared = np.append(times.instances.ranks == most[times.instances.group], False)
+    largest = np.zeros(len(trace.groups) + 1, np.int64)  # the last one is that of no group, -1
+    np.maximum.at(largest, times.instances.group, times.instances.ranks)
+    is_shared = np.append(times.instances.ranks == largest[times.instances.group], False)
     shared = is_shared[times.instance]
     launched = trace.launch[times.row] >= 0
     inner = shared & (launched | ~launched.any())
