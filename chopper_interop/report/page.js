@@ -140,7 +140,7 @@ function cell(value, numeric, short) {
 function table({ columns, rows }, caption) {
   const numeric = columns.map((_, i) => rows.some((r) => typeof r[i] === "number") && rows.every((r) => r[i] === null || typeof r[i] === "number"));
   const texts = columns.filter((_, i) => rows.some((r) => isLong(r[i]))).length > 1;
-  let shown = rows, order = null, all = false, wanted = "";
+  let shown = rows, order = null, all = false, whole = false, wanted = "";
   // sentences are read, and commands are there to be copied
   const cuts = columns.map((title, i) => cutAll(["finding", "command"].includes(title) ? [] : rows.map((r) => r[i]).filter(isLong)));
   const body = element("tbody");
@@ -150,7 +150,7 @@ function table({ columns, rows }, caption) {
     const button = element("button", { type: "button", textContent: title });
     const head = element("th", { scope: "col", className: numeric[i] ? "number" : "" }, button);
     button.addEventListener("click", () => {
-      const up = head.getAttribute("aria-sort") === (numeric[i] ? "descending" : "none") || (!numeric[i] && !head.hasAttribute("aria-sort"));
+      const last = head.getAttribute("aria-sort"), up = last ? last === "descending" : !numeric[i]; // the largest numbers first
       heads.forEach((h) => h.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", up ? "ascending" : "descending");
       order = compare(i, up ? 1 : -1);
@@ -163,19 +163,21 @@ function table({ columns, rows }, caption) {
     if (order) shown.sort(order);
     const drawn = all ? shown : shown.slice(0, FIRST);
     body.replaceChildren(...drawn.map((row) => element("tr", {}, ...row.map((value, i) =>
-      cell(value, numeric[i], cuts[i].get(value))))));
+      cell(value, numeric[i], whole ? undefined : cuts[i].get(value))))));
     count.textContent = `${drawn.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
     more.hidden = drawn.length === shown.length;
     more.textContent = `Show all ${shown.length.toLocaleString("en")}`;
   }
   more.addEventListener("click", () => { all = true; fill(); });
+  const names = element("button", { type: "button", textContent: "Whole names", ariaPressed: "false", hidden: !cuts.some((c) => [...c].some(([name, short]) => short !== name)) });
+  names.addEventListener("click", () => { whole = !whole; names.ariaPressed = String(whole); fill(); });
   const filter = element("input", { type: "search", placeholder: "Filter by name", ariaLabel: `Filter ${caption}` });
   filter.addEventListener("input", () => { wanted = filter.value.toLowerCase(); fill(); });
   fill();
   const scroll = element("div", { className: "table", tabIndex: 0, role: "region", ariaLabel: caption },
     element("table", { className: texts ? "texts" : "" }, element("thead", {}, element("tr", {}, ...heads)), body));
-  const tools = element("div", { className: "tools" }, ...(rows.length > 8 ? [filter] : []), count, more);
-  return element("div", {}, ...(rows.length > 8 ? [tools] : []), scroll);
+  const tools = element("div", { className: "tools" }, ...(rows.length > 8 ? [filter, count, more] : []), names);
+  return element("div", {}, ...(rows.length > 8 || !names.hidden ? [tools] : []), scroll);
 }
 
 for (const place of document.querySelectorAll("[data-table]")) {

@@ -35,7 +35,8 @@ _ZOOMS = (("in", "+", "Zoom in"), ("out", "-", "Zoom out"), ("left", "←", "Mov
           ("right", "→", "Move right"), ("all", "All", "Show all of the step"))  # fmt: skip
 _HELP = (
     "Drag to move; Ctrl and wheel, or two fingers, to zoom; or click into it and use + - ← → and 0. "
-    "A line below marks work on the critical path. Click on work to see what it is."
+    "A line below marks work on the critical path. Click on work to see what it is, or use ↑ ↓ for rows and , . for "
+    "the work before and after."
 )
 
 
@@ -169,7 +170,7 @@ def _figure(plot: Plot, description: str, height: int) -> str:
         f'{_heading(plot, description)}<div class="chart" data-chart="{plot.name}" '
         f'data-height="{height}" role="img" '
         f'aria-label="{html.escape(plot.title)}. {text}"></div>'
-        f'<details data-of="{plot.name}"><summary>Data</summary></details></figure>'
+        f'<details data-of="{plot.name}"><summary aria-label="Data of {html.escape(plot.title)}">Data</summary></details></figure>'
     )
 
 

@@ -6,7 +6,7 @@ function timeline(canvas, data) {
   const PATH = many ? 8 : 0; // room for the name of the first row, which has no second one below it
   const tops = data.rows.map((row, i) => AXIS + i * (ROW + GAP) + Math.floor((i + 1) / 2) * (many ? 2 : 5) + (i ? PATH : 0));
   const height = tops[tops.length - 1] + ROW + 8;
-  const context = canvas.getContext("2d");
+  const context = canvas.getContext("2d"), view = canvas.parentElement;
   let from = 0, to = data.span, width = 0, queued = false, chosen = null;
 
   const scale = () => (width - LABEL) / (to - from);
@@ -98,8 +98,9 @@ function timeline(canvas, data) {
     context.fillStyle = style.muted; context.textAlign = "right";
     data.rows.forEach((row, i) => { if (row.label) context.fillText(row.label, LABEL - 7, tops[i] + (many ? 8 : ROW - 3), LABEL - 9); });
     if (chosen) {
+      const { row, i } = chosen;
       context.strokeStyle = style.text; context.lineWidth = 2;
-      context.strokeRect(LABEL + (chosen.start - from) * scale(), chosen.top - 1, Math.max(chosen.dur * scale(), 2), ROW + 2);
+      context.strokeRect(LABEL + (row.start[i] - from) * scale(), tops[data.rows.indexOf(row)] - 1, Math.max(row.dur[i] * scale(), 2), ROW + 2);
     }
     canvas.dataset.drawn = "yes";
   }
@@ -143,16 +144,38 @@ function timeline(canvas, data) {
     event.preventDefault();
     if (event.shiftKey && !event.ctrlKey) move((event.deltaX || event.deltaY) / 600); else zoom(1.0015 ** event.deltaY, timeAt(event.offsetX));
   }, { passive: false });
-  canvas.addEventListener("click", (event) => {
-    const found = at(event.offsetX, event.offsetY);
-    chosen = found && { start: found.row.start[found.i], dur: found.row.dur[found.i], top: tops[data.rows.indexOf(found.row)] };
+  function choose(found) {
+    chosen = found;
     document.getElementById("chosen").textContent = found ? facts(found).map(([k, v]) => (k ? `${k}: ${v}` : v)).join(" · ") : "";
     show(from, to);
-  });
+  }
+  canvas.addEventListener("click", (event) => choose(at(event.offsetX, event.offsetY)));
+
+  // By keyboard: work before or after what is chosen, or that of the next row at this time; it comes into view.
+  function chooseInView(row, i) {
+    choose({ row, i });
+    const time = row.start[i] + row.dur[i] / 2, y = canvas.getBoundingClientRect().top - view.getBoundingClientRect().top + tops[data.rows.indexOf(row)];
+    if (time < from || time > to) show(time - (to - from) / 2, time + (to - from) / 2);
+    if (y < 0 || y + ROW > view.clientHeight) view.scrollBy(0, y - view.clientHeight / 2);
+  }
+  function nearest(row, time) { return Math.min(firstEndingAfter(row, time), row.start.length - 1); }
+  function chooseNext(by) {
+    if (!chosen) return chooseRow(1);
+    const i = chosen.i + by;
+    if (i >= 0 && i < chosen.row.start.length) chooseInView(chosen.row, i);
+  }
+  function chooseRow(by) {
+    const time = chosen ? chosen.row.start[chosen.i] : from;
+    let n = chosen ? data.rows.indexOf(chosen.row) + by : 0;
+    while (data.rows[n] && !data.rows[n].start.length) n += by;
+    if (data.rows[n]) chooseInView(data.rows[n], nearest(data.rows[n], time));
+  }
   const keys = {
     ArrowLeft: () => move(-0.15), ArrowRight: () => move(0.15), a: () => move(-0.15), d: () => move(0.15),
     "+": () => zoom(0.6), "=": () => zoom(0.6), w: () => zoom(0.6), "-": () => zoom(1 / 0.6), s: () => zoom(1 / 0.6),
     0: () => show(0, data.span), Home: () => show(0, data.span),
+    ",": () => chooseNext(-1), ".": () => chooseNext(1), ArrowUp: () => chooseRow(-1), ArrowDown: () => chooseRow(1),
+    Escape: () => choose(null),
   };
   canvas.addEventListener("keydown", (event) => {
     const action = !event.ctrlKey && !event.metaKey && !event.altKey && keys[event.key];

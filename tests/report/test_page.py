@@ -142,6 +142,31 @@ def test_the_timeline_zooms_by_keyboard(shown: browser.Page) -> None:
         assert is_changed_by(shown, key)
 
 
+def test_work_of_the_timeline_is_chosen_by_keyboard(shown: browser.Page) -> None:
+    """Only a click showed what a piece is."""
+    canvas, chosen = shown.page.locator("canvas.timeline"), shown.page.locator("#chosen")
+
+    def press(*keys: str) -> str:
+        for key in keys:
+            canvas.press(key)
+        return chosen.inner_text()
+
+    assert "on: critical path" in press("0", "ArrowDown")
+    first = press("ArrowDown")
+    assert "on: rank 0 compute" in first
+    second = press(".")
+    assert second != first
+    assert "on: rank 0 compute" in second
+    assert press(",") == first
+    assert "on: rank 1 compute" in press("ArrowDown", "ArrowDown")
+    assert press("ArrowUp", "ArrowUp") == first
+    assert press(*["."] * 9) == press("."), "the last work of the row"
+    press("0", *["+"] * 9, *[","] * 9)
+    assert is_changed_by(shown, "."), "the next work comes into view"
+    assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert press("Escape") == ""
+
+
 def test_texts_of_the_timeline_end_within_it(shown: browser.Page) -> None:
     drawn = """async () => {
       const canvas = document.querySelector("canvas.timeline"), drawn = [];
@@ -223,6 +248,27 @@ def test_tables_sort_by_keyboard(shown: browser.Page) -> None:
     rows = shown.page.locator("#kernels [data-table] tbody").first.locator("tr")
     totals = [float(row.locator("td").nth(3).inner_text()) for row in rows.all()]
     assert totals == sorted(totals)
+
+
+def test_texts_sort_both_ways_again_and_again(shown: browser.Page) -> None:
+    """The third click did nothing."""
+    head = shown.page.locator("#kernels th", has_text="class").first
+    orders = []
+    for _ in range(4):
+        head.get_by_role("button").press("Enter")
+        orders.append(head.get_attribute("aria-sort"))
+    assert orders == ["ascending", "descending"] * 2
+
+
+def test_names_are_shown_whole_by_keyboard(shown: browser.Page) -> None:
+    name = "Cijk_" * 60
+    given = json.dumps({"columns": ["kernel"], "rows": [[name]]})
+    shown.page.evaluate(f"document.body.append(table({given}, 'whole'))")
+    button = shown.page.get_by_role("button", name="Whole names").last
+    cell = shown.page.get_by_role("region", name="whole").locator("tbody td")
+    assert "…" in cell.inner_text()
+    button.press("Space")
+    assert (cell.inner_text(), button.get_attribute("aria-pressed")) == (name, "true")
 
 
 def test_a_sentence_stands_in_place_of_a_chart_that_would_draw_noise(tmp_path: Path) -> None:
