@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -52,15 +53,26 @@ class Page:
         return list(self.page.evaluate(_VISIT, _CHARTS))
 
 
+def chromium() -> str | None:
+    """Path of Chromium: of the one that CHROMIUM names, else of the first on the PATH; None if there is none."""
+    named = os.environ.get("CHROMIUM")
+    return next(filter(None, map(shutil.which, [named] if named else _NAMES)), None)
+
+
+def required() -> str:
+    """Path of Chromium; a script without one ends with a line that says so."""
+    return chromium() or sys.exit("pictures need Chromium: install it, or name it by CHROMIUM=…")
+
+
 @contextmanager
 def opened(file: Path, size: dict[str, int] = DESKTOP, scheme: str = "light") -> Iterator[Page]:
     """Open a file in Chromium; the test is skipped where there is none."""
-    chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+    path = chromium()
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not chromium:
+    if not path:
         pytest.skip("there is no Chromium (CHROMIUM names one)")
     with sync_api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        browser = play.chromium.launch(executable_path=path, args=list(FLAGS))
         context = browser.new_context(
             viewport=size, color_scheme=scheme, has_touch=size is PHONE, accept_downloads=False
         )

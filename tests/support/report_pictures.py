@@ -43,7 +43,8 @@ def take(path: Path, folder: Path, name: str) -> None:
 
 def main(folder: str) -> None:
     """Make the reports and their pictures."""
-    Path(folder).mkdir(exist_ok=True)
+    browser.required()  # before the reports, which take minutes
+    Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
         job, other = make_demo(Path(made) / "job"), make_demo(Path(made) / "other", straggler=3)
         jobs = {"report": [str(job), "--against", str(other)]}
