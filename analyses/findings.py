@@ -16,7 +16,7 @@ _CONVENTIONS = {
     "shown": f"what saves {finding.MIN_SHARE:.1%} of the step or more",
     "order": "the largest saving first; small-launches and slow-operators behind single operations that save three quarters "
     "as much; warm-up-steps last, as it is of the recording and not of the steps that count",
-    "share": "of the mean step; of warm-up-steps of the mean with the warm-up",
+    "share": "of the mean step; of warm-up-steps of the mean of all steps",
     "certainty": "measured: the saving is a difference of measured times; modelled: of a re-timed job; "
     "likely: it rests on an assumption that the trace cannot confirm",
     "range": "saves_low_ns and saves_high_ns: of single steps, of three or more; of throttled-gpu the 95 % "

@@ -242,7 +242,8 @@ def _lines(
             names = " ".join(needs.supported(needs.held(trace)))
             yield "more", f"chopper-analyze RUN/ {names}: of the telemetry alone"
         return
-    left_out = f", without {without} (warm-up)" if without else ""
+    why = "no step before it was recorded" if warm_up.is_lag(trace) else "warm-up"
+    left_out = f", without {without} ({why})" if without else ""
     yield "step", _length_text(job, figures) + left_out
     if "compute_share" in figures:
         yield "step", _consists_text(figures)

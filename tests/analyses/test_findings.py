@@ -375,13 +375,15 @@ def test_code_of_the_host_before_the_first_work_of_a_step(
 
 
 def test_only_ranks_whose_host_is_late_are_named() -> None:
-    """One of four ranks slept for a second in each step: "ranks 0-3, 200.61 ms at a time"."""
+    """One of four ranks slept for a second in each step: "ranks 0-3, 200.61 ms"."""
     builder = TraceBuilder()
     for rank, prepares_us in enumerate((150, 5_000, 150)):
         add_preparing_rank(builder, rank, prepares_us)
     (row,) = findings_of_preparation(builder.finish())
     assert row["ranks"] == "1"
-    assert float(re.search(r", ([\d.]+) ms at a time", row["finding"])[1]) == pytest.approx(5, 0.1)
+    assert float(
+        re.search(r"in gaps that average ([\d.]+) ms", row["finding"])[1]
+    ) == pytest.approx(5, 0.1)
 
 
 def findings_of_preparation(trace: ci.Trace) -> list[dict[str, Any]]:
@@ -1133,8 +1135,42 @@ def test_a_warm_up_is_less_than_the_whole_of_the_steps(capsys: pytest.CaptureFix
     assert "step 0 takes 100.0 times as long as the others, and is left out" in row["finding"]
     console_results.show([ci.analyze(gpu_trace(work), "findings")], max_rows=None, definitions=True)
     shown = capsys.readouterr().out
-    assert "µs a step, 96.1% of the mean step with the warm-up\n" in shown
+    assert "µs a step, 96.1% of the mean of all steps\n" in shown
     assert "order: the largest saving first; small-launches and" in shown
+
+
+@pytest.mark.parametrize(("range_us", "is_lag"), [(1_000, True), (3_000, False)])
+def test_a_first_step_that_lasts_no_longer_on_its_host_is_no_warm_up(
+    range_us: int, *, is_lag: bool
+) -> None:
+    """Step 550 of a production job "was a warm-up": its work ended 156 ms after its range, as that of each step does."""
+    builder = TraceBuilder()
+    host = builder.lane(0, LaneKind.THREAD, 1, "main")
+    queues = [builder.lane(0, LaneKind.STREAM, number, "stream", 0) for number in (7, 8)]
+    for step, at in enumerate((0, *(range_us + 1_000 * later for later in range(3)))):
+        length_us = 1_000 if step else range_us
+        end = at + length_us
+        nodes = [
+            builder.nodes(
+                kind=int(kind), name=name, rank=0, lane=lane, ts=np.array([start * _US]),
+                dur=np.array([dur * _US]), iteration=step,
+            )
+            for kind, name, lane, start, dur in (
+                (Kind.ANNOTATION, f"ProfilerStep#{step}", host, at, length_us),
+                (Kind.RUNTIME, "hipLaunchKernel", host, at + 10, 5),
+                (Kind.KERNEL, "fill", queues[1], at + 20, 5),
+                (Kind.RUNTIME, "hipLaunchKernel", host, end - 20, 10),
+                (Kind.KERNEL, "Cijk_gemm", queues[0], end + 300, 500),
+            )
+        ]  # fmt: skip
+        builder.edges(np.array(nodes[1::2]), np.array(nodes[2::2]), int(EdgeKind.LAUNCH))
+    trace = builder.finish()
+    row = findings_by_code(trace)["warm-up-steps"]
+    texts = ci.analyze(trace, "summary").rows["text"].to_pylist()
+    begins = "with step 0, which counts from its own begin" if is_lag else "with a warm-up: step 0"
+    assert row["finding"].startswith(f"The recording begins {begins}")
+    why = "no step before it was recorded" if is_lag else "warm-up"
+    assert any(text.endswith(f", without step 0 ({why})") for text in texts)
 
 
 def test_a_warm_up_of_several_steps_is_as_long_as_their_mean() -> None:
@@ -1144,7 +1180,7 @@ def test_a_warm_up_of_several_steps_is_as_long_as_their_mean() -> None:
     row = findings_by_code(gpu_trace(work))["warm-up-steps"]
     assert "steps 0-1 take 6.0 times as long as the others, and are left out" in row["finding"]
     lines = ci.analyze(gpu_trace(work), "summary").rows["text"].to_pylist()
-    assert any("% of the mean step with the warm-up): " in line for line in lines)
+    assert any("% of the mean of all steps): " in line for line in lines)
 
 
 def test_the_summary_has_a_note_of_each_kind_of_fault() -> None:

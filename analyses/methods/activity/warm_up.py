@@ -1,5 +1,8 @@
 """Warm-up: first steps of a recording that take longer than all that follow.
 
+So does the one first step of a recording in which GPUs lag behind hosts: it counts from its own begin, and others from
+the end of the step before (`activity.step_times`).
+
 What rates or compares runs by their steps leaves them out, unless steps are chosen (``each`` has all of them).
 What is of a whole recording keeps them, and says so.
 """
@@ -33,6 +36,31 @@ def later_steps(trace: Trace, ranks: str = "") -> str:
     present = {step.iteration for step in training_steps.marked(trace) if step.rank in selected}
     chosen = [step for step in others if step in present]
     return number_ranges.describe(chosen) if first and chosen else ""
+
+
+def is_lag(trace: Trace) -> bool:
+    """True if most of what the one step that is left out exceeds others by is no time of its ranges on hosts.
+
+    ::
+
+        host  [--- 7 ---][--- 8 ---][--- 9 ---]
+        GPU        ┄┄┄┄┄[--- 7 ---][--- 8 ---][--- 9 ---]     ┄ waits, for what was not recorded
+        time  |<----- step 7 ---->|<-- 8 -->|<-- 9 -->|
+    """
+    first, _ = _split(trace)
+    if len(first) != 1:
+        return False
+    ranges: dict[int, int] = {}
+    for step in training_steps.marked(trace):
+        length = step.end_ns - step.start_ns
+        ranges[step.iteration] = max(ranges.get(step.iteration, 0), length)
+    spans = {w.iteration: w.span_ns for w in windows.job_windows(trace, "each")}
+    return 2 * _excess(ranges, first[0]) < _excess(spans, first[0])
+
+
+def _excess(lengths: dict[int, int], step: int) -> int:
+    """Time by which a step exceeds the longest of the others."""
+    return lengths[step] - max(length for number, length in lengths.items() if number != step)
 
 
 def left_out(trace: Trace) -> dict[str, str]:

@@ -189,10 +189,11 @@ CATALOGUE = {
         "keep activations of some layers, as far as memory allows",
     ),
     "warm-up-steps": Entry(
-        "first steps that take 1.2 times the longest of the others, and more than these differ",
+        "first steps that take 1.2 times the longest of the others, and more than these differ: a warm-up, or the first "
+        "step where GPUs lag behind hosts, as it counts from its own begin",
         "the mean step is that of the others: measured",
         "leave them out with --steps, or by the profiler's schedule (warmup=)",
-        "the mean step with the warm-up",
+        "the mean of all steps",
     ),
 }
 """All codes. They never change their meaning."""

@@ -141,12 +141,10 @@ def host_work(job: ExaminedJob) -> Iterator[Finding]:
         if any((same <= caller).all() for name, (_, caller) in works.items() if name != stem):
             continue  # what its callers cost has it already
         late_ns, gaps = _late(blamed[stem])
-        text = f"GPUs wait for the host in {stem}, {late_ns / gaps / 1e6:,.2f} ms at a time."
+        in_gaps = f"{'in gaps that average' if gaps > 1 else 'in a gap of'} {late_ns / gaps / 1e6:,.2f} ms"
+        text = f"GPUs wait for the host in {stem}, {in_gaps}."
         if _STEP.match(stem):
-            text = (
-                f"GPUs wait for code of the host that no range names, {late_ns / gaps / 1e6:,.2f} ms "
-                "at a time."
-            )
+            text = f"GPUs wait for code of the host that no range names, {in_gaps}."
         times = job.times().take_no_time(without)
         of_named = same & np.isin(trace.array("rank"), [*_latest_ranks(blamed[stem])])
         code, certainty = "host-work", MODELLED

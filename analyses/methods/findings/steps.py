@@ -21,6 +21,9 @@ def warm_up_steps(job: ExaminedJob, *, is_left_out: bool) -> Iterator[Finding]:
     where = number_ranges.named("step", job.iterations[:first].tolist())
     takes, are = ("takes", "is") if first == 1 else ("take", "are")
     counted = f"{are} left out of" if is_left_out else f"{'counts' if first == 1 else 'count'} in"
+    begins = f"with a warm-up: {where} {takes}"
+    if warm_up.is_lag(job.trace):
+        begins = f"with {where}, which counts from its own begin, as no step before it was recorded: it {takes}"
     start, _ = job.span_ns()
     longer = length[:first].mean() / np.median(length[first:])
     yield Finding(
@@ -31,7 +34,7 @@ def warm_up_steps(job: ExaminedJob, *, is_left_out: bool) -> Iterator[Finding]:
         start,
         start + int(length[:first].sum()),
         MEASURED,
-        f"The recording begins with a warm-up: {where} {takes} {longer:.1f} times as long as the others, and "
+        f"The recording begins {begins} {longer:.1f} times as long as the others, and "
         f"{counted} all other findings.",
         "chopper-analyze RUN/"
         + options_text(warm_up.later_steps(job.trace, job.chosen_ranks), job.chosen_ranks),
