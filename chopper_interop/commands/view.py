@@ -131,7 +131,11 @@ def _show_online(args: argparse.Namespace, trace: Path) -> int:
         _open(args, opening.address(UI, parameters | {"referrer": "chopper-view"}))
         if args.keep:
             return _until_interrupted(args)
-        _say(args, "waiting for the browser to read it; the trace stays on this machine")
+        _say(
+            args,
+            "waiting for the browser to read it (allow this where it asks for access to this device or network); "
+            "the trace stays on this machine",
+        )
         server.was_read.wait()
     return 0
 

@@ -1122,6 +1122,15 @@ def test_the_cause_of_a_late_rank_is_its_own_where_a_link_costs_more() -> None:
     ]
 
 
+def test_kernels_of_a_damaged_duration_are_not_short(shared: Path) -> None:
+    """Half of them were "shorter than 0.0 µs"."""
+    job = ci.read(shared / "pytorch" / "odd" / "dur_nan_inf_negative_null_string.json")
+    sentence = findings_by_code(job)["small-launches"]["finding"]
+    dur = job.array("dur")[job.array("kind") == Kind.KERNEL]
+    assert sentence.endswith(f"shorter than {np.median(dur[dur > 0]) / 1e3:.1f} µs.")
+    assert not sentence.endswith(" 0.0 µs.")
+
+
 def test_a_warm_up_is_less_than_the_whole_of_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
     starts = (0, 100_000, 101_000, 102_000)
     work = [Work(Kind.KERNEL, start, 100_000 if not i else 1000, iteration=i)

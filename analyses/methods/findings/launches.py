@@ -35,9 +35,10 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
     """Find hosts that cannot launch small kernels as fast as the GPU runs them."""
     trace = job.trace
     kernels = (trace.array("kind") == Kind.KERNEL) & job.inside & (trace.launch >= 0)
-    if not kernels.any() or serialised_calls(job).any():
+    known_ns = trace.array("dur")[kernels & (trace.array("dur") > 0)]  # 0 where it was damaged
+    if not known_ns.size or serialised_calls(job).any():
         return
-    median = float(np.median(trace.array("dur")[kernels]))
+    median = float(np.median(known_ns))
     launching = launching_nodes(job) & job.inside & ~loading_and_callers(job)
     each_ns = job.own_ns(launching) / np.count_nonzero(kernels)
     if median >= max(_SMALL_NS, each_ns):
