@@ -7,7 +7,7 @@ function timeline(canvas, data) {
   const tops = data.rows.map((row, i) => AXIS + i * (ROW + GAP) + Math.floor((i + 1) / 2) * (many ? 2 : 5) + (i ? PATH : 0));
   const height = tops[tops.length - 1] + ROW + 8;
   const context = canvas.getContext("2d"), view = canvas.parentElement;
-  let from = 0, to = data.span, width = 0, queued = false, chosen = null;
+  let from = 0, to = data.span, width = 0, queued = false, chosen = null, chosenAt = 0;
 
   const scale = () => (width - LABEL) / (to - from);
   const timeAt = (x) => from + (x - LABEL) / scale();
@@ -144,16 +144,16 @@ function timeline(canvas, data) {
     event.preventDefault();
     if (event.shiftKey && !event.ctrlKey) move((event.deltaX || event.deltaY) / 600); else zoom(1.0015 ** event.deltaY, timeAt(event.offsetX));
   }, { passive: false });
-  function choose(found) {
-    chosen = found;
+  function choose(found, time = found ? found.row.start[found.i] : from) {
+    chosen = found; chosenAt = time;
     document.getElementById("chosen").textContent = found ? facts(found).map(([k, v]) => (k ? `${k}: ${v}` : v)).join(" · ") : "";
     show(from, to);
   }
   canvas.addEventListener("click", (event) => choose(at(event.offsetX, event.offsetY)));
 
   // By keyboard: work before or after what is chosen, or that of the next row at this time; it comes into view.
-  function chooseInView(row, i) {
-    choose({ row, i });
+  function chooseInView(row, i, at) {
+    choose({ row, i }, at);
     const time = row.start[i] + row.dur[i] / 2, y = canvas.getBoundingClientRect().top - view.getBoundingClientRect().top + tops[data.rows.indexOf(row)];
     if (time < from || time > to) show(time - (to - from) / 2, time + (to - from) / 2);
     if (y < 0 || y + ROW > view.clientHeight) view.scrollBy(0, y - view.clientHeight / 2);
@@ -165,10 +165,10 @@ function timeline(canvas, data) {
     if (i >= 0 && i < chosen.row.start.length) chooseInView(chosen.row, i);
   }
   function chooseRow(by) {
-    const time = chosen ? chosen.row.start[chosen.i] : from;
+    const time = chosen ? chosenAt : from; // that of one row after the other would drift
     let n = chosen ? data.rows.indexOf(chosen.row) + by : 0;
     while (data.rows[n] && !data.rows[n].start.length) n += by;
-    if (data.rows[n]) chooseInView(data.rows[n], nearest(data.rows[n], time));
+    if (data.rows[n]) chooseInView(data.rows[n], nearest(data.rows[n], time), time);
   }
   const keys = {
     ArrowLeft: () => move(-0.15), ArrowRight: () => move(0.15), a: () => move(-0.15), d: () => move(0.15),

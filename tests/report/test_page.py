@@ -160,6 +160,8 @@ def test_work_of_the_timeline_is_chosen_by_keyboard(shown: browser.Page) -> None
     assert press(",") == first
     assert "on: rank 1 compute" in press("ArrowDown", "ArrowDown")
     assert press("ArrowUp", "ArrowUp") == first
+    assert press(".") == second
+    assert press(*["ArrowDown"] * 2, *["ArrowUp"] * 2) == second, "rows do not drift in time"
     assert press(*["."] * 9) == press("."), "the last work of the row"
     press("0", *["+"] * 9, *[","] * 9)
     assert is_changed_by(shown, "."), "the next work comes into view"
