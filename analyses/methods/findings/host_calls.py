@@ -90,10 +90,10 @@ def callers(job: ExaminedJob, nodes: Array) -> Array:
 
 
 def _first_launches(job: ExaminedJob) -> Array:
-    """Mark the first launch of each kernel that takes far longer than its later ones.
+    """Mark the first launch of each kernel that takes far longer than its later ones by the same call.
 
-    Of a kernel that is launched once, far longer than that call takes on that rank; the one launch of a rank, as there
-    is none to compare it with.
+    Of a kernel that a call launches once, far longer than that call takes on that rank; the one launch of a rank, as
+    there is none to compare it with.
     """
     trace = job.trace
     work = np.flatnonzero((trace.launch >= 0) & ~job.copies)
@@ -101,14 +101,23 @@ def _first_launches(job: ExaminedJob) -> Array:
     order = np.lexsort((trace.array("ts")[call], kernel, trace.array("rank")[call]))
     call, kernel = call[order], kernel[order]
     rank, name, took = (trace.array(column)[call] for column in ("rank", "name", "dur"))
-    _, by_kernel = gather.distinct(rank, kernel)
-    is_first = np.diff(by_kernel, prepend=-1) != 0
+    _, of_rank = gather.distinct(rank, kernel)
+    is_first = np.diff(of_rank, prepend=-1) != 0
+    _, by_kernel = gather.distinct(rank, name, kernel)
     of_kernel, _ = counterparts.group_medians(took, by_kernel)
     _, by_call = gather.distinct(rank, name)
-    of_call, _ = counterparts.group_medians(took, by_call)
-    usual = np.where(np.bincount(by_kernel)[by_kernel] > 1, of_kernel, of_call)
+    usual = np.where(np.bincount(by_kernel)[by_kernel] > 1, of_kernel, _of_calls(job)[call])
     only = np.bincount(by_call)[by_call] == 1
     return job.mask(call[is_first & (only | (took >= _UNUSUAL * usual))])
+
+
+def _of_calls(job: ExaminedJob) -> Array:
+    """Median duration of calls of each one's name on its rank, whether or not their kernels are known."""
+    calls = np.flatnonzero(is_any(job.trace.array("kind"), CALLS))
+    rank, name, took = (job.trace.array(column)[calls] for column in ("rank", "name", "dur"))
+    usual = job.trace.array("dur").copy()
+    usual[calls], _ = counterparts.group_medians(took, gather.distinct(rank, name)[1])
+    return usual
 
 
 def _behind_a_step(job: ExaminedJob) -> Array:

@@ -54,8 +54,9 @@ def small_launches(job: ExaminedJob) -> Iterator[Finding]:
     if each_ns >= LONG_NS:
         times = job.times().take_no_time(launching, factor=_USUAL_NS / each_ns)
         code, certainty = "slow-operators", LIKELY
+        has_operators = (launching & (trace.array("kind") == Kind.CPU_OP)).any()
         text = (
-            f"Operators of the host take {each_ns / 1e3:,.0f} µs for each kernel that they launch, more "
+            f"{'Operators' if has_operators else 'Calls'} of the host take {each_ns / 1e3:,.0f} µs for each kernel that they launch, more "
             f"than {_USUAL_NS / 1e3:,.0f} µs: recording may slow them down."
         )
     yield Finding.from_saving(
