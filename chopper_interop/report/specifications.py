@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ _PICTURE: dict[str, Any] = {
 }
 _WIDTH, _SCALE = 640, 2
 _LETTER, _SYMBOL = 6.6, 22
-"""Width of a letter of a legend and of the symbol before a name, pixels."""
+"""Width of a letter of a legend or a caption, and of the symbol before a name, pixels."""
 _AROUND = 44
 """Height of the axis and its title."""
 
@@ -71,7 +72,8 @@ def _height(drawn: dict[str, Any]) -> int:
 def pictures(chart: Chart, title: str) -> tuple[str, bytes]:
     """SVG and PNG of a chart with its title, on white, in the width of a column of a paper."""
     config = {k: v | _PICTURE.get(k, {}) if isinstance(v, dict) else v for k, v in _CONFIG.items()}
-    titled = chart.properties(title={"text": title, "subtitle": chart.description}, width=_WIDTH)
+    caption = textwrap.wrap(chart.description, int(_WIDTH / _LETTER))
+    titled = chart.properties(title={"text": title, "subtitle": caption}, width=_WIDTH)
     drawn = titled.to_dict(validate=False)
     config["legend"] |= {"columns": _legend_columns(drawn)}
     specification = drawn | {"config": _PICTURE | config, "background": "white"}

@@ -404,13 +404,19 @@ def test_a_job_of_64_ranks_is_below_25_megabytes(tmp_path: Path) -> None:
         assert shown.complaints == []
 
 
-def test_long_names_in_the_legend_do_not_widen_a_picture() -> None:
+def test_long_names_and_captions_do_not_widen_a_picture() -> None:
     """A third of the picture of clocks and kernels was blank, beside its chart."""
     frame = pd.DataFrame(
         {"a": range(5), "b": range(5), "kernel": [f"{i}{'n' * 28}" for i in range(5)]}
     )
-    svg, _ = specifications.pictures(forms.points(frame, ("a", "b"), "kernel", ""), "Title")
-    assert float(re.search(r'width="([0-9.]+)"', svg)[1]) < 740
+    for caption in (
+        "",
+        "What it is, and of what. " * 9,
+    ):  # half of a picture was blank below a long caption
+        svg, _ = specifications.pictures(
+            forms.points(frame, ("a", "b"), "kernel", caption), "Title"
+        )
+        assert float(re.search(r'width="([0-9.]+)"', svg)[1]) < 740
 
 
 @pytest.mark.slow
