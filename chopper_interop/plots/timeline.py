@@ -119,7 +119,7 @@ def step_timeline(result: Result, trace: Trace) -> Chart:
         )
         for title, names in table.groupby(np.where(of_path, PATH, GPUS))["category"]
     ]
-    return alt.layer(*layers).resolve_scale(color="independent")
+    return alt.layer(*layers).properties(description=text).resolve_scale(color="independent")
 
 
 def _step_of(path: Result | None) -> int | None:
