@@ -26,6 +26,8 @@ SELF_NS = "self_ns"
 """Column of the view: time of a node without the nodes that it called, nanoseconds."""
 _BYTE_RANGES = ("args_at", "args_len")
 _ASSIGNS = re.compile(r"(?<![=<>!])=(?!=)")
+_PANDAS_ONLY = re.compile(r"[@`]")
+"""Syntax of queries that Python does not have."""
 _CLASS = re.compile(r"\bclass\b")
 """A column of tables and a word of Python, which no query can have."""
 
@@ -91,7 +93,7 @@ def check_query(query: str, option: str) -> None:
     option
         The option with its value, for the message.
     """
-    if "@" in query or "`" in query:  # pandas' own syntax
+    if _PANDAS_ONLY.search(query):
         return
     try:
         tree = ast.parse(query.strip(), mode="eval")
@@ -112,8 +114,8 @@ def check_query(query: str, option: str) -> None:
                 hint=f"did you mean {near[0]!r}?" if near else f"there are {common}",
             )
     kinds = [kind.name.lower() for kind in TABLE_KINDS["nodes"]]
-    for text in _kinds_of(tree):
-        if text not in kinds:
+    for column, text in _compared_texts(tree):
+        if column == "kind" and text not in kinds:
             near = difflib.get_close_matches(text, kinds, 1)
             raise OptionError(
                 f"{option}: there is no kind {text!r}",
@@ -121,19 +123,34 @@ def check_query(query: str, option: str) -> None:
             )
 
 
-def _kinds_of(tree: ast.AST) -> Iterator[str]:
-    """Yield the texts that a query compares kinds with, as in ``kind in ('kernel', 'comm')``."""
+def similar_text(trace: TraceTables, query: str) -> str | None:
+    """Hint for a query that selects nothing: the value of a column that is similar to one it compares with.
+
+    None where it compares with values that there are, or with nothing like them.
+    """
+    if _PANDAS_ONLY.search(query):
+        return None
+    for column, text in _compared_texts(ast.parse(query.strip(), mode="eval")):
+        if column not in _declared(trace.nodes, "nodes"):
+            continue
+        known = to_pandas(trace, "nodes", column)[column].dropna().unique().tolist()
+        near = difflib.get_close_matches(
+            text, [value for value in known if isinstance(value, str)], 1
+        )
+        if near and near[0] != text:
+            return f"did you mean {near[0]!r}?"
+    return None
+
+
+def _compared_texts(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield columns and the texts that a query compares them with, as in ``kind in ('kernel', 'comm')``."""
     for node in ast.walk(tree):
         # not in `kind == 'comm' & phase == 'backward'`, which Python and pandas read differently
-        if (
-            isinstance(node, ast.Compare)
-            and len(node.comparators) == 1
-            and ast.unparse(node.left) == "kind"
-        ):
+        if isinstance(node, ast.Compare) and len(node.comparators) == 1:
             values = getattr(node.comparators[0], "elts", node.comparators)
-            yield from (
-                v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)
-            )
+            for value in values:
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield ast.unparse(node.left), value.value
 
 
 def _selected(data: pa.Table, table: str, columns: list[str]) -> pa.Table:

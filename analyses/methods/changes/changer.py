@@ -135,7 +135,8 @@ class Changer:
             if not chosen.any():  # a gain of 0 would look like an answer
                 kinds = ", ".join(sorted({Kind(k).name.lower() for k in np.unique(kind)}))
                 message = f"change={change.text}: no node is one where {change.query}"
-                raise UsageError(message, hint=f"kinds are {kinds}")
+                near = pandas_view.similar_text(self.trace, change.query)
+                raise UsageError(message, hint=near or f"kinds are {kinds}")
         if change.kinds:
             chosen = chosen & is_any(kind, change.kinds)
         return chosen
