@@ -71,6 +71,8 @@ _MAX_EVIDENCE = 8.0
 """Bound of the sum of `_AT_ONCE` and `_TOO_EARLY` over all repetitions of a wait."""
 _UNLIKELY = 7.0
 """Pairs that cost more are not chosen: what was awaited is not in the trace. Chosen: more than one contradiction."""
+_NEVER_NS = np.iinfo(np.int64).min
+"""Time of a wait that there was not."""
 _CLOSE = 0.2
 """A wait is ambiguous if the next best pair costs less than that more. Chosen: such pairs differ only by how many
 streams are used between."""
@@ -114,6 +116,23 @@ class _Evidence(NamedTuple):
     other: Array
     repetitions: Array
     is_ahead: Array
+
+
+class _Joins(NamedTuple):
+    """Waits of each queue that were decided last.
+
+    Parameters
+    ----------
+    target, awaited
+        Slot of the first work behind the last one, and queue that it is for; -1 if there was none.
+    before, latest
+        Time of the last wait before other work, and of the last one.
+    """
+
+    target: Array
+    awaited: Array
+    before: Array
+    latest: Array
 
 
 class _Marked(NamedTuple):
@@ -167,6 +186,9 @@ def _resolve(
     waiting, awaited = streams_of(sequence, len(rows), rank[sequence.node], queues.queue)
     behind_record = np.zeros(len(rows), bool)
     behind_record[sequence.wait[sequence.behind_record]] = True
+    first_for_event = np.full(len(rows), -1, np.int64)
+    is_wait = sequence.wait >= 0
+    first_for_event[sequence.wait[is_wait]] = sequence.first_for_event[is_wait]
     recorded = np.zeros(len(queues.node), bool)
     recorded[sequence.event[sequence.event >= 0]] = True
     last_event = np.maximum.accumulate(np.where(recorded, np.arange(len(recorded)), -1))
@@ -186,7 +208,10 @@ def _resolve(
     pairs, totals, older = wait_pairs.find_pairs(*sides, waits, work, columns)
     order = np.lexsort((ts[node], rank[node]))
     evidence = _evidence(totals)
-    chosen = _choose(order, rank[node], pairs, *sides, evidence, work, columns, recorded)
+    chosen = _choose(
+        order, rank[node], pairs, *sides, evidence, work, columns, recorded, first_for_event,
+        ts[node],
+    )  # fmt: skip
     return Resolved(*chosen), np.bincount(group, older)[group] > 0
 
 
@@ -221,10 +246,14 @@ def _evidence(totals: Totals) -> _Evidence:
 #   queue w               WAIT  [ 7 ]
 #   queue v                     WAIT [ 9 ]        WAIT by v for slot 7 of w: passed (v, w) is 8, and
 #                                                 passed (v, a) is 2 as well
+#
+#   thread   WAIT by w      WAIT by v for w  [ launch v ]   WAIT by u …   WAIT by w for u   WAIT by w    the last one is for v,
+#            before (w)     latest (v)                                                                   that has forked
 @jit
 def _choose(  # noqa: PLR0913, PLR0917 # columns
     order: Array, rank: Array, pairs: Pairs, waiting_side: Streams, awaited_side: Streams,
     evidence: _Evidence, work: WorkColumns, queues: QueueColumns, recorded: Array,
+    first_for_event: Array, ts: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Sources and targets of the pairs that cost least, in the order of the waits; ambiguous ones."""
     n = len(order)
@@ -235,16 +264,22 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
     last_wait = _last_waits(order, awaited_side.queue, len(queues.lane))
     collectives, events = _count_marked(work.communicates), _count_marked(recorded)
     event_waits, is_ahead = _waits_of_events(pairs, awaited_side.queue, evidence, len(queues.lane))
+    none = np.full(len(queues.lane), -1, np.int64)
+    never = np.full(len(none), _NEVER_NS)
+    joins = _Joins(none, none.copy(), never, never.copy())
+    queue_of_event = np.full(n, -1, np.int64)
     last, next_best = -1, -1
     for step in range(n):
         wait = order[step]
+        known = first_for_event[wait]
+        event_queue = queue_of_event[known] if known >= 0 else -1
         if last < 0 or rank[wait] != rank[last]:
             next_best = -1
         best, slot, second, cheapest, next_cost = -1, -1, -1, np.inf, np.inf
         for i in range(pairs.first[wait], pairs.first[wait + 1]):
             total, s = _cost_of_pair(
                 i, wait, pairs, waiting_side, awaited_side, evidence, passed, explained, collectives,
-                events, event_waits, is_ahead, queues.first,
+                events, event_waits, is_ahead, queues.first, joins, event_queue,
             )  # fmt: skip
             if total < cheapest:
                 best, slot, second, cheapest, next_cost = i, s, best, total, cheapest
@@ -264,6 +299,10 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
             ambiguous[last] = False
         last, next_best = wait, second
         targets[wait], sources[wait] = target, slot
+        queue_of_event[wait] = a
+        if joins.target[w] != target:
+            joins.target[w], joins.before[w] = target, joins.latest[w]
+        joins.latest[w], joins.awaited[w] = ts[wait], a
         # work that nothing held up says nothing of what it waited for, if it is not repeated either
         held = (pairs.flags[best] & (AT_ONCE_BIT | UNEXPLAINED_BIT)) != 0
         seen = held or work.communicates[target] or work.communicates[slot]
@@ -282,11 +321,14 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
 #
 #   awaited queue of a loader that is       [ 1 ] e [ 2 ] e [ 3 ] e    one event (e) for each wait: the first wait
 #   steps ahead                                                        is for 1, though 3 is the newest
+#
+#   thread   [ launch a ] [ record ] [ WAIT by b ] [ launch b ] [ WAIT by c ] [ launch c ]    the second is for the same
+#                                                                             event, so of a as well
 @jit_in_place
 def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
     i: int, wait: int, pairs: Pairs, waiting_side: Streams, awaited_side: Streams, evidence: _Evidence,
     passed: PairTable, explained: Array, collectives: _Marked, events: _Marked,
-    event_waits: Array, is_ahead: Array, first_slot: Array,
+    event_waits: Array, is_ahead: Array, first_slot: Array, joins: _Joins, event_queue: int,
 ) -> tuple[float, int]:  # fmt: skip
     """Cost of pair i for a wait, and the slot of the awaited work."""
     k, j, flags = pairs.waiting[i], pairs.awaited[i], pairs.flags[i]
@@ -296,6 +338,11 @@ def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
     behind = passed.slot[entry] if entry >= 0 else 0
     cost = waiting_side.cost[wait, k] + awaited_side.cost[wait, j]
     cost += _UNRECORDED * ((flags & UNRECORDED_BIT) != 0)
+    if a == event_queue:
+        cost = waiting_side.cost[wait, k]
+    elif joins.target[w] == waiting_side.slot[wait, k] and joins.awaited[a] == w:
+        has_forked = joins.latest[a] > joins.before[w]
+        cost -= awaited_side.crossed[wait, j] * has_forked
     cost += _SIDE_TO_SIDE * ((flags & SIDE_BIT) != 0)
     times = evidence.decisive[pairs.code[i]]
     # what is impossible once may be possible another time, but not the reverse

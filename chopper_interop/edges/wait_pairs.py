@@ -61,11 +61,14 @@ class Streams(NamedTuple):
         for none.
     cost
         What the order of calls says against the stream.
+    crossed
+        The part of it for groups of waits between.
     """
 
     queue: Array
     slot: Array
     cost: Array
+    crossed: Array
 
 
 class Pairs(NamedTuple):
@@ -262,8 +265,8 @@ def sides_of(  # noqa: PLR0913, PLR0917 # columns
     used, times = awaited.queue >= 0, np.broadcast_to(until[:, None], queue.shape)
     last[used] = queues.last_submitted(awaited.queue[used], times[used])
     return (
-        Streams(queue, target, waiting.cost),
-        Streams(awaited.queue, last, awaited.cost),
+        Streams(queue, target, waiting.cost, waiting.crossed),
+        Streams(awaited.queue, last, awaited.cost, awaited.crossed),
     )
 
 

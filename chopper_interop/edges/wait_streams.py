@@ -64,6 +64,9 @@ class Sequence:
         For the record of an event that others may wait for later the work before it; else -1.
     behind_record
         True for waits directly behind the record of their event.
+    first_for_event
+        For a wait without a record of its own the one behind the last record of its thread, if that was waited for at once: its
+        event may be the same; else -1.
     """
 
     node: Array
@@ -78,6 +81,7 @@ class Sequence:
     for_communication: Array
     event: Array
     behind_record: Array
+    first_for_event: Array
 
     def in_order_of_time(self, group: Array) -> Sequence:
         """All calls of a group in one order, whatever their thread."""
@@ -117,8 +121,8 @@ def read_sequence(
 
 def _events(
     thread: Array, queue: Array, slot: Array, communicates: Array, wait: Array, for_older: Array
-) -> tuple[Array, Array]:
-    """Work before each event that may be waited for later, when more have been recorded; waits for the others.
+) -> tuple[Array, Array, Array]:
+    """Work before each event that may be waited for later, when more have been recorded; waits for the others, and the first.
 
     ::
 
@@ -134,7 +138,11 @@ def _events(
     at_once = np.append(for_newest[1:] & (thread[1:] == thread[:-1]), False)
     at_once &= ~(launched & (last == place - 1) & communicates[last])
     event = np.where(records & launched & ~at_once, slot[last], -1)
-    return event, np.append(False, (records & at_once)[:-1])
+    behind_record = np.append(False, (records & at_once)[:-1])
+    recorded = np.maximum.accumulate(np.where(records, place, -1))
+    shares = (wait >= 0) & ~behind_record & (recorded >= 0) & (thread[recorded] == thread)
+    first = np.append(wait[1:], -1)[recorded]
+    return event, behind_record, np.where(shares & at_once[recorded], first, -1)
 
 
 # Compiled: one pass over the calls of each thread, backwards to see what a wait stands before, then
@@ -182,6 +190,8 @@ class Side:
         The queue; -1 for none.
     cost
         What the order of calls says against it.
+    crossed
+        The part of it for groups of waits between.
     event
         Last work on the queue before an event that was recorded there and not waited for at once; -1 for
         none.
@@ -193,6 +203,7 @@ class Side:
 
     queue: Array
     cost: Array
+    crossed: Array
     event: Array
     served: Array
     elsewhere: Array
@@ -202,7 +213,7 @@ class Side:
         """No streams."""
         shape = waits, _STREAMS
         queue, event = np.full((2, *shape), -1, np.int64)
-        return cls(queue, np.zeros(shape), event, *np.zeros((2, *shape), bool))
+        return cls(queue, np.zeros(shape), np.zeros(shape), event, *np.zeros((2, *shape), bool))
 
 
 # Compiled: each wait sees the streams that its thread uses next. They are kept in a list in which each
@@ -241,7 +252,7 @@ def _next_streams(  # noqa: PLR0913, PLR0917 # columns
 def _last_streams(  # noqa: PLR0913, PLR0917 # columns
     thread: Array, queue: Array, communicates: Array, wait: Array, run: Array,
     for_communication: Array, event: Array, queue_of_slot: Array, streams: Array, cost: Array,
-    events: Array,
+    crossings: Array, events: Array,
 ) -> None:  # fmt: skip
     """Fill the columns of a side with streams that may be awaited."""
     width = streams.shape[1]
@@ -267,8 +278,8 @@ def _last_streams(  # noqa: PLR0913, PLR0917 # columns
                     cost[wait[i], used] = _NOT_CURRENT * used
                 else:
                     crossed = 0 if communication[k] else run[i] - 1 - recent_run[k]
-                    crossed = min(max(crossed, 0), _MAX_CROSSED)
-                    cost[wait[i], used] = _CROSSED * crossed + _USED_LAST * used
+                    crossings[wait[i], used] = _CROSSED * min(max(crossed, 0), _MAX_CROSSED)
+                    cost[wait[i], used] = crossings[wait[i], used] + _USED_LAST * used
                 used += 1
 
 
@@ -321,7 +332,7 @@ def _streams_in_order(s: Sequence, waits: int, queue_of_slot: Array) -> tuple[Si
     )  # fmt: skip
     _last_streams(
         s.thread, s.queue, s.communicates, s.wait, s.run, s.for_communication, s.event,
-        queue_of_slot, awaited.queue, awaited.cost, awaited.event,
+        queue_of_slot, awaited.queue, awaited.cost, awaited.crossed, awaited.event,
     )  # fmt: skip
     return waiting, awaited
 

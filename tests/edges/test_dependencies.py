@@ -631,6 +631,25 @@ def test_waits_in_a_row_fork_streams_off_and_join_them(starts: tuple[int, int]) 
     assert [(i.code, i.count) for i in issues] == [("event-by-order", 4)]
 
 
+def test_streams_that_fork_off_one_by_one_are_all_joined() -> None:
+    """All waits of the fork are for one event, and nothing holds up any work, so that times say nothing."""
+    m = Program()
+    before = m.work(110, 5, 100, call="cudaLaunchKernel")
+    m.call("cudaEventRecord", 200, 6)
+    sides = []
+    for at in range(3):
+        m.call("cudaStreamWaitEvent", 250 + 100 * at, 7)
+        sides.append(m.work(310 + 100 * at, 8, 300 + 100 * at, 8 + at, call="cudaLaunchKernel"))
+    m.work(810, 11, 800, call="cudaLaunchKernel")
+    for at in range(3):
+        m.call("cudaEventRecord", 900 + 20 * at, 6)
+        m.call("cudaStreamWaitEvent", 910 + 20 * at, 7)
+    after = m.work(1_010, 12, 1_000, call="cudaLaunchKernel")
+    trace, row, _ = m.trace()
+    forks = {(row[before], row[side]) for side in sides}
+    assert edges(trace, EdgeKind.EVENT) == forks | {(row[side], row[after]) for side in sides}
+
+
 def test_a_stream_does_not_wait_for_work_that_ended_after_its_own_began() -> None:
     m = Program()
     main = m.work(10_000, 5_000, 100)
