@@ -39,7 +39,7 @@ from chopper_interop.edges.wait_pairs import (
     Totals,
     WorkColumns,
 )
-from chopper_interop.edges.wait_streams import read_sequence, streams_of
+from chopper_interop.edges.wait_streams import Forks, forks_of, read_sequence, streams_of
 from chopper_interop.schemas.names import Role
 from chopper_interop.trace import Trace
 
@@ -71,6 +71,8 @@ _MAX_EVIDENCE = 8.0
 """Bound of the sum of `_AT_ONCE` and `_TOO_EARLY` over all repetitions of a wait."""
 _UNLIKELY = 7.0
 """Pairs that cost more are not chosen: what was awaited is not in the trace. Chosen: more than one contradiction."""
+_JOINED_LATER = _REDUNDANT
+"""If a stream waits that later joins all that were used since it did so last: one of both waits would be redundant."""
 _NEVER_NS = np.iinfo(np.int64).min
 """Time of a wait that there was not."""
 _CLOSE = 0.2
@@ -208,9 +210,10 @@ def _resolve(
     pairs, totals, older = wait_pairs.find_pairs(*sides, waits, work, columns)
     order = np.lexsort((ts[node], rank[node]))
     evidence = _evidence(totals)
+    forks = forks_of(sequence, len(rows))
     chosen = _choose(
         order, rank[node], pairs, *sides, evidence, work, columns, recorded, first_for_event,
-        ts[node],
+        ts[node], forks, queues.submit,
     )  # fmt: skip
     return Resolved(*chosen), np.bincount(group, older)[group] > 0
 
@@ -253,7 +256,7 @@ def _evidence(totals: Totals) -> _Evidence:
 def _choose(  # noqa: PLR0913, PLR0917 # columns
     order: Array, rank: Array, pairs: Pairs, waiting_side: Streams, awaited_side: Streams,
     evidence: _Evidence, work: WorkColumns, queues: QueueColumns, recorded: Array,
-    first_for_event: Array, ts: Array,
+    first_for_event: Array, ts: Array, forks: Forks, submit: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Sources and targets of the pairs that cost least, in the order of the waits; ambiguous ones."""
     n = len(order)
@@ -272,14 +275,15 @@ def _choose(  # noqa: PLR0913, PLR0917 # columns
     for step in range(n):
         wait = order[step]
         known = first_for_event[wait]
-        event_queue = queue_of_event[known] if known >= 0 else -1
+        event = sources[known] if known >= 0 else -1
+        event_queue = queue_of_event[known] if event >= 0 else -1
         if last < 0 or rank[wait] != rank[last]:
             next_best = -1
         best, slot, second, cheapest, next_cost = -1, -1, -1, np.inf, np.inf
         for i in range(pairs.first[wait], pairs.first[wait + 1]):
             total, s = _cost_of_pair(
                 i, wait, pairs, waiting_side, awaited_side, evidence, passed, explained, collectives,
-                events, event_waits, is_ahead, queues.first, joins, event_queue,
+                events, event_waits, is_ahead, queues.first, joins, event_queue, event, work, forks, submit,
             )  # fmt: skip
             if total < cheapest:
                 best, slot, second, cheapest, next_cost = i, s, best, total, cheapest
@@ -329,21 +333,25 @@ def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
     i: int, wait: int, pairs: Pairs, waiting_side: Streams, awaited_side: Streams, evidence: _Evidence,
     passed: PairTable, explained: Array, collectives: _Marked, events: _Marked,
     event_waits: Array, is_ahead: Array, first_slot: Array, joins: _Joins, event_queue: int,
+    event: int, work: WorkColumns, forks: Forks, submit: Array,
 ) -> tuple[float, int]:  # fmt: skip
     """Cost of pair i for a wait, and the slot of the awaited work."""
     k, j, flags = pairs.waiting[i], pairs.awaited[i], pairs.flags[i]
-    newest = np.int64(pairs.source[i])
+    newest, target = np.int64(pairs.source[i]), waiting_side.slot[wait, k]
     w, a = waiting_side.queue[wait, k], awaited_side.queue[wait, j]
     entry = entry_of(passed, w, a)
     behind = passed.slot[entry] if entry >= 0 else 0
     cost = waiting_side.cost[wait, k] + awaited_side.cost[wait, j]
     cost += _UNRECORDED * ((flags & UNRECORDED_BIT) != 0)
-    if a == event_queue:
+    is_of_event = a == event_queue and work.end[event] <= work.start[target]
+    if is_of_event:
         cost = waiting_side.cost[wait, k]
-    elif joins.target[w] == waiting_side.slot[wait, k] and joins.awaited[a] == w:
-        has_forked = joins.latest[a] > joins.before[w]
-        cost -= awaited_side.crossed[wait, j] * has_forked
-    cost += _SIDE_TO_SIDE * ((flags & SIDE_BIT) != 0)
+    elif _has_forked(w, a, target, forks.joined_by[wait], joins):
+        cost -= awaited_side.crossed[wait, j]
+    elif w == forks.joined_by[wait]:
+        cost += _JOINED_LATER * (submit[newest] > forks.since[wait])
+    works = collectives.following[newest] > newest and collectives.following[target] > target
+    cost += _SIDE_TO_SIDE * _is_between_sides(w, a, forks.joined_by[wait], works, flags)
     times = evidence.decisive[pairs.code[i]]
     # what is impossible once may be possible another time, but not the reverse
     if flags & EARLY_BIT:
@@ -361,12 +369,36 @@ def _cost_of_pair(  # noqa: PLR0913, PLR0917 # columns
     if before and not flags & AT_ONCE_BIT and of_stream < 2 * event_waits[a]:
         slot = min(events.following[max(behind, first_slot[a])], newest)
     total = cost + times
+    if is_of_event:
+        slot = newest = event
     if behind > slot or slot > newest:  # another wait is the reason for its times
         total = cost + max(times, 0) + _REDUNDANT
         slot = min(behind - 1, newest) if in_turn else slot
-    if explained[waiting_side.slot[wait, k]] and flags & UNEXPLAINED_BIT:
+    if explained[target] and flags & UNEXPLAINED_BIT:
         total -= _UNEXPLAINED
     return total, slot
+
+
+# Compiled: called for each pair by the function above. Two streams of which the one forked off the other, joined or not:
+#
+#   thread   [ launch w ]  WAIT by a  [ launch a ]  …  WAIT by w for a  [ launch w ]
+@jit_in_place
+def _has_forked(w: int, a: int, target: int, hub: int, joins: _Joins) -> bool:
+    """True if queue a has forked off w, which joins streams with this wait; or if w forks off the hub that joins all."""
+    joined = (
+        joins.target[w] == target and joins.awaited[a] == w and joins.latest[a] > joins.before[w]
+    )
+    return joined or a == hub
+
+
+# Compiled: called for each pair.
+@jit_in_place
+def _is_between_sides(w: int, a: int, hub: int, works: bool, flags: int) -> bool:  # noqa: FBT001
+    """True for a pair without the stream from which others fork off, by order or else the most used one; `works` computes."""
+    is_side = (flags & SIDE_BIT) != 0
+    if hub >= 0:
+        is_side |= works and hub not in (w, a)
+    return is_side
 
 
 # Compiled: called by the loop above.

@@ -7,7 +7,7 @@ calls speaks against those that are farther away.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _STREAMS = 6
 """Streams that are tried on each side of a wait. Chosen: programs use up to five at once."""
+
+_WINDOW = 1_000
+"""Launches between two joins that are looked at. Chosen: more than a step between joins, and little time."""
 
 # Costs, in the units of `wait_order`.
 _CROSSED = 1.0
@@ -178,6 +181,87 @@ def _runs(
             in_waits = False
         run[i] = number
     return run, served, for_communication
+
+
+class Forks(NamedTuple):
+    """Where waits lie between two times at which a stream waits for all others that were used since.
+
+    Parameters
+    ----------
+    joined_by
+        Queue of that stream, for each wait before the later of them; -1 elsewhere.
+    since
+        Time of the earlier one.
+    """
+
+    joined_by: Array
+    since: Array
+
+
+def forks_of(sequence: Sequence, waits: int) -> Forks:
+    """Find waits between two joins of the stream from which others fork off.
+
+    Parameters
+    ----------
+    sequence
+        Calls, one thread after the other.
+    waits
+        How many waits it has.
+    """
+    s, queues = sequence, max(int(sequence.queue.max()), 0) + 1
+    forks = Forks(np.full(waits, -1, np.int64), np.zeros(waits, np.int64))
+    last = np.full((2, queues), -1, np.int64)
+    _find_forks(s.thread, s.queue, s.communicates, s.wait, s.ts, last, *forks)
+    return forks
+
+
+# Compiled: one pass over the calls of each thread, and one back from each group of waits.
+#
+#   thread   WAIT  [ launch a ]  WAIT  [ launch u ]  WAIT  [ launch v ]   WAIT WAIT   [ launch a ]
+#                  last join …   from a …                                 as many waits as other streams since
+@jit
+def _find_forks(  # noqa: PLR0913, PLR0917 # columns
+    thread: Array, queue: Array, communicates: Array, wait: Array, ts: Array, last: Array,
+    joined_by: Array, since: Array,
+) -> None:  # fmt: skip
+    """Fill the columns of `Forks`; `last` has -1 for each queue, twice."""
+    begin, waited = 0, False
+    for i in range(len(thread)):
+        if i == 0 or thread[i - 1] != thread[i]:
+            begin, waited, of_thread = i, False, i
+        if wait[i] >= 0 and not waited:
+            begin, waited = i, True
+        if queue[i] < 0:
+            continue
+        if waited and not communicates[i]:
+            first = max(last[0, queue[i]], of_thread, begin - _WINDOW)
+            streams = _forked(queue, communicates, wait, first, begin, queue[i], last[1])
+            if 1 < streams <= (wait[begin:i] >= 0).sum():
+                for k in range(first, begin):
+                    if wait[k] >= 0:
+                        joined_by[wait[k]], since[wait[k]] = queue[i], ts[first]
+            last[0, queue[i]] = i
+        waited = False
+
+
+# Compiled: called by the loop above.
+@jit
+def _forked(  # noqa: PLR0913, PLR0917 # columns
+    queue: Array, communicates: Array, wait: Array, first: int, begin: int, w: int, used_at: Array
+) -> int:
+    """Count streams that are used between two places, but queue w; none if its work is not right before the first wait."""
+    streams, before, forks = 0, -1, False
+    for k in range(first, begin):
+        if wait[k] >= 0 and not forks:
+            forks = True
+            if before >= 0 and before != w:
+                return 0
+        if queue[k] < 0 or communicates[k]:
+            continue
+        before = queue[k]
+        streams += before != w and used_at[before] < first
+        used_at[before] = k
+    return streams
 
 
 @dataclass(frozen=True)

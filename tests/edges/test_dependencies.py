@@ -631,20 +631,32 @@ def test_waits_in_a_row_fork_streams_off_and_join_them(starts: tuple[int, int]) 
     assert [(i.code, i.count) for i in issues] == [("event-by-order", 4)]
 
 
-def test_streams_that_fork_off_one_by_one_are_all_joined() -> None:
+@pytest.mark.parametrize(
+    ("vendor", "older_event"), [("cuda", False), ("cuda", True), ("hip", False)]
+)
+def test_streams_that_fork_off_one_by_one_are_all_joined(vendor: str, *, older_event: bool) -> None:
     """All waits of the fork are for one event, and nothing holds up any work, so that times say nothing."""
     m = Program()
-    before = m.work(110, 5, 100, call="cudaLaunchKernel")
-    m.call("cudaEventRecord", 200, 6)
+    call, wait = f"{vendor}LaunchKernel", f"{vendor}StreamWaitEvent"
+
+    def record(at: int) -> None:
+        if vendor == "cuda":  # HIP's are not traced
+            m.call("cudaEventRecord", at, 6)
+
+    if older_event:  # that nobody waits for
+        m.work(60, 4, 50, call=call)
+        record(80)
+    before = m.work(110, 5, 100, call=call)
+    record(200)
     sides = []
     for at in range(3):
-        m.call("cudaStreamWaitEvent", 250 + 100 * at, 7)
-        sides.append(m.work(310 + 100 * at, 8, 300 + 100 * at, 8 + at, call="cudaLaunchKernel"))
-    m.work(810, 11, 800, call="cudaLaunchKernel")
+        m.call(wait, 250 + 100 * at, 7)
+        sides.append(m.work(310 + 100 * at, 8, 300 + 100 * at, 8 + at, call=call))
+    m.work(810, 11, 800, call=call)
     for at in range(3):
-        m.call("cudaEventRecord", 900 + 20 * at, 6)
-        m.call("cudaStreamWaitEvent", 910 + 20 * at, 7)
-    after = m.work(1_010, 12, 1_000, call="cudaLaunchKernel")
+        record(900 + 20 * at)
+        m.call(wait, 910 + 20 * at, 7)
+    after = m.work(1_010, 12, 1_000, call=call)
     trace, row, _ = m.trace()
     forks = {(row[before], row[side]) for side in sides}
     assert edges(trace, EdgeKind.EVENT) == forks | {(row[side], row[after]) for side in sides}
