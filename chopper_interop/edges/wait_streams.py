@@ -184,7 +184,7 @@ def _runs(
 
 
 class Forks(NamedTuple):
-    """Where waits lie between two times at which a stream waits for all others that were used since.
+    """Waits between two times at which a stream waits for all others that were used since.
 
     Parameters
     ----------
