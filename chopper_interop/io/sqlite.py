@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from chopper_interop.arrays import arrow
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs, sqlite_files, sqlite_pages, sqlite_rows, temporary
-from chopper_interop.io.sqlite_rows import INTEGER, REAL, TEXT, arrow_type, quote_name
+from chopper_interop.io.sqlite_rows import INTEGER, REAL, TEXT, TIME, arrow_type, quote_name
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
@@ -33,12 +33,18 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-__all__ = ["BAD_TEXT", "DAMAGED", "INTEGER", "REAL", "TEXT", "WRONG_CELLS", "Database"]
+__all__ = [
+    "BAD_TEXT", "DAMAGED", "INTEGER", "REAL", "ROUNDED", "TEXT", "TIME", "WRONG_CELLS", "Database",
+]  # fmt: skip
 
 WRONG_CELLS = Fault.loss(
     "cells-of-wrong-type",
     "Cells of a database that are no number, or no text, where their column "
     "should be one; their values were taken as unknown.",
+)
+ROUNDED = Fault.info(
+    "time-with-fraction",
+    "Times of a database with a fraction, as scripts compute them, were rounded to a nanosecond.",
 )
 BAD_TEXT = Fault.info(
     "text-not-utf-8", "Texts that are not UTF-8; the bytes that are wrong in them were replaced."
@@ -58,6 +64,8 @@ _TEXT_RATIO, _TEXT_ROOM = 4, 64
 """Bytes of texts that a table may have: so many times its file's, and so many more a row. Chosen: UTF-16 becomes up
 to 1.5 times as long in UTF-8, and a default text is in the file once."""
 _HINT = "copy it again from where it was recorded, or try sqlite3's .recover"
+_MAX_TIME = "9.2e18"
+"""Real times below it are integers of 64 bits when rounded."""
 
 
 class Database:
@@ -130,7 +138,7 @@ class Database:
         table
             Its name, as in `tables`.
         columns
-            Name (in upper or lower case) → `INTEGER`, `REAL` or `TEXT`. A column that the table
+            Name (in upper or lower case) → `INTEGER`, `REAL`, `TEXT` or `TIME`. A column that the table
             lacks is null.
         where
             SQL of a condition on rows; all if empty.
@@ -246,11 +254,17 @@ class Database:
             f"{cast_cell(cell, columns[n])} AS {quote_name(n)}" for n, cell in cells.items()
         )
         wrong = " + ".join(mismatch(cell, columns[n]) for n, cell in cells.items())
-        sql = f"SELECT {converted}, {wrong} AS wrong_cells FROM {source}"  # noqa: S608 # names are quoted
-        rows = self._driver().rows(sql, {**columns, "wrong_cells": INTEGER})
-        count = int(arrow.to_numpy(rows["wrong_cells"]).sum())
-        self.issues.add(WRONG_CELLS, count, f"{where}")
-        return self._with_valid_texts(rows.drop_columns(["wrong_cells"]), where)
+        rounded = " + ".join(
+            ["0", *(f"ifnull({cell} <> {cast_cell(cell, TIME)}, 0)"
+                    for n, cell in cells.items() if columns[n] == TIME)]
+        )  # fmt: skip
+        counts = {"wrong_cells": (wrong, WRONG_CELLS), "rounded_cells": (rounded, ROUNDED)}
+        counted = ", ".join(f"{cell} AS {name}" for name, (cell, _) in counts.items())
+        sql = f"SELECT {converted}, {counted} FROM {source}"  # noqa: S608 # names are quoted
+        rows = self._driver().rows(sql, {**columns, **dict.fromkeys(counts, INTEGER)})
+        for name, (_, fault) in counts.items():
+            self.issues.add(fault, int(arrow.to_numpy(rows[name]).sum()), f"{where}")
+        return self._with_valid_texts(rows.drop_columns(list(counts)), where)
 
     def _fetched_plain(
         self, source: str, cells: dict[str, str], columns: Mapping[str, str]
@@ -343,9 +357,15 @@ def cast_cell(cell: str, kind: str) -> str:
     """Return SQL for a cell as a type, if it is of that type or can be without loss; else NULL."""
     if kind == TEXT:
         return f"CAST({cell} AS TEXT)"
-    integral = f"WHEN CAST(CAST({cell} AS INTEGER) AS TEXT) = {cell} THEN CAST({cell} AS {kind})"
-    if kind == INTEGER:
-        return f"CASE WHEN typeof({cell}) = 'integer' THEN {cell} {integral} END"
+    as_type = REAL if kind == REAL else INTEGER
+    integral = f"WHEN CAST(CAST({cell} AS INTEGER) AS TEXT) = {cell} THEN CAST({cell} AS {as_type})"
+    if kind in (INTEGER, TIME):
+        real = (
+            f"WHEN typeof({cell}) = 'real' AND abs({cell}) < {_MAX_TIME} THEN CAST(round({cell}) AS INTEGER) "
+            if kind == TIME
+            else ""
+        )
+        return f"CASE WHEN typeof({cell}) = 'integer' THEN {cell} {real}{integral} END"
     return (
         f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN CAST({cell} AS REAL) "
         f"WHEN CAST(CAST({cell} AS REAL) AS TEXT) = {cell} THEN CAST({cell} AS REAL) {integral} END"

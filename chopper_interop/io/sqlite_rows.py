@@ -19,9 +19,9 @@ from chopper_interop.io import inputs, sqlite_files
 if TYPE_CHECKING:
     import pyarrow as pa
 
-INTEGER, REAL, TEXT = "integer", "real", "text"
-"""Types as which columns are read."""
-_SEED = {INTEGER: "0", REAL: "0.0", TEXT: "''"}
+INTEGER, REAL, TEXT, TIME = "integer", "real", "text", "time"
+"""Types as which columns are read; a time is an integer, rounded where it is stored with a fraction."""
+_SEED = {INTEGER: "0", REAL: "0.0", TEXT: "''", TIME: "0"}
 _BATCH = 262_144
 """Rows that ADBC returns at a time (chosen: few batches, of some megabytes each)."""
 _OBJECTS = 16_384
@@ -143,10 +143,11 @@ class Python:
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """Return the type of a column that is read as `INTEGER`, `REAL` or `TEXT`."""
+    """Return the type of a column that is read as `INTEGER`, `REAL`, `TEXT` or `TIME`."""
     import pyarrow as pa
 
-    return {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}[kind]
+    types = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string(), TIME: pa.int64()}
+    return types[kind]
 
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:

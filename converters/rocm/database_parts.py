@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
-from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
+from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, TIME, Database
 from chopper_interop.issues import Fault, IssueLog
 
 PREFIX = "rocpd_"
-_ARROW_TYPES = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}
+_ARROW_TYPES = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string(), TIME: pa.int64()}
 EVENTS = (
     "kernel_dispatch", "region", "sample", "memory_copy", "memory_allocate", "graph_launch",
     "hip_event", "event_operation",
@@ -138,12 +138,17 @@ class DatabaseTables(ABC):
 
     def numbers(self, table: str, *columns: str) -> Columns:
         """Columns of whole numbers."""
-        return self.read(table, dict.fromkeys(columns, INTEGER))
+        return self.read(table, whole_numbers(columns))
 
     def strings_of(self, table: str) -> Strings:
         """A table of texts."""
         rows = self.read(table, {"id": INTEGER, "string": TEXT})
         return Strings(rows.number("id"), arrow.single_chunk(rows.table["string"]))
+
+
+def whole_numbers(columns: Iterable[str]) -> dict[str, str]:
+    """Types of columns of whole numbers: times may have a fraction, other numbers not."""
+    return {name: TIME if name in _TIMES | {"end"} else INTEGER for name in columns}
 
 
 def no_rows(columns: Mapping[str, str]) -> Columns:

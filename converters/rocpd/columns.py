@@ -5,7 +5,8 @@ Format: rocprofiler-sdk's ``share/rocprofiler-sdk-rocpd/rocpd_tables.sql``, sche
 
 from __future__ import annotations
 
-from chopper_interop.io.sqlite import INTEGER, REAL, TEXT
+from chopper_interop.converters.rocm.database_parts import whole_numbers
+from chopper_interop.io.sqlite import REAL, TEXT
 
 WHO = ("pid", "tid", "start", "end", "event_id")
 """Columns that every table with times has."""
@@ -39,7 +40,7 @@ _TEXTS = {"memory_allocate": ("type", "level", "extdata")}
 _REALS = {"pmc_event": ("value",)}
 
 READ: dict[str, dict[str, str]] = {
-    table: dict.fromkeys((*joined, *TAKEN.get(table, ())), INTEGER)
+    table: whole_numbers((*joined, *TAKEN.get(table, ())))
     | dict.fromkeys(_TEXTS.get(table, ()), TEXT)
     | dict.fromkeys(_REALS.get(table, ()), REAL)
     for table, joined in _JOINED.items()

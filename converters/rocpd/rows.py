@@ -10,7 +10,13 @@ import numpy as np
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.arrow import dictionary
 from chopper_interop.converters.rocm import tables
-from chopper_interop.converters.rocm.database_parts import NO_NAME, Columns, Lookup, first_of
+from chopper_interop.converters.rocm.database_parts import (
+    NO_NAME,
+    Columns,
+    Lookup,
+    first_of,
+    whole_numbers,
+)
 from chopper_interop.converters.rocpd.columns import WHO
 from chopper_interop.converters.rocpd.event_tables import EventTable, EventTableBuilder, values_at
 from chopper_interop.converters.rocpd.events import document
@@ -106,7 +112,7 @@ class PartTables:
         has = self.builder.part.base.columns(self.builder.part.tables[table])
         handle = next((c for c in _HANDLES if c in has), _HANDLES[0])
         wanted = ["agent_id", "queue_id", "stream_id", "source_queue_id", "name_id", handle]
-        columns = dict.fromkeys(("id", *WHO, *wanted), INTEGER)
+        columns = whole_numbers(("id", *WHO, *wanted))
         rows = self.builder.part.read(table, columns | dict.fromkeys(("type", "operation"), TEXT))
         numbers, known = self.builder.common(rows)
         for column in wanted[1:4]:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chopper_interop.arrays import Array, arrow, gather
+from chopper_interop.converters.rocm.database_parts import whole_numbers
 from chopper_interop.converters.rpd.tables import UNITS
-from chopper_interop.io.sqlite import INTEGER, TEXT
+from chopper_interop.io.sqlite import TEXT
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def add_monitors(builder: TraceBuilder, tables: RpdTables, gpus: set[int], issue
     int
         Number of rows.
     """
-    columns = dict.fromkeys(("deviceId", "start", "end"), INTEGER)
+    columns = whole_numbers(("deviceId", "start", "end"))
     texts = dict.fromkeys(("deviceType", "monitorType", "value"), TEXT)
     table = tables.read("rocpd_monitor", columns | texts)
     if not table.count:

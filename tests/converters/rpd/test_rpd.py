@@ -71,6 +71,21 @@ def test_clocks_are_series_in_mhz_of_the_gpu(small):
     assert samples["value"].tolist() == [1700, 800, 800]
 
 
+def test_times_with_a_fraction_are_rounded_and_counted(small):
+    """As scripts that compute microseconds write them: columns take reals whatever they are declared as."""
+    whole = read([small])
+    with closing(sqlite3.connect(small)) as base, base:
+        for table in ("rocpd_api", "rocpd_op", "rocpd_monitor"):
+            base.execute(f'UPDATE {table} SET "start" = "start" + 0.5, "end" = "end" + 0.5')  # noqa: S608 # constants
+    trace = read([small])
+    assert trace.meta.origin_ns == whole.meta.origin_ns + 1  # halves are rounded up
+    for table, column in (("nodes", "ts"), ("nodes", "dur"), ("samples", "ts")):
+        assert trace.array(column, table).tolist() == whole.array(column, table).tolist()
+    codes = counts(trace)
+    assert codes.pop("time-with-fraction") == 2 * (5 + 3 + 2)
+    assert codes == counts(whole)
+
+
 MONITORED = {
     "in any order": (
         [(100, 300, "800"), (5, 100, "1700")],
