@@ -98,6 +98,9 @@ def row_pids(
     repeated, where = _repeated(tables, pids)
     if not repeated:
         return pids
+    by_guid = _by_guid(tables, [np.full_like(pid, _NO_PROCESS) for pid in stated])
+    if by_guid is not None and not _repeated(tables, by_guid)[0]:
+        return by_guid  # containers number their processes from 1 on, each
     by_device = [np.where(device >= 0, -2 - device, _NO_PROCESS) for device in devices]
     if not len(known) and not _repeated(tables, by_device)[0]:
         issues.add(BY_DEVICE, len(np.unique(np.concatenate(by_device))), where)

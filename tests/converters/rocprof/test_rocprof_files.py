@@ -259,6 +259,24 @@ def test_guids_distinguish_processes(tmp_path: Path) -> None:
     assert of_kernel == {"0-b": 0, "0-a": 1, "0-c": 2}
 
 
+def test_guids_with_one_process_id_are_processes_of_containers(tmp_path: Path) -> None:
+    calls = [row(["Guid", *CALLS], Guid=g, Process_Id=1) for g in ("0-a", "0-b")]
+    kernels = [
+        row(["Guid", *KERNELS], Guid=g, Kernel_Name=g, Agent_Id="Agent 1", Dispatch_Id=1)
+        for g in ("0-a", "0-b")
+    ]
+    trace = read_v3_csv(
+        [
+            write(tmp_path / "out_regions_trace.csv", ["Guid", *CALLS], *calls),
+            write(tmp_path / "out_kernel_trace.csv", ["Guid", *KERNELS], *kernels),
+        ]
+    )
+    assert_whole(trace, 4)
+    assert "processes-mixed" not in counts(trace)
+    of_kind = {(n["kind"], n["rank"]) for n in nodes(trace)}
+    assert of_kind == {("KERNEL", 0), ("KERNEL", 1), ("RUNTIME", 0), ("RUNTIME", 1)}
+
+
 def test_kernels_of_several_processes_in_one_file(tmp_path: Path) -> None:
     rows = [
         row(KERNELS, Agent_Id=f"Agent {4 + p}", Thread_Id=100 + p, Dispatch_Id=i)
