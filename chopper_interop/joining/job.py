@@ -265,7 +265,9 @@ def _job_of_telemetry(
     rest = [f for f in telemetry if f is not first]
     trace, fits = source_clocks.reference_telemetry(first, clocks)
     all_fits = tuple(dict.fromkeys([*trace.meta.clocks, *fits]))
-    return concat([trace], replace(meta, clock=trace.meta.clock, clocks=all_fits)), rest
+    sources = first.trace.meta.sources  # by which tasks of one log are known
+    meta = replace(meta, clock=trace.meta.clock, clocks=all_fits, sources=sources)
+    return concat([trace], meta), rest
 
 
 def _with_pass(

@@ -1,12 +1,14 @@
 """Telemetry of the same GPUs in several files: GPUs of each machine, and each time once.
 
 A number of a GPU is the same GPU in all files unless they contradict each other: by its names, or
-by values measured at the same time. Of one GPU, the file of a tool with the shortest period is used
+by values measured at the same time. Of the tasks of one log, which sampled alike, means decide that are much closer
+than those of other files; labels that are names of hosts are different machines. Of one GPU, the file of a tool with the shortest period is used
 for each time, the others where it has no samples; a copy adds nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,6 +53,17 @@ _POWER_TOLERANCE = 0.1
 sampling at other times moves means by some percent, and other work by more."""
 _POWER_ERRORS = 3
 """They also differ by less than so many standard errors of the mean: 99.7 % of normal ones do."""
+_BLOCKS, _MIN_IN_BLOCK = 8, 3
+"""Parts of equal length of what two tasks of a log recorded, and samples of each at least. Chosen: means of eight
+parts show how much the mean differs by, whatever neighbouring samples have in common."""
+_BLOCK_ERRORS = 8
+"""Means differ by more standard errors of the eight: Student's t with 7 degrees of freedom exceeds it once in
+10,000 pairs."""
+_TASK_POWER_TOLERANCE = 0.002
+"""Means of one sensor that two tasks read differ by less, as a share. Chosen: a twentieth of what is left to files of
+other rates, and a third of what boards under one limit of power differ by at least (1 of 700 W, in steps of 0.5 W)."""
+_TASK_TEMPERATURE_TOLERANCE_K = 0.5
+"""The same for temperatures: half a step of whole degrees."""
 _TEMPERATURE_TOLERANCE_K = 2.0
 """Temperatures of one GPU by two files differ by less: whole degrees, read at other times."""
 _CLOCK_DIFFERENCE_NS = 10**9
@@ -60,6 +73,8 @@ _MAX_PERIOD_RATIO = 2
 misses every second sample."""
 _MAX_POWER_RATIO = 2
 """No GPU draws so many times its board power; chosen: short excursions reach less."""
+_TASK = re.compile(r"(.*)[\\/]task ([^\\/]+)")
+"""Log and label of a task that `chopper_interop.io.task_logs` took from a log."""
 _MEASURED = tuple(t for q in (POWER, TEMPERATURE) for t in q.patterns if not t.is_window)
 
 
@@ -144,6 +159,12 @@ class _Recording(NamedTuple):
     first: int
     last: int
     points: Points
+    log: str = ""
+    label: str = ""
+
+    def is_other_task_than(self, other: _Recording) -> bool:
+        """True if both are of tasks of one log."""
+        return bool(self.log) and self.log == other.log and self.label != other.label
 
 
 def count_contradictions(parts: Sequence[Trace]) -> int:
@@ -184,7 +205,11 @@ def number_machines_apart(
             is_numbered = series["device"] >= 0 and series["device"] not in known
             return is_measured and is_numbered and series["rank"] < 0
 
-        recordings = _recordings(part, is_free)
+        task = _TASK.fullmatch(part.meta.sources[0].path) if part.meta.sources else None
+        recordings = [
+            (key, found._replace(log=task[1], label=task[2]) if task else found)
+            for key, found in _recordings(part, is_free)
+        ]
         machine = next(
             (n for n, seen in enumerate(machines) if not _count_contradicting(recordings, seen)),
             len(machines),
@@ -251,6 +276,10 @@ def _contradict(name: str, recording: _Recording, other: _Recording) -> bool:
         return False
     values = value[inside]
     others = np.interp(ts[inside], *other.points)
+    if recording.is_other_task_than(other) and _are_other_sensors(
+        name, recording, other, values, others
+    ):
+        return True
     difference = float(np.median(np.abs(values - others)))
     if any(t.match(name) for t in TEMPERATURE.patterns):
         return difference > _TEMPERATURE_TOLERANCE_K
@@ -260,6 +289,24 @@ def _contradict(name: str, recording: _Recording, other: _Recording) -> bool:
     scatter = float(np.std(other.points[1])) if len(values) == 1 else float(np.std(values - others))
     tolerance = _POWER_TOLERANCE * max(abs(a), abs(b))
     return abs(a - b) > tolerance + _POWER_ERRORS * scatter / len(values) ** 0.5
+
+
+def _are_other_sensors(
+    name: str, recording: _Recording, other: _Recording, values: Array, others: Array
+) -> bool:
+    """True if values of two tasks of a log at the same times are not of one sensor."""
+    if not (recording.label.isdigit() or other.label.isdigit()):
+        return True  # names of hosts
+    if any(t.match(name) for t in POWER.patterns if t.is_counter):
+        return False
+    if len(values) < _BLOCKS * _MIN_IN_BLOCK:
+        return False
+    means = [float(block.mean()) for block in np.array_split(values - others, _BLOCKS)]
+    error = float(np.std(means, ddof=1)) / _BLOCKS**0.5
+    is_temperature = any(t.match(name) for t in TEMPERATURE.patterns)
+    size = max(abs(float(values.mean())), abs(float(others.mean())))
+    tolerance = _TASK_TEMPERATURE_TOLERANCE_K if is_temperature else _TASK_POWER_TOLERANCE * size
+    return abs(float(np.mean(means))) > tolerance + _BLOCK_ERRORS * error
 
 
 def _max_rise(counter: Points) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import chopper_interop as ci
@@ -105,3 +106,32 @@ def test_lines_of_nothing_but_labels_are_no_profile(tmp_path: Path) -> None:
     path.write_text("0: \n1: \n" * 5)
     with pytest.raises(ci.errors.UnknownFormatError, match="no format that is known here"):
         ci.read(path)
+
+
+def sampled_by_two(label: str, difference: float) -> str:
+    """A log of two tasks that sampled a GPU each second, half a second apart, under a power that drifts."""
+    rng = np.random.default_rng(0)
+    rows = [(-1.0, label.format(task) + HEADER) for task in (1, 2)]
+    for k in range(100):
+        for task in (1, 2):
+            second = k + task / 2
+            watts = 500 + 30 * np.sin(second / 7) + rng.normal(0, 4) + (task == 2) * difference
+            stamp = f"2026/11/29 01:{int(second) // 60:02d}:{second % 60:06.3f}"
+            rows.append((second, f"{label.format(task)}{stamp}, 0, {watts:.2f} W"))
+    return "".join(f"{text}\n" for _, text in sorted(rows))
+
+
+@pytest.mark.parametrize(
+    ("label", "difference", "gpus"), [("{}: ", 0, 1), ("{}: ", 15, 2), ("node{}: ", 0, 2)]
+)
+def test_gpus_of_tasks_are_of_several_machines_where_means_or_labels_differ(
+    tmp_path: Path, label: str, difference: float, gpus: int
+) -> None:
+    """3 % of power are 20 standard errors of what two tasks read of one GPU."""
+    path = tmp_path / "job.log"
+    path.write_text(sampled_by_two(label, difference))
+    trace = ci.read(path)
+    assert len(np.unique(trace.array("device", "series"))) == gpus
+    assert (trace.samples.num_rows == 200) == (gpus == 2)
+    codes = {issue.code for issue in trace.meta.issues}
+    assert ("telemetry-assumed-same-gpu" in codes) == (gpus == 1)
