@@ -71,11 +71,14 @@ KERNELS: tuple[KernelNames, ...] = (
                 "mori src/ops/dispatch_combine; of InterNodeV1 and the asynchronous kernels those that copy "
                 "and sum in this GPU's memory count as compute"),
     KernelNames("MORI-EP, MORI-SHMEM", None,
-                r"EpCombineSyncBarrier|_?(?:mori_)?shmem_barrier_all_block",
-                "mori src/ops/dispatch_combine/internode_v1.cpp, src/shmem; they wait for all ranks"),
+                r"EpCombineSyncBarrier|_?(?:mori_)?shmem_barrier_all_block|mori::shmem::_barrier_kernel",
+                "mori src/ops/dispatch_combine/internode_v1.cpp, src/shmem, include/mori/shmem/shmem.hpp; they wait for all ranks"),
+    KernelNames("MORI-IO", None,
+                r"\A(?:fabricCopyKernel|scatterGatherCopyKernel)\Z",
+                "mori src/io/kernels; copies between GPUs, of several pieces each"),
     KernelNames("MORI-CCL", NAMED,
                 r"(?:OneShot|Sdma|InterNodeRing)?(?:All2all|AllGather|ReduceScatter|Broadcast)"
-                r"(?:AllGatherFused|Async|ReducedSdma|Sdma|Ring|P2p|Kernel_)|OneShotAllReduceKernel",
+                r"(?:AllGatherFused|Async|ReducedSdma|Sdma|Ring|P2p|Kernel(?![A-Za-z]))|OneShotAllReduceKernel",
                 "mori src/collective/kernels, include/mori/collective"),
     KernelNames("MORI-CCL", Collective.ALL_GATHER,
                 r"FusedRing(?:Local|Remote)GatherKernel",
@@ -92,7 +95,7 @@ KERNELS: tuple[KernelNames, ...] = (
                 r"all_?gather_(?:opt|no_barrier|strided_chunked|chunked_pull|push_2d)\w*_kernel"
                 r"|allreduce_(?:one_shot|two_shot|double_tree)_\w*intra_node_kernel"
                 r"|consumer_all_reduce_(?:load_store_)?kernel|reduce_scatter_ring_push_1d_intra_node_kernel"
-                r"|\A(?:allreduce|allgatherv|reduce_scatter)_kernel(?:_vec32)?\Z"
+                r"|\A(?:allreduce|allgatherv|reduce_scatter)_kernel(?:_(?:vec|scalar)(?:32|64))?\Z"
                 r"|\A_(?:all_gather|reduce_scatter)_kernel\Z",
                 "Triton-distributed kernels/{nvidia,amd}; ucc src/components/tl/cuda/kernels; aiter "
                 "aiter/ops/triton/comms"),

@@ -54,6 +54,7 @@ COLLECTIVES: dict[str, str] = {
     "broadcast": Collective.BROADCAST,
     "alltoall": Collective.ALL_TO_ALL,
     "alltoallv": Collective.ALL_TO_ALL,
+    "all2all": Collective.ALL_TO_ALL,
     "reducescatter": Collective.REDUCE_SCATTER,
     "barrier": Collective.BARRIER,
     "send": Collective.SEND,
@@ -67,7 +68,7 @@ COLLECTIVES: dict[str, str] = {
 
 _SUFFIXES = ("coalesced", "base", "intotensor", "tensor", "single", "oop", "sparse", "manager")
 _IN_KERNEL = re.compile(
-    r"(reduce_?scatter|all_?reduce|all_?gather|all_?to_?all|send_?recv|broadcast"
+    r"(reduce_?scatter|all_?reduce|all_?gather|all_?(?:to|2)_?all|send_?recv|broadcast"
     r"|(?<=kernel_)reduce|(?<=nccl)reduce)",
     re.IGNORECASE,
 )
