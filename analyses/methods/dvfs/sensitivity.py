@@ -178,6 +178,11 @@ class Sensitivities(Evidence):
         ratio = self._ratio(mhz, is_change=False)[0]
         return ratio.of_sum(np.bincount(self.repeats.key, self.repeats.dur))
 
+    def contradicts_gpus(self, mhz: Array) -> bool:
+        """True if laws at these clocks are not those by which GPUs differ, so that the assumption on the sensor is wrong."""
+        target = self.target_periods(mhz, is_change=False)
+        return by_mean.contradicts_gpus(self, by_law.by_law(self, target), target)
+
     @property
     def _shares(self) -> tuple[float, float]:
         """Part of the errors under both extremes that counts; of several sensors the largest."""
@@ -456,15 +461,22 @@ def _with_ends(
         low, high = ends = sensor.accepted.low, sensor.accepted.high
         if len(low) > 1 or len(high) > 1:
             tried = {end.assumed for end in low + high}
-            sums = {
-                one: under(*central[:number], one, *central[number + 1 :]).change_of_all(highest)
-                for one in tried
-            }
+            sums, contradicted = {}, set()
+            for one in tried:
+                known = under(*central[:number], one, *central[number + 1 :])
+                sums[one] = known.change_of_all(highest)
+                if known.contradicts_gpus(highest):
+                    contradicted.add(one)
             low, high = (
-                (max(of, key=partial(_reach, sums, sign)),)
+                (max(_agreeing(of, contradicted), key=partial(_reach, sums, sign)),)
                 for of, sign in zip(ends, (-1, 1), strict=True)
             )
         yield sensor._replace(accepted=sensor.accepted._replace(low=low, high=high))
+
+
+def _agreeing(ends: tuple[End, ...], contradicted: set[Assumption]) -> tuple[End, ...]:
+    """Return the ends under which laws agree with how GPUs differ; all if there are none."""
+    return tuple(end for end in ends if end.assumed not in contradicted) or ends
 
 
 def _reach(sums: dict[Assumption, tuple[float, float]], sign: int, end: End) -> float:

@@ -30,7 +30,7 @@ _MIN_CHANGE = 1e-3
 _MIN_SPREAD_ERROR = 0.05
 """Smallest error of a mean sensitivity by readings spread over kernels, as a share of what it may be. Chosen: that of
 the share which it needs."""
-_DECISIVE_GPU_ERROR = 0.15
+DECISIVE_GPU_ERROR = 0.15
 """Error of the mean sensitivity by differences between GPUs below which it counts against all others. Chosen: a
 quarter of what is possible lies within."""
 MIN_WINDOWS = 4
@@ -70,7 +70,7 @@ def _with_gpus(best: tuple[float, float], by_gpus: tuple[float, float]) -> tuple
     if not np.isfinite(by_gpus[1]):
         return best
     apart = abs(best[0] - by_gpus[0]) / np.hypot(best[1], by_gpus[1])
-    if np.isnan(best[0]) or (apart > TWO_SIDED and by_gpus[1] < _DECISIVE_GPU_ERROR):
+    if np.isnan(best[0]) or (apart > TWO_SIDED and by_gpus[1] < DECISIVE_GPU_ERROR):
         return by_gpus
     weight = np.array([best[1], by_gpus[1]]) ** -2.0
     wider = max(float(apart) / TWO_SIDED, 1.0)  # Birge's ratio, from where it is no chance

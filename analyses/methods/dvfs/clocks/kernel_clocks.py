@@ -94,6 +94,8 @@ class Clocks(NamedTuple):
         unless sensed.
     beta, beta_error
         Mean sensitivity of the kernels on GPUs with this sensor; NaN unless sensed.
+    gpu_beta, gpu_beta_error
+        The same by how GPUs differ, whatever the sensor; NaN and infinite where they do not show it.
     common
         Error that the clocks of all kernels of a GPU have in common, as a share; NaN unless sensed.
     scale_error
@@ -119,6 +121,8 @@ class Clocks(NamedTuple):
     apart: Array
     beta: Array
     beta_error: Array
+    gpu_beta: Array
+    gpu_beta_error: Array
     common: Array
     readings: Array
     scale_error: Array
@@ -189,7 +193,7 @@ def kernel_clocks(trace: Trace, node: Array) -> Clocks:
     every = np.full(len(node), np.inf)
     return Clocks(
         mhz, share, times, is_counted, unmarked, unmarked, zero, zero, none, none, none, every,
-        zero, mhz, every, np.ones((len(node), 2)),
+        none, every, zero, mhz, every, np.ones((len(node), 2)),
     )  # fmt: skip
 
 
@@ -223,6 +227,7 @@ def with_sensor(
     readings = sum(
         int(np.count_nonzero((g.time >= g.start.min()) & (g.time <= g.end.max()))) for g in gpus
     )
+    by_gpus = mean_sensitivity_of_gpus(gpus, work)
     for gpu, one, mean, level_mhz, error in zip(gpus, every, means, drawn, levels, strict=True):
         known = ~np.isnan(clocks.mhz[gpu.kernel]) & ~clocks.is_counted[gpu.kernel]
         if not known.any():
@@ -245,6 +250,7 @@ def with_sensor(
         new.is_sensed[k], new.is_resolved[k], new.readings[k] = True, one.is_resolved, readings
         new.size_error[k], new.apart[k] = one.size_error, one.apart[known]
         new.beta[k], new.beta_error[k] = one.beta, one.beta_error
+        new.gpu_beta[k], new.gpu_beta_error[k] = by_gpus
     if gpus:
         of_gpu = np.hypot(levels, [one.usual_error for one in every])
         # The error of a slope over means of several GPUs, of which each has an error of its own.

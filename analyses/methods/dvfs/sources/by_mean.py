@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.analyses.methods.dvfs.clocks.best_mean import DECISIVE_GPU_ERROR
+from chopper_interop.analyses.methods.dvfs.intervals import TWO_SIDED
 from chopper_interop.analyses.methods.dvfs.sources import combination
 from chopper_interop.analyses.methods.dvfs.sources.combination import (
     CLASS,
@@ -94,7 +96,30 @@ def with_mean(
     mean = combination.Mean(ns, float(changed_ns), float(error_ns), of_level, of_slope)
     together = combination.with_mean(ratio, mean)
     is_better = together.of_sum(ns)[1] < ratio.of_sum(ns)[1]
-    return together if is_estimated or is_better else ratio
+    return (
+        together if is_estimated or is_better or contradicts_gpus(known, ratio, target) else ratio
+    )
+
+
+def contradicts_gpus(known: Evidence, ratio: Ratio, target: Array) -> bool:
+    """True if what kernels save in sum is not what differences between GPUs show, whatever the sensor.
+
+    Under a wrong delay or window, laws fitted to changes that are not those of the kernels are too flat, and their
+    errors know nothing of it.
+    """
+    r = known.repeats
+    beta, error = r.mean(r.clocks.gpu_beta), r.mean(r.clocks.gpu_beta_error)
+    has_target = ~np.isnan(target)
+    ns = np.bincount(r.key[has_target], r.dur[has_target], len(r.count)) * ~np.isnan(ratio.log)
+    is_shown = np.nan_to_num(error, nan=np.inf) < DECISIVE_GPU_ERROR
+    if not ns.sum() > 0 or not is_shown[ns > 0].all():
+        return False
+    change = ((1 - known.longer(target)) * ns)[ns > 0]
+    saved = float(beta[ns > 0] @ change)
+    of_saved = np.hypot(error[ns > 0] @ np.abs(change), _FORM_ERROR * saved)
+    log, of_log = ratio.of_sum(ns)
+    by_ratio = float(ns.sum()) * (1 - np.exp(log))
+    return bool(abs(by_ratio - saved) > TWO_SIDED * np.hypot(of_saved, of_log * ns.sum()))
 
 
 def _beyond(known: Evidence, target: Array) -> Array:

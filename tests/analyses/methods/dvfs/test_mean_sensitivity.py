@@ -258,7 +258,7 @@ def test_no_kernel_has_a_clock_that_no_gpu_has(period_ms: float, window_ms: floa
     gpu, assumed = replace(gpu, mhz=mhz), Assumption(window_ms * MS, 0.0)
     n = STEPS * PLACES
     unmarked, ones = np.zeros(n, bool), np.ones(n)
-    columns = [1500 * ones, ones, ones, unmarked, unmarked, unmarked, *[ones] * 9]
+    columns = [1500 * ones, ones, ones, unmarked, unmarked, unmarked, *[ones] * 11]
     before = Clocks(*(column.copy() for column in columns), np.ones((n, 2)))
     end = End(assumed, 1.0)
     accepted = Accepted(
