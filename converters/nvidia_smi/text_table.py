@@ -24,7 +24,7 @@ from chopper_interop.converters.sampling.rows import (
     times_from_options,
 )
 from chopper_interop.converters.sampling.ticks import ticks_of
-from chopper_interop.converters.sampling.timestamps import SECOND, parse_timestamp
+from chopper_interop.converters.sampling.timestamps import SECOND, parse_timestamp, with_year_first
 from chopper_interop.converters.sampling.wall_clock import MIXED, RowTimes, times_of_rows
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.meta import LOCALTIME, REALTIME, Device
@@ -186,5 +186,5 @@ def _counted_as_mixed(table: Table, times: RowTimes) -> Array:
     """Mask of rows that `times_of_rows` counted, as they lack the zone that others have."""
     if not any(issue.code == MIXED.code for issue in table.issues):
         return np.zeros(len(times.ns), bool)
-    parsed = map(parse_timestamp, table.stamp.distinct)
+    parsed = map(parse_timestamp, with_year_first(table.stamp.distinct))
     return np.array([bool(p and not p.has_zone) for p in parsed], bool)[table.stamp.code]

@@ -2,7 +2,8 @@
 
 Understood are ISO 8601 dates (also ``2024/05/01 12:34:56.789`` and ``20240501 12:34:56``), what
 ``date`` and ``ctime`` print (``Wed May  1 12:34:56 UTC 2024``, with AM or PM, day before month),
-and seconds, milli-, micro- or nanoseconds since 1970. An offset from UTC is resolved; the name of
+and seconds, milli-, micro- or nanoseconds since 1970; dates that end in the year where their file shows
+which number is the month (`with_year_first`). An offset from UTC is resolved; the name of
 any zone but UTC is not, for such names (``CST``) are shared by several zones.
 
 This module must stay free of heavy imports: converters use it to recognise files.
@@ -11,7 +12,8 @@ This module must stay free of heavy imports: converters use it to recognise file
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -48,6 +50,8 @@ _LABELLED = tuple(
 _EPOCH_UNITS = {10: (SECOND, 0), 13: (MILLISECOND, 3), 16: (1_000, 6), 19: (1, 9)}
 """Digits of a present-day time before its decimal point → its unit in nanoseconds, and the decimals
 of a second that the digits hold."""
+_NUMERIC_DATE = re.compile(r"\s*(\d\d?)([-/.])(\d\d?)\2(\d{4})(?=[T ,_-])")
+"""Day and month, or month and day, before the year."""
 _LONGEST_LINE = 80
 """Longer lines are not searched for a time; the longest format takes about 40 characters."""
 # Second that only a minute with a leap second has, and hour at which pm begins.
@@ -84,6 +88,41 @@ class Timestamp(NamedTuple):
 def parse_timestamp(text: str) -> Timestamp | None:
     """Parse a cell that holds a time and nothing else; None if it does not."""
     return _parse(text.strip(), _FORMATS)
+
+
+def with_year_first(texts: Sequence[str]) -> Sequence[str]:
+    """Write dates that end in the year with the year first, where all of a file show which number is the month.
+
+    It is the order in which all are dates; if both are, the one in which the days follow each other.
+    """
+    found = [_NUMERIC_DATE.match(text) for text in texts]
+    written = {(int(m[1]), int(m[3]), int(m[4])) for m in found if m}
+    days = {
+        is_month_first: _days(written, is_month_first=is_month_first)
+        for is_month_first in (False, True)
+    }
+    orders = [order for order, of in days.items() if of]
+    if len(orders) > 1:
+        in_a_row = [order for order in orders if max(days[order]) - min(days[order]) < len(written)]
+        orders = in_a_row if len(written) > 1 else []
+    if len(orders) != 1:
+        return texts
+    month, day = (1, 3) if orders[0] else (3, 1)
+    return [
+        f"{m[4]}-{int(m[month]):02}-{int(m[day]):02}{text[m.end() :]}" if m else text
+        for m, text in zip(found, texts, strict=True)
+    ]
+
+
+def _days(written: set[tuple[int, int, int]], *, is_month_first: bool) -> list[int]:
+    """Return the numbers of days of dates in an order of their parts; empty if not all are dates."""
+    try:
+        return [
+            (date(year, a, b) if is_month_first else date(year, b, a)).toordinal()
+            for a, b, year in written
+        ]
+    except ValueError:
+        return []
 
 
 @lru_cache(maxsize=4096)

@@ -109,7 +109,8 @@ def times_of_rows(texts: RowTexts, tz: str | None, issues: IssueLog) -> RowTimes
         Where rows of unknown or ambiguous zone are counted.
     """
     zone = parse_zone(tz)
-    stamps = [timestamps.parse_timestamp(text) for text in texts.distinct]
+    distinct = timestamps.with_year_first(texts.distinct)
+    stamps = [timestamps.parse_timestamp(text) for text in distinct]
     code = texts.code
     known = np.array([s is not None for s in stamps], bool)[code]
     second = np.array([s.second if s else UNKNOWN for s in stamps], np.int64)[code]

@@ -124,6 +124,15 @@ def test_interval_covers_assumptions_that_rough_estimates_do_not_distinguish() -
     assert inside("beta1/100Hz/mean1000", range(83003, 83004)) == 1
 
 
+def test_delays_that_contradict_how_gpus_differ_set_no_end() -> None:
+    """Laws under a delay of 200 ms were too flat, with small errors: ±1.96 % for ±0.30 where the sensor is given."""
+    (cell,) = matching(["throttled/1kHz/instant"])
+    ((_, answer),) = judge(cell.kind, cell.vendor, 110001, [cell], known=False)
+    assert answer is not None
+    assert answer.inside
+    assert answer.half < 1
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", slow_from(["few", "beta1"], 1))
 @pytest.mark.parametrize("repeats", [1, 3])

@@ -10,6 +10,7 @@ from chopper_interop.converters.sampling.timestamps import (
     parse_labelled_timestamp,
     parse_timestamp,
     split_leading_timestamp,
+    with_year_first,
 )
 
 START_NS = 1_714_566_896_789_000_000
@@ -43,6 +44,25 @@ def test_stamps_are_exact(text: str, ns: int) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "2024/13/01 00:00:00", "1e400", "-1", "nan", "1_000"])
 def test_no_stamps(text: str) -> None:
     assert parse_timestamp(text) is None
+
+
+@pytest.mark.parametrize(
+    ("dates", "iso"),
+    [
+        (["03-11-2026", "03-12-2026"], ["2026-03-11", "2026-03-12"]),  # else 30 days apart
+        (["30/4/2024", "1/5/2024"], ["2024-04-30", "2024-05-01"]),
+        (["12.31.2024", "01.01.2025"], ["2024-12-31", "2025-01-01"]),
+        (["25/12/2024"], ["2024-12-25"]),
+        (["05/01/2024"], ["05/01/2024"]),
+        (["05/01/2024", "07/03/2024"], ["05/01/2024", "07/03/2024"]),
+        (["13/01/2024", "01/13/2024"], ["13/01/2024", "01/13/2024"]),
+    ],
+)
+def test_dates_that_end_in_the_year_are_read_where_their_file_shows_the_month(
+    dates: list[str], iso: list[str]
+) -> None:
+    texts = [f"{date} 12:34:56.5" for date in dates]
+    assert with_year_first([*texts, ""]) == [*(f"{d} 12:34:56.5" for d in iso), ""]
 
 
 def test_decimal_seconds() -> None:
