@@ -95,7 +95,7 @@ def handover_edges(
     stop = np.searchsorted(lane_rank[threads], lane_rank[threads], "right").astype(np.int64)
     waits = is_any(role[node], _WAITS)
     passed_on = _starts_with(trace, node, _PASSED_ON)
-    source, since = _find_sources(number[lane], ts, end, waits, range_start, passed_on, first, stop)
+    source, since = _find_sources(number[lane], ts, end, waits, range_start, passed_on, first)
     source[(since == _NEVER) & ~_operates(number[lane], range_start)] = -1
     pins = _pins_memory(trace, node, number[lane])
     source[pins] = -1
@@ -224,7 +224,7 @@ def _starts_with(trace: Trace, node: Array, prefix: str) -> Array:
 #   thread 1   [=== k ===]                    idle
 #   thread 2        idle         [=== i ===]        edge k → i if i starts within WAKE_NS after k ends
 @jit
-def _find_sources(  # noqa: PLR0913, PLR0917 # columns
+def _find_sources(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
     thread: Array,
     ts: Array,
     end: Array,
@@ -232,13 +232,14 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
     range_start: Array,
     passed_on: Array,
     first: Array,
-    stop: Array,
 ) -> tuple[Array, Array]:
     """For each operation the one of another thread that it followed, or -1; until when its own thread was active.
 
-    Operations are ordered by rank and start; the threads of thread t's rank are those from
-    ``first[t]`` to ``stop[t]``. Ranges (`range_start`) count only as something that follows, by
-    their start. What was passed on (`passed_on`) also follows a thread that does not rest.
+    Operations are ordered by rank and start; ``first[t]`` is the first thread of thread t's rank. Ranges
+    (`range_start`) count only as something that follows, by their start. What was passed on (`passed_on`) also
+    follows a thread that does not rest. Of operations that ended last at the same time, that of the first thread
+    is followed. Threads are looked at as long as they may be followed, so that thousands that each do little
+    cost little.
     """
     source = np.full(len(ts), -1, np.int64)
     next_start = np.full(len(ts), np.iinfo(np.int64).max, np.int64)
@@ -252,25 +253,61 @@ def _find_sources(  # noqa: PLR0913, PLR0917 # columns
     before = np.full(len(first), -1, np.int64)  # the one before it
     active = np.full(len(first), _NEVER, np.int64)  # active until this time
     idle_since = np.empty(len(ts), np.int64)
+    recent = np.empty(len(first), np.int64)  # threads whose last operation may be followed
+    is_recent = np.zeros(len(first), np.bool_)
+    count = 0
     for i in range(len(ts)):
         t = thread[i]
         since = idle_since[i] = active[t]
         fresh = since == _NEVER
         if not waits[i] and (fresh or ts[i] - since > IDLE_NS):
-            for other in range(first[t], stop[t]):
+            count = _without_old(recent, count, is_recent, last, first[t], end, ts[i] - _BEGIN_NS)
+            for other in recent[:count]:
                 k = _last_but_waiting(last[other], before[other], waits, end, ts[i])
                 if other == t or k < 0 or end[k] > ts[i] or end[k] <= since:
                     continue
                 at_rest = next_start[k] > ts[i]
                 rests = passed_on[i] or (at_rest and next_start[k] - end[k] > IDLE_NS)
-                latest = source[i] < 0 or end[k] > end[source[i]]
                 limit_ns = _limit_ns(fresh, passed_on[i], range_start[i], at_rest)
-                if rests and latest and ts[i] - end[k] <= limit_ns:
-                    source[i] = k
+                if rests and ts[i] - end[k] <= limit_ns:
+                    source[i] = _later(k, source[i], end, thread)
         active[t] = max(since, end[i])
         if not range_start[i] and (last[t] < 0 or end[i] >= end[last[t]]):
             before[t], last[t] = last[t], i
+            if not is_recent[t]:
+                recent[count], is_recent[t] = t, True
+                count += 1
     return source, idle_since
+
+
+# Compiled: called by the loop above.
+@jit_in_place
+def _later(row: int, known: int, end: Array, thread: Array) -> int:
+    """Of two operations, the second perhaps -1, the one that ended later, or together on the first thread."""
+    if known < 0 or end[row] > end[known]:
+        return row
+    return row if end[row] == end[known] and thread[row] < thread[known] else known
+
+
+# Compiled: called by the loop above.
+@jit_in_place
+def _without_old(  # noqa: PLR0913, PLR0917 # columns
+    recent: Array,
+    count: int,
+    is_recent: Array,
+    last: Array,
+    first: int,
+    end: Array,
+    earliest: int,
+) -> int:
+    """Leave threads out whose last operation ended before a time, or that are of a rank before `first`; how many are left."""
+    kept = 0
+    for thread in recent[:count]:
+        is_recent[thread] = thread >= first and end[last[thread]] >= earliest
+        if is_recent[thread]:
+            recent[kept] = thread
+            kept += 1
+    return kept
 
 
 # Compiled: called by the loop above.
