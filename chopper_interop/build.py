@@ -452,11 +452,13 @@ def _sort_nodes(columns: dict[str, Any], lanes: pa.Table) -> Array:
 
     Columns are replaced one by one, so that only one of them is held twice.
     """
-    order = nest.time_order(*(arrow.to_numpy(columns[name]) for name in ("rank", "ts", "dur")))
-    for name, column in columns.items():
-        columns[name] = arrow.taken(column, order)
-    new_row = np.empty(len(order), np.int32)
-    new_row[order] = np.arange(len(order), dtype=np.int32)
+    keys = [arrow.to_numpy(columns[name]) for name in ("rank", "ts", "dur")]
+    new_row = np.arange(len(keys[0]), dtype=np.int32)
+    if not nest.is_in_order(*keys):
+        order = nest.time_order(*keys)
+        for name, column in columns.items():
+            columns[name] = arrow.taken(column, order)
+        new_row[order] = np.arange(len(order), dtype=np.int32)
     lane, ts, dur = (arrow.to_numpy(columns[name]) for name in ("lane", "ts", "dur"))
     nests = is_any(arrow.to_numpy(lanes["kind"]), NESTING)
     columns["parent"] = arrow.array(nest.parents(lane, ts, dur, nests), pa.int32())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from enum import Enum
 
 from chopper_interop.converters.nvidia_smi import lanes as tables
 from chopper_interop.converters.nvidia_smi.headers import cells_of, is_header, names_of
@@ -32,6 +33,14 @@ that begin with a name are many."""
 _OWN = tables.INDEX | tables.UUID | tables.PCI
 
 
+class _Use(Enum):
+    """What a line is."""
+
+    HEADER = "a header"
+    ROW = "no header, with as many cells as one"
+    OTHER = "neither"
+
+
 def with_columns(text: str) -> tuple[str, int]:
     """Return the text with these columns, and how many rows got an index by their order.
 
@@ -45,13 +54,16 @@ def with_columns(text: str) -> tuple[str, int]:
     lines = text.split("\n")
     stamped = any(parse_labelled_timestamp(line) for line in _SHORT.findall(text))
     is_ordered = not keys & _OWN
-    count = _rows_a_call(lines, headers) if is_ordered else 0
+    if not (stamped or is_ordered):
+        return text, 0
+    uses = [_use(line, headers) for line in lines]
+    count = _rows_a_call(uses, len(headers)) if is_ordered else 0
     # of two queries behind one time, the rows of the second are of no other GPUs
     is_unclear = is_ordered and len(headers) > 1 and not count
     if is_unclear or not (stamped or count):
         return text, 0
-    rows = sum(_is_row(line, headers) for line in lines) if count else 0
-    return "\n".join(_lines(lines, headers, stamped=stamped, count=count)), rows
+    rows = uses.count(_Use.ROW) if count else 0
+    return "\n".join(_lines(lines, uses, stamped=stamped, count=count)), rows
 
 
 def _with_leading_stamps(text: str) -> str:
@@ -64,7 +76,7 @@ def _with_leading_stamps(text: str) -> str:
     lines = []
     for line in text.split("\n"):
         written, rest = split_leading_timestamp(line)
-        if is_own or not (rest == first or _is_row(rest, headers)):
+        if is_own or not (rest == first or _use(rest, headers) is _Use.ROW):
             lines.append(rest)
         else:
             lines.append(f"{'timestamp' if rest == first else written}, {rest}")
@@ -91,41 +103,42 @@ def _headers(text: str) -> dict[str, list[tuple[str, str]]]:
     return headers
 
 
-def _is_row(line: str, headers: dict[str, list[tuple[str, str]]]) -> bool:
-    """True if a line is no header, and has as many cells as one."""
+def _use(line: str, headers: dict[str, list[tuple[str, str]]]) -> _Use:
+    if line in headers:
+        return _Use.HEADER
     cells = len(cells_of(line))
-    is_alike = line not in headers and any(len(names) == cells for names in headers.values())
-    return is_alike and bool(line.strip()) and not parse_labelled_timestamp(line)
+    is_alike = any(len(names) == cells for names in headers.values())
+    is_row = is_alike and bool(line.strip()) and not parse_labelled_timestamp(line)
+    return _Use.ROW if is_row else _Use.OTHER
 
 
-def _rows_a_call(lines: list[str], headers: dict[str, list[tuple[str, str]]]) -> int:
+def _rows_a_call(uses: list[_Use], queries: int) -> int:
     """Rows behind each header if there are always as many, of several GPUs or queries; the last call may be cut; else 0."""
     counts: list[int] = []
-    for line in lines:
-        if line in headers:
+    for use in uses:
+        if use is _Use.HEADER:
             counts.append(0)
-        elif _is_row(line, headers):
+        elif use is _Use.ROW:
             if not counts:
                 return 0
             counts[-1] += 1
     if len(counts) < _MIN_CALLS or len(set(counts[:-1])) > 1 or counts[-1] > counts[0]:
         return 0
-    least = 1 if len(headers) > 1 else 2
+    least = 1 if queries > 1 else 2
     return counts[0] if least <= counts[0] <= _MAX_GPUS else 0
 
 
-def _lines(
-    lines: list[str], headers: dict[str, list[tuple[str, str]]], *, stamped: bool, count: int
-) -> Iterator[str]:
+def _lines(lines: list[str], uses: list[_Use], *, stamped: bool, count: int) -> Iterator[str]:
     now, place = "", 0
-    for line in lines:
-        is_heading, stamp = line in headers, parse_labelled_timestamp(line) if stamped else None
+    for line, use in zip(lines, uses, strict=True):
+        is_heading = use is _Use.HEADER
+        stamp = parse_labelled_timestamp(line) if stamped and use is not _Use.ROW else None
         if stamp:
             now = _written(stamp)
             yield ""  # so that the others keep their numbers
             continue
         place = 0 if is_heading else place
-        if not (is_heading or _is_row(line, headers)):
+        if use is _Use.OTHER:
             yield line
             continue
         cells = ["timestamp" if is_heading else now] * stamped

@@ -9,6 +9,7 @@ Names are compared in lower case with an underscore for everything that is no le
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from chopper_interop.converters.nvidia_smi import nvml_lanes
 from chopper_interop.converters.sampling import lane_names
@@ -188,6 +189,7 @@ _MEMORY_QUERY = re.compile(r"memory\.(?:used|free|total|reserved)")
 """Names of ``--query-gpu`` whose numbers are MiB where a script's header lacks the unit."""
 
 
+@lru_cache(maxsize=1024)  # as of meanings: the same in each header and in each file of a folder
 def key_of(name: str) -> tuple[str, str]:
     """Key and unit of a column: ``power.draw [W]`` → ``power_draw``, ``W``.
 

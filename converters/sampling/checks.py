@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 import numpy as np
 
@@ -94,9 +95,14 @@ def note_impossible_values(name: str, unit: str, value: Array, issues: IssueLog)
     """
     if unit not in LIMITS:
         return
-    by_name = (limits for pattern, limits in LIMITS_BY_NAME if re.fullmatch(pattern, name))
-    low, high = next(by_name, LIMITS[unit])
+    low, high = _limits(name, unit)
     outside = (value < low) | (value > high)
     if outside.any():
         example = f"{name}: {value[outside][0]:g} {unit}"
         issues.add(IMPOSSIBLE, np.count_nonzero(outside), example)
+
+
+@lru_cache(maxsize=1024)  # each GPU of each file has lanes of the same names
+def _limits(name: str, unit: str) -> tuple[float, float]:
+    by_name = (limits for pattern, limits in LIMITS_BY_NAME if re.fullmatch(pattern, name))
+    return next(by_name, LIMITS[unit])

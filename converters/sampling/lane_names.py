@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
+_KEYS = 1024
+"""Keys that are looked up once: files of one tool have the same, a few hundred at most."""
 SHARE, ACTIVITY, STATUS = "throttle share ", "throttle activity ", "throttle status "
 """Prefixes of the lanes of a cause of throttling: share of the time between two samples; the tool's
 own measurement; present state (0 or 1)."""
@@ -104,6 +106,7 @@ WORDS = {
 """Parts of keys → words in names; in others underscores become spaces."""
 
 
+@lru_cache(maxsize=_KEYS)
 def meaning(key: str, lanes: LaneTable) -> Name | None:
     """Look a key up; None if the table does not have it.
 

@@ -220,14 +220,18 @@ class _Walk:
                 if self.action[reader.state, template] >= 0:
                     continue
             self._read_alone(at, template, is_complete=at < last)
-            while (
-                at < last - 1 and pieces.template[at + 1] < 0
-            ):  # without the cost of the loop below
+            while at < last - 1 and self._is_alone(at + 1):  # without the cost of the loop above
                 at += 1
-                self._read_alone(at, -1, is_complete=True)
+                self._read_alone(at, int(pieces.template[at]), is_complete=True)
             if at == last:
                 return
             place[0] = at + 1
+
+    def _is_alone(self, at: int) -> bool:
+        """True if a piece is known to be one that the reader must see."""
+        template, state = self.pieces.template[at], self.reader.state
+        known = template < 0 or state < len(self.action)
+        return bool(known and (template < 0 or self.action[state, template] == _ALONE))
 
     def _make_room(self, state: int) -> None:
         while state >= len(self.action):

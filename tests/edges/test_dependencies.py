@@ -1197,7 +1197,7 @@ def test_threads_that_rest_take_no_time_of_each_other() -> None:
         src, _ = handover.handover_edges(trace, chosen, role, IssueLog("test"))
         took_s = time.process_time() - started
         assert not len(src)
-    assert took_s < 2  # noqa: PLR2004 # s
+    assert took_s < 2
 
 
 @pytest.mark.parametrize(
