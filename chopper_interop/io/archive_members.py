@@ -83,6 +83,10 @@ class TooLargeError(Exception):
     """More was unpacked than is allowed."""
 
 
+class TooManyError(Exception):
+    """More members came than are allowed."""
+
+
 @dataclass
 class Budget:
     """Bytes that may still be unpacked, and members that may still come."""
@@ -97,10 +101,10 @@ class Budget:
             raise TooLargeError
 
     def take_member(self) -> None:
-        """Count a member; raise `ValueError` beyond the limit."""
+        """Count a member; raise `TooManyError` beyond the limit."""
         self.members_left -= 1
         if self.members_left < 0:
-            raise ValueError(f"it has more than {MAX_MEMBERS:,} members")
+            raise TooManyError
 
 
 def members(path: Path, head: bytes, budget: Budget) -> Iterator[Member]:
@@ -108,7 +112,7 @@ def members(path: Path, head: bytes, budget: Budget) -> Iterator[Member]:
 
     Raises
     ------
-    TooLargeError
+    TooLargeError, TooManyError
         More was unpacked than the budget has.
     ReadError
         It is a zip archive within a compressed file.

@@ -26,6 +26,7 @@ from chopper_interop.io.archive_members import (
     Budget,
     Member,
     TooLargeError,
+    TooManyError,
 )
 
 _LARGE = 1 << 24
@@ -203,15 +204,21 @@ def _unpack_members(
     """Unpack all members; of a damaged archive those before the damage."""
     from chopper_interop.io import task_logs
 
-    members = (archive_members if is_archive(head) else task_logs).members
+    is_log = not is_archive(head)
+    members = (task_logs if is_log else archive_members).members
     is_begun = False
     try:
         for member in members(path, head, budget):
             is_begun = True
             _unpack_member(path, member, to, is_known)
+    except TooManyError as error:
+        what = "labels in front of its lines" if is_log else "members"
+        hint = "give the lines of some labels" if is_log else "unpack it"
+        reason = f"it has more than {archive_members.MAX_MEMBERS:,} {what}"
+        raise ReadError(reason, path=path, hint=hint) from error
     except DAMAGED as error:
         reason = f"the archive is damaged: {_reason(error)}"
-        if not is_begun or budget.members_left < 0:
+        if not is_begun:
             raise ReadError(reason, path=path) from error
         to.leave_out("", f"{reason}; what came before was read", unreadable=True)
 

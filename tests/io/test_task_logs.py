@@ -10,6 +10,8 @@ import pytest
 
 import chopper_interop as ci
 from chopper_interop import sources
+from chopper_interop.errors import ReadError
+from chopper_interop.io import archive_members
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +101,16 @@ def test_a_file_with_a_label_on_few_lines_is_no_log_of_tasks(tmp_path: Path) -> 
     path.write_text("as printed\n" * 20 + "".join(f"0: {line}\n" for line in lines(100)))
     with pytest.raises(ci.errors.UnknownFormatError, match="no format that is known here"):
         ci.read(path)
+
+
+def test_more_labels_than_are_unpacked_are_not_called_damage(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(archive_members, "MAX_MEMBERS", 1)
+    monkeypatch.setattr(archive_members.Budget.__init__, "__defaults__", (1,))
+    (tmp_path / "job.log").write_text("".join(f"0: {a}\n1: {a}\n" for a in lines(100)))
+    with pytest.raises(
+        ReadError, match=r": it has more than 1 labels in front of its lines \(give"
+    ):
+        ci.read(tmp_path / "job.log")
 
 
 def test_lines_of_nothing_but_labels_are_no_profile(tmp_path: Path) -> None:
