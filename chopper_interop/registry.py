@@ -358,7 +358,8 @@ def _confirms(converter: Converter, path: Path | None, head: bytes) -> bool:
 def _accepts(converter: Converter, function: Callable[..., object], *arguments: Any) -> bool:
     try:
         return bool(function(*arguments))
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        raise_interrupt(error)
         reason = f"{type(error).__name__}: {error}"
         raise UnknownFormatError(
             f"the converter {converter.name!r} fails when it looks at a file: {reason}",
@@ -497,7 +498,8 @@ def _points(group: str) -> list[EntryPoint]:
 def _load(point: EntryPoint) -> Any:
     try:
         return point.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 # plug-ins may raise anything
+    except BaseException as error:  # noqa: BLE001 # plug-ins may raise anything
+        raise_interrupt(error)
         return Broken(point.name, f"{type(error).__name__}: {error}")
 
 
@@ -540,8 +542,8 @@ def as_errors(
     try:
         with memory.sufficing(f"{action} {name}", path):
             yield
-    except ChopperError:
+    except (ChopperError, GeneratorExit):  # a generator that is closed within the block
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise_interrupt(error)
         raise InternalError(error, f"{action} {name}", path, brought_by(group, name)) from error

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -195,26 +196,35 @@ def _install_odd(folder, code, entry_points):
 
 
 @pytest.mark.parametrize(
-    ("group", "code", "status"),
+    ("group", "code", "reason"),
     slow_from(
         [
-            ("converters", "raise GeneratorExit", 70),
-            ("analyses", "plugin = 5", 0),
-            ("converters", "class Own(BaseException): pass\nraise Own('x')", 70),
+            ("converters", "raise GeneratorExit", "GeneratorExit"),
+            ("analyses", "plugin = 5", "odd:plugin is no function"),
+            ("converters", "class Own(BaseException): pass\nraise Own('x')", "Own: x"),
         ],
         2,
     ),
 )
-def test_a_plugin_of_any_kind_is_one_line(tmp_path, group: str, code: str, status: int):
-    _install_odd(tmp_path, code, f"[chopper_interop.{group}]\nodd = odd:plugin\n")
+def test_a_plugin_of_any_kind_is_one_line(tmp_path, group: str, code: str, reason: str):
+    done = _listed(tmp_path, group, code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(rf"odd +does not load: {reason}", done.stdout)
+
+
+def test_a_thread_of_a_plugin_that_fails_is_one_line(tmp_path):
+    code = "import threading\nt = threading.Thread(target=lambda: 1 / 0)\nt.start()\nt.join()"
+    done = _listed(tmp_path, "converters", code)
+    assert (done.returncode, done.stderr) == (0, "ignored: ZeroDivisionError: division by zero\n")
+
+
+def _listed(folder, group, code):
+    """Result of listing a group with a package of this code."""
+    _install_odd(folder, code, f"[chopper_interop.{group}]\nodd = odd:plugin\n")
     name = {"converters": "convert_main", "analyses": "analyze_main"}[group]
     listing = {"converters": "--formats", "analyses": "--list"}[group]
     entry = f"import sys; from chopper_interop.cli import {name}; sys.exit({name}([{listing!r}]))"
-    child = forked.Child("", [], os.environ, [tmp_path], first=entry)
-    done = child.run()
-    assert done.returncode == status
-    assert done.stderr.count("\n") == (status != 0)
-    assert status or "odd  does not load: odd:plugin is no function" in done.stdout
+    return forked.Child("", [], os.environ, [folder], first=entry).run()
 
 
 ODD_PLUGIN = """

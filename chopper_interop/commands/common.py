@@ -68,11 +68,18 @@ def run_command(
     except BrokenPipeError:
         sys.stderr.close()
         return INTERRUPTED
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        by = "" if interrupts.has_come() else f" by {_raised_at(error)}, without a signal"
         interrupts.end()
-        text = "interrupted; each output is complete, or as it was before"
-        print(f"{parser.prog}: {text}", file=sys.stderr)
+        text = f"interrupted{by}; each output is complete, or as it was before"
+        print(f"{parser.prog}: {one_line(text)}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _raised_at(error: BaseException) -> str:
+    """Where an error was raised: a plug-in that interrupts the command by itself cannot be known otherwise."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"line {frame.lineno} of {frame.filename}"
 
 
 def _run_or_show_error(

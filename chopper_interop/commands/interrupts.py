@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -39,6 +40,13 @@ def handle() -> None:
         signal.signal(signal.SIGALRM, _again)
     if sys.unraisablehook is sys.__unraisablehook__:  # tests have their own
         sys.unraisablehook = _ignored
+    if threading.excepthook is threading.__excepthook__:  # of threads of plug-ins and libraries
+        threading.excepthook = _ignored
+
+
+def has_come() -> bool:
+    """True if there was a signal."""
+    return _since is not None
 
 
 def end() -> None:

@@ -657,7 +657,25 @@ def test_a_bomb_costs_its_own_content_alone(
     assert run("convert", tmp_path / "rank0.json.gz", "-o", tmp_path / "b.pftrace")[0] == 4
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(3), MemoryError()])
+class OddError(BaseException):
+    """What no `except Exception` sees, as pytest's own."""
+
+
+def test_an_interrupt_without_a_signal_says_where_it_was_raised(
+    tmp_path: Path, run, monkeypatch
+) -> None:
+    def fails(*_arguments: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    ci.write(tiny_trace(), tmp_path / "a.parquet")
+    monkeypatch.setattr("chopper_interop.converters.parquet.reader.read", fails)
+    status, _, output = run("convert", "-q", tmp_path / "a.parquet", "-o", tmp_path / "b.pftrace")
+    assert status == 130
+    assert output.count("\n") == 1
+    assert f"interrupted by line {fails.__code__.co_firstlineno + 1} of {__file__}" in output
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(3), OddError("x"), MemoryError()])
 def test_a_reader_that_raises_is_one_line(tmp_path: Path, run, monkeypatch, error) -> None:
     from chopper_interop.converters.parquet import reader
 
