@@ -4,7 +4,7 @@
 
     first signal ──▶ KeyboardInterrupt ──▶ outputs are put back ──▶ one line, status 130
                          │ raised where Python has to ignore exceptions, as in finalizers and callbacks of C
-                         └──▶ raised again a moment later
+                         └──▶ raised again a moment later, as where machine code would go on without what it called
     further ones within some seconds: the same is under way, nothing more happens
     further ones later: the process ends at once, as by a kill; the next command removes what it leaves
 """
@@ -25,6 +25,10 @@ _PATIENCE_S = 2.0
 _AGAIN_S = 0.01
 """Time after which an interrupt that was ignored is raised again. Chosen: its place has been left by then."""
 
+_OF_MACHINE_CODE = frozenset({"_unpickled", "_numba_unpickle"})
+"""Functions that machine code calls, of this package and of numba, without looking whether they raised: it then takes
+what lies on the stack for the type of the array that it returns, and the process ends by a segmentation fault. A signal
+that comes while a compiled loop runs is seen there, as they are the first Python that runs behind it."""
 _since: float | None = None
 """When the first signal came, on the monotonic clock."""
 
@@ -55,9 +59,11 @@ def end() -> None:
     _since = time.monotonic()
 
 
-def _interrupt(_signal: int, _frame: Any) -> None:
+def _interrupt(_signal: int, frame: Any) -> None:
     global _since  # noqa: PLW0603 # same
     now = time.monotonic()
+    if _since is None and _is_called_by_machine_code(frame) and _raise_later():
+        return
     if _since is None:
         _since = now
         raise KeyboardInterrupt
@@ -72,11 +78,26 @@ def _again(number: int, frame: Any) -> None:
     _interrupt(number, frame)
 
 
+def _is_called_by_machine_code(frame: Any) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name in _OF_MACHINE_CODE:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _raise_later() -> bool:
+    """Have an interrupt raised a moment later; False where the system has no timer for it."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        return True
+    return False
+
+
 def _ignored(event: Any) -> None:
     """Have an interrupt that Python ignores raised again; say in one line what else it ignores."""
     if event.exc_type is KeyboardInterrupt:
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        _raise_later()
         return
     text = f"ignored: {event.exc_type.__name__}: {event.exc_value}"
     print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr)

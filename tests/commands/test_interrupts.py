@@ -57,6 +57,17 @@ PLACES = {
         "        try: interrupt()\n"
         "        except KeyboardInterrupt as error: raise SystemError('result with an exception set') from error\n"
     ),
+    "a call of machine code, which does not look whether it raised": (
+        "import ctypes, pickle\n"
+        "from chopper_interop.arrays import loaded_code\n"
+        "class Type:\n"
+        "    def __reduce__(self): return interrupt, ()\n"
+        "data = pickle.dumps(Type())\n"
+        "def act(args):\n"
+        "    address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p)\n"
+        "    assert loaded_code._unpickle(address, len(data), None) is None\n"
+        "    time.sleep(600)\n"
+    ),
     "twice": "def act(args):\n    try: interrupt()\n    finally: interrupt()\n",
     "by both signals": (
         "def act(args):\n    try: interrupt(signal.SIGTERM)\n    finally: interrupt()\n"
