@@ -6,6 +6,7 @@ A message is one line: where (file, row or byte), what is wrong, what to do abou
 from __future__ import annotations
 
 import difflib
+import errno
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import os
 
 
+_NO_THREAD = "can't start new thread"
+"""Python's words where the system starts none, for want of memory or by a limit."""
 _SYNONYMS = {
     "gpu": "rank", "device": "rank", "process": "rank", "step": "iteration", "host": "node",
     "machine": "node", "op": "operation", "queue": "stream",
@@ -175,6 +178,12 @@ class InternalError(ChopperError):
             path=path,
             hint=f"please report it {whom}, with the input; --debug shows more",
         )
+
+
+def is_short_of_memory(error: BaseException) -> bool:
+    """True if the system refused memory, or a thread, whose stack takes some."""
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return refused or isinstance(error, MemoryError) or _NO_THREAD in str(error)
 
 
 def first_line(error: BaseException) -> str:

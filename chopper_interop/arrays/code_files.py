@@ -31,6 +31,8 @@ import llvmlite.binding
 import numpy as np
 
 llvm: Any = llvmlite.binding
+FOLDER = "chopper-interop"
+"""Name of the folder in the user's cache; that of a temporary one has the user's number behind it."""
 _MAX_AGE_S = 30 * 86_400
 """Age at which code that no run loaded is removed (chosen: a month unused)."""
 _TOUCHED_S = 86_400
@@ -265,10 +267,10 @@ def cache_folder() -> Path | None:
     bases: list[Path] = []
     with contextlib.suppress(RuntimeError):  # no home
         bases.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"))
-    name = "chopper-interop"
-    candidates = [base / name for base in bases]
+    candidates = [base / FOLDER for base in bases]
     if hasattr(os, "getuid"):  # Windows has no user numbers
-        candidates.append(Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}")
+        with contextlib.suppress(OSError):  # nothing at all can be written, as in some containers
+            candidates.append(Path(tempfile.gettempdir()) / f"{FOLDER}-{os.getuid()}")
     return next((path for path in candidates if _is_own_folder(path)), None)
 
 

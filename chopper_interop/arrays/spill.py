@@ -76,7 +76,7 @@ def empty(count: int, dtype: Any) -> Array:
     except OSError as error:
         raise WriteError(
             f"there is no room for {size / 1e9:,.1f} GB of a job that is larger than memory: {error.strerror}",
-            path=tempfile.gettempdir(),
+            path=tempfile.tempdir,
             hint="name another folder for such files by TMPDIR",
         ) from error
     values = np.frombuffer(pages, dtype, count)

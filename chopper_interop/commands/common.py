@@ -23,6 +23,7 @@ from chopper_interop.errors import (
     TooLittleMemoryError,
     UsageError,
     WriteError,
+    is_short_of_memory,
     one_line,
     raise_interrupt,
 )
@@ -166,7 +167,7 @@ def _as_shown(error: BaseException) -> ChopperError:
         return WriteError(f"the standard output cannot be written: {error.strerror}")
     if isinstance(error, OSError) and error.errno in _UNREACHABLE and error.filename is not None:
         return ReadError(f"cannot be opened: {error.strerror}", path=error.filename)
-    if isinstance(error, MemoryError) or _UNMAPPED in f"{error} {error.__context__}":
+    if is_short_of_memory(error) or _UNMAPPED in f"{error} {error.__context__}":
         hint = "give fewer files or ranks at a time"
         return TooLittleMemoryError("there is too little memory", hint=hint)
     return InternalError(error, "the command")

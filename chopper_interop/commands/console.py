@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,7 +98,7 @@ def _show_compilation() -> None:
     folder = code_files.cache_folder()
     if folder is None:
         text = "compiling loops, up to a minute at each run: no cache folder can be written (XDG_CACHE_HOME)"
-    elif folder.parent == Path(tempfile.gettempdir()):
+    elif folder.name != code_files.FOLDER:
         text += f"; the result is kept in {folder}, as the home folder cannot be written"
     _stderr().print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
 

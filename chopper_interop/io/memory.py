@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -12,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from threading import Condition
 
-from chopper_interop.errors import TooLittleMemoryError, UsageError
+from chopper_interop.errors import TooLittleMemoryError, UsageError, is_short_of_memory
 
 _UNKNOWN = 1 << 34
 """Bytes that are assumed where the system does not say (chosen: a laptop's)."""
@@ -117,8 +116,8 @@ def sufficing(subject: str, path: os.PathLike[str] | None = None) -> Iterator[No
     """
     try:
         yield
-    except (MemoryError, OSError) as error:
-        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+    except (MemoryError, OSError, RuntimeError) as error:
+        if not is_short_of_memory(error):
             raise
         raise TooLittleMemoryError(
             f"{subject} takes more memory than there is", path=path, hint=FEWER

@@ -2,6 +2,7 @@
 
 import ast
 import atexit
+import errno
 import json
 import os
 import subprocess
@@ -184,6 +185,22 @@ def test_a_home_that_cannot_be_written_needs_none(
     try:
         expected = tmp_path / f"chopper-interop-{os.getuid()}" if has_temporary else None
         assert code_files.cache_folder() == expected
+    finally:
+        code_files.cache_folder.cache_clear()
+
+
+def test_machine_code_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be written, as in some containers, reading failed with status 70."""
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc/home")
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    code_files.cache_folder.cache_clear()
+    try:
+        assert code_files.cache_folder() is None
     finally:
         code_files.cache_folder.cache_clear()
 
