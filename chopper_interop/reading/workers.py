@@ -262,7 +262,7 @@ Batch: TypeAlias = tuple[SourceTask, ...]
 def batches(tasks: Sequence[SourceTask]) -> list[Batch]:
     """Divide sources into batches, in their order: small ones of a format that reads several in one pass."""
     divided: list[list[SourceTask]] = []
-    room = 0
+    room = -1  # not even for a file that became empty, as one may be before the first
     for task in tasks:
         can = len(task.paths) == 1 and registry.converter(task.converter).read_together is not None
         small = can and task.size <= _SMALL_BYTES

@@ -461,6 +461,15 @@ def test_a_file_that_goes_away_before_it_is_read_is_one_line(tmp_path: Path) -> 
         job_reading.read_inventory(inventory, job_reading.Reading("job"))
 
 
+def test_the_first_file_of_a_folder_may_become_empty_before_it_is_read(tmp_path: Path) -> None:
+    for rank in range(2):
+        ci.write(tiny_trace(), tmp_path / f"rank{rank}.json")
+    inventory = sources.find([tmp_path])
+    os.truncate(tmp_path / "rank0.json", 0)
+    trace = job_reading.read_inventory(inventory, job_reading.Reading("job"))
+    assert [issue.code for issue in trace.meta.issues if issue.code == "file-unreadable"]
+
+
 @pytest.mark.parametrize(
     "becomes", slow_from(["nothing", "a pipe", "a folder", "a link to itself"], 2)
 )
