@@ -78,7 +78,7 @@ def run_command(
 
 
 def _raised_at(error: BaseException) -> str:
-    """Where an error was raised: a plug-in that interrupts the command by itself cannot be known otherwise."""
+    """Name the place that raised an error: a plug-in that interrupts the command by itself cannot be known otherwise."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"line {frame.lineno} of {frame.filename}"
 

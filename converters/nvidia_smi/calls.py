@@ -34,7 +34,7 @@ _OWN = tables.INDEX | tables.UUID | tables.PCI
 
 
 class _Use(Enum):
-    """What a line is."""
+    """Kind of a line."""
 
     HEADER = "a header"
     ROW = "no header, with as many cells as one"

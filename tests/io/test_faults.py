@@ -668,7 +668,7 @@ def test_a_bomb_costs_its_own_content_alone(
 
 
 class OddError(BaseException):
-    """What no `except Exception` sees, as pytest's own."""
+    """An error that no `except Exception` sees, as those of pytest."""
 
 
 def test_an_interrupt_without_a_signal_says_where_it_was_raised(
