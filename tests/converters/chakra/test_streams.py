@@ -10,6 +10,7 @@ from et_runs import end_ns
 from kineto_files import BASE, call, kernel, write
 from mixed_jobs import mixed_job
 from programs import families
+from programs.program import Change
 from programs.simulation import simulate
 from schedule import attributes, messages
 from slow import slow_from
@@ -139,6 +140,42 @@ def test_streams_have_npus_where_one_slot_would_react_otherwise(
     usage = CHAKRA.usage_of(trace, tmp_path / "et/job.et")
     assert ("2 NPUs" in usage) == (streams == "npus")
     assert "et-reacts-otherwise" not in issues
+
+
+@pytest.mark.parametrize("npus", [2, None])
+def test_copies_that_faster_kernels_no_longer_hide_have_an_npu(
+    tmp_path: Path, npus: int | None
+) -> None:
+    """In one slot they had no time of their own: kernels x 0.5 were 17 % too fast, kernels and copies x 0.5 right.
+
+    Without copies kernels alone are all compute, which is tried already.
+    """
+    events = []
+    for k in range(10):
+        at, number = 200 * k, 10 * k
+        events += [
+            call("cudaLaunchKernel", at, 1, number + 1), kernel("gemm", at + 6, 80, number + 1, stream=7),
+            call("cudaDeviceSynchronize", at + 2, 87, number + 2),
+            call("cudaLaunchKernel", at + 90, 1, number + 3), kernel("relu", at + 96, 70, number + 3, stream=7),
+            call("cudaDeviceSynchronize", at + 94, 75, number + 5),
+        ]  # fmt: skip
+        copy = kernel("Memcpy HtoD (Pinned -> Device)", at + 98, 66, number + 4, stream=8)
+        if npus:
+            events += [
+                call("cudaMemcpyAsync", at + 92, 1, number + 4),
+                copy | {"cat": "gpu_memcpy"},
+            ]
+    trace = ci.read(write(tmp_path / "rank0.json", events, baseTimeNanoseconds=BASE))
+    ci.write(trace, tmp_path / "job.et", mode="gpu")
+    facts = {a.name: a.int64_val for a in messages(tmp_path / "job.0.et")[0].attr}
+    assert facts.get("npus") == npus
+    assert ("half_kernels_deviation_ns" in facts) == bool(npus)
+    change = Change("compute", 0.5)
+    scaled_ets.write(tmp_path / "job", tmp_path / "scaled/job", change, replay=True)
+    text = "scale=0.5 where kind == 'kernel'"
+    (predicted,) = ci.analyze(trace, "what_if", change=text).summary["changes"]
+    gain = end_ns(tmp_path / "job") - end_ns(tmp_path / "scaled/job")
+    assert gain == pytest.approx(predicted["gain_ns"], abs=0.02 * facts["span_ns"])
 
 
 def test_streams_share_slots_where_npus_react_no_better(tmp_path: Path) -> None:
