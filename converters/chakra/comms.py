@@ -103,6 +103,8 @@ class Comms:
         Of a send that waits for its receive, and of this receive, the number of the message by which the
         receiver says that it is there; of a collective whose members tell each other when it ends, the number
         of the message that this one gets; -1 for others.
+    sender_later_ns
+        Of such a receive by how much later than it its send began, at most what the column holds; 0 of others.
     turn
         Number of a joined collective in the order in which all its members had come, the same on all ranks;
         -1 for others.
@@ -120,6 +122,7 @@ class Comms:
     dst: Array
     tag: Array
     control_tag: Array
+    sender_later_ns: Array
     turn: Array
     npu: Array
 
@@ -175,6 +178,8 @@ def communications(trace: Trace, numbering: dict[int, int], issues: IssueLog) ->
     for number_of_rank, of_rank in zip(number.tolist(), trace.rank_rows.values(), strict=True):
         of_node[of_rank] = number_of_rank
     _set_messages(comms, of_node, (sent, received, waits), matched)
+    later_ns = trace.array("ts")[sent[waits]] - trace.array("ts")[received[waits]]
+    comms.sender_later_ns[received[waits]] = np.clip(later_ns, 0, np.iinfo(np.int32).max)
     return comms
 
 

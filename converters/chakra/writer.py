@@ -510,6 +510,7 @@ def _communication(comms: dict[str, Array], relays: Relays) -> Communication:
         sends=comms["node_type"] == NodeType.COMM_SEND,
         receives=comms["node_type"] == NodeType.COMM_RECV,
         synchronous=has_control & is_message,
+        sender_later_ns=comms["sender_later_ns"],
         sends_end=has_control & ~is_message,
         turn=comms["turn"],
         npu=comms["npu"],

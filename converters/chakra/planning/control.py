@@ -124,7 +124,7 @@ def with_readiness(
 
 
 def ready_before(
-    control: Control, nodes: Nodes, numbers: int, joined: Array
+    control: Control, nodes: Nodes, numbers: int, joined: Array, sender_later_ns: Array
 ) -> tuple[Array, Array]:
     """Readiness of receives, and communication of its rank that begins just before and would hold its slot.
 
@@ -134,19 +134,28 @@ def ready_before(
         receive        ready──────────         becomes     ready──────────
         send         [       ]                                [       ]
 
-    Not joined collectives, which other ranks wait for.
+    Not joined collectives, which other ranks wait for. And only where the other rank would wait: communication
+    that is sooner in a changed job must not wait for a receive that is not, whose send comes long after both.
+
+    Parameters
+    ----------
+    control, nodes, joined
+        As for `with_ends`; `numbers` is that of GPU work, hosts and gaps.
+    sender_later_ns
+        For each node that is a receive by how much later its send began.
     """
     ready = np.flatnonzero((control.cause == Cause.READY) & control.is_sent)
     holds = (nodes.slot == COMM) & (nodes.own_ns > 0)
     holds[joined] = False
     rows = np.flatnonzero(holds)
     rows = rows[np.argsort(nodes.start_ns[rows], kind="stable")]
-    start = nodes.start_ns[control.owner[ready]]
+    start, later_ns = nodes.start_ns[control.owner[ready]], sender_later_ns[control.owner[ready]]
     last = np.searchsorted(nodes.start_ns[rows], start, side="right") - 1
-    ready, start, last = ready[last >= 0], start[last >= 0], rows[last[last >= 0]]
+    found = last >= 0
+    ready, start, later_ns, last = ready[found], start[found], later_ns[found], rows[last[found]]
     left = nodes.start_ns[last] + nodes.own_ns[last] - start
-    short = start - nodes.start_ns[last] < left
-    return numbers + ready[short], last[short]
+    waits = (start - nodes.start_ns[last] < left) & (later_ns < left)
+    return numbers + ready[waits], last[waits]
 
 
 def with_relays(

@@ -113,6 +113,8 @@ class Communication(NamedTuple):
         Masks of the nodes that do so.
     synchronous
         Mask of sends that wait for their receive, and of these receives.
+    sender_later_ns
+        Of these receives by how much later than they their sends began; 0 of others.
     sends_end
         Mask of collectives whose members tell each other when they end.
     turn
@@ -126,6 +128,7 @@ class Communication(NamedTuple):
     sends: Array
     receives: Array
     synchronous: Array
+    sender_later_ns: Array
     sends_end: Array
     turn: Array
     npu: Array
