@@ -6,6 +6,7 @@ Only what runs without Python's lock gains: reading and writing files, digests, 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -48,12 +49,22 @@ def each(function: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
 
 
 def both(first: Callable[[], Item], second: Callable[[], Made]) -> tuple[Item, Made]:
-    """Call two functions at the same time, if there is more than one processor, and return what they return."""
+    """Call two functions at the same time, if there is more than one processor, and return what they return.
+
+    If one raises, the other has ended too; but an interrupt waits for nothing, as the second may take a minute.
+    """
     if (os.cpu_count() or 1) == 1:
         return first(), second()
-    with ThreadPoolExecutor(1, "chopper-second") as thread:
+    thread = ThreadPoolExecutor(1, "chopper-second")
+    is_interrupted = False
+    try:
         future = thread.submit(copy_context().run, second)
         return first(), future.result()
+    except KeyboardInterrupt:
+        is_interrupted = True
+        raise
+    finally:
+        thread.shutdown(wait=not is_interrupted)
 
 
 def ahead(items: Iterator[Item]) -> Generator[Item]:
@@ -74,11 +85,15 @@ def ahead(items: Iterator[Item]) -> Generator[Item]:
 
 
 class WriterBehind:
-    """Writes to a stream by a thread, while the caller makes what comes next."""
+    """Writes to a stream by a thread, while the caller makes what comes next.
+
+    Only to a file: what reads a pipe may keep its writer waiting, and an interrupt ends the waiting of the caller alone.
+    """
 
     def __init__(self, stream: IO[bytes], thread: ThreadPoolExecutor) -> None:
         self._stream = stream
         self._thread = thread
+        self._is_file = _is_file(stream)
         self._last: Future[None] | None = None
         self._unsynced = 0
 
@@ -88,7 +103,7 @@ class WriterBehind:
         An array must stay as it is until the next call, or the end. Errors of the stream are raised by a later call.
         """
         self.finish()
-        if len(data) < _WORTH_A_THREAD:
+        if not self._is_file or len(data) < _WORTH_A_THREAD:
             self._stream.write(data)
         else:
             self._last = self._thread.submit(self._write, memoryview(data))
@@ -105,6 +120,14 @@ class WriterBehind:
         last, self._last = self._last, None
         if last is not None:
             last.result()
+
+
+def _is_file(stream: IO[bytes]) -> bool:
+    """True for a file; not for a pipe, a device, or a stream in memory."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:  # no descriptor: in memory
+        return False
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from chopper_interop.io import background
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def test_each_returns_in_order_and_raises_what_is_raised() -> None:
@@ -61,31 +63,96 @@ def test_nothing_runs_on_behind_an_end_before_the_last_item() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[3, 1 << 20, 5, 1 << 20, 1 << 20], [1 << 20]])
-def test_what_is_written_behind_is_in_order(sizes: list[int]) -> None:
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_what_is_written_behind_is_in_order(
+    tmp_path: Path, sizes: list[int], *, is_in_memory: bool
+) -> None:
     """Two arrays take turns, each filled again as soon as the next is given."""
-    stream = io.BytesIO()
     arrays = [np.empty(1 << 20, np.uint8) for _ in range(2)]
-    with background.writer_behind(stream) as writer:
+    with (
+        io.BytesIO() if is_in_memory else (tmp_path / "file").open("w+b") as stream,
+        background.writer_behind(stream) as writer,
+    ):
         for number, size in enumerate(sizes):
             array = arrays[number % 2]
             array[:] = number
             writer.write(array[:size])
-    assert stream.getvalue() == b"".join(bytes([n]) * size for n, size in enumerate(sizes))
+        writer.finish()
+        stream.seek(0)
+        assert stream.read() == b"".join(bytes([n]) * size for n, size in enumerate(sizes))
 
 
-def test_an_error_of_the_stream_is_raised_once_at_the_latest_at_the_end() -> None:
+def test_an_error_of_the_stream_is_raised_once_at_the_latest_at_the_end(tmp_path: Path) -> None:
     """As of a full disk, on which the last piece has no room."""
 
-    class Full(io.BytesIO):
+    class Full(io.FileIO):
         def write(self, _: object) -> int:
             raise OSError(28, "No space left on device")
 
     def write_one() -> None:
-        with background.writer_behind(Full()) as writer:
+        with (
+            Full(tmp_path / "file", "w") as stream,
+            background.writer_behind(stream) as writer,  # type: ignore[arg-type]
+        ):
             writer.write(np.zeros(1 << 20, np.uint8))
 
     with pytest.raises(OSError, match="No space left"):
         write_one()
+
+
+def test_a_pipe_is_written_by_the_caller(tmp_path: Path) -> None:
+    """By a thread, an interrupt waited for the pipe's reader, which may never read."""
+    writers = []
+
+    class Noted(io.FileIO):
+        def write(self, data: memoryview) -> int:
+            writers.append(threading.get_ident())
+            return len(data)
+
+    reader, end = os.pipe()
+    for target in (end, tmp_path / "file"):
+        with (
+            Noted(target, "w") as stream,
+            background.writer_behind(stream) as writer,  # type: ignore[arg-type]
+        ):
+            writer.write(np.zeros(1 << 20, np.uint8))
+    os.close(reader)
+    of_pipe, of_file = writers
+    assert of_pipe == threading.get_ident() != of_file
+
+
+def test_an_interrupt_waits_for_no_other_thread() -> None:
+    """Of a large trace, what the other thread does takes a minute."""
+    is_over = threading.Event()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    def second() -> None:
+        is_over.wait(10)
+        is_over.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        background.both(interrupted, second)
+    waited = is_over.is_set()
+    is_over.set()
+    assert not waited or os.cpu_count() == 1
+
+
+def test_an_error_of_one_of_both_waits_for_the_other() -> None:
+    """Nothing runs on behind it."""
+    is_over = threading.Event()
+
+    def failing() -> None:
+        raise ValueError
+
+    def second() -> None:
+        time.sleep(0.1)
+        is_over.set()
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        background.both(failing, second)
+    assert is_over.is_set() or os.cpu_count() == 1
 
 
 def test_both_return_what_each_returns() -> None:
