@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,7 +19,6 @@ import pytest
 from chopper_interop.io import background
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -33,6 +37,77 @@ def test_each_returns_in_order_and_raises_what_is_raised() -> None:
     assert background.each(call, range(3)) == [0, 10, 20]
     with pytest.raises(ValueError, match="7"):
         background.each(call, [7, 1])
+
+
+def test_no_call_goes_on_behind_an_error() -> None:
+    """Calls that have not begun when one raises never do, and the others have ended."""
+    running: set[int] = set()
+    begun: list[int] = []
+
+    def call(number: int) -> None:
+        if number == 0:
+            raise ValueError
+        running.add(number)
+        begun.append(number)
+        time.sleep(0.05)
+        running.remove(number)
+
+    count = 20 * (os.cpu_count() or 1)
+    with pytest.raises(ValueError):  # noqa: PT011
+        background.each(call, range(count))
+    assert not running
+    assert len(begun) < count / 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows")
+def test_a_process_that_is_forked_has_threads_of_its_own() -> None:
+    """Those of the process before do not exist in it: it waited for them without an end."""
+    code = (
+        "import os, signal, threading\n"
+        "from chopper_interop.io import background\n"
+        "all_wait = threading.Barrier(os.cpu_count() or 1)\n"
+        "waiting = [background.threads().submit(all_wait.wait) for _ in range(all_wait.parties)]\n"
+        "assert sum(future.result() >= 0 for future in waiting) == all_wait.parties\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    signal.alarm(10)\n"
+        "    os._exit(background.each(abs, range(2))[1])\n"
+        "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 1
+
+
+VALUE: ContextVar[int] = ContextVar("value", default=0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda get: background.each(get, range(2)),
+        lambda get: background.both(partial(get, 0), partial(get, 1)),
+        lambda get: background.ahead(map(get, range(2))),
+    ],
+)
+def test_threads_see_what_is_set_for_their_caller(call: Callable[..., Iterable[int]]) -> None:
+    """Limits of memory, and who shows progress, are set for a block."""
+    token = VALUE.set(7)
+    try:
+        assert list(call(lambda _: VALUE.get())) == [7, 7]
+    finally:
+        VALUE.reset(token)
+
+
+def test_an_item_is_made_while_the_one_before_is_taken() -> None:
+    """That is what the thread is for."""
+    is_begun = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        is_begun.set()
+        yield 1
+
+    for number in background.ahead(items()):
+        assert number == 1 or is_begun.wait(10)
 
 
 def test_what_is_ahead_is_made_by_another_thread_and_no_more_than_that() -> None:
@@ -82,6 +157,35 @@ def test_what_is_written_behind_is_in_order(
         assert stream.read() == b"".join(bytes([n]) * size for n, size in enumerate(sizes))
 
 
+class Late(io.FileIO):
+    """A file that takes a while."""
+
+    def write(self, data: Any) -> int:
+        time.sleep(0.02)
+        return super().write(data)
+
+
+def test_what_was_given_may_change_when_more_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk gets it along the way."""
+    synced: list[int] = []
+    monkeypatch.setattr(background.outputs, "sync_descriptor", synced.append)
+    monkeypatch.setattr(background, "_SYNCED_BYTES", 1 << 20)
+    size = 1 << 19
+    arrays = [np.empty(size, np.uint8) for _ in range(2)]
+    with (
+        Late(tmp_path / "file", "w") as stream,
+        background.writer_behind(stream) as writer,  # type: ignore[arg-type]
+    ):
+        for number in range(5):
+            arrays[number % 2][:] = number
+            writer.write(arrays[number % 2])
+        descriptor = stream.fileno()
+    assert (tmp_path / "file").read_bytes() == b"".join(bytes([n]) * size for n in range(5))
+    assert synced == [descriptor] * 2
+
+
 def test_an_error_of_the_stream_is_raised_once_at_the_latest_at_the_end(tmp_path: Path) -> None:
     """As of a full disk, on which the last piece has no room."""
 
@@ -98,6 +202,13 @@ def test_an_error_of_the_stream_is_raised_once_at_the_latest_at_the_end(tmp_path
 
     with pytest.raises(OSError, match="No space left"):
         write_one()
+    with (
+        Full(tmp_path / "file", "w") as stream,
+        background.writer_behind(stream) as writer,  # type: ignore[arg-type]
+    ):
+        writer.write(np.zeros(1 << 20, np.uint8))
+        with pytest.raises(OSError, match="No space left"):
+            writer.finish()
 
 
 def test_a_pipe_is_written_by_the_caller(tmp_path: Path) -> None:

@@ -68,9 +68,13 @@ def test_every_kind_of_text_is_visited(demo: Path) -> None:
     assert {"Rank.host", "Device.pci", "Source.path", "ClockFit.of", "Issue.example"} <= places
 
 
-def test_of_an_object_that_is_no_json_nothing_but_the_object_counts() -> None:
-    """It breaks off behind a string that would be changed."""
-    texts_of_nodes = [b'{"a": "secret"}', b'{"a": "secret", "b": "x']
+@pytest.mark.parametrize("block", [1, 100])
+def test_of_an_object_that_is_no_json_nothing_but_the_object_counts(
+    monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """It breaks off behind a string that would be changed; other objects may be looked into by other threads."""
+    monkeypatch.setattr(texts, "_BLOCK", block)
+    texts_of_nodes = [b'{"a": "secret"}', b'{"a": "secret", "b": "x', b'{"c": 1, "d": "secret"}']
     length = np.array([len(text) for text in texts_of_nodes])
     builder = TraceBuilder()
     at = (
@@ -78,11 +82,11 @@ def test_of_an_object_that_is_no_json_nothing_but_the_object_counts() -> None:
     )
     lane = builder.lane(0, LaneKind.THREAD, 1, "main")
     builder.nodes(
-        kind=int(Kind.CPU_OP), name="op", rank=0, lane=lane, ts=np.arange(2), dur=1, args=(at, length)
+        kind=int(Kind.CPU_OP), name="op", rank=0, lane=lane, ts=np.arange(3), dur=1, args=(at, length)
     )  # fmt: skip
     trace, count = change_arguments(builder.finish(), Changes(lambda _: "*"))
-    assert [trace.args(node) for node in range(2)] == [{"a": "*"}, {}]
-    assert count == 2
+    assert [trace.args(node) for node in range(3)] == [{"a": "*"}, {}, {"c": 1, "d": "*"}]
+    assert count == 3
 
 
 def secrets_file(folder: Path) -> Path:

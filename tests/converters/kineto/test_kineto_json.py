@@ -15,14 +15,19 @@ from hypothesis import strategies as st
 
 import chopper_interop as ci
 from chopper_interop import arguments as argument_values
-from chopper_interop import progress
+from chopper_interop import job_reading, progress
+from chopper_interop.annotate import stages
+from chopper_interop.arrays import spill
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.kineto import KINETO, reader, writer
 from chopper_interop.errors import WriteError
+from chopper_interop.io import background, json_events
+from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import Collective, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import Device, Meta, Rank
 from chopper_interop.sharing import texts as shared_texts
 from chopper_interop.testing import check_converter, check_trace
+from chopper_interop.testing.samples import tiny_trace
 from chopper_interop.testing.strategies import arguments, traces
 
 NO_CATEGORY = (Kind.API, Kind.ALLOCATION, Kind.HOST_GAP, Kind.OTHER)
@@ -757,7 +762,59 @@ def test_nodes_and_arguments_that_are_looked_into_in_blocks_are_the_same(
     whole = ci.read(demo)
     for module in (reader, argument_values, shared_texts):
         monkeypatch.setattr(module, "_BLOCK", 7)
-    in_blocks = ci.read(demo)
+    monkeypatch.setattr(json_events, "_OBJECTS", 7)
+    require_equal(ci.read(demo), whole)
+
+
+def require_equal(trace: ci.Trace, other: ci.Trace) -> None:
     for name in ("nodes", "edges", "lanes", "samples"):
-        assert getattr(in_blocks, name).equals(getattr(whole, name)), name
-    assert in_blocks.meta == whole.meta
+        assert getattr(trace, name).equals(getattr(other, name)), name
+    assert trace.meta == other.meta
+
+
+def test_edges_and_annotations_that_are_made_at_the_same_time_are_the_same(
+    demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a large trace are."""
+    one_behind_the_other = ci.read(demo)
+    monkeypatch.setattr(job_reading, "_MANY_NODES", 0)
+    require_equal(ci.read(demo), one_behind_the_other)
+
+
+def test_edges_and_annotations_take_turns_where_memory_is_short(
+    demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_reading, "_MANY_NODES", 0)
+    monkeypatch.setattr(background, "both", None)
+    with spill.when(True):
+        in_files = ci.read(demo)
+    monkeypatch.undo()
+    require_equal(in_files, ci.read(demo))
+
+
+@pytest.mark.parametrize("least", [0, 1000])
+def test_issues_of_edges_and_of_annotations_are_those_of_the_trace(
+    monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    """In the order of their stages; of a fault that both have, the greater count."""
+    before, edges, annotations = (Fault.info(f"of-{k}", "Made.") for k in range(3))
+
+    def infer(trace: ci.Trace, log: IssueLog) -> ci.Trace:
+        log.add(edges, 2)
+        return trace
+
+    def annotate(trace: ci.Trace, _: object) -> ci.Trace:
+        log = IssueLog("job")
+        for fault, count in ((annotations, 3), (edges, 1), (before, 7)):
+            log.add(fault, count)
+        return trace.with_meta(issues=stages.merged(trace.meta.issues, log))
+
+    monkeypatch.setattr(job_reading, "_MANY_NODES", least)
+    monkeypatch.setattr(job_reading.inference, "infer_edges", infer)
+    monkeypatch.setattr(stages, "annotate", annotate)
+    log = IssueLog("job")
+    log.add(before, 5)
+    trace = tiny_trace().with_meta(issues=tuple(log))
+    made = job_reading._with_edges_and_annotations(trace, log, ())
+    counts = [(issue.code, issue.count) for issue in made.meta.issues]
+    assert counts == [("of-0", 7), ("of-1", 2), ("of-2", 3)]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +19,13 @@ from trace_processor import TraceProcessor
 import chopper_interop as ci
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.perfetto import chopper_metadata
-from chopper_interop.converters.perfetto.write import critical_path, events_encode, slice_data
+from chopper_interop.converters.perfetto.write import (
+    critical_path,
+    events_encode,
+    slice_data,
+    writer,
+)
+from chopper_interop.io import background
 from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import BOOTTIME, Device, Meta
 from chopper_interop.testing.strategies import traces
@@ -287,6 +294,30 @@ def test_slices_that_are_taken_in_parts_are_the_same_bytes(
     ci.write(trace, tmp_path / "a.pftrace")
     monkeypatch.setattr(slice_data, "PART", 3)
     ci.write(trace, tmp_path / "b.pftrace")
+    assert (tmp_path / "a.pftrace").read_bytes() == (tmp_path / "b.pftrace").read_bytes()
+
+
+def test_what_a_thread_writes_stays_as_it_is_meanwhile(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A buffer that was filled again too soon has the bytes of a later one."""
+    write = background.WriterBehind._write
+    count = 0
+
+    def write_late(behind: background.WriterBehind, data: memoryview) -> None:
+        nonlocal count
+        count += 1
+        time.sleep(0.01)
+        write(behind, data)
+
+    trace = ci.read(demo)
+    monkeypatch.setattr(writer, "_CHUNK", 1 << 16)
+    monkeypatch.setattr(writer, "_SCRATCH", 1 << 14)
+    ci.write(trace, tmp_path / "a.pftrace", gpu_packets=True)
+    monkeypatch.setattr(background, "_WORTH_A_THREAD", 1 << 9)
+    monkeypatch.setattr(background.WriterBehind, "_write", write_late)
+    ci.write(trace, tmp_path / "b.pftrace", gpu_packets=True)
+    assert count > 10
     assert (tmp_path / "a.pftrace").read_bytes() == (tmp_path / "b.pftrace").read_bytes()
 
 
