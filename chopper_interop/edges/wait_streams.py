@@ -24,7 +24,7 @@ _STREAMS = 6
 """Streams that are tried on each side of a wait. Chosen: programs use up to five at once."""
 
 _WINDOW = 1_000
-"""Launches between two joins that are looked at. Chosen: more than a step between joins, and little time."""
+"""Calls between two joins that are looked at. Chosen: more than a step between joins, and little time."""
 
 # Costs, in the units of `wait_order`.
 _CROSSED = 1.0
@@ -247,9 +247,12 @@ def _find_forks(  # noqa: PLR0913, PLR0917 # columns
 # Compiled: called by the loop above.
 @jit
 def _forked(  # noqa: PLR0913, PLR0917 # columns
-    queue: Array, communicates: Array, wait: Array, first: int, begin: int, w: int, used_at: Array
+    queue: Array, communicates: Array, wait: Array, first: int, begin: int, w: int, counted: Array
 ) -> int:
-    """Count streams that are used between two places, but queue w; none if its work is not right before the first wait."""
+    """Count streams that are used between two places, but queue w; none if its work is not right before the first wait.
+
+    `counted` has for each queue the end of the part in which it was counted last.
+    """
     streams, before, forks = 0, -1, False
     for k in range(first, begin):
         if wait[k] >= 0 and not forks:
@@ -259,8 +262,8 @@ def _forked(  # noqa: PLR0913, PLR0917 # columns
         if queue[k] < 0 or communicates[k]:
             continue
         before = queue[k]
-        streams += before != w and used_at[before] < first
-        used_at[before] = k
+        streams += before != w and counted[before] != begin
+        counted[before] = begin
     return streams
 
 

@@ -663,6 +663,26 @@ def test_streams_that_fork_off_one_by_one_are_all_joined(vendor: str, *, older_e
     assert edges(trace, EdgeKind.EVENT) == forks | {(row[side], row[after]) for side in sides}
 
 
+def test_streams_that_fork_off_and_are_joined_in_each_step() -> None:
+    """By HIP, with nothing held up: which waits are forks is shown by the join of each step, not of the first alone."""
+    m = Program()
+    call, wait, wanted = "hipLaunchKernel", "hipStreamWaitEvent", []
+    for step, used in enumerate([(8, 9, 10), (10, 8), (9, 8, 10)]):
+        t = 10_000 * step
+        before = m.work(t + 110, 50 + step, t + 100, call=call)
+        sides = []
+        for at, stream in enumerate(used):
+            m.call(wait, t + 250 + 100 * at, 7)
+            sides.append(m.work(t + 310 + 100 * at, 8, t + 300 + 100 * at, stream, call=call))
+        m.work(t + 810, 11, t + 800, call=call)
+        for at in range(len(used)):
+            m.call(wait, t + 910 + 20 * at, 7)
+        after = m.work(t + 1_010, 12, t + 1_000, call=call)
+        wanted += [(before, side) for side in sides] + [(side, after) for side in sides]
+    trace, row, _ = m.trace()
+    assert edges(trace, EdgeKind.EVENT) == {(row[a], row[b]) for a, b in wanted}
+
+
 def test_a_stream_does_not_wait_for_work_that_ended_after_its_own_began() -> None:
     m = Program()
     main = m.work(10_000, 5_000, 100)
