@@ -255,7 +255,7 @@ class Database:
         )
         wrong = " + ".join(mismatch(cell, columns[n]) for n, cell in cells.items())
         rounded = " + ".join(
-            ["0", *(f"ifnull({cell} <> {cast_cell(cell, TIME)}, 0)"
+            ["0", *(f"ifnull(typeof({cell}) = 'real' AND {cell} <> {cast_cell(cell, TIME)}, 0)"
                     for n, cell in cells.items() if columns[n] == TIME)]
         )  # fmt: skip
         counts = {"wrong_cells": (wrong, WRONG_CELLS), "rounded_cells": (rounded, ROUNDED)}

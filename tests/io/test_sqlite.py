@@ -17,7 +17,7 @@ from slow import slow_from
 import chopper_interop as ci
 from chopper_interop.errors import ReadError
 from chopper_interop.io import sqlite_pages, sqlite_rows, sqlite_schema
-from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, Database
+from chopper_interop.io.sqlite import INTEGER, REAL, TEXT, TIME, Database
 from chopper_interop.io.sqlite_files import MAGIC
 from chopper_interop.issues import IssueLog
 
@@ -252,6 +252,32 @@ def test_whole_numbers_that_no_real_holds_are_rounded(tmp_path, number, kind):
     table, issues = contents(path)
     assert table["c"].to_pylist() == [float(number), 0.5]
     assert not issues
+
+
+def test_times_are_rounded_and_only_those_with_a_fraction_are_counted(tmp_path):
+    """Columns have no type here, so that texts stay texts."""
+    times = [
+        2.5,
+        -2.5,
+        3,
+        4.0,
+        "5",
+        2**53 + 1,
+        9.1e18,
+        -(2**63),
+        9.3e18,
+        float("inf"),
+        float("nan"),
+        "6.5",
+    ]
+    rows = [(time, "x", 0.5) for time in times]
+    table, issues = contents(make_database(tmp_path / "x.db", rows), {"a": TIME})
+    unknown = [None] * 4
+    assert table["a"].to_pylist() == [3, -3, 3, 4, 5, 2**53 + 1, 91 * 10**17, -(2**63), *unknown]
+    assert issues == {
+        "time-with-fraction": 2,
+        "cells-of-wrong-type": 3,
+    }  # SQLite stores NaN as null
 
 
 def test_threads_may_share_a_database(base):
