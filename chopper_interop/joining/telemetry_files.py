@@ -2,8 +2,8 @@
 
 A number of a GPU is the same GPU in all files unless they contradict each other: by its names, or
 by values measured at the same time. Of the tasks of one log, which sampled alike, means decide that are much closer
-than those of other files; labels that are names of hosts are different machines. Of one GPU, the file of a tool with the shortest period is used
-for each time, the others where it has no samples; a copy adds nothing.
+than those of other files; labels that are names of hosts are different machines. Of one GPU, the file of a tool
+with the shortest period is used for each time, the others where it has no samples; a copy adds nothing.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ RECORDED_TWICE = Fault.info(
 )
 MACHINES = Fault.info(
     "telemetry-of-several-machines",
-    "GPUs of one number for which files have different values at one time are of several machines: "
-    "those of later ones were numbered on from those of the first.",
+    "GPUs of one number for which files have different values at one time, or which a log labels with "
+    "other hosts, are of several machines: those of later ones were numbered on from those of the first.",
 )
 ASSUMED_SAME = Fault.loss(
     "telemetry-assumed-same-gpu",
@@ -75,6 +75,8 @@ _MAX_POWER_RATIO = 2
 """No GPU draws so many times its board power; chosen: short excursions reach less."""
 _TASK = re.compile(r"(.*)[\\/]task ([^\\/]+)")
 """Log and label of a task that `chopper_interop.io.task_logs` took from a log."""
+_NUMBERED = re.compile(r"(?:(?:local[-_.]?)?rank|task|proc(?:ess)?|gpu)?[-_.]?\d+", re.IGNORECASE)
+"""Labels that number tasks, of which several may run on one host; others are names of hosts."""
 _MEASURED = tuple(t for q in (POWER, TEMPERATURE) for t in q.patterns if not t.is_window)
 
 
@@ -197,6 +199,7 @@ def number_machines_apart(
     )
     # that of the first file is the first, even if it contradicts itself
     machines: list[Recorded] = []
+    hosts: list[dict[str, str]] = []  # of each machine: log → label
     numbered = []
     for part, devices_of_ranks in zip(parts, matched, strict=True):
 
@@ -206,16 +209,25 @@ def number_machines_apart(
             return is_measured and is_numbered and series["rank"] < 0
 
         task = _TASK.fullmatch(part.meta.sources[0].path) if part.meta.sources else None
+        log, label = task.groups() if task else ("", "")
+        host = label if not _NUMBERED.fullmatch(label) else ""
         recordings = [
-            (key, found._replace(log=task[1], label=task[2]) if task else found)
-            for key, found in _recordings(part, is_free)
+            (key, found._replace(log=log, label=label)) for key, found in _recordings(part, is_free)
         ]
         machine = next(
-            (n for n, seen in enumerate(machines) if not _count_contradicting(recordings, seen)),
+            (
+                n
+                for n, seen in enumerate(machines)
+                if (not host or hosts[n].get(log, host) == host)
+                and not _count_contradicting(recordings, seen)
+            ),
             len(machines),
         )
         if machine == len(machines):
             machines.append({})
+            hosts.append({})
+        if host:
+            hosts[machine][log] = host
         machines[machine] = _with_recordings(machines[machine], recordings)
         shift = machine * (max_device + 1)
         numbered.append(_renumbered(part, devices_of_ranks, shift, issues) if machine else part)
@@ -276,9 +288,7 @@ def _contradict(name: str, recording: _Recording, other: _Recording) -> bool:
         return False
     values = value[inside]
     others = np.interp(ts[inside], *other.points)
-    if recording.is_other_task_than(other) and _are_other_sensors(
-        name, recording, other, values, others
-    ):
+    if recording.is_other_task_than(other) and _are_other_sensors(name, values, others):
         return True
     difference = float(np.median(np.abs(values - others)))
     if any(t.match(name) for t in TEMPERATURE.patterns):
@@ -291,12 +301,8 @@ def _contradict(name: str, recording: _Recording, other: _Recording) -> bool:
     return abs(a - b) > tolerance + _POWER_ERRORS * scatter / len(values) ** 0.5
 
 
-def _are_other_sensors(
-    name: str, recording: _Recording, other: _Recording, values: Array, others: Array
-) -> bool:
+def _are_other_sensors(name: str, values: Array, others: Array) -> bool:
     """True if values of two tasks of a log at the same times are not of one sensor."""
-    if not (recording.label.isdigit() or other.label.isdigit()):
-        return True  # names of hosts
     if any(t.match(name) for t in POWER.patterns if t.is_counter):
         return False
     if len(values) < _BLOCKS * _MIN_IN_BLOCK:

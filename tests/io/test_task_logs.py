@@ -134,7 +134,8 @@ def sampled_by_two(label: str, difference: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("label", "difference", "gpus"), [("{}: ", 0, 1), ("{}: ", 15, 2), ("node{}: ", 0, 2)]
+    ("label", "difference", "gpus"),
+    [("{}: ", 0, 1), ("{}: ", 15, 2), ("node{}: ", 0, 2), ("rank{}: ", 0, 1)],
 )
 def test_gpus_of_tasks_are_of_several_machines_where_means_or_labels_differ(
     tmp_path: Path, label: str, difference: float, gpus: int
@@ -147,3 +148,22 @@ def test_gpus_of_tasks_are_of_several_machines_where_means_or_labels_differ(
     assert (trace.samples.num_rows == 200) == (gpus == 2)
     codes = {issue.code for issue in trace.meta.issues}
     assert ("telemetry-assumed-same-gpu" in codes) == (gpus == 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "rows"),
+    [
+        ("power.draw [W]", ["node1: 2026/11/29 01:00:01.0, 0, 300 W", "node2: 2026/11/29 01:00:02.0, 0, 300 W"]),
+        ("utilization.gpu [%]", [f"node{n}: 2026/11/29 01:00:0{s}.{n}, 0, 9 %" for s in range(9) for n in (1, 2)]),
+    ],
+    ids=["one after the other", "no power"],
+)  # fmt: skip
+def test_gpus_of_hosts_are_apart_whatever_was_measured(
+    tmp_path: Path, field: str, rows: list[str]
+) -> None:
+    path = tmp_path / "job.log"
+    headers = [f"node{n}: timestamp, index, {field}" for n in (1, 2)]
+    path.write_text("".join(f"{line}\n" for line in [*headers, *rows]))
+    trace = ci.read(path)
+    assert sorted(trace.array("device", "series").tolist()) == [0, 1]
+    assert trace.samples.num_rows == len(rows)
