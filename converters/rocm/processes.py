@@ -98,7 +98,7 @@ def row_pids(
     repeated, where = _repeated(tables, pids)
     if not repeated:
         return pids
-    by_guid = _by_guid(tables, [np.full_like(pid, _NO_PROCESS) for pid in stated])
+    by_guid = _by_guid(tables, stated, of_containers=True)
     if by_guid is not None and not _repeated(tables, by_guid)[0]:
         return by_guid  # containers number their processes from 1 on, each
     by_device = [np.where(device >= 0, -2 - device, _NO_PROCESS) for device in devices]
@@ -145,8 +145,13 @@ def _repeated(tables: Sequence[TableRows], pids: list[Array]) -> tuple[int, str]
     return len(owner) - len(first), kernels[0][0].where if kernels else ""
 
 
-def _by_guid(tables: Sequence[TableRows], stated: list[Array]) -> list[Array] | None:
-    """Return process ids by the guid of ``rocpd convert``; None unless there are several guids."""
+def _by_guid(
+    tables: Sequence[TableRows], stated: list[Array], *, of_containers: bool = False
+) -> list[Array] | None:
+    """Return process ids by the guid of ``rocpd convert``; None unless there are several guids.
+
+    Guids of one process id are one process, or several `of_containers`, whose ids are then unknown.
+    """
     if not tables or not all("guid" in rows.texts for rows in tables):
         return None
     pid_of: dict[str, int] = {}
@@ -158,6 +163,9 @@ def _by_guid(tables: Sequence[TableRows], stated: list[Array]) -> list[Array] | 
         for row in first.tolist():
             if pid[row] >= 0 and codes[row] >= 0:
                 pid_of.setdefault(texts[codes[row]], int(pid[row]))
+    if of_containers:
+        uses = Counter(pid_of.values())
+        pid_of = {text: pid for text, pid in pid_of.items() if uses[pid] == 1}
     for _, texts in coded:
         for text in texts:
             pid_of.setdefault(text, -2 - len(pid_of))

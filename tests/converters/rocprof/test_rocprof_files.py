@@ -260,10 +260,11 @@ def test_guids_distinguish_processes(tmp_path: Path) -> None:
 
 
 def test_guids_with_one_process_id_are_processes_of_containers(tmp_path: Path) -> None:
-    calls = [row(["Guid", *CALLS], Guid=g, Process_Id=1) for g in ("0-a", "0-b")]
+    pids = {"0-a": 1, "0-b": 1, "0-c": 77}
+    calls = [row(["Guid", *CALLS], Guid=g, Process_Id=p) for g, p in pids.items()]
     kernels = [
         row(["Guid", *KERNELS], Guid=g, Kernel_Name=g, Agent_Id="Agent 1", Dispatch_Id=1)
-        for g in ("0-a", "0-b")
+        for g in pids
     ]
     trace = read_v3_csv(
         [
@@ -271,10 +272,11 @@ def test_guids_with_one_process_id_are_processes_of_containers(tmp_path: Path) -
             write(tmp_path / "out_kernel_trace.csv", ["Guid", *KERNELS], *kernels),
         ]
     )
-    assert_whole(trace, 4)
+    assert_whole(trace, 6)
     assert "processes-mixed" not in counts(trace)
     of_kind = {(n["kind"], n["rank"]) for n in nodes(trace)}
-    assert of_kind == {("KERNEL", 0), ("KERNEL", 1), ("RUNTIME", 0), ("RUNTIME", 1)}
+    assert of_kind == {(kind, rank) for kind in ("KERNEL", "RUNTIME") for rank in range(3)}
+    assert sorted(r.pid for r in trace.meta.ranks) == [-1, -1, 77]
 
 
 def test_kernels_of_several_processes_in_one_file(tmp_path: Path) -> None:
