@@ -93,7 +93,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
 def with_year_first(texts: Sequence[str]) -> Sequence[str]:
     """Write dates that end in the year with the year first, where all of a file show which number is the month.
 
-    It is the order in which all are dates; if both are, the one in which the days follow each other.
+    It is the order in which all are dates; if both are other days, the one in which these follow each other.
     """
     found = [_NUMERIC_DATE.match(text) for text in texts]
     written = {(int(m[1]), int(m[3]), int(m[4])) for m in found if m}
@@ -102,10 +102,10 @@ def with_year_first(texts: Sequence[str]) -> Sequence[str]:
         for is_month_first in (False, True)
     }
     orders = [order for order, of in days.items() if of]
-    if len(orders) > 1:
+    if len(orders) > 1 and days[False] != days[True]:
         in_a_row = [order for order in orders if max(days[order]) - min(days[order]) < len(written)]
         orders = in_a_row if len(written) > 1 else []
-    if len(orders) != 1:
+    if not orders:
         return texts
     month, day = (1, 3) if orders[0] else (3, 1)
     return [
