@@ -77,7 +77,7 @@ KERNELS: tuple[KernelNames, ...] = (
                 r"\A(?:fabricCopyKernel|scatterGatherCopyKernel)\Z",
                 "mori src/io/kernels; copies between GPUs, of several pieces each"),
     KernelNames("MORI-CCL", NAMED,
-                r"(?:OneShot|Sdma|InterNodeRing)?(?:All2all|AllGather|ReduceScatter|Broadcast)"
+                r"(?!BroadcastKernel(?!_))(?:OneShot|Sdma|InterNodeRing)?(?:All2all|AllGather|ReduceScatter|Broadcast)"
                 r"(?:AllGatherFused|Async|ReducedSdma|Sdma|Ring|P2p|Kernel(?![A-Za-z]))|OneShotAllReduceKernel",
                 "mori src/collective/kernels, include/mori/collective"),
     KernelNames("MORI-CCL", Collective.ALL_GATHER,

@@ -133,6 +133,7 @@ COMPUTE = [
     "void deep_ep::elastic::combine_reduce_epilogue_impl<4>(__nv_bfloat16*)",
     "void aiter::local_device_load_rmsnorm<__hip_bfloat16, 512>()",
     "flash_fwd_splitkv_combine_kernel",
+    "void BroadcastKernel<float>(float*)",  # of values over a tensor's dimensions
     "void nccl_ep::hybridep::dense_to_sparse_prob_kernel(float const*)",
     "void nvshmemi_team_mapping_kernel(int*)", "ReduceScatterLocalReduceKernel_bf16",
     "EpCombineSync_bf16", "EpDispatchCopyToStaging_bf16", "EpCombineLowLatencyAsyncRecvCopy_bf16",
