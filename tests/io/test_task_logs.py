@@ -167,3 +167,18 @@ def test_gpus_of_hosts_are_apart_whatever_was_measured(
     trace = ci.read(path)
     assert sorted(trace.array("device", "series").tolist()) == [0, 1]
     assert trace.samples.num_rows == len(rows)
+
+
+@pytest.mark.parametrize(("warmer", "gpus"), [((1, 0, 0), 1), ((1, 1, 1), 2)])
+def test_temperatures_of_tasks_are_of_one_gpu_within_half_a_degree(
+    tmp_path: Path, warmer: tuple[int, ...], gpus: int
+) -> None:
+    path = tmp_path / "job.log"
+    rows = [f"{n}: timestamp, index, temperature.gpu" for n in (1, 2)]
+    rows += [
+        f"{n}: 2026/11/29 01:00:{s:02d}.{n}, 0, {65 + (n == 2) * warmer[s % 3]}"
+        for s in range(48)
+        for n in (1, 2)
+    ]
+    path.write_text("".join(f"{row}\n" for row in rows))
+    assert len(np.unique(ci.read(path).array("device", "series"))) == gpus

@@ -673,3 +673,20 @@ def test_a_time_in_front_of_each_line_of_csv_is_that_of_its_row(
     assert lanes(trace)[1, "socket power"] == [101.0] * 5
     first = int(datetime(2026, 11, 29, 1, 7, 1, tzinfo=timezone.utc).timestamp()) * 10**9
     assert own or points_of(trace)[1, "socket power"][0][0] == first + 250_000_000
+
+
+@pytest.mark.parametrize("zone", ["", "Z"])
+def test_dates_that_end_in_the_year_are_those_of_their_rows(tmp_path: Path, zone: str) -> None:
+    """Of rows in a zone those without one are left out, and counted once."""
+    rows = [f"03/{day}/2026 01:00:00.500{zone}, 0, {day} W" for day in (11, 12, 13)]
+    if zone:
+        rows.append("03/13/2026 01:00:01.500, 0, 14 W")
+    trace = ci.read(
+        file_of(tmp_path, "\n".join(["timestamp, index, power.draw [W]", *rows]).encode())
+    )
+    first = int(datetime(2026, 3, 11, 1, tzinfo=timezone.utc).timestamp()) * 10**9 + 500_000_000
+    day_ns = 24 * 3600 * 10**9
+    samples = [(first + n * day_ns, 11.0 + n) for n in range(3)]
+    assert points_of(trace)[0, "socket power"] == samples
+    lost = {i.code: i.count for i in trace.meta.issues if i.severity.name != "INFO"}
+    assert lost == ({"time-without-zone": 1} if zone else {})

@@ -36,6 +36,23 @@ def small(tmp_path):
     return rocpd.small(tmp_path / "4242_results.db")
 
 
+def test_times_with_a_fraction_are_rounded_in_every_table(tmp_path):
+    path = rocpd.small(tmp_path / "x.db", suffix=False)
+    whole, cells = read([path]), 0
+    with closing(sqlite3.connect(path)) as base, base:
+        tables = base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        for (table,) in tables:
+            columns = {row[1] for row in base.execute(f"PRAGMA table_info({table})")}
+            for column in columns & {"start", "end", "timestamp"}:
+                cells += base.execute(f'UPDATE {table} SET "{column}" = "{column}" + 0.25').rowcount
+    trace = read([path])
+    for column in ("ts", "dur"):
+        assert trace.array(column).tolist() == whole.array(column).tolist()
+    codes = counts(trace)
+    assert 0 < codes.pop("time-with-fraction") <= cells
+    assert codes == counts(whole)
+
+
 @pytest.mark.parametrize(
     ("version", "suffix"),
     slow_from(

@@ -279,6 +279,31 @@ def test_guids_with_one_process_id_are_processes_of_containers(tmp_path: Path) -
     assert sorted(r.pid for r in trace.meta.ranks) == [-1, -1, 77]
 
 
+def test_guids_do_not_distinguish_processes_that_repeat_dispatches_of_one_guid(
+    tmp_path: Path,
+) -> None:
+    header = ["Guid", *KERNELS]
+    rows = [
+        row(
+            header,
+            Guid=g,
+            Kernel_Name=f"k{n}",
+            Agent_Id="Agent 1",
+            Dispatch_Id=1,
+            Start_Timestamp=n,
+        )
+        for n, g in enumerate(("0-a", "0-a", "0-b"), 1)
+    ]
+    calls = [row(["Guid", *CALLS], Guid=g, Process_Id=1) for g in ("0-a", "0-b")]
+    trace = read_v3_csv(
+        [
+            write(tmp_path / "out_regions_trace.csv", ["Guid", *CALLS], *calls),
+            write(tmp_path / "out_kernel_trace.csv", header, *rows),
+        ]
+    )
+    assert counts(trace)["processes-mixed"] == 2
+
+
 def test_kernels_of_several_processes_in_one_file(tmp_path: Path) -> None:
     rows = [
         row(KERNELS, Agent_Id=f"Agent {4 + p}", Thread_Id=100 + p, Dispatch_Id=i)
