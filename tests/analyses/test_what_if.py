@@ -407,6 +407,7 @@ def test_real_jobs_are_as_long_as_their_critical_path(name: str) -> None:
         ("launch=0; scale=0.5 where kind == 'com'", "there is no kind 'com' .*'comm'"),
         ("scale=0.5 where operation == 'aten::mull'", r"\(did you mean 'aten::mul'\?\)"),
         ("scale=0.5 where operation == `operation` and rank == 99", "kinds are"),
+        ("scale=0.5 where operation == 'aten::mul' and rank == 99", "kinds are"),
         ("scale=0.5 where class == 'compute'", "nodes have a kind: kind == 'kernel' is compute"),
         ("scale=0.5 where kind = 'comm'", "write =="),
         ("scale=0.5 where rank == 0 and kind = 'comm'", "write =="),
