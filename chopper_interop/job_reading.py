@@ -8,7 +8,7 @@ a process that reads next to nothing, over the bytes of the unpacked files:
 ===================================================  =======  =============
 input, and what was written                          MB       ratio
 ===================================================  =======  =============
-Kineto, misc/rank0 40 times: Perfetto; four          1,043    0.8; 0.9; 1.5
+Kineto, misc/rank0 40 times: Perfetto; four          1,043    0.9; 0.9; 1.5
 analyses; critical path
 Kineto, misc/rank0 8 times: Perfetto                 208      1.0
 Kineto, mi300x/resnet_act_checkpoint 12 times:       203      1.1
