@@ -95,13 +95,13 @@ def with_year_first(texts: Sequence[str]) -> Sequence[str]:
 
     It is the order in which all are dates; if both are other days, the one in which these follow each other.
     """
-    found = [_NUMERIC_DATE.match(text) for text in texts]
-    written = {(int(m[1]), int(m[3]), int(m[4])) for m in found if m}
+    matches = [_NUMERIC_DATE.match(text) for text in texts]
+    written = {(int(m[1]), int(m[3]), int(m[4])) for m in matches if m}
     days = {
         is_month_first: _days(written, is_month_first=is_month_first)
         for is_month_first in (False, True)
     }
-    orders = [order for order, of in days.items() if of]
+    orders = [order for order in days if days[order]]
     if len(orders) > 1 and days[False] != days[True]:
         in_a_row = [order for order in orders if max(days[order]) - min(days[order]) < len(written)]
         orders = in_a_row if len(written) > 1 else []
@@ -110,7 +110,7 @@ def with_year_first(texts: Sequence[str]) -> Sequence[str]:
     month, day = (1, 3) if orders[0] else (3, 1)
     return [
         f"{m[4]}-{int(m[month]):02}-{int(m[day]):02}{text[m.end() :]}" if m else text
-        for m, text in zip(found, texts, strict=True)
+        for m, text in zip(matches, texts, strict=True)
     ]
 
 
