@@ -212,7 +212,8 @@ def number_machines_apart(
         log, label = task.groups() if task else ("", "")
         host = label if not _NUMBERED.fullmatch(label) else ""
         recordings = [
-            (key, found._replace(log=log, label=label)) for key, found in _recordings(part, is_free)
+            (key, recording._replace(log=log, label=label))
+            for key, recording in _recordings(part, is_free)
         ]
         machine = next(
             (

@@ -151,8 +151,9 @@ def ready_before(
     rows = rows[np.argsort(nodes.start_ns[rows], kind="stable")]
     start, later_ns = nodes.start_ns[control.owner[ready]], sender_later_ns[control.owner[ready]]
     last = np.searchsorted(nodes.start_ns[rows], start, side="right") - 1
-    found = last >= 0
-    ready, start, later_ns, last = ready[found], start[found], later_ns[found], rows[last[found]]
+    is_behind = last >= 0  # of other communication
+    ready, start, later_ns = ready[is_behind], start[is_behind], later_ns[is_behind]
+    last = rows[last[is_behind]]
     left = nodes.start_ns[last] + nodes.own_ns[last] - start
     waits = (start - nodes.start_ns[last] < left) & (later_ns < left)
     return numbers + ready[waits], last[waits]
