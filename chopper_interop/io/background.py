@@ -21,7 +21,8 @@ Made = TypeVar("Made")
 _WORTH_A_THREAD = 1 << 18
 """Bytes that a thread writes (chosen: handing over takes some 30 us, in which a quarter of a megabyte is copied)."""
 _SYNCED_BYTES = 1 << 26
-"""Bytes that the disk gets at a time, so that little is left to wait for at the end (chosen: disks take some 0.1 s for them)."""
+"""Bytes that the disk gets at a time, so that little is left to wait for at the end, and no more memory holds what is on
+its way to the disk (chosen: disks take some 0.1 s for them)."""
 
 
 @cache
@@ -113,6 +114,7 @@ class WriterBehind:
         self._unsynced += len(data)
         if self._unsynced >= _SYNCED_BYTES:
             outputs.sync_descriptor(self._stream.fileno())
+            outputs.release_cache(self._stream.fileno())
             self._unsynced = 0
 
     def finish(self) -> None:

@@ -171,6 +171,7 @@ def test_what_was_given_may_change_when_more_is_given(
     """The disk gets it along the way."""
     synced: list[int] = []
     monkeypatch.setattr(background.outputs, "sync_descriptor", synced.append)
+    monkeypatch.setattr(background.outputs, "release_cache", lambda d: synced.append(-d))
     monkeypatch.setattr(background, "_SYNCED_BYTES", 1 << 20)
     size = 1 << 19
     arrays = [np.empty(size, np.uint8) for _ in range(2)]
@@ -183,7 +184,7 @@ def test_what_was_given_may_change_when_more_is_given(
             writer.write(arrays[number % 2])
         descriptor = stream.fileno()
     assert (tmp_path / "file").read_bytes() == b"".join(bytes([n]) * size for n in range(5))
-    assert synced == [descriptor] * 2
+    assert synced == [descriptor, -descriptor] * 2
 
 
 def test_an_error_of_the_stream_is_raised_once_at_the_latest_at_the_end(tmp_path: Path) -> None:
