@@ -50,7 +50,7 @@ _STATED_RATIO = 100
 """Ratio of sizes beyond which the last bytes are no size: the file was cut short (chosen: see `_MAX_RATIO`)."""
 _ALWAYS_UNPACKED = 1 << 28
 """Bytes that are unpacked whatever the ratio (chosen: any machine has them)."""
-_READ_BYTES = 1 << 18
+_READ_BYTES = 1 << 20
 """Bytes of a file that are read at a time (chosen: they stay in the processor's cache until they are used)."""
 BLOCK_BYTES = 1 << 16
 """Compressed bytes handed over at a time (chosen: the result then stays in the processor's cache)."""
@@ -281,12 +281,19 @@ class TextWindow:
         """Bytes behind the window that are read already."""
         self.complete = False
         """True if the window reaches to the end of the text."""
+        self._error: Exception | None = None
         self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Read the next block if all of the last one is in the window."""
+        """Read the next block if all of the last one is in the window; an error is raised again by each later call."""
         while not self._block.size and not self.complete:
-            block = next(self._blocks, None)
+            if self._error is not None:
+                raise self._error
+            try:
+                block = next(self._blocks, None)
+            except Exception as error:
+                self._error = error
+                raise
             self.complete = block is None
             self._block = self._block if block is None else block
 

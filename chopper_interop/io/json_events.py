@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ import numpy as np
 from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.compiled import jit, jit_in_place, jit_inlined
 from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts, word_at
-from chopper_interop.io.background import each, threads
+from chopper_interop.io.background import ahead, each, threads
 from chopper_interop.io.json_text import (
     CLOSE,
     CLOSE_LIST,
@@ -81,6 +82,8 @@ _MIN_NUMBER = TEXT_ID // 2
 _PIECE = 1 << 22
 """Bytes of a text that a thread walks at a time (chosen: they take a hundredth of a second, so
 that little is walked in vain, and stay in the processor's cache from reading to copying)."""
+_READ_AHEAD = 1 << 25
+"""Bytes of a text from which on a thread more reads it (chosen: of fewer, handing over takes as long as it saves)."""
 _MAX_AHEAD = 8
 """Pieces that are under way at most (chosen: reading a text takes a fifth of the time of walking it, so that
 more than five threads would wait)."""
@@ -173,23 +176,27 @@ def scan(text: TextWindow, start: int) -> Events:
     end, status = text.base + start + 1, _REACHED
     open_pieces: deque[_Piece] = deque()  # those behind `end`, in their order
     undecided, tried = 0, 0  # of these, how many are walked, and how many bytes did not do together
-    for walk in _walked_ahead(_guessed_pieces(text, start + 1, open_pieces)):
-        undecided += 1
-        if undecided > 1 or not _is_right(walk, end):
-            whole = _joined(list(islice(open_pieces, undecided)), end)
-            if len(whole.window) < 2 * tried and not whole.is_last:
-                continue
-            walk = _walk_piece(whole, _Damage.room(_POSITIONS, len(whole.window)))  # noqa: PLW2901 # the right one
-            if walk.status == _CUT and not whole.is_last:
-                tried = len(whole.window)
-                continue
-        events.add(walk)
-        end, status = walk.piece.base + walk.end, walk.status
-        if status != _REACHED:
-            break
-        for _ in range(undecided):
-            text.reuse(open_pieces.popleft().window)
-        undecided = tried = 0
+    pieces = _guessed_pieces(text, start + 1, open_pieces)
+    if text.expected >= _READ_AHEAD:
+        pieces = ahead(pieces)
+    with closing(_walked_ahead(pieces)) as walks:
+        for walk in walks:
+            undecided += 1
+            if undecided > 1 or not _is_right(walk, end):
+                whole = _joined([open_pieces[k] for k in range(undecided)], end)
+                if len(whole.window) < 2 * tried and not whole.is_last:
+                    continue
+                walk = _walk_piece(whole, _Damage.room(_POSITIONS, len(whole.window)))  # noqa: PLW2901 # the right one
+                if walk.status == _CUT and not whole.is_last:
+                    tried = len(whole.window)
+                    continue
+            events.add(walk)
+            end, status = walk.piece.base + walk.end, walk.status
+            if status != _REACHED:
+                break
+            for _ in range(undecided):
+                text.reuse(open_pieces.popleft().window)
+            undecided = tried = 0
     text.put_back([piece.window[: piece.stop] for piece in open_pieces][:-1], end)
     return events.finish(end, closed=status == _DONE)
 
@@ -278,7 +285,7 @@ class _Walk(NamedTuple):
 
 def _guessed_pieces(
     text: TextWindow, begin: int, open_pieces: deque[_Piece]
-) -> Iterator[tuple[_Piece, _Damage]]:
+) -> Generator[tuple[_Piece, _Damage]]:
     """Yield what `_walk_piece` is called with, for pieces that end where an event seems to begin."""
     at_first = _Damage.room(0, 0)
     if not text.complete:  # what is in a piece says how much room the rest needs
@@ -315,15 +322,17 @@ def _joined(pieces: list[_Piece], start: int) -> _Piece:
     )
 
 
-def _walked_ahead(pieces: Iterable[tuple[_Piece, _Damage]]) -> Iterator[_Walk]:
-    """Yield walked pieces in order, while threads walk the next ones: two for each thread are under way."""
+def _walked_ahead(pieces: Generator[tuple[_Piece, _Damage]]) -> Generator[_Walk]:
+    """Yield walked pieces in order, while threads walk the next ones: two for each thread are under way.
+
+    When it is closed, no thread goes on with the pieces.
+    """
     waiting: deque[Future[_Walk]] = deque()
-    pieces = iter(pieces)
-    first = next(pieces)
-    if first[0].is_last:  # handing over a text of one piece takes longer than a short walk
-        yield _walk_piece(*first)
-        return
     try:
+        first = next(pieces)
+        if first[0].is_last:  # handing over a text of one piece takes longer than a short walk
+            yield _walk_piece(*first)
+            return
         for piece in chain((first,), pieces):
             waiting.append(threads().submit(_walk_piece, *piece))
             if len(waiting) > min(2 * (os.cpu_count() or 1), _MAX_AHEAD):
@@ -333,6 +342,7 @@ def _walked_ahead(pieces: Iterable[tuple[_Piece, _Damage]]) -> Iterator[_Walk]:
     finally:
         for future in waiting:
             future.cancel()
+        pieces.close()
 
 
 def _walk_piece(piece: _Piece, damage: _Damage) -> _Walk:

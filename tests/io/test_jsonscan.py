@@ -1,7 +1,8 @@
 """The scanner finds in any text what a JSON library finds, and recovers where that gives up."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
@@ -13,6 +14,7 @@ from slow import slow_from
 
 from chopper_interop.arrays.byte_masks import WIDTH
 from chopper_interop.arrays.compiled import Loop
+from chopper_interop.errors import ReadError
 from chopper_interop.io import json_events, json_text
 from chopper_interop.io.inputs import TextWindow
 
@@ -456,14 +458,16 @@ DAMAGED = [
     st.integers(1, 300),
     st.integers(1, 40),
     st.integers(1, 300),
+    st.sampled_from([0, 1 << 25]),
 )
 def test_pieces_are_read_as_the_whole_text(
-    parts: list[str], piece: int, batch: int, block: int
+    parts: list[str], piece: int, batch: int, block: int, ahead: int
 ) -> None:
     text = "[" + GOOD + "".join(p if p in DAMAGED else f",\n{p}" for p in parts)
     whole = scan_text(text + " behind")
     with pytest.MonkeyPatch.context() as patch:
-        for name, size in (("_PIECE", piece), ("_BATCH", batch), ("_STRINGS", 1)):
+        sizes = {"_PIECE": piece, "_BATCH": batch, "_STRINGS": 1, "_READ_AHEAD": ahead}
+        for name, size in sizes.items():
             patch.setattr(json_events, name, size)
         raw = buffer(text + " behind")
         blocks = (raw[at : at + block] for at in range(0, len(raw), block))
@@ -477,6 +481,27 @@ def test_pieces_are_read_as_the_whole_text(
     assert in_pieces.texts() == whole.texts()
     for name in ("end", "closed", "malformed", "malformed_at"):
         assert getattr(in_pieces, name) == getattr(whole, name), name
+
+
+@pytest.mark.parametrize("closed_after", [2, 50])
+def test_an_error_of_a_text_that_is_read_ahead_is_not_its_end(
+    monkeypatch: pytest.MonkeyPatch, closed_after: int
+) -> None:
+    """Whether the array of events ends before it or not."""
+    monkeypatch.setattr(json_events, "_PIECE", 2 * len(GOOD))
+    monkeypatch.setattr(json_events, "_READ_AHEAD", 0)
+
+    def blocks() -> Iterator[np.ndarray]:
+        yield buffer("[" + GOOD)
+        for count in range(20):
+            yield buffer("]" if count == closed_after else "," + GOOD)
+        raise ReadError("cut short")
+
+    window = TextWindow(blocks())
+    with suppress(ReadError):  # it is not known yet where the array ends before it
+        json_events.scan(window, 0)
+    with pytest.raises(ReadError, match="cut short"):
+        window.finish()
 
 
 @given(st.integers(1, 400))

@@ -71,9 +71,9 @@ def test_blocks_of_a_file_are_all_of_it(
 
 def test_a_file_that_gets_shorter_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    path.write_bytes(bytes(1_000_000))
+    path.write_bytes(bytes(4_000_000))
     parts = inputs.blocks(path, IssueLog())
     next(parts)
-    path.write_bytes(bytes(300_000))
+    path.write_bytes(bytes(1_200_000))
     with pytest.raises(errors.ReadError, match="cut short"):
         list(parts)
