@@ -112,7 +112,17 @@ def among(values: Array, members: Array) -> Array:
 
 def unique_codes(codes: Array) -> Array:
     """Codes from 0 on that occur, ascending; for small numbers, such as codes of texts."""
-    return np.flatnonzero(np.bincount(codes[codes >= 0]))
+    has_code = np.zeros(max(int(codes.max(initial=-1)), -1) + 1, np.bool_)
+    _mark(np.ascontiguousarray(codes), has_code)
+    return np.flatnonzero(has_code)
+
+
+@jit_in_place
+def _mark(codes: Array, has_code: Array) -> None:
+    """Mark codes from 0 on. Compiled: numpy makes three arrays of millions of codes, and counts them."""
+    for code in codes:
+        if code >= 0:
+            has_code[code] = True
 
 
 def _combined_keys(columns: Sequence[Array], at_most: int) -> tuple[Array, int]:

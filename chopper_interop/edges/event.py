@@ -251,9 +251,9 @@ def _queue_of_stream(
 
 def _named_waits(trace: Trace, calls: OrderingCalls, queues: Queues, rows: Array) -> _Waits:
     """Waits that name stream and event: the last record of the event counts."""
-    ts, rank = trace.array("ts"), trace.array("rank").astype(np.int64)
+    ts = trace.array("ts")
     record = last_records(trace, calls, rows)
-    wait_rank = rank[calls.node[rows]]
+    wait_rank = trace.array("rank")[calls.node[rows]].astype(np.int64)
     event_stream = np.where(record >= 0, calls.stream[record], NO_HANDLE)
     row, queue = pairs_by_handle(wait_rank, event_stream, queues)
     never = np.full(len(row), NEVER_TOO_LATE)

@@ -264,7 +264,7 @@ def _ask_handles(
     trace: Trace, calls: OrderingCalls, queues: Queues, done: Array
 ) -> list[_Questions]:
     """Questions of calls that name a stream or an event, except those marked as `done`."""
-    ts, rank = trace.array("ts"), trace.array("rank").astype(np.int64)
+    ts, rank = trace.array("ts"), trace.array("rank")[calls.node].astype(np.int64)
     streams = np.flatnonzero(calls.has_role(Role.STREAM_SYNC) & (calls.stream != NO_HANDLE) & ~done)
     events = np.flatnonzero(calls.has_role(Role.EVENT_SYNC) & (calls.event != NO_HANDLE) & ~done)
     record = last_records(trace, calls, events)
@@ -274,7 +274,7 @@ def _ask_handles(
         (streams, calls.stream[streams], calls.node[streams]),
         (events, calls.stream[record], calls.node[record]),
     ):
-        row, queue = pairs_by_handle(rank[calls.node[rows]], handle, queues)
+        row, queue = pairs_by_handle(rank[rows], handle, queues)
         result.append(_Questions(calls.node[rows][row], queue, ts[until[row]]))
     return result
 
@@ -450,7 +450,7 @@ def _ended_before(
     records = np.flatnonzero(calls.has_role(Role.RECORD))
     if not rows.size or not records.size:
         return rows[:0], rows[:0]
-    lane = trace.array("lane").astype(np.int64)
+    lane = trace.array("lane")
     node, record = calls.node[rows], calls.node[records]
     waits = calls.node[calls.has_role(Role.STREAM_WAIT)]
     follows = np.append(record, waits)  # what a thread does next, of records and waits

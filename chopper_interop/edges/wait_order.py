@@ -180,12 +180,15 @@ def _resolve(
     The second is a mask of those that turn out to be for none.
     """
     node = calls.node[rows]
-    rank, ts = trace.array("rank").astype(np.int64), trace.array("ts")
+    rank_of_node, ts = trace.array("rank"), trace.array("ts")
+    rank = rank_of_node[node].astype(np.int64)
     sequence = read_sequence(trace, calls, queues, rows, for_older)
     if not (sequence.queue >= 0).any():
         none = np.full(len(rows), -1, np.int64)
         return Resolved(none, none, none > 0), none > 0
-    waiting, awaited = streams_of(sequence, len(rows), rank[sequence.node], queues.queue)
+    waiting, awaited = streams_of(
+        sequence, len(rows), rank_of_node[sequence.node].astype(np.int64), queues.queue
+    )
     behind_record = np.zeros(len(rows), bool)
     behind_record[sequence.wait[sequence.behind_record]] = True
     first_for_event = np.full(len(rows), -1, np.int64)
@@ -194,8 +197,8 @@ def _resolve(
     recorded = np.zeros(len(queues.node), bool)
     recorded[sequence.event[sequence.event >= 0]] = True
     last_event = np.maximum.accumulate(np.where(recorded, np.arange(len(recorded)), -1))
-    of_records = rank[calls.node[calls.has_role(Role.RECORD)]]
-    has_records = np.isin(rank[node], of_records)
+    of_records = rank_of_node[calls.node[calls.has_role(Role.RECORD)]]
+    has_records = np.isin(rank, of_records)
     recorded |= ~np.isin(queues.rank[queues.queue], of_records)  # any may be
     until = _last_records(trace, calls, node)
     sides = wait_pairs.sides_of(
@@ -208,11 +211,11 @@ def _resolve(
         group,
     )  # fmt: skip
     pairs, totals, older = wait_pairs.find_pairs(*sides, waits, work, columns)
-    order = np.lexsort((ts[node], rank[node]))
+    order = np.lexsort((ts[node], rank))
     evidence = _evidence(totals)
     forks = forks_of(sequence, len(rows))
     chosen = _choose(
-        order, rank[node], pairs, *sides, evidence, work, columns, recorded, first_for_event,
+        order, rank, pairs, *sides, evidence, work, columns, recorded, first_for_event,
         ts[node], forks, queues.submit,
     )  # fmt: skip
     return Resolved(*chosen), np.bincount(group, older)[group] > 0

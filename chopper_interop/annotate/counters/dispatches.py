@@ -136,14 +136,13 @@ def _numbers(trace: Trace, node: Array) -> Array:
 
 def _shapes(trace: Trace, node: Array) -> tuple[Array, Array]:
     """Work-items of each grid and workgroup; `UNKNOWN` where they are not stated."""
-    grid_size, group_size, grid, group, block = arguments.find(
-        trace, node, "grid_size", "workgroup_size", "grid", "workgroup", "block"
+    lists, sizes = arguments.find_with_integers(
+        trace, node, ("grid", "workgroup", "block"), ("grid_size", "workgroup_size")
     )
     threads, workgroup = (
-        np.where(known & (value > 0), value, UNKNOWN)
-        for value, known in (arguments.integers_at(trace.text, f) for f in (grid_size, group_size))
+        np.where(size.known & (size.value > 0), size.value, UNKNOWN) for size in sizes
     )
-    grids, groups, blocks = (_products(trace, located) for located in (grid, group, block))
+    grids, groups, blocks = (_products(trace, located) for located in lists)
     threads = np.where((threads < 0) & (blocks < 0), grids, threads)
     workgroup = np.where(workgroup < 0, groups, workgroup)
     has_blocks = (grids > 0) & (blocks > 0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from chopper_interop import arguments, training_steps
 from chopper_interop.annotate import provenance
-from chopper_interop.annotate.structure.autograd import Autograd, link_autograd, locate_arguments
+from chopper_interop.annotate.structure.autograd import Autograd, link_autograd, read_arguments
 from chopper_interop.annotate.structure.coverage import COLUMNS, coverage
 from chopper_interop.annotate.structure.modules import add_backward_modules, read_modules
 from chopper_interop.annotate.structure.names import BACKWARD, PARTS, Names, classify_names
@@ -113,8 +113,9 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
     of_host["iteration"] = (iteration, None)
     unnumbered = [rows for rows in trace.rank_rows.values() if not (iteration[rows] >= 0).any()]
     if unnumbered or requested != {"iteration"}:
-        located = locate_arguments(trace)
-        autograd = link_autograd(trace, names, located)
+        operators, sequence, thread, hierarchy = read_arguments(trace)
+        autograd = link_autograd(trace, names, sequence, thread)
+        del sequence, thread
         if unnumbered:
             counted = _counted_iterations(trace, names, autograd, unnumbered, iteration_issues)
             np.copyto(iteration, counted, where=iteration < 0)
@@ -122,8 +123,9 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
         passes = find_passes(trace, names, autograd, iteration)
         if requested & {"phase", "step_part"}:
             _note_assumed(trace, passes, issues)
-        modules = read_modules(trace, names, located, issues if "layer" in requested else quiet)
-        del located
+        layer_issues = issues if "layer" in requested else quiet
+        modules = read_modules(trace, names, operators, hierarchy, layer_issues)
+        del operators, hierarchy
         modules = add_backward_modules(trace, names, autograd, modules)
         of_host |= {
             "phase": (_phases(passes), _PHASES),

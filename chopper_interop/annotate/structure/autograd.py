@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,37 +26,48 @@ from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.annotate.structure.names import Names
-    from chopper_interop.arguments import ArgumentRanges
+    from chopper_interop.arguments import ArgumentRanges, Integers
 
 
-@dataclass(frozen=True)
-class OperatorArguments:
-    """Locations of arguments of all operators of a framework.
+class OperatorArguments(NamedTuple):
+    """Arguments of all operators of a framework.
 
     Parameters
     ----------
     operators
         Rows of nodes.
     sequence, thread
-        Numbers by which autograd ties backward functions to operators.
+        Numbers by which autograd ties backward functions to operators, for each node; -1 for none.
     hierarchy
-        Modules of a script around the operator.
+        Where the modules of a script around each operator stand.
     """
 
     operators: Array
-    sequence: ArgumentRanges
-    thread: ArgumentRanges
+    sequence: Array
+    thread: Array
     hierarchy: ArgumentRanges
 
 
-def locate_arguments(trace: Trace) -> OperatorArguments:
-    """Locate the arguments; execution traces have another name for sequence numbers."""
+def read_arguments(trace: Trace) -> OperatorArguments:
+    """Read the arguments; execution traces have another name for sequence numbers."""
     operators = np.flatnonzero(trace.array("kind") == Kind.CPU_OP)
-    profiled, in_et, thread, hierarchy = arguments.find(
-        trace, operators, "Sequence number", "ET seq_id", "Fwd thread id", "Module Hierarchy"
+    (hierarchy,), (profiled, in_et, thread) = arguments.find_with_integers(
+        trace, operators, ("Module Hierarchy",), ("Sequence number", "ET seq_id", "Fwd thread id")
     )
-    sequence = profiled if profiled.length.any() else in_et
-    return OperatorArguments(operators, sequence, thread, hierarchy)
+    sequence = profiled if profiled.known.any() else in_et
+    return OperatorArguments(
+        operators,
+        _of_nodes(trace, operators, sequence),
+        _of_nodes(trace, operators, thread),
+        hierarchy,
+    )
+
+
+def _of_nodes(trace: Trace, operators: Array, number: Integers) -> Array:
+    """Number that each node has; -1 for none."""
+    column = np.full(trace.nodes.num_rows, -1, np.int64)
+    column[operators] = np.where(number.known & (number.value >= 0), number.value, -1)
+    return column
 
 
 @dataclass(frozen=True)
@@ -84,10 +95,9 @@ class Autograd:
     has_backward: Array
 
 
-def link_autograd(trace: Trace, names: Names, located: OperatorArguments) -> Autograd:
-    """Read the numbers of all operators and link forward operators with backward functions."""
+def link_autograd(trace: Trace, names: Names, sequence: Array, thread: Array) -> Autograd:
+    """Link forward operators with backward functions, by the numbers of `OperatorArguments`."""
     rows = trace.nodes.num_rows
-    sequence, thread = (_numbers(trace, located, p) for p in (located.sequence, located.thread))
     forward = forward_operators(trace, sequence, thread)
     backward = thread > 0
     _apply_recorded_edges(trace, names, forward)
@@ -108,14 +118,6 @@ def _with_parents(parent: Array, operator: Array, marked: Array) -> Array:
         if result[i] and p >= 0 and operator[p]:
             result[p] = True
     return result
-
-
-def _numbers(trace: Trace, located: OperatorArguments, argument: ArgumentRanges) -> Array:
-    """Number that each node has in an argument; -1 for none."""
-    value, known = arguments.integers_at(trace.text, argument)
-    column = np.full(trace.nodes.num_rows, -1, np.int64)
-    column[located.operators] = np.where(known & (value >= 0), value, -1)
-    return column
 
 
 def _apply_recorded_edges(trace: Trace, names: Names, forward: Array) -> None:

@@ -27,7 +27,8 @@ from chopper_interop.schemas.kinds import RANGES, Kind
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.annotate.structure.autograd import Autograd, OperatorArguments
+    from chopper_interop.annotate.structure.autograd import Autograd
+    from chopper_interop.arguments import ArgumentRanges
 
 
 SEVERAL_LISTS = Fault.info(
@@ -75,10 +76,10 @@ class Modules:
 
 
 def read_modules(
-    trace: Trace, names: Names, located: OperatorArguments, issues: IssueLog
+    trace: Trace, names: Names, operators: Array, hierarchy: ArgumentRanges, issues: IssueLog
 ) -> Modules:
-    """Read modules and layers from ranges, calls of modules and arguments of operators."""
-    texts, module = _own_modules(trace, names, located)
+    """Read modules and layers from ranges, calls of modules and the `hierarchy` of operators."""
+    texts, module = _own_modules(trace, names, operators, hierarchy)
     layer = _own_layers(trace, names, module, texts, issues)
     ranges = is_any(trace.array("kind"), RANGES)
     name = trace.array("name")
@@ -88,7 +89,9 @@ def read_modules(
     return Modules(nest.inherited(around, module), nest.inherited(around, layer), texts)
 
 
-def _own_modules(trace: Trace, names: Names, located: OperatorArguments) -> tuple[list[str], Array]:
+def _own_modules(
+    trace: Trace, names: Names, operators: Array, hierarchy: ArgumentRanges
+) -> tuple[list[str], Array]:
     """Texts of modules, and the index of the module that each node states itself."""
     kind, name = trace.array("kind"), trace.array("name")
     all_names = trace.names()
@@ -104,10 +107,9 @@ def _own_modules(trace: Trace, names: Names, located: OperatorArguments) -> tupl
         text = all_names[code][len(MODULE) :]
         of_name[code] = numbers.setdefault(text, len(numbers))
     module = np.where(calls, of_name[name], module)
-    code, hierarchies = arguments.values_at(trace.text, located.hierarchy)
+    code, hierarchies = arguments.values_at(trace.text, hierarchy)
     paths = [_path_of_hierarchy(value) for value in hierarchies]
     by_path = np.array([numbers.setdefault(p, len(numbers)) if p else -1 for p in paths] + [-1])
-    operators = located.operators
     module[operators] = np.where(by_path[code] >= 0, by_path[code], module[operators])
     _name_calls_by_ranges(trace.array("parent"), calls, names.opens[name] & ranges, module)
     return list(numbers), module.astype(np.int32)

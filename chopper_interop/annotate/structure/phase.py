@@ -114,9 +114,11 @@ def _assumed_passes(trace: Trace, names: Names, part: Array, iteration: Array) -
         unknown = (part[rows] < 0) & (iteration[rows] >= 0)
         unknown &= is_any(kind[rows], _ASSUMABLE)
         unknown &= names.step_kind[trace.array("name")[rows]] < 0
-        by_thread = _passes_of_threads(trace, names, part, rows)[trace.array("lane")[rows]]
-        late = _after_backward(trace, part, iteration, rows) & (by_thread == FORWARD)
-        assumed[rows] = np.where(unknown, np.where(late, OPTIMIZER, by_thread), -1)
+        nodes = np.flatnonzero(unknown) + rows.start
+        by_thread = _passes_of_threads(trace, names, part, rows)[trace.array("lane")[nodes]]
+        assumed[nodes] = by_thread
+        forward = nodes[by_thread == FORWARD]
+        assumed[forward[_after_backward(trace, part, iteration, rows, forward)]] = OPTIMIZER
     return assumed
 
 
@@ -132,18 +134,23 @@ def _passes_of_threads(trace: Trace, names: Names, part: Array, rows: slice) -> 
     return np.where(others, FORWARD, np.where(backward, BACKWARD, -1)).astype(np.int8)
 
 
-def _after_backward(trace: Trace, part: Array, iteration: Array, rows: slice) -> Array:
-    """Mark nodes that start after the last of the backward pass of their iteration.
+def _after_backward(
+    trace: Trace, part: Array, iteration: Array, rows: slice, nodes: Array
+) -> Array:
+    """Mark those of some nodes that start after the last of the backward pass of their iteration.
 
     Clipping of gradients and reading the loss have no names of their own and belong to the update.
     """
-    ts, end = trace.array("ts")[rows], (trace.array("ts") + trace.array("dur"))[rows]
-    steps = iteration[rows]
-    _, step = gather.distinct(steps)
-    backward = (part[rows] == BACKWARD) & (steps >= 0)
+    ts, dur = trace.array("ts"), trace.array("dur")
+    backward = (part[rows] == BACKWARD) & (iteration[rows] >= 0)
     backward &= ~is_any(trace.array("kind")[rows], GPU_WORK)
-    # the end of the last backward node of each step: never (the maximum) where there is none
-    last = np.full(int(step.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    last[gather.unique(step[backward])] = 0
-    np.maximum.at(last, step[backward], end[backward])
-    return ts >= last[step]
+    of_backward = np.flatnonzero(backward) + rows.start
+    first, step = gather.distinct(iteration[of_backward])
+    steps = iteration[of_backward[first]]
+    last = np.zeros(len(steps), np.int64)
+    np.maximum.at(last, step, ts[of_backward] + dur[of_backward])
+    ascending = np.argsort(steps)
+    last = np.append(
+        last[ascending], np.iinfo(np.int64).max
+    )  # a step without a backward pass has no end of it
+    return ts[nodes] >= last[gather.find(steps[ascending], iteration[nodes])]

@@ -19,7 +19,7 @@ from chopper_interop import job_reading, sources
 from chopper_interop.annotate.structure import annotations as structure
 from chopper_interop.annotate.structure import autograd
 from chopper_interop.annotate.structure.annotations import COLUMNS
-from chopper_interop.annotate.structure.autograd import link_autograd, locate_arguments
+from chopper_interop.annotate.structure.autograd import link_autograd, read_arguments
 from chopper_interop.annotate.structure.names import classify_names
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.testing.strategies import traces
@@ -447,7 +447,8 @@ def test_numbers_link_the_operators_that_recorded_edges_link(shared: Path, name:
         **{f: getattr(trace, f) for f in trace.__dataclass_fields__}
         | {"edges": trace.edges.slice(0, 0)}
     )
-    actual = link_autograd(bare, classify_names(bare), locate_arguments(bare)).forward
+    _, *numbers, _ = read_arguments(bare)
+    actual = link_autograd(bare, classify_names(bare), *numbers).forward
     assert len(src) > 100
     assert (actual[dst] == src).all()
 
