@@ -95,8 +95,8 @@ _MORE_THAN_EXPECTED = 1.5
 of a real trace had two thirds of the events of later ones; moving them all took longer than all other copies)."""
 _BATCH = 1 << 14
 """Events of a batch (chosen: 1 MiB of rows, which stay in the processor's cache)."""
-_OBJECTS = 1 << 18
-"""Objects that a thread looks into at a time (chosen: they take ten milliseconds and more)."""
+_OBJECTS = 1 << 16
+"""Objects that a thread looks into at a time (chosen: they take some milliseconds, a hundred times what handing over does)."""
 _STRINGS = 1 << 12
 """Distinct strings that a piece has room for at first (chosen: most have some hundred)."""
 _SHORT_EVENT = 32

@@ -22,7 +22,7 @@ from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.combined import NotTogetherError, SourceIssues
 from chopper_interop.errors import ReadError
-from chopper_interop.io import inputs, json_events, json_text, memory
+from chopper_interop.io import background, inputs, json_events, json_text, memory
 from chopper_interop.io.inputs import TextWindow
 from chopper_interop.io.json_events import HAS_DUR, HAS_TS
 from chopper_interop.issues import Fault, IssueLog
@@ -88,6 +88,8 @@ END_ARGUMENTS = Fault.loss(
     "end-arguments", "Arguments at ends of spans were left out; those of begins stay."
 )
 
+_MANY_EVENTS = 1 << 17
+"""Events from which on threads part the columns (chosen: of fewer, handing over takes as long)."""
 _MEMBER = "member"
 _SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")
 PHASES = (_BEGIN, _END)
@@ -179,11 +181,10 @@ class TraceFile:
         columns = {"kind": self.kind} | self.columns
         self.columns.clear()
         count = int(np.count_nonzero(chosen))
-        others = {}
-        for name, column in columns.items():
-            others[name] = np.empty(len(column) - count, column.dtype)
-            _part(column, chosen, others[name])
-            columns[name] = column[:count]
+        others = {n: np.empty(len(c) - count, c.dtype) for n, c in columns.items()}
+        by_threads = background.each if len(chosen) >= _MANY_EVENTS else map
+        list(by_threads(lambda name: _part(columns[name], chosen, others[name]), columns))
+        columns = {name: column[:count] for name, column in columns.items()}
         first, second = (
             replace(self, columns=part, kind=part.pop("kind")) for part in (columns, others)
         )
