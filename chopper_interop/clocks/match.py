@@ -81,7 +81,7 @@ def match_work(
     """
     if not reference.start.size or not other.start.size:
         return None
-    (a, order), (b, order_2) = _in_order(reference), _in_order(other)
+    (a, order), (b, order_2) = in_order(reference), in_order(other)
     for method, propose in (
         (relations.CORRELATION_IDS, clock_pairs.pairs_by_correlation),
         (relations.MATCHED_KERNELS, clock_pairs.pairs_by_order),
@@ -102,7 +102,7 @@ def match_work(
 
 def match_on_one_clock(reference: ProcessWork, other: ProcessWork) -> Match | None:
     """Match two records that the user's offset has brought to one clock; None if they do not fit."""
-    (a, order), (b, order_2) = _in_order(reference), _in_order(other)
+    (a, order), (b, order_2) = in_order(reference), in_order(other)
     if not a.start.size or not b.start.size:
         return None
     i, j = clock_line.nearest_pairs(a, b, Line(0), _USER_TOLERANCE_NS)
@@ -112,7 +112,7 @@ def match_on_one_clock(reference: ProcessWork, other: ProcessWork) -> Match | No
     return Match(order[i], order_2[j], line, relations.USER, len(i))
 
 
-def _in_order(work: ProcessWork) -> tuple[ProcessWork, Array]:
+def in_order(work: ProcessWork) -> tuple[ProcessWork, Array]:
     """Work in the order of starts, itself if it is so already, with the row of each; what was sorted of it once stays."""
     order = np.argsort(work.start, kind="stable")
     is_in_order = np.array_equal(order, np.arange(len(order)))

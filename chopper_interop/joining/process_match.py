@@ -3,13 +3,17 @@
 Ranks of data-parallel jobs run the same kernels at almost the same times, so that a process may fit several. All
 processes are matched together, each with a rank of its own, the closest pairs first. How close they are is the mean
 distance of the starts of their kernels, and of the durations: of one process both are the noise of two tools, of two
-processes also what their kernels differ by.
+processes also what their kernels differ by. Only ranks are compared that have kernels of the same durations in a row,
+where there are such ranks (`clocks.fingerprints`); where a tool's processes are known by these, one that has none is
+of no rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import log, log1p, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +23,10 @@ import numpy as np
 from chopper_interop.annotate.counters import join_passes
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.clocks import fingerprints
 from chopper_interop.clocks import line as clock_line
 from chopper_interop.clocks import match as clock_match
+from chopper_interop.clocks.fingerprints import Fingerprints, Likely
 from chopper_interop.clocks.line import ProcessWork
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining.source_clocks import NOT_CLOCKS
@@ -118,6 +124,11 @@ class _Process:
             candidate = _Candidate(profile, other, match.pairs, sum(map(log1p, distances)))
             self.candidates.setdefault(other.rank, candidate)
 
+    @cached_property
+    def tool(self) -> tuple[str, int]:
+        """Tool that recorded it, and the resolution of its durations."""
+        return self.fragment.files.converter.name, clock_line.resolution_ns(self.work.dur)
+
     def is_another_record_of(self, other: _Process) -> bool:
         """True if both are records of one process: its id and most starts, to the nanosecond or microsecond, are equal."""
         if self.about.pid != other.about.pid:
@@ -141,10 +152,11 @@ def match_processes(
     """
     codes = NameCodes()
     of_fragment = [_processes(f, codes, by_user=f.path in on_clock_by_user) for f in fragments]
-    _add_candidates([p for group in of_fragment for p in group[:1]], timing, codes)
+    ranks = _Ranks(timing, (p for group in of_fragment for p in group), codes)
+    ranks.add_candidates([p for group in of_fragment for p in group[:1]])
     # if the first process is none of the ranks, the others are not looked at
     others = [p for group in of_fragment if group and group[0].candidates for p in group[1:]]
-    _add_candidates(others, timing, codes)
+    ranks.add_candidates(others)
     processes = [p for group in of_fragment if all(p.candidates for p in group) for p in group]
     holders = _choose_ranks(processes)
     for process in processes:
@@ -243,34 +255,92 @@ def _processes(fragment: Fragment, codes: NameCodes, *, by_user: bool) -> list[_
     ]
 
 
-def _add_candidates(
-    processes: list[_Process], timing: Sequence[Fragment], codes: NameCodes
-) -> None:
-    """Find the ranks of profiles that run what each process runs, at its times; the work of one rank at a time."""
-    ranks = [
-        (profile, other)
-        for profile, f in enumerate(timing)
-        if f.trace.meta.clock == REALTIME
-        for other in f.trace.meta.ranks
-    ]
-    likely: list[list[_Process]] = [[] for _ in ranks]
-    for process in processes:
-        for k in _likely_ranks(process.about, [other for _, other in ranks]):
-            likely[k].append(process)
-    for (profile, other), of_rank in zip(ranks, likely, strict=True):
-        if of_rank:
-            trace = timing[profile].trace
-            work = codes.work(trace, work_rows(trace, other.rank))
-            for process in of_rank:
-                process.compare(profile, other, work)
+class _Ranks:
+    """Ranks of the profiles on the trace's clock, with which processes are compared."""
+
+    def __init__(
+        self, timing: Sequence[Fragment], processes: Iterable[_Process], codes: NameCodes
+    ) -> None:
+        self._codes = codes
+        self._ranks = [
+            (profile, f.trace, other)
+            for profile, f in enumerate(timing)
+            if f.trace.meta.clock == REALTIME
+            for other in f.trace.meta.ranks
+        ]
+        self._likely = self._likely_by_durations(list(processes))
+        self._units: dict[tuple[str, int], set[int]] = defaultdict(set)
+        """Units of durations by which processes are known, of each tool and resolution."""
+        for process, likely in self._likely.items():
+            self._units[process.tool] |= {likely.unit} - {-1}
+
+    def add_candidates(self, processes: list[_Process]) -> None:
+        """Find the ranks that run what each process runs, at its times; the work of one rank at a time."""
+        of_process = {p: self._likely_of(p) for p in processes}
+        self._compare(of_process)
+        # a tool may have other durations, for which those of another rank were taken
+        everything = np.arange(len(self._ranks))
+        self._compare(
+            {
+                p: np.setdiff1d(everything, self._likely_of(p))
+                for p in of_process
+                if p in self._likely and not p.candidates and not self._is_foreign(p)
+            }
+        )
+
+    def _compare(self, ranks_of: dict[_Process, Array]) -> None:
+        """Compare each process with some ranks."""
+        likely: list[list[_Process]] = [[] for _ in self._ranks]
+        for process, ranks in ranks_of.items():
+            for k in ranks.tolist():
+                likely[k].append(process)
+        for (profile, trace, other), of_rank in zip(self._ranks, likely, strict=True):
+            if of_rank:
+                work = self._codes.work(trace, work_rows(trace, other.rank))
+                for process in of_rank:
+                    process.compare(profile, other, work)
+
+    def _likely_of(self, process: _Process) -> Array:
+        """Positions of the ranks with which a process is compared first."""
+        stated = _stated_ranks(process.about, [other for *_, other in self._ranks])
+        if stated or process not in self._likely:
+            return np.array(stated, np.int64)
+        if self._is_foreign(process):
+            return np.zeros(0, np.int64)
+        ranks = self._likely[process].ranks
+        return np.arange(len(self._ranks)) if ranks is None else ranks
+
+    def _is_foreign(self, process: _Process) -> bool:
+        """True if others of the tool have the durations of ranks, to a finer unit than this one has any rank's."""
+        own = self._likely[process]
+        if own.is_distinct:
+            return False
+        finer = own.unit if own.unit >= 0 else len(own.shares)
+        units = self._units[process.tool]
+        return any(k < finer and own.shares[k] <= fingerprints.FOREIGN_SHARE for k in units)
+
+    def _likely_by_durations(self, processes: list[_Process]) -> dict[_Process, Likely]:
+        """What durations say of the processes that state neither an id nor a number of a rank."""
+        ranks = [other for *_, other in self._ranks]
+        unstated = [p for p in processes if not _stated_ranks(p.about, ranks)]
+        if not unstated or not ranks:
+            return {}
+        rows = [work_rows(trace, other.rank) for _, trace, other in self._ranks]
+        longest = max(map(len, [*rows, *(p.rows for p in unstated)]))
+        works = (
+            clock_match.in_order(self._codes.work(trace, own))[0]
+            for (_, trace, _), own in zip(self._ranks, rows, strict=True)
+        )
+        table = Fingerprints(works, longest)
+        return {p: table.likely(clock_match.in_order(p.work)[0]) for p in unstated}
 
 
-def _likely_ranks(process: Rank, ranks: list[Rank]) -> list[int]:
-    """Positions of the ranks with the id of a process, else of those with the number that it states, else of all."""
-    likely = [k for k, other in enumerate(ranks) if process.pid == other.pid >= 0]
-    if not likely and process.known_by != ASSUMED:
-        likely = [k for k, other in enumerate(ranks) if process.rank == other.rank]
-    return likely or list(range(len(ranks)))
+def _stated_ranks(process: Rank, ranks: list[Rank]) -> list[int]:
+    """Positions of the ranks with the id of a process, else of those with the number that it states; none if neither."""
+    stated = [k for k, other in enumerate(ranks) if process.pid == other.pid >= 0]
+    if not stated and process.known_by != ASSUMED:
+        stated = [k for k, other in enumerate(ranks) if process.rank == other.rank]
+    return stated
 
 
 def work_rows(trace: Trace, rank: int) -> Array:

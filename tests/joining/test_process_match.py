@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from chopper_interop import registry
 from chopper_interop.build import TraceBuilder
+from chopper_interop.clocks import match as clock_match
 from chopper_interop.clocks.line import Line, ProcessWork, nearest_pairs, resolution_ns
 from chopper_interop.issues import IssueLog
 from chopper_interop.joining.fragment import Fragment
@@ -166,6 +167,72 @@ def test_a_process_whose_rank_was_not_profiled_is_not_taken_for_another() -> Non
     """The other rank's process was not recorded, so that nothing is closer."""
     first, second = Kernels.of_seed(1, 60), Kernels.of_seed(1, 60).moved(alternating(60, 300))
     assert chosen_ranks([fragment("0", first)], [profile(1, second)])[0] == [[]]
+
+
+def data_parallel(ranks: int, seed: int) -> list[Kernels]:
+    """Ranks whose kernels start within a microsecond of each other, and last as long but for a hundredth."""
+    random, model = np.random.default_rng(seed), Kernels.of_seed(seed, 200)
+    return [
+        replace(
+            model.moved(random.integers(-500, 501, 200)),
+            dur=np.rint(model.dur * random.normal(1, 0.01, 200)).astype(np.int64),
+        )
+        for _ in range(ranks)
+    ]
+
+
+def test_processes_are_compared_with_as_many_ranks_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once to choose a rank, once for its match."""
+    compared = []
+    match_work = clock_match.match_work
+
+    def counted(a: ProcessWork, b: ProcessWork, *, same_process: bool) -> clock_match.Match | None:
+        compared.append(a)
+        return match_work(a, b, same_process=same_process)
+
+    monkeypatch.setattr(clock_match, "match_work", counted)
+    works = data_parallel(20, 16)
+    processes = [
+        fragment(f"{k}", work.some(np.arange(200) % 40 != k)) for k, work in enumerate(works)
+    ]
+    profiles = [profile(rank, work) for rank, work in enumerate(works)]
+    assert chosen_ranks(processes, profiles) == ([[rank] for rank in range(20)], {})
+    assert len(compared) == 40
+
+
+@pytest.mark.parametrize("share", [0.01, 0.0005])
+def test_a_process_without_the_durations_of_a_rank_is_none_where_another_has_them(
+    share: float,
+) -> None:
+    """Rank 1 was not profiled, and the process of rank 2 was not recorded; microseconds may be the same."""
+    works = data_parallel(3, 17)
+    works = [
+        replace(w, dur=np.rint(works[0].dur + share * (w.dur - works[0].dur)).astype(np.int64) + k)
+        for k, w in enumerate(works)
+    ]
+    processes = [fragment("0", works[0]), fragment("1", works[1])]
+    assert chosen_ranks(processes, [profile(0, works[0]), profile(2, works[2])])[0] == [[0], []]
+
+
+def test_a_process_of_one_rank_alone_may_have_coarser_durations_than_others() -> None:
+    """Its host's clock was converted otherwise."""
+    works = data_parallel(3, 18)
+    coarser = works[1].moved(dur=np.arange(200) % 3 - 1)
+    processes = [fragment("0", works[0]), fragment("1", coarser)]
+    profiles = [profile(rank, work) for rank, work in enumerate(works)]
+    assert chosen_ranks(processes, profiles) == ([[0], [1]], {})
+
+
+def test_a_process_is_compared_with_all_ranks_where_its_durations_are_another_s() -> None:
+    """Durations of the rank that is not it, at other times."""
+    works = [Kernels.of_seed(seed, 200) for seed in (19, 19)]
+    other = replace(works[1], start=Kernels.of_seed(20, 200).start)
+    longer = works[0].moved(dur=np.arange(200) % 450)
+    assert chosen_ranks([fragment("0", works[0])], [profile(0, other), profile(1, longer)])[0] == [
+        [1]
+    ]
 
 
 def test_the_ids_of_unknown_processes_are_not_the_same() -> None:
