@@ -96,15 +96,15 @@ KERNELS: tuple[KernelNames, ...] = (
                 r"|allreduce_(?:one_shot|two_shot|double_tree)_\w*intra_node_kernel"
                 r"|consumer_all_reduce_(?:load_store_)?kernel|reduce_scatter_ring_push_1d_intra_node_kernel"
                 r"|\A(?:allreduce|allgatherv|reduce_scatter)_kernel(?:_(?:vec|scalar)(?:32|64))?\Z"
-                r"|\A_(?:all_gather|reduce_scatter)_kernel\Z",
+                r"|\A_(?:all_gather|reduce_scatter)_kernel\Z|\Aallgather_(?:ipc_)?kernel\Z",
                 "Triton-distributed kernels/{nvidia,amd}; ucc src/components/tl/cuda/kernels; aiter "
                 "aiter/ops/triton/comms"),
     KernelNames("Triton-distributed, FLUX", Collective.ALL_TO_ALL,
                 r"all_to_all_(?:kernel|single_2d_kernel|v_2d_)|cp_from_recv_buf|\A(?:dispatch|combine)_kernel_v2\Z"
                 r"|kernel_cutlass_\w*ep_overlapkernelscutedsl_(?:dispatch|combine)(?!_group_gemm)"
-                r"|kernel_(?:dispatch|combine)_token(?:_intra_node)?\Z|kernel_all2all_(?:pull|push)_intra_node"
+                r"|kernel_(?:dispatch|combine)_(?:intranode|token(?:_intra_node)?)\Z|kernel_all2all_(?:pull|push)_intra_node"
                 r"|(?:kernel_)?(?:pre|post)_attn_(?:qkv_pack_)?(?:a2a|all2all)|a2a_single_kernel"
-                r"|flux::(?:all2all|transport_kernel)"
+                r"|flux::(?:all2all|transport_kernel|perform_data_copy)"
                 r"|dis_scatter_(?:forward_flatten|backward|backward_single_node|pre_comm_index)_kernel"
                 r"(?!_copy_out)",
                 "Triton-distributed kernels/{nvidia,amd}/*a2a*, *all_to_all*, FlashComm/python/flash_comm/"
@@ -112,7 +112,7 @@ KERNELS: tuple[KernelNames, ...] = (
                 "src/{gemm_a2a_transpose,a2a_transpose_gemm}"),
     KernelNames("Triton-distributed, FLUX", None,
                 r"_?(?:kernel_)?(?:(?:local_)?copy_|reset_signal_)(?:and_reset_)?and_barrier_all"
-                r"|barrier_all_(?:kernel|ipc_kernel|intra_node)|CudaIpcBarrierAll|local_copy_and_reset_kernel"
+                r"|(?:kernel_)?barrier_all_(?:kernel|ipc_kernel|intra_node|on_stream)|CudaIpcBarrierAll|local_copy_and_reset_kernel"
                 r"|kernel_get_ag_splits_and_recv_offset|kernel_build_fused_dispatch_metadata"
                 r"|kernel_inter_node_p2p_for_same_local_rank|mxshmem_"
                 r"|p2p_(?:copy_kernel|copy_remote_to_local_kernel|put_kernel|set_signal|wait_signal)",
@@ -130,8 +130,9 @@ KERNELS: tuple[KernelNames, ...] = (
                 r"\A(?:executor_(?:kernel|start|shutdown_ack)|kernel_copy_multi(?:_aligned)?)\Z",
                 "ucc src/components/ec/cuda/kernel/ec_cuda_executor.cu; it works for all of UCC's collectives"),
     KernelNames("NCCL user buffers", NAMED,
-                r"ubx_kernel_(?:all|a2a|combine|barrier)|reshardKernelUserWindow",
-                "nccl contrib/nccl_ubx/csrc/ubx.cu, contrib/nccl_m2n/src/reshard_user_window.cu"),
+                r"ubx_kernel_(?:all|a2a|combine|barrier)|(?:directR|r)eshardKernelUserWindow"
+                r"|lsa_(?:poison|simple)_alltoall_kernel|(?:one|two)shot_mc_(?:poison_|simple_)?allreduce_kernel",
+                "nccl contrib/nccl_ubx/csrc/ubx.cu, contrib/nccl_m2n/src/reshard_user_window.cu, contrib/custom_algos"),
     KernelNames("NVSHMEM", None,
                 r"(?:barrier|sync|quiet|signal_op|signal_wait_until|rdxn|reducescatter|alltoall|broadcast"
                 r"|fcollect)(?:_all)?_on_stream_kernel|nvshmem(?!i_(?:init|call_init|team))|rocshmem"
@@ -151,11 +152,20 @@ KERNELS: tuple[KernelNames, ...] = (
                 r"allToAllV" + _WORD_END + "|allToAllV_2d",
                 "torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu"),
     KernelNames("vLLM, SGLang, AITER custom all-reduce", Collective.ALL_REDUCE,
-                r"cross_device_reduce_[12]stage|allreduce_prototype_(?:one|two)shot"
-                r"|all_reduce_(?:one|two)_shot_(?:push|pull)_kernel",
+                r"cross_device_reduce_(?:[12]stage|half_butterfly)|allreduce_prototype_(?:one|two)shot"
+                r"|all_reduce_(?:one|two)_shot_(?:push|pull)_kernel|ar_(?:ll_)?gfx1250",
                 "vllm csrc/custom_all_reduce.cuh, csrc/quickreduce; sgl-kernel csrc/allreduce; "
                 "sglang jit_kernel/csrc/distributed; "
-                "aiter csrc/include/{custom,quick}_all_reduce.cuh"),
+                "aiter csrc/include/{custom,quick}_all_reduce.cuh, custom_all_reduce_gfx1250.cuh"),
+    KernelNames("AITER", Collective.ALL_GATHER,
+                r"ag_gfx1250_",
+                "aiter csrc/include/custom_all_reduce_gfx1250.cuh"),
+    KernelNames("AITER", Collective.REDUCE_SCATTER,
+                r"rs_gfx1250_",
+                "aiter csrc/include/custom_all_reduce_gfx1250.cuh"),
+    KernelNames("AITER", None,
+                r"\Afused_pipeline_kernel\Z",
+                "aiter aiter/ops/triton/comms/fused/reduce_scatter_rmsnorm_quant_all_gather.py", computes=True),
     KernelNames("AITER", Collective.ALL_REDUCE,
                 r"(?:qknorm_)?allreduce_fusion_kernel_[12]stage|allreduce_(?:rmsnorm_prototype|mhc_post)"
                 r"|allReduceQuantFp8",
@@ -185,16 +195,28 @@ KERNELS: tuple[KernelNames, ...] = (
                 r"moeAllToAllKernel|moeA2A(?:Dispatch|Combine)Kernel|helixAllToAllKernel|ulysses_a2a_kernel",
                 "TensorRT-LLM cpp/tensorrt_llm/kernels/{moeCommKernels,fusedMoeCommKernels,helixAllToAll}; "
                 "flashinfer include/flashinfer/comm"),
+    KernelNames("FlashInfer", Collective.ALL_TO_ALL,
+                r"\A(?:(?:store_publish|combine_publish)(?:_dedup)?(?:_fp8)?(?:_grouped)?_kernel)\Z",
+                "flashinfer flashinfer/moe_ep/kernel_src/sm90/push_style_megamoe/src/a2a/sm90_push_a2a_ops.cu, whose kernels "
+                "are in no namespace with a name"),
+    KernelNames("FlashInfer", None,
+                r"\A(?:reserve_publish(?:_dedup)?|publish_abort|wait_(?:acks|prefix|combine)|ack|barrier_triton)_kernel\Z",
+                "the same; they exchange counts, or wait for other ranks; flashinfer flashinfer/comm/all_gather_matmul"),
     KernelNames("FlashInfer", None,
                 r"mixed_comm::\w*(?:allreduce|allgather|reducescatter)\w*_kernel|pcie_ipc::\w+_kernel",
                 "flashinfer include/flashinfer/comm/{mixed_comm,pcie_ipc_all_reduce}.cuh"),
     KernelNames("Transformer Engine userbuffers", None,
-                r"k?userbuffers_",
-                "TransformerEngine common/comm_gemm_overlap/userbuffers/userbuffers.cu; TensorRT-LLM "
+                r"k?userbuffers_|wait_until_on_stream_and_reset",
+                "TransformerEngine common/comm_gemm_overlap/userbuffers/userbuffers.cu, common/nvshmem_api; TensorRT-LLM "
                 "kernels/userbuffers"),
     KernelNames("oneCCL", NAMED,
-                r"oneccl_",
-                "oneCCL src/coll/algorithms, by public traces"),
+                r"oneccl_|(?:Allreduce|Allgatherv?|Reduce_?[Ss]catter)_?(?:[Ss]mall|Medium|Large)(?:NoCopy)?_?[Kk]ernel(?![a-z])"
+                r"|(?:allreduce|alltoallv)_kernel_(?:\d+_)?(?:u?int\d+|b?float\d+)(?:_|\Z)",
+                "oneCCL src/coll/algorithms/*/sycl, src/kernels/kernels.cl; by public traces"),
+    KernelNames("oneCCL", Collective.ALL_REDUCE,
+                r"(?:NoCopy)?Kernel_(?:local_sum_and_distribute_to_remote|gather_from_remote_and_dist|all_sum|rankSync|2rank|GlobalSync"
+                r"|compute(?:\Z|I))",
+                "oneCCL src/coll/algorithms/allreduce/sycl"),
     KernelNames("HCCL", NAMED,
                 r"(?i:hcom_|hccl)|aiv_(?:all_?(?:reduce|gather|to_?all)|reduce_?scatter|broadcast|send|recv)",
                 "torch_npu; tasks of Ascend's library, and its kernels for vector cores (AIV)"),
@@ -203,7 +225,10 @@ KERNELS: tuple[KernelNames, ...] = (
 
 LOCAL = (
     r"get_dispatch_layout|(?:dispatch_copy|combine_reduce)_epilogue|mask_buffer|splitkv|flash|attn"
-    r"|mla_|moeA2APrepare|nvshmemi_(?:init|call_init|team)|nccl_ep"
+    r"|mla_|moeA2APrepare|nvshmemi_(?:init|call_init|team)|nccl_ep|moeA2ASanitize|SendRecvRankCount|SendRecvIndices"
+    r"|SendRecvRankCumSum|allToAllMetadataDevice|moeLocalGather|LocalReduce|lamport_initialize|rms_pre_post_norm"
+    r"|local_(?:dispatch|combine)|dispatch_(?:layout|postprocess)|combine_preprocess|align_block_size|moe_ag_scatter_args"
+    r"|stable_local_token"
 )
 """Kernels of these libraries, and of attention, that look like communication and are local."""
 

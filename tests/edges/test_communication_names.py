@@ -124,6 +124,31 @@ COMMUNICATE = [
     ("kernel_cutlass_kernel_flash_commep_overlapkernelscutedsl_dispatchMoEDispatch_object_at_",
      "all_to_all"),
     ("hcom_allReduce__721_0", "all_reduce"),
+    ("void vllm::cross_device_reduce_half_butterfly<float, 4>(vllm::RankData*)", "all_reduce"),
+    ("void aiter::ar_ll_gfx1250<__hip_bfloat16, 8>(aiter::RankData*)", "all_reduce"),
+    ("void aiter::ar_gfx1250_naive_unroll4<__hip_bfloat16, 8>()", "all_reduce"),
+    ("void aiter::ag_gfx1250_warpsplit_unroll4<__hip_bfloat16, 8>()", "all_gather"),
+    ("void aiter::rs_gfx1250_split_middim_naive<__hip_bfloat16, 8>()", "reduce_scatter"),
+    ("fused_pipeline_kernel", None),
+    ("void (anonymous namespace)::store_publish_dedup_fp8_kernel<8>(X)", "all_to_all"),
+    ("void (anonymous namespace)::combine_publish_fp8_grouped_kernel<8>(X)", "all_to_all"),
+    ("(anonymous namespace)::wait_combine_kernel(X)", None),
+    ("(anonymous namespace)::reserve_publish_kernel(X)", None),
+    ("barrier_triton_kernel", None),
+    ("directReshardKernelUserWindow(X)", None),
+    ("void lsa_poison_alltoall_kernel<float>(X)", "all_to_all"),
+    ("void twoshot_mc_simple_allreduce_kernel<float>(X)", "all_reduce"),
+    ("wait_until_on_stream_and_reset(unsigned long*, unsigned long, unsigned long)", None),
+    ("typeinfo name for AllreduceMediumKernel_GlobalSync<sycl::half>", "all_reduce"),
+    ("_ZTS29Allgatherv_small_kernel_esimdIiLi4EE", "all_gather"),
+    ("ReduceScatterLargeNoCopyKernel_compute<float, 4>", "reduce_scatter"),
+    ("NoCopyKernel_gather_from_remote_and_dist_to_rank_pair<float>", "all_reduce"),
+    ("_ZTS14Kernel_computeIfLj4EE", "all_reduce"),
+    ("allreduce_kernel_float32_add", "all_reduce"),
+    ("kernel_dispatch_intranode", "all_to_all"),
+    ("kernel_barrier_all_on_stream", None),
+    ("bytedance::flux::perform_data_copy(X)", "all_to_all"),
+    ("allgather_ipc_kernel", "all_gather"),
 ]  # fmt: skip
 COMPUTE = [
     "void at::native::elementwise_kernel<128, 4, ncclDevKernel_fake>(int)",
@@ -143,7 +168,9 @@ COMPUTE = [
     "kernel_cutlass_kernel_flash_commep_overlapkernelscutedsl_topk_reduceMoETopkReduce_object_at_",
     "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm100FlashAttentionForwardSm100_object_at__tensor",
     "void softmax_warp_forward<block_reduce, 8>(float*)", "Cijk_Ailk_Bljk_BBS_BH_MT256x128",
-    "triton_red_fused_all_gather_copy", "cross_entropy_kernel",
+    "triton_red_fused_all_gather_copy", "cross_entropy_kernel", "Kernel_compute_loss",
+    "combine_reduce_fp8_kernel", "compact_fp8_persistent_kernel", "void my::ack_kernel(int)",
+    "moe_publish_fused_pipeline_kernel", "wait_kernel", "AllreduceSmallKernels",
 ]  # fmt: skip
 
 
@@ -172,6 +199,22 @@ def test_kernels_that_compute(name: str) -> None:
 def test_products_that_communicate_compute_and_are_named(name: str) -> None:
     assert not communication.communicates(name)
     assert communication.looks_like_communication(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void tensorrt_llm::kernels::moe_comm::moeA2ASanitizeExpertIdsKernel(int*)",
+        "void flashinfer::trtllm_alltoall::computeSendRecvIndicesKernel<8>(int*)",
+        "void flashinfer::trtllm_alltoall::moeLocalGatherDevice<float>(int*)",
+        "void flashinfer::trtllm_allreduce::lamport_initialize_kernel<float>(float*)",
+        "kernel_skipped_token_local_dispatch_intra_node",
+        "void bytedance::flux::get_moe_ag_scatter_args_kernel(X)",
+    ],
+)
+def test_what_prepares_communication_is_not_named(name: str) -> None:
+    assert not communication.communicates(name)
+    assert not communication.looks_like_communication(name)
 
 
 def test_a_name_of_any_length_takes_no_time() -> None:
