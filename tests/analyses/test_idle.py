@@ -455,6 +455,15 @@ def test_hta_rounds_inwards_and_knows_no_waits(tmp_path: Path) -> None:
     assert (row["kernel_wait_ns"], row["idle_ns"]) == (5000, 5000)
 
 
+def test_hta_counts_the_records_and_waits_of_mtia(tmp_path: Path) -> None:
+    events = [
+        span("mtia_ccp_events", name, start, 10, args={"stream": 3, "device": 0})
+        for name, start in (("pe_exe", 100), ("event_record", 120), ("pe_exe", 150))
+    ]
+    (row,) = idle(ci.read(write(tmp_path / "t.json", events)), compat="hta").rows.to_pylist()
+    assert row["idle_ns"] == 30_000  # 110 to 120, 130 to 150
+
+
 def test_steps_and_options(demo: Path) -> None:
     trace = read_once(demo / "kineto")
     each = idle(trace, by="rank,phase", steps="each")

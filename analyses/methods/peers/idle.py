@@ -13,11 +13,17 @@ from chopper_interop.analyses.methods.peers import temporal
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import CALLS, GPU_WORK
+from chopper_interop.schemas.categories import WITHIN_CATEGORY
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, Kind
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
+
+_MTIA_WAITS = frozenset(
+    name for (_, name), kind in WITHIN_CATEGORY.items() if kind == Kind.GPU_SYNC
+)
+"""Names of MTIA's records and waits, which have the category of its work."""
 
 
 def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns: int) -> Result:
@@ -32,7 +38,7 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
     threshold_ns
         Shorter gaps that the host did not cause are `kernel_wait_ns`.
     """
-    work = gaps.work_rows(trace, GPU_WORK)
+    work = _work(trace)
     in_window, _ = windows.starting_in_windows(trace, work, rank_windows)
     work = work[np.unique(in_window)]
     none = (np.zeros(0, np.int64),) * 4
@@ -74,11 +80,19 @@ def idle(trace: Trace, rank_windows: Sequence[Window], steps: str, threshold_ns:
         "links": "all GPU work counts; without a recorded launch it is never host wait, where HTA takes the "
         "first event of the file for its call",
         "memset": "counts as work",
-        "copies": "count as work; recorded waits of streams do not",
+        "copies": "count as work; recorded waits of streams do not, but for MTIA's",
         "rounding": "where times have fractions of microseconds, starts up and ends down to whole ones",
     }
     table = pa.table({name: arrow.array(column) for name, column in columns.items()})
     return Result("idle", table, summary, conventions, notes=notes)
+
+
+def _work(trace: Trace) -> Array:
+    """Rows of the events that HTA includes: GPU work, and of MTIA's streams their records and waits."""
+    is_work = is_any(trace.array("kind"), GPU_WORK)
+    waits = np.array([name in _MTIA_WAITS for name in trace.names()] or [False])
+    is_work |= waits[trace.array("name")] & (trace.array("kind") == Kind.GPU_SYNC)
+    return np.flatnonzero(is_work)
 
 
 def _events(
