@@ -32,14 +32,24 @@ _PYTORCH = re.compile(
 of 2020 the processes ``CPU functions`` and ``CUDA functions``; of torch_npu the hardware's process."""
 
 
+_UNITRACE = re.compile(
+    rb'"cat"\s*:\s*"(?:gpu_op|Flow_[A-Z0-9]+_)|"name"\s*:\s*"(?:ze|cl)[A-Z]\w*"\s*,\s*"cat"\s*:\s*"cpu_op"'
+)
+"""Events of Intel's unitrace, which has a category of PyTorch's: calls of Level Zero and OpenCL, and what they launch."""
+
+
 def sniff(head: bytes) -> bool:
     """True if a file that begins so is a trace of PyTorch's profiler."""
-    return _is_event_trace(head) and _PYTORCH.search(head) is not None
+    return _is_event_trace(head) and _is_of_pytorch(head)
 
 
 def is_chrome_trace(head: bytes) -> bool:
     """True if a file that begins so is a Chrome trace that PyTorch did not write."""
-    return _is_event_trace(head) and _PYTORCH.search(head) is None
+    return _is_event_trace(head) and not _is_of_pytorch(head)
+
+
+def _is_of_pytorch(head: bytes) -> bool:
+    return _PYTORCH.search(head) is not None and _UNITRACE.search(head) is None
 
 
 def _is_event_trace(head: bytes) -> bool:

@@ -9,7 +9,12 @@ from functools import lru_cache
 from chopper_interop.converters.nvidia_smi import headers
 from chopper_interop.converters.nvidia_smi import lanes as tables
 from chopper_interop.converters.nvidia_smi.dcgmi_fields import HEADER as DCGMI_HEADER
-from chopper_interop.converters.sampling.ambiguous_headers import AMD_SMI, CODECARBON, is_of_nvidia
+from chopper_interop.converters.sampling.ambiguous_headers import (
+    AMD_SMI,
+    CODECARBON,
+    XPU_SMI,
+    is_of_nvidia,
+)
 from chopper_interop.converters.sampling.timestamps import (
     parse_labelled_timestamp,
     split_leading_timestamp,
@@ -163,7 +168,7 @@ def _of_csv(line: str) -> Output | None:
     may_be = re.match(r"[A-Za-z]", line) and line.count(",") < _COLUMNS
     names = headers.names_of(line) if may_be else []
     keys = [key for key, _ in names]
-    if not headers.is_header(names) or CODECARBON.match(line):
+    if not headers.is_header(names) or CODECARBON.match(line) or XPU_SMI.match(line):
         return None
     if headers.is_apps(keys):
         return Output.PROCESSES

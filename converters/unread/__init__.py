@@ -37,16 +37,32 @@ _TIMELINE = re.compile(rb"\s*\[\s*\[\s*-?\d+(?:\.\d+)?\s*,\s*(?:-?\d|\"|\[)")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _SNAPSHOT_KEYS = (b"segments", b"device_traces")
 _MEMORY_PAGES = (b"GPU Memory Timeline HTML", b"pytorch/assets/viz/MemoryViz", b"MemoryViz.js")
+_OPERATORS = re.compile(rb"\s*-{8}[- ]*\r?\n\s*Name +Self CPU %? ")
+"""Heading of ``key_averages().table()``."""
+_MSPROF = re.compile(rb"Device_id,(?:[\w ]+,){0,4}(?:Op Name|OP Type|Op Type|Task ID|Stream ID),")
+"""Headings of msprof's tables (op_summary, op_statistic, task_time)."""
+_OTF2_ENDINGS = (".otf2", ".evt")
+_MONITORS = re.compile(
+    rb"# HELP (?:DCGM_FI_|amd_gpu_|gpu_|nvidia_)|# TYPE DCGM_FI_|DCGM_FI_\w+\{"
+    rb"|Timestamp, ?DeviceId,"
+    rb'|\s*\{\s*"hostname"\s*:[^{\[]{1,400}"(?:gpus|query_time)"\s*:'
+)
+"""Prometheus' exporters of GPUs' values, Intel's xpu-smi, gpustat."""
 _LFS = re.compile(rb"version https://git-lfs\.github\.com/spec/")
 _LINK = re.compile(rb"(?P<out>(?:\.{1,2}/)+|/)?[^\x00-\x1f\x7f\"<>{}|]+")
 """Target of a symbolic link, as it stands in a file where links cannot be made: nothing but a path."""
 _MAX_LINK = 1024
 """Longest target, bytes; chosen: well above real ones, and within the first bytes of a file."""
-_NCU = re.compile(rb"NVR\x00")
+_NCU = re.compile(
+    rb'NVR\x00|(?:==(?:PROF|WARNING)==[^\n]*\n)*"ID","Process ID","Process Name","Host Name","Kernel Name"'
+)
+"""Beginning of a report, and of what ``ncu --csv`` prints."""
 _TENSORBOARD = re.compile(rb"[^\x00]\x00{7}.{4}\t.{8}\x1a.brain\.Event:", re.DOTALL)
 """First record of a file of events: its length, a checksum, the wall time, the version."""
 _SPEEDSCOPE = b"www.speedscope.app/file-format-schema.json"
 _FLAME_GRAPH = (b"<svg", b"Flame graph")
+_BINARY_SAMPLES = (b"PERFILE2", b"memray\x00")
+"""Beginnings of files of Linux perf, and of memray."""
 _FOLDED = re.compile(rb"(?: \d+\r?\n)?[^\n;]*\.py:\d+\)(?:;[^\n]*)? \d+\r?\n")
 """py-spy's raw output: frames of a stack with file and line, and a count; maybe a stack without any first."""
 
@@ -88,9 +104,10 @@ def confirms_link(path: Path, head: bytes) -> bool:
 
 
 def is_host_samples(head: bytes) -> bool:
-    """True if a file that begins so is a profile of host code by sampling, as py-spy writes them."""
+    """True if a file that begins so is a profile of host code by sampling, as py-spy or perf write them."""
     return (
         _SPEEDSCOPE in head
+        or head.startswith(_BINARY_SAMPLES)
         or all(part in head for part in _FLAME_GRAPH)
         or _FOLDED.match(head) is not None
     )
@@ -99,6 +116,11 @@ def is_host_samples(head: bytes) -> bool:
 def is_codecarbon(head: bytes) -> bool:
     """True if a file that begins so is codecarbon's table of runs."""
     return CODECARBON.match(head[:4096].decode("utf-8", "replace").lstrip("\ufeff")) is not None
+
+
+def confirms_otf2(path: Path, head: bytes) -> bool:
+    """True if a file is binary and has a name of OTF2's; its files begin in several ways."""
+    return path.name.endswith(_OTF2_ENDINGS) and b"\x00" in head
 
 
 CARBON = Converter(
@@ -132,7 +154,7 @@ NSYS_STATISTICS = Converter(
 )
 NCU_REPORT = Converter(
     name="ncu-rep",
-    description="report of NVIDIA Nsight Compute",
+    description="report or table of NVIDIA Nsight Compute",
     sniff=_NCU.match,
     json=False,
     not_read_because=f"it replays kernels one by one and has no timeline; {_TORCH}",
@@ -170,9 +192,36 @@ TENSORBOARD = Converter(
 )
 HOST_SAMPLES = Converter(
     name="py-spy",
-    description="samples of host code (py-spy, speedscope, flame graph)",
+    description="samples of host code (py-spy, speedscope, flame graph, perf, memray)",
     sniff=is_host_samples,
     not_read_because=f"it has neither GPU work nor calls; {_TORCH}",
+)
+OPERATOR_TABLE = Converter(
+    name="pytorch-table",
+    description="table of PyTorch's operators (key_averages().table())",
+    sniff=_OPERATORS.match,
+    json=False,
+    not_read_because="it holds sums; give what export_chrome_trace writes of the same profile",
+)
+MSPROF_TABLES = Converter(
+    name="msprof-tables",
+    description="table of Ascend's msprof (op_summary, op_statistic)",
+    sniff=_MSPROF.match,
+    json=False,
+    not_read_because="it holds tasks without what launched them; give the trace_view.json of torch_npu.profiler",
+)
+OTF2 = Converter(
+    name="otf2",
+    description="archive of OTF2 (Score-P, rocprofv3)",
+    json=False,
+    confirms=confirms_otf2,
+    not_read_because="give the database of rocprofv3 --output-format rocpd, or its csv, json or pftrace",
+)
+GPU_MONITORS = Converter(
+    name="gpu-monitors",
+    description="values of GPUs by Prometheus' exporters, Intel's xpu-smi or gpustat",
+    sniff=_MONITORS.match,
+    not_read_because="give the log of nvidia-smi, dcgmi, amd-smi or rocm-smi, or record with chopper-record",
 )
 LFS_POINTER = Converter(
     name="git-lfs-pointer",

@@ -49,7 +49,32 @@ PY_SPY = [
     {"args": {"line": 5}, "cat": "py-spy", "name": "f", "ph": "B", "pid": 1, "tid": 1, "ts": 5},
     {"args": {"line": 5}, "cat": "py-spy", "name": "f", "ph": "E", "pid": 1, "tid": 1, "ts": 9},
 ]
+UNITRACE = {  # of Intel, with a category of PyTorch's
+    "traceEvents": [
+        {"ph": "M", "name": "process_name", "pid": 5, "ts": 1, "args": {"name": "HOST<x> python"}},
+        {
+            "ph": "X",
+            "tid": 7,
+            "pid": 5,
+            "name": "zeMemAllocDevice",
+            "cat": "cpu_op",
+            "ts": 1,
+            "dur": 3,
+            "id": 1,
+        },
+        {
+            "ph": "X",
+            "tid": 2,
+            "pid": 50,
+            "name": "gemm[SIMD16]",
+            "cat": "gpu_op",
+            "ts": 11,
+            "dur": 20,
+        },
+    ]
+}
 OTHERS = {
+    "unitrace": (UNITRACE, 2),
     "py-spy": (PY_SPY, 1),
     "viztracer": (VIZTRACER, 2),
     "chrome": (CHROME, 2),
