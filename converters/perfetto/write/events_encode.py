@@ -7,7 +7,7 @@ interned numbers their meaning. Compiled, as a trace has millions of them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,8 @@ SEQUENCE = 1
 """The one packet sequence of a file."""
 
 _PACKET = tag(1, LENGTH)
+PACKET = bytes([_PACKET])
+"""What a packet begins with in a trace, ahead of its length."""
 _TIMESTAMP = tag(8, VARINT)
 _SEQUENCE_ID = tag(10, VARINT)
 _TRACK_EVENT = tag(11, LENGTH)
@@ -140,17 +142,6 @@ class Columns(NamedTuple):
     texts: Array
     texts_iid: Array
 
-    def of_rows(self, rows: slice) -> Columns:
-        """Columns of some of the slices that follow each other."""
-        if rows == slice(0, self.ints.shape[1]):
-            return self
-        of_rows = ("ints", "ints_known", "floats", "floats_known", "texts")
-        # in one piece, as the encoder is compiled for such
-        parts: dict[str, Any] = {
-            name: np.ascontiguousarray(getattr(self, name)[:, rows]) for name in of_rows
-        }
-        return self._replace(**parts)
-
 
 class Lists(NamedTuple):
     """For each slice, its flow ids, its typed GPU events, and its counters, as interned names and values.
@@ -166,15 +157,6 @@ class Lists(NamedTuple):
     counter_iid: Array
     counter_value: Array
     counters_iid: int
-
-    def of_rows(self, rows: slice) -> Lists:
-        """Lists of some of the slices that follow each other."""
-        bounds = slice(rows.start, rows.stop + 1)
-        return self._replace(
-            flow_first=self.flow_first[bounds],
-            gpu_first=self.gpu_first[bounds],
-            counter_first=self.counter_first[bounds],
-        )
 
 
 class OpenSlices(NamedTuple):
@@ -202,11 +184,26 @@ def rows_without_overlap(ts: Array, dur: Array, max_depth: int) -> Array:
         row 0    |- b -|
         row 1           |--- c ---|         cuts a
     """
-    row = _searched_rows(ts, dur, max_depth)
+    return rows_of_lanes(ts, dur, np.array([0, len(ts)]), np.array([max_depth]))
+
+
+def rows_of_lanes(ts: Array, dur: Array, first: Array, max_depth: Array) -> Array:
+    """Return the rows of `rows_without_overlap` on each of several lanes, at once.
+
+    Parameters
+    ----------
+    ts, dur
+        Slices, lane by lane.
+    first
+        First slice of each lane, and behind the last one their number.
+    max_depth
+        Levels of each lane.
+    """
+    row = _searched_rows(ts, dur, first, max_depth)
     rest = np.flatnonzero(row == _SEARCHED)
-    if rest.size:
-        end = ts[rest] + dur[rest]
-        row[rest] += _free_rows(ts[rest], end, np.argsort(end, kind="stable"))
+    for of_lane in np.split(rest, np.searchsorted(rest, first[1:-1])) if rest.size else ():
+        end = ts[of_lane] + dur[of_lane]
+        row[of_lane] += _free_rows(ts[of_lane], end, np.argsort(end, kind="stable"))
     return row
 
 
@@ -235,31 +232,36 @@ def _free_rows(start: Array, end: Array, by_end: Array) -> Array:
 
 
 @jit
-def _searched_rows(ts: Array, dur: Array, max_depth: int) -> Array:
-    """Return the rows of `rows_without_overlap`; the number of rows that are searched for what fits on none.
+def _searched_rows(ts: Array, dur: Array, first: Array, max_depth: Array) -> Array:
+    """Return the rows of `rows_of_lanes`; the number of rows that are searched for what fits on none.
 
     Each row has a stack of the ends of its open slices, so that one pass is enough.
     """
-    n = len(ts)
-    row = np.zeros(n, np.int32)
-    ends = np.zeros(4 * max_depth, np.int64)
+    row = np.zeros(len(ts), np.int32)
+    ends = np.zeros(4, np.int64)
     depth = np.zeros(4, np.int64)
-    for i in range(n):
-        start, end, r = ts[i], ts[i] + dur[i], 0
-        while r < _SEARCHED:
-            if r == len(depth):
-                ends = nest.enlarged(ends, 2 * r * max_depth)
-                depth = nest.enlarged(depth, 2 * r)
-            stack = r * max_depth
-            while depth[r] and ends[stack + depth[r] - 1] <= start:
-                depth[r] -= 1
-            if depth[r] == 0 or (depth[r] < max_depth and ends[stack + depth[r] - 1] >= end):
-                break
-            r += 1
-        row[i] = r
-        if r < _SEARCHED:
-            ends[r * max_depth + depth[r]] = end
-            depth[r] += 1
+    for lane in range(len(max_depth)):
+        most = max_depth[lane]
+        for r in range(len(depth)):
+            depth[r] = 0
+        if len(ends) < len(depth) * most:
+            ends = nest.enlarged(ends, len(depth) * most)
+        for i in range(first[lane], first[lane + 1]):
+            start, end, r = ts[i], ts[i] + dur[i], 0
+            while r < _SEARCHED:
+                if r == len(depth):
+                    ends = nest.enlarged(ends, max(len(ends), 2 * r * most))
+                    depth = nest.enlarged(depth, 2 * r)
+                stack = r * most
+                while depth[r] and ends[stack + depth[r] - 1] <= start:
+                    depth[r] -= 1
+                if depth[r] == 0 or (depth[r] < most and ends[stack + depth[r] - 1] >= end):
+                    break
+                r += 1
+            row[i] = r
+            if r < _SEARCHED:
+                ends[r * most + depth[r]] = end
+                depth[r] += 1
     return row
 
 
@@ -474,6 +476,7 @@ def encode_slices(
     out: Bytes,
     i: int,
     k: int,
+    stop: int,
     slices: Slices,
     arguments: Arguments,
     columns: Columns,
@@ -483,7 +486,7 @@ def encode_slices(
     opened: OpenSlices,
     scratch: Bytes,
 ) -> tuple[int, int]:
-    """Write slices from the k-th on, as BEGIN and END packets in nesting order, behind the `i` bytes written before.
+    """Write slices from k to `stop`, as BEGIN and END packets in nesting order, behind the `i` bytes written before.
 
     `opened` is kept from call to call; what is open after the last slice is left to `close_slices`.
 
@@ -492,12 +495,11 @@ def encode_slices(
     bytes, next
         Number of bytes in all, and the first slice for which there was no room.
     """
-    n = len(slices.ts)
     ends, depth = opened.ends, opened.depth
     half = len(scratch) // 2
     event, kept = scratch[:half], scratch[half:]
     kept_at, kept_length, kept_size = -1, 0, 0  # long arguments, which many may share
-    while k < n:
+    while k < stop:
         room = room_for(k, arguments, columns, lists)
         if i + room + _CLOSING_MAX > len(out) or room > half:
             return i, k

@@ -85,16 +85,9 @@ class NodeValues(NamedTuple):
     columns: encode.Columns
     lists: encode.Lists
 
-    def of_rows(self, rows: slice) -> NodeValues:
-        """Return those of some of the nodes."""
-        return NodeValues(
-            self.ts[rows],
-            self.dur[rows],
-            self.name[rows],
-            self.category[rows],
-            self.columns.of_rows(rows),
-            self.lists.of_rows(rows),
-        )
+    def on_tracks(self, uuid: Array, row: Array) -> encode.Slices:
+        """Return the nodes as slices on these tracks."""
+        return encode.Slices(self.ts, self.dur, uuid, row, self.name, self.category)
 
 
 def parts_of(count: int) -> Iterator[slice]:
@@ -199,7 +192,10 @@ class NodeColumns:
         return names, texts
 
     def arguments_of_parts(self, nodes: Array, parts: list[slice]) -> list[encode.Arguments]:
-        """Return the arguments of each part of these nodes, in one buffer of the trace if they lie in one."""
+        """Return for each part of these nodes their arguments, in one buffer of the trace if those of the part lie in one.
+
+        The parts follow each other and have all nodes among them. Offsets are of all nodes, those of each part in its buffer.
+        """
         at, length = (self.trace.array(column)[nodes] for column in ("args_at", "args_len"))
         if not self.with_args:
             length = np.zeros_like(length)
@@ -210,17 +206,19 @@ class NodeColumns:
         low = np.minimum.reduceat(np.where(has, at, np.iinfo(at.dtype).max), starts)
         high = np.maximum.reduceat(np.where(has, at, -1), starts)
         first, last = (np.searchsorted(text.starts, ends, "right") - 1 for ends in (low, high))
+        begins = np.repeat(
+            text.starts[np.minimum(first, len(text.buffers) - 1)], np.diff([*starts, len(at)])
+        )
+        within = np.where(has, at - begins, 0)
         arguments = []
         for part, one, other, top in zip(
             parts, first.tolist(), last.tolist(), high.tolist(), strict=True
         ):
             if top >= 0 and one == other:
-                within = np.where(has[part], at[part] - text.starts[one], 0)
-                arguments.append(encode.Arguments(text.buffers[one], within, length[part]))
+                buffer = text.buffers[one]
             else:
-                arguments.append(
-                    encode.Arguments(*text.block(at[part], length[part]), length[part])
-                )
+                buffer, within[part] = text.block(at[part], length[part])
+            arguments.append(encode.Arguments(buffer, within, length))
         return arguments
 
     def columns(self, nodes: Array, used: Sequence[AnnotationColumn]) -> encode.Columns:

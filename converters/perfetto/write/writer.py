@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress, rank_batches
-from chopper_interop.arrays import Array, Bytes, spill
+from chopper_interop.arrays import Array, Bytes, compiled, spill
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import (
     DERIVED_CATEGORY,
@@ -65,7 +65,9 @@ if TYPE_CHECKING:
     _LaneRows = tuple[int, tuple[int, int]]
     """A lane, and where its rows begin and end in an order by lanes."""
     _SliceData = tuple[encode.Arguments, encode.Columns, encode.Lists, TextTable, TextTable]
+    _Encoder = Callable[..., tuple[int, int]]
 
+_WITHOUT_NESTING = (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
 _DERIVED_IID = 255
 """Number of the category of derived slices: beyond those of all kinds."""
 
@@ -111,6 +113,8 @@ _SCRATCH = 4 << 20
 """Bytes for one event and for arguments that are kept, a half each; a larger slice enlarges it."""
 _NAMES_PER_PACKET = 1000
 """Interned texts per packet. Chosen: packets stay small where texts are a thousand bytes long."""
+_JOINED = 1 << 16
+"""Bytes of messages that are written at once. Chosen: calls take little of their time."""
 _MAX_DEPTH = 500
 """The trace processor drops what is nested deeper than 512 (``slice_tracker.h``)."""
 _FIRST_DATE_NS = 946_684_800 * 10**9
@@ -378,31 +382,61 @@ class PerfettoWriter:
         spans = [slice(start - first, stop - first) for _, (start, stop) in lanes]
         used = self.columns.used_by(nodes)
         of_lanes = self.columns.arguments_of_parts(nodes, spans)
-        of_all = self._gathered(nodes, used) if len(lanes) > 1 else None
-        for (lane, _), span, arguments in zip(lanes, spans, of_lanes, strict=True):
-            row = self._rows_of_lane(lane, nodes[span])
-            tracks = range(int(row.max()) + 1)
-            uuids = np.array([self.tracks.lane(lane, part) for part in tracks], np.int64)
+        row = self._rows_of_lanes(lanes, nodes, first)
+        counts = np.maximum.reduceat(row, [span.start for span in spans]) + 1
+        uuids_of = (
+            np.array([self.tracks.lane(lane, part) for part in range(count)], np.int64)
+            for (lane, _), count in zip(lanes, counts.tolist(), strict=True)
+        )
+        if len(lanes) > 1:
+            self._write_small_lanes(spans, self._gathered(nodes, used), of_lanes, row, uuids_of)
+        else:
+            (arguments,), (uuids,) = of_lanes, uuids_of
             tables = self.columns.interned(arguments.buffer)
             parts = (
                 (
-                    encode.Slices(values.ts, values.dur, uuids[row[some]], row[some], values.name,
-                                  values.category),
+                    values.on_tracks(uuids[row[some]], row[some]),
                     (arguments.part(some), values.columns, values.lists, *tables),
                 )
                 for some in slice_columns.parts_of(len(row))
-                for rows in [slice(span.start + some.start, span.start + some.stop)]
-                for values in [of_all.of_rows(rows) if of_all else self._gathered(nodes[rows], used)]
-            )  # fmt: skip
+                for values in [self._gathered(nodes[some], used)]
+            )
             self._write_slices(ahead(parts) if len(row) > slice_columns.PART else parts, uuids)
         progress.advance(_TASK, len(nodes))
 
-    def _rows_of_lane(self, lane: int, nodes: Array) -> Array:
-        """Place nodes of a lane in rows in which they overlap at most by nesting."""
-        on_gpu = self.tracks.lanes[lane]["kind"] in (LaneKind.STREAM, LaneKind.QUEUE, LaneKind.COPY)
+    def _write_small_lanes(
+        self,
+        spans: list[slice],
+        values: slice_columns.NodeValues,
+        of_lanes: list[encode.Arguments],
+        row: Array,
+        uuids_of: Iterator[Array],
+    ) -> None:
+        """Write lanes whose values were gathered at once; tracks are made when a lane's turn comes."""
+        slices = values.on_tracks(np.empty(len(row), np.int64), row)
+        encoders: dict[
+            bool, _Encoder
+        ] = {}  # by what may differ between lanes: text of the source, or a copy
+        for span, arguments, uuids in zip(spans, of_lanes, uuids_of, strict=True):
+            slices.uuid[span] = uuids[row[span]]
+            tables = self.columns.interned(arguments.buffer)
+            data = arguments, values.columns, values.lists, *tables
+            is_writable = arguments.buffer.flags.writeable
+            if is_writable not in encoders:
+                encoders[is_writable] = compiled.entry(
+                    encode.encode_slices, self.out, 0, 0, 0, slices, *data, self.opened_row,
+                    self.scratch,
+                )  # fmt: skip
+            self._write_slices([(slices, data)], uuids, span, encoders[is_writable])
+
+    def _rows_of_lanes(self, lanes: list[_LaneRows], nodes: Array, first: int) -> Array:
+        """Place nodes of lanes in rows in which they overlap at most by nesting."""
+        kinds = [self.tracks.lanes[lane]["kind"] for lane, _ in lanes]
         # kernels are not inside each other, even where their times are: no nesting on GPU lanes
+        max_depth = np.where(np.isin(kinds, _WITHOUT_NESTING), 1, _MAX_DEPTH)
+        starts = np.array([*(start for _, (start, _) in lanes), lanes[-1][1][1]]) - first
         ts, dur = self.trace.array("ts")[nodes], self.trace.array("dur")[nodes]
-        return encode.rows_without_overlap(ts, dur, 1 if on_gpu else _MAX_DEPTH)
+        return encode.rows_of_lanes(ts, dur, starts, max_depth)
 
     def _gathered(
         self, nodes: Array, used: Sequence[slice_columns.AnnotationColumn]
@@ -418,23 +452,30 @@ class PerfettoWriter:
         )
 
     def _write_slices(
-        self, parts: Iterable[tuple[encode.Slices, _SliceData]], uuids: Array
+        self,
+        parts: Iterable[tuple[encode.Slices, _SliceData]],
+        uuids: Array,
+        span: slice | None = None,
+        encoder: _Encoder = encode.encode_slices,
     ) -> None:
-        """Write slices of some tracks with their data, of which each part has some; `uuids` are the tracks by row."""
+        """Write slices of some tracks with their data, of which each part has some; `uuids` are the tracks by row.
+
+        Of a part they are those of the span, if one is given; `encoder` is the encoder's code for such data.
+        """
         self._write_descriptors()
         opened = self._opened_rows(len(uuids))
         size = 0  # bytes that wait to be written
         for slices, data in parts:
             arguments, columns, lists, keys, texts = data
-            done = 0
-            while done < len(slices.ts):
+            done, stop = (span.start, span.stop) if span else (0, len(slices.ts))
+            while done < stop:
                 if not size:
                     known = int(keys.used[0]), int(texts.used[0])
-                size, done = encode.encode_slices(
-                    self.out, size, done, slices, arguments, columns, lists, keys, texts, opened,
-                    self.scratch,
+                size, done = encoder(
+                    self.out, size, done, stop, slices, arguments, columns, lists, keys, texts,
+                    opened, self.scratch,
                 )  # fmt: skip
-                if done == len(slices.ts):
+                if done == stop:
                     break
                 if size:
                     self._emit_slices(size, data, known)
@@ -443,7 +484,7 @@ class PerfettoWriter:
                     self._enlarge(encode.room_for(done, arguments, columns, lists))
         if size:
             self._emit_slices(size, data, known)
-        while size := encode.close_slices(self.out, opened, uuids):
+        while opened.depth.any() and (size := encode.close_slices(self.out, opened, uuids)):
             self._emit(self.out[:size])
 
     def _emit_slices(self, size: int, data: _SliceData, known: tuple[int, int]) -> None:
@@ -630,14 +671,26 @@ class PerfettoWriter:
             self.out, self.spare = self.spare, self.out
 
     def _write_messages(self, packets: Iterable[proto.TracePacket]) -> None:
+        waiting, size = [], 0
         for packet in packets:
-            self._emit(_encoded(packet))
+            waiting.append(_encoded(packet))
+            size += len(waiting[-1])
+            if size >= _JOINED:
+                self._emit(b"".join(waiting))
+                waiting, size = [], 0
+        if waiting:
+            self._emit(b"".join(waiting))
 
 
 def _encoded(packet: proto.TracePacket) -> bytes:
     """Return a packet as a trace that has no other."""
-    encoded: bytes = proto.Trace(packet=[packet]).SerializeToString()
-    return encoded
+    body: bytes = packet.SerializeToString()
+    size, length = len(body), bytearray(encode.PACKET)
+    while size > 127:  # noqa: PLR2004 # seven bits a byte
+        length.append(size & 127 | 128)
+        size >>= 7
+    length.append(size)
+    return bytes(length) + body
 
 
 def _interned_packets(

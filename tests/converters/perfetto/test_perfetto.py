@@ -101,6 +101,25 @@ def test_no_slices_of_a_row_cut_each_other() -> None:
             assert part.size
 
 
+def test_rows_of_several_lanes_are_those_of_each() -> None:
+    """Whatever the lanes before left on the stacks, and however many rows these had."""
+    random = np.random.default_rng(2)
+    lanes, depths = [], np.array([500, 1, 3, 1, 500, 2])
+    for count, length in ((40, 9), (6000, 900), (1, 0), (300, 60), (90, 500), (50, 40)):
+        ts, dur = random.integers(0, 3000, count), random.integers(0, length + 1, count)
+        order = np.lexsort((-dur, ts))
+        lanes.append((ts[order], dur[order]))
+    first = np.cumsum([0, *(len(ts) for ts, _ in lanes)])
+    ts, dur = (np.concatenate(column) for column in zip(*lanes, strict=True))
+    row = events_encode.rows_of_lanes(ts, dur, first, depths)
+    alone = [
+        events_encode.rows_without_overlap(*lane, int(depth))
+        for lane, depth in zip(lanes, depths, strict=True)
+    ]
+    assert row.max() > events_encode._SEARCHED
+    np.testing.assert_array_equal(row, np.concatenate(alone))
+
+
 def test_ends_are_written_in_as_many_parts_as_there_is_room_for() -> None:
     """They were written beyond the buffer where very many slices end last."""
     rows = 1000
