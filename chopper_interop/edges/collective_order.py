@@ -75,8 +75,18 @@ def match_by_order(ranks: Sequence[RankSequence]) -> list[Array]:
         Collectives of each rank. The longest sequence is the reference that the others are matched
         with; positions are its indices, and may lie outside of it.
     """
-    longest = max(range(len(ranks)), key=lambda r: len(ranks[r].code))
-    return [_positions(ranks[longest], sequence) for sequence in ranks]
+    reference = max(ranks, key=lambda r: len(r.code))
+    fitting: dict[bytes, list[int]] = {}  # of equal sequences, as those of most ranks are
+
+    def positions(sequence: RankSequence) -> Array:
+        if sequence is reference:
+            return np.arange(len(sequence.code))
+        key = sequence.code.tobytes()
+        if key not in fitting:
+            fitting[key] = _fitting_shifts(reference, sequence)
+        return _positions(reference, sequence, fitting[key])
+
+    return [positions(sequence) for sequence in ranks]
 
 
 def match_messages(sent: RankSequence, received: RankSequence, send_start: Array) -> list[Array]:
@@ -120,17 +130,15 @@ def _all_ends_agree(reference: RankSequence, sequence: RankSequence, position: A
     return compared >= _MIN_MESSAGES and agreeing == compared
 
 
-def _positions(reference: RankSequence, sequence: RankSequence) -> Array:
-    """Position in the reference of each collective of a sequence.
+def _positions(reference: RankSequence, sequence: RankSequence, fitting: list[int]) -> Array:
+    """Position in the reference of each collective of a sequence, of which some shifts fit throughout.
 
     A shift that fits throughout is taken if all ends agree. Otherwise blocks of the sequence vote
     for differences of ends, and the candidate with which most ends agree is taken. Where too few
     collectives end together for that, only the order is left.
     """
-    if sequence is reference:
-        return np.arange(len(sequence.code))
     few = min(np.count_nonzero(r.together) for r in (reference, sequence)) < _MIN_SAMPLES
-    shift = _find_shift(reference, sequence)
+    shift = _best_shift(reference, sequence, fitting) if fitting else None
     shifted, known_shift = np.full(len(sequence.code), UNMATCHED), None
     if shift is not None:
         all_shifted = np.arange(len(shifted)) + shift
@@ -253,12 +261,6 @@ def _fill_between(reference: RankSequence, sequence: RankSequence, rows: Array, 
     position[same] = (every + shift)[same]
     position[rows] = to
     return position
-
-
-def _find_shift(reference: RankSequence, sequence: RankSequence) -> int | None:
-    """Collectives by which the reference began earlier; None if no shift fits throughout."""
-    fitting = _fitting_shifts(reference, sequence)
-    return _best_shift(reference, sequence, fitting) if fitting else None
 
 
 def _fitting_shifts(reference: RankSequence, sequence: RankSequence) -> list[int]:

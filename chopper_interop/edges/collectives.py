@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -421,19 +422,16 @@ def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: I
     matched, next_label = 0, int(label.max(initial=-1)) + 1
     for group in range(len(starts) - 1):
         group_rows = order[starts[group] : starts[group + 1]]
-        ranks = np.unique(members.rank[group_rows])
-        if len(ranks) < 2:  # noqa: PLR2004
+        by_rank, bounds = _as_launched(members, group_rows)
+        if len(bounds) < 3:  # noqa: PLR2004 # of two ranks
             if len(group_rows):
                 issues.add(ALONE, len(group_rows), members.describe(int(group_rows[0])))
             continue
-        by_rank = group_rows[np.argsort(members.rank[group_rows], kind="stable")]
-        parts = np.split(by_rank, np.searchsorted(members.rank[by_rank], ranks[1:]))
-        parts = [_as_launched(members, part) for part in parts]
         unknown_kind = (members.kind[group_rows] < 0).any()
-        if unknown_kind and min(map(len, parts)) < _MIN_OF_UNKNOWN_KIND:
+        if unknown_kind and np.diff(bounds).min() < _MIN_OF_UNKNOWN_KIND:
             issues.add(NOT_MATCHED, len(group_rows), members.describe(int(group_rows[0])))
             continue
-        rows, position = _best_order(members, codes, together, parts)
+        rows, position = _best_order(members, codes, together, by_rank, bounds)
         if len(rows) < len(group_rows):
             lost = np.setdiff1d(group_rows, rows)
             issues.add(NOT_MATCHED, len(lost), members.describe(int(lost[0])))
@@ -447,16 +445,25 @@ def _label_by_order(members: CommMembers, chosen: Array, label: Array, issues: I
 #                  stream b      [ 1 ]          stream is free sooner
 #   rank 1         stream a   [ 2    ]
 #                  stream b     [ 1]
-def _as_launched(members: CommMembers, part: Array) -> Array:
-    """Members of one rank in the order of their launches, which all ranks share, if these are known.
+def _as_launched(members: CommMembers, group_rows: Array) -> tuple[Array, Array]:
+    """Members of a group rank by rank, each in the order of its launches, which all ranks share, if these are known.
 
     Those without a launch had been queued before the recording began, if none starts behind others.
+
+    Returns
+    -------
+    rows, bounds
+        The members; where those of each rank begin, and behind the last one their number.
     """
-    called = members.called[part]
+    rows = group_rows[np.argsort(members.rank[group_rows], kind="stable")]
+    rank, called = members.rank[rows], members.called[rows]
+    is_first = np.diff(rank, prepend=rank[:1] - 1) != 0
     queued_before = called == _BEFORE
-    if queued_before[np.argmin(queued_before) :].any():
-        return part
-    return part[np.argsort(called, kind="stable")]
+    behind_others = queued_before & ~np.roll(queued_before, 1) & ~is_first
+    part = np.cumsum(is_first) - 1
+    unordered = np.bincount(part, behind_others) > 0
+    rows = rows[np.lexsort((np.where(unordered[part], 0, called), part))]
+    return rows, np.append(np.flatnonzero(is_first), len(rows))
 
 
 def _order_codes(members: CommMembers) -> tuple[Array, ...]:
@@ -471,7 +478,11 @@ def _order_codes(members: CommMembers) -> tuple[Array, ...]:
 
 
 def _best_order(
-    members: CommMembers, codes: tuple[Array, ...], together: Array, parts: list[Array]
+    members: CommMembers,
+    codes: tuple[Array, ...],
+    together: Array,
+    group_rows: Array,
+    bounds: Array,
 ) -> tuple[Array, Array]:
     """Members of a group that can be matched by order, and their common positions.
 
@@ -479,15 +490,17 @@ def _best_order(
     ----------
     members, codes, together
         All members, see `_order_codes` and `RankSequence`.
-    parts
-        Members of the group on each rank.
+    group_rows, bounds
+        Members of the group, see `_as_launched`.
     """
-    group_rows = np.concatenate(parts)
+    end, ends_together = members.end[group_rows], together[group_rows]
+    parts = [slice(*pair) for pair in pairwise(bounds.tolist())]
     best = group_rows[:0], group_rows[:0]
     for code in codes:
         if code is codes[-1] and len(best[0]) > _MAJORITY * len(group_rows):
             break
-        ranks = [RankSequence(code[p], members.end[p], together[p]) for p in parts]
+        of_group = code[group_rows]
+        ranks = [RankSequence(of_group[p], end[p], ends_together[p]) for p in parts]
         position = np.concatenate(match_by_order(ranks))
         matched = position != UNMATCHED
         candidate = group_rows[matched], position[matched]
