@@ -280,6 +280,7 @@ def _meta_change(
     prefixes = sorted(_prefixes(given), key=lambda p: (len(p), p), reverse=True)
     of_inputs = {inputs.plain_name(p) for path in given for p in (path, *path.absolute().parents)}
     of_host = _whole_words(hosts)
+    with_paths = {*_MESSAGES, *_FILES}
 
     def change(place: str, text: str) -> str:
         if place in _HOSTS:
@@ -287,7 +288,7 @@ def _meta_change(
         is_cut = place == "Issue.example" and len(text) == _QUOTED
         for prefix in prefixes:
             text = text.replace(prefix, "")
-        in_path = place in (*_MESSAGES, *_FILES)
+        in_path = place in with_paths
         if of_host is not None and (in_path or (place == "Meta.job" and text in of_inputs)):
             text = of_host.sub(lambda match: hosts[match[0]], text)
         if in_path:

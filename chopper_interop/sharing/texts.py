@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from itertools import chain, product
 from typing import Any, NamedTuple, Protocol
 
@@ -93,12 +94,23 @@ def change_meta(value: Any, change: Change, place: str = "Meta") -> Any:
         return tuple(change_meta(item, change, place) for item in value)
     if isinstance(value, dict):
         return {change(f"{place}.key", k): change_meta(v, change, place) for k, v in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        kind = type(value).__name__
-        old = {field.name: getattr(value, field.name) for field in fields(value)}
-        new = {n: change_meta(item, change, f"{kind}.{n}") for n, item in old.items()}
-        return value if new == old else replace(value, **new)
-    return value
+    new = {}
+    kind: Any = type(value)
+    for name, inner in _fields_of(kind):
+        old = getattr(value, name)
+        if isinstance(old, int | float):
+            continue
+        item = change_meta(old, change, inner)
+        if item != old:
+            new[name] = item
+    return replace(value, **new) if new else value
+
+
+@cache
+def _fields_of(kind: Any) -> tuple[tuple[str, str], ...]:
+    """Name and place of each field of a dataclass; none of another type."""
+    of_kind = fields(kind) if is_dataclass(kind) else ()
+    return tuple((field.name, f"{kind.__name__}.{field.name}") for field in of_kind)
 
 
 @dataclass(frozen=True)
