@@ -325,12 +325,13 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
     UnknownFormatError
         A converter raises, which none may.
     """
-    known = [c for c in converters().values() if isinstance(c, Converter)]
     is_object = is_json(head)
-    possible = [c for c in known if c.json in (None, is_object)]
+    known = [c for c in converters().values() if isinstance(c, Converter)]
+    possible = [c for c in known if c.json is None or c.json is is_object]
     if is_object:
-        has = cache(head.__contains__)  # formats of a family share their words
-        possible = [c for c in possible if not c.json_words or any(map(has, c.json_words))]
+        words = {word for c in possible for word in c.json_words}  # which formats of a family share
+        there = {word for word in words if word in head}
+        possible = [c for c in possible if not c.json_words or not there.isdisjoint(c.json_words)]
     accepted = False
     # formats that are only recognised are asked about what none of those that are read takes
     for group in ([c for c in possible if c.read], [c for c in possible if not c.read]):

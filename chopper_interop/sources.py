@@ -271,9 +271,13 @@ def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
         folders[:] = [
             n for n, real in inner.items() if real not in seen and Path(real) not in above
         ]
-        for path in (Path(parent, name) for name in names if not name.startswith(".")):
+        above_names = Path(parent)
+        for name in names:
+            if name.startswith("."):
+                continue
+            path = above_names / name
             try:
-                is_regular = stat.S_ISREG(path.stat().st_mode)
+                is_regular = stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 # half of the time
             except OSError as error:  # a broken link, or a folder whose files can't be reached
                 note(OSError(error.errno, error.strerror, str(path)))
                 continue

@@ -125,6 +125,8 @@ class TraceTables:
     def rank_rows(self) -> dict[int, slice]:
         """Rows of each rank's nodes; ranks ascending."""
         rank, at = self.array("rank"), 0
+        if len(rank) and rank[0] == rank[-1]:  # as before ranks are joined
+            return {int(rank[0]): slice(0, len(rank))}
         rows = {}
         while at < len(rank):  # in order of rank: no pass over all nodes
             is_last = rank[at] == rank[-1]

@@ -288,6 +288,7 @@ def is_collective_operator(name: str) -> bool:
     return _OPERATOR.match(name) is not None
 
 
+@lru_cache(maxsize=1 << 16)
 def collective_of_kernel(name: str) -> str | None:
     """Canonical name of the collective of a kernel that communicates; None if its name does not say."""
     library = library_of_kernel(name)

@@ -448,6 +448,13 @@ def digesting() -> Iterator[None]:
         _DIGESTS.reset(before)
 
 
+def note_digest(path: Path, data: bytes) -> None:
+    """Note the digest of a file that was read as a whole, where `digesting` is asked for."""
+    digests = _DIGESTS.get()
+    if digests is not None:
+        digests[path] = hashlib.sha256(data).hexdigest()
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 digest of a file as it is on disk, in hexadecimal."""
     known = (_DIGESTS.get() or {}).get(path)

@@ -324,6 +324,7 @@ def _read_together(batch: Batch) -> Combined:
         {path: size for source in batch for path, size in source.bounds.items()}
     )
     with (
+        inputs.digesting() if task.digest else nullcontext(),
         inputs.unpacking_at_most(task.max_unpacked),
         registry.as_errors("reading", task.converter, paths[0]),
         inputs.that_may_go_away(paths),

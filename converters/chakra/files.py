@@ -109,6 +109,10 @@ def fields(raw: bytes) -> list[tuple[int, int, Any]]:
 
 def _fits(raw: bytes, wires: dict[int, tuple[int, ...]]) -> bool:
     """True if a message has these fields only."""
+    number, wire = divmod(raw[0], 8) if raw else (0, 0)
+    # of a number below 16 the first byte says it, by which most files of other formats are refused
+    if raw and raw[0] < 128 and wire not in wires.get(number, ()):  # noqa: PLR2004
+        return False
     try:
         return bool(raw) and all(w in wires.get(n, ()) for n, w, _ in fields(raw))
     except DecodeError:

@@ -167,7 +167,8 @@ class _Around:
             if name.startswith(_ANNOTATIONS) or name == PARAMETERS:
                 facts = _merged(facts, _operator_facts(name, args))
         facts = _merged(stated, facts)
-        facts = _merged(facts, {"collective": collective_of_kernel(self.name(kernel))})
+        if facts.get("collective") is None:
+            facts["collective"] = collective_of_kernel(self.name(kernel))
         if facts["collective"] in _ROOTED:
             facts["root"] = self._root(call, facts["collective"], arguments)
         return facts

@@ -289,6 +289,7 @@ def _short(path: Path) -> tuple[dict[str, Any], bytes, int] | None:
     try:
         with inputs.opened(path) as file:
             text = file.read()
+        inputs.note_digest(path, text)
         events = bytes(_MEMBERS.decode(text).get("traceEvents", b""))
         at = text.find(b"[", text.find(_EVENTS))
         if not events or text.count(_EVENTS) != 1 or not text.startswith(events, at):
@@ -599,16 +600,18 @@ def _resolve_ids(file: TraceFile, texts: list[list[str]]) -> None:
 
 def whole_number(value: Any, minimum: int = 0, maximum: int = (1 << 62) - 1) -> int | None:
     """Return an integer, also of the text of one; None if it is none or out of these bounds."""
-    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+    if type(value) is not int:  # and no bool
+        if not isinstance(value, str) or not _WHOLE_NUMBER.fullmatch(value):
+            return None
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        return None
     return value if minimum <= value <= maximum else None
 
 
 def rank_list(value: Any) -> tuple[int, ...] | None:
     """Return a list of ranks; None if it is empty, no list, or holds something else."""
     listed = value if isinstance(value, list) else []
+    if set(map(type, listed)) == {int}:  # as PyTorch writes them
+        return tuple(listed) if min(listed) >= 0 and max(listed) <= MAX_RANK else None
     ranks = [whole_number(rank, maximum=MAX_RANK) for rank in listed]
     known = tuple(rank for rank in ranks if rank is not None)
     return known if known and len(known) == len(ranks) else None
