@@ -11,13 +11,14 @@ error too, and the modules without loops guide: many times as fast where loops t
 the corpus. Differences between Python and compiled loops (numbers that do not fit
 their array) are found too; `tests/support/guided.py --confirm FOLDER` says which of the kept inputs fail as they are.
 FOLDER keeps the corpus (``FAMILY/``), from one run to the next, what failed (``failed/``), and how many inputs were
-tried in all runs, a line for each family and way (``counts.txt``);
+tried in all runs, and how many of them came to a reader, a line for each family and way (``counts.txt``);
 ``guided.py --keep FOLDER tests/corpus`` takes over some of it for the tests.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import sqlite3
@@ -53,8 +54,9 @@ if TYPE_CHECKING:
 
 _LARGEST_KEPT, _KEPT = 1 << 11, 20
 """Bytes of an input that tests keep, and inputs of a family, at most (chosen: the corpus stays small)."""
-_GROWTH = 3
-"""Times as large as its largest seed that an input may be (chosen: time goes into changes, not into length)."""
+_GROWTH = 2
+"""Times as large as its own seed that an input may be (chosen: time goes into changes, not into length; a table may
+stand there twice). With three times the family's largest seed, inputs of the corpora became two to four times as long."""
 _UNPACKED = 1e-3
 """Gigabytes that an input may have when unpacked (chosen: seven times the largest seed; the corpus had bombs of 80 MB, which
 took two fifths of rocpd's time)."""
@@ -65,8 +67,9 @@ _PAGE = 512
 """Bytes of a page of databases that are damaged, the fewest that SQLite has: a fifth of the size, so that more changes meet
 what is read."""
 _RECOGNISED = 4
-"""One in so many databases is recognised by what it holds; others are read as their seed's format. Chosen: all formats open
-it to recognise it, a third of the time."""
+"""One in so many inputs is recognised by what it holds; others are read as their seed's format. Chosen: all formats look at
+it to recognise it, an eighth to a quarter of the time of a text, a third of that of a database. What lies next to others is of another
+format, so that these are always recognised."""
 _MEMORY = Path("/dev/shm")  # noqa: S108 # a folder of one's own is made in it
 """Files in memory, where there are some: writing to a disk takes as long as reading a small input."""
 
@@ -94,8 +97,13 @@ def families() -> list[str]:
     return sorted({mutations.family_of(seed) for seed in seeds()})
 
 
-def read(seed: Seed, data: bytes, folder: Path, *, is_known: bool) -> None:
+def read(seed: Seed, data: bytes, folder: Path, *, is_known: bool) -> bool:
     """Recognise a damaged input, unless its format is known, and read it, alone; its events must balance.
+
+    Returns
+    -------
+    bool
+        Whether a reader was called: it was not refused before.
 
     Raises
     ------
@@ -105,17 +113,20 @@ def read(seed: Seed, data: bytes, folder: Path, *, is_known: bool) -> None:
     path = folder / seed.name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
+    reached = False
     try:
         inventory = sources.find(
             [folder if seed.others else path], seed.format if is_known else None
         )
         for source in inventory.sources:
             chosen = registry.chosen_options(source.converter.reader, dict(seed.options))
+            reached = True
             trace = source.converter.reader(list(source.paths), **chosen)
             mutations.require_balance(trace)
     except ChopperError as refused:
         if "\n" in str(refused):
             raise AssertionError(str(refused)) from refused
+    return reached
 
 
 class Target:
@@ -134,10 +145,13 @@ class Target:
 
     def __init__(self, family: str, folder: Path, until: float) -> None:
         self.seeds = mutations.seeds_of(family)
+        self.sound = [dense(seed.data) for seed in self.seeds]
+        self._largest = [_GROWTH * len(data) for data in self.sound]
         self.family, self.until = family, until
         self.failed, self._counts = folder / "failed", folder / "counts.txt"
         self.failed.mkdir(parents=True, exist_ok=True)
-        self.count = self._written = 0
+        self.count = self.reached = 0
+        self._written = {"": 0, "-read": 0}
         self._since = time.process_time()
         memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
         self._place = tempfile.TemporaryDirectory(prefix="chopper-fuzz-", dir=memory)
@@ -156,8 +170,8 @@ class Target:
         which = data[0] % len(self.seeds)
         try:
             seed = self.seeds[which]
-            is_known = seed.data.startswith(_DATABASE) and self.count % _RECOGNISED > 0
-            read(seed, data[1:], self._folders[which], is_known=is_known)
+            is_known = not seed.others and self.count % _RECOGNISED > 0
+            self.reached += read(seed, data[1:], self._folders[which], is_known=is_known)
         except Exception as error:  # noqa: BLE001 # whatever comes out is a finding
             self._keep(data, error)
         if self.count % _COUNTED == 0:
@@ -172,6 +186,8 @@ class Target:
 
     def changed(self, data: bytes, largest: int, number: int) -> bytes:
         """Damage an input as a person or a program would, or as libFuzzer does."""
+        if data:
+            largest = min(largest, 1 + self._largest[data[0] % len(self.seeds)])
         chance = random.Random(number)  # noqa: S311
         if not data or chance.random() < 1 / 2:
             return bytes(atheris.Mutate(data, largest))
@@ -180,11 +196,13 @@ class Target:
         return data[:1] + (chance.choice(changes)(chance, body) if body else body)[: largest - 1]
 
     def write_count(self) -> None:
-        """Add what was tried since the last time to the counts of all runs."""
+        """Add what was tried, and what of it came to a reader, since the last time to the counts of all runs."""
         way = "python" if AS_PYTHON else "compiled"
         counts = read_counts(self._counts)
-        counts[self.family, way] = counts.get((self.family, way), 0) + self.count - self._written
-        self._written = self.count
+        for kind, count in {"": self.count, "-read": self.reached}.items():
+            key = (self.family, way + kind)
+            counts[key] = counts.get(key, 0) + count - self._written[kind]
+            self._written[kind] = count
         lines = [f"{family} {way} {count}\n" for (family, way), count in sorted(counts.items())]
         self._counts.write_text("".join(lines))
 
@@ -257,10 +275,9 @@ def fuzz(family: str, folder: Path, seconds: float) -> None:
     corpus = folder / family
     corpus.mkdir(parents=True, exist_ok=True)
     target = Target(family, folder, time.process_time() + seconds)
-    sound = [dense(seed.data) for seed in target.seeds]
-    for number, data in enumerate(sound):
+    for number, data in enumerate(target.sound):
         (corpus / f"seed{number}").write_bytes(bytes([number]) + data)
-    largest = _GROWTH * max(map(len, sound))
+    largest = 1 + _GROWTH * max(map(len, target.sound))
     inputs.opened_by_name = contextlib.nullcontext  # no thread for a pipe that nobody puts there
     warnings.simplefilter("ignore")  # numpy's at overflows, which compiled loops do not have
     options = {
@@ -271,6 +288,7 @@ def fuzz(family: str, folder: Path, seconds: float) -> None:
     }
     arguments = [sys.argv[0], *(f"-{name}={value}" for name, value in options.items()), str(corpus)]
     atheris.Setup(arguments, target, custom_mutator=target.changed)
+    gc.freeze()  # what was imported is not gone through again with each collection
     with inputs.unpacking_at_most(_UNPACKED):
         atheris.Fuzz()
 
