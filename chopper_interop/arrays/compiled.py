@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import mmap
 import threading
 from collections.abc import Callable
 from functools import cached_property
@@ -23,6 +24,9 @@ FEW = 5
 _FEW_CALLS = 20_000
 """Calls of a loop after which numba finds its code. Chosen: Python takes 2 us longer for each, and to import numba takes
 as long as 80,000 of them; conversions of jobs of 8 ranks make some hundred of a loop."""
+_ROOM = 1 << 24
+"""Bytes of addresses without which no loop gets machine code: LLVM ends the process where it finds no memory. Chosen: the
+largest loops take a megabyte to link, so that other threads may take some of it meanwhile."""
 _WORD = range(-(2**63), 2**63)
 """Integers of Python that numba takes as int64."""
 _lock = threading.RLock()
@@ -103,6 +107,7 @@ class Loop(Compilable):
         entry = self._entries.get(kinds)
         if entry is None:
             with _lock:
+                _require_room()
                 kept = loaded_code.function(self, code_files.text_of(arguments))
                 entry = self._entries[kinds] = kept or self.dispatcher
         return entry
@@ -115,6 +120,14 @@ def entry(function: Function, *arguments: Any) -> Function:
     2 us for a few slices); what is called of each of many lanes gets its code once. Nothing looks at the types then.
     """
     return cast("Function", cast("Loop", function)._entry(arguments))  # noqa: SLF001 # of this module
+
+
+def _require_room() -> None:
+    """Raise `MemoryError` if there is none to make machine code in."""
+    try:
+        mmap.mmap(-1, _ROOM).close()
+    except OSError as error:
+        raise MemoryError from error
 
 
 def announce_compilation(announce: Callable[[int], None]) -> None:

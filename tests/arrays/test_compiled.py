@@ -422,6 +422,18 @@ del array
 """
 
 
+CROWDED = """
+import os, resource
+print(rest(7, 4))
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGE_SIZE"),) * 2)
+try:
+    doubled(np.arange(3))
+except MemoryError:
+    print("too little")
+"""
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with code of two loops."""
@@ -437,6 +449,12 @@ def test_what_another_numba_or_llvm_may_not_have_leaves_loops_to_numba(kept: Pat
 def test_threads_may_call_a_loop_for_the_first_time_at_once(kept: Path) -> None:
     code = KEPT + THREADS + "print('numba' in sys.modules)"
     assert python(code, kept, PYTHONHASHSEED="0")[0] == "True\nFalse"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of addresses")
+def test_without_memory_for_machine_code_there_is_an_error(kept: Path) -> None:
+    """LLVM, asked for it, would end the process."""
+    assert python(KEPT + CROWDED, kept, PYTHONHASHSEED="0")[0] == "3\ntoo little"
 
 
 def test_arrays_made_before_numba_is_imported_are_freed_after(kept: Path) -> None:
