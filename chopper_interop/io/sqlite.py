@@ -255,9 +255,15 @@ class Database:
         )
         wrong = " + ".join(mismatch(cell, columns[n]) for n, cell in cells.items())
         rounded = " + ".join(
-            ["0", *(f"ifnull(typeof({cell}) = 'real' AND {cell} <> {cast_cell(cell, TIME)}, 0)"
-                    for n, cell in cells.items() if columns[n] == TIME)]
-        )  # fmt: skip
+            [
+                "0",
+                *(
+                    f"ifnull({_is_rounded(cell)}, 0)"
+                    for n, cell in cells.items()
+                    if columns[n] == TIME
+                ),
+            ]
+        )
         counts = {"wrong_cells": (wrong, WRONG_CELLS), "rounded_cells": (rounded, ROUNDED)}
         counted = ", ".join(f"{cell} AS {name}" for name, (cell, _) in counts.items())
         sql = f"SELECT {converted}, {counted} FROM {source}"  # noqa: S608 # names are quoted
@@ -362,6 +368,9 @@ def cast_cell(cell: str, kind: str) -> str:
     if kind in (INTEGER, TIME):
         real = (
             f"WHEN typeof({cell}) = 'real' AND abs({cell}) < {_MAX_TIME} THEN CAST(round({cell}) AS INTEGER) "
+            # the digits of a text, as its number would be a real, which has 15 of them
+            f"WHEN {_has_fraction_as_text(cell)} "
+            f"THEN CAST({cell} AS INTEGER) + ({_fraction(cell)} >= '5') "
             if kind == TIME
             else ""
         )
@@ -369,6 +378,27 @@ def cast_cell(cell: str, kind: str) -> str:
     return (
         f"CASE WHEN typeof({cell}) IN ('integer', 'real') THEN CAST({cell} AS REAL) "
         f"WHEN CAST(CAST({cell} AS REAL) AS TEXT) = {cell} THEN CAST({cell} AS REAL) {integral} END"
+    )
+
+
+def _has_fraction_as_text(cell: str) -> str:
+    """Return SQL that is true for a text of digits, a point and digits, of a time in 64 bits."""
+    return (
+        f"(typeof({cell}) = 'text' AND {cell} GLOB '[0-9]*.[0-9]*' AND {cell} NOT GLOB '*[^0-9.]*' "
+        f"AND {cell} NOT GLOB '*.*.*' AND CAST({cell} AS INTEGER) < {_MAX_TIME})"
+    )
+
+
+def _fraction(cell: str) -> str:
+    """Return SQL for the digits behind the point of a text."""
+    return f"substr({cell}, instr({cell}, '.') + 1)"
+
+
+def _is_rounded(cell: str) -> str:
+    """Return SQL that is true for a time whose fraction is lost."""
+    return (
+        f"(typeof({cell}) = 'real' AND {cell} <> {cast_cell(cell, TIME)} "
+        f"OR {_has_fraction_as_text(cell)} AND rtrim({_fraction(cell)}, '0') <> '')"
     )
 
 
