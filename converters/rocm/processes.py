@@ -7,8 +7,9 @@ allocations only their device. With ``-o NAME`` all processes write the same fil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,11 +97,12 @@ def row_pids(
         only = int(known[0]) if len(known) else hint
         pids = [np.full(rows.count, only, np.int64) for rows in tables]
     repeated, where = _repeated(tables, pids)
-    if not repeated:
-        return pids
-    by_guid = _by_guid(tables, stated, of_containers=True)
+    shared = _shared_pids(tables, stated, at_once=not repeated)
+    by_guid = _by_guid(tables, stated, shared) if shared else None
     if by_guid is not None and not _repeated(tables, by_guid)[0]:
         return by_guid  # containers number their processes from 1 on, each
+    if not repeated:
+        return pids
     by_device = [np.where(device >= 0, -2 - device, _NO_PROCESS) for device in devices]
     if not len(known) and not _repeated(tables, by_device)[0]:
         issues.add(BY_DEVICE, len(np.unique(np.concatenate(by_device))), where)
@@ -146,12 +148,24 @@ def _repeated(tables: Sequence[TableRows], pids: list[Array]) -> tuple[int, str]
 
 
 def _by_guid(
-    tables: Sequence[TableRows], stated: list[Array], *, of_containers: bool = False
+    tables: Sequence[TableRows], stated: list[Array], shared: Container[int] = ()
 ) -> list[Array] | None:
     """Return process ids by the guid of ``rocpd convert``; None unless there are several guids.
 
-    Guids of one process id are one process, or several `of_containers`, whose ids are then unknown.
+    Guids of one process id are one process, but for ids that several processes share: theirs are unknown.
     """
+    pid_of = _pids_of_guids(tables, stated)
+    if pid_of is None:
+        return None
+    pid_of = {text: pid for text, pid in pid_of.items() if pid not in shared}
+    for rows in tables:
+        for text in rows.codes("guid")[1]:
+            pid_of.setdefault(text, -2 - len(pid_of))
+    return [rows.per_text("guid", pid_of.__getitem__, _NO_PROCESS) for rows in tables]
+
+
+def _pids_of_guids(tables: Sequence[TableRows], stated: list[Array]) -> dict[str, int] | None:
+    """Process id that the rows of each guid state; None unless there are several guids."""
     if not tables or not all("guid" in rows.texts for rows in tables):
         return None
     pid_of: dict[str, int] = {}
@@ -163,13 +177,46 @@ def _by_guid(
         for row in first.tolist():
             if pid[row] >= 0 and codes[row] >= 0:
                 pid_of.setdefault(texts[codes[row]], int(pid[row]))
-    if of_containers:
-        uses = Counter(pid_of.values())
-        pid_of = {text: pid for text, pid in pid_of.items() if uses[pid] == 1}
-    for _, texts in coded:
-        for text in texts:
-            pid_of.setdefault(text, -2 - len(pid_of))
-    return [rows.per_text("guid", pid_of.__getitem__, _NO_PROCESS) for rows in tables]
+    return pid_of
+
+
+def _shared_pids(tables: Sequence[TableRows], stated: list[Array], *, at_once: bool) -> set[int]:
+    """Process ids of several guids; `at_once`, only those whose guids were recorded at one time.
+
+    A profiler that was attached to a process several times gives it several guids, one after the other.
+    """
+    pid_of = _pids_of_guids(tables, stated) or {}
+    uses = Counter(pid_of.values())
+    shared = {pid for pid, guids in uses.items() if guids > 1}
+    if not shared or not at_once:
+        return shared
+    spans: dict[int, list[tuple[int, int]]] = {pid: [] for pid in shared}
+    for guid, (start, end) in _spans_of_guids(tables).items():
+        if pid_of.get(guid) in shared:
+            spans[pid_of[guid]].append((start, end))
+    return {pid for pid, of_guids in spans.items() if _overlap(sorted(of_guids))}
+
+
+def _spans_of_guids(tables: Sequence[TableRows]) -> dict[str, tuple[int, int]]:
+    """First start and last end of the rows of each guid."""
+    spans: dict[str, tuple[int, int]] = {}
+    for rows in tables:
+        codes, texts = rows.codes("guid")
+        start, end = rows.number("start"), rows.number("end")
+        timed = (codes >= 0) & (start >= 0) & (end >= start)
+        low = np.full(len(texts), np.iinfo(np.int64).max)
+        high = np.full(len(texts), -1)
+        np.minimum.at(low, codes[timed], start[timed])
+        np.maximum.at(high, codes[timed], end[timed])
+        for code in np.flatnonzero(high >= 0).tolist():
+            begin, stop = spans.get(texts[code], (int(low[code]), int(high[code])))
+            spans[texts[code]] = min(begin, int(low[code])), max(stop, int(high[code]))
+    return spans
+
+
+def _overlap(spans: list[tuple[int, int]]) -> bool:
+    """True if of spans in order of their starts one begins before another ends."""
+    return any(later[0] < earlier[1] for earlier, later in pairwise(spans))
 
 
 def _agreed(keys: list[Array], values: list[Array]) -> dict[int, int]:

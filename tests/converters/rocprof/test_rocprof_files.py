@@ -279,6 +279,35 @@ def test_guids_with_one_process_id_are_processes_of_containers(tmp_path: Path) -
     assert sorted(r.pid for r in trace.meta.ranks) == [-1, -1, 77]
 
 
+@pytest.mark.parametrize(("later", "pids"), [(50, [-1, -1]), (10**9, [1])])
+def test_guids_of_one_process_id_at_one_time_are_several_processes(
+    tmp_path: Path, later: int, pids: list[int]
+) -> None:
+    """No dispatch id occurs twice: a profiler was attached in both, or twice to one process."""
+    calls, kernels = [], []
+    for n, guid in enumerate(("0-a", "0-b")):
+        times = {"Start_Timestamp": T0 + n * later, "End_Timestamp": T0 + n * later + 200}
+        calls.append(row(["Guid", *CALLS], Guid=guid, Process_Id=1, Correlation_Id=n + 1, **times))
+        kernels.append(
+            row(
+                ["Guid", *KERNELS],
+                Guid=guid,
+                Agent_Id="Agent 1",
+                Dispatch_Id=n + 1,
+                Correlation_Id=n + 1,
+                **times,
+            )
+        )
+    trace = read_v3_csv(
+        [
+            write(tmp_path / "out_regions_trace.csv", ["Guid", *CALLS], *calls),
+            write(tmp_path / "out_kernel_trace.csv", ["Guid", *KERNELS], *kernels),
+        ]
+    )
+    assert_whole(trace, 4)
+    assert [r.pid for r in trace.meta.ranks] == pids
+
+
 def test_guids_do_not_distinguish_processes_that_repeat_dispatches_of_one_guid(
     tmp_path: Path,
 ) -> None:
