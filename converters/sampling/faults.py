@@ -100,5 +100,5 @@ RESIDENCY = Fault.loss(
 RESIDENCY_ABOVE = Fault.info(
     "residency-above-counter",
     "Between two samples a throttle residency grew more than its counter, as they are not read at the "
-    "same time: the share of that interval is 100 %.",
+    "same time: the share of that interval is 100 %, and the rest counts in the next.",
 )

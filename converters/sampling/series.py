@@ -166,8 +166,9 @@ class LaneWriter:
         self.issues.add(faults.RESIDENCY, np.count_nonzero(~good & ~same), reading.key)
         above = np.count_nonzero(good & (held > elapsed + _ROUNDING))
         self.issues.add(faults.RESIDENCY_ABOVE, above, reading.key)
-        with np.errstate(over="ignore"):
-            shares = np.minimum(100.0 * held[good] / elapsed[good], 100.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            held, elapsed = _within_counter(held[good], elapsed[good])
+            shares = np.minimum(100.0 * held / elapsed, 100.0)
         return group.time[both][:-1][good], shares
 
     def _emit(self, group: GpuRows, name: str, unit: str, time: Array, value: Array) -> None:
@@ -185,6 +186,22 @@ class LaneWriter:
             )
             self.builder.samples(series, time, value)
             self.samples[name.removesuffix(group.suffix)] += len(time)
+
+
+def _within_counter(held: Array, elapsed: Array) -> tuple[Array, Array]:
+    """Growths of a residency of which none exceeds that of its counter: what one has too much is of the next.
+
+    A residency that is read later than its counter by changing times grows too much in one interval and too
+    little in another. What is too much in all, at any time, is less than an interval then; else it is not of that
+    kind, and stays where it is.
+    """
+    #   ahead     by how much the residency outgrew the counter since the first sample
+    #   own + c   the largest sum that never outgrows the counter between two samples: of the counter and the least `ahead` so far
+    ahead = np.cumsum(held - elapsed)
+    least = np.minimum.accumulate(np.minimum(ahead, 0))
+    if not ahead.size or (ahead - least).max() > elapsed.max():
+        return held, elapsed
+    return elapsed + np.diff(least, prepend=0.0), elapsed
 
 
 def groups_of(

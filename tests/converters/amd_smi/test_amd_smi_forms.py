@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from issue_counts import counts
 from telemetry import assert_all_rows_counted, lanes, points_of, units
@@ -235,9 +236,27 @@ def test_a_residency_ahead_of_its_counter_counts_up_to_it(tmp_path: Path) -> Non
     values = [(1000, 10), (2000, 1010), (3000, 2040), (4000, 2540), (4100, 99_999)]
     rows = [f"{T + i},0,{a},{r}" for i, (a, r) in enumerate(values)]
     trace = read(tmp_path, ticks(*rows, header=header))
-    assert lanes(trace)[0, "throttle share PPT"] == [100.0, 100.0, 50.0]
+    assert lanes(trace)[0, "throttle share PPT"] == [100.0, 100.0, 53.0]
     assert counts(trace)["residency-above-counter"] == 1
     assert counts(trace)["residency-went-back"] == 1
+
+
+@pytest.mark.parametrize("share", [0.5, 0.97, 1])
+def test_a_residency_that_is_read_late_is_known_in_total(tmp_path: Path, share: float) -> None:
+    """By up to a quarter of the interval; each interval alone has at most 100 %."""
+    header = "timestamp,gpu,accumulation_counter,ppt_accumulated"
+    late = np.random.default_rng(1).integers(0, 250, 200)
+    rows = [f"{T + i},0,{1000 * i},{round(share * (1000 * i + late[i]))}" for i in range(200)]
+    shares = lanes(read(tmp_path, ticks(*rows, header=header)))[0, "throttle share PPT"]
+    assert max(shares) <= 100
+    assert sum(shares) / len(shares) == pytest.approx(100 * share, abs=0.15)
+
+
+def test_a_residency_that_is_always_ahead_counts_where_it_is(tmp_path: Path) -> None:
+    header = "timestamp,gpu,accumulation_counter,ppt_accumulated"
+    rows = [f"{T + i},0,{1000 * i},{1200 * min(i, 10)}" for i in range(15)]
+    shares = lanes(read(tmp_path, ticks(*rows, header=header)))[0, "throttle share PPT"]
+    assert shares == [100.0] * 10 + [0.0] * 4
 
 
 def test_a_residency_without_a_second_sample_is_kept_as_it_is(tmp_path: Path) -> None:
