@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
@@ -545,9 +545,9 @@ def _runs_of_item(item: Any) -> tuple[Run, ...]:
     return runs.as_runs(item)
 
 
-def input_files(trace: Trace) -> list[Path]:
-    """Files that a trace was read from, and those that its sources name."""
-    return [Path(path) for path in (*trace.files, *(s.path for s in trace.meta.sources))]
+def input_files(trace: Trace) -> Iterator[Path]:
+    """Yield the files that a trace was read from, and those that its sources name."""
+    return map(Path, dict.fromkeys((*trace.files, *(s.path for s in trace.meta.sources))))
 
 
 def job_name(*paths: Path) -> str:

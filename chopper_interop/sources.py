@@ -214,8 +214,10 @@ def _files(paths: Iterable[Path], inventory: Inventory) -> Iterator[tuple[Path, 
         if named:
             outputs.require_finished(path.parent)
         for file in [path] if named else _files_below(path, inventory):
-            is_link = file.is_symlink()
-            identity = real(file) if is_link else os.path.join(real(file.parent), file.name)  # noqa: PTH118 # a text
+            # as texts, which take a third of the time that paths take
+            text = os.fspath(file)
+            folder, name = os.path.split(text)
+            identity = real(text) if os.path.islink(text) else os.path.join(real(folder), name)  # noqa: PTH114, PTH118
             if identity not in seen:
                 seen.add(identity)
                 yield file, named

@@ -274,6 +274,8 @@ class PerfettoWriter:
         self.out, self.spare = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
         # one is filled while the other is written
         self.scratch = np.empty(_SCRATCH, np.uint8)
+        self.waiting = bytearray()
+        """Messages that are written with what follows."""
         self.opened_row = encode.OpenSlices.of_rows(1, _MAX_DEPTH)
 
     def write(self) -> None:
@@ -305,6 +307,7 @@ class PerfettoWriter:
         metadata = metadata_packet(self.trace, drawn)
         metadata.trusted_packet_sequence_id = encode.SEQUENCE
         self._write_messages([metadata])
+        self._write_waiting()
 
     def _write_preamble(self) -> None:
         first = proto.TracePacket()
@@ -663,23 +666,26 @@ class PerfettoWriter:
             ],
         )
 
-    def _emit(self, data: Bytes | bytes) -> None:
+    def _emit(self, data: Bytes) -> None:
         """Write bytes; behind a part of `out`, there is another `out` to be filled meanwhile."""
+        self._write_waiting()
         self.size += len(data)
         self.output.write(data)
-        if isinstance(data, np.ndarray) and data.base is self.out:
+        if data.base is self.out:
             self.out, self.spare = self.spare, self.out
 
     def _write_messages(self, packets: Iterable[proto.TracePacket]) -> None:
-        waiting, size = [], 0
+        """Write messages, together with those before and after them."""
         for packet in packets:
-            waiting.append(_encoded(packet))
-            size += len(waiting[-1])
-            if size >= _JOINED:
-                self._emit(b"".join(waiting))
-                waiting, size = [], 0
-        if waiting:
-            self._emit(b"".join(waiting))
+            self.waiting += _encoded(packet)
+            if len(self.waiting) >= _JOINED:
+                self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        if self.waiting:
+            self.size += len(self.waiting)
+            self.output.write(bytes(self.waiting))
+            self.waiting.clear()
 
 
 def _encoded(packet: proto.TracePacket) -> bytes:
