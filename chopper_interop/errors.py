@@ -140,7 +140,7 @@ class SchemaError(ChopperError):
 
 
 class TooLittleMemoryError(ChopperError):
-    """The input needs more memory than there is. Nothing of it is left out to make it fit."""
+    """The input needs more memory, or charts more open files, than there is. Nothing is left out to make it fit."""
 
     exit_status = 10
 

@@ -1,5 +1,6 @@
 """Code of pages is put together once for each version of the plotting library."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,17 @@ def test_a_limit_of_addresses_that_would_end_the_process_is_one_line(monkeypatch
         TooLittleMemoryError, match=r"70 GB of addresses, .* leaves 12\.0 GB \(ulimit"
     ):
         library.require()
+
+
+def test_a_limit_of_open_files_is_one_line() -> None:
+    """V8 writes a dozen lines of its own where it can open none."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 8, before[1])
+    )
+    try:
+        with pytest.raises(TooLittleMemoryError, match="charts need 32 open files"):
+            library.require()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    library.require()
