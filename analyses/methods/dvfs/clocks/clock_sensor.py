@@ -172,6 +172,18 @@ class Readings:
         stop = self.time - assumed.delay_ns
         return self._expected(total.between(stop - width, stop) / width, assumed)
 
+    def unrecorded(self, assumed: Assumption) -> Array:
+        """Return the share of each update's window before the first kernel and after the last."""
+        first, last = float(self.start.min()), float(self.end.max())
+        width = max(assumed.window_ns, 1.0)
+        stop = self.time - assumed.delay_ns
+        inside = np.minimum(stop, last) - np.maximum(stop - width, first)
+        return 1.0 - np.clip(inside / width, 0.0, 1.0)
+
+    def unrecorded_at_kernels(self, assumed: Assumption) -> Array:
+        """Return that share in what readings predict at each kernel."""
+        return np.clip(self._expected(self.unrecorded(assumed), assumed), 0.0, 1.0)
+
     def _expected(self, values: Array, assumed: Assumption) -> Array:
         """Predict `values` of updates at kernels, with the weights that suit readings of the clock."""
         centre, middle = self.centres(assumed), (self.start + self.end) / 2

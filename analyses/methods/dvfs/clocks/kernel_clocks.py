@@ -316,10 +316,34 @@ def like_highest(
 
 def _common_error(gpu: Readings, assumed: Assumption, beta: Array, level: float) -> Array:
     """Error of each kernel's clock that its repeats have in common, as a share."""
-    mixed = gpu.blurred(beta, assumed), gpu.blurred(np.ones(len(beta)), assumed)
+    apart, unrecorded = _unrecorded_level(gpu, assumed), gpu.unrecorded_at_kernels(assumed)
+    span = float(gpu.end.max() - gpu.start.min())
+    mixed = []
+    for signal in (beta, np.ones(len(beta))):  # as much outside as is usual within
+        usual = float(signal @ (gpu.end - gpu.start)) / span
+        mixed.append(gpu.blurred(signal, assumed) + min(usual, 1.0) * unrecorded)
     by_power = _POWER_SPREAD * np.abs(beta - mixed[0])
     by_idle = _IDLE_SPREAD * np.clip(1 - mixed[1], 0.0, 1.0)
-    return np.sqrt(level**2 + _MIN_LEVEL**2 + by_power**2 + by_idle**2)
+    return np.sqrt(level**2 + _MIN_LEVEL**2 + by_power**2 + by_idle**2 + (apart * unrecorded) ** 2)
+
+
+def _unrecorded_level(gpu: Readings, assumed: Assumption) -> float:
+    """How far the clock was from the mean before the first kernel and after the last, as a share of it.
+
+    By readings whose windows are outside in part: whatever ran there, they show whether it changes what they mix.
+    """
+    share = gpu.unrecorded(assumed)
+    middle = gpu.centres(assumed)
+    first, last = gpu.start.min(), gpu.end.max()
+    near = (middle > first - assumed.window_ns) & (middle < last + assumed.window_ns) & (share > 0)
+    inside = gpu.mhz[share == 0]
+    windows = assumed.window_ns / gpu.period_ns  # readings, of which one is independent of the next
+    square = float(share[near] @ share[near])
+    if square < max(windows, 1.0) or len(inside) <= max(windows, 1.0):
+        return _IDLE_SPREAD
+    apart = float(share[near] @ (gpu.mhz[near] / inside.mean() - 1)) / square
+    noise = float(inside.std() / inside.mean()) * np.sqrt(max(windows, 1.0) / square)
+    return float(np.hypot(apart, noise))
 
 
 def _is_followed(gpu: Readings, assumed: Assumption) -> bool:

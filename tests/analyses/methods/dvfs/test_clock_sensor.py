@@ -11,7 +11,11 @@ from slow import slow_from
 
 import chopper_interop as ci
 from chopper_interop.analyses.methods.dvfs import intervals
-from chopper_interop.analyses.methods.dvfs.clocks import clock_sensor, sensor_fit
+from chopper_interop.analyses.methods.dvfs.clocks import (
+    clock_sensor,
+    kernel_clocks,
+    sensor_fit,
+)
 from chopper_interop.analyses.methods.dvfs.clocks.kernel_clocks import SensedClocks
 from chopper_interop.analyses.methods.dvfs.sources import combination as combined
 from chopper_interop.build import TraceBuilder
@@ -268,6 +272,30 @@ def test_readings_are_as_old_as_the_middle_of_their_window(kept_ms, is_shown, ag
     fit.compare = lambda _: (np.array(kept_ms) * float(MS), None, is_shown)
     age = fit.age(np.empty((0, 2)), 100.0 * MS)
     assert np.isnan(age) if age_ms is None else age == age_ms * MS
+
+
+@pytest.mark.parametrize(
+    ("outside_mhz", "least", "most"),
+    [(1500.0, 0.0, 0.015), (1800.0, 0.08, 0.15)],  # as within; an idle GPU's
+)
+def test_readings_show_what_they_mix_with_kernels_that_were_not_recorded(
+    outside_mhz: float, least: float, most: float
+) -> None:
+    """Time before the recording counted as idle, at a clock 10 % higher or less, whatever was read then."""
+    start = np.arange(2000, 4000, 10) * float(MS)
+    time = np.arange(0, 6000, 100) * float(MS)
+    assumed = clock_sensor.Assumption(1000.0 * MS, 0.0)
+    gpu = clock_sensor.Readings(
+        np.arange(len(start)), start, start + 10 * MS, time, np.full(len(time), 1500.0), 100.0 * MS, 0.0, 1.0,
+    )  # fmt: skip
+    share = gpu.unrecorded(assumed)
+    mhz = share * outside_mhz + (1 - share) * 1500
+    rng = np.random.default_rng(0)
+    gpu = dataclasses.replace(gpu, mhz=np.rint(mhz + rng.normal(0, 1, len(mhz))))
+    error = kernel_clocks._common_error(gpu, assumed, np.full(len(start), 0.5), 0.0)
+    first = error[:10].mean()  # of kernels in windows half of which are before
+    assert least < first < most
+    assert error[95:105].mean() < 0.01
 
 
 def test_descriptions_of_sensors() -> None:
