@@ -371,7 +371,7 @@ class _Fit:
             total = np.where(testable, np.nansum(losses, axis=1) / np.maximum(blocks, 1), np.inf)
             best = int(np.argmin(total))
             order = np.argsort(total, kind="stable")
-            gain, error = _mean_and_error(-losses[[best]])
+            gain, error = _mean_and_error(-self._of_windows(losses[best], grid[best, 0]))
             is_short = grid[best, 0] * MIN_WINDOWS > self._longest_work
             if (
                 is_short
@@ -390,6 +390,20 @@ class _Fit:
         apart = np.maximum(excess, 0.0) / np.maximum(error, _TINY)
         apart[best] = 0.0
         return grid[kept], apart[kept], True
+
+    def _of_windows(self, losses: Array, window_ns: float) -> Array:
+        """Return the misfit in blocks of time that are no shorter than the window, (1, block).
+
+        Readings of shorter ones have windows in common, and their scatter is no error of their mean.
+        """
+        of_gpu = losses.reshape(len(self.gpus), -1)
+        each = of_gpu.shape[1]
+        merged = int(np.clip(np.ceil(window_ns * each / self._longest_work), 1, each))
+        starts = np.arange(0, each - merged + 1, merged)  # what is left over goes to the last
+        known = ~np.isnan(of_gpu)
+        total = np.add.reduceat(np.where(known, of_gpu, 0.0), starts, axis=1)
+        count = np.add.reduceat(known, starts, axis=1, dtype=np.int64)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan).reshape(1, -1)
 
     def _losses(self, grid: Array, weight: Array) -> Array:
         """Misfit of each assumption in each block of time, with these weights of kernels."""

@@ -298,6 +298,17 @@ def test_readings_show_what_they_mix_with_kernels_that_were_not_recorded(
     assert error[95:105].mean() < 0.01
 
 
+def test_blocks_are_no_shorter_than_windows() -> None:
+    """The scatter of 24 blocks was the error of four windows in them."""
+    fit = object.__new__(sensor_fit._Fit)
+    fit.gpus = [SimpleNamespace(start=np.array([0.0, 1200 * MS]))] * 2
+    losses = np.repeat([1.0, 3.0, np.nan, 5.0], 6)
+    assert fit._of_windows(losses, 0.0) == pytest.approx(losses[np.newaxis], nan_ok=True)
+    merged = fit._of_windows(losses, 1200.0 * MS)
+    assert merged == pytest.approx(np.array([[2.0, 5.0]]))
+    assert fit._of_windows(losses, 600.0 * MS)[0] == pytest.approx([1, 3, np.nan, 5], nan_ok=True)
+
+
 def test_descriptions_of_sensors() -> None:
     parse, sensor = clock_sensor.parse_sensor, clock_sensor.Sensor
     assert parse("") is None
