@@ -1,4 +1,4 @@
-"""Which ranks a process may be, by the durations of its kernels in a row: looked up, not compared rank by rank.
+"""Ranks that a process may be, by the durations of its kernels in a row: looked up, not compared rank by rank.
 
 Two tools that record one process take the durations of its kernels from the same two times of the GPU, so that pairs of
 neighbours with the same names and durations are the same in both records; in other processes of the job kernels have
@@ -22,7 +22,7 @@ _QUANTA_NS = (1, 100, 1000)
 """Durations are compared in these units, the finest first. Tools copy nanoseconds, convert clocks that differ by parts
 per million (tens of nanoseconds of a kernel of some milliseconds), or write microseconds."""
 _NAME_UNIT = np.int64(1) << np.int64(40)
-"""What the code of a name counts in the number of a kernel; chosen: more than the nanoseconds of any kernel (18 minutes)."""
+"""Factor of the code of a name in the number of a kernel; chosen: more than the nanoseconds of any kernel (18 minutes)."""
 _MAX_PAIRS = 4096
 """Pairs of a record that are looked up, drawn by their hashes so that each record draws the same ones; chosen: a share
 of them is known to 2 %."""
@@ -42,7 +42,7 @@ below the share by which one is recognised."""
 
 
 class Likely(NamedTuple):
-    """What the durations of a process's kernels say of ranks.
+    """Ranks that a process may be, as far as durations of its kernels show.
 
     Parameters
     ----------

@@ -320,7 +320,7 @@ class _Ranks:
         return any(k < finer and own.shares[k] <= fingerprints.FOREIGN_SHARE for k in units)
 
     def _likely_by_durations(self, processes: list[_Process]) -> dict[_Process, Likely]:
-        """What durations say of the processes that state neither an id nor a number of a rank."""
+        """Return, of the processes that state neither an id nor a number of a rank, the ranks that durations say they may be."""
         ranks = [other for *_, other in self._ranks]
         unstated = [p for p in processes if not _stated_ranks(p.about, ranks)]
         if not unstated or not ranks:

@@ -24,7 +24,7 @@ SEQUENCE = 1
 
 _PACKET = tag(1, LENGTH)
 PACKET = bytes([_PACKET])
-"""What a packet begins with in a trace, ahead of its length."""
+"""Beginning of a packet in a trace, ahead of its length."""
 _TIMESTAMP = tag(8, VARINT)
 _SEQUENCE_ID = tag(10, VARINT)
 _TRACK_EVENT = tag(11, LENGTH)

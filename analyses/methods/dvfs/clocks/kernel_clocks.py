@@ -328,7 +328,7 @@ def _common_error(gpu: Readings, assumed: Assumption, beta: Array, level: float)
 
 
 def _unrecorded_level(gpu: Readings, assumed: Assumption) -> float:
-    """How far the clock was from the mean before the first kernel and after the last, as a share of it.
+    """Difference of the clock before the first kernel and after the last from the mean, as a share of that.
 
     By readings whose windows are outside in part: whatever ran there, they show whether it changes what they mix.
     """
