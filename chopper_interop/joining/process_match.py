@@ -52,6 +52,14 @@ _MIN_DEVIATIONS = 5
 confuses one in 1,700 jobs then."""
 
 
+_MAX_RATIO, _TICK_NS = 2, 10
+"""Distance of a process's durations from its rank's, over what it is of the tool's other processes (the median), each and a
+tick of the GPU; beyond, its rank is none of the profiles'. Starts are not compared, as hosts' clocks are converted
+better or worse. Chosen: two tools take durations from the same times of the GPU, on every host."""
+_MIN_OTHERS = 2
+"""Processes of a tool that show how far its times are from the profiles'; chosen: one alone may be the one that is wrong."""
+
+
 @dataclass(frozen=True)
 class ProcessMatch:
     """A process that a fragment and a profile both recorded.
@@ -88,12 +96,15 @@ class _Candidate:
         Number of pairs of kernels.
     closeness
         Sum of the logarithms of the mean distances of starts and of durations; less is closer.
+    duration_ns
+        Mean distance of durations.
     """
 
     profile: int
     about: Rank
     pairs: int
     closeness: float
+    duration_ns: float
 
 
 @dataclass(eq=False)
@@ -121,7 +132,9 @@ class _Process:
         match = self.match(other, work)
         if match is not None:
             distances = clock_match.mean_distances_ns(work, self.work, match)
-            candidate = _Candidate(profile, other, match.pairs, sum(map(log1p, distances)))
+            candidate = _Candidate(
+                profile, other, match.pairs, sum(map(log1p, distances)), distances[1]
+            )
             self.candidates.setdefault(other.rank, candidate)
 
     @cached_property
@@ -192,14 +205,29 @@ def _choose_ranks(processes: list[_Process]) -> dict[int, list[_Process]]:
     options = [(candidate, p) for p in processes for candidate in p.candidates.values()]
     options.sort(key=lambda option: option[0].closeness)
     holders: dict[int, list[_Process]] = {}
+    of_tool: dict[tuple[str, int], list[_Candidate]] = defaultdict(list)
     for candidate, process in options:
         held = holders.get(candidate.about.rank, [])
         if process.chosen is not None or _is_taken_by_fragment(held, process):
             continue
+        if _is_far(candidate, of_tool[process.tool]):
+            continue
         if not held or process.is_another_record_of(held[0]):
             process.chosen = candidate
+            of_tool[process.tool].append(candidate)
             holders.setdefault(candidate.about.rank, []).append(process)
     return holders
+
+
+def _is_far(candidate: _Candidate, chosen: Sequence[_Candidate]) -> bool:
+    """True if a process's durations are much further from a rank's than those of the tool's others from theirs."""
+    if len(chosen) < _MIN_OTHERS:
+        return False
+    typical = sorted(chosen, key=lambda c: c.duration_ns)[len(chosen) // 2]
+    further = log((candidate.duration_ns + _TICK_NS) / (typical.duration_ns + _TICK_NS))
+    # the logarithm of the mean of n distances scatters by 1/sqrt(n)
+    deviation = sqrt(1 / candidate.pairs + 1 / typical.pairs)
+    return further > max(log(_MAX_RATIO), _MIN_DEVIATIONS * deviation)
 
 
 def _is_taken_by_fragment(held: list[_Process], process: _Process) -> bool:

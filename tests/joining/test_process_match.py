@@ -225,6 +225,23 @@ def test_a_process_of_one_rank_alone_may_have_coarser_durations_than_others() ->
     assert chosen_ranks(processes, profiles) == ([[0], [1]], {})
 
 
+def test_a_process_whose_durations_are_further_than_those_of_others_is_none() -> None:
+    """Tools differ by some nanoseconds, and on one host by more in starts; rank 3 was not profiled, process 2 not recorded."""
+    works = data_parallel(5, 21)
+    of_first = works[0].dur
+    works = [
+        replace(w, dur=of_first + np.rint(0.06 * (w.dur - of_first)).astype(np.int64))
+        for w in works
+    ]
+    recorded = [
+        work.moved(alternating(200, 10 if rank else 400), np.arange(200) % 11 - 5)
+        for rank, work in enumerate(works)
+    ]
+    processes = [fragment(f"{rank}", recorded[rank]) for rank in (0, 1, 3, 4)]
+    profiles = [profile(rank, works[rank]) for rank in (0, 1, 2, 4)]
+    assert chosen_ranks(processes, profiles)[0] == [[0], [1], [], [4]]
+
+
 def test_a_process_is_compared_with_all_ranks_where_its_durations_are_another_s() -> None:
     """Durations of the rank that is not it, at other times."""
     works = [Kernels.of_seed(seed, 200) for seed in (19, 19)]
