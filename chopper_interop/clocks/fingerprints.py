@@ -22,7 +22,7 @@ _QUANTA_NS = (1, 100, 1000)
 """Durations are compared in these units, the finest first. Tools copy nanoseconds, convert clocks that differ by parts
 per million (tens of nanoseconds of a kernel of some milliseconds), or write microseconds."""
 _NAME_UNIT = np.int64(1) << np.int64(40)
-"""Factor of the code of a name in the number of a kernel; chosen: more than the nanoseconds of any kernel (18 minutes)."""
+"""Weight of the code of a name in the number of a kernel; chosen: more than the nanoseconds of any kernel (18 minutes)."""
 _MAX_PAIRS = 4096
 """Pairs of a record that are looked up, drawn by their hashes so that each record draws the same ones; chosen: a share
 of them is known to 2 %."""
@@ -42,7 +42,7 @@ below the share by which one is recognised."""
 
 
 class Likely(NamedTuple):
-    """Ranks that a process may be, as far as durations of its kernels show.
+    """Ranks by the durations of a process's kernels.
 
     Parameters
     ----------

@@ -348,7 +348,7 @@ class _Ranks:
         return any(k < finer and own.shares[k] <= fingerprints.FOREIGN_SHARE for k in units)
 
     def _likely_by_durations(self, processes: list[_Process]) -> dict[_Process, Likely]:
-        """Return, of the processes that state neither an id nor a number of a rank, the ranks that durations say they may be."""
+        """Ranks by durations, of the processes that state neither an id nor a number of a rank."""
         ranks = [other for *_, other in self._ranks]
         unstated = [p for p in processes if not _stated_ranks(p.about, ranks)]
         if not unstated or not ranks:
