@@ -153,10 +153,19 @@ KERNELS: tuple[KernelNames, ...] = (
                 "torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu"),
     KernelNames("vLLM, SGLang, AITER custom all-reduce", Collective.ALL_REDUCE,
                 r"cross_device_reduce_(?:[12]stage|half_butterfly)|allreduce_prototype_(?:one|two)shot"
-                r"|all_reduce_(?:one|two)_shot_(?:push|pull)_kernel|ar_(?:ll_)?gfx1250",
+                r"|all_reduce_(?:one|two)_shot(?:_push|_pull)?_kernel|ar_(?:ll_)?gfx1250",
                 "vllm csrc/custom_all_reduce.cuh, csrc/quickreduce; sgl-kernel csrc/allreduce; "
                 "sglang jit_kernel/csrc/distributed; "
                 "aiter csrc/include/{custom,quick}_all_reduce.cuh, custom_all_reduce_gfx1250.cuh"),
+    KernelNames("SGLang", NAMED,
+                r"(?:sglang::)?sp_collective::(?:all_gather|reduce_scatter)",
+                "sglang jit_kernel, collectives of row shards of K3's MoE"),
+    KernelNames("SGLang", Collective.ALL_REDUCE,
+                r"parallel_qknorm_across_head|all_reduce_(?:push|pull)_(?:res|norm)_kernel",
+                "sglang jit_kernel/csrc/distributed, its fusions for K3", computes=True),
+    KernelNames("SGLang", None,
+                r"nvlink_barrier_kernel",
+                "sglang jit_kernel, custom all-reduce"),
     KernelNames("AITER", Collective.ALL_GATHER,
                 r"ag_gfx1250_",
                 "aiter csrc/include/custom_all_reduce_gfx1250.cuh"),
@@ -235,7 +244,7 @@ LOCAL = (
 LOOKS_LIKE = (
     r"(?i:all_?reduce|all_?to_?all|all_?2_?all|all_?gather|reduce_?scatter|nvshmem|symm_?mem|multimem"
     r"|cross_device|\bep::|int(?:er|ra)_?node|(?:moe|expert|token|_ep_)\w*(?:dispatch|combine)"
-    r"|(?:dispatch|combine)\w*(?:moe|expert|token)|gemm_(?:rs|ar)(?![a-z])|gather_rs(?![a-z])"
+    r"|(?:dispatch|combine)\w*(?:moe|expert|token)|gemm_(?:rs|ar|ag)(?![a-z])|gather_rs(?![a-z])"
     r"|notify_ar(?![a-z])|wait_signal|(?<![a-z])(?:ag_(?:gemm|scatter)|a2a|p2p)(?![a-z0-9]))"
 )
 """Own names of kernels that may communicate, of no library in `KERNELS`."""
