@@ -122,13 +122,12 @@ def _finish(block: _Block | None, records: Records) -> None:
             detail = f"{at}: {len(cells)} cells for {len(block.names)} columns"
             records.lose(faults.CUT, detail)
         else:
-            _row(block.names, cells, at, records, is_complete=is_complete)
+            _row(block.names, place, cells, at, records, is_complete=is_complete)
 
 
-def _row(
-    names: list[str], cells: list[str], at: str, records: Records, *, is_complete: bool
+def _row(  # what is the same in all rows of a block is found once
+    names: list[str], place: int, cells: list[str], at: str, records: Records, *, is_complete: bool
 ) -> None:
-    place = _place(names)
     card = card_of(cells[place]) if place < len(cells) else None
     stamp = parse_labelled_timestamp(cells[0]) if place else None
     if card is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from chopper_interop.converters.amd_smi.row_reader import LossCount
@@ -91,19 +92,28 @@ class Records(LossCount):
         """Add a value; the speed of a clock is taken out of its level."""
         record = self.record(card, (key,), timestamp)
         record.written.add(key)
-        key, value = " ".join(key.split()).rstrip(" :"), value.strip()
-        level = _CLOCK_LEVEL.fullmatch(key)
-        speed = _LEVEL.fullmatch(value)
-        if level and speed:
-            key, value = f"{level[1]} clock speed", speed[2]
+        key, clock = _key_and_clock(key)
+        value = value.strip()
+        speed = _LEVEL.fullmatch(value) if clock else None
+        if speed:
+            key, value = f"{clock} clock speed", speed[2]
         fan = _FAN_LEVEL.fullmatch(value) if key == "Fan Level" else None
         if fan:
             value, record.values["Fan Level (%)"] = fan.groups()
-        inner = _IN_BRACKETS.fullmatch(value)
+        inner = _IN_BRACKETS.fullmatch(value) if value.startswith("(") else None
         record.values[key] = inner[1] if inner else value
         return record
 
 
+@lru_cache(maxsize=1 << 14)  # the same keys come in every row
+def _key_and_clock(text: str) -> tuple[str, str]:
+    """A key as it is compared, and the clock of which it is the level; empty if of none."""
+    key = " ".join(text.split()).rstrip(" :")
+    level = _CLOCK_LEVEL.fullmatch(key)
+    return key, level[1] if level else ""
+
+
+@lru_cache(maxsize=1 << 12)  # the same cards come in every output
 def card_of(text: str) -> int | None:
     """Number of a card by its name, ``card0`` or ``GPU[0]``; None if it is no card."""
     if text.strip().lower() == "system":
