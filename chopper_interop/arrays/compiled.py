@@ -110,6 +110,8 @@ class Loop(Compilable):
                 _require_room()
                 kept = loaded_code.function(self, code_files.text_of(arguments))
                 entry = self._entries[kinds] = kept or self.dispatcher
+            if kept:
+                return functools.partial(loaded_code.uninterrupted, kept)
         return entry
 
 

@@ -14,7 +14,10 @@ import importlib.util
 import math
 import os
 import pickle
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from importlib.machinery import PathFinder
@@ -149,14 +152,38 @@ class Linker:
         return self._made_function(builtins, name, "", address, environments[0], ())
 
 
+def uninterrupted(loop: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a loop for the first time: an interrupt with Python's own handler comes when it has returned.
+
+    Signals that come while machine code runs are handled in the first Python that it calls, `_unpickled`. Other handlers, and
+    those of other threads, which get no signals, are left as they are.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return loop(*arguments)
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        return loop(*arguments)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            raise KeyboardInterrupt
+
+
 def _known(address: int) -> int:
     if not address:
         raise ValueError("no such name")
     return address
 
 
+@cache
 def _unpickled(address: int, size: int, _: int) -> Any:
-    """Object that machine code makes, once: types of arrays and tuples, errors. numba's own imports numba."""
+    """Object that machine code makes, once: types of arrays and tuples, errors. numba's own imports numba.
+
+    Machine code goes on without what it asked for if this raises, which ends the process. `cache` is code in C, in
+    which no signal is handled: only the first call for an address is one of Python (`uninterrupted`).
+    """
     data = ctypes.string_at(address, size)
     if data not in _objects:
         _objects[data] = pickle.loads(data)  # noqa: S301 # of the code

@@ -422,6 +422,28 @@ del array
 """
 
 
+SPUN = """
+import os, signal, threading
+from chopper_interop.arrays.compiled import jit
+@jit
+def spun(count, rest):
+    x = 0
+    for i in range(count):
+        x = (x * 31 + i) % 1_000_003
+    out = np.empty(3, np.int64)
+    out[0] = x % rest
+    return out
+"""
+INTERRUPTED = """
+if is_second:
+    spun(1, 7)
+threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    for _ in range(100):
+        spun(20_000_000, 7)  # tenths of a second
+except KeyboardInterrupt:
+    print("interrupted", signal.getsignal(signal.SIGINT) is signal.default_int_handler, "numba" in sys.modules)
+"""
 CROWDED = """
 import os, resource
 print(rest(7, 4))
@@ -449,6 +471,14 @@ def test_what_another_numba_or_llvm_may_not_have_leaves_loops_to_numba(kept: Pat
 def test_threads_may_call_a_loop_for_the_first_time_at_once(kept: Path) -> None:
     code = KEPT + THREADS + "print('numba' in sys.modules)"
     assert python(code, kept, PYTHONHASHSEED="0")[0] == "True\nFalse"
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+def test_an_interrupt_while_a_loop_runs_comes_behind_it(tmp_path: Path, *, is_second: bool) -> None:
+    """Machine code ended the process by a segmentation fault where what it calls raised."""
+    python(KEPT + SPUN + "spun(1, 7)", tmp_path)
+    code = KEPT + SPUN + f"is_second = {is_second}" + INTERRUPTED
+    assert python(code, tmp_path, PYTHONHASHSEED="0")[0] == "interrupted True False"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of addresses")
