@@ -582,15 +582,14 @@ def refuse_targets(targets: Iterable[WriteTarget], read_: Iterable[SourceFiles])
     read_ = list(read_)
     places_of_all = (place for target in targets for place in target.places)
     refuse_overwriting((path for s in read_ for path in s.recorded), places_of_all)
-    places = [Path(target.path).absolute() for target in targets]
+    places = [outputs.real(Path(target.path)) for target in targets]  # also of a link to a folder
     if len(set(places)) < len(places):
         raise UsageError("it is named twice as an output", path=max(places, key=places.count))
-    for target in targets:
-        place = Path(target.path).absolute()
+    for target, place in zip(targets, places, strict=True):
         same_format = [s for s in read_ if s.converter.name == target.converter.name]
         if any(place in outputs.real(path).parents for s in same_format for path in s.recorded):
             raise UsageError("it would be overwritten by what is made of it", path=target.path)
-        outputs.require_writable(place)
+        outputs.require_writable(Path(target.path).absolute())
 
 
 def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:

@@ -61,6 +61,19 @@ def test_an_unknown_format_makes_no_folder_of_that_name(run_folder: Path, run) -
     assert not Path("ets:").exists()
 
 
+def test_a_folder_is_not_overwritten_through_a_link(run_folder: Path, tmp_path: Path, run) -> None:
+    tables, link = tmp_path / "a.parquet", tmp_path / "link.parquet"
+    assert run("convert", run_folder / "rank0.json.gz", "-o", tables)[0] == 0
+    link.symlink_to(tables)
+    before = {path: path.stat().st_ino for path in tables.rglob("*")}
+    assert all(path.is_dir() or path.stat().st_size for path in before)
+    status, _, output = run("convert", tables, "-o", link)
+    assert (status, "would be overwritten" in output) == (UsageError.exit_status, True)
+    with pytest.raises(UsageError, match="would be overwritten"):
+        ci.convert(tables, link)
+    assert {path: path.stat().st_ino for path in tables.rglob("*")} == before
+
+
 def test_inputs_are_never_overwritten(run_folder: Path, run) -> None:
     source = run_folder / "rank0.json.gz"
     before = source.read_bytes()
