@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,9 +26,15 @@ from chopper_interop.errors import WriteError
 Part: TypeAlias = pa.Array | int
 """Values of a part; or only their number, if all are null."""
 
-_MIN_BYTES = 1 << 20
-"""Bytes from which an array lies in a file. Chosen: a file and its mapping take some 50 us, which is little next to
-filling a megabyte; arrays below are few in a job that is larger than memory."""
+_MIN_BYTES = 1 << 14
+"""Bytes from which an array lies in a file. Chosen: smaller ones take less memory than the objects of their rank."""
+_SHARED_BYTES = 1 << 26
+"""Bytes of a file that small arrays share, one behind the other. Chosen: a file and its mapping take some 50 us, and a
+process has 65,530 mappings, which thousands of ranks with some fifteen columns each would use up."""
+_OWN_BYTES = 1 << 23
+"""Bytes from which an array has a file of its own, which is gone with it (chosen: an eighth of what may stay unused)."""
+_ALIGNMENT = 64
+"""Multiple of bytes at which an array begins, as Arrow recommends."""
 _ZEROS = 1 << 24
 """Bytes that are written at once where the system cannot reserve room on disk (chosen: few calls)."""
 _RELEASED = 1 << 28
@@ -38,6 +45,9 @@ _BITS_BLOCK = 1 << 20
 _is_on: ContextVar[bool] = ContextVar("_is_on", default=False)
 _mapped: dict[int, tuple[weakref.ref[mmap.mmap], int]] = {}
 """Address of each mapping that is still used, with its size."""
+_lock = threading.Lock()
+_shared: tuple[weakref.ref[mmap.mmap], int] | None = None
+"""The file that small arrays share now, as long as any of its arrays is used, and how much of it is."""
 _since_release = 0
 """Bytes that were copied since pages were last released; of the process, as mappings are."""
 
@@ -69,6 +79,31 @@ def empty(count: int, dtype: Any) -> Array:
     size = count * dtype.itemsize
     if size < _MIN_BYTES or not _is_on.get():
         return np.empty(count, dtype)
+    if size >= _OWN_BYTES:
+        return np.frombuffer(_mapping(size), dtype, count)
+    pages, offset = _part_of_shared(size)
+    return np.frombuffer(pages, dtype, count, offset)
+
+
+def _part_of_shared(size: int) -> tuple[mmap.mmap, int]:
+    """A mapping with room for so many bytes, and where these begin; a new one where the last is full or gone.
+
+    ::
+
+        | array | array | array ... | free      |
+                                    ^ used
+    """
+    global _shared  # noqa: PLW0603 # as the mappings are of the process
+    with _lock:
+        pages, used = (None, 0) if _shared is None else (_shared[0](), _shared[1])
+        if pages is None or used + size > len(pages):
+            pages, used = _mapping(_SHARED_BYTES), 0
+        _shared = weakref.ref(pages), used + -(-size // _ALIGNMENT) * _ALIGNMENT
+    return pages, used
+
+
+def _mapping(size: int) -> mmap.mmap:
+    """Map a new private file of so many bytes."""
     try:
         with tempfile.TemporaryFile(prefix="chopper-") as file:
             _reserve(file, size)
@@ -79,10 +114,9 @@ def empty(count: int, dtype: Any) -> Array:
             path=tempfile.tempdir,
             hint="name another folder for such files by TMPDIR",
         ) from error
-    values = np.frombuffer(pages, dtype, count)
-    address = values.__array_interface__["data"][0]
+    address = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
     _mapped[address] = weakref.ref(pages, lambda _: _mapped.pop(address, None)), size
-    return values
+    return pages
 
 
 def full(count: int, value: float, dtype: Any) -> Array:

@@ -140,6 +140,21 @@ def test_arrays_lie_in_files_only_where_that_is_wanted() -> None:
     assert set(spill._mapped) <= before
 
 
+def test_small_arrays_share_files_and_nothing_else() -> None:
+    """Of thousands of ranks with some fifteen columns each there would be too many files."""
+    before = set(spill._mapped)
+    sizes = [1 << 14, (1 << 14) + 1, 3 << 20] * 20
+    with spill.when(True):
+        arrays = [spill.full(size, number, np.uint8) for number, size in enumerate(sizes)]
+        wide = spill.full(1 << 14, 5, np.float64)
+    assert all(map(spill.holds, arrays))
+    assert len(set(spill._mapped) - before) <= 2  # 61 MB, in files of 64
+    assert all((array == number).all() for number, array in enumerate(arrays))
+    assert (wide == 5).all()
+    del arrays, wide
+    assert set(spill._mapped) <= before
+
+
 def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing to a page for which there is no room would end the process by SIGBUS."""
 
