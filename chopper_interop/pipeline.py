@@ -221,13 +221,15 @@ def write(
     target = write_target(path, to_format)
     function = target.converter.writer
     local = Path(target.path)
-    refuse_overwriting(input_files(trace), target.places)
+    files = list(input_files(trace))
+    refuse_overwriting(files, target.places)
     for option in registry.unknown_options([function], options):
         hint = registry.similar_option(option, [function])
         raise UsageError(f"writing {target.converter.name} takes no option {option!r}", hint=hint)
     is_spilled = spill.holds(trace.array("ts"))
     with (
         outputs.as_named(local, target.shown),
+        outputs.sparing(files),
         spill.when(is_spilled),
         registry.as_errors("writing", target.converter.name, local),
     ):

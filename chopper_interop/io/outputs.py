@@ -25,7 +25,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -33,7 +33,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from chopper_interop.errors import ReadError, WriteError
+from chopper_interop.errors import ReadError, UsageError, WriteError
 from chopper_interop.io.exchange import exchange
 from chopper_interop.schemas.meta import ORDER
 
@@ -51,6 +51,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 _IS_FOLDER, _NAME_A_FILE = "it is a folder, and one file is written", "name a file in it"
 _SEPARATORS = re.compile(r"[/\\\0]")
 _NAMED_AS_FOLDER: ContextVar[Path | None] = ContextVar("named as a folder", default=None)
+_spared: ContextVar[tuple[Path, ...]] = ContextVar("spared", default=())
 _LOCKING_S = 1
 """Seconds between making a workspace and locking it, at most (chosen: two system calls in a row)."""
 
@@ -237,6 +238,23 @@ def has_mark(head: bytes) -> bool:
     return MARK.encode() in head[:4096]
 
 
+@contextmanager
+def sparing(files: Iterable[Path]) -> Iterator[None]:
+    """Refuse, in a ``with`` block, to remove these files from a folder, or folders that they are in."""
+    before = _spared.set(tuple(files))
+    try:
+        yield
+    finally:
+        _spared.reset(before)
+
+
+def _refuse_read(path: Path, outdated: set[str]) -> None:
+    """Raise `UsageError` if entries of a folder that are to be removed are spared, or hold what is."""
+    for file in map(real, _spared.get() if outdated else ()):
+        if path in file.parents and file.relative_to(path).parts[0] in outdated:
+            raise UsageError("it would be overwritten by what is made of it", path=path)
+
+
 def _put_in_place(new: Path, path: Path, owns: Callable[[Path], bool]) -> None:
     """Replace what `path` has of this program by the entries of `new`, a workspace."""
     if not path.exists():
@@ -245,6 +263,7 @@ def _put_in_place(new: Path, path: Path, owns: Callable[[Path], bool]) -> None:
     written = {entry.name for entry in new.iterdir()}
     entries = [entry for entry in path.iterdir() if not _is_workspace(entry)]
     outdated = {entry.name for entry in entries if owns(entry)}
+    _refuse_read(path, outdated)
     staying = [entry for entry in entries if entry.name not in outdated]
     _refuse_foreign(path, {entry.name for entry in staying} & written)
     if staying or not _exchanged(new, path):

@@ -14,6 +14,7 @@ from kineto_files import BASE, call, kernel, write
 import chopper_interop as ci
 from chopper_interop.errors import LossError, UsageError, WriteError
 from chopper_interop.io import outputs
+from chopper_interop.testing.samples import tiny_trace
 
 
 def rank_file(folder: Path, rank: int, name: str | None = None) -> Path:
@@ -72,6 +73,20 @@ def test_a_folder_is_not_overwritten_through_a_link(run_folder: Path, tmp_path: 
     with pytest.raises(UsageError, match="would be overwritten"):
         ci.convert(tables, link)
     assert {path: path.stat().st_ino for path in tables.rglob("*")} == before
+
+
+def test_a_trace_does_not_replace_the_folder_that_it_was_read_from(tmp_path: Path) -> None:
+    """Of ETs only those of the same job's name would be."""
+    for name, job in (("a.parquet", ""), ("et/", "tiny")):
+        target = f"{tmp_path}/{name}"
+        ci.write(tiny_trace(), target)
+        trace = ci.read(target)
+        trace = trace.with_meta(job=job or trace.meta.job)
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        with pytest.raises(UsageError, match="would be overwritten"):
+            ci.write(trace, target)
+        assert before == {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+        ci.write(tiny_trace(), target)  # of another trace it is replaced
 
 
 def test_inputs_are_never_overwritten(run_folder: Path, run) -> None:
