@@ -197,7 +197,9 @@ def scan(text: TextWindow, start: int) -> Events:
             for _ in range(undecided):
                 text.reuse(open_pieces.popleft().window)
             undecided = tried = 0
-    text.put_back([piece.window[: piece.stop] for piece in open_pieces][:-1], end)
+    # the window is the last piece, or begins behind it, if there was no memory to make the next one
+    behind = [piece for piece in open_pieces if piece.base + piece.stop <= text.base]
+    text.put_back([piece.window[: piece.stop] for piece in behind], end)
     return events.finish(end, closed=status == _DONE)
 
 

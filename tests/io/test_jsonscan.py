@@ -504,6 +504,31 @@ def test_an_error_of_a_text_that_is_read_ahead_is_not_its_end(
         window.finish()
 
 
+def test_too_little_memory_for_a_piece_behind_the_array_moves_no_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that reads ahead has no use for the error, as the array ends before."""
+    sizes = {"_PIECE": 2 * len(GOOD), "_READ_AHEAD": 0, "_MAX_AHEAD": 2}
+    for name, size in sizes.items():
+        monkeypatch.setattr(json_events, name, size)
+    events = ["[" + GOOD, "]", *["," + GOOD] * 6]
+    parts = [*events, '"' + 9 * GOOD.replace('"', "") + '"', *events]
+    extend, failed = TextWindow.extend, []
+
+    def extend_later(window: TextWindow) -> None:
+        if not failed:
+            failed.append(window.base)
+            raise MemoryError
+        extend(window)
+
+    monkeypatch.setattr(TextWindow, "extend", extend_later)
+    window = TextWindow(map(buffer, parts))
+    events_read = json_events.scan(window, 0)
+    assert failed
+    window.finish()
+    assert bytes(window.bytes).decode() == "".join(parts)[events_read.end :]
+
+
 @given(st.integers(1, 400))
 def test_a_truncated_text_keeps_every_complete_event(at: int) -> None:
     text = "[" + ",\n".join([GOOD] * 12) + "]"
