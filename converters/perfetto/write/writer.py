@@ -417,20 +417,19 @@ class PerfettoWriter:
     ) -> None:
         """Write lanes whose values were gathered at once; tracks are made when a lane's turn comes."""
         slices = values.on_tracks(np.empty(len(row), np.int64), row)
-        encoders: dict[
-            bool, _Encoder
-        ] = {}  # by what may differ between lanes: text of the source, or a copy
+        # by what may differ between lanes: texts of several sources, or a copy
+        encoders: dict[tuple[Any, int], _Encoder] = {}
         for span, arguments, uuids in zip(spans, of_lanes, uuids_of, strict=True):
             slices.uuid[span] = uuids[row[span]]
             tables = self.columns.interned(arguments.buffer)
             data = arguments, values.columns, values.lists, *tables
-            is_writable = arguments.buffer.flags.writeable
-            if is_writable not in encoders:
-                encoders[is_writable] = compiled.entry(
+            layout = arguments.buffer.dtype, arguments.buffer.flags.num
+            if layout not in encoders:
+                encoders[layout] = compiled.entry(
                     encode.encode_slices, self.out, 0, 0, 0, slices, *data, self.opened_row,
                     self.scratch,
                 )  # fmt: skip
-            self._write_slices([(slices, data)], uuids, span, encoders[is_writable])
+            self._write_slices([(slices, data)], uuids, span, encoders[layout])
 
     def _rows_of_lanes(self, lanes: list[_LaneRows], nodes: Array, first: int) -> Array:
         """Place nodes of lanes in rows in which they overlap at most by nesting."""

@@ -120,6 +120,24 @@ def test_rows_of_several_lanes_are_those_of_each() -> None:
     np.testing.assert_array_equal(row, np.concatenate(alone))
 
 
+def test_arguments_of_lanes_may_be_arrays_of_any_layout(tmp_path: Path) -> None:
+    """A plug-in may give a view backwards: code for arrays in one piece would read memory around it."""
+    builder = TraceBuilder()
+    for number, step in enumerate((1, -1)):
+        shown = f'{{"shown": "{number}"}}'.encode()
+        text = np.frombuffer(bytearray(shown[::step]), np.uint8)[::step]
+        at = np.array([builder.text(text)])
+        row = builder.lane(0, LaneKind.THREAD, number, "lane")
+        builder.nodes(
+            kind=int(Kind.CPU_OP), name=["n"], rank=0, lane=row, ts=np.array([EPOCH]), dur=1,
+            args=(at, np.array([len(shown)])),
+        )  # fmt: skip
+    found = written(builder.finish(), tmp_path).query(
+        "select display_value from args where key = 'debug.shown'"
+    )
+    assert found == [("0",), ("1",)]
+
+
 def test_ends_are_written_in_as_many_parts_as_there_is_room_for() -> None:
     """They were written beyond the buffer where very many slices end last."""
     rows = 1000
