@@ -19,6 +19,7 @@ from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import ranks as rank_clocks
 from chopper_interop.edges import collectives
+from chopper_interop.edges.collective_order import RankSequence, match_by_order
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import (
     EDGE_ENDPOINTS,
@@ -566,3 +567,12 @@ def test_collectives_of_two_streams_are_matched_by_the_order_of_their_launches(
     for i in range(12):
         assert len(set(instance[number == i].tolist())) == 1, i
     assert (np.bincount(of_rank) == 12).all()
+
+
+def test_ranks_that_began_later_are_each_matched_by_their_own_shift() -> None:
+    """Where nothing ends together, only the order says which collective of the longest record is which."""
+    code = np.arange(12)
+    parts = [slice(0, 12), slice(0, 9), slice(3, 12)]
+    ranks = [RankSequence(code[p], 100 * code[p], np.zeros(len(code[p]), bool)) for p in parts]
+    matched = match_by_order(ranks)
+    assert [position.tolist() for position in matched] == [code[p].tolist() for p in parts]

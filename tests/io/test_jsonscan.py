@@ -1,6 +1,7 @@
 """The scanner finds in any text what a JSON library finds, and recovers where that gives up."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -502,6 +503,28 @@ def test_an_error_of_a_text_that_is_read_ahead_is_not_its_end(
         json_events.scan(window, 0)
     with pytest.raises(ReadError, match="cut short"):
         window.finish()
+
+
+def test_the_thread_that_reads_ahead_ends_before_the_text_is_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would go on with the window, of which others read what is behind the array."""
+    monkeypatch.setattr(json_events, "_PIECE", 2 * len(GOOD))
+    monkeypatch.setattr(json_events, "_READ_AHEAD", 0)
+    parts = ["[" + GOOD, "]", *["," + GOOD] * 40]
+
+    def blocks() -> Iterator[np.ndarray]:
+        for part in parts:
+            time.sleep(0.005)
+            yield buffer(part)
+
+    window = TextWindow(blocks())
+    events = json_events.scan(window, 0)
+    at_first = window.base, len(window.bytes)
+    time.sleep(0.05)
+    assert (window.base, len(window.bytes)) == at_first == (events.end, len(window.bytes))
+    window.finish()
+    assert bytes(window.bytes).decode() == "".join(parts)[events.end :]
 
 
 def test_too_little_memory_for_a_piece_behind_the_array_moves_no_text(

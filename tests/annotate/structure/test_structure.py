@@ -285,6 +285,30 @@ def test_steps_that_nothing_numbers_are_counted(tmp_path: Path) -> None:
     assert trace.steps()["end_ns"].to_list() == [45_000, 145_000, 245_000]
 
 
+def test_what_follows_the_backward_pass_of_a_rank_is_of_its_update(tmp_path: Path) -> None:
+    """By the times of its own passes, whichever steps they are of: rank 1 ran both before rank 0 began."""
+    paths = []
+    for rank, start in enumerate((1000, 0)):
+        events = []
+        for step, at in ((2 - rank, start), (1 + rank, start + 100)):
+            number = 10 * rank + step
+            events += [
+                note(f"ProfilerStep#{step}", at, 90),
+                op("aten::mm", at, 5, number), *launch(100 * rank + 10 * step + 1, at + 1),
+                op(ENGINE + "MmBackward0", at + 10, 5, number, 1, tid=200),
+                *launch(100 * rank + 10 * step + 2, at + 11, 200),
+                op("aten::norm", at + 30, 5), *launch(100 * rank + 10 * step + 3, at + 31),
+            ]  # fmt: skip
+        info = {"rank": rank, "world_size": 2}
+        paths.append(write(tmp_path / f"rank{rank}.json", events, distributedInfo=info))
+    frame = ci.read(*paths).to_pandas()
+    frame = frame[frame["name"].astype(str).str.fullmatch(r"k\d+")]
+    phases = {str(n)[-1]: set() for n in frame["name"]}
+    for name, phase in zip(frame["name"], frame["phase"], strict=True):
+        phases[str(name)[-1]].add(phase)
+    assert phases == {"1": {"forward"}, "2": {"backward"}, "3": {"optimizer"}}
+
+
 def test_steps_by_the_names_that_people_give(tmp_path: Path) -> None:
     events = [note("train_step 4", 0, 50), *launch(1, 5), note("step 5", 60, 50), *launch(2, 65)]
     assert values_of(write(tmp_path / "t.json", events), "iteration") == {"k1": 4, "k2": 5}

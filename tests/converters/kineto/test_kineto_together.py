@@ -12,11 +12,12 @@ from kineto_files import BASE, call, flow, kernel, span, write
 from shared_data import real
 
 from chopper_interop import registry
-from chopper_interop.combined import Combined
+from chopper_interop.combined import Combined, SourceIssues
 from chopper_interop.converters.kineto import trace_file
 from chopper_interop.converters.kineto.reader import read, read_together
 from chopper_interop.errors import ReadError
 from chopper_interop.io import inputs
+from chopper_interop.issues import IssueLog
 from chopper_interop.reading import workers
 from chopper_interop.reading.workers import SourceTask
 from chopper_interop.schemas import hub
@@ -322,3 +323,18 @@ def test_calls_of_a_file_in_a_batch(tmp_path: Path) -> None:
 
     calls(2)  # imports and compiles
     assert (calls(30) - calls(10)) / 20 < 750
+
+
+def test_the_digest_of_a_small_file_is_of_what_was_read(tmp_path: Path) -> None:
+    """Its program may write it once more meanwhile."""
+    paths = []
+    for name in ("plain", "communication"):
+        events, header = FILES[name]
+        paths.append(write(tmp_path / f"{name}.json", events, **header))
+    expected = [inputs.sha256(path) for path in paths]
+    logs = SourceIssues([IssueLog() for _ in paths])
+    with inputs.digesting():
+        trace_file.load(paths, logs)
+        for path in paths:
+            path.write_text("{}")
+        assert [inputs.sha256(path) for path in paths] == expected

@@ -138,6 +138,23 @@ def test_arguments_of_lanes_may_be_arrays_of_any_layout(tmp_path: Path) -> None:
     assert found == [("0",), ("1",)]
 
 
+def test_arguments_of_a_lane_may_be_of_several_texts(tmp_path: Path) -> None:
+    """They are copied then; those of the other lane are not."""
+    builder = TraceBuilder()
+    lanes = [builder.lane(0, LaneKind.THREAD, number, "lane") for number in range(2)]
+    for number in range(3):
+        shown = f'  {{"shown": "{number}"}}'.encode()
+        at = np.array([builder.text(np.frombuffer(bytearray(shown), np.uint8)) + 2])
+        builder.nodes(
+            kind=int(Kind.CPU_OP), name=["n"], rank=0, lane=lanes[number // 2],
+            ts=np.array([EPOCH + number]), dur=1, args=(at, np.array([len(shown) - 2])),
+        )  # fmt: skip
+    found = written(builder.finish(), tmp_path).query(
+        "select display_value from args where key = 'debug.shown'"
+    )
+    assert sorted(found) == [("0",), ("1",), ("2",)]
+
+
 def test_ends_are_written_in_as_many_parts_as_there_is_room_for() -> None:
     """They were written beyond the buffer where very many slices end last."""
     rows = 1000
