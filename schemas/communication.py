@@ -224,7 +224,7 @@ KERNELS: tuple[KernelNames, ...] = (
                 "oneCCL src/coll/algorithms/*/sycl, src/kernels/kernels.cl; by public traces"),
     KernelNames("oneCCL", Collective.ALL_REDUCE,
                 r"(?:NoCopy)?Kernel_(?:local_sum_and_distribute_to_remote|gather_from_remote_and_dist|all_sum|rankSync|2rank|GlobalSync"
-                r"|compute(?:\Z|I))",
+                r"|compute\Z)|(?<=14)Kernel_computeI|(?<=20)NoCopyKernel_computeI",
                 "oneCCL src/coll/algorithms/allreduce/sycl"),
     KernelNames("HCCL", NAMED,
                 r"(?i:hcom_|hccl)|aiv_(?:all_?(?:reduce|gather|to_?all)|reduce_?scatter|broadcast|send|recv)",

@@ -175,6 +175,7 @@ COMPUTE = [
     "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm100FlashAttentionForwardSm100_object_at__tensor",
     "void softmax_warp_forward<block_reduce, 8>(float*)", "Cijk_Ailk_Bljk_BBS_BH_MT256x128",
     "triton_red_fused_all_gather_copy", "cross_entropy_kernel", "Kernel_compute_loss",
+    "Kernel_computeIndices", "_Z21Kernel_computeIndicesPf",
     "combine_reduce_fp8_kernel", "compact_fp8_persistent_kernel", "void my::ack_kernel(int)",
     "moe_publish_fused_pipeline_kernel", "wait_kernel", "AllreduceSmallKernels",
 ]  # fmt: skip
