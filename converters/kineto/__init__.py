@@ -22,13 +22,16 @@ _EVENT_LIST = re.compile(rb'\[\s*(?:\{\s*\}\s*,\s*)?\{(?:[^{}]|\{[^{}]*\})*"ph"\
 """Beginning of a trace that is a bare list; rocmProfileData's begins with an empty event, py-spy's with
 the arguments of one."""
 
-_PYTORCH = re.compile(
+_HEADER = re.compile(
     rb'"(?:schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds)"\s*:'
-    rb'|"cat"\s*:\s*"(?:cpu_op|Operator|user_annotation|python_function|(?:cuda|mtia|xpu)_runtime'
+)
+"""Keys of Kineto's header (`schemaVersion` in all versions), which no other tool writes."""
+_PYTORCH = re.compile(
+    rb'"cat"\s*:\s*"(?:cpu_op|Operator|user_annotation|python_function|(?:cuda|mtia|xpu)_runtime'
     rb'|gpu_(?:memcpy|memset|user_annotation)|ac2g|async_(?:npu|cpu_to_gpu|gpu)|fwdbwd|Trace)"'
     rb'|"(?:CPU|CUDA) functions"|"name"\s*:\s*"aten::|Ascend Hardware'
 )
-"""Beginnings of files of PyTorch's profiler: its header (Kineto: `schemaVersion`, in all versions), or events;
+"""Events of PyTorch's profiler where a file begins without its header;
 of 2020 the processes ``CPU functions`` and ``CUDA functions``; of torch_npu the hardware's process."""
 
 
@@ -49,6 +52,8 @@ def is_chrome_trace(head: bytes) -> bool:
 
 
 def _is_of_pytorch(head: bytes) -> bool:
+    if _HEADER.search(head) is not None:
+        return True
     return _PYTORCH.search(head) is not None and _UNITRACE.search(head) is None
 
 

@@ -98,8 +98,10 @@ def test_others_are_named_as_they_are(tmp_path: Path, program: str) -> None:
 def test_what_pytorch_writes(tmp_path: Path) -> None:
     events = [span("cpu_op", "aten::mm", 1, 5), kernel("gemm", 10, 5, 1)]
     old = [{"name": "aten::mm", "ph": "X", "ts": 1, "dur": 2, "tid": 3, "pid": "CPU functions"}]
+    like_unitrace = [{"name": "zeRO3", "cat": "cpu_op", "ph": "X", "ts": 1, "dur": 2}]
     files = {
         "header": {"schemaVersion": 1, "traceEvents": []},
+        "header, keys in another order": {"schemaVersion": 1, "traceEvents": like_unitrace},
         "bare": events,
         "by another tool": {"traceEvents": events},
         "2020": old,
