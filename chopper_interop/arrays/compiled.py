@@ -109,10 +109,18 @@ class Loop(Compilable):
             with _lock:
                 _require_room()
                 kept = loaded_code.function(self, code_files.text_of(arguments))
-                entry = self._entries[kinds] = kept or self.dispatcher
-            if kept:
-                return functools.partial(loaded_code.uninterrupted, kept)
+                if kept:
+                    return functools.partial(self._first, kinds, kept)
+                entry = self._entries[kinds] = self.dispatcher
         return entry
+
+    def _first(self, kinds: Any, kept: Any, *arguments: Any) -> Any:
+        """Call kept code that has not returned yet, in this thread or another."""
+        if kinds in self._entries:
+            return kept(*arguments)
+        result = loaded_code.uninterrupted(kept, *arguments)
+        self._entries[kinds] = kept
+        return result
 
 
 def entry(function: Function, *arguments: Any) -> Function:

@@ -153,22 +153,25 @@ class Linker:
 
 
 def uninterrupted(loop: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a loop for the first time: an interrupt with Python's own handler comes when it has returned.
+    """Call a loop for the first time: signals with handlers in Python are handled when it has returned.
 
-    Signals that come while machine code runs are handled in the first Python that it calls, `_unpickled`. Other handlers, and
-    those of other threads, which get no signals, are left as they are.
+    Signals that come while machine code runs are handled in the first Python that it calls, `_unpickled`, and handlers may
+    raise. Only the main thread handles signals.
     """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if threading.current_thread() is not threading.main_thread():
         return loop(*arguments)
     came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    all_handlers = {n: signal.getsignal(n) for n in signal.valid_signals()}
+    handlers = {n: handler for n, handler in all_handlers.items() if callable(handler)}
     try:
+        for number in handlers:
+            signal.signal(number, lambda signum, _: came.append(signum))
         return loop(*arguments)
     finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            raise KeyboardInterrupt
+        for number in sorted(handlers, reverse=True):  # of Ctrl-C late, as it may come meanwhile
+            signal.signal(number, handlers[number])
+        for signum in came:
+            signal.raise_signal(signum)
 
 
 def _known(address: int) -> int:

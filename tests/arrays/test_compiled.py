@@ -444,6 +444,23 @@ try:
 except KeyboardInterrupt:
     print("interrupted", signal.getsignal(signal.SIGINT) is signal.default_int_handler, "numba" in sys.modules)
 """
+STOPPED = """
+def stop(*_):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, stop)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+try:
+    spun(60_000_000, 7)
+except TimeoutError:
+    print("stopped", signal.getsignal(signal.SIGALRM) is stop)
+"""
+FIRST_ELSEWHERE = """
+import time
+is_second = False
+other = threading.Thread(target=spun, args=(300_000_000, 7))  # seconds
+other.start()
+time.sleep(0.3)
+"""
 CROWDED = """
 import os, resource
 print(rest(7, 4))
@@ -478,6 +495,20 @@ def test_an_interrupt_while_a_loop_runs_comes_behind_it(tmp_path: Path, *, is_se
     """Machine code ended the process by a segmentation fault where what it calls raised."""
     python(KEPT + SPUN + "spun(1, 7)", tmp_path)
     code = KEPT + SPUN + f"is_second = {is_second}" + INTERRUPTED
+    assert python(code, tmp_path, PYTHONHASHSEED="0")[0] == "interrupted True False"
+
+
+def test_another_signal_while_a_loop_runs_for_the_first_time_comes_behind_it(
+    tmp_path: Path,
+) -> None:
+    """Handlers of one's own, which may raise, ended the process likewise."""
+    python(KEPT + SPUN + "spun(1, 7)", tmp_path)
+    assert python(KEPT + SPUN + STOPPED, tmp_path, PYTHONHASHSEED="0")[0] == "stopped True"
+
+
+def test_an_interrupt_while_another_thread_runs_a_loop_for_the_first_time(tmp_path: Path) -> None:
+    python(KEPT + SPUN + "spun(1, 7)", tmp_path)
+    code = KEPT + SPUN + FIRST_ELSEWHERE + INTERRUPTED
     assert python(code, tmp_path, PYTHONHASHSEED="0")[0] == "interrupted True False"
 
 
