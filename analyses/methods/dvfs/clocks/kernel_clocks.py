@@ -341,9 +341,14 @@ def _unrecorded_level(gpu: Readings, assumed: Assumption) -> float:
     square = float(share[near] @ share[near])
     if square < max(windows, 1.0) or len(inside) <= max(windows, 1.0):
         return _IDLE_SPREAD
-    apart = float(share[near] @ (gpu.mhz[near] / inside.mean() - 1)) / square
-    noise = float(inside.std() / inside.mean()) * np.sqrt(max(windows, 1.0) / square)
-    return float(np.hypot(apart, noise))
+    usual = float(inside.mean())
+    deviation, squares = gpu.mhz / usual - 1, 0.0
+    for side in (middle < (first + last) / 2, middle >= (first + last) / 2):
+        # a higher clock before and a lower one after do not make up for each other
+        here = share[near & side]
+        squares += float(here @ deviation[near & side]) ** 2 / max(float(here @ here), _TINY)
+    noise = float(inside.std()) / usual * np.sqrt(max(windows, 1.0) / square)
+    return float(np.hypot(np.sqrt(squares / square), noise))
 
 
 def _is_followed(gpu: Readings, assumed: Assumption) -> bool:

@@ -275,11 +275,12 @@ def test_readings_are_as_old_as_the_middle_of_their_window(kept_ms, is_shown, ag
 
 
 @pytest.mark.parametrize(
-    ("outside_mhz", "least", "most"),
-    [(1500.0, 0.0, 0.015), (1800.0, 0.08, 0.15)],  # as within; an idle GPU's
+    ("outside_mhz", "after_mhz", "least", "most"),
+    # as within; an idle GPU's; as far above before as below after
+    [(1500.0, 1500.0, 0.0, 0.015), (1800.0, 1800.0, 0.08, 0.15), (1800.0, 1200.0, 0.08, 0.15)],
 )
 def test_readings_show_what_they_mix_with_kernels_that_were_not_recorded(
-    outside_mhz: float, least: float, most: float
+    outside_mhz: float, after_mhz: float, least: float, most: float
 ) -> None:
     """Time before the recording counted as idle, at a clock 10 % higher or less, whatever was read then."""
     start = np.arange(2000, 4000, 10) * float(MS)
@@ -289,7 +290,8 @@ def test_readings_show_what_they_mix_with_kernels_that_were_not_recorded(
         np.arange(len(start)), start, start + 10 * MS, time, np.full(len(time), 1500.0), 100.0 * MS, 0.0, 1.0,
     )  # fmt: skip
     share = gpu.unrecorded(assumed)
-    mhz = share * outside_mhz + (1 - share) * 1500
+    outside = np.where(time < 3500 * MS, outside_mhz, after_mhz)
+    mhz = share * outside + (1 - share) * 1500
     rng = np.random.default_rng(0)
     gpu = dataclasses.replace(gpu, mhz=np.rint(mhz + rng.normal(0, 1, len(mhz))))
     error = kernel_clocks._common_error(gpu, assumed, np.full(len(start), 0.5), 0.0)
