@@ -56,6 +56,9 @@ _MAX_RATIO, _TICK_NS = 2, 10
 """Distance of a process's durations from its rank's, over what it is of the tool's other processes (the median), each and a
 tick of the GPU; beyond, its rank is none of the profiles'. Starts are not compared, as hosts' clocks are converted
 better or worse. Chosen: two tools take durations from the same times of the GPU, on every host."""
+_DISTINCT = 4
+"""Distance of durations from any other rank's, over that from the closest, which shows that this one is the process's. Chosen:
+of ranks none of which is the process, one is by chance twice as close."""
 _MIN_OTHERS = 2
 """Processes of a tool that show how far its times are from the profiles'; chosen: one alone may be the one that is wrong."""
 
@@ -210,7 +213,7 @@ def _choose_ranks(processes: list[_Process]) -> dict[int, list[_Process]]:
         held = holders.get(candidate.about.rank, [])
         if process.chosen is not None or _is_taken_by_fragment(held, process):
             continue
-        if _is_far(candidate, of_tool[process.tool]):
+        if _is_far(candidate, process, of_tool[process.tool]):
             continue
         if not held or process.is_another_record_of(held[0]):
             process.chosen = candidate
@@ -219,9 +222,15 @@ def _choose_ranks(processes: list[_Process]) -> dict[int, list[_Process]]:
     return holders
 
 
-def _is_far(candidate: _Candidate, chosen: Sequence[_Candidate]) -> bool:
-    """True if a process's durations are much further from a rank's than those of the tool's others from theirs."""
-    if len(chosen) < _MIN_OTHERS:
+def _is_far(candidate: _Candidate, process: _Process, chosen: Sequence[_Candidate]) -> bool:
+    """True if a process's durations are much further from a rank's than those of the tool's others from theirs.
+
+    But not if they are much closer to it than to other ranks: the clock of its host was converted otherwise.
+    """
+    of_others = [c.duration_ns for c in process.candidates.values() if c is not candidate]
+    if len(chosen) < _MIN_OTHERS or not of_others:
+        return False
+    if min(of_others) + _TICK_NS > _DISTINCT * (candidate.duration_ns + _TICK_NS):
         return False
     typical = sorted(chosen, key=lambda c: c.duration_ns)[len(chosen) // 2]
     further = log((candidate.duration_ns + _TICK_NS) / (typical.duration_ns + _TICK_NS))

@@ -242,6 +242,19 @@ def test_a_process_whose_durations_are_further_than_those_of_others_is_none() ->
     assert chosen_ranks(processes, profiles)[0] == [[0], [1], [], [4]]
 
 
+@pytest.mark.parametrize("pids", [(-1, -1, -1, -1), (7, 8, 9, 10)])
+def test_a_process_that_is_closest_to_its_rank_by_far_may_be_further_than_others(
+    pids: tuple[int, ...],
+) -> None:
+    """Its host's clock was converted with another rate: by 24 ns of kernels of milliseconds, which differ by microseconds."""
+    works = [replace(w, start=50 * w.start, dur=50 * w.dur) for w in data_parallel(4, 11)]
+    last = replace(works[3], dur=np.rint(works[3].dur * (1 + 1e-5)).astype(np.int64))
+    recorded = zip([*works[:3], last], pids, strict=True)
+    processes = [fragment(f"{k}", work, pids=(pid,)) for k, (work, pid) in enumerate(recorded)]
+    profiles = [profile(rank, works[rank], pid) for rank, pid in enumerate(pids)]
+    assert chosen_ranks(processes, profiles) == ([[0], [1], [2], [3]], {})
+
+
 def test_a_process_is_compared_with_all_ranks_where_its_durations_are_another_s() -> None:
     """Durations of the rank that is not it, at other times."""
     works = [Kernels.of_seed(seed, 200) for seed in (19, 19)]
