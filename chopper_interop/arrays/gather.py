@@ -112,7 +112,7 @@ def among(values: Array, members: Array) -> Array:
 
 def unique_codes(codes: Array) -> Array:
     """Codes from 0 on that occur, ascending; for small numbers, such as codes of texts."""
-    has_code = np.zeros(max(int(codes.max(initial=-1)), -1) + 1, np.bool_)
+    has_code = np.zeros(max(int(codes.max()), -1) + 1 if len(codes) else 0, np.bool_)
     _mark(np.ascontiguousarray(codes), has_code)
     return np.flatnonzero(has_code)
 

@@ -30,3 +30,15 @@ def test_distinct_rows_of_which_several_follow_each_other(run: int, columns: int
     assert [rows[i] for i in first.tolist()] == distinct
     assert first.tolist() == [rows.index(row) for row in distinct]
     assert code.tolist() == [distinct.index(row) for row in rows]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, np.int64])
+@pytest.mark.parametrize("step", [1, 3, -1])
+def test_codes_that_occur_are_those_of_python(dtype: type, step: int) -> None:
+    low = -10 if np.issubdtype(dtype, np.signedinteger) else 0
+    for count in (0, 1, 30):
+        values = np.random.default_rng(count).integers(low, 40, count).astype(dtype)[::step]
+        assert gather.unique_codes(values).tolist() == sorted(
+            {v for v in values.tolist() if v >= 0}
+        )
+    assert not gather.unique_codes(np.full(3, low, dtype)).any()
