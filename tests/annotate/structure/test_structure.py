@@ -480,6 +480,15 @@ def test_numbers_link_the_operators_that_recorded_edges_link(shared: Path, name:
 OPERATORS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30)), max_size=12)
 
 
+def test_execution_traces_number_operators_by_another_argument(tmp_path: Path) -> None:
+    """That of a profile counts where any operator has one."""
+    in_et = [op("a", 0, 5, args={"ET seq_id": 3}), op("b", 10, 5, args={"ET seq_id": "4"})]
+    profiled = op("c", 20, 5, 7)
+    for events, expected in ((in_et, [3, 4]), ([*in_et, profiled], [-1, -1, 7])):
+        trace = ci.read(write(tmp_path / "t.json", events))
+        assert read_arguments(trace).sequence.tolist() == expected
+
+
 @given(OPERATORS, OPERATORS)
 def test_the_last_operator_of_a_number_made_its_function(made: Any, used: Any) -> None:
     both = made + used

@@ -138,6 +138,17 @@ def test_arguments_of_lanes_may_be_arrays_of_any_layout(tmp_path: Path) -> None:
     assert found == [("0",), ("1",)]
 
 
+def test_kernels_are_not_inside_each_other(tmp_path: Path) -> None:
+    """Even where their times are: on streams of GPUs nothing nests, on threads it does."""
+    for kind, lane, depths in (
+        (Kind.KERNEL, LaneKind.STREAM, [(0,), (0,)]),
+        (Kind.CPU_OP, LaneKind.THREAD, [(0,), (1,)]),
+    ):
+        processor = written(one_lane([(0, 10), (2, 3)], kind, lane), tmp_path)
+        found = processor.query(f"select depth from slice {INSIDE} order by depth")  # noqa: S608
+        assert found == depths
+
+
 def test_arguments_of_a_lane_may_be_of_several_texts(tmp_path: Path) -> None:
     """They are copied then; those of the other lane are not."""
     builder = TraceBuilder()
