@@ -201,7 +201,7 @@ def _within_counter(held: Array, elapsed: Array) -> tuple[Array, Array]:
     least = np.minimum.accumulate(np.minimum(ahead, 0))
     if not ahead.size or (ahead - least).max() > elapsed.max():
         return held, elapsed
-    return elapsed + np.diff(least, prepend=0.0), elapsed
+    return np.maximum(elapsed + np.diff(least, prepend=0.0), 0.0), elapsed  # sums are rounded
 
 
 def groups_of(

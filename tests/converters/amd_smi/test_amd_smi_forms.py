@@ -18,6 +18,7 @@ from chopper_interop.converters.amd_smi import (
     AMD_SMI_TEXT,
 )
 from chopper_interop.converters.amd_smi.samples import read as read_amd_smi
+from chopper_interop.converters.sampling import series
 from chopper_interop.errors import UsageError
 from chopper_interop.io import inputs
 
@@ -499,3 +500,13 @@ def test_files_with_times_keep_their_own(tmp_path: Path) -> None:
 def test_what_a_beginning_is_taken_for(text: str, converter: object) -> None:
     family = (AMD_SMI, AMD_SMI_STATIC, AMD_SMI_TEXT, AMD_SMI_MESSAGES)
     assert [c for c in family if c.sniff(text.encode())] == ([converter] if converter else [])
+
+
+def test_what_a_residency_has_too_much_counts_in_the_next_interval_and_is_never_less_than_none() -> (
+    None
+):
+    held, _ = series._within_counter(np.array([6.0, 4.0, 0.0]), np.array([5.0, 5.0, 5.0]))
+    assert held.tolist() == [5, 5, 0]
+    elapsed = np.random.default_rng(0).uniform(0.5, 2, 200)
+    held, _ = series._within_counter(np.where(np.arange(200) % 3, 0, 1.1 * elapsed), elapsed)
+    assert held.min() == 0
