@@ -14,8 +14,8 @@ AMD_SMI = re.compile(r"(?:[Tt]imestamp,)?gpu(?:,|\s*$)")
 """Start of amd-smi's headers."""
 CODECARBON = re.compile(r"timestamp,project_name,(?:\w{1,99},){1,9}emissions,")
 """Start of the headers of codecarbon, whose rows sum up runs; it has names that nvidia-smi has."""
-XPU_SMI = re.compile(r"Timestamp, ?DeviceId,")
-"""Start of the headers of Intel's xpu-smi, whose times have no date; it has names that scripts write of NVIDIA's GPUs."""
+XPU_SMI = re.compile(r"Timestamp, ?DeviceId,[^\n(]{1,80} \(")
+"""Start of the headers of Intel's xpu-smi, with units in brackets, whose times have no date; it has names that scripts write of NVIDIA's GPUs."""
 _NVIDIA = re.compile(
     r".*[.\[].*"
     r"|power(?:_draw\w*|_w|_watts?|_usage_w\w*)?|gpu_(?:power|temp|util|mem)\w*"

@@ -44,7 +44,7 @@ _MSPROF = re.compile(rb"Device_id,(?:[\w ]+,){0,4}(?:Op Name|OP Type|Op Type|Tas
 _OTF2_ENDINGS = (".otf2", ".evt")
 _MONITORS = re.compile(
     rb"# HELP (?:DCGM_FI_|amd_gpu_|gpu_|nvidia_)|# TYPE DCGM_FI_|DCGM_FI_\w+\{"
-    rb"|Timestamp, ?DeviceId,"
+    rb"|Timestamp, ?DeviceId,[^\n(]{1,80} \("
     rb'|\s*\{\s*"hostname"\s*:[^{\[]{1,400}"(?:gpus|query_time)"\s*:'
 )
 """Prometheus' exporters of GPUs' values, Intel's xpu-smi, gpustat."""
