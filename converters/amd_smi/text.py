@@ -151,6 +151,9 @@ def _read_blocks(text: str, issues: IssueLog) -> Rows:
     starts = outside[marked[(mark[marked] == _STAMP) | ~behind_stamp]]
     places = begin[starts]
     messages = _Table("", issues)
+    if not len(places):  # what looks like the first line of a block is none
+        _lines(text, 1, messages)
+        return messages.finish(None)
     _lines(data[: places[0]].tobytes().decode(), 1, messages)
     table = _BlockTable(text, issues, starts)
     laid = read_pieces(scan(data, places, np.append(places[1:], len(data))), table)

@@ -243,3 +243,12 @@ def test_the_index_of_a_gpu_and_the_name_of_a_job(tmp_path: Path) -> None:
     trace = read_text([path])
     assert trace.meta.job == "run.v1.5"
     assert [(d.device, d.index) for d in trace.meta.devices] == [(3, 3)]
+
+
+def test_what_looks_like_a_time_in_front_of_a_block_may_be_none(tmp_path: Path) -> None:
+    """As of a file that was named to be such a text."""
+    path = tmp_path / "metric.txt"
+    path.write_text("TIMESTAMP: nTIMESTAMP: n")
+    trace = read_text([path])
+    assert not points_of(trace)
+    assert counts(trace)["line-without-data"] == 1
