@@ -76,7 +76,7 @@ def find_with_integers(
 ) -> tuple[tuple[ArgumentRanges, ...], tuple[Integers, ...]]:
     """Find the values of some keys, and read the integers of others, in one pass over the arguments; see `find`.
 
-    Read at once, an integer takes a third less memory than where it stands.
+    An integer and its mask take 9 bytes a node, the range of its text 16.
     """
     all_keys = (*keys, *integer_keys)
     key_bytes = np.frombuffer("".join(all_keys).encode(), np.uint8).copy()

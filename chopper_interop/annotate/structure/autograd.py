@@ -39,7 +39,7 @@ class OperatorArguments(NamedTuple):
     sequence, thread
         Numbers by which autograd ties backward functions to operators, for each node; -1 for none.
     hierarchy
-        Where the modules of a script around each operator stand.
+        Byte ranges of the modules of a script around each of `operators`.
     """
 
     operators: Array

@@ -150,7 +150,6 @@ def _after_backward(
     last = np.zeros(len(steps), np.int64)
     np.maximum.at(last, step, ts[of_backward] + dur[of_backward])
     ascending = np.argsort(steps)
-    last = np.append(
-        last[ascending], np.iinfo(np.int64).max
-    )  # a step without a backward pass has no end of it
+    # a step without a backward pass has the place -1, which is the last, and whose end never comes
+    last = np.append(last[ascending], np.iinfo(np.int64).max)
     return ts[nodes] >= last[gather.find(steps[ascending], iteration[nodes])]
