@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -190,12 +191,12 @@ def scan(text: TextWindow, start: int) -> Events:
                 if walk.status == _CUT and not whole.is_last:
                     tried = len(whole.window)
                     continue
-            events.add(walk)
             end, status = walk.piece.base + walk.end, walk.status
             if status != _REACHED:
+                events.add(walk)
                 break
-            for _ in range(undecided):
-                text.reuse(open_pieces.popleft().window)
+            windows = [open_pieces.popleft().window for _ in range(undecided)]
+            events.add(walk, partial(_reuse, text, windows))
             undecided = tried = 0
     # the window is the last piece, or begins behind it, if there was no memory to make the next one
     behind = [piece for piece in open_pieces if piece.base + piece.stop <= text.base]
@@ -363,6 +364,12 @@ def _walk_piece(piece: _Piece, damage: _Damage) -> _Walk:
     return _Walk(piece, batches, strings, end, status, damage)
 
 
+def _reuse(text: TextWindow, windows: list[Bytes]) -> None:
+    """Give windows back of which all events are copied."""
+    for window in windows:
+        text.reuse(window)
+
+
 class _Columns(NamedTuple):
     """The fields of `EVENT`, each as a column."""
 
@@ -381,7 +388,15 @@ class _Columns(NamedTuple):
 
 
 class _Collected:
-    """Events of the pieces of a text of about so many bytes, with copies of their arguments and strings."""
+    """Events of the pieces of a text of about so many bytes, with copies of their arguments and strings.
+
+    Threads copy them, each piece to where it goes::
+
+        columns   | piece 1 | piece 2 |  3 | piece 4   |   room   |
+                    copied    thread A   copied  thread B
+
+    Copying takes twice as long as walking where memory is touched for the first time.
+    """
 
     def __init__(self, expected: int) -> None:
         self._expected = expected
@@ -395,33 +410,43 @@ class _Collected:
         self._strings_size = 0
         self._malformed = 0
         self._malformed_at: list[int] = []
+        self._copies: deque[Future[None]] = deque()
 
-    def add(self, walk: _Walk) -> None:
-        """Add the events of the next piece."""
+    def add(self, walk: _Walk, behind: Callable[[], None] = lambda: None) -> None:
+        """Add the events of the next piece; call `behind` when its window is not used any more, by any thread."""
         malformed, base = int(walk.damage.number[0]), walk.piece.base
         self._growth = max(_MORE_THAN_EXPECTED * self._expected / (base + walk.end), _MIN_GROWTH)
         self._malformed += malformed
         self._malformed_at += (walk.damage.positions[:malformed] + base).tolist()
         number = self._number_strings(walk)
-        for rows in walk.batches:
-            self._make_room(rows)
-            self._args_size = _append(
-                walk.piece.window,
-                base,
-                rows,
-                number,
-                self._columns,
-                self._count,
-                self._args,
-                self._args_size,
-            )
-            self._count += len(rows)
+        count = sum(map(len, walk.batches))
+        size = int(sum(rows["args_len"].sum(dtype=np.int64) for rows in walk.batches))
+        self._make_room(count, size)
+        copy = partial(
+            _copy, walk, number, self._columns, self._count, self._args, self._args_size, behind
+        )
+        self._count += count
+        self._args_size += size
+        if walk.piece.is_last and not self._copies:  # a short text
+            copy()
+            return
+        self._copies.append(threads().submit(copy))
+        if len(self._copies) > min(os.cpu_count() or 1, _MAX_AHEAD):
+            self._copies.popleft().result()
 
-    def _make_room(self, rows: Array) -> None:
+    def _make_room(self, count: int, size: int) -> None:
         """Have room in all columns for more events, and for their arguments."""
-        count, size = len(rows), int(rows["args_len"].sum(dtype=np.int64))
+        is_enough = self._count + count <= len(self._columns.at)
+        if is_enough and self._args_size + size <= len(self._args):
+            return
+        self._wait()
         self._columns = _Columns(*(self._with_room(c, self._count, count) for c in self._columns))
         self._args = self._with_room(self._args, self._args_size, size)
+
+    def _wait(self) -> None:
+        """Wait until all is copied."""
+        while self._copies:
+            self._copies.popleft().result()
 
     def _number_strings(self, walk: _Walk) -> Array:
         """Numbers in the whole text of a piece's strings; a last one of an event without such a string."""
@@ -449,6 +474,7 @@ class _Collected:
 
     def finish(self, end: int, *, closed: bool) -> Events:
         """Return all of them."""
+        self._wait()
         return Events(
             args=self._args[: self._args_size],
             columns={n: column[: self._count] for n, column in self._columns._asdict().items()},
@@ -458,6 +484,22 @@ class _Collected:
             malformed=self._malformed,
             malformed_at=tuple(self._malformed_at[:_POSITIONS]),
         )
+
+
+def _copy(
+    walk: _Walk,
+    number: Array,
+    columns: _Columns,
+    count: int,
+    args: Bytes,
+    used: int,
+    behind: Callable[[], None],
+) -> None:
+    """Append the events of a piece, as `_append` does, and call `behind`."""
+    for rows in walk.batches:
+        used = _append(walk.piece.window, walk.piece.base, rows, number, columns, count, args, used)
+        count += len(rows)
+    behind()
 
 
 @jit_in_place
