@@ -257,6 +257,7 @@ def _add_nodes(
     """Add all events of a file as nodes; its columns become columns of nodes, or are freed."""
     columns, kind = file.columns, _kinds(file, issues)
     dur = _durations(file, issues)
+    del columns["id"], columns["at"]  # before others take as much
     lane, correlation = np.empty(len(kind), np.int32), np.full(len(kind), -1, np.int64)
     moved, unknown = np.zeros(len(kind), np.int64), np.ones(len(kind), np.bool_)
     for at in range(0, len(kind), _BLOCK):
@@ -264,8 +265,7 @@ def _add_nodes(
         lane[rows] = lane_of_events(builder, file, owners, rows, kind[rows], threads)
         _set_correlations(correlation, file, rows, kind[rows], fused=owners.fused)
         _set_moved_bytes(moved, unknown, file, rows, kind[rows])
-    for name in ("pid", "tid", "id", "at"):
-        del columns[name]
+    del columns["pid"], columns["tid"]
     ts, args_at = columns.pop("ts"), columns.pop("args_at")
     ts += file.base_ns
     args_at += builder.text(file.text)

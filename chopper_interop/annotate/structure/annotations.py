@@ -134,12 +134,13 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
             "module": (modules.module, modules.texts),
             "operation": find_operations(trace, names, autograd, passes),
         }
+        del autograd, passes, modules
     origin = _origins(trace)
     elsewhere = np.flatnonzero(origin != _ITSELF)
     origin = origin[elsewhere]
     result = {}
     for column in filter(requested.__contains__, COLUMNS):
-        values, texts = of_host[column]
+        values, texts = of_host.pop(column)
         of_node = values.copy()
         of_node[elsewhere] = np.where(origin >= 0, values[np.maximum(origin, 0)], -1)
         if column == "phase":
@@ -267,7 +268,7 @@ def read_iterations(trace: Trace, names: Names, issues: IssueLog) -> Array:
     _note(issues, REPEATED, trace, steps[known != names.step[name[steps]]])
     _note(issues, IN_PIECES, trace, steps[in_pieces])
     _note(issues, BY_NAMES, trace, steps[step_kind[steps] == len(_EXACT)])
-    return np.append(number, -1)[within].astype(np.int32)
+    return np.append(number, -1).astype(np.int32)[within]
 
 
 def _note(issues: IssueLog, fault: Fault, trace: Trace, ranges: Array) -> None:
@@ -287,10 +288,12 @@ def _launches(trace: Trace) -> Array:
 def _range_of(trace: Trace, steps: Array) -> Array:
     """Position of the last range of a step to start before each node of its rank, if it starts in that; -1 for none."""
     rank, ts = trace.array("rank"), trace.array("ts")
-    starts = np.flatnonzero(np.append(True, (np.diff(ts) != 0) | (np.diff(rank) != 0)))
     # nodes are in order of rank and start: a range counts from the first node that starts when it does
+    starts = np.flatnonzero(np.append(True, (ts[1:] != ts[:-1]) | (rank[1:] != rank[:-1])))
     first = starts[np.searchsorted(starts, steps, "right") - 1]
-    index = np.repeat(np.arange(-1, len(steps)), np.diff(first, prepend=0, append=len(ts)))
+    del starts
+    order = np.arange(-1, len(steps), dtype=np.int32)
+    index = np.repeat(order, np.diff(first, prepend=0, append=len(ts)))
     end = ts[steps] + trace.array("dur")[steps]
     inside = (index >= 0) & (rank == rank[steps][index]) & (ts < end[index])
     return np.where(inside, index, -1)

@@ -66,7 +66,8 @@ def read_arguments(trace: Trace) -> OperatorArguments:
 def _of_nodes(trace: Trace, operators: Array, number: Integers) -> Array:
     """Number that each node has; -1 for none."""
     column = np.full(trace.nodes.num_rows, -1, np.int64)
-    column[operators] = np.where(number.known & (number.value >= 0), number.value, -1)
+    has = number.known & (number.value >= 0)
+    column[operators[has]] = number.value[has]
     return column
 
 

@@ -112,7 +112,7 @@ def _own_modules(
     by_path = np.array([numbers.setdefault(p, len(numbers)) if p else -1 for p in paths] + [-1])
     module[operators] = np.where(by_path[code] >= 0, by_path[code], module[operators])
     _name_calls_by_ranges(trace.array("parent"), calls, names.opens[name] & ranges, module)
-    return list(numbers), module.astype(np.int32)
+    return list(numbers), module.astype(np.int32, copy=False)
 
 
 # Compiled: from each range, parents are followed up to the call of a module.
@@ -149,7 +149,7 @@ def _own_layers(
     calls = names.module[name] & (kind == Kind.PYTHON)
     class_layers, class_lists = layers_of_classes(trace, calls, module, texts)
     result = np.full(len(kind), -1, np.int32)
-    by_path, by_class = np.append(path_layers, -1)[module], np.append(class_layers, -1)[module]
+    by_path, by_class = (np.append(of, np.int32(-1))[module] for of in (path_layers, class_layers))
     units = layers_of_units(trace, names.unit[name] & ranges)
     none: list[str] = []
     sources = ((in_words, none), (by_path, path_lists), (by_class, class_lists), (units, none))

@@ -165,10 +165,11 @@ def classify_names(trace: Trace) -> Names:
     """Classify the names of a trace's host nodes."""
     texts = trace.names()
     kind, name = trace.array("kind"), trace.array("name")
-    unknown = np.full(len(texts) + 1, -1, np.int32)
     names = Names(
         **{
-            field: unknown.copy() if field in _NUMBERS else np.zeros(len(texts) + 1, np.bool_)
+            field: np.full(len(texts) + 1, -1, _NUMBERS[field])
+            if field in _NUMBERS
+            else np.zeros(len(texts) + 1, np.bool_)
             for field in Names.__dataclass_fields__
         }
     )
@@ -179,7 +180,14 @@ def classify_names(trace: Trace) -> Names:
     return names
 
 
-_NUMBERS = ("part", "python_part", "step", "step_kind", "layer")
+_NUMBERS = {
+    "part": np.int8,
+    "python_part": np.int8,
+    "step": np.int32,
+    "step_kind": np.int8,
+    "layer": np.int32,
+}
+"""Fields that are numbers, with types that hold them: nodes by the million get values of these types."""
 
 
 def _classify(names: Names, code: int, text: str) -> None:

@@ -66,8 +66,8 @@ def _operators(trace: Trace, names: Names, autograd: Autograd, passes: Passes) -
     own = np.where(is_named, name, -1).astype(np.int32)
     known = (passes.part >= 0) | passes.communication
     # one number for each combination of pass, recomputation and communication
-    usage = passes.part + 1 + 4 * passes.recompute + 8 * passes.communication
-    usage = np.where(known, usage, -1).astype(np.int8)
+    usage = passes.part + 1 + np.int8(4) * passes.recompute + np.int8(8) * passes.communication
+    usage = np.where(known, usage, -1)
     engine = names.engine[name] & operator
     code = np.full(len(own), -1, np.int32)
     for _ in range(_ROUNDS):

@@ -14,7 +14,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, RANGES, Kind
 from chopper_interop.trace import Trace
 
-_RECOMPUTE, _COMMUNICATION, _DATA, _ENGINE = 1, 2, 4, 8
+_RECOMPUTE, _COMMUNICATION, _DATA, _ENGINE = (np.int8(flag) for flag in (1, 2, 4, 8))
 """Flags of a node."""
 _ASSUMABLE = (
     Kind.CPU_OP, Kind.ANNOTATION, Kind.RUNTIME, Kind.DRIVER, Kind.API, Kind.ALLOCATION,
@@ -54,13 +54,13 @@ def find_passes(trace: Trace, names: Names, autograd: Autograd, iteration: Array
     own = np.where(kind == Kind.PYTHON, names.python_part[name], own)
     own = np.where(autograd.backward & ranges, BACKWARD, own)
     own = np.where((own < 0) & autograd.has_backward, FORWARD, own)
-    own = np.where(names.step_kind[name] >= 0, -1, own).astype(np.int8)
+    own = np.where(names.step_kind[name] >= 0, -1, own)
     flags = _COMMUNICATION * (names.communication[name] & ranges)
     flags = flags + _DATA * (names.data[name] & ranges) + _ENGINE * (names.engine[name] & ranges)
     part, flags = _inherit_passes(
         parent,
         own,
-        flags.astype(np.int8),
+        flags,
         begins_recompute(trace, names, autograd),
         names.engine[name] & ranges,
         names.checkpoint[name] & (kind == Kind.CPU_OP),
@@ -68,7 +68,7 @@ def find_passes(trace: Trace, names: Names, autograd: Autograd, iteration: Array
     assumed = _assumed_passes(trace, names, part, iteration)
     part = np.where((flags & _DATA) > 0, -1, np.where(assumed >= 0, assumed, part))
     return Passes(
-        part.astype(np.int8),
+        part,
         (flags & _RECOMPUTE) > 0,
         (flags & _COMMUNICATION) > 0,
         (assumed >= 0) & ((flags & _DATA) == 0),

@@ -264,17 +264,18 @@ def _fill_moves(trace: Trace, flops: Array, size: Array) -> None:
 
 def _note(trace: Trace, issues: IssueLog) -> None:
     """Count what is assumed and what is unknown in the column `flops`."""
-    flops = trace.integers("flops")
     kernels = np.flatnonzero(trace.array("kind") == Kind.KERNEL)
     if not kernels.size:
         return
-    unknown = kernels[flops[kernels] < 0]
+    unknown = kernels[trace.integers("flops", kernels) < 0]
     issues.add(UNKNOWN_WORK, unknown.size, _share_of_time(trace, kernels, unknown))
     rows, owner = kernel_operators(trace)
-    parts = np.bincount(owner, minlength=trace.nodes.num_rows)
+    flops = trace.integers("flops")  # behind what takes as much itself
+    _, number, count = np.unique(owner, return_inverse=True, return_counts=True)
+    parts = count[number]
     # parts that differ by more than rounding from equal ones were divided by time
-    even = np.abs(flops[rows] - flops[owner] // np.maximum(parts[owner], 1)) <= parts[owner]
-    by_time = rows[(parts[owner] > 1) & ~even]
+    even = np.abs(flops[rows] - flops[owner] // parts) <= parts
+    by_time = rows[(parts > 1) & ~even]
     issues.add(DIVIDED_BY_TIME, by_time.size, _name(trace, by_time))
     inferred = _inferred_shapes(trace, flops)
     issues.add(INFERRED_SHAPE, inferred.size, _name(trace, inferred))
