@@ -121,13 +121,15 @@ def timed_rows(
         The file.
     """
     times = times_of_rows(table.stamp, tz, table.issues)
-    table.issues.add(faults.NO_GPU, np.count_nonzero(no_gpu))
+    lost = _counted_as_mixed(table, times)  # each row is counted once
+    table.issues.add(faults.NO_GPU, np.count_nonzero(no_gpu & ~lost))
+    lost |= no_gpu
     has_time = times.ns >= 0
-    known = has_time & ~no_gpu
+    known = has_time & ~lost
     if not known.any() and len(table.gpu) and options:
-        rows = _rows(table, owners, ~no_gpu)
+        rows = _rows(table, owners, ~lost)
         return times_from_options(rows, ticks_of(rows.gpu, rows.part), path, options, table.issues)
-    _note_untimed(table, ~has_time & ~no_gpu & ~_counted_as_mixed(table, times), path)
+    _note_untimed(table, ~has_time & ~lost, path)
     return _at_stamps(_rows(table, owners, known), times, times.ns[known], table.issues)
 
 

@@ -690,3 +690,15 @@ def test_dates_that_end_in_the_year_are_those_of_their_rows(tmp_path: Path, zone
     assert points_of(trace)[0, "socket power"] == samples
     lost = {i.code: i.count for i in trace.meta.issues if i.severity.name != "INFO"}
     assert lost == ({"time-without-zone": 1} if zone else {})
+
+
+def test_a_row_with_neither_gpu_nor_zone_is_counted_once(tmp_path: Path) -> None:
+    text = """timestamp, pci.bus_id, power.draw [W]
+2024/05/01 12:34:56.789, , 300.5
+2024/05/01 12:34:56.789+02:00, 00000000:0F:00.0, 300.5
+2024/05/01 12:34:56.789+02:00, 00000000:10:00.0, 300.5
+"""
+    trace = ci.read(file_of(tmp_path, text.encode()))
+    counted = {issue.code: issue.count for issue in trace.meta.issues if issue.events}
+    assert counted == {"time-without-zone": 1, "row-as-samples": 2}
+    assert trace.meta.sources[0].events == 3
