@@ -247,9 +247,11 @@ def _codes(trace: Trace, column: str, nodes: Array, labels: dict[Any, str]) -> A
     """Position of the value of each node among `labels`; -1 where unknown."""
     if pa.types.is_dictionary(trace.nodes.schema.field(column).type):
         return trace.texts(column, nodes)[0]
-    distinct, code = np.unique(trace.integers(column, nodes), return_inverse=True)
+    values = trace.integers(column, nodes)
+    first, code = gather.distinct(values)
     position = {value: k for k, value in enumerate(labels)}
-    return np.array([position.get(value, -1) for value in distinct.tolist()] or [0], np.int64)[code]
+    numbers = [position.get(value, -1) for value in values[first].tolist()]
+    return np.array(numbers or [0], np.int64)[code]
 
 
 def _slices_of_runs(work: _GpuWork, code: Array) -> _Slices:

@@ -21,7 +21,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress, rank_batches
-from chopper_interop.arrays import Array, Bytes, compiled, spill
+from chopper_interop.arrays import Array, Bytes, arrow, compiled, spill
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import (
     DERIVED_CATEGORY,
@@ -760,7 +760,7 @@ def window_of_work(trace: Trace) -> tuple[int, int] | None:
         First and last `ts`, ns; None without nodes. Telemetry often lasts longer, and PyTorch's
         profiler marks the end of its recording when it has collected all events.
     """
-    work = _span(trace, np.flatnonzero(~_is_mark(trace)))
+    work = _span(trace, _is_work)
     if work is None:
         return None
     start, end = work
@@ -773,8 +773,8 @@ def training_steps(trace: Trace) -> tuple[int, int] | None:
 
     Without steps it is the time of the work; None without nodes.
     """
-    in_step = rank_batches.known_rows(trace, "iteration")
-    return _span(trace, in_step if len(in_step) else np.flatnonzero(~_is_mark(trace)))
+    choices = (_is_in_step, _is_work) if trace.has("iteration") else (_is_work,)
+    return _span(trace, *choices)
 
 
 def sampled_time(trace: Trace) -> tuple[int, int] | None:
@@ -788,26 +788,44 @@ def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:
     if window is None:
         return np.ones(trace.nodes.num_rows, np.bool_)
     ts = trace.array("ts")
-    return ~_is_mark(trace) | ((ts >= window[0]) & (ts <= window[1]))
+    return _is_work(trace, slice(None)) | ((ts >= window[0]) & (ts <= window[1]))
 
 
-def _span(trace: Trace, nodes: Array) -> tuple[int, int] | None:
-    """Return the first start and the last end of some nodes, or of all if there are none of these."""
+def _span(trace: Trace, *choices: Callable[[Trace, slice], Array]) -> tuple[int, int] | None:
+    """Return the first start and the last end of the nodes of the first choice that has any, or of all nodes.
+
+    A choice returns the mask of its nodes among those of a block of rows.
+    """
     count = trace.nodes.num_rows
-    if not count:
-        return None
-    start, end = [], []
-    for at in range(0, len(nodes) or count, _NODES):
-        rows = nodes[at : at + _NODES] if len(nodes) else slice(at, at + _NODES)
-        ts = trace.array("ts")[rows]
-        start.append(int(ts.min()))
-        end.append(int((ts + trace.array("dur")[rows]).max()))
-    return min(start), max(end)
+    for choice in (*choices, _is_any):
+        start, end = [], []
+        for at in range(0, count, _NODES):
+            block = slice(at, min(at + _NODES, count))
+            chosen = choice(trace, block)
+            if chosen.any():
+                ts = trace.array("ts")[block][chosen]
+                start.append(int(ts.min()))
+                end.append(int((ts + trace.array("dur")[block][chosen]).max()))
+        if start:
+            return min(start), max(end)
+    return None
 
 
-def _is_mark(trace: Trace) -> Array:
-    """Mark the nodes that are no work: instants on the profiler's own lanes."""
+def _is_any(_: Trace, block: slice) -> Array:
+    """Mark all nodes."""
+    return np.ones(block.stop - block.start, np.bool_)
+
+
+def _is_in_step(trace: Trace, block: slice) -> Array:
+    """Mark the nodes that are in a training step."""
+    column = arrow.single_chunk(trace.nodes["iteration"])
+    return arrow.is_valid(column.slice(block.start, block.stop - block.start))
+
+
+def _is_work(trace: Trace, block: slice) -> Array:
+    """Mark the nodes that are work: no instants on the profiler's own lanes."""
     on_profiler = trace.array("kind", "lanes") == LaneKind.PROFILER
+    kind = trace.array("kind")[block]
     if not on_profiler.any():
-        return np.zeros(trace.nodes.num_rows, np.bool_)
-    return (trace.array("kind") == Kind.INSTANT) & on_profiler[trace.array("lane")]
+        return np.ones(len(kind), np.bool_)
+    return (kind != Kind.INSTANT) | ~on_profiler[trace.array("lane")[block]]
