@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from chopper_interop.converters.chakra.encode import (
     Numbers,
     Words,
 )
-from chopper_interop.converters.chakra.roofline import roofline
+from chopper_interop.converters.chakra.roofline import Roofline, bandwidth_gbs, roofline
 from chopper_interop.converters.chakra.schedule import COMM, COMPUTE
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CAUSE_NAMES, CONTROL, Cause, CommType, NodeType
@@ -85,7 +86,7 @@ class Attributes:
     def __init__(self, rank: PlannedRank) -> None:
         trace, plan, strings = rank.trace, rank.plan, _StringTable()
         self.name = _names(trace, plan, strings)
-        """Number of each node's name in `texts`."""
+        """Gives numbers of the names of a part of the plan's nodes in `texts`."""
         self._numbers = _number_columns(rank)
         self._number_names = strings.number_all(list(self._numbers))
         self._words = _text_columns(trace, plan, rank.comms, strings)
@@ -122,13 +123,33 @@ def _bits(values: Array) -> Array:
     return values.astype(np.int64)
 
 
-def _names(trace: Trace, plan: Plan, strings: _StringTable) -> Array:
+def _names(trace: Trace, plan: Plan, strings: _StringTable) -> Callable[[slice], Array]:
     """Numbers of the nodes' names; a piece of an operation's own time has that operation's name."""
     number_of_code = strings.number_all(trace.names())
     code = trace.array("name")
-    source = np.where((plan.row >= 0) | is_any(plan.cause, CONTROL), plan.row, plan.owner)
-    by_cause = strings.number_all([CAUSE_NAMES.get(cause, "") for cause in Cause])[plan.cause]
-    return np.where(source >= 0, number_of_code[code[source]] if len(code) else by_cause, by_cause)
+    number_of_cause = strings.number_all([CAUSE_NAMES.get(cause, "") for cause in Cause])
+
+    def of_part(part: slice) -> Array:
+        row, cause = plan.row[part], plan.cause[part]
+        source = np.where((row >= 0) | is_any(cause, CONTROL), row, plan.owner[part])
+        by_cause = number_of_cause[cause]
+        return np.where(
+            source >= 0, number_of_code[code[source]] if len(code) else by_cause, by_cause
+        )
+
+    return of_part
+
+
+def _annotated(plan: Plan, column: pa.Array) -> Column:
+    """Column of the trace's nodes that is null of some, as `_planned`."""
+    real = np.float64 if pa.types.is_floating(column.type) else np.int64
+
+    def of_part(part: slice) -> Values:
+        row = plan.row[part]
+        values, known = arrow.values_at(column, np.maximum(row, 0))
+        return values.astype(real), known & (row >= 0)
+
+    return of_part
 
 
 def _planned(plan: Plan, values: Array, known: Array) -> Column:
@@ -208,7 +229,7 @@ def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
     p2p = np.isin(node_type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
     device = trace.array("device", "lanes")[lane]
     correlation = trace.array("correlation")
-    work = roofline(trace, plan.row, plan.slot == COMPUTE, plan.slot_us)
+    work = _computed(trace, plan)
     control = is_any(plan.cause, CONTROL)
     delays = (plan.slot == COMM) & (plan.row < 0) & ~control
     continues = (plan.row < 0) & (plan.owner >= 0) & ~control
@@ -228,9 +249,9 @@ def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
             INT32_VAL,
             _or_control(plan, comms["control_tag"], (comms["tag"], comms["control_tag"]), relays.tag, pair),
         ),
-        "num_ops": (INT64_VAL, _ready(work.num_ops, work.is_computed)),
-        "tensor_size": (UINT64_VAL, _ready(work.tensor_size, work.is_computed)),
-        "bytes_from_time": (BOOL_VAL, _from_time(plan, work.is_assumed, comms["from_time"] > 0)),
+        "num_ops": (INT64_VAL, lambda part: (work(part).num_ops, work(part).is_computed)),
+        "tensor_size": (UINT64_VAL, lambda part: (work(part).tensor_size, work(part).is_computed)),
+        "bytes_from_time": (BOOL_VAL, _from_time(plan, work, comms["from_time"] > 0)),
         "stream": (INT64_VAL, _planned(plan, lane_number, streams)),
         "tid": (INT64_VAL, _threads(plan, trace.array("number", "lanes"))),
         "device": (INT64_VAL, _planned(plan, device, streams)),
@@ -239,13 +260,27 @@ def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
         "continues": (INT64_VAL, _continued(plan, continues, len(node_type))),
         "own_ns": (INT64_VAL, _ready(plan.own_ns, plan.own_ns >= 0)),
     }  # fmt: skip
-    annotated = _annotated_numbers(trace) | _counters(trace)
-    if "peer" in annotated:
-        annotated["peer"] = _numbered_ranks(*annotated["peer"], ranks)
-    for name, (values, known) in annotated.items():
-        tag = DOUBLE_VAL if values.dtype.kind == "f" else INT64_VAL
-        table[name] = (tag, _planned(plan, values, known))
+    for name, column in _annotated_numbers(trace).items():
+        tag = DOUBLE_VAL if pa.types.is_floating(column.type) else INT64_VAL
+        table[name] = (tag, _annotated(plan, column))
+    if "peer" in table:
+        table["peer"] = (INT64_VAL, _numbered_ranks(table["peer"][1], ranks))
+    for name, (values, known) in _counters(trace).items():
+        table[name] = (DOUBLE_VAL, _planned(plan, values, known))
     return table
+
+
+def _computed(trace: Trace, plan: Plan) -> Callable[[slice], Roofline]:
+    """Operations and bytes of a part of the plan's nodes, of which several columns are made."""
+    bandwidth = bandwidth_gbs(trace)
+
+    @lru_cache(maxsize=1)
+    def between(start: int, stop: int) -> Roofline:
+        part = slice(start, stop)
+        computed = plan.slot[part] == COMPUTE
+        return roofline(trace, bandwidth, plan.row[part], computed, plan.slot_us[part])
+
+    return lambda part: between(part.start, part.stop)
 
 
 def _threads(plan: Plan, lane_number: Array) -> Column:
@@ -267,30 +302,40 @@ def _continued(plan: Plan, continues: Array, rows: int) -> Column:
     return of_part
 
 
-def _from_time(plan: Plan, assumed: Array, comm_assumed: Array) -> Column:
+def _from_time(plan: Plan, work: Callable[[slice], Roofline], comm_assumed: Array) -> Column:
     """Mark nodes of which the bytes stand for their measured time."""
-    mask = assumed | ((plan.row >= 0) & comm_assumed[plan.row])
-    return _ready(mask, mask)
+
+    def of_part(part: slice) -> Values:
+        row = plan.row[part]
+        mask = work(part).is_assumed | ((row >= 0) & comm_assumed[row])
+        return mask, mask
+
+    return of_part
 
 
-def _annotated_numbers(trace: Trace) -> dict[str, Values]:
+def _annotated_numbers(trace: Trace) -> dict[str, pa.Array]:
     """Annotation columns that hold numbers, except the group, which goes out by its name."""
     core = {c.name for c in hub.NODES} | {"group"}
     columns = {}
     for name in trace.nodes.column_names:
-        column = trace.nodes[name].combine_chunks()
+        column = arrow.single_chunk(trace.nodes[name])
         if name in core or pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
             continue
-        columns[name] = (arrow.to_numpy(column), arrow.is_valid(column))
+        columns[name] = column
     return columns
 
 
-def _numbered_ranks(rank: Array, known: Array, ranks: Array) -> Values:
+def _numbered_ranks(of_nodes: Column, ranks: Array) -> Column:
     """Numbers that ranks have in the ETs; unknown for those that the job lacks where its ranks have other numbers."""
     if np.array_equal(ranks, np.arange(len(ranks))):
-        return rank, known
-    place = np.searchsorted(ranks, rank)
-    return place, known & (np.append(ranks, -1)[place] == rank)
+        return of_nodes
+
+    def of_part(part: slice) -> Values:
+        rank, known = of_nodes(part)
+        place = np.searchsorted(ranks, rank)
+        return place, known & (np.append(ranks, -1)[place] == rank)
+
+    return of_part
 
 
 def _counters(trace: Trace) -> dict[str, Values]:
@@ -342,19 +387,19 @@ def _text_columns(
         "pg_name": of_group,
     }
     for name in trace.nodes.column_names:
-        column = trace.nodes[name].combine_chunks()
+        column = arrow.single_chunk(trace.nodes[name])
         if name != "name" and pa.types.is_dictionary(column.type):
             texts = strings.number_all(column.dictionary.to_pylist())
-            table[name] = _numbered(plan, arrow.to_numpy(column, -1), texts)
+            table[name] = _numbered(plan, column, texts)
     return table
 
 
-def _numbered(plan: Plan, codes: Array, texts: Array) -> Callable[[slice], Array]:
+def _numbered(plan: Plan, column: pa.Array, texts: Array) -> Callable[[slice], Array]:
     """Numbers of the texts of a column of the trace's nodes, whose codes stand for `texts`."""
 
     def of_part(part: slice) -> Array:
         row = plan.row[part]
-        code = codes[row]
-        return np.where((row >= 0) & (code >= 0), texts[code], -1)
+        code, known = arrow.values_at(column, np.maximum(row, 0))
+        return np.where((row >= 0) & known, texts[code], -1)
 
     return of_part

@@ -43,7 +43,7 @@ value's), each before a varint of at most 10 bytes, which is 36."""
 
 
 class Nodes(NamedTuple):
-    """Columns of the nodes; `name` numbers the texts of `Texts`."""
+    """Columns of a part of the nodes, `name` by number in `Texts`; dependencies are those of all nodes."""
 
     type: Array
     name: Array
@@ -85,9 +85,9 @@ def text_table(strings: list[str]) -> Texts:
 
 @jit
 def room_for(k: int, begin: int, nodes: Nodes, table: Texts, numbers: Numbers, words: Words) -> int:
-    """Upper bound of the bytes that node k takes; attributes are those from node `begin` on."""
+    """Upper bound of the bytes that node k takes; columns are those from node `begin` on."""
     room = _FIXED_MAX + 10 * (nodes.dep_first[k + 1] - nodes.dep_first[k])
-    room += table.first[nodes.name[k] + 1] - table.first[nodes.name[k]]
+    room += table.first[nodes.name[k - begin] + 1] - table.first[nodes.name[k - begin]]
     for c in range(len(numbers.name)):
         room += _ATTR_MAX + table.first[numbers.name[c] + 1] - table.first[numbers.name[c]]
     for c in range(len(words.name)):
@@ -128,10 +128,10 @@ def write_nodes(
     k
         First node to write.
     part
-        Nodes of which attributes are given: from the first number on, and before the second.
+        Nodes of which columns are given: from the first number on, and before the second.
 
     nodes, table, numbers, words
-        Columns of all nodes, all texts, and attributes of the part.
+        Columns of the part, all texts, and attributes of the part.
 
     Returns
     -------
@@ -149,16 +149,16 @@ def write_nodes(
         if i + room > len(out) or room > half:
             return i, k
         size = wire.write_number(body, 0, _ID, k) if k else 0
-        size = _text(body, size, _NAME, table, nodes.name[k])
-        size = wire.write_number(body, size, _TYPE, nodes.type[k])
+        size = _text(body, size, _NAME, table, nodes.name[row])
+        size = wire.write_number(body, size, _TYPE, nodes.type[row])
         first, stop = nodes.dep_first[k], nodes.dep_first[k + 1]
         if stop > first:
             packed = 0
             for d in range(first, stop):
                 packed = write_varint(inner, packed, nodes.dep[d])
             size = wire.write_text(body, size, _DATA_DEPS, inner, 0, packed)
-        size = wire.write_number(body, size, _START, nodes.start_us[k])
-        size = wire.write_number(body, size, _DURATION, nodes.slot_us[k])
+        size = wire.write_number(body, size, _START, nodes.start_us[row])
+        size = wire.write_number(body, size, _DURATION, nodes.slot_us[row])
         for c in range(len(numbers.name)):
             if numbers.known[c, row]:
                 at = _text(inner, 0, _ATTR_NAME, table, numbers.name[c])

@@ -57,14 +57,23 @@ def bandwidth_gbs(trace: Trace) -> float:
     return float(np.median(known)) if known.size else _UNKNOWN_GBS
 
 
-def roofline(trace: Trace, row: Array, computed: Array, slot_us: Array) -> Roofline:
-    """Operations and bytes of nodes: their rows of the trace or -1, whether they compute, and their times."""
-    is_node = row >= 0
-    copies = is_any(trace.array("kind"), (Kind.MEMCPY, Kind.MEMSET))
-    size = np.where(copies, trace.integers("bytes"), trace.integers("mem_bytes"))
-    size = np.where(is_node, size[row], 0)
-    flops = np.where(is_node, trace.integers("flops")[row], 0)
-    bandwidth = bandwidth_gbs(trace)
+def roofline(
+    trace: Trace, bandwidth: float, row: Array, computed: Array, slot_us: Array
+) -> Roofline:
+    """Operations and bytes of nodes.
+
+    Parameters
+    ----------
+    trace, bandwidth
+        One rank, and its `bandwidth_gbs`.
+    row, computed, slot_us
+        Rows of the nodes in the trace or -1, whether a simulator computes them, and their times.
+    """
+    is_node, node = row >= 0, np.maximum(row, 0)
+    copies = is_any(trace.array("kind")[node], (Kind.MEMCPY, Kind.MEMSET))
+    size = np.where(copies, trace.integers("bytes", node), trace.integers("mem_bytes", node))
+    size = np.where(is_node, size, 0)
+    flops = np.where(is_node, trace.integers("flops", node), 0)
     min_size = int(np.ceil(_MIN_NS * bandwidth))
     assumed = computed & (size < min_size)
     slot_us = np.where(assumed, slot_us, 0)

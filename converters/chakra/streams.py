@@ -24,7 +24,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import encode
 from chopper_interop.converters.chakra.comms import MIN_BYTES, Comms, copied
 from chopper_interop.converters.chakra.relays import NOTIFIES_STREAM, TRANSFERS, Relays, no_relays
-from chopper_interop.converters.chakra.roofline import roofline
+from chopper_interop.converters.chakra.roofline import bandwidth_gbs, roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.trace import Trace
@@ -393,6 +393,7 @@ def stream_nodes(
         values[in_plan[rows]]
         for values in (plan.start_ns, plan.duration_ns, plan.late_us, plan.late_cause)
     )
+    late_us = late_us.astype(np.int64)
     start_us, end_us = (start_ns + 500) // 1000, (start_ns + dur_ns + 500) // 1000
     # replayed, readiness comes when it was measured; streams that share an NPU follow each other there, which may
     # be later, and only the rest of the delay comes behind that
@@ -427,7 +428,7 @@ def stream_nodes(
         done=NodeType.COMM_SEND, notified=NodeType.COMM_RECV, work=work_type,
     )  # fmt: skip
     computed = types == NodeType.COMP
-    figures = roofline(trace, work, computed, slot_us)
+    figures = roofline(trace, bandwidth_gbs(trace), work, computed, slot_us)
     numbers["num_ops"] = (encode.INT64_VAL, np.where(computed, figures.num_ops, -1))
     numbers["tensor_size"] = (encode.UINT64_VAL, np.where(computed, figures.tensor_size, -1))
     cause = at.column(

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -45,7 +45,7 @@ from chopper_interop.converters.chakra.roofline import bandwidth_gbs
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.grouping import by_key
-from chopper_interop.io import memory, outputs
+from chopper_interop.io import background, memory, outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
@@ -526,25 +526,30 @@ def _write_nodes(stream: IO[bytes], job: _Job, rank: int, plan: Plan) -> None:
         PlannedRank(trace, plan, comms, relays, np.array(ranks), ranks.index(rank))
     )
     table = encode.text_table(attributes.texts)
-    nodes = encode.Nodes(
-        type=_node_types(plan, comms["node_type"]),
-        name=attributes.name,
-        start_us=(np.maximum(plan.start_ns, 0) + 500) // 1000,
-        slot_us=plan.slot_us,
-        dep_first=plan.dep_first,
-        dep=plan.dep,
-    )
-    memory.give_back(trace.nodes.nbytes)
     last = recorded.encoded(recorded.recorded(trace, plan, job.mode, job.origin_ns))
-    _write_parts(stream, nodes, table, attributes.columns, last)
+    memory.give_back(trace.nodes.nbytes)
+
+    def columns(part: slice) -> _Part:
+        nodes = encode.Nodes(
+            type=_node_types(plan, comms["node_type"], part),
+            name=attributes.name(part),
+            start_us=(np.maximum(plan.start_ns[part], 0) + 500) // 1000,
+            slot_us=plan.slot_us[part],
+            dep_first=plan.dep_first,
+            dep=plan.dep,
+        )
+        return _Part(part, nodes, *attributes.columns(part))
+
+    _write_parts(stream, len(plan.row), table, columns, last)
 
 
-def _node_types(plan: Plan, of_rows: Array) -> Array:
-    """`NodeType` of each node of a plan, from those of the trace's nodes that communicate."""
-    comm_type = np.where(plan.row >= 0, of_rows[plan.row], int(NodeType.COMM_COLL))
-    of_control = np.where(plan.slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))
-    comm_type = np.where(is_any(plan.cause, CONTROL), of_control, comm_type)
-    return np.where(plan.slot >= COMM, comm_type, int(NodeType.COMP)).astype(np.int64)
+def _node_types(plan: Plan, of_rows: Array, part: slice) -> Array:
+    """`NodeType` of a part of a plan's nodes, from those of the trace's nodes that communicate."""
+    row, slot, cause = plan.row[part], plan.slot[part], plan.cause[part]
+    comm_type = np.where(row >= 0, of_rows[row], int(NodeType.COMM_COLL))
+    of_control = np.where(slot == COMM, int(NodeType.COMM_SEND), int(NodeType.COMM_RECV))
+    comm_type = np.where(is_any(cause, CONTROL), of_control, comm_type)
+    return np.where(slot >= COMM, comm_type, int(NodeType.COMP)).astype(np.int64)
 
 
 def _write_streams(
@@ -565,16 +570,29 @@ def _write_streams(
         of_npu = streams.of_npu(number)
         with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
             _write_metadata(stream, facts | {chakra_files.STREAM_OF: own})
-            _write_parts(
-                stream, of_npu.nodes, of_npu.table, _parts_of(of_npu.numbers, of_npu.words)
-            )
+            _write_parts(stream, len(of_npu.nodes.type), of_npu.table, _parts_of(of_npu))
 
 
-def _parts_of(
-    numbers: encode.Numbers, words: encode.Words
-) -> Callable[[slice], tuple[encode.Numbers, encode.Words]]:
-    """Give a part of the nodes' attributes at a time: copies, as another layout would have the loop compiled again."""
-    return lambda part: (
+class _Part(NamedTuple):
+    """Columns of a part of the nodes of a file."""
+
+    rows: slice
+    nodes: encode.Nodes
+    numbers: encode.Numbers
+    words: encode.Words
+
+
+def _parts_of(of_npu: chakra_streams.StreamNodes) -> Callable[[slice], _Part]:
+    """Give a part of the nodes at a time: of tables copies, as another layout would have the loop compiled again."""
+    nodes, numbers, words = of_npu.nodes, of_npu.numbers, of_npu.words
+    return lambda part: _Part(
+        part,
+        nodes._replace(
+            type=nodes.type[part],
+            name=nodes.name[part],
+            start_us=nodes.start_us[part],
+            slot_us=nodes.slot_us[part],
+        ),
         numbers._replace(
             values=numbers.values[:, part].copy(), known=numbers.known[:, part].copy()
         ),
@@ -584,28 +602,38 @@ def _parts_of(
 
 def _write_parts(
     stream: IO[bytes],
-    nodes: encode.Nodes,
+    count: int,
     table: encode.Texts,
-    columns: Callable[[slice], tuple[encode.Numbers, encode.Words]],
+    columns: Callable[[slice], _Part],
     of_last: bytes = b"",
 ) -> None:
-    """Write nodes, of which attributes are given a part at a time, and further ones of the last."""
-    out, scratch = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
-    last = len(nodes.type) - 1
-    for begin in [*range(0, last, _PART), last]:
-        part = (begin, min(begin + _PART, last) if begin < last else last + 1)
-        numbers, words = columns(slice(*part))
-        done = begin
-        while done < part[1]:
+    """Write so many nodes, of which columns are given a part at a time, and further attributes of the last.
+
+    Of a file of several parts a thread makes the columns of the next one while one is encoded, and another writes.
+    """
+    last = count - 1
+    rows = [slice(begin, min(begin + _PART, last)) for begin in range(0, last, _PART)]
+    parts = map(columns, [*rows, slice(last, count)])
+    with background.writer_behind(stream) as writer:
+        for begin, nodes in _encoded(background.ahead(parts) if len(rows) > 1 else parts, table):
+            writer.write(encode.extended(nodes, of_last) if begin == last else nodes)
+
+
+def _encoded(parts: Iterable[_Part], table: encode.Texts) -> Iterator[tuple[int, Array]]:
+    """First node of a part and encoded nodes of it, in arrays of which each is overwritten when the next but one is made."""
+    out, other, scratch = (np.empty(_CHUNK, np.uint8) for _ in range(3))
+    for rows, nodes, numbers, words in parts:
+        done = rows.start
+        while done < rows.stop:
             size, reached = encode.write_nodes(
-                out, done, part, nodes, table, numbers, words, scratch
+                out, done, (rows.start, rows.stop), nodes, table, numbers, words, scratch
             )
             if reached == done:  # a name of megabytes
-                room = encode.room_for(done, begin, nodes, table, numbers, words)
+                room = encode.room_for(done, rows.start, nodes, table, numbers, words)
                 out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
                 continue
-            stream.write(encode.extended(out[:size], of_last) if begin == last else out[:size].data)
-            done = reached
+            yield rows.start, out[:size]
+            out, other, done = other, out, reached
 
 
 def _write_metadata(stream: IO[bytes], facts: dict[str, str | int]) -> None:
