@@ -246,12 +246,13 @@ def _build_timing(trace: Trace) -> Timing:
     _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
     lag[_is_idle_slot(trace, src, dst, kind, stored)] = 0
     _bound_stream_edges(kind, lag, latencies.stream_latency(trace, before))
-    edges = _Edges(src, dst, kind, lag)
     is_entered = np.zeros(len(at), bool)
     is_entered[dst] = True
     first, alone = _anchors(trace, is_entered)
-    anchored = edges.with_new(2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY)
-    return _with_barriers(trace, at, anchored, stored, is_entered)
+    edges = [_Edges(src, dst, kind, lag)]
+    del src, dst, kind, lag, previous  # which are free when `_with_barriers` has others
+    anchored = 2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY
+    return _with_barriers(trace, at, edges.pop().with_new(*anchored), stored, is_entered)
 
 
 def _begun_polls(trace: Trace, at: Array, work: Array) -> Array:
@@ -366,7 +367,12 @@ def _with_barriers(
     at = np.concatenate([at, trace.array("ts")[last_member]])
     columns = edges.src, edges.dst, edges.kind
     arranged, edge = graph.build_graph(trace, node, at, columns, of_endpoints=True)
-    lag = np.minimum(edges.lag[edge], at[arranged.after] - at[arranged.src])
+    lag = edges.lag[edge]
+    del edges, edge, columns
+    measured_ns = at[arranged.after]
+    measured_ns -= at[arranged.src]
+    np.minimum(lag, measured_ns, out=lag)
+    del measured_ns
     priority = EDGE_PRIORITY[arranged.kind]
     binding, delay = loops.find_binding(at, arranged.first, arranged.after, lag, priority)
     return Timing(trace, arranged, lag, binding, delay)
