@@ -389,10 +389,14 @@ def _own_times(timing: Timing, vertex: Array, thread: Array, issue_ns: Array) ->
         & (before[dst] == src)
     )
     lag[dst[along]] = timing.lag_ns[along]
-    measured = timing.at_ns[vertex] - timing.at_ns[before[vertex]]
-    own = np.where(lag[vertex] >= 0, lag[vertex], measured)
-    issue = np.full(len(timing.at_ns), -1, np.int64)
-    issue[::2][: len(issue_ns)] = issue_ns
-    of_issue = issue[before[vertex]]
-    own = np.where((before[vertex] >= 0) & (of_issue >= 0), of_issue, own)
-    return np.where(before[vertex] >= 0, np.maximum(own, 0), 0)
+    own, before = lag[vertex], before[vertex]
+    del lag, along
+    unknown = np.flatnonzero(own < 0)
+    own[unknown] = timing.at_ns[vertex[unknown]] - timing.at_ns[before[unknown]]
+    # of starts of calls alone
+    issued = np.flatnonzero((before >= 0) & (before % 2 == 0))
+    of_issue = issue_ns[before[issued] // 2]
+    own[issued[of_issue >= 0]] = of_issue[of_issue >= 0]
+    np.maximum(own, 0, out=own)
+    own[before < 0] = 0
+    return own

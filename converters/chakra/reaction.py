@@ -129,7 +129,8 @@ def deviations(trace: Trace, predicted: dict[str, int], plan: Plan, npu: Array) 
         scaled *= lasts_ns
         duration = np.rint(scaled, out=scaled).astype(np.int64)
         del scaled
-        duration += 1000 * plan.late_us
+        late = np.flatnonzero(plan.late_us)
+        duration[late] += 1000 * plan.late_us[late].astype(np.int64)
         np.maximum(duration, 1, out=duration)
         et_ns = int(run.run(job._replace(duration=duration), 1).end_ns.max())
         return et_ns - predicted[name]

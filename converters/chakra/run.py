@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.arrays.heaps import empty_heap, empty_heaps
 
 HOST, COMPUTE, COMM, NO_SLOT = 0, 1, 2, 3
@@ -119,6 +119,25 @@ def _find_mismatch(job: JobNodes, waiting: Array) -> tuple[int, int]:
 
 
 @jit
+def _receivers(job: JobNodes) -> Array:
+    """Node that receives what each node sends, -1 if none does; empty if none receives, as in most jobs of one rank."""
+    n = len(job.rank)
+    receiver = np.empty(0, np.int64)
+    for i in range(n):
+        if job.role[i] == RECEIVE and job.partner[i] >= 0:
+            if len(receiver) == 0:
+                receiver = np.full(n, -1, np.int64)
+            receiver[job.partner[i]] = i
+    return receiver
+
+
+@jit_in_place
+def _place(job: JobNodes, i: int) -> int:
+    """Place of a node in the order of ranks and ids."""
+    return (np.int64(job.rank[i]) << 40) + job.order[i]
+
+
+@jit
 def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array, Array]:
     """Return the fields of `Outcome`: a discrete-event simulation."""
     # One event at a time: start all that is ready on the ranks whose state has changed, then go on
@@ -135,12 +154,8 @@ def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array, Array]:
     present = np.zeros(groups, np.int64)
     joined = np.zeros(groups, np.int64)
     mismatch = np.full((groups, 3), -1, np.int64)
-    receiver = np.full(n, -1, np.int64)
-    for i in range(n):
-        if job.role[i] == RECEIVE and job.partner[i] >= 0:
-            receiver[job.partner[i]] = i
-    # a simulator sees ends of one moment in the order in which they were planned: by round of starts, rank and id
-    place = (job.rank.astype(np.int64) << 40) + job.order
+    receiver = _receivers(job)
+    # a simulator sees ends of one moment in the order in which they were planned: by round of starts, `_place`
     heap = empty_heap((np.int64(0), np.int64(0), np.int64(0), np.int64(0)))
     turn = np.int64(0)
     for i in range(n):
@@ -182,17 +197,17 @@ def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array, Array]:
                             for m in range(ranks):
                                 w = waiting[g, m]
                                 if w >= 0:
-                                    heapq.heappush(heap, (now + shortest, turn, place[w], w))
+                                    heapq.heappush(heap, (now + shortest, turn, _place(job, w), w))
                                     waiting[g, m] = -1
                     elif job.role[i] == RECEIVE:
                         sender = job.partner[i]
                         if sender >= 0 and end[sender] >= 0:
-                            heapq.heappush(heap, (now, turn, place[i], i))
+                            heapq.heappush(heap, (now, turn, _place(job, i), i))
                     else:
                         lasts = job.duration[i]
-                        if receiver[i] >= 0 and started[receiver[i]]:
+                        if len(receiver) and receiver[i] >= 0 and started[receiver[i]]:
                             lasts = min(lasts, job.duration[receiver[i]])
-                        heapq.heappush(heap, (now + lasts, turn, place[i], i))
+                        heapq.heappush(heap, (now + lasts, turn, _place(job, i), i))
         if len(heap) == 0:
             return end, started, mismatch, last
         now, planned, at, i = heapq.heappop(heap)
@@ -203,7 +218,7 @@ def _simulate(job: JobNodes, ranks: int) -> tuple[Array, Array, Array, Array]:
         is_touched[job.slot[i]] = True
         busy[job.rank[i], job.slot[i]] = False
         from_rank, to_rank = job.rank[i], job.rank[i] + 1
-        if receiver[i] >= 0 and started[receiver[i]]:
+        if len(receiver) and receiver[i] >= 0 and started[receiver[i]]:
             heapq.heappush(heap, (now, planned, at, receiver[i]))  # with its send, before all else
         for e in range(job.first[i], job.first[i + 1]):
             d = job.after[e]

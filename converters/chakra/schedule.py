@@ -303,7 +303,7 @@ def topological_order(position: Array, first: Array, after: Array) -> Array:
     """
     # the heap holds positions, from which `by_position` gives the node
     n = len(position)
-    waiting = np.zeros(n, np.int64)
+    waiting = np.zeros(n, np.int32)
     for d in after:
         waiting[d] += 1
     by_position = np.empty(n, np.int64)

@@ -89,17 +89,21 @@ def shares(
     order = np.lexsort((start_ns, np.argsort(np.argsort(-busy, kind="stable"))[stream], rank))
     priority = np.empty(len(order), np.int64)
     priority[order] = np.arange(len(order))
-    is_start = np.repeat(np.array([True, False]), len(order))
-    events = np.lexsort((is_start, np.concatenate([start_ns, ends])))
+    events = np.argsort(start_ns, kind="stable"), np.argsort(ends, kind="stable")
     share = Shares(*_shares(start_ns, ends, slot, priority, order, events))
     return share._replace(end_ns=np.where(is_free, end_ns, share.end_ns))
 
 
 @jit
 def _shares(
-    start: Array, end: Array, slot: Array, priority: Array, by_priority: Array, events: Array
+    start: Array,
+    end: Array,
+    slot: Array,
+    priority: Array,
+    by_priority: Array,
+    events: tuple[Array, Array],
 ) -> tuple[Array, Array, Array]:
-    """Sweep starts (events i) and ends (events n + i) in order of time, ends first.
+    """Sweep starts and ends, given in order of time each, ends first.
 
     A heap for each slot holds what is running by priority; at its head is the work that the time
     until the next event belongs to.
@@ -110,9 +114,16 @@ def _shares(
     slots = slot.max() + 1 if n else 0
     running = empty_heaps(np.int64(0), slots)
     ended = np.zeros(n, np.bool_)
-    for event in events:
-        begins = event < n
-        i = event if begins else event - n
+    by_start, by_end = events
+    begun, over = 0, 0
+    while over < n:
+        begins = begun < n and start[by_start[begun]] < end[by_end[over]]
+        if begins:
+            i = by_start[begun]
+            begun += 1
+        else:
+            i = by_end[over]
+            over += 1
         if end[i] == start[i]:
             continue
         heap = running[slot[i]]

@@ -35,7 +35,7 @@ from chopper_interop.schemas.chakra import CONTROL, Cause
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
 
 
 _TOGETHER_NS = 5_000
@@ -65,6 +65,8 @@ def assembled(
     nodes = nodes._replace(dep_first=unused, dep=unused, known_ns=unused)
     src, dst = _with_messages(control, nodes, gpu, comm, gapped, src, dst)
     start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
+    overlapped = int(np.count_nonzero(nodes.own_ns[h:] < trace.array("dur")[gpu]))
+    nodes = nodes._replace(start_ns=unused, own_ns=unused)
     # latencies of the last launches, for which no return makes up
     late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
     end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MAX_LATENCY_US else 0
@@ -78,10 +80,9 @@ def assembled(
     )
     memory.give_back(trace.nodes.nbytes)
     own_ns = np.where(host.is_return, np.minimum(host.call_ns, 1000 * times.slot_us[:h]), -1)
-    columns["own_ns"] = np.append(own_ns, np.full(len(columns["row"]) - h, -1))
+    columns["own_ns"] = _sparse(own_ns, np.full(len(columns["row"]) - h, -1))
     del own_ns
-    none = np.full(n + len(gapped), -1, np.int32)
-    columns["relay"] = _column(np.int32, none, control.relay, [-1, -1])
+    columns["relay"] = _sparse(np.full(n + len(gapped), -1, np.int8), control.relay, [-1, -1])
     columns["slot"] = _column(
         np.uint8, nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
         np.repeat(HOST if used[:h].any() else COMPUTE, 2),
@@ -91,14 +92,14 @@ def assembled(
     between = np.ones(len(gapped) + len(control.owner), bool)
     keep = np.concatenate([used, between, [begins.size > 0, has_end]])
     begin, end = len(keep) - 2, len(keep) - 1
-    src = np.concatenate([src, np.full(len(begins), begin), leaves])
-    dst = np.concatenate([dst, begins, np.full(len(leaves), end)])
+    src = _column(np.int32, src, np.full(len(begins), begin), leaves)
+    dst = _column(np.int32, dst, begins, np.full(len(leaves), end))
     columns, keep, src, dst = _with_latencies(columns, keep, src, dst, nodes, times, host, gapped)
     columns, keep, src, dst = _with_least_times(columns, keep, src, dst, nodes, times, used)
     columns, keep, src, dst = _with_answers(columns, keep, src, dst, control, n + len(gapped))
     figures = Figures(
         waits_as_time=int(np.count_nonzero(~times.kept)),
-        overlapped=int(np.count_nonzero(nodes.own_ns[h:] < trace.array("dur")[gpu])),
+        overlapped=overlapped,
         unexplained_us=int(unexplained_us),
         length_us=int(length_us),
         span_ns=end_ns,
@@ -187,9 +188,7 @@ def _times(
         ]),
         "duration_ns": np.concatenate([dur, 1000 * gap_us, none, [0, 1000 * end_us]]),
         "slot_us": np.concatenate([times.slot_us, gap_us, comes_us, [0, end_us]]),
-        "late_us": np.concatenate([
-            np.where(nodes.is_apart, times.gap_us, 0), np.zeros(others, np.int64),
-        ]),
+        "late_us": _sparse(np.where(nodes.is_apart, times.gap_us, 0), np.zeros(others, np.int8)),
         "late_cause": _column(np.uint8, late_cause, np.full(others, Cause.LATENCY)),
     }  # fmt: skip
 
@@ -208,7 +207,7 @@ def _identities(
             np.int32, np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1),
             gpu[control.owner - len(is_row)], [-1, -1],
         ),
-        "thread": _column(np.int32, host.thread, np.full(len(gpu), -1), absent),
+        "thread": _sparse(host.thread, np.full(len(gpu) + len(absent), -1, np.int8)),
         "cause": _column(
             np.uint8, cause, np.full(len(gpu), Cause.WORK),
             np.where(unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY), control.cause,
@@ -217,9 +216,20 @@ def _identities(
     }  # fmt: skip
 
 
-def _column(dtype: type[np.integer], *parts: ArrayLike) -> Array:
+def _column(dtype: DTypeLike, *parts: ArrayLike) -> Array:
     """Column of all nodes from those of its parts."""
     return np.concatenate(parts, dtype=dtype, casting="unsafe")
+
+
+def _sparse(*parts: ArrayLike) -> Array:
+    """Column of all nodes from those of its parts, in the smallest type with room for them.
+
+    Of such columns most values are 0 or -1, as are those that are appended later (`_append`).
+    """
+    arrays = [np.asarray(part) for part in parts]
+    least = min(int(array.min(initial=0)) for array in arrays)
+    largest = max(int(array.max(initial=0)) for array in arrays)
+    return _column(np.min_scalar_type(min(least, -1 - largest)), *arrays)
 
 
 def _measured_times(
@@ -254,7 +264,7 @@ def _all_dependencies(
 ) -> tuple[Array, Array]:
     """Dependencies of nodes that hold, and of gaps: a gap depends on what its node depends on."""
     n = len(nodes.slot)
-    gap_of = n + np.arange(len(gapped))
+    gap_of = n + np.arange(len(gapped), dtype=np.int32)
     anchored = np.arange(n, dtype=np.int32)
     target = np.repeat(anchored, np.diff(nodes.dep_first))
     held = np.flatnonzero(times.kept & used[target] & used[nodes.dep])
@@ -269,7 +279,7 @@ def _all_dependencies(
         (times.anchor[anchors], anchored[anchors]),
         (times.follows[follows], anchored[follows]),
     ]
-    src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    src, dst = (_column(np.int32, *side) for side in zip(*pairs, strict=True))
     return src, dst
 
 
@@ -322,7 +332,7 @@ def _with_latencies(
     }  # fmt: skip
     columns["slot_us"][returns] = own_us[returns]
     keep = _append(columns, keep, more)
-    return columns, keep, np.append(src, latency[waits]), np.append(dst, waits)
+    return columns, keep, _column(np.int32, src, latency[waits]), _column(np.int32, dst, waits)
 
 
 def _append(columns: dict[str, Any], keep: Array, more: dict[str, Array]) -> Array:
@@ -359,8 +369,8 @@ def _with_least_times(
     return (
         columns,
         keep,
-        np.concatenate([src, before, number]),
-        np.concatenate([dst, number, later]),
+        _column(np.int32, src, before, number),
+        _column(np.int32, dst, number, later),
     )
 
 

@@ -94,6 +94,7 @@ def _unconnected(
         host = cut
         draft = _drafted(trace, gpu, links, host, comm, begins_ns)
     joined, columns = draft.joined, _columns(gpu, host, draft, begins_ns)
+    del draft, cut  # of which the columns are all that is needed: fifty bytes a node
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
     behind, behind_ns = _behind_work(links, gpu_numbers(trace, gpu, len(host.row)), gpu)
     nodes = Nodes(
@@ -233,14 +234,17 @@ def _drafted(
     of_work = np.where(comm.receives[gpu], NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
     slot = np.concatenate([np.full(h, HOST), of_work]).astype(np.uint8)
     start = np.concatenate([host.at_ns, begins_ns])
+    needed = _needed(start, h, src, dst)
+    memory.give_back(trace.nodes.nbytes)
     end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
     lane = np.concatenate([host.thread, trace.array("lane")[gpu]])
     # what a thread does outside of all operations may be no work at all; what no GPU work waits for
     # must not hold up what does, and neither must communication that is only timed what other ranks wait for
     timed = (of_work == COMM) & ~comm.sends[gpu] & (comm.turn[gpu] < 0)
     rank = np.concatenate([~host.in_operation, timed]).astype(np.uint8)
-    rank[~_needed(start, h, src, dst)] += 2
+    rank[~needed] += 2
     share = slots.shares(*slots.in_turn(start, end, joined), slot, lane, rank, slot == NO_SLOT)
+    memory.give_back(trace.nodes.nbytes)
     hidden = np.append(share.end_ns[:h] < end[:h], np.zeros(len(gpu), bool))
     is_goal = np.append(host.is_return, np.ones(len(gpu), bool))
     behind = np.flatnonzero(hidden[src] & is_goal[dst])
@@ -273,7 +277,9 @@ def _columns(gpu: Array, host: host_chain.HostChain, draft: _Draft, begins_ns: A
     return _Columns(
         slot=draft.slot,
         is_gpu=np.concatenate([np.zeros(len(host.row), bool), ~no_gpu]),
-        watched=np.concatenate([np.where(host.row >= 0, host.thread, -1), np.full(len(gpu), -1)]),
+        watched=np.concatenate(
+            [np.where(host.row >= 0, host.thread, -1), np.full(len(gpu), -1, np.int32)]
+        ),
         is_return=np.concatenate([host.is_return & ~_are_covered(host.at_ns, share), no_gpu]),
         start_ns=share.start_ns,
         own_ns=share.end_ns - share.start_ns,
