@@ -329,6 +329,7 @@ class Conversion:
         refuse_losses(trace.meta.issues, self.on_loss)
         if not (keeps_arguments or any(t.converter.has_arguments for t in self.targets)):
             trace = trace.without_arguments()
+            memory.give_back(trace.nodes.nbytes)  # before the outputs take memory in other sizes
         return trace, (*trace.meta.issues, *write_all(trace, self.targets, self.writing))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
@@ -131,6 +132,8 @@ def give_back(size: int) -> None:
     """
     if size < _MIN_GIVEN_BACK:
         return
+    if "pyarrow" in sys.modules:  # whose own pool keeps some ten megabytes
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
     with suppress(
         AttributeError, OSError, TypeError
     ):  # other libraries, and Windows, which names none
