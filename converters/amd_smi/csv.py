@@ -95,7 +95,8 @@ class _CsvReader(RowReader):
         )
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
-        self._line(text.strip(), f"line {number}", complete=is_complete)
+        if line := text.strip():
+            self._line(line, f"line {number}", complete=is_complete)
 
     def _line(self, line: str, at: str, *, complete: bool) -> None:
         header = CSV_HEADER.match(line) is not None

@@ -7,6 +7,12 @@ from json import JSONDecoder
 from typing import Any
 
 from chopper_interop.converters.amd_smi.rocm_smi_records import Records, card_of
+from chopper_interop.converters.amd_smi.rocm_smi_table import (
+    Form,
+    Place,
+    RecordTable,
+    read_outputs,
+)
 from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_JSON
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.timestamps import parse_labelled_timestamp
@@ -18,8 +24,12 @@ _DEEPEST = 4
 """Levels of brackets around the cards. Chosen: a list and an object of a script, and as many again."""
 
 
-def read(text: str, issues: IssueLog) -> Records:
+def read(text: str, issues: IssueLog) -> RecordTable:
     """Records of a file."""
+    return read_outputs(text, _FORM, issues)
+
+
+def _read_part(text: str, issues: IssueLog, state: None, place: Place) -> tuple[Records, None]:
     records = Records(issues)
     decoder, at = JSONDecoder(), 0
     while at < len(text):
@@ -33,10 +43,10 @@ def read(text: str, issues: IssueLog) -> Records:
         try:
             document, at = decoder.raw_decode(text, stop)
         except (ValueError, RecursionError):
-            at = _broken(text, stop, records, decoder)
+            at = _broken(text, stop, records, decoder, place)
         else:
             _document(document, records, 0)
-    return records
+    return records, state
 
 
 def _read_between_objects(text: str, records: Records, *, is_complete: bool) -> None:
@@ -83,7 +93,7 @@ def _card(name: str, values: dict[str, Any], records: Records) -> None:
             records.add(card, key, "" if value is None else str(value))
 
 
-def _broken(text: str, start: int, records: Records, decoder: JSONDecoder) -> int:
+def _broken(text: str, start: int, records: Records, decoder: JSONDecoder, place: Place) -> int:
     """Take the whole cards of a document that breaks off; where the next may begin."""
     at = start
     following = re.compile(r"\n(?=[\[{])").search(text, start + 1)
@@ -95,5 +105,11 @@ def _broken(text: str, start: int, records: Records, decoder: JSONDecoder) -> in
         except (ValueError, RecursionError):
             break
         _card(match[1], values, records)
-    records.lose(faults.CUT, f"character {at}")
+    records.lose(faults.CUT, f"character {place.character + at}")
     return end
+
+
+_FORM = Form(
+    _read_part, None, begins=lambda line: line.startswith(("{", "[")), no_mark=b' \t"}],',
+    is_whole=True,
+)  # fmt: skip

@@ -96,6 +96,8 @@ FACTS = {
     "vram_bytes": (r"VRAM Total Memory \(B\)", "B"),
 }
 """Fact → key that holds it, and its unit (None for words)."""
+OF_CARDS = (*"|".join(NAMES.values()).split("|"), *(key for key, _ in FACTS.values()))
+"""Keys of names and facts."""
 LEVELS = {"sclk": "gfx", "mclk": "memory", "fclk": "fabric", "socclk": "soc"}
 """Clocks whose levels are facts → their names."""
 

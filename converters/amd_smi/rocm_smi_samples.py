@@ -8,32 +8,31 @@ the options.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.arrays import gather
 from chopper_interop.converters.amd_smi import (
     rocm_smi_csv,
     rocm_smi_json,
     rocm_smi_lanes,
     rocm_smi_text,
 )
-from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Record, Records
+from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Record
+from chopper_interop.converters.amd_smi.rocm_smi_table import FACT, VALUE, Key, RecordTable
 from chopper_interop.converters.amd_smi.sniff import RocmSmiForm, rocm_smi_form
 from chopper_interop.converters.sampling import facts, faults
 from chopper_interop.converters.sampling import rows as sampling_rows
-from chopper_interop.converters.sampling.cells import (
-    ColumnBuilder,
-    Rows,
-    cell_of_text,
-    rows_from_keys,
-)
+from chopper_interop.converters.sampling.cells import Rows
 from chopper_interop.converters.sampling.text import decode
 from chopper_interop.converters.sampling.time_options import OF_LAST_OUTPUT, TimeOptions
-from chopper_interop.converters.sampling.timestamps import SECOND, Timestamp
+from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.registry import with_option_texts
@@ -104,81 +103,95 @@ def read(
     issues = IssueLog(str(path))
     data = inputs.read(path, issues)
     form = rocm_smi_form(data[: inputs.HEAD_BYTES].tobytes()) or RocmSmiForm.TEXT
-    records = _READERS[form](decode(data), issues)
-    valued = [r for r in records.entries if r.card != SYSTEM and _has_values(r)]
-    issues.add(faults.DESCRIBED, len(records.entries) - len(valued))
-    issues.add(faults.EMPTY, int(not records.entries and not records.lost))
-    timed = _timed_rows(valued, records, path, options, issues)
-    events = len(records.entries) + records.lost
+    table = _READERS[form](decode(data), issues)
+    issues.add(faults.DESCRIBED, np.count_nonzero(~table.has_values))
+    issues.add(faults.EMPTY, int(not len(table.card) and not table.lost))
+    timed = _timed_rows(table, path, options, issues)
+    events = len(table.card) + table.lost
     source = sampling_rows.source_of_file(path, "rocm-smi", SOURCE, events)
-    devices, known = _devices(records.entries), facts.join_facts(_facts(records.entries))
+    describing = list(_describing(table))
+    devices, known = _devices(table, describing), facts.join_facts(_facts(describing))
     return sampling_rows.trace_of_rows(timed, source, devices, known, RULES, issues)
 
 
-@lru_cache(maxsize=1 << 14)  # the same keys come in every row
-def _is_value(key: str) -> bool:
-    return not rocm_smi_lanes.DESCRIBING.fullmatch(key)
-
-
-def _has_values(record: Record) -> bool:
-    return any(_is_value(key) for key in record.values)
-
-
-def _rows(records: Sequence[Record]) -> Rows:
-    columns: dict[str, ColumnBuilder] = {}
-    for number, record in enumerate(records):
-        for key, value in record.values.items():
-            if _is_value(key):
-                columns.setdefault(key, ColumnBuilder(key)).add(number, cell_of_text(value))
-    keys = [(-1, record.card, -1) for record in records]
-    return rows_from_keys(keys, [c.finish() for c in columns.values()], len(records))
+def _rows(table: RecordTable) -> Rows:
+    """Return the records that have values in time."""
+    number = np.cumsum(table.has_values) - 1
+    columns = [
+        replace(column, key=name, row=number[column.row])
+        for (kind, name), column in table.columns.items()
+        if kind == VALUE
+    ]
+    card = table.card[table.has_values]
+    none = np.full(len(card), -1, np.int64)
+    return Rows(none, card, none, columns, len(card))
 
 
 def _timed_rows(
-    records: Sequence[Record],
-    all_records: Records,
-    path: Path,
-    options: TimeOptions,
-    issues: IssueLog,
+    table: RecordTable, path: Path, options: TimeOptions, issues: IssueLog
 ) -> TimedRows:
     """Return rows at the times written with them; without any, at the time of the options."""
-    rows = _rows(records)
-    by_output = _times_by_output(all_records)
-    stamps = [r.moment or by_output.get(r.output) for r in records]
-    has_time = np.array([stamp is not None for stamp in stamps], bool)
-    output = np.array([r.output for r in records], np.int64)
+    rows = _rows(table)
+    stamp = table.stamp[table.has_values]
+    output = table.output[table.has_values]
+    has_time = np.array([time is not None for time in table.stamps], bool)[stamp]
     if not has_time.any() and has_time.size and options:
         return sampling_rows.times_from_options(rows, output, path, options, issues)
     example = f"{len(has_time)} rows of {path.name}"
     issues.add(NO_TIME, np.count_nonzero(~has_time), example)
-    known = [stamp for stamp in stamps if stamp is not None]
-    local = sum(not stamp.has_zone for stamp in known)
+    stamp = stamp[has_time]
+    ns, is_whole, is_local = (
+        np.array([f(time) if time else 0 for time in table.stamps], np.int64)[stamp]
+        for f in (
+            attrgetter("ns"), lambda time: time.digits == 0, lambda time: not time.has_zone,
+        )
+    )  # fmt: skip
+    local = np.count_nonzero(is_local)
     # The middle of a second is at most half a second off, wherever in it the time was taken.
     half = SECOND // 2
-    time = np.array([s.ns + half * (s.digits == 0) for s in known], np.int64)
-    uncertainty_ns = RUNNING_NS + half * any(s.digits == 0 for s in known)
+    time = ns + table.offset_ns[table.has_values][has_time] + half * is_whole
+    uncertainty_ns = RUNNING_NS + half * int(is_whole.any())
     kept = rows.select(has_time)
     tick = np.unique(output[has_time], return_inverse=True)[1]
     sampling_rows.note_order(kept, time, tick, issues)
-    issues.add(TIME_ADDED, len(known))
+    issues.add(TIME_ADDED, len(stamp))
     issues.add(NO_ZONE, local)
     return sampling_rows.TimedRows(kept, time, uncertainty_ns, LOCALTIME if local else REALTIME)
 
 
-def _times_by_output(records: Records) -> dict[int, Timestamp]:
-    """Times in front of outputs, or after them if the first has none in front."""
-    before = records.before
-    first = min((r.output for r in records.entries), default=0)
-    if first in before or not before:
-        return before
-    return {output - 1: stamp for output, stamp in before.items()}
+def _describing(table: RecordTable) -> Iterator[Record]:
+    """Yield names, facts and levels of cards as records, each different one once."""
+    columns = {
+        key: column.without_slots() for key, column in table.columns.items() if key[0] != VALUE
+    }
+    codes = []
+    for column in columns.values():
+        code = np.full(len(table.card), -1, np.int64)
+        code[column.row] = column.code
+        codes.append(code)
+    first, _ = gather.distinct(table.card, *codes)
+    for row in np.sort(first).tolist() if codes else ():
+        record = Record(int(table.card[row]), 0)
+        for (key, column), code in zip(columns.items(), codes, strict=True):
+            if code[row] >= 0:
+                _describe(record, key, str(column.distinct[code[row]].items[0].value))
+        yield record
 
 
-def _devices(records: Sequence[Record]) -> tuple[Device, ...]:
-    devices: dict[int, dict[str, str]] = {}
-    for record in records:
+def _describe(record: Record, key: Key, text: str) -> None:
+    kind, name = key
+    if kind == FACT:
+        record.values[name] = text
+    else:
+        record.levels[name] = [float(level) for level in text.split()]
+
+
+def _devices(table: RecordTable, describing: Iterable[Record]) -> tuple[Device, ...]:
+    cards = np.unique(table.card[table.card != SYSTEM]).tolist()
+    devices: dict[int, dict[str, str]] = {card: {} for card in cards}
+    for record in describing:
         if record.card != SYSTEM:
-            known = devices.setdefault(record.card, {})
+            known = devices[record.card]
             for name, keys in rocm_smi_lanes.NAMES.items():
                 text = _first(record, keys)
                 if text and name not in known:
@@ -198,7 +211,7 @@ def _first(record: Record, keys: str) -> str:
     return next(filter(None, (facts.text_or_empty(record.values[name]) for name in names)), "")
 
 
-def _facts(records: Sequence[Record]) -> Iterator[tuple[int, str, str]]:
+def _facts(records: Iterable[Record]) -> Iterator[tuple[int, str, str]]:
     for record in records:
         for fact, (key, unit) in rocm_smi_lanes.FACTS.items():
             text = _first(record, key)

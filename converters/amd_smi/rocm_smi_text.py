@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import NamedTuple
 
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Records, card_of
+from chopper_interop.converters.amd_smi.rocm_smi_table import (
+    Form,
+    Place,
+    RecordTable,
+    read_outputs,
+)
 from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_CARD, ROCM_SMI_TITLE
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.facts import amount
@@ -37,14 +45,39 @@ COLUMNS = {
 partitions of a card."""
 
 
+class _State(NamedTuple):
+    """Decides with the line how a line is read.
+
+    Parameters
+    ----------
+    heads
+        Heads of the table.
+    sensor
+        Sensor of its temperatures.
+    clock
+        Clock whose levels follow.
+    card
+        The card of the table's last row, whose name may stand on the next line.
+    """
+
+    heads: tuple[str, ...] = ()
+    sensor: str = "edge"
+    clock: str = ""
+    card: int | None = None
+
+
+_STATE = _State()
+"""In front of the first line."""
+
+
 class _RocmSmiTextReader:
-    def __init__(self, issues: IssueLog, *, marked: bool) -> None:
+    def __init__(self, issues: IssueLog, state: _State, *, marked: bool) -> None:
         self.records = Records(issues, marked=marked)
-        self.heads: list[str] = []
-        self.sensor = "edge"
-        self.clock = ""
-        self.card: int | None = None
-        """The card of the table's last row, whose name may stand on the next line."""
+        self.heads, self.sensor, self.clock, self.card = state
+
+    @property
+    def state(self) -> _State:
+        return _State(self.heads, self.sensor, self.clock, self.card)
 
     def line(self, line: str, number: int, *, is_complete: bool) -> None:
         line = line.rstrip("\r \0")
@@ -53,7 +86,7 @@ class _RocmSmiTextReader:
             self.records.issues.add(faults.FILE_CUT, 1, line[:80])
         elif ROCM_SMI_TITLE.match(line):
             self.records.begin()
-            self.heads = []
+            self.heads = ()
         elif stamp is not None:
             self.records.moment(stamp)
         elif match := ROCM_SMI_CARD.match(line):
@@ -94,7 +127,7 @@ class _RocmSmiTextReader:
         self.records.begin()
         sensor = _SENSOR.search(line)
         self.sensor = sensor[1] if sensor else "edge"
-        self.heads = _TWO_WORDS.sub("_", _without_brackets(line)).split()
+        self.heads = tuple(_TWO_WORDS.sub("_", _without_brackets(line)).split())
         self.card = None
 
     def _row(self, line: str, at: str, *, is_complete: bool) -> None:
@@ -135,14 +168,27 @@ class _RocmSmiTextReader:
             self.records.issues.add(faults.NOT_A_ROW, 1, line.strip()[:80])
 
 
-def read(text: str, issues: IssueLog) -> Records:
+def read(text: str, issues: IssueLog) -> RecordTable:
     """Records of a text, or of several one behind the other."""
     text = without_tabs(text)
-    reader = _RocmSmiTextReader(issues, marked=ROCM_SMI_TITLE.search(text) is not None)
+    marked = ROCM_SMI_TITLE.search(text) is not None
+    begin = ROCM_SMI_TITLE if marked else HEAD
+    form = Form(
+        partial(_read_part, marked=marked), _STATE,
+        begins=lambda line: begin.match(line) is not None, no_mark=b"G" if marked else b"", gaps=True,
+    )  # fmt: skip
+    return read_outputs(text, form, issues)
+
+
+def _read_part(
+    text: str, issues: IssueLog, state: _State, place: Place, *, marked: bool
+) -> tuple[Records, _State]:
+    reader = _RocmSmiTextReader(issues, state, marked=marked)
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        reader.line(line, number, is_complete=number < len(lines))
-    return reader.records
+        is_complete = number < len(lines)
+        reader.line(line, place.line + number - 1, is_complete=is_complete)
+    return reader.records, reader.state
 
 
 def _without_brackets(head: str) -> str:

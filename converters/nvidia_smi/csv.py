@@ -126,6 +126,8 @@ class _NvidiaCsvReader(TableReader):
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
         line, at, columns = text.strip(), f"line {number}", self.columns
+        if not line:
+            return
         cells = cells_of(line)
         names = _header_names(line, cells)
         if names:

@@ -133,6 +133,8 @@ class _DmonReader(TableReader):
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
         line, at = text.rstrip(), f"line {number}"
+        if not line:
+            return
         stamp, behind = split_leading_timestamp(line.strip())
         line = behind if stamp else line  # units are matched by their position in the line
         row = _ROW.match(behind)

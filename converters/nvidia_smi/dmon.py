@@ -78,7 +78,8 @@ class _DmonReader(TableReader):
         return layout(stamp, gpu, heading.values(cells), parts[2])
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
-        self._line(text.strip(), f"line {number}", is_complete=is_complete)
+        if line := text.strip():
+            self._line(line, f"line {number}", is_complete=is_complete)
 
     def _line(self, line: str, at: str, *, is_complete: bool) -> None:
         stamp, line = split_leading_timestamp(line)

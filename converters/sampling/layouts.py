@@ -7,7 +7,7 @@ the numbers of all pieces of that template go; what depends on a number's size i
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,12 +15,16 @@ from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling.cells import Cell, Item, Slot, TextNumbers
 from chopper_interop.converters.sampling.pieces import GAP, NUMBER
 from chopper_interop.converters.sampling.text import NO_NUMBER, whole_number
+from chopper_interop.issues import Fault
 
 _PROBE = 7_310_000
 _PROBES = 10_000
 """First number of a probe, and how many there are (chosen: seven digits that fit an index, and that
 no template has; no row of a tool has a tenth of as many numbers)."""
 _PROBE_DIGITS = re.compile(rf"{_PROBE // _PROBES}\d{{4}}")
+
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
 
 
 def probe_of(template: bytes) -> str | None:
@@ -45,6 +49,18 @@ def slots_in(text: str) -> list[int]:
 def literals_in(text: str) -> list[str]:
     """Texts before, between and behind the numbers of the piece that a text of its probe holds."""
     return _PROBE_DIGITS.split(text)
+
+
+def numbers_of(probe: str, piece: str) -> list[str] | None:
+    """Return the numbers of a piece of the template of a probe, as they are written."""
+    literals = (re.escape(text).replace(r"\ \ ", " {2,}") for text in literals_in(probe))
+    match = re.fullmatch(_NUMBER.join(literals), piece)
+    return None if match is None else list(match.groups())
+
+
+def with_numbers(probe: str, numbers: Mapping[int, str]) -> str:
+    """Return a probe with some of its numbers replaced."""
+    return _PROBE_DIGITS.sub(lambda match: numbers.get(int(match[0]) - _PROBE, match[0]), probe)
 
 
 def are_within(texts: Iterable[str], probe: str) -> bool:
@@ -122,6 +138,25 @@ class Layout:
     wholes: tuple[int, ...]
     texts: tuple[str, ...]
     cells: tuple[tuple[Any, str | Cell], ...]
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass(frozen=True)
+class PieceLayout:
+    """What becomes of a piece of a template.
+
+    Parameters
+    ----------
+    rows
+        Its rows.
+    noted
+        Faults that each such piece has, and how often; the first is read alone, which gives the example.
+    guards
+        What the numbers must be.
+    """
+
+    rows: tuple[Layout, ...] = ()
+    noted: tuple[tuple[Fault, int], ...] = ()
     guards: tuple[Guard, ...] = ()
 
 

@@ -29,6 +29,7 @@ from chopper_interop.converters.sampling.layouts import (
     ANY,
     EXACT,
     Layout,
+    PieceLayout,
     are_within,
     constant,
     literals_in,
@@ -36,6 +37,7 @@ from chopper_interop.converters.sampling.layouts import (
     slots_in,
 )
 from chopper_interop.converters.sampling.pieces import NUMBER, TextPieces, lines_of, scan
+from chopper_interop.issues import Fault
 
 _UNKNOWN, _ALONE, _NO_ROW = -3, -2, -1
 """A template in a state: not met yet; read one by one; without a row and without effect."""
@@ -58,10 +60,10 @@ class Reader(Protocol):
     def effects(self) -> int:
         """Count what came out of pieces so far, rows and issues."""
 
-    def layout(self, probe: str, sample: str) -> Layout | Sequence[Layout] | None:
+    def layout(self, probe: str, sample: str) -> Layout | Sequence[Layout] | PieceLayout | None:
         """Return the layout of the pieces of a template in this state, or that of each of their rows.
 
-        None if they are read alone.
+        None if they are read alone. The state is then that in which such a piece leaves the reader.
 
         Parameters
         ----------
@@ -70,7 +72,7 @@ class Reader(Protocol):
         """
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
-        """Read one piece, which is not blank; pieces are numbered from 1."""
+        """Read one piece, which may be blank; pieces are numbered from 1."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,10 @@ class LaidRows:
         Index of its piece's first number.
     layouts
         All layouts.
+    begins
+        Mask of the layouts that are the first of their piece.
+    noted
+        Faults of pieces that were read by layouts, and how often they had them.
     """
 
     numbers: TextNumbers
@@ -96,6 +102,8 @@ class LaidRows:
     layout: Array
     first: Array
     layouts: list[Layout]
+    begins: Array
+    noted: list[tuple[Fault, int]]
 
     @cached_property
     def has_other(self) -> bool:
@@ -175,12 +183,20 @@ def read_pieces(pieces: TextPieces, reader: Reader) -> LaidRows:
     layout, row = walk.laid[:, laid]
     first = pieces.first[laid]
     layout_start = np.array(walk.layout_start, np.int64)
-    if len(walk.layouts) >= len(layout_start):  # some pieces have several rows
+    pieces_of = np.bincount(layout, minlength=len(walk.noted))
+    noted = [
+        (fault, int(pieces_of[group]) * count)
+        for group, faults in enumerate(walk.noted)
+        for fault, count in faults
+    ]
+    begins = np.zeros(len(walk.layouts), bool)
+    begins[layout_start[:-1][np.diff(layout_start) > 0]] = True
+    if (np.diff(layout_start) != 1).any():  # some pieces have several rows, or none
         rows = np.diff(layout_start)[layout]
         nth = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
         layout, row = (np.repeat(n, rows) + nth for n in (layout_start[layout], row))
         first = np.repeat(first, rows)
-    return LaidRows(pieces.numbers, row, layout, first, walk.layouts)
+    return LaidRows(pieces.numbers, row, layout, first, walk.layouts, begins, noted)
 
 
 @dataclass
@@ -192,6 +208,8 @@ class _Walk:
     layouts: list[Layout] = field(default_factory=list)
     layout_start: list[int] = field(default_factory=lambda: [0])
     """First of the layouts of the rows of a piece, by the number that `action` has."""
+    noted: list[tuple[tuple[Fault, int], ...]] = field(default_factory=list)
+    """Faults of a piece, by the same number."""
 
     def __post_init__(self) -> None:
         shape = (1, len(self.pieces.templates))
@@ -215,10 +233,8 @@ class _Walk:
             at, reader.state, reader.rows = place.tolist()
             template = int(pieces.template[at])
             is_new = template >= 0 and self.action[reader.state, template] == _UNKNOWN
-            if is_new and at < last:
-                self._learn(template)
-                if self.action[reader.state, template] >= 0:
-                    continue
+            if is_new and at < last and self._learn(template):
+                continue
             self._read_alone(at, template, is_complete=at < last)
             while at < last - 1 and self._is_alone(at + 1):  # without the cost of the loop above
                 at += 1
@@ -238,32 +254,38 @@ class _Walk:
             self.action = np.concatenate([self.action, np.full_like(self.action, _UNKNOWN)])
             self.following = np.concatenate([self.following, np.zeros_like(self.following)])
 
-    def _learn(self, template: int) -> None:
-        pieces, reader = self.pieces, self.reader
+    def _learn(self, template: int) -> bool:
+        """Learn the layout of a template; return True if the present piece is read by it."""
+        pieces, reader, state = self.pieces, self.reader, self.reader.state
         text, learned = pieces.templates[template], None
         probe = probe_of(text) if NUMBER in text else None
         if probe is not None:
             learned = reader.layout(probe, pieces.text(int(pieces.sample[template])))
-        layouts = [learned] if isinstance(learned, Layout) else list(learned or ())
-        texts = [text for layout in layouts for text in layout.texts]
-        if probe is None or not layouts or not are_within(texts, probe):
-            self.action[reader.state, template] = _ALONE
-            return
-        self.action[reader.state, template] = len(self.layout_start) - 1
-        self.following[reader.state, template] = reader.state
-        self.layouts += layouts
+        following, reader.state = reader.state, state
+        if isinstance(learned, Layout):
+            learned = PieceLayout((learned,))
+        elif learned is not None and not isinstance(learned, PieceLayout):
+            learned = PieceLayout(tuple(learned)) if learned else None
+        texts = [text for layout in learned.rows for text in layout.texts] if learned else []
+        if probe is None or learned is None or not are_within(texts, probe):
+            self.action[state, template] = _ALONE
+            return False
+        self.action[state, template] = len(self.layout_start) - 1
+        self.following[state, template] = following
+        self._make_room(following)
+        self.layouts += learned.rows
         self.layout_start.append(len(self.layouts))
-        guards = [guard for layout in layouts for guard in layout.guards]
+        self.noted.append(learned.noted)
+        guards = [guard for layout in learned.rows for guard in layout.guards] + [*learned.guards]
         self.guards = np.concatenate([self.guards, np.array(guards, np.float64).reshape(-1, 4)])
         self.guard_start = np.append(self.guard_start, len(self.guards))
+        return not learned.noted
 
     def _read_alone(self, at: int, template: int, *, is_complete: bool) -> None:
         """Have a piece read; if all it does is to change the state, that is what its template does."""
         pieces, reader = self.pieces, self.reader
         state, effects = reader.state, reader.effects()
-        text = pieces.text(at)
-        if text.strip():
-            reader.line(text, at + 1, is_complete=is_complete)
+        reader.line(pieces.text(at), at + 1, is_complete=is_complete)
         has_numbers = pieces.first[at + 1] > pieces.first[at]
         if template >= 0 and not has_numbers and reader.effects() == effects:
             self.action[state, template] = _NO_ROW
