@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.compute as pc
 
-from chopper_interop.arrays import Array, arrow
+from chopper_interop.arrays import Array
+from chopper_interop.converters.sampling.cells import ColumnBuilder
 from chopper_interop.converters.sampling.faults import EMPTY
-from chopper_interop.converters.sampling.text import decode_lines
+from chopper_interop.converters.sampling.laid_columns import columns_of
+from chopper_interop.converters.sampling.templates import read_lines
+from chopper_interop.converters.sampling.text import decode_lines, encoded
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND, nanoseconds
+from chopper_interop.converters.zeus.rows import (
+    cell_of_word,
+    layout_of,
+    numbers_of_cells,
+    times_of,
+)
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
+    from chopper_interop.converters.sampling.layouts import Layout
+    from chopper_interop.converters.sampling.templates import LaidRows
     from chopper_interop.converters.zeus import charllm_metrics as tables
 
 UNKNOWN = Fault.info_of_events(
@@ -37,8 +46,11 @@ OTHER_NAME = Fault.loss_of_events(
 
 _LARGEST = 1e19
 """Beyond what any counter holds."""
-_TIME = r"(?P<whole>\d{10})(?:\.(?P<fraction>\d{0,9}))?"
-_ABSENT = frozenset({"-1", "-1.0", "n/a", "nan", "none", ""})
+_NO_VALUE = frozenset({"n/a", "nan", "none", ""})
+_ABSENT = -np.inf
+"""In place of values that stand for an error."""
+_BLANK = " \t\0"
+"""What a line without content may hold."""
 
 
 @dataclass(frozen=True)
@@ -51,58 +63,75 @@ class File:
     value: Array
 
 
+class _PairReader:
+    """Reads lines that have no layout."""
+
+    def __init__(self) -> None:
+        self.rows = self.state = self.wrong = 0
+        self.is_cut = False
+        self.times: dict[int, int] = {}
+        self.value = ColumnBuilder("value")
+
+    def effects(self) -> int:
+        """Count what came out of lines so far."""
+        return self.rows + self.wrong
+
+    def layout(self, probe: str, sample: str) -> Layout | None:  # noqa: ARG002 - the probe is enough
+        """Return the layout of a time and a value."""
+        cells = [cell.strip() for cell in probe.split(",")]
+        return layout_of(cells[0], [(0, cells[1])], EARLIEST_S) if len(cells) == 2 else None  # noqa: PLR2004
+
+    def line(self, text: str, number: int, *, is_complete: bool) -> None:  # noqa: ARG002 - no message has it
+        """Read a line."""
+        if not text.strip(_BLANK):
+            return
+        cells = [cell.strip() for cell in text.split(",")]
+        time = nanoseconds(cells[0]) if len(cells) == 2 and is_complete else None  # noqa: PLR2004
+        self.is_cut |= not is_complete
+        if time is not None and time >= EARLIEST_S * SECOND:
+            self.times[self.rows] = time
+            self.value.add(self.rows, cells[1])
+            self.rows += 1
+        else:
+            self.wrong += is_complete
+
+    def finish(self, laid: LaidRows) -> tuple[Array, Array, Array]:
+        """Return times, values, and a mask of values that say that there is none."""
+        time = np.empty(self.rows, np.int64)
+        time[list(self.times)] = list(self.times.values())
+        if len(laid.row):
+            time[laid.row] = times_of(laid)
+        singles = {0: self.value} if self.times else {}
+        columns = columns_of(laid, singles, cell_of_word)
+        value = numbers_of_cells(columns[0], _number) if columns else np.zeros(0)
+        return time, np.where(value == _ABSENT, np.nan, value), value == _ABSENT
+
+
 def read_file(path: Path, named: tables.Named | None, issues: IssueLog) -> tuple[File | None, int]:
     """Read the content of a file and its number of rows."""
     text = decode_lines(inputs.read(path, issues)).lstrip("\ufeff")
-    lines = [line for line in text.split("\n") if line.strip(" \t\0")]
+    if not text.endswith("\n"):
+        text = text.rstrip(_BLANK + "\n")  # blank lines at the end are not what was cut
+    reader = _PairReader()
+    time, value, absent = reader.finish(read_lines(encoded(text), reader))
+    lines = len(time) + reader.wrong + reader.is_cut
     if named is None:
-        issues.add(OTHER_NAME, len(lines), path.name)
-        return None, len(lines)
+        issues.add(OTHER_NAME, lines, path.name)
+        return None, lines
     issues.add(EMPTY, int(not lines))
-    cells = [line.split(",") for line in lines]
-    last = [] if text.endswith("\n") or not lines else [len(lines) - 1]
-    pairs = [(c[0].strip(), c[1].strip()) for c in cells[: len(lines) - len(last)] if len(c) == 2]  # noqa: PLR2004
-    issues.add(CELL_CUT, len(last), path.name)
-    time = _times([t for t, _ in pairs])
-    value, absent = _values([v for _, v in pairs])
-    timed = time >= 0
-    issues.add(UNKNOWN, np.count_nonzero(timed & absent), path.name)
-    good = timed & ~absent & np.isfinite(value)
-    wrong = len(lines) - len(last) - np.count_nonzero(good) - np.count_nonzero(timed & absent)
-    issues.add(CUT, wrong, path.name)
-    return File(path, named, time[good], value[good]), len(lines)
+    issues.add(CELL_CUT, int(reader.is_cut), path.name)
+    issues.add(UNKNOWN, np.count_nonzero(absent), path.name)
+    good = ~np.isnan(value)
+    issues.add(CUT, reader.wrong + np.count_nonzero(~good & ~absent), path.name)
+    return File(path, named, time[good], value[good]), lines
 
 
-def _times(texts: Sequence[str]) -> Array:
-    """Epoch nanoseconds of decimal seconds, exactly; -1 where there is none of our days."""
-    if not texts:
-        return np.zeros(0, np.int64)
-    parts = pc.extract_regex(arrow.texts(list(texts)), f"^{_TIME}$")
-    plain = np.asarray(pc.is_valid(parts))
-    whole = pc.struct_field(parts, "whole").fill_null("0").cast("int64")
-    fraction = pc.utf8_rpad(pc.struct_field(parts, "fraction").fill_null("0"), 9, "0")
-    time = np.asarray(whole) * SECOND + np.asarray(fraction.cast("int64"))
-    time[~plain] = -1
-    for row in np.flatnonzero(~plain).tolist():
-        ns = nanoseconds(texts[row])
-        time[row] = -1 if ns is None else ns
-    time[time < EARLIEST_S * SECOND] = -1
-    return time
-
-
-def _values(texts: Sequence[str]) -> tuple[Array, Array]:
-    """Values as numbers, NaN where they are none, and which say that there is none."""
+def _number(text: str, _: int) -> float:
+    """Return a value; `_ABSENT` if it says that there is none, NaN if it is no number."""
     try:
-        value = np.array(texts, np.str_).astype(np.float64) if texts else np.zeros(0)
+        value = float(text)
     except ValueError:
-        value = np.array([_number(text) for text in texts])
-    absent = (value == -1) | np.array([t.lower() in _ABSENT for t in texts], bool)
-    value[np.abs(value) > _LARGEST] = np.nan
-    return value, absent
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return np.nan
+        value = np.nan
+    if value == -1 or text.lower() in _NO_VALUE:
+        return _ABSENT
+    return value if abs(value) <= _LARGEST else np.nan

@@ -7,19 +7,23 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from chopper_interop.annotate.telemetry.quantity_series import WITHIN_WINDOWS
+from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling.checks import IMPOSSIBLE
 from chopper_interop.converters.sampling.timestamps import SECOND
+from chopper_interop.converters.zeus.rows import numbers_of_cells
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.zeus.rows import Row
+    from chopper_interop.converters.sampling.cells import CellColumn
+    from chopper_interop.converters.zeus.rows import Row, Table
 
-    Points = dict[tuple[int, str, str], list[tuple[int, float]]]
+    Lane = tuple[int, str, str]
+    """Device, name and unit."""
 
 CROSSING = Fault.info(
     "windows-crossing",
@@ -58,11 +62,19 @@ _GPU_OF_FILE = re.compile(r"gpu_?(\d{1,5})(?!\d)", re.IGNORECASE)
 _ENERGY = re.compile(r"(gpu|cpu|dram|soc)(\d*)_?(\w*?)_?energy", re.IGNORECASE)
 
 
-def windows(names: list[str], rows: list[Row], samples: Points, issues: IssueLog) -> None:
+class Points(NamedTuple):
+    """Times and values of a lane."""
+
+    time: Array
+    value: Array
+
+
+def windows(names: list[str], rows: list[Row], issues: IssueLog) -> dict[Lane, Points]:
     """Duration (s) of windows, energy (J) and mean power (W) of each device in them.
 
     And the power of each GPU over the time of all windows.
     """
+    samples: dict[Lane, list[tuple[int, float]]] = defaultdict(list)
     drawn: dict[int, list[EnergyWindow]] = defaultdict(list)
     name_at, elapsed_at = names.index("window_name"), _column_index(names, "elapsed_time")
     called = _called({row.cells[name_at] for row in rows}, issues)
@@ -88,6 +100,10 @@ def windows(names: list[str], rows: list[Row], samples: Points, issues: IssueLog
     for device, of_gpu in drawn.items():
         if points := placed(of_gpu, issues):
             samples[device, WITHIN_WINDOWS, "W"] = points
+    return {
+        lane: Points(np.array([t for t, _ in points], np.int64), np.array([v for _, v in points]))
+        for lane, points in samples.items()
+    }
 
 
 def _part(kind: str, number: str, rest: str) -> tuple[int, str]:
@@ -105,18 +121,48 @@ def _called(names: set[str], issues: IssueLog) -> dict[str, str]:
     return {name: re.sub(r"\d+", "#", name) for name in names}
 
 
-def powers(
-    path: Path, names: list[str], rows: list[Row], samples: Points, issues: IssueLog
-) -> None:
-    """Power (W) of each GPU, which its column or else the name of the file identifies."""
-    for at, column in enumerate(names[1:], 1):
-        gpu = re.search(r"(?:gpu|power)_?(\d{1,5})(?!\d)", column) or _GPU_OF_FILE.search(path.name)
-        issues.add(GPU_UNKNOWN, int(not gpu), column)
-        points = samples[int(gpu[1]) if gpu else -1, "socket power", "W"]
-        for row in rows:
-            value = _number(row.cells[at], issues)
-            if value is not None:
-                points.append((row.time, value))
+def powers(path: Path, table: Table, kept: Array, issues: IssueLog) -> dict[Lane, Points]:
+    """Power (W) of each GPU, which its column or else the name of the file identifies.
+
+    Parameters
+    ----------
+    path
+        The file.
+    table
+        Its rows.
+    kept
+        Mask of those that count.
+    issues
+        Where cells are counted that hold no number.
+    """
+    of_gpu: dict[int, list[Points]] = {}
+    for at, name in enumerate(table.names[1:], 1):
+        gpu = re.search(r"(?:gpu|power)_?(\d{1,5})(?!\d)", name) or _GPU_OF_FILE.search(path.name)
+        issues.add(GPU_UNKNOWN, int(not gpu), name)
+        parts = of_gpu.setdefault(int(gpu[1]) if gpu else -1, [])
+        if at in table.columns:
+            column = table.columns[at]
+            if not kept.all():
+                column = column.select(kept[column.row]).in_order()
+            parts.append(_known(column, table.time, issues))
+    return {
+        (gpu, "socket power", "W"): Points(*map(np.concatenate, zip(*parts, strict=True)))
+        if parts
+        else Points(np.zeros(0, np.int64), np.zeros(0))
+        for gpu, parts in of_gpu.items()
+    }
+
+
+def _known(column: CellColumn, time: Array, issues: IssueLog) -> Points:
+    """Return times and values of the cells of a column that hold a number."""
+
+    def number(text: str, count: int) -> float:
+        known = _number(text, issues, count)
+        return np.nan if known is None else known
+
+    value = numbers_of_cells(column, number)
+    known = ~np.isnan(value)
+    return Points(time[column.row[known]], value[known])
 
 
 def _length_s(cell: str, name: str, issues: IssueLog) -> float | None:
@@ -128,7 +174,7 @@ def _length_s(cell: str, name: str, issues: IssueLog) -> float | None:
     return value
 
 
-def _number(cell: str, issues: IssueLog) -> float | None:
+def _number(cell: str, issues: IssueLog, count: int = 1) -> float | None:
     """A cell as a number; None if it is empty or holds none, which is counted."""
     if not cell or cell.lower() in ("none", "nan", "n/a"):
         return None
@@ -137,7 +183,7 @@ def _number(cell: str, issues: IssueLog) -> float | None:
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
-        issues.add(NO_VALUE, 1, cell[:80])
+        issues.add(NO_VALUE, count, cell[:80])
         return None
     return value
 

@@ -12,7 +12,6 @@ is on the real clock only if it can be, else on one that no other source has.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from chopper_interop.converters.sampling.rows import source_of_file
 from chopper_interop.converters.sampling.text import decode_lines
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND
 from chopper_interop.converters.zeus.lanes import powers, windows
-from chopper_interop.converters.zeus.rows import Row, rows_of
+from chopper_interop.converters.zeus.rows import WINDOW_NAME, rows_of
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.meta import REALTIME, Device, Meta
@@ -73,34 +72,27 @@ def read(paths: list[Path]) -> Trace:
     (path,) = paths
     issues = IssueLog(str(path))
     text = decode_lines(inputs.read(path, issues))
-    names, rows, events = rows_of(text, issues)
-    clock = _clock(rows)
-    kept = [row for row in rows if _clock([row]) == clock]
-    issues.add(MIXED_CLOCKS, len(rows) - len(kept))
-    issues.add(UNKNOWN_CLOCK, len(kept) if clock == MONOTONIC else 0)
-    issues.add(SAMPLED, len(kept))
-    issues.add(faults.EMPTY, int(not events))
-    lanes: dict[tuple[int, str, str], list[tuple[int, float]]] = defaultdict(list)
-    if "window_name" in names:
-        windows(names, kept, lanes, issues)
+    table = rows_of(text, issues)
+    is_real = table.time >= EARLIEST_S * SECOND
+    clock = REALTIME if is_real.all() or is_real[0] else MONOTONIC
+    kept = is_real == (clock == REALTIME)
+    time = table.time[kept]
+    issues.add(MIXED_CLOCKS, len(table.time) - len(time))
+    issues.add(UNKNOWN_CLOCK, len(time) if clock == MONOTONIC else 0)
+    issues.add(SAMPLED, len(time))
+    issues.add(faults.EMPTY, int(not table.events))
+    if WINDOW_NAME in table.names:
+        rows = [row for row, is_kept in zip(table.windows, kept.tolist(), strict=True) if is_kept]
+        lanes = windows(table.names, rows, issues)
     else:
-        powers(path, names, kept, lanes, issues)
-        times = np.array([row.time for row in kept], np.int64)
-        note_clock_steps(times, np.zeros(len(times), np.int64), issues)
-    builder = TraceBuilder(_meta(path, names, clock, events))
+        lanes = powers(path, table, kept, issues)
+        note_clock_steps(time, np.zeros(len(time), np.int64), issues)
+    builder = TraceBuilder(_meta(path, table.names, clock, table.events))
     for (device, name, unit), points in lanes.items():
         series = builder.series(-1, name, unit, SOURCE, device=device, uncertainty_ns=READING_NS)
-        time = np.array([t for t, _ in points], np.int64)
-        value = np.array([v for _, v in points])
-        note_impossible_values(name, unit, value, issues)
-        builder.samples(series, time, value)
+        note_impossible_values(name, unit, points.value, issues)
+        builder.samples(series, points.time, points.value)
     return builder.finish().with_meta(issues=tuple(issues))
-
-
-def _clock(rows: list[Row]) -> str:
-    if not rows or rows[0].time >= EARLIEST_S * SECOND:
-        return REALTIME
-    return MONOTONIC
 
 
 def _meta(path: Path, names: list[str], clock: str, events: int) -> Meta:

@@ -17,7 +17,7 @@ from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import parse_timestamp
 from chopper_interop.errors import ChopperError
 
-TELEMETRY = [s for f in ("amd_smi", "nvidia_smi") for s in mutations.seeds_of(f)]
+TELEMETRY = [s for f in ("amd_smi", "nvidia_smi", "zeus") for s in mutations.seeds_of(f)]
 
 
 def scanned(text: str, **options: bool) -> pieces.TextPieces:
