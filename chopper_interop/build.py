@@ -153,9 +153,10 @@ class TraceBuilder:
         nodes = _concat("nodes", self._nodes)
         if not keep:
             self._nodes.clear()
-        samples = self._sample_table()
+        samples = self._sample_columns()
         lanes = self._lane_table()
-        origin = _origin(nodes, samples)
+        origin = _origin(nodes, samples["ts"])
+        samples["ts"] -= origin
         schema, columns = nodes.schema, dict(zip(nodes.schema.names, nodes.columns, strict=True))
         del nodes
         new_row = _sort_nodes(columns, lanes)
@@ -167,7 +168,7 @@ class TraceBuilder:
             edges=edges,
             lanes=lanes,
             series=self._series_table(),
-            samples=_minus(_sorted_samples(samples), origin),
+            samples=_sorted_samples(samples),
             counters=counters_by_node(counters),
             groups=self.group_table(),
             meta=replace(self.meta, origin_ns=origin),
@@ -178,11 +179,16 @@ class TraceBuilder:
         """Process groups as a table of the hub."""
         return group_table([row for _, row in self._groups.values()])
 
-    def _sample_table(self) -> pa.Table:
-        if not self._samples:
-            return empty("samples")
-        series, ts, value = map(np.concatenate, zip(*self._samples, strict=True))
-        return _table("samples", {"series": series, "ts": ts, "value": value}, len(ts))
+    def _sample_columns(self) -> dict[str, Array]:
+        """Columns of the samples, of which nothing else has a part."""
+        kinds = {"series": np.int32, "ts": np.int64, "value": np.float64}
+        parts = zip(*self._samples, strict=True) if self._samples else ((), (), ())
+        count = sum(len(ts) for _, ts, _ in self._samples)
+        columns = {name: spill.empty(count, kind) for name, kind in kinds.items()}
+        for column, of_column in zip(columns.values(), parts, strict=True):
+            if of_column:
+                np.concatenate(of_column, out=column, casting="unsafe")
+        return columns
 
     def _lane_table(self) -> pa.Table:
         keys = list(self._lanes)
@@ -392,7 +398,7 @@ def reordered(tables: dict[str, pa.Table], meta: Meta, text: Text) -> Trace:
     text
         Text that the nodes' arguments point into.
     """
-    origin = _origin(tables["nodes"], tables["samples"])
+    origin = _origin(tables["nodes"], arrow.to_numpy(tables["samples"]["ts"]))
     for name in ("nodes", "samples"):
         tables[name] = _minus(tables[name], origin)
     return _in_time_order(Trace(**tables, meta=replace(meta, origin_ns=origin), text=text))
@@ -442,8 +448,8 @@ def _concat(name: str, tables: list[pa.Table]) -> pa.Table:
     return pa.table(arrays, schema=pa.schema(fields))
 
 
-def _origin(nodes: pa.Table, samples: pa.Table) -> int:
-    ts = arrow.to_numpy((nodes if nodes.num_rows else samples)["ts"])
+def _origin(nodes: pa.Table, of_samples: Array) -> int:
+    ts = arrow.to_numpy(nodes["ts"]) if nodes.num_rows else of_samples
     return int(ts.min()) if ts.size else 0
 
 
@@ -465,8 +471,9 @@ def _sort_nodes(columns: dict[str, Any], lanes: pa.Table) -> Array:
     return new_row
 
 
-def _sorted_samples(samples: pa.Table) -> pa.Table:
-    ts, series = arrow.to_numpy(samples["ts"]), arrow.to_numpy(samples["series"])
+def _sorted_samples(columns: dict[str, Array]) -> pa.Table:
+    ts, series = columns["ts"], columns["series"]
+    samples = _table("samples", columns, len(ts))
     later, same = series[1:] > series[:-1], series[1:] == series[:-1]
     if (later | (same & (ts[1:] >= ts[:-1]))).all():  # as most readers add them
         return samples

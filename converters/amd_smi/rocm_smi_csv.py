@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Record, Records, card_of
 from chopper_interop.converters.amd_smi.rocm_smi_table import (
     Form,
@@ -246,7 +246,7 @@ class _RowReader(RecordCollector):
         is_read = self._read_alone(block, laid)
         self.note(laid)
         has_values, card, _ = keys_of_rows(laid, self.keys)
-        output = ticks_of(card[is_read], np.full(np.count_nonzero(is_read), -1))
+        output = ticks_of(gather.distinct(card[is_read])[1])
         times, stamp, offset_ns = self.own_times(laid)
         return RecordTable(
             card[is_read], has_values[is_read] > 0, output, times, stamp[is_read], offset_ns[is_read],

@@ -152,7 +152,7 @@ def _timed_rows(
     time = ns + table.offset_ns[table.has_values][has_time] + half * is_whole
     uncertainty_ns = RUNNING_NS + half * int(is_whole.any())
     kept = rows.select(has_time)
-    tick = np.unique(output[has_time], return_inverse=True)[1]
+    tick = np.cumsum(np.diff(output[has_time], prepend=-1) > 0) - 1
     sampling_rows.note_order(kept, time, tick, issues)
     issues.add(TIME_ADDED, len(stamp))
     issues.add(NO_ZONE, local)
@@ -187,7 +187,7 @@ def _describe(record: Record, key: Key, text: str) -> None:
 
 
 def _devices(table: RecordTable, describing: Iterable[Record]) -> tuple[Device, ...]:
-    cards = np.unique(table.card[table.card != SYSTEM]).tolist()
+    cards = gather.unique(table.card[table.card != SYSTEM]).tolist()
     devices: dict[int, dict[str, str]] = {card: {} for card in cards}
     for record in describing:
         if record.card != SYSTEM:

@@ -211,16 +211,16 @@ class RecordCollector:
         code, offset_ns = np.zeros(len(first) + 1, np.int64), np.zeros(len(first) + 1, np.int64)
         times: list[Timestamp | None] = [None]
         if laid is not None and len(laid.row):
-            texts = stamps.texts_of(laid, 0, of_times=True)
+            of_first = laid.select(laid.begins[laid.layout])
+            texts = stamps.texts_of(of_first, 0, of_times=True)
             parsed = [parse_labelled_timestamp(text) for text in texts.distinct]
             if any(
                 text and time is None for text, time in zip(texts.distinct, parsed, strict=True)
             ):
                 raise IrregularError
             times += parsed
-            is_first = laid.begins[laid.layout]
-            output = np.searchsorted(first, laid.row[is_first])
-            code[output], offset_ns[output] = texts.code[is_first] + 1, texts.offset_ns[is_first]
+            output = np.searchsorted(first, of_first.row)
+            code[output], offset_ns[output] = texts.code + 1, texts.offset_ns
         for row, time in self.in_front.items():
             place = int(np.searchsorted(first, row))
             code[place], offset_ns[place] = len(times), 0

@@ -121,7 +121,7 @@ def _rows_of_csv_or_json(text: str, issues: IssueLog) -> Rows:
 def timed_rows(rows: Rows, path: Path, options: TimeOptions, issues: IssueLog) -> TimedRows:
     """Return rows whose whole seconds are spread; without any, at the time of the options."""
     stamped = rows.stamp >= 0
-    tick = ticks.ticks_of(rows.gpu, rows.part)
+    tick = ticks.ticks_of(rows.place)
     if not stamped.any() and stamped.size and options:
         return sampling_rows.times_from_options(rows, tick, path, options, issues)
     example = f"{len(stamped)} rows of {path.name}"

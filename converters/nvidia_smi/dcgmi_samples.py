@@ -25,6 +25,7 @@ from chopper_interop.converters.nvidia_smi.table_builder import (
 )
 from chopper_interop.converters.nvidia_smi.text_table import owners_of, timed_rows
 from chopper_interop.converters.sampling import faults, rows
+from chopper_interop.converters.sampling.layouts import PieceLayout, slots_in
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import decode_lines, encoded
 from chopper_interop.converters.sampling.time_options import OF_LAST_ROWS, TimeOptions
@@ -121,8 +122,11 @@ class _DmonReader(TableReader):
     def heading(self) -> _Heading:
         return list(self.headings)[self.state]
 
-    def layout(self, probe: str, sample: str) -> Layout | None:
+    def layout(self, probe: str, sample: str) -> Layout | PieceLayout | None:
         parts = split_probe(probe.strip(), sample.strip())
+        _, behind = split_leading_timestamp(sample.strip())
+        if parts and parts[0] and not slots_in(parts[1]) and self._read_heading(behind, behind):
+            return PieceLayout(guards=parts[2], has_columns=True)
         row = _ROW.match(parts[1]) if parts else None
         if parts is None or row is None:
             return None
@@ -138,19 +142,25 @@ class _DmonReader(TableReader):
         stamp, behind = split_leading_timestamp(line.strip())
         line = behind if stamp else line  # units are matched by their position in the line
         row = _ROW.match(behind)
-        if HEADER.match(behind):
-            self._turn_to(_heading_of(line))
-        elif not row and _UNITS.match(behind) and self.heading.names:
-            self._turn_to(_with_units(self.heading, line))
-        elif not row:
+        if self._read_heading(behind, line):
+            return
+        if not row:
             self.table.issues.add(faults.NOT_A_ROW, 1, line[:80])
         elif not self.heading.names:
             self.table.lose(faults.NO_HEADER, at)
         else:
             self._row(stamp, row, behind[row.end() :], at, is_complete=is_complete)
 
-    def _turn_to(self, heading: _Heading) -> None:
+    def _read_heading(self, behind: str, line: str) -> bool:
+        """Read a line of names or of units; return False if it is neither."""
+        if HEADER.match(behind):
+            heading = _heading_of(line)
+        elif not _ROW.match(behind) and _UNITS.match(behind) and self.heading.names:
+            heading = _with_units(self.heading, line)
+        else:
+            return False
         self.state = self.headings.setdefault(heading, len(self.headings))
+        return True
 
     def _row(
         self, stamp: str, row: re.Match[str], rest: str, at: str, *, is_complete: bool

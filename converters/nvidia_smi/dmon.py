@@ -19,6 +19,7 @@ from chopper_interop.converters.nvidia_smi.table_builder import (
     split_probe,
 )
 from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling.layouts import PieceLayout, slots_in
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import split_leading_timestamp
@@ -62,9 +63,15 @@ class _DmonReader(TableReader):
     def heading(self) -> _Heading:
         return list(self.headings)[self.state]
 
-    def layout(self, probe: str, sample: str) -> Layout | None:
+    def layout(self, probe: str, sample: str) -> Layout | PieceLayout | None:
         parts = split_probe(probe.strip(), sample.strip())
         heading = self.heading
+        if parts and parts[0] and parts[1].startswith("#") and not slots_in(parts[1]):
+            behind = self._heading_behind(parts[1])
+            if behind is None:
+                return None
+            self.state = self.headings.setdefault(behind, len(self.headings))
+            return PieceLayout(guards=parts[2])
         if parts is None or heading.of_processes or not re.match(r"[\d-]", parts[1]):
             return None
         cells = _cells(parts[1])
@@ -99,16 +106,22 @@ class _DmonReader(TableReader):
             self._row(stamp, line, at, is_complete=is_complete)
 
     def _heading(self, line: str, at: str) -> None:
+        heading = self._heading_behind(line)
+        if heading is None:
+            self.table.issues.add(faults.NOT_A_ROW, 1, f"{at}: {line}"[:80])
+        else:
+            self.state = self.headings.setdefault(heading, len(self.headings))
+
+    def _heading_behind(self, line: str) -> _Heading | None:
+        """Return the heading that stands behind a line of names or units; None if it is neither."""
         words = [word.removeprefix(_GPM) for word in _cells(line.lstrip("# "))]
         heading = self.heading
         if DMON_HEADER.match(line) or PMON_HEADER.match(line):
             names = tuple(w.lower() for w in words)
-            heading = _Heading(names, of_processes=PMON_HEADER.match(line) is not None)
-        elif len(words) == len(heading.names) and not heading.units:
-            heading = heading._replace(units=tuple(words))
-        elif words != list(heading.units):
-            self.table.issues.add(faults.NOT_A_ROW, 1, f"{at}: {line}"[:80])
-        self.state = self.headings.setdefault(heading, len(self.headings))
+            return _Heading(names, of_processes=PMON_HEADER.match(line) is not None)
+        if len(words) == len(heading.names) and not heading.units:
+            return heading._replace(units=tuple(words))
+        return heading if words == list(heading.units) else None
 
     def _row(self, stamp: str, line: str, at: str, *, is_complete: bool) -> None:
         cells = _cells(line)

@@ -19,7 +19,6 @@ from chopper_interop.converters.sampling.cells import CellColumn, Rows
 from chopper_interop.converters.sampling.checks import note_clock_steps
 from chopper_interop.converters.sampling.rows import (
     TimedRows,
-    positions_in_tick,
     spread_over_ticks,
     times_from_options,
 )
@@ -128,7 +127,7 @@ def timed_rows(
     known = has_time & ~lost
     if not known.any() and len(table.gpu) and options:
         rows = _rows(table, owners, ~lost)
-        return times_from_options(rows, ticks_of(rows.gpu, rows.part), path, options, table.issues)
+        return times_from_options(rows, ticks_of(rows.place), path, options, table.issues)
     _note_untimed(table, ~has_time & ~lost, path)
     return _at_stamps(_rows(table, owners, known), times, times.ns[known], table.issues)
 
@@ -136,10 +135,10 @@ def timed_rows(
 def _at_stamps(rows: Rows, times: RowTimes, time: Array, issues: IssueLog) -> TimedRows:
     """Place rows at their stamps; whole seconds are spread over runs of ticks."""
     clock = LOCALTIME if times.local else REALTIME
-    note_clock_steps(time, positions_in_tick(rows), issues)
+    note_clock_steps(time, rows.place, issues)
     if times.resolution_ns < SECOND or not len(time):
         return TimedRows(rows, time, times.resolution_ns + READING_NS, clock)
-    tick = ticks_of(rows.gpu, rows.part)
+    tick = ticks_of(rows.place)
     time, uncertainty_ns = spread_over_ticks(rows, time // SECOND, tick, issues)
     return TimedRows(rows, time, uncertainty_ns + READING_NS, clock)
 

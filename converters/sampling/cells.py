@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,6 +218,11 @@ class Rows:
     columns: list[CellColumn] = field(default_factory=list)
     events: int = 0
     part_names: tuple[str, ...] | None = None
+
+    @cached_property
+    def place(self) -> Array:
+        """Number of each row's GPU and part, in the order in which they come."""
+        return gather.distinct(self.gpu, self.part)[1]
 
     def select(self, keep: Array) -> Rows:
         """Return the rows where a mask is true, renumbered; empty columns are dropped."""

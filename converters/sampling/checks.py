@@ -15,11 +15,15 @@ from functools import lru_cache
 import numpy as np
 
 from chopper_interop.arrays import Array
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.issues import Fault, IssueLog
 
 TOLERANCE_NS = SECOND
 """Smaller steps back come from the order in which rows were written, or from whole seconds."""
+
+_NEVER = -(1 << 62)
+"""In front of all times."""
 
 STEPPED_BACK = Fault.error(
     "clock-stepped-back",
@@ -59,7 +63,7 @@ def note_clock_steps(time: Array, owner: Array, issues: IssueLog, where: str = "
     time
         Nanoseconds, rows in the order of the file.
     owner
-        Number of the GPU, or of the part of one, that each row is of.
+        Number of the GPU, or of the part of one, that each row is of, from 0.
     issues
         Where they are counted.
     where
@@ -67,18 +71,28 @@ def note_clock_steps(time: Array, owner: Array, issues: IssueLog, where: str = "
     """
     if not len(time):
         return
-    # Sorting by owner alone keeps each owner's rows in the order of the file; the running maximum
-    # of its times minus a row's own time is how far that row lies behind.
-    order = np.argsort(owner, kind="stable")
-    begins = np.flatnonzero(np.diff(owner[order])) + 1
-    latest = [np.maximum.accumulate(part) for part in np.split(time[order], begins)]
-    behind = np.empty(len(time), np.int64)
-    behind[order] = np.concatenate(latest) - time[order]
-    rows = np.flatnonzero(behind > TOLERANCE_NS)
-    if len(rows):
-        row = int(rows[0])
-        example = f"row {row + 1} of those with a time is {behind[row] / SECOND:.3f} s back"
-        issues.add(STEPPED_BACK, len(rows), f"{where}: {example}" if where else example)
+    latest = np.full(int(owner.max()) + 1, _NEVER, np.int64)
+    count, row, behind = _count_steps(time, owner, latest)
+    if count:
+        example = f"row {row + 1} of those with a time is {behind / SECOND:.3f} s back"
+        issues.add(STEPPED_BACK, count, f"{where}: {example}" if where else example)
+
+
+@jit_in_place
+def _count_steps(time: Array, owner: Array, latest: Array) -> tuple[int, int, int]:
+    """Count rows that are behind an earlier one of their owner; return the first, and how far it is, too.
+
+    Compiled: numpy sorts by owner and makes five arrays of all rows.
+    """
+    count, first, first_behind = 0, 0, np.int64(0)
+    for row in range(len(time)):
+        behind = latest[owner[row]] - time[row]
+        if behind > TOLERANCE_NS:
+            if not count:
+                first, first_behind = row, behind
+            count += 1
+        latest[owner[row]] = max(latest[owner[row]], time[row])
+    return count, first, first_behind
 
 
 def note_impossible_values(name: str, unit: str, value: Array, issues: IssueLog) -> None:

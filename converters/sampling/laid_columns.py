@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from chopper_interop.arrays import Array
-from chopper_interop.converters.sampling.cells import OTHER, Cell, CellColumn, ColumnBuilder, Slot
+from chopper_interop.converters.sampling.cells import (
+    OTHER,
+    Cell,
+    CellColumn,
+    ColumnBuilder,
+    Slot,
+    TextNumbers,
+)
 from chopper_interop.converters.sampling.layouts import filled, literals_in, slots_in, with_slots
 
 if TYPE_CHECKING:
@@ -103,12 +110,12 @@ class _ColumnParts:
     def column(self, key: str, laid: LaidRows, parse: Callable[[str], Cell]) -> CellColumn:
         """Return the column of the rows that were read by layouts."""
         numbers = laid.numbers
-        if (
-            self.layouts == 1 and self.code[0] >= 0 and not laid.has_other
-        ):  # the usual case, for speed
-            same = np.full(len(laid.row), self.code[0], np.int32)
-            first = laid.first + self.slot[0]
-            return CellColumn(key, laid.row, same, list(self.distinct), numbers, first)
+        if len(self.distinct) == 1 and (self.code >= 0).all():  # the usual case, for speed
+            first_numbers = laid.first + laid.of_rows(self.slot)
+            count = width_of(next(iter(self.distinct)))
+            if not laid.has_other or not _has_other(numbers, first_numbers, count):
+                same = np.zeros(len(laid.row), np.int32)
+                return CellColumn(key, laid.row, same, list(self.distinct), numbers, first_numbers)
         code = self.code[laid.layout]
         kept = np.flatnonzero(code != _NO_CELL)
         code, layout = code[kept], laid.layout[kept]
@@ -130,6 +137,11 @@ class _ColumnParts:
             key, laid.row[kept], code.astype(np.int32), list(distinct),
             numbers if has_slots else None, base if has_slots else None,
         ).in_order()  # fmt: skip
+
+
+def _has_other(numbers: TextNumbers, base: Array, width: int) -> bool:
+    """True if one of so many numbers from the bases on is of kind `OTHER`."""
+    return any((numbers.kind[base + number] == OTHER).any() for number in range(width))
 
 
 def _parsed(text: str, parse: Callable[[str], Cell]) -> tuple[Cell, int] | None:
@@ -155,12 +167,8 @@ def _joined(pieces: list[CellColumn]) -> CellColumn:
     laid, single = pieces
     distinct = {cell: code for code, cell in enumerate(laid.distinct)}
     number = np.array([distinct.setdefault(c, len(distinct)) for c in single.distinct], np.int32)
-    row = np.concatenate([laid.row, single.row])
-    code = np.concatenate([laid.code, number[single.code]])
-    order = np.argsort(row, kind="stable")
-    base = None
-    if laid.base is not None:
-        base = np.concatenate([laid.base, np.zeros(len(single.row), np.int64)])[order]
-    return CellColumn(
-        laid.key, row[order], code[order], list(distinct), laid.numbers, base
-    ).in_order()
+    place = np.searchsorted(laid.row, single.row)
+    row = np.insert(laid.row, place, single.row)
+    code = np.insert(laid.code, place, number[single.code])
+    base = None if laid.base is None else np.insert(laid.base, place, 0)
+    return CellColumn(laid.key, row, code, list(distinct), laid.numbers, base).in_order()

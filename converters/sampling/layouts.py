@@ -153,11 +153,15 @@ class PieceLayout:
         Faults that each such piece has, and how often; the first is read alone, which gives the example.
     guards
         What the numbers must be.
+    has_columns
+        True if several spaces are not as good as two, although they are one template: where words stand
+        says what they mean.
     """
 
     rows: tuple[Layout, ...] = ()
     noted: tuple[tuple[Fault, int], ...] = ()
     guards: tuple[Guard, ...] = ()
+    has_columns: bool = False
 
 
 def layout_of_row(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array
 from chopper_interop.build import TraceBuilder
 from chopper_interop.converters.sampling import faults, lane_names, series, ticks
 from chopper_interop.converters.sampling.checks import note_clock_steps
@@ -124,22 +124,17 @@ def spread_over_ticks(
     uncertainty_ns
         Largest error of these times.
     """
-    time, half_ns = ticks.spread(second, tick, positions_in_tick(rows))
+    time, half_ns = ticks.spread(second, tick, rows.place)
     issues.add(faults.SPREAD, len(time), f"± {half_ns / 1e9:.3f} s")
     return time, half_ns
 
 
 def note_order(rows: Rows, time: Array, tick: Array, issues: IssueLog) -> None:
     """Count clocks that step back, and outputs that lack GPUs which others have."""
-    position = positions_in_tick(rows)
+    position = rows.place
     note_clock_steps(time, position, issues)
-    lacking = np.bincount(tick) < len(np.unique(position))
+    lacking = np.bincount(tick) < position.max(initial=-1) + 1
     issues.add(faults.TICK_CUT, np.count_nonzero(lacking))
-
-
-def positions_in_tick(rows: Rows) -> Array:
-    """Position of each row's GPU and part within an output: in the order of first appearance."""
-    return gather.distinct(rows.gpu, rows.part)[1]
 
 
 def named_by(lanes: LaneTable) -> NameColumns:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.checks import note_impossible_values
 from chopper_interop.converters.sampling.lane_names import SHARE, Kind, name_by_key
@@ -220,12 +220,18 @@ def groups_of(
     part_names
         Names of parts. Without them parts are partitions, named where a GPU has several.
     """
-    if part_names is None:
-        part = np.where(np.isin(gpu, _with_several(gpu, part)), part, -1)
-    # Sorted by GPU, part and time, a group is a run of rows whose GPU and part stay the same.
-    order = np.lexsort((time, part, gpu, gpu < 0))
-    keys = np.stack([gpu[order], part[order]])
-    begins = np.flatnonzero(np.diff(keys, axis=1).any(axis=0)) + 1
+    if part_names is None and (several := _with_several(gpu, part)).size:
+        part = np.where(np.isin(gpu, several), part, -1)
+    elif part_names is None:
+        part = np.broadcast_to(-1, len(part))
+    first, code = gather.distinct(gpu, part)
+    place = np.empty(len(first), np.min_scalar_type(len(first)))
+    place[np.lexsort((part[first], gpu[first], gpu[first] < 0))] = np.arange(len(first))
+    place = place[code]
+    order = np.argsort(place, kind="stable")  # of small numbers, without comparing them
+    if (np.diff(time[order]) < 0)[np.diff(place[order]) == 0].any():
+        order = np.lexsort((time, place))
+    begins = np.cumsum(np.bincount(place))[:-1]
     groups = []
     for row in np.split(order, begins) if len(order) else []:
         number = int(part[row[0]])

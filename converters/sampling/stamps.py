@@ -154,6 +154,7 @@ def _number_texts(  # noqa: PLR0913, PLR0917 # one loop over columns
     The code of a text is its number, the number of digits of the fraction and of the seconds that were
     split off behind it, each a digit of a number of mixed base.
     """
+    known, known_at, known_length = np.int64(0), np.int64(0), np.int64(-1)
     for row in range(start, len(begin)):
         if begin[row] < 0:
             continue
@@ -161,9 +162,15 @@ def _number_texts(  # noqa: PLR0913, PLR0917 # one loop over columns
         if of_times:
             fraction, seconds = _digits_of_seconds(data, low, stop)
         point = stop - fraction - (1 if fraction else 0)
-        number = intern_text(data, low, point - seconds, table)
-        if number < 0:
-            return row
+        length, number = point - seconds - low, known
+        is_known = length == known_length  # that of the row above, as in most rows
+        for k in range(length if is_known else 0):
+            is_known &= data[low + k] == data[known_at + k]
+        if not is_known:
+            number = np.int64(intern_text(data, low, point - seconds, table))
+            if number < 0:
+                return row
+            known, known_at, known_length = number, low, length
         code[row] = (_DIGITS * number + fraction) * _SECONDS + seconds
         value = np.int64(0)
         for at in range(point - seconds, point):

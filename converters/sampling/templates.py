@@ -16,9 +16,9 @@ depends on a number's size is a `Guard`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -110,6 +110,10 @@ class LaidRows:
         """True if a number of the text is of kind `OTHER`."""
         return bool((self.numbers.kind == OTHER).any())
 
+    def select(self, kept: Array) -> LaidRows:
+        """Return some rows, where a mask is true."""
+        return replace(self, row=self.row[kept], layout=self.layout[kept], first=self.first[kept])
+
     def first_rows(self) -> Iterator[tuple[int, int]]:
         """Yield each layout that has rows, and the first of these, in the order of these."""
         first, _ = gather.distinct(self.layout)
@@ -119,9 +123,21 @@ class LaidRows:
         """Return the whole numbers of each row: columns by rows of `Layout.wholes`."""
         if not self.layouts:
             return np.empty((0, 0), np.int64)
-        slot = np.array([layout.wholes for layout in self.layouts], np.int64).T[:, self.layout]
-        value = self.numbers.value[self.first + np.maximum(slot, 0)]
-        return np.where(slot < 0, constant(slot), value.astype(np.int64))
+        slots = np.array([layout.wholes for layout in self.layouts], np.int64).T
+        wholes = np.empty((len(slots), len(self.layout)), np.int64)
+        for slot, whole in zip(slots, wholes, strict=True):
+            if (slot < 0).all():
+                whole[:] = constant(self.of_rows(slot))
+                continue
+            of_row = self.of_rows(slot)
+            whole[:] = self.numbers.value[self.first + np.maximum(of_row, 0)]
+            if (slot < 0).any():
+                whole[of_row < 0] = constant(of_row[of_row < 0])
+        return wholes
+
+    def of_rows(self, of_layout: Array) -> Any:
+        """Return a number of each row's layout; one number if all layouts have the same."""
+        return of_layout[0] if (of_layout == of_layout[0]).all() else of_layout[self.layout]
 
     def texts(self, column: int) -> tuple[list[str], Array | None, Array]:
         """Return texts of the rows, `Layout.texts` [column]: constants, and where others are.
@@ -146,11 +162,9 @@ class LaidRows:
             else:
                 table[number, 4] = ~constants.setdefault(text, len(constants))
         if (table[:, 4] < 0).all():
-            return list(constants), None, ~table[self.layout, 4]
-        if len(table) == 1:
-            low, high, before, behind, constant = (np.int64(n) for n in table[0])
-        else:
-            low, high, before, behind, constant = table.T[:, self.layout]
+            codes = np.broadcast_to(~self.of_rows(table[:, 4]), len(self.layout))
+            return list(constants), None, codes
+        low, high, before, behind, constant = map(self.of_rows, table.T)
         at, length = self.numbers.at, self.numbers.length
         begin = at[self.first + low].astype(np.int64) - before
         last = self.first + high
@@ -217,6 +231,7 @@ class _Walk:
         self.following = np.zeros(shape, np.int32)
         self.laid = np.full((2, len(self.pieces.template)), -1, np.int64)
         self.guards, self.guard_start = np.empty((0, 4)), np.zeros(1, np.int64)
+        self.twin = np.empty(0, np.int64)
 
     def run(self) -> None:
         """Read all pieces; the last one, which nothing follows, is always read by the reader."""
@@ -227,8 +242,9 @@ class _Walk:
             self._make_room(reader.state)
             place[1:] = reader.state, reader.rows
             _advance(
-                place, pieces.template[:last], pieces.first, self.action, self.following,
-                self.guards, self.guard_start, np.array(self.layout_start), pieces.numbers, self.laid,
+                place, pieces.template[:last], pieces.first, pieces.begin, pieces.end, self.action,
+                self.following, self.guards, self.guard_start, np.array(self.layout_start), self.twin,
+                pieces.numbers, self.laid,
             )  # fmt: skip
             at, reader.state, reader.rows = place.tolist()
             template = int(pieces.template[at])
@@ -279,6 +295,7 @@ class _Walk:
         guards = [guard for layout in learned.rows for guard in layout.guards] + [*learned.guards]
         self.guards = np.concatenate([self.guards, np.array(guards, np.float64).reshape(-1, 4)])
         self.guard_start = np.append(self.guard_start, len(self.guards))
+        self.twin = np.append(self.twin, pieces.sample[template] if learned.has_columns else -1)
         return not learned.noted
 
     def _read_alone(self, at: int, template: int, *, is_complete: bool) -> None:
@@ -295,8 +312,9 @@ class _Walk:
 
 @jit_in_place
 def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
-    place: Array, template: Array, first: Array, action: Array, following: Array,
-    guards: Array, guard_start: Array, layout_start: Array, numbers: TextNumbers, laid: Array,
+    place: Array, template: Array, first: Array, begin: Array, end: Array, action: Array,
+    following: Array, guards: Array, guard_start: Array, layout_start: Array, twin: Array,
+    numbers: TextNumbers, laid: Array,
 ) -> None:  # fmt: skip
     """Walk from `place` (piece, state, row) to the next piece that the reader must see."""
     at, state, row = place[0], place[1], place[2]
@@ -305,7 +323,7 @@ def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
         if layout < _NO_ROW:
             break
         if layout >= 0:
-            holds = True
+            holds = twin[layout] < 0 or _are_alike(numbers, begin, end, first, at, twin[layout])
             for k in range(guard_start[layout], guard_start[layout + 1]):
                 number = first[at] + np.int64(guards[k, 0])
                 holds &= guards[k, 1] <= numbers.value[number] <= guards[k, 2]
@@ -322,3 +340,26 @@ def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
         state = following[state, template[at]]
         at += 1
     place[0], place[1], place[2] = at, state, row
+
+
+@jit_in_place
+def _are_alike(  # one loop over columns
+    numbers: TextNumbers, begin: Array, end: Array, first: Array, piece: int, other: int
+) -> bool:
+    """True if two pieces of a template are the same but for their numbers, with as many spaces in all gaps."""
+    count = first[piece + 1] - first[piece]
+    at, at_other = begin[piece], begin[other]
+    for k in range(count + 1):
+        stop, stop_other = end[piece], end[other]
+        if k < count:
+            stop = np.int64(numbers.at[first[piece] + k])
+            stop_other = np.int64(numbers.at[first[other] + k])
+        if stop - at != stop_other - at_other:
+            return False
+        for byte in range(stop - at):
+            if numbers.data[at + byte] != numbers.data[at_other + byte]:
+                return False
+        if k < count:
+            at = stop + numbers.length[first[piece] + k]
+            at_other = stop_other + numbers.length[first[other] + k]
+    return True

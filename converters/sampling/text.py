@@ -17,16 +17,16 @@ NO_NUMBER = -1
 
 def decode(data: Array) -> str:
     """Decode UTF-8, or else Latin-1, in which Windows writes the sign of degrees."""
-    raw = data.tobytes()
     try:
-        return raw.decode("utf-8")
+        return str(data.data, "utf-8")
     except UnicodeDecodeError:
-        return raw.decode("latin-1")
+        return str(data.data, "latin-1")
 
 
 def decode_lines(data: Array) -> str:
     """Decode a text and make all its lines end in a line feed."""
-    return decode(data).replace("\r\n", "\n").replace("\r", "\n")
+    text = decode(data)
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 def encoded(text: str) -> Bytes:

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import Array, gather
-from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays import Array
+from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.converters.sampling.timestamps import SECOND
 
 JITTER_NS = 100_000_000
@@ -36,13 +36,12 @@ _UNBOUNDED = 1 << 62
 """Beyond all times."""
 
 
-def ticks_of(gpu: Array, part: Array) -> Array:
-    """Number the tick of each row: a new one begins where a GPU and part comes again.
+def ticks_of(place: Array) -> Array:
+    """Number the tick of each row: a new one begins where a GPU and part, of which these are numbers, comes again.
 
     The order decides and never the stamp, for ticks may share a second.
     """
-    first, code = gather.distinct(gpu, part)
-    return _ticks(code, np.full(len(first), -1, np.int64))
+    return _ticks(place, np.full(int(place.max(initial=-1)) + 1, -1, np.int64))
 
 
 @jit
@@ -159,30 +158,33 @@ def _narrowed(
     low, high = lower.copy(), upper.copy()
     for run in runs:
         for _ in range(2):  # a bound passes to another GPU and back
-            low[run], high[run] = _along(low[run], high[run], periods)
-            low[run] = np.maximum.accumulate(low[run], axis=1)
-            high[run] = np.minimum.accumulate(high[run][:, ::-1], axis=1)[:, ::-1]
+            _narrow(low[run], high[run], *periods)
     return low, high
 
 
-def _along(low: Array, high: Array, periods: tuple[int, int]) -> tuple[Array, Array]:
-    """Return the tightest intervals of a chain whose steps lie between the periods.
+@jit_in_place
+def _narrow(low: Array, high: Array, shortest: int, longest: int) -> None:
+    """Narrow the intervals of a chain whose steps lie between the periods, and then by the order of GPUs.
 
     A bound of tick j gives one of tick k > j, k - j steps of at least the shortest and at most the
-    longest period later; a later tick bounds an earlier one likewise. With low'[k] = low[k] - k *
-    shortest, the best bound from all earlier ticks is a running maximum of low' plus k * shortest:
-    four running maxima and minima solve all pairs of ticks at once.
+    longest period later; a later tick bounds an earlier one likewise. The best bound from all earlier
+    ticks is that of the tick before and one step, or the tick's own: one walk forth and one back solve
+    all pairs of ticks at once. Compiled: as running maxima of numpy it was a tenth of reading.
     """
-    number = np.arange(len(low), dtype=np.int64)[:, None]
-    short, long = number * periods[0], number * periods[1]
-    ahead, behind = np.maximum.accumulate, np.minimum.accumulate
-    narrow_low = np.maximum(
-        ahead(low - short, axis=0) + short, ahead((low - long)[::-1], axis=0)[::-1] + long
-    )
-    narrow_high = np.minimum(
-        behind(high - long, axis=0) + long, behind((high - short)[::-1], axis=0)[::-1] + short
-    )
-    return narrow_low, narrow_high
+    ticks, gpus = low.shape
+    for k in range(1, ticks):
+        for gpu in range(gpus):
+            low[k, gpu] = max(low[k, gpu], low[k - 1, gpu] + shortest)
+            high[k, gpu] = min(high[k, gpu], high[k - 1, gpu] + longest)
+    for k in range(ticks - 2, -1, -1):
+        for gpu in range(gpus):
+            low[k, gpu] = max(low[k, gpu], low[k + 1, gpu] - longest)
+            high[k, gpu] = min(high[k, gpu], high[k + 1, gpu] - shortest)
+    for k in range(ticks):
+        for gpu in range(1, gpus):
+            low[k, gpu] = max(low[k, gpu], low[k, gpu - 1])
+        for gpu in range(gpus - 2, -1, -1):
+            high[k, gpu] = min(high[k, gpu], high[k, gpu + 1])
 
 
 def _share_of_second(grid: Array) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chopper_interop.arrays import gather
 from chopper_interop.converters.sampling import ticks as sampling_ticks
 
 SECOND = sampling_ticks.SECOND
@@ -137,9 +138,9 @@ def test_a_loop_that_is_not_regular_claims_no_more_than_the_seconds_say() -> Non
 )
 def test_ticks_are_distinguished_by_their_order(gpu: list[int], expected: list[int]) -> None:
     gpus = np.array(gpu, np.int64)
-    assert sampling_ticks.ticks_of(gpus, np.full(len(gpus), -1)).tolist() == expected
+    assert sampling_ticks.ticks_of(gather.distinct(gpus)[1]).tolist() == expected
 
 
 def test_partitions_of_a_gpu_are_rows_of_one_tick() -> None:
     gpu, xcp = np.array([0, 0, 1, 0, 0, 1]), np.array([0, 1, 0, 0, 1, 0])
-    assert sampling_ticks.ticks_of(gpu, xcp).tolist() == [0, 0, 0, 1, 1, 1]
+    assert sampling_ticks.ticks_of(gather.distinct(gpu, xcp)[1]).tolist() == [0, 0, 0, 1, 1, 1]

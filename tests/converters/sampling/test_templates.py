@@ -135,7 +135,7 @@ def test_no_state_that_a_line_leads_to_is_beyond_the_table(
     advance = templates._advance
 
     def checked(*arguments: object) -> None:
-        action, following = arguments[3:5]
+        action, following = arguments[5:7]
         assert following.max() < len(action)
         advance(*arguments)
 
