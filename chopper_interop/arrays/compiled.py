@@ -81,7 +81,7 @@ class Loop(Compilable):
         if self._calls_left > 0 and len(arguments) == self._parameters and not named:
             self._calls_left -= 1
             return self._entry(arguments)(*arguments)
-        return self.dispatcher(*arguments, **named)
+        return self._by_numba()(*arguments, **named)
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -103,7 +103,7 @@ class Loop(Compilable):
         try:
             kinds = tuple(map(_kind, arguments))
         except TypeError:
-            return self.dispatcher
+            return self._by_numba()
         entry = self._entries.get(kinds)
         if entry is None:
             with _lock:
@@ -111,8 +111,14 @@ class Loop(Compilable):
                 kept = loaded_code.function(self, code_files.text_of(arguments))
                 if kept:
                     return functools.partial(self._first, kinds, kept)
-                entry = self._entries[kinds] = self.dispatcher
+                entry = self._entries[kinds] = self._by_numba()
         return entry
+
+    def _by_numba(self) -> Any:
+        """What calls the loop by numba; of one that returns arrays, for each of which it calls Python, uninterrupted."""
+        if self.counts_references:
+            return functools.partial(loaded_code.uninterrupted, self.dispatcher)
+        return self.dispatcher
 
     def _first(self, kinds: Any, kept: Any, *arguments: Any) -> Any:
         """Call kept code that has not returned yet, in this thread or another."""

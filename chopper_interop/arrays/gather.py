@@ -35,6 +35,8 @@ _ROWS_PER_RUN = 4
 real traces, and finding runs takes a twentieth of numbering rows)."""
 _BYTES = 256
 """Values of a column of kinds, for which a table is the quickest test of many members."""
+_COPIED_AT_ONCE = 1 << 25
+"""Bytes of ranges that a call of a loop copies, during which an interrupt waits (chosen: a tenth of a second of a busy machine)."""
 
 
 def distinct(*columns: Array) -> tuple[Array, Array]:
@@ -183,7 +185,9 @@ def concatenate_ranges(buffers: Sequence[Array], starts: Array, at: Array, lengt
     piece_of = np.searchsorted(starts, at, "right") - 1
     for piece in np.unique(piece_of[length > 0]).tolist():  # of thousands, a rank's are in one
         rows = np.flatnonzero((piece_of == piece) & (length > 0))
-        _copy(buffers[piece], at[rows] - starts[piece], target[rows], length[rows], out)
+        borders = np.flatnonzero(np.diff(target[rows] // _COPIED_AT_ONCE)) + 1
+        for some in np.split(rows, borders):
+            _copy(buffers[piece], at[some] - starts[piece], target[some], length[some], out)
     return out
 
 

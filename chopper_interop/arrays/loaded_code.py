@@ -7,6 +7,7 @@ arrays, names of errors, constants of a function.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # the part of signal in C, which takes a tenth of the time
 import builtins
 import contextlib
 import ctypes
@@ -34,6 +35,8 @@ TRIED = {f"0.{minor}" for minor in range(60, 69)}
 """Versions of numba with which the tests of this passed: in others, its modules in C may have other functions."""
 _HARMLESS = {f"NUMBA_{name}" for name in ("CACHE_DIR", "NUM_THREADS", "THREADING_LAYER")}
 """Variables of numba, set in images and by schedulers, that change nothing in loops of one thread kept elsewhere."""
+WAITS = "waits_for_machine_code"
+"""Attribute of handlers of signals that do not raise in Python that machine code calls."""
 _objects: dict[bytes, Any] = {}
 
 
@@ -152,26 +155,47 @@ class Linker:
         return self._made_function(builtins, name, "", address, environments[0], ())
 
 
-def uninterrupted(loop: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a loop for the first time: signals with handlers in Python are handled when it has returned.
+def uninterrupted(loop: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call a loop: signals with handlers in Python are handled when it has returned.
 
-    Signals that come while machine code runs are handled in the first Python that it calls, `_unpickled`, and handlers may
-    raise. Only the main thread handles signals.
+    Signals that come while machine code runs are handled in the first Python that it calls, `_unpickled` or numba's own,
+    and handlers may raise. Only the main thread handles signals. Those of commands wait by themselves (`WAITS`).
     """
     if threading.current_thread() is not threading.main_thread():
-        return loop(*arguments)
+        return loop(*arguments, **named)
+    if hasattr(_signal.getsignal(_signal.SIGINT), WAITS):
+        return loop(*arguments, **named)
     came: list[int] = []
-    all_handlers = {n: signal.getsignal(n) for n in signal.valid_signals()}
+    all_handlers = {n: _signal.getsignal(n) for n in _signals()}
     handlers = {n: handler for n, handler in all_handlers.items() if callable(handler)}
     try:
         for number in handlers:
-            signal.signal(number, lambda signum, _: came.append(signum))
-        return loop(*arguments)
+            _signal.signal(number, lambda signum, _: came.append(signum))
+        return loop(*arguments, **named)
     finally:
-        for number in sorted(handlers, reverse=True):  # of Ctrl-C late, as it may come meanwhile
-            signal.signal(number, handlers[number])
+        _restore(handlers)
         for signum in came:
             signal.raise_signal(signum)
+
+
+def _restore(handlers: dict[int, Any]) -> None:
+    """Set all handlers, of which each may be called meanwhile, and raise."""
+    raised: BaseException | None = None
+    while handlers:
+        try:
+            for number in list(handlers):
+                _signal.signal(number, handlers[number])
+                del handlers[number]
+        except BaseException as error:  # noqa: BLE001, PERF203 # raised below; none is left out
+            raised = error
+    if raised is not None:
+        raise raised
+
+
+@cache
+def _signals() -> tuple[int, ...]:
+    """Numbers of all signals; `signal` makes enumerations of them, for 60 us."""
+    return tuple(sorted(map(int, signal.valid_signals())))
 
 
 def _known(address: int) -> int:

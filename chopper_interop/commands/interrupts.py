@@ -71,6 +71,9 @@ def _interrupt(_signal: int, frame: Any) -> None:
         os._exit(INTERRUPTED)
 
 
+_interrupt.waits_for_machine_code = True  # type: ignore[attr-defined] # arrays.loaded_code.WAITS
+
+
 def _again(number: int, frame: Any) -> None:
     """Raise an interrupt that was ignored."""
     global _since  # noqa: PLW0603 # same

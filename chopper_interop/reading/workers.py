@@ -88,9 +88,9 @@ class Pool:
         """Have a batch of sources read."""
         return self.executor.submit(read_batch, batch)
 
-    def shutdown(self, *, cancel: bool = False) -> None:
+    def shutdown(self, *, cancel: bool = False, wait: bool = True) -> None:
         """End its workers, and drop what they have not begun if it is cancelled."""
-        self.executor.shutdown(cancel_futures=cancel)
+        self.executor.shutdown(wait, cancel_futures=cancel)
 
 
 class _Threads(Pool):
@@ -113,10 +113,10 @@ class _Threads(Pool):
         executor = self._of_small if max(sizes) <= _SMALL_BYTES else self.executor
         return executor.submit(copy_context().run, self._read, batch, sum(sizes))
 
-    def shutdown(self, *, cancel: bool = False) -> None:
+    def shutdown(self, *, cancel: bool = False, wait: bool = True) -> None:
         """End the threads when they have read what they began, and what is queued unless that is cancelled."""
         for executor in (self.executor, self._of_small):
-            executor.shutdown(cancel_futures=cancel)
+            executor.shutdown(wait, cancel_futures=cancel)
 
     def _read(self, batch: Batch, size: int) -> list[Outcome]:
         if not spill.is_on():
@@ -164,10 +164,11 @@ def opened() -> Iterator[Pool]:
 
 @contextmanager
 def _shut_down(pool: Pool) -> Iterator[Pool]:
+    """Shut a pool down behind a block; an interrupt waits for nothing, as a thread may read a large file for seconds."""
     try:
         yield pool
-    except BaseException:
-        pool.shutdown(cancel=True)
+    except BaseException as error:
+        pool.shutdown(cancel=True, wait=not isinstance(error, KeyboardInterrupt))
         raise
     pool.shutdown()
 

@@ -12,11 +12,12 @@ import time
 import zipfile
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from slow import slow_from
 
-from chopper_interop.arrays import code_files
+from chopper_interop.arrays import code_files, loaded_code
 
 MODULES = {
     "callee.py": """
@@ -444,6 +445,19 @@ try:
 except KeyboardInterrupt:
     print("interrupted", signal.getsignal(signal.SIGINT) is signal.default_int_handler, "numba" in sys.modules)
 """
+BY_NUMBA = """
+import traceback
+spun(1, 7)
+threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    for _ in range(100):
+        spun(20_000_000, 7)
+except KeyboardInterrupt as error:
+    names = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    print("interrupted", [name for name in names if "unpickle" in name], "numba" in sys.modules)
+    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
 STOPPED = """
 def stop(*_):
     raise TimeoutError
@@ -496,6 +510,27 @@ def test_an_interrupt_while_a_loop_runs_comes_behind_it(tmp_path: Path, *, is_se
     python(KEPT + SPUN + "spun(1, 7)", tmp_path)
     code = KEPT + SPUN + f"is_second = {is_second}" + INTERRUPTED
     assert python(code, tmp_path, PYTHONHASHSEED="0")[0] == "interrupted True False"
+
+
+def test_an_interrupt_while_numba_calls_a_loop_comes_behind_it(tmp_path: Path) -> None:
+    """numba's code goes on without the type of the array that it returns, and may end the process."""
+    assert python(KEPT + SPUN + BY_NUMBA, tmp_path)[0] == "interrupted [] True\nTrue"
+
+
+def test_all_handlers_are_set_again_though_one_raises_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[tuple[int, str]] = []
+
+    def set_handler(number: int, handler: str) -> None:
+        calls.append((number, handler))
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loaded_code, "_signal", SimpleNamespace(signal=set_handler))
+    with pytest.raises(KeyboardInterrupt):
+        loaded_code._restore({15: "ends", 2: "interrupts"})
+    assert calls == [(15, "ends"), (15, "ends"), (2, "interrupts")]
 
 
 def test_another_signal_while_a_loop_runs_for_the_first_time_comes_behind_it(
@@ -662,7 +697,7 @@ print(varint_size(300))
 SHIPPED = """
 from pathlib import Path
 from llvmlite.binding.targets import FeatureMap
-from chopper_interop.arrays import code_files
+from chopper_interop.arrays import code_files, loaded_code
 code_files.archive_path = lambda: Path({archive!r})
 {change}
 from chopper_interop.arrays.compiled import jit

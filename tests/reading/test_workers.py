@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+import threading
 import weakref
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -232,3 +233,23 @@ def test_without_distributed_the_error_names_the_extra(tmp_path: Path, run, monk
     status, _, text = run("convert", "-q", job(tmp_path / "job"), *options)
     assert status == 2
     assert "chopper-interop[dask]" in text
+
+
+def test_an_interrupt_waits_for_no_reader() -> None:
+    """Of a gigabyte, a thread reads for up to a quarter of a minute."""
+    is_over = threading.Event()
+    with pytest.raises(KeyboardInterrupt), workers.opened() as pool:  # noqa: PT012 # of the block's end
+        reading = pool.executor.submit(is_over.wait, 10)
+        raise KeyboardInterrupt
+    waited = reading.done()
+    is_over.set()
+    assert not waited
+
+
+def test_an_error_waits_for_readers() -> None:
+    """Nothing is read on behind it."""
+    is_over = threading.Event()
+    with pytest.raises(ValueError, match="made"), workers.opened() as pool:  # noqa: PT012 # same
+        reading = pool.executor.submit(is_over.wait, 0.05)
+        raise ValueError("made")
+    assert reading.done()
