@@ -158,6 +158,11 @@ class InternalError(ChopperError):
         The file or folder concerned.
     package
         The package that brings a plug-in in which it was raised.
+
+    Attributes
+    ----------
+    details
+        The traceback of what was raised, as text: an error of another process, or one that is kept, has no other.
     """
 
     exit_status = 70  # EX_SOFTWARE of sysexits.h
@@ -178,6 +183,7 @@ class InternalError(ChopperError):
             path=path,
             hint=f"please report it {whom}, with the input; --debug shows more",
         )
+        self.details = "".join(traceback.format_exception(error))
 
 
 def is_short_of_memory(error: BaseException) -> bool:

@@ -24,8 +24,9 @@ decides what is lost takes its size more.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +42,7 @@ from chopper_interop.clocks import rules as clock_rules
 from chopper_interop.edges import communication, inference
 from chopper_interop.errors import (
     ChopperError,
+    InternalError,
     ReadError,
     TooLittleMemoryError,
     UnknownFormatError,
@@ -52,7 +54,7 @@ from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import chosen_ranks, one_source
 from chopper_interop.joining.fragment import Fragment
 from chopper_interop.reading import workers
-from chopper_interop.reading.workers import Batch, Outcome, Pool, SourceTask
+from chopper_interop.reading.workers import FAILURES, Batch, Failure, Outcome, Pool, SourceTask
 from chopper_interop.schemas.meta import Meta
 from chopper_interop.sharing import texts
 from chopper_interop.sharing.stage import Sharing
@@ -70,6 +72,8 @@ _MANY_NODES = 1 << 17
 """Nodes from which on a thread more is worth it (chosen: of fewer, calls take longer than what they do without Python's lock)."""
 _ATTEMPTS = 3
 """Attempts at a source whose reading ends its worker (chosen: dask's number of them)."""
+_SMALLER = "profile fewer steps, or without record_shapes and with_stack"
+"""What makes the file of a rank smaller, which is read as a whole."""
 UNREADABLE = Fault.loss(
     "file-unreadable",
     "Files and folders that are empty or damaged, or can't be opened, were skipped; what they hold is unknown.",
@@ -109,7 +113,6 @@ class Reading:
     only: Collection[str] | None = None
 
 
-@memory.sufficing("reading the job")
 def read_inventory(inventory: Inventory, reading: Reading) -> Trace:
     """Read the sources of an inventory as one job.
 
@@ -131,7 +134,8 @@ def read_inventory(inventory: Inventory, reading: Reading) -> Trace:
     readers = [source.converter.reader for source in inventory.sources]
     for option in registry.unknown_reading_options(readers, reading.options):
         raise UsageError(f"no reader of these sources takes an option {option!r}")
-    with spill.when(exceeds_memory(inventory.sources)):
+    sources = inventory.sources
+    with spill.when(exceeds_memory(sources)), amounts_stated("reading the job", sources):
         return _read_job(inventory, reading, device_rules, offset_rules)
 
 
@@ -198,7 +202,7 @@ def read_all(
     names: str | None,
     *,
     digests: bool = True,
-) -> tuple[list[Fragment], list[ReadError]]:
+) -> tuple[list[Fragment], list[Failure]]:
     """Read all sources by the workers that were chosen.
 
     Parameters
@@ -222,7 +226,7 @@ def read_all(
     progress.start(TASK, sum(sizes), "bytes")
     tasks = [SourceTask.for_source(s, options, names, digest=digests) for s in sources]
     fragments: list[Fragment] = []
-    failures: list[ReadError] = []
+    failures: list[Failure] = []
     batches = workers.batches(tasks)
     bounds = list(pairwise(accumulate(map(len, batches), initial=0)))
     with workers.opened() as pool:
@@ -267,15 +271,17 @@ def _submitted(pool: Pool, batch: Batch) -> Future[list[Outcome]]:
         return failed
 
 
-def _fragment(source: SourceFiles, outcome: Trace | ReadError) -> Fragment | ReadError:
+def _fragment(source: SourceFiles, outcome: Trace | Failure) -> Fragment | Failure:
     """A source with its trace, or why a file of a folder could not be read."""
-    if isinstance(outcome, ReadError):
+    if isinstance(outcome, FAILURES):
         try:
             with archives.names_shown():
                 raise outcome
-        except ReadError as error:
+        except FAILURES as error:
             if source.named:
                 raise
+            if isinstance(error, InternalError):
+                error.hint = f"{error.hint}, given the file alone"
             return error
     if source.recorded != source.paths:
         meta = texts.change_meta(outcome.meta, lambda _, text: archives.shown_text(text))
@@ -285,7 +291,7 @@ def _fragment(source: SourceFiles, outcome: Trace | ReadError) -> Fragment | Rea
 
 def _outcomes(
     pool: Pool, batch: Batch, future: Future[list[Outcome]], attempt: int = 1
-) -> list[Trace | ReadError]:
+) -> list[Trace | Failure]:
     """The trace of each source of a batch, or why it cannot be read.
 
     A source whose worker dies is read again, a few times; those of a batch each alone, as any may be the reason.
@@ -331,12 +337,55 @@ def exceeds_memory(sources: Sequence[SourceFiles]) -> bool:
         return True
     several = len(sources) > 1
     files = f"the largest of these {len(sources)} sources" if several else "it"
-    tenths = math.ceil(needed[largest] / 1e8) / 10
+    tenths = _tenths(needed[largest])
+    fewer = _reading_fewer(sources, needed, available) or f"{_SMALLER}; "
     raise TooLittleMemoryError(
         f"reading {files} takes about {tenths:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there",
         path=sources[largest].paths[0],
-        hint=f"{_reading_fewer(sources, needed, available)}--max-memory {tenths} tries it all the same",
+        hint=f"{fewer}--max-memory {tenths} tries it all the same",
     )
+
+
+@contextmanager
+def amounts_stated(subject: str, sources: Sequence[SourceFiles]) -> Iterator[None]:
+    """Have the error of a block for which memory does not suffice say how much the sources need, and what bounds it.
+
+    Parameters
+    ----------
+    subject
+        What the block does, such as "reading the job".
+    sources
+        What is read, or was read for it.
+
+    Raises
+    ------
+    TooLittleMemoryError
+        Memory does not suffice.
+    """
+    available = memory.available_bytes()
+    try:
+        with memory.sufficing(subject):
+            yield
+    except TooLittleMemoryError as error:
+        needed = list(map(needed_bytes, sources))
+        one, all_ = _tenths(max(needed)), _tenths(sum(needed))
+        hint = _SMALLER
+        if len(sources) > 1:
+            known = [rank for rank in map(stated_rank, sources) if rank is not None]
+            fits = f"--max-memory {one} keeps ranks in files; " if one < all_ else ""
+            fewer = f"--ranks {min(known)} reads one rank" if known else "give one file"
+            hint = f"{fits}{fewer} alone, which takes about {one:,.1f} GB"
+        raise TooLittleMemoryError(
+            f"{error.message}: the job takes about {all_:,.1f} GB, by the size of its files, and "
+            f"{available / 1e9:,.1f} GB were there",
+            path=error.path,
+            hint=hint,
+        ) from error
+
+
+def _tenths(size: float) -> float:
+    """Bytes as gigabytes, rounded up to tenths."""
+    return math.ceil(size / 1e8) / 10
 
 
 def _reading_fewer(sources: Sequence[SourceFiles], needed: Sequence[float], available: int) -> str:

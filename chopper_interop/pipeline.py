@@ -330,7 +330,9 @@ class Conversion:
         if not (keeps_arguments or any(t.converter.has_arguments for t in self.targets)):
             trace = trace.without_arguments()
             memory.give_back(trace.nodes.nbytes)  # before the outputs take memory in other sizes
-        return trace, (*trace.meta.issues, *write_all(trace, self.targets, self.writing))
+        with job_reading.amounts_stated("writing the outputs", self.inventory.sources):
+            written = write_all(trace, self.targets, self.writing)
+        return trace, (*trace.meta.issues, *written)
 
 
 def plan_conversion(  # noqa: PLR0913 # options

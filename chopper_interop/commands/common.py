@@ -122,7 +122,9 @@ def show_error(
         Print the traceback before.
     """
     if debug:
-        traceback.print_exception(error)
+        if isinstance(error, InternalError):
+            print(error.details, file=sys.stderr)
+        traceback.print_exception(error, chain=not isinstance(error, InternalError))
     shown = _as_shown(error)
     version = f" {__version__}" if isinstance(shown, InternalError) else ""
     text = one_line(f"{subject}: {shown}" if subject else str(shown))

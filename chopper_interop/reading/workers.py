@@ -18,7 +18,14 @@ from chopper_interop import registry
 from chopper_interop.arrays import spill
 from chopper_interop.combined import Combined, NotTogetherError
 from chopper_interop.edges import communication
-from chopper_interop.errors import ChopperError, ReadError, SchemaError, UsageError, drop_frames
+from chopper_interop.errors import (
+    ChopperError,
+    InternalError,
+    ReadError,
+    SchemaError,
+    UsageError,
+    drop_frames,
+)
 from chopper_interop.io import inputs, memory
 from chopper_interop.schemas import hub
 from chopper_interop.trace import Text, Trace
@@ -26,7 +33,10 @@ from chopper_interop.trace import Text, Trace
 if TYPE_CHECKING:
     from chopper_interop.sources import SourceFiles
 
-Outcome: TypeAlias = Trace | Combined | ReadError
+Failure: TypeAlias = ReadError | InternalError
+"""Why a source cannot be read: it is damaged, or its reader is."""
+FAILURES = ReadError, InternalError
+Outcome: TypeAlias = Trace | Combined | Failure
 """A source's trace, those of several sources, or why a source cannot be read."""
 Workers: TypeAlias = int | str | Executor | None
 """Number of processes, address of a dask scheduler, an executor, or None for threads of this process."""
@@ -78,15 +88,25 @@ class Pool:
         Where tasks run.
     deaths
         Exceptions by which it says that a worker ended before its result was there.
+    in_files
+        True if results lie in files as they are handed over.
     """
 
-    def __init__(self, executor: Executor, deaths: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        deaths: tuple[type[Exception], ...] = (),
+        *,
+        in_files: bool = False,
+    ) -> None:
         self.executor = executor
         self.deaths: tuple[type[Exception], ...] = (BrokenExecutor, *deaths)
+        self._in_files = in_files
 
     def submit(self, batch: Batch) -> Future[list[Outcome]]:
         """Have a batch of sources read."""
-        return self.executor.submit(read_batch, batch)
+        future = self.executor.submit(read_batch, batch)
+        return _kept_when_done(future) if spill.is_on() and not self._in_files else future
 
     def shutdown(self, *, cancel: bool = False, wait: bool = True) -> None:
         """End its workers, and drop what they have not begun if it is cancelled."""
@@ -129,9 +149,28 @@ class _Threads(Pool):
         return outcomes
 
 
+def _kept_when_done(future: Future[list[Outcome]]) -> Future[list[Outcome]]:
+    """A future of the same outcomes with columns and texts in files, which what was sent here is copied to at once."""
+    of_kept: Future[list[Outcome]] = Future()
+    context = copy_context()  # that columns are kept in files is set in it
+
+    def keep(done: Future[list[Outcome]]) -> None:
+        try:
+            outcomes = done.result()
+            kept = [context.run(_kept, outcome) for outcome in outcomes]
+        except BaseException as error:  # noqa: BLE001 # whoever asks for the result gets it
+            of_kept.set_exception(error)
+        else:
+            outcomes.clear()  # of a future to which its executor may refer for longer
+            of_kept.set_result(kept)
+
+    future.add_done_callback(keep)
+    return of_kept
+
+
 def _kept(outcome: Outcome) -> Outcome:
     """The outcome with its columns and texts in files."""
-    if isinstance(outcome, ReadError):
+    if isinstance(outcome, FAILURES):
         return outcome
     if isinstance(outcome, Combined):
         return replace(outcome, trace=_kept_trace(outcome.trace))
@@ -158,7 +197,7 @@ def opened() -> Iterator[Pool]:
     else:
         from chopper_interop.reading.processes import ProcessPool
 
-        with _shut_down(Pool(ProcessPool(workers))) as pool:
+        with _shut_down(Pool(ProcessPool(workers), in_files=True)) as pool:
             yield pool
 
 
@@ -291,7 +330,7 @@ def read_batch(batch: Batch) -> list[Outcome]:
     if len(batch) == 1:
         try:
             return [read(batch[0])]
-        except ReadError as error:
+        except FAILURES as error:
             drop_frames(error)  # eight bombs in a folder kept 8 GB
             return [error]
     try:
@@ -309,7 +348,7 @@ def read_batch(batch: Batch) -> list[Outcome]:
     ]
 
 
-def split(outcomes: Iterable[Outcome]) -> list[Trace | ReadError]:
+def split(outcomes: Iterable[Outcome]) -> list[Trace | Failure]:
     """Return the trace of each source, also of those that were read in one pass, or why it cannot be read."""
     return [
         each

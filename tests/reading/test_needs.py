@@ -38,7 +38,8 @@ def test_a_file_in_a_folder_that_does_not_fit_is_no_loss(
     from chopper_interop.io import json_events
 
     for rank in range(2):
-        write(tmp_path / f"rank{rank}.json", [kernel(f"k{rank}", 1, 1, 1)])
+        info = {"distributedInfo": {"rank": rank + 4}}
+        write(tmp_path / f"rank{rank}.json", [kernel(f"k{rank}", 1, 1, 1)], **info)
     scan, scan_short = json_events.scan, json_events.scan_short
 
     def fails(text, *arguments, **options):
@@ -56,7 +57,28 @@ def test_a_file_in_a_folder_that_does_not_fit_is_no_loss(
     status, _, text = run("convert", "-q", tmp_path, "-o", tmp_path / "a.pftrace")
     assert status == errors.TooLittleMemoryError.exit_status
     assert "rank1.json" in text
+    assert "the job takes about 0.1 GB, by the size of its files, and " in text
+    assert "--ranks 4 reads one rank alone, which takes about 0.1 GB" in text
     assert not (tmp_path / "a.pftrace").exists()
+
+
+@pytest.mark.parametrize("sizes", [(5,), (5, 5)])
+def test_memory_that_does_not_suffice_for_writing_is_said_with_the_amounts(
+    tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...]
+) -> None:
+    from chopper_interop import pipeline
+
+    def fails(*_arguments, **_options):
+        raise MemoryError
+
+    for rank, kernels in enumerate(sizes):
+        write(tmp_path / f"rank{rank}.json", [kernel("k", t, 1, t) for t in range(kernels)])
+    monkeypatch.setattr(pipeline, "write_all", fails)
+    status, _, text = run("convert", "-q", tmp_path, "-o", tmp_path / "a.pftrace")
+    assert (status, text.count("\n")) == (10, 1)
+    assert "writing the outputs takes more memory than there is: the job takes about 0.1 GB" in text
+    assert ("--ranks 0 reads one rank alone" in text) == (len(sizes) > 1)
+    assert ("profile fewer steps" in text) == (len(sizes) == 1)
 
 
 @pytest.mark.parametrize("size", [10, 100_000])

@@ -14,6 +14,7 @@ from kineto_files import call, kernel, write
 
 import chopper_interop as ci
 from chopper_interop import registry, sources
+from chopper_interop.arrays import spill
 from chopper_interop.errors import ChopperError, InternalError, ReadError, UsageError
 from chopper_interop.io import inputs
 from chopper_interop.reading import processes, workers
@@ -34,7 +35,7 @@ def sniff(head):
 
 
 def read(paths):
-    """Read the hidden Kineto file next to it, once so many processes have died of it."""
+    """Read the hidden Kineto file next to it, once so many processes have died of it; fail if that is no number."""
     from chopper_interop.converters.kineto.reader import read as read_kineto
 
     deaths = int(paths[0].read_text().split()[1])
@@ -91,7 +92,8 @@ def assert_equal(trace: ci.Trace, expected: ci.Trace) -> None:
     for name, table in tables(expected).items():
         assert tables(trace)[name].equals(table), name
     assert trace.meta == expected.meta
-    assert [trace.args(k) for k in range(6)] == [expected.args(k) for k in range(6)]
+    rows = range(expected.nodes.num_rows)
+    assert [trace.args(k) for k in rows] == [expected.args(k) for k in rows]
 
 
 class Backwards(Executor):
@@ -161,6 +163,57 @@ def test_a_rank_that_fails_is_named_and_the_others_are_read(tmp_path: Path) -> N
         ci.read(*sorted(folder.iterdir()), workers=Backwards())
 
 
+def not_read(trace: ci.Trace) -> list[str]:
+    """What is said of each file that was not read."""
+    return sorted(i.example for i in trace.meta.issues if i.code == "file-unreadable")
+
+
+def with_failures(folder: Path) -> Path:
+    """The job of a folder, with a damaged file and with one that its reader fails on."""
+    (folder / "1.json").write_bytes(b'{"schemaVersion": 1, "traceEvents": 7}')
+    (folder / "defect.txt").write_text("deaths soon")
+    return folder
+
+
+@pytest.mark.usefixtures("deadly")
+@pytest.mark.parametrize("executor", [Backwards, None])
+def test_a_rank_of_which_the_reader_fails_is_named_and_the_others_are_read(
+    tmp_path: Path, run, executor
+) -> None:
+    folder = with_failures(job(tmp_path / "job"))
+    trace = ci.read(folder, workers=executor and executor())
+    assert trace.ranks == [0, 2]
+    damaged, defect = not_read(trace)
+    assert "1.json" in damaged
+    assert "defect.txt: reading deadly failed: ValueError: invalid literal for int()" in defect
+    assert "at deadly.py:" in defect
+    assert "--debug shows more, given the file alone" in defect
+    status, _, text = run("convert", folder / "defect.txt", "--debug", "-o", tmp_path / "a.pftrace")
+    assert status == 70
+    assert "deaths = int(" in text  # the line of the reader that raised
+    options = "--on-loss", "error", "-o", tmp_path / "a.pftrace"
+    assert run("convert", "-q", folder, *options)[0] == 7
+
+
+def test_of_a_job_larger_than_memory_what_workers_send_is_kept_in_files(tmp_path: Path) -> None:
+    """The process that asked dask for 8 ranks of 260 MB held all of them, 1.2 GB, with 0.6 GB allowed."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for rank in range(2):
+        events = [kernel(f"k{n % 7}", 10 * n, 5, n + 1) for n in range(5000)]
+        write(folder / f"{rank}.json", events, distributedInfo={"backend": "nccl", "rank": rank})
+    tasks = [
+        (workers.SourceTask.for_source(source, {}, None),)
+        for source in sources.find([folder]).sources
+    ]
+    with ThreadPoolExecutor(1) as executor, spill.when(wanted=True):
+        pool = workers.Pool(executor)
+        for future in [pool.submit(batch) for batch in tasks]:
+            (trace,) = future.result()
+            assert all(spill.holds(trace.array(name)) for name in ("ts", "dur", "args_at"))
+            assert all(map(spill.holds, trace.text.buffers))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("deadly")
 def test_processes_give_the_same_and_one_that_dies_costs_an_attempt(tmp_path: Path, run) -> None:
@@ -197,8 +250,16 @@ def test_dask_gives_the_same_and_a_killed_worker_costs_an_attempt(tmp_path: Path
         assert output.read_bytes() == expected.read_bytes()
         trace = ci.read(job(tmp_path / "dies", deaths=1), workers=address)
         assert trace.to_pandas()["name"].tolist().count("k2") == 1
-        (tmp_path / "job/1.json").write_bytes(b'{"schemaVersion": 1, "traceEvents": 7}')
-        assert ci.read(tmp_path / "job", workers=address).ranks == [0, 2]
+        assert not not_read(trace)
+        failing = with_failures(tmp_path / "job")
+        trace = ci.read(failing, workers=address)
+        assert trace.ranks == [0, 2]
+        assert_equal(trace, ci.read(failing))
+        assert len(not_read(trace)) == 2
+        cluster.scheduler.allowed_failures = 0  # else each attempt is four
+        trace = ci.read(job(tmp_path / "dies always", deaths=99), workers=address)
+        assert trace.ranks == [0, 1]
+        assert "each process that read it ended before it was done, 3 times" in not_read(trace)[0]
 
 
 def test_a_result_is_handed_over_by_a_file(tmp_path: Path) -> None:
