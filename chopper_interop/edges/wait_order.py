@@ -7,7 +7,8 @@ streams:
 - order: work that is launched right behind the wait, and work right before it;
 - times: the waiting work started right when the awaited work ended, and could have started sooner. Work
   that started before the awaited work had ended did not wait for it (`wait_pairs`);
-- repetition: the same wait in other steps and on other ranks, between launches of the same kernels;
+- repetition: the same wait in other steps and on other ranks of the batch (`rank_batches`), between launches of the same
+  kernels;
 - purpose: nobody waits for what a stream has waited for already.
 
 Each is a cost; costs add up, and the pair that costs least is chosen, of one wait after the other.

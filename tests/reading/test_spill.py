@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +17,10 @@ from slow import slow_from
 
 from chopper_interop import job_reading, pipeline, rank_batches
 from chopper_interop.arrays import arrow, spill
+from chopper_interop.edges.event import AMBIGUOUS
 from chopper_interop.errors import WriteError
 from chopper_interop.schemas import hub
+from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +40,8 @@ JOBS = slow_from(
     ],
     0,
 )
+WAITS_BY_BATCH = {"torchrec_4rank_v100"}
+"""Jobs of which the times of other ranks in the batch decide what some streams wait for (15 of 304 waits)."""
 BLOCK = 1000
 """Nodes of a batch: fewer than two ranks have together, so that each is one, and than a column has, so that it has
 several blocks."""
@@ -58,33 +63,42 @@ def _outputs(trace: Trace, folder: Path) -> dict[str, bytes]:
 
 
 def _check(sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank at a time derives what all at once derive, and writes the same bytes from files as from memory."""
+    """A rank at a time derives what all at once derive, and the same from files as from memory, to the byte."""
     at_once = pipeline.read(*sources, name="job")
     monkeypatch.setattr(rank_batches, "MAX_NODES", BLOCK)
     assert min(rows.stop - rows.start for rows in at_once.rank_rows.values()) > BLOCK / 2
-    in_memory = _outputs(pipeline.read(*sources, name="job"), tmp_path / "memory")
+    from_memory = pipeline.read(*sources, name="job")
+    in_memory = _outputs(from_memory, tmp_path / "memory")
     monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
     monkeypatch.setattr(job_reading, "exceeds_memory", lambda _: True)
     by_rank = pipeline.read(*sources, name="job")
-    _assert_equal(by_rank, at_once)
+    _assert_equal(by_rank, from_memory)
+    _assert_equal(by_rank, at_once, but_waits=sources[0].name in WAITS_BY_BATCH)
     in_files = _outputs(by_rank, tmp_path / "files")
     assert in_memory.keys() == in_files.keys()
     assert [name for name in in_memory if in_memory[name] != in_files[name]] == []
 
 
-def _assert_equal(by_rank: Trace, at_once: Trace) -> None:
-    metas = [replace(trace.meta, issues=()) for trace in (by_rank, at_once)]
+def _assert_equal(one: Trace, other: Trace, *, but_waits: bool = False) -> None:
+    metas = [replace(trace.meta, issues=()) for trace in (one, other)]
     assert metas[0] == metas[1]
     issues = [
-        {(issue.source, issue.code, issue.count, issue.example) for issue in trace.meta.issues}
-        for trace in (by_rank, at_once)
+        {
+            (issue.source, issue.code, issue.count, issue.example)
+            for issue in trace.meta.issues
+            if not (but_waits and issue.code == AMBIGUOUS.code)
+        }
+        for trace in (one, other)
     ]
     assert issues[0] == issues[1]
     for name in hub.TABLES:
-        tables = [getattr(trace, name) for trace in (by_rank, at_once)]
+        tables = [getattr(trace, name) for trace in (one, other)]
         if name == "edges":  # their order is that of the batches
             order = [(column, "ascending") for column in tables[0].column_names]
             tables = [table.sort_by(order) for table in tables]
+            if but_waits:
+                assert len({table.num_rows for table in tables}) == 1
+                tables = [table.filter(pc.field("kind") != EdgeKind.EVENT) for table in tables]
         assert tables[0].equals(tables[1]), name
 
 
