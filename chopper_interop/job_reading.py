@@ -428,13 +428,18 @@ def _printable(trace: Trace) -> Trace:
     meta = trace.meta
     return trace.with_meta(
         job=_escaped(meta.job),
-        sources=tuple(replace(s, path=_escaped(s.path)) for s in meta.sources),
-        device_matches=tuple(replace(m, source=_escaped(m.source)) for m in meta.device_matches),
-        clocks=tuple(replace(c, of=_escaped(c.of), reason=_escaped(c.reason)) for c in meta.clocks),
-        issues=tuple(
-            replace(i, source=_escaped(i.source), example=_escaped(i.example)) for i in meta.issues
-        ),
+        sources=tuple(_with_escaped(s, "path") for s in meta.sources),
+        device_matches=tuple(_with_escaped(m, "source") for m in meta.device_matches),
+        clocks=tuple(_with_escaped(c, "of", "reason") for c in meta.clocks),
+        issues=tuple(_with_escaped(i, "source", "example") for i in meta.issues),
     )
+
+
+def _with_escaped(of_meta: Any, *names: str) -> Any:
+    """Return part of the metadata with texts escaped; itself, as most are, if none of them changes."""
+    if all(getattr(of_meta, name).isascii() for name in names):
+        return of_meta
+    return replace(of_meta, **{name: _escaped(getattr(of_meta, name)) for name in names})
 
 
 def _escaped(text: str) -> str:

@@ -274,12 +274,13 @@ def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
             n for n, real in inner.items() if real not in seen and Path(real) not in above
         ]
         above_names = Path(parent)
-        for name in names:
+        regular = _regular_names(parent)
+        for name in sorted(names):  # as texts, so that little is left to sort of paths
             if name.startswith("."):
                 continue
             path = above_names / name
             try:
-                is_regular = stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 # half of the time
+                is_regular = name in regular or stat.S_ISREG(path.stat().st_mode)
             except OSError as error:  # a broken link, or a folder whose files can't be reached
                 note(OSError(error.errno, error.strerror, str(path)))
                 continue
@@ -288,6 +289,17 @@ def _files_below(folder: Path, inventory: Inventory) -> list[Path]:
             else:
                 inventory.skipped.append((path, "it is a pipe or a device, no file"))
     return sorted(files)
+
+
+def _regular_names(folder: str) -> set[str]:
+    """Names of the regular files in a folder that its list shows as such, without asking for each; others may be too."""
+    if not os.access(folder, os.X_OK):  # its files can't be reached
+        return set()
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
+    except OSError:  # what has changed meanwhile, asking for each tells
+        return set()
 
 
 def _recognise(

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16
 """Rows of which the extent of references is known (chosen: looking at a block costs as much as at the extents of
 a table of a billion rows)."""
+_SEARCHED = 1 << 12
+"""Rows of a rank from which on ranks are searched for (chosen: a search takes as long as a pass over so many)."""
 EDGES_APART = "without call, order, stream"
 """Edges that the table does not hold: the kinds of `kinds.DERIVED`, which a graph adds."""
 
@@ -127,6 +130,10 @@ class TraceTables:
         rank, at = self.array("rank"), 0
         if len(rank) and rank[0] == rank[-1]:  # as before ranks are joined
             return {int(rank[0]): slice(0, len(rank))}
+        if len(rank) and len(rank) < _SEARCHED * (int(rank[-1]) - int(rank[0]) + 1):
+            starts = np.flatnonzero(np.diff(rank, prepend=rank[0] - 1))
+            bounds = [*starts.tolist(), len(rank)]
+            return dict(zip(rank[starts].tolist(), starmap(slice, pairwise(bounds)), strict=True))
         rows = {}
         while at < len(rank):  # in order of rank: no pass over all nodes
             is_last = rank[at] == rank[-1]

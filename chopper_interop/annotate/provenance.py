@@ -19,9 +19,11 @@ from chopper_interop.trace import Trace
 def stated_rows(trace: Trace, name: str) -> Array:
     """Mark the nodes of ranks that have any value in an annotation column."""
     known = trace.known(name)
-    for rows in trace.rank_rows.values():
-        known[rows] = known[rows].any()
-    return known
+    if not known.any():
+        return known
+    of_ranks = trace.rank_rows.values()
+    any_known = np.logical_or.reduceat(known, [rows.start for rows in of_ranks])
+    return np.repeat(any_known, [rows.stop - rows.start for rows in of_ranks])
 
 
 def incomplete_columns(trace: Trace, names: Iterable[str]) -> list[str]:

@@ -98,9 +98,9 @@ def change_meta(value: Any, change: Change, place: str = "Meta") -> Any:
     kind: Any = type(value)
     for name, inner in _fields_of(kind):
         old = getattr(value, name)
-        if isinstance(old, int | float):
+        if old is None or old == () or isinstance(old, int | float):
             continue
-        item = change_meta(old, change, inner)
+        item = change(inner, old) if type(old) is str else change_meta(old, change, inner)
         if item != old:
             new[name] = item
     return replace(value, **new) if new else value

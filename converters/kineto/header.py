@@ -135,8 +135,9 @@ def devices_of_events(
     agents = [n for n in used if n >= 0]
     if not agents or not _counts_agents(header, listed, agents):
         return listed
-    if len({replace(d, device=-1) for d in listed}) == 1:
-        return tuple(replace(listed[0], device=n) for n in agents)
+    if len(listed) == 1 or len({replace(d, device=-1) for d in listed}) == 1:
+        first = listed[0]
+        return tuple(first if n == first.device else replace(first, device=n) for n in agents)
     if len(agents) == len(listed):
         in_order = sorted(listed, key=lambda d: d.device)
         return tuple(replace(d, device=n) for d, n in zip(in_order, agents, strict=True))

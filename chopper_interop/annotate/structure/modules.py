@@ -154,9 +154,12 @@ def _own_layers(
     none: list[str] = []
     sources = ((in_words, none), (by_path, path_lists), (by_class, class_lists), (units, none))
     used: set[str] = set()
-    for rows in trace.rank_rows.values():
-        for layers, lists in sources:
-            if (layers[rows] >= 0).any():
+    of_ranks = trace.rank_rows.values()
+    starts = [rows.start for rows in of_ranks]
+    occurs = [np.logical_or.reduceat(layers >= 0, starts).tolist() for layers, _ in sources]
+    for rows, *present in zip(of_ranks, *occurs, strict=True):
+        for (layers, lists), is_present in zip(sources, present, strict=True):
+            if is_present:
                 result[rows] = layers[rows]
                 used |= set(lists)
                 if layers is units:
