@@ -51,6 +51,10 @@ class Roofline(NamedTuple):
 
 def bandwidth_gbs(trace: Trace) -> float:
     """Bandwidth of the memory of a rank's GPU in 10^9 bytes a second; a round number if not known."""
+    return trace.cached("chakra.bandwidth", _bandwidth_gbs)
+
+
+def _bandwidth_gbs(trace: Trace) -> float:
     work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
     known = ratings.bandwidths(trace, work) if len(work) else np.empty(0)
     known = known[~np.isnan(known)]

@@ -31,7 +31,7 @@ from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra import streams as chakra_streams
 from chopper_interop.converters.chakra.attributes import Attributes, PlannedRank
 from chopper_interop.converters.chakra.checks.findings import shares_text
-from chopper_interop.converters.chakra.planning.build import build_plan, first_start, is_plannable
+from chopper_interop.converters.chakra.planning.build import build_plan, planned
 from chopper_interop.converters.chakra.planning.plan import Communication, Figures, Mode, Plan
 from chopper_interop.converters.chakra.reaction import (
     CONCURRENT,
@@ -169,13 +169,14 @@ def write(
     if not ranks:
         raise WriteError("the trace has no nodes to make ETs of", path=path)
     outputs.require_times(trace, path)
-    plannable = [r for r in ranks if is_plannable(trace.rank(r), how)]
-    if not plannable:
+    held = np.flatnonzero(planned(trace, how))
+    if not len(held):
         raise WriteError(f"the trace has no operations that ETs of mode {mode} hold", path=path)
     numbering = {rank: number for number, rank in enumerate(ranks)}
     issues.add(RENUMBERED, sum(r != n for r, n in numbering.items()), f"ranks {ranks[:8]}")
     comms = chakra_comms.communications(trace, numbering, issues)
-    origin_ns = min(first_start(trace.rank(r), how) for r in plannable)
+    origin_ns = int(trace.array("ts")[held].min())
+    del held
     # made once, though each rank may ask for it
     other = cache(lambda: _job(trace, how, comms, origin_ns, npus=True))
     job = other() if streams == "npus" else _job(trace, how, comms, origin_ns, npus=False)
@@ -236,9 +237,9 @@ def _job(
     return _Job(trace, mode, origin_ns, streams, comms, relays, concurrent)
 
 
-def _planned(job: _Job, rank: int) -> tuple[Plan, dict[str, float]]:
+def _planned(job: _Job, rank: int, rank_trace: Trace) -> tuple[Plan, dict[str, float]]:
     """Plan of a rank, and by how much its ET ends otherwise than predicted."""
-    rank_trace, of_rank = job.trace.rank(rank), _rank_comms(job.trace, rank, job.comms)
+    of_rank = _rank_comms(job.trace, rank, job.comms)
     communication = _communication(of_rank, job.relays.of_rank(job.trace.rank_rows[rank]))
     predicted = (
         {}
@@ -278,7 +279,7 @@ def _write_ranks(
     progress.start(_TASK, trace.nodes.num_rows, "events")
     for number, (rank, fits) in enumerate(_clock_fits(trace).items()):
         rank_trace = trace.rank(rank)
-        plan, reacts = _planned(job, rank)
+        plan, reacts = _planned(job, rank, rank_trace)
         concurrent_ns = job.concurrent_ns.get(rank, 0)
         rank_facts = _rank_facts(rank_trace, rank, plan, reacts, concurrent_ns, fits)
         if other:
@@ -290,7 +291,7 @@ def _write_ranks(
                 rank_facts[NPUS_DEVIATION] = round(share * span_ns)
         with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
             _write_metadata(stream, facts | rank_facts)
-            _write_nodes(stream, job, rank, plan)
+            _write_nodes(stream, job, rank, rank_trace, plan)
         if job.npus is not None:
             _write_streams(prefix, trace, rank, plan, job.npus, facts)
         written[rank] = _Rank(plan.figures, reacts, _left_out(rank_trace, plan))
@@ -318,7 +319,7 @@ def _tried_npus(
     npus = other().npus
     if npus is None or npus.per_rank == 1:
         return False, off
-    _, reacts = _planned(other(), rank)
+    _, reacts = _planned(other(), rank, job.trace.rank(rank))
     with_npus = max(map(abs, reacts.values()), default=0.0)
     return with_npus < _LESS_OFF * off, with_npus
 
@@ -518,8 +519,8 @@ def _communication(comms: dict[str, Array], relays: Relays) -> Communication:
     )
 
 
-def _write_nodes(stream: IO[bytes], job: _Job, rank: int, plan: Plan) -> None:
-    trace, comms = job.trace.rank(rank), _rank_comms(job.trace, rank, job.comms)
+def _write_nodes(stream: IO[bytes], job: _Job, rank: int, trace: Trace, plan: Plan) -> None:
+    comms = _rank_comms(job.trace, rank, job.comms)
     relays = job.relays.of_rank(job.trace.rank_rows[rank])
     ranks = job.trace.ranks
     attributes = Attributes(

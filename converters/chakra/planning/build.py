@@ -59,14 +59,3 @@ def planned(trace: Trace, mode: Mode) -> Array:
     """Mask of the nodes of kinds that a plan holds."""
     kinds = GPU_WORK + (host_chain.OPERATIONS if mode is Mode.FULL else ())
     return is_any(trace.array("kind"), kinds)
-
-
-def is_plannable(trace: Trace, mode: Mode) -> bool:
-    """True if a plan would hold any node."""
-    return bool(planned(trace, mode).any())
-
-
-def first_start(trace: Trace, mode: Mode) -> int:
-    """Start of the first node that a plan would hold; 0 if there is none."""
-    ts = trace.array("ts")[planned(trace, mode)]
-    return int(ts.min()) if ts.size else 0
