@@ -9,6 +9,7 @@ with the shortest period is used for each time, the others where it has no sampl
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +26,7 @@ from chopper_interop.schemas.gpus import find_gpu
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
+    from chopper_interop.annotate.telemetry.quantity_series import SeriesPattern
     from chopper_interop.joining.fragment import Fragment
     from chopper_interop.schemas.meta import Device
 
@@ -133,26 +135,33 @@ def _refuse(first: str, device: Device, fragment: Fragment) -> None:
 
 def _peak_powers(trace: Trace) -> Iterator[tuple[int, float]]:
     """Device and highest power in W of each series of power."""
-    for _, series, (_, value) in _series(trace):
-        kind = next(
-            (t for t in POWER.patterns if t.match(series["name"]) and t.is_instantaneous), None
-        )
+    for _, series, (_, value) in _series(trace, lambda series: _kind_of_power(series) is not None):
+        kind = _kind_of_power(series)
         valid = value[(value >= 0) & (value <= POWER.max_value)]
         if kind and valid.size and series["unit"] in kind.units:
             yield series["device"], float(valid.max()) * kind.units[series["unit"]]
 
 
-def _series(trace: Trace) -> Iterator[tuple[int, dict[str, Any], Points]]:
-    """Row, description and samples of each series.
+def _kind_of_power(series: dict[str, Any]) -> SeriesPattern | None:
+    return next((t for t in POWER.patterns if t.match(series["name"]) and t.is_instantaneous), None)
 
-    Samples sorted by series are contiguous for each, between bounds found by bisection.
+
+def _series(
+    trace: Trace, wanted: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> Iterator[tuple[int, dict[str, Any], Points]]:
+    """Row, description and samples of each series that is wanted.
+
+    Samples sorted by series are contiguous for each, between bounds that bisection gives.
     """
     owner, ts, value = (trace.array(c, "samples") for c in ("series", "ts", "value"))
-    order = np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(trace.series.num_rows + 1))
+    if (owner[1:] < owner[:-1]).any():  # unlike what most readers make
+        order = np.argsort(owner, kind="stable")
+        owner, ts, value = owner[order], ts[order], value[order]
+    bounds = np.searchsorted(owner, np.arange(trace.series.num_rows + 1, dtype=owner.dtype))
     for row, series in enumerate(trace.series.to_pylist()):
-        samples = order[bounds[row] : bounds[row + 1]]
-        yield row, series, (ts[samples] + trace.meta.origin_ns, value[samples])
+        if wanted(series):
+            samples = slice(bounds[row], bounds[row + 1])
+            yield row, series, (ts[samples] + trace.meta.origin_ns, value[samples])
 
 
 class _Recording(NamedTuple):
@@ -252,8 +261,8 @@ def _recordings(
             tuple(series[c] for c in ("rank", "device", "name", "unit", "source")),
             _Recording(int(points[0].min()), int(points[0].max()), points),
         )
-        for _, series, points in _series(part)
-        if is_selected(series) and points[0].size
+        for _, series, points in _series(part, is_selected)
+        if points[0].size
     ]
 
 
@@ -330,10 +339,13 @@ def drop_repeated_samples(trace: Trace, issues: IssueLog) -> Trace:
 
     Files of which one samples much more often than the other keep series of their own.
     """
+    count = Counter(tuple(series.values()) for series in trace.series.to_pylist())
+    if not any(times > 1 for times in count.values()):
+        return trace
     alike = grouped(
         (tuple(series.values()), (row, ts))
-        for row, series, (ts, _) in _series(trace)
-        if series["device"] >= 0 and ts.size
+        for row, series, (ts, _) in _series(trace, lambda series: series["device"] >= 0)
+        if ts.size
     )
     owner, rank = trace.array("series", "samples"), trace.array("rank", "series")
     new_owner, kept = owner.copy(), np.ones(len(owner), np.bool_)

@@ -1,5 +1,6 @@
 """Templates: reading many lines by one form gives what reading them one by one gives."""
 
+import json
 import sys
 from operator import attrgetter
 from pathlib import Path
@@ -11,7 +12,7 @@ from seeds import Seed
 from slow import slow_again, slow_from
 
 import chopper_interop as ci
-from chopper_interop.converters.sampling import pieces, stamps, templates
+from chopper_interop.converters.sampling import layouts, pieces, stamps, templates
 from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, TextNumbers
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import parse_timestamp
@@ -145,3 +146,86 @@ def test_no_state_that_a_line_leads_to_is_beyond_the_table(
     path = tmp_path / Path(seeds[kept[0] % len(seeds)].name).name
     path.write_bytes(kept[1:])
     ci.read(path)
+
+
+T = 1_754_585_903
+ROCM_VALUES = "Average Graphics Package Power (W)", "sclk clock speed"
+
+
+def rocm_json(tick: int) -> str:
+    cards = {f"card{n}": dict.fromkeys(ROCM_VALUES, f"{100 + tick}.5") for n in range(2)}
+    return f"{T + tick}\n{json.dumps(cards)}\n"
+
+
+def rocm_csv(tick: int) -> str:
+    rows = "".join(f"card{n},{100 + tick}.5,{tick}\n" for n in range(2))
+    return f"{T + tick}\ndevice,{','.join(ROCM_VALUES)}\n{rows}a message\n\n"
+
+
+def rocm_text(tick: int) -> str:
+    lines = "".join(f"GPU[{n}]\t\t: {k}: {100 + tick}.5\n" for k in ROCM_VALUES for n in range(2))
+    title = "===== ROCm System Management Interface =====\n"
+    return f"{T + tick}\n{title}{lines}a message\n===== End of ROCm SMI Log =====\n"
+
+
+def rocm_rows(tick: int) -> str:
+    head = "timestamp,device,power_watts\n" if tick == 0 else ""
+    rows = "".join(f"{T + tick},card{n},{100 + tick}.5\n" for n in range(2))
+    return f"{head}{rows}{T + tick},\n"
+
+
+def zeus_rows(tick: int) -> str:
+    return ("time,gpu0,gpu1\n" if tick == 0 else "") + f"{T + tick}.25,{100 + tick}.5,{tick}\n"
+
+
+def dcgmi_rows(tick: int) -> str:
+    head = f"{T + tick} #Entity   POWER  SMCLK\n{T + tick} ID        W\n"
+    return head + f"{T + tick} GPU 0     {100 + tick}.5  1980\n"
+
+
+LOOPS = (
+    ("rocm-smi", "a.json", rocm_json), ("rocm-smi", "a.csv", rocm_csv),
+    ("rocm-smi", "a.txt", rocm_text), ("rocm-smi", "b.csv", rocm_rows),
+    ("zeus", "c.csv", zeus_rows), ("dcgmi", "d.txt", dcgmi_rows),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "name", "made"), LOOPS, ids=str)
+def test_most_of_a_loop_is_not_read_one_by_one(form, name, made, tmp_path, monkeypatch):
+    read_alone = templates._Walk._read_alone
+    alone: list[int] = []
+
+    def counted(walk, at, template, *, is_complete):
+        alone.append(at)
+        read_alone(walk, at, template, is_complete=is_complete)
+
+    monkeypatch.setattr(templates._Walk, "_read_alone", counted)
+    path = tmp_path / name
+    path.write_text("".join(map(made, range(100))))
+    seed = Seed(form, name, b"")
+    by_layouts = outcome(path, seed)
+    assert 0 < len(alone) < 20
+    monkeypatch.setattr(pieces, "FEW", sys.maxsize)
+    assert outcome(path, seed) == by_layouts
+
+
+def test_words_of_a_heading_in_other_columns_are_another_heading(tmp_path, monkeypatch):
+    def rows(first: int, unit: str) -> str:
+        lines = [f"{T + first} #Entity   POWER     SMCLK\n{T + first} ID        {unit}\n"]
+        lines += [f"{T + n} GPU 0     {n}.5     {n}\n" for n in range(first, first + 5)]
+        return "".join(lines)
+
+    path = tmp_path / "a.txt"
+    path.write_text("".join(rows(n * 5, "W" if n != 3 else "          W") for n in range(6)))
+    by_layouts = outcome(path, Seed("dcgmi", "a.txt", b""))
+    monkeypatch.setattr(pieces, "FEW", sys.maxsize)
+    assert outcome(path, Seed("dcgmi", "a.txt", b"")) == by_layouts
+
+
+def test_numbers_of_a_piece_and_of_its_probe():
+    template = b"a \1:\2\1 b"
+    probe = layouts.probe_of(template)
+    assert probe == "a 7310000:  7310001 b"
+    assert layouts.numbers_of(probe, "a 5:     6.25 b") == ["5", "6.25"]
+    assert layouts.numbers_of(probe, "a 5: 6.25 b") is None
+    assert layouts.with_numbers(probe, {1: "6"}) == "a 7310000:  6 b"
