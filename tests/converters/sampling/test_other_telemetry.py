@@ -218,6 +218,15 @@ def test_charllm_times_are_exact(tmp_path: Path) -> None:
     ]
 
 
+def test_charllm_times_beyond_2096_are_none(tmp_path: Path) -> None:
+    # a whole second of ten digits was taken up to 2262, and wrapped around beyond
+    path = tmp_path / "gpu_power_0.csv"
+    path.write_text("1754585903,1\n4000000001,2\n9999999999.5,3\n1754585904,4\n")
+    trace = read_charllm([path])
+    assert trace.samples["value"].to_pylist() == [1, 4]
+    assert counts(trace)["row-cut-short"] == 2
+
+
 def test_charllm_on_amd(tmp_path: Path) -> None:
     names = ("gpu_util", "mem_util", "gpu_power", "gpu_thermal", "mem_thermal", "sm_clock")
     put(tmp_path, {f"{name}_0.csv": charllm_file([50]) for name in names})
