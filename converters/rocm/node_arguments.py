@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SHORTENED = Fault.loss(
     "shared-text-shortened",
-    "A long text that many rows with other arguments share is whole in the first of them, and cut in the others.",
+    "A long text that very many rows share is whole in the first of them, and cut in the others.",
 )
 
 _OPEN, _CLOSE, _COMMA, _MINUS, _ZERO = b"{},-0"
@@ -36,9 +36,10 @@ cost of a call over many rows."""
 _LONG = 1 << 12
 """Bytes from which equal objects are stored once. Chosen: longer than the arguments of nearly all calls, so
 that comparing rows costs little."""
-_COPIES, _ROOM = 4, 1 << 26
-"""Bytes that objects with long texts may take: so many times their texts, and so many more. Chosen: memory
-stays in proportion to the file."""
+_COPIES, _ROOM = 4, 1 << 28
+"""Bytes that long objects of all rows may have in sum: so many times their texts, and so many more. Chosen: outputs go
+through the object of each row, or copy it, so that their time and memory stay in proportion to the file; a quarter of
+a gigabyte takes a second."""
 _SHORT = 1000
 """Characters of a text that is cut (chosen: a message's)."""
 _KNOWN_COLUMNS = frozenset(COLUMNS.values())
@@ -77,15 +78,17 @@ class _ArgumentColumn:
         return replace(self, value=self.value[rows], known=self.known[rows])
 
     def shortened(self, rows: Array) -> _ArgumentColumn:
-        """Return the column with cut texts in some rows, where these have long ones that other rows have too."""
-        uses = np.bincount(self.value[self.known], minlength=len(self.texts)) if self.texts else ()
-        long = np.array([len(t) > _LONG and n > 1 for t, n in zip(self.texts, uses, strict=True)])
-        if not long.any():
+        """Return the column with long texts cut in some rows, but for the first row of each text."""
+        is_long = np.array([len(text) > _LONG for text in self.texts], bool)
+        if not is_long.any():
             return self
-        code = np.cumsum(long) - 1 + len(self.texts)
-        which = rows & self.known & long[np.where(self.known, self.value, 0)]
-        cut = (_cut(text) for text, is_long in zip(self.texts, long, strict=True) if is_long)
-        value = np.where(which, code[np.where(which, self.value, 0)], self.value)
+        users = np.flatnonzero(self.known & is_long[np.where(self.known, self.value, 0)])
+        _, first = np.unique(self.value[users], return_index=True)
+        cut_rows = np.intersect1d(np.delete(users, first), np.flatnonzero(rows), assume_unique=True)
+        code = np.cumsum(is_long) - 1 + len(self.texts)
+        value = self.value.copy()
+        value[cut_rows] = code[value[cut_rows]]
+        cut = (_cut(text) for text, long in zip(self.texts, is_long, strict=True) if long)
         return replace(self, value=value, texts=(*self.texts, *cut))
 
 
@@ -109,14 +112,15 @@ def encode_arguments(rows: TableRows, issues: IssueLog) -> tuple[Array, Array, A
     if not columns or not rows.count:
         return np.empty(0, np.uint8), np.zeros(rows.count, np.int64), np.zeros(rows.count, np.int32)
     length = _lengths(columns, rows.count)
-    row, code = _distinct_rows(columns, length)
-    if len(row) < rows.count:
-        columns, length = [column.take(row) for column in columns], length[row]
+    is_long = length > _LONG
     cut = _over_budget(columns, length)
     if cut.any():
-        issues.add(SHORTENED, np.count_nonzero(cut), rows.where)
         columns = [column.shortened(cut) for column in columns]
-        length = _lengths(columns, len(row))
+        before, length = length, _lengths(columns, rows.count)
+        issues.add(SHORTENED, np.count_nonzero(length != before), rows.where)
+    row, code = _distinct_rows(columns, is_long)
+    if len(row) < rows.count:
+        columns, length = [column.take(row) for column in columns], length[row]
     text, at = _written(columns, length)
     return text, at[code], length[code].astype(np.int32)
 
@@ -142,10 +146,10 @@ def _written(columns: list[_ArgumentColumn], length: Array) -> tuple[Array, Arra
     return text, at
 
 
-def _distinct_rows(columns: list[_ArgumentColumn], length: Array) -> tuple[Array, Array]:
+def _distinct_rows(columns: list[_ArgumentColumn], is_long: Array) -> tuple[Array, Array]:
     """Rows to encode, all but repeated long ones; and for each row, which of them is equal to it."""
-    long = np.flatnonzero(length > _LONG)
-    row = np.arange(len(length))
+    long = np.flatnonzero(is_long)
+    row = np.arange(len(is_long))
     keys = [key for c in columns for key in (np.where(c.known, c.value, 0)[long], c.known[long])]
     first, code = gather.distinct(*keys) if len(long) else (long, long)
     if len(first) == len(long):
@@ -156,7 +160,7 @@ def _distinct_rows(columns: list[_ArgumentColumn], length: Array) -> tuple[Array
 
 
 def _over_budget(columns: list[_ArgumentColumn], length: Array) -> Array:
-    """Mask of the long rows for which there is no room: objects may take a multiple of their texts."""
+    """Mask of the long rows for which there is no room: objects of all rows may take a multiple of their texts."""
     texts = sum(len(text) for column in columns for text in column.texts)
     is_long = length > _LONG
     return is_long & (np.cumsum(np.where(is_long, length, 0)) > _COPIES * texts + _ROOM)

@@ -285,12 +285,29 @@ def test_a_text_that_calls_share_is_there_once(tmp_path):
     assert trace.text.starts[-1] < 22 * 200_000  # the twenty that differ, and one for the others
 
 
-def test_a_shared_text_takes_memory_in_proportion_to_the_file(tmp_path, monkeypatch):
+def test_shared_texts_take_memory_and_time_in_proportion_to_the_file(tmp_path, monkeypatch):
+    """Outputs go through the text of each call, though it is there once."""
     monkeypatch.setattr(node_arguments, "_ROOM", 0)
     path = shares_a_text(tmp_path / "x.rpd", 40, 200_000)
     trace = read([path])
+    assert trace.array("args_len").sum() < 6 * path.stat().st_size
     assert trace.text.starts[-1] < 6 * path.stat().st_size
     assert trace.args(1)["text"] == "x" * 200_000
     assert trace.args(39) == {"text": "x" * 1000 + "…", "stream": "0x1", "size": 39, "copy_kind": 2}
-    assert counts(trace)["shared-text-shortened"] == 18
+    assert trace.args(38) == {"text": "x" * 1000 + "…"}
+    assert counts(trace)["shared-text-shortened"] == 37
     assert not uncounted_events(trace)
+
+
+def test_each_shared_text_is_whole_in_its_first_call(tmp_path, monkeypatch):
+    """Also where the calls of another one come before, and take all room."""
+    monkeypatch.setattr(node_arguments, "_ROOM", 0)
+    base = rpd.Base(tmp_path / "x.rpd")
+    for number in range(40):
+        text = ("x", "y")[number >= 30] * 20_000
+        base.call("hipMemcpyAsync", 10 * number, 10 * number + 5, text)
+    base.close()
+    trace = read([tmp_path / "x.rpd"])
+    whole = [n for n in range(40) if len(trace.args(n)["text"]) == 20_000]
+    assert whole == [*range(7), 30]
+    assert counts(trace)["shared-text-shortened"] == 32
