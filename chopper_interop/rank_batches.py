@@ -20,6 +20,10 @@ MAX_NODES = 1 << 20
 calls take milliseconds."""
 
 
+_LOOKED_AT = 32
+"""Bytes of a node of a block that are mapped then (chosen: four of its columns)."""
+
+
 def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Trace]]:
     """Yield the rows of the nodes of each batch, and the trace of these alone; of one batch the trace itself.
 
@@ -39,6 +43,15 @@ def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Tra
 def spans(trace: Trace) -> list[slice]:
     """Rows of the nodes of each batch."""
     return merged(trace.rank_rows.values(), MAX_NODES)
+
+
+def blocks(trace: Trace) -> Iterator[slice]:
+    """Yield the rows of all nodes, some at a time, whichever ranks they are of."""
+    count = trace.nodes.num_rows
+    for at in range(0, count, MAX_NODES):
+        rows = slice(at, min(at + MAX_NODES, count))
+        yield rows
+        spill.copied(_LOOKED_AT * (rows.stop - rows.start))
 
 
 def _of_hosts(trace: Trace) -> list[slice]:
@@ -117,10 +130,18 @@ def _present(trace: Trace, name: str, rows: slice) -> pa.Array | int:
 def rows_where(trace: Trace, column: str, is_chosen: Callable[[Array], Array]) -> Array:
     """Rows of the nodes whose value in a core column is chosen, found block by block."""
     values = trace.array(column)
-    starts = range(0, len(values), MAX_NODES)
     return gather.joined(
-        [np.flatnonzero(is_chosen(values[at : at + MAX_NODES])) + at for at in starts]
+        [np.flatnonzero(is_chosen(values[rows])) + rows.start for rows in blocks(trace)]
     )
+
+
+def nodes_at(trace: Trace, rows: Array) -> pa.Table:
+    """The nodes in some rows, taken column by column: of all columns at once, few rows would map all of their pages."""
+    columns = {}
+    for name, column in zip(trace.nodes.column_names, trace.nodes.columns, strict=True):
+        columns[name] = arrow.take(arrow.single_chunk(column), rows)
+        spill.gathered(column.nbytes, len(rows))
+    return pa.table(columns, schema=trace.nodes.schema)
 
 
 def known_rows(trace: Trace, column: str) -> Array:

@@ -152,7 +152,7 @@ class TraceTables:
     def launch(self) -> Array:
         """Row of the call that launched each node; -1 where none is recorded."""
         is_launch = self.array("kind", "edges") == EdgeKind.LAUNCH
-        call = np.full(self.nodes.num_rows, -1, np.int32)
+        call = spill.full(self.nodes.num_rows, -1, np.int32)
         call[self.array("dst", "edges")[is_launch]] = self.array("src", "edges")[is_launch]
         return call
 
@@ -183,8 +183,9 @@ class TraceTables:
         """Time from the first start to the last end."""
         if not self.nodes.num_rows:
             return 0
-        ts = self.array("ts")
-        return int((ts + self.array("dur")).max() - ts.min())
+        ts, dur = self.array("ts"), self.array("dur")
+        parts = (slice(at, at + _BLOCK) for at in range(0, len(ts), _BLOCK))
+        return max(int((ts[part] + dur[part]).max()) for part in parts) - int(ts.min())
 
     def array(self, column: str, table: str = "nodes") -> Array:
         """Core column as numpy, without a copy; a dictionary column gives its codes.
@@ -293,7 +294,11 @@ class TraceTables:
     def _chosen(self, column: str, rows: Array | None) -> Any:
         """Values of a nodes column, of all nodes if `rows` is None."""
         values = arrow.single_chunk(self.nodes[column])
-        return values if rows is None else arrow.take(values, np.asarray(rows))
+        if rows is None:
+            return values
+        chosen = arrow.take(values, np.asarray(rows))
+        spill.gathered(values.nbytes, len(rows))
+        return chosen
 
     def texts(self, column: str, rows: Array | None = None) -> tuple[Array, tuple[str, ...]]:
         """Codes of a dictionary column, -1 where unknown, and the texts that they stand for."""

@@ -40,6 +40,8 @@ _ZEROS = 1 << 24
 _RELEASED = 1 << 28
 """Bytes after which pages are released. Chosen: a small part of any machine's memory; releasing takes a call for each
 of perhaps thousands of arrays."""
+_AROUND = 1 << 16
+"""Bytes that are mapped where one of them is read: ``fault_around_bytes`` of Linux."""
 _BITS_BLOCK = 1 << 20
 """Rows of which bits are packed at a time (chosen: a megabyte, and a multiple of 8)."""
 _is_on: ContextVar[bool] = ContextVar("_is_on", default=False)
@@ -65,6 +67,11 @@ def when(wanted: bool) -> Iterator[None]:  # noqa: FBT001 # it is read as a sent
 def is_on() -> bool:
     """Return True if large arrays are allocated in files."""
     return _is_on.get()
+
+
+def in_use() -> bool:
+    """Return True if any array lies in a file: what has a value for each of its nodes is better in one too."""
+    return bool(_mapped)
 
 
 def empty(count: int, dtype: Any) -> Array:
@@ -163,6 +170,11 @@ def copied(size: int) -> None:
     _since_release += size
     if _since_release > _RELEASED:
         release()
+
+
+def gathered(size: int, count: int) -> None:
+    """Note that so many values were taken out of an array of so many bytes: each is mapped with pages around it."""
+    copied(min(size, count * _AROUND))
 
 
 def kept(values: Array) -> Array:

@@ -122,7 +122,7 @@ def _without_contradictions(trace: Trace, fits: dict[int, ClockFit]) -> dict[int
 
 def _members(trace: Trace) -> Trace:
     """The members of communication alone: few of the nodes."""
-    nodes = arrow.take(trace.nodes, collectives.member_rows(trace))
+    nodes = rank_batches.nodes_at(trace, collectives.member_rows(trace))
     nodes = arrow.replace_column(nodes, "parent", np.full(nodes.num_rows, -1, np.int32))
     none = {name: getattr(trace, name).slice(0, 0) for name in ("edges", "counters", "samples")}
     return replace(trace, nodes=nodes, **none)

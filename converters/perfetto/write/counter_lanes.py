@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array, gather, spill
 from chopper_interop.converters.perfetto.chopper_metadata import DISPATCH_SOURCE, RATES_SOURCE
 from chopper_interop.converters.perfetto.write.derived_tracks import work_of_gpus
 from chopper_interop.schemas.kinds import Kind
@@ -223,6 +223,7 @@ def rate_lanes(trace: Trace) -> Iterator[Samples]:
                 if known.any():
                     lane = CounterLane(rank, device, RATES_SOURCE, "energy of all work so far", "J")
                     yield Samples(lane, *_total(trace, nodes[rows][known], own[known]))
+        spill.release()
 
 
 def _rate(trace: Trace, rate: _Rate, nodes: Array, value: Array) -> tuple[Array, Array]:

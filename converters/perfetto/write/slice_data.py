@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import rank_batches
-from chopper_interop.arrays import Array, arrow
+from chopper_interop.arrays import Array, arrow, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import COLUMNS_GROUP, COUNTERS_GROUP
@@ -361,9 +361,10 @@ class Flows:
         # both ends of an edge carry its id: sorted by node, those of node i are first[i]:first[i + 1]
         node = np.concatenate([src[order], dst[order], *paths])
         by_node = np.argsort(node, kind="stable")
-        first = np.zeros(trace.nodes.num_rows + 1, np.int32)
-        np.cumsum(np.bincount(node, minlength=trace.nodes.num_rows), out=first[1:])
-        self.of_nodes = first, np.concatenate([ids, ids, *self.of_paths])[by_node]
+        self.of_nodes = (
+            _first_of_nodes(trace, node[by_node]),
+            spill.kept(np.concatenate([ids, ids, *self.of_paths])[by_node]),
+        )
         """For each node where its flow ids begin, and the ids."""
 
     def further(self, count: int) -> Array:
@@ -376,6 +377,17 @@ class Flows:
         ids = self.further(max(count - 1, 0))
         # slice k carries the id of the arrow from slice k - 1, and then that of the arrow from itself
         return np.clip(2 * np.arange(count + 1) - 1, 0, 2 * len(ids)), np.repeat(ids, 2)
+
+
+def _first_of_nodes(trace: Trace, node: Array) -> Array:
+    """For each node, and behind the last, the first place among ascending nodes that is not before it."""
+    first = spill.empty(trace.nodes.num_rows + 1, np.int32)
+    first[0] = 0
+    for rows in rank_batches.blocks(trace):
+        begin, end = np.searchsorted(node, [rows.start, rows.stop])
+        count = np.bincount(node[begin:end] - rows.start, minlength=rows.stop - rows.start)
+        first[rows.start + 1 : rows.stop + 1] = np.cumsum(count) + begin
+    return first
 
 
 def _runs(ids: Array, key: Array) -> list[tuple[int, int, int, int]]:
@@ -391,6 +403,7 @@ def has_arrow(trace: Trace) -> Array:
     kind, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
     lane = trace.array("lane")
     between = (kind == EdgeKind.DEPENDENCY) & (lane[src] != lane[dst])
+    spill.gathered(lane.nbytes, 2 * len(src))
     return np.asarray(is_any(kind, ARROW_KINDS) | between)
 
 
@@ -401,7 +414,9 @@ def _is_reversed(trace: Trace, src: Array, dst: Array) -> Array:
     """
     later, equal = np.zeros(len(src), np.bool_), np.ones(len(src), np.bool_)
     for column in ("ts", "rank", "lane"):
-        a, b = (trace.array(column)[node] for node in (src, dst))
+        values = trace.array(column)
+        a, b = values[src], values[dst]
+        spill.gathered(values.nbytes, 2 * len(src))
         later |= equal & (a > b)
         equal &= a == b
     return later | (equal & (src > dst))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
+from chopper_interop import rank_batches
 from chopper_interop.arrays import Array
 from chopper_interop.converters.perfetto.chopper_metadata import CONSTANT_SUFFIX, RATES_SOURCE
 from chopper_interop.converters.perfetto.write.derived_tracks import DERIVED_TRACKS
@@ -165,8 +166,11 @@ class TrackAllocator:
         """Label of the kind of work that takes most of the time of each lane of a GPU."""
         kinds = max(Kind) + 1
         # total time per (lane, kind), as one histogram over the pair's number
-        key = self.trace.array("lane").astype(np.int64) * kinds + self.trace.array("kind")
-        time = np.bincount(key, self.trace.array("dur"), minlength=kinds * len(self.lanes))
+        time = np.zeros(kinds * len(self.lanes))
+        lane, kind, dur = (self.trace.array(name) for name in ("lane", "kind", "dur"))
+        for rows in rank_batches.blocks(self.trace):
+            key = lane[rows].astype(np.int64) * kinds + kind[rows]
+            time += np.bincount(key, dur[rows], minlength=len(time))
         longest_kinds = time.reshape(-1, kinds).argmax(axis=1).tolist()
         return [
             _WORK_LABELS.get(kind, "") if LaneKind(lane["kind"]) in GPU_LANES else ""
@@ -268,7 +272,9 @@ class TrackAllocator:
     @cached_property
     def _thread_positions(self) -> Array:
         """Position of each lane among the threads: the main thread, then the busiest first."""
-        nodes = np.bincount(self.trace.array("lane"), minlength=len(self.lanes))
+        nodes, lane = np.zeros(len(self.lanes), np.int64), self.trace.array("lane")
+        for rows in rank_batches.blocks(self.trace):
+            nodes += np.bincount(lane[rows], minlength=len(nodes))
         pids = {rank: r.pid for rank, r in self._ranks.items()}
         is_main = np.array([lane["number"] == pids.get(lane["rank"]) for lane in self.lanes])
         position = np.empty(len(self.lanes), np.int64)

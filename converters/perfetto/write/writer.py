@@ -260,7 +260,8 @@ class PerfettoWriter:
         self.columns = slice_columns.NodeColumns(trace, with_args=args)
         with_path = derived and trace.has(critical_path.START)
         self.paths = list(critical_path.critical_paths(trace)) if with_path else []
-        self.flows = Flows(trace, self.tracks.first_uuid, [path.nodes for path in self.paths])
+        with spill.when(spill.in_use()):
+            self.flows = Flows(trace, self.tracks.first_uuid, [path.nodes for path in self.paths])
         self.gpus = (
             GpuPackets(trace, self.tracks, self.tracks.first_uuid << _ID_BITS)
             if gpu_packets
@@ -268,7 +269,8 @@ class PerfettoWriter:
         )
         self.gpu_events = self.gpus.of_calls() if self.gpus else None
         self.window = None if all_samples else window_of_work(trace)
-        self.is_drawn = drawn_nodes(trace, self.window)
+        with spill.when(spill.in_use()):
+            self.is_drawn = drawn_nodes(trace, self.window)
         self.samples_outside = 0
         self.ended_lanes: Counter[int] = Counter()
         self.out, self.spare = np.empty(_CHUNK, np.uint8), np.empty(_CHUNK, np.uint8)
@@ -295,6 +297,7 @@ class PerfettoWriter:
                 self._write_named(self.tracks.marks(rank, name, row), slices)
             for of_gpus in derived_tracks(self.trace):
                 self._write_gpu_tracks(of_gpus)
+                spill.release()
         if self.gpus:
             self._write_gpu_packets(self.gpus)
         self._write_counter_lanes()
@@ -785,10 +788,12 @@ def sampled_time(trace: Trace) -> tuple[int, int] | None:
 
 def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:
     """Return the mask of the nodes that are drawn: all but the profiler's marks outside a window."""
-    if window is None:
-        return np.ones(trace.nodes.num_rows, np.bool_)
-    ts = trace.array("ts")
-    return _is_work(trace, slice(None)) | ((ts >= window[0]) & (ts <= window[1]))
+    is_drawn, ts = spill.full(trace.nodes.num_rows, value=True, dtype=np.bool_), trace.array("ts")
+    for rows in rank_batches.blocks(trace) if window else ():
+        is_drawn[rows] = _is_work(trace, rows) | (
+            (ts[rows] >= window[0]) & (ts[rows] <= window[1])
+        )
+    return is_drawn
 
 
 def _span(trace: Trace, *choices: Callable[[Trace, slice], Array]) -> tuple[int, int] | None:
@@ -796,11 +801,9 @@ def _span(trace: Trace, *choices: Callable[[Trace, slice], Array]) -> tuple[int,
 
     A choice returns the mask of its nodes among those of a block of rows.
     """
-    count = trace.nodes.num_rows
     for choice in (*choices, _is_any):
         start, end = [], []
-        for at in range(0, count, _NODES):
-            block = slice(at, min(at + _NODES, count))
+        for block in rank_batches.blocks(trace):
             chosen = choice(trace, block)
             if chosen.any():
                 ts = trace.array("ts")[block][chosen]
