@@ -73,7 +73,7 @@ _MANY_NODES = 1 << 17
 _ATTEMPTS = 3
 """Attempts at a source whose reading ends its worker (chosen: dask's number of them)."""
 _SMALLER = "profile fewer steps, or without record_shapes and with_stack"
-"""What makes the file of a rank smaller, which is read as a whole."""
+"""Remedy where the file of one rank is too large, which is read as a whole."""
 UNREADABLE = Fault.loss(
     "file-unreadable",
     "Files and folders that are empty or damaged, or can't be opened, were skipped; what they hold is unknown.",
