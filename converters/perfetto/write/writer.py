@@ -789,7 +789,9 @@ def sampled_time(trace: Trace) -> tuple[int, int] | None:
 def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:
     """Return the mask of the nodes that are drawn: all but the profiler's marks outside a window."""
     is_drawn, ts = spill.full(trace.nodes.num_rows, value=True, dtype=np.bool_), trace.array("ts")
-    for rows in rank_batches.blocks(trace) if window else ():
+    if window is None:
+        return is_drawn
+    for rows in rank_batches.blocks(trace):
         is_drawn[rows] = _is_work(trace, rows) | (
             (ts[rows] >= window[0]) & (ts[rows] <= window[1])
         )
