@@ -102,8 +102,6 @@ LARGE_FILE = Fault.info(
 _SPLITS = {
     "no": "no", "false": "no", "0": "no", "yes": "yes", "true": "yes", "1": "yes", "auto": "auto",
 }  # fmt: skip
-_NODES = 1 << 20
-"""Nodes that are looked at together (chosen: some megabytes)."""
 _BLOCK = 1 << 13
 """Slices of lanes whose data is gathered at once. Chosen: calls take little of their time, columns are in the
 processor's cache."""
@@ -792,9 +790,7 @@ def drawn_nodes(trace: Trace, window: tuple[int, int] | None) -> Array:
     if window is None:
         return is_drawn
     for rows in rank_batches.blocks(trace):
-        is_drawn[rows] = _is_work(trace, rows) | (
-            (ts[rows] >= window[0]) & (ts[rows] <= window[1])
-        )
+        is_drawn[rows] = _is_work(trace, rows) | ((ts[rows] >= window[0]) & (ts[rows] <= window[1]))
     return is_drawn
 
 
