@@ -24,6 +24,19 @@ def job(demo: Path) -> ci.Trace:
     return read_once(demo)
 
 
+@pytest.mark.parametrize("searched", [0, 1 << 40])
+def test_ranks_are_the_same_whether_searched_for_or_found_by_a_pass(
+    job: ci.Trace, monkeypatch: pytest.MonkeyPatch, searched: int
+) -> None:
+    monkeypatch.setattr("chopper_interop.tables._SEARCHED", searched)
+    rows = replace(job).rank_rows  # a copy, for which nothing is kept yet
+    number = job.array("rank")
+    assert len(rows) > 1
+    assert list(rows) == np.unique(number).tolist()
+    for rank, of_rank in rows.items():
+        assert np.flatnonzero(number == rank).tolist() == list(range(of_rank.start, of_rank.stop))
+
+
 def test_a_rank_is_what_it_was_within_the_job(job: ci.Trace) -> None:
     frame, counters = job.to_pandas(), job.to_pandas("counters")
     for number in job.ranks:
