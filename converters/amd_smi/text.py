@@ -78,6 +78,11 @@ class _Table(RowReader):
         return layout_of_row(wholes, dict(_by_csv_keys(values)).items(), needed=_GPU)
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
+        if text.strip():
+            self.read(text, number, is_complete=is_complete)
+
+    def read(self, text: str, number: int, *, is_complete: bool) -> None:
+        """Read one line, in which only blanks, returns and zeros are nothing."""
         stripped = text.strip(" \r\0")
         if stripped:
             _line(stripped, f"line {self.first_line + number - 1}", self, complete=is_complete)
@@ -229,7 +234,7 @@ def _lines(text: str, first: int, table: _Table) -> None:
     table.first_line = first
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
-        table.line(line, number, is_complete=number < len(lines))
+        table.read(line, number, is_complete=number < len(lines))
 
 
 def _line(line: str, at: str, table: _Table, *, complete: bool) -> None:

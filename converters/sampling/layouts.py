@@ -143,7 +143,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class PieceLayout:
-    """What becomes of a piece of a template.
+    """Rows and faults of any piece of a template.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ _NO_VALUE = frozenset({"n/a", "nan", "none", ""})
 _ABSENT = -np.inf
 """In place of values that stand for an error."""
 _BLANK = " \t\0"
-"""What a line without content may hold."""
+"""Characters of lines without content."""
 
 
 @dataclass(frozen=True)
