@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from chopper_interop import training_steps
+from chopper_interop import rank_batches, training_steps
 from chopper_interop.analyses.methods.activity import host_waits
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
@@ -304,32 +304,46 @@ def _step_nodes(trace: Trace, marked: list[training_steps.Step]) -> tuple[Array,
     """Nodes that steps may begin with, and those that they may end with."""
     if not marked:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    iteration = trace.integers("iteration")
-    rank = trace.array("rank")
-    ts = trace.array("ts")
-    end = ts + trace.array("dur")
-    rows = np.flatnonzero((iteration >= 0) & takes_time(trace))
     known = np.array(marked, np.int64)  # rank, iteration, start, end
+    takes = takes_time(trace)
+    begins, ends = [], []
+    for span in rank_batches.spans(trace):  # each with all nodes of its ranks
+        of_span = np.isin(known[:, 0], trace.array("rank")[span])
+        if of_span.any():
+            nodes = np.flatnonzero(takes[span]) + span.start
+            of_begins, of_ends = _step_nodes_among(trace, known[of_span], nodes)
+            begins.append(of_begins)
+            ends.append(of_ends)
+    return gather.joined(begins), gather.joined(ends)
+
+
+def _step_nodes_among(trace: Trace, known: Array, nodes: Array) -> tuple[Array, Array]:
+    """`_step_nodes` among the nodes of some ranks that take time, whose steps are known by rank, iteration, start, end."""
+    iteration = trace.integers("iteration", nodes)
+    rows, iteration = nodes[iteration >= 0], iteration[iteration >= 0]
+    rank, ts = trace.array("rank")[rows], trace.array("ts")[rows]
+    end = ts + trace.array("dur")[rows]
     # ranges and nodes get common codes by rank and step, which lead from each node to its range
     pairs = [
-        np.concatenate([known[:, 0], rank[rows]]),
-        np.concatenate([known[:, 1], iteration[rows]]),
+        np.concatenate([known[:, 0], rank]),
+        np.concatenate([known[:, 1], iteration]),
     ]
     _, code = gather.distinct(*pairs)
     range_of_code = np.full(int(code.max()) + 1, -1)
     range_of_code[code[: len(known)]] = np.arange(len(known))
     of_node = range_of_code[code[len(known) :]]
-    rows, of_node = rows[of_node >= 0], of_node[of_node >= 0]
+    is_known = of_node >= 0
+    rows, ts, end, of_node = (values[is_known] for values in (rows, ts, end, of_node))
     start, stop = known[of_node, 2], known[of_node, 3]
     call = trace.launch[rows]
     work = is_any(trace.array("kind")[rows], GPU_WORK)
-    called = ts[call]
+    called = trace.array("ts")[call]
     launched = work & (call >= 0) & (called >= start) & (called < stop)
-    marks = (ts[rows] == start) & (end[rows] == stop) & ~work
+    marks = (ts == start) & (end == stop) & ~work
     has_mark = np.zeros(len(known), bool)
     has_mark[of_node[marks]] = True
     bounds = marks | ~has_mark[of_node]
-    return rows[(ts[rows] >= start) & bounds], rows[((end[rows] <= stop) & bounds) | launched]
+    return rows[(ts >= start) & bounds], rows[((end <= stop) & bounds) | launched]
 
 
 def _latest(end: Array, rank: Array) -> Array:
