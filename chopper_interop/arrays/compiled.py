@@ -107,12 +107,16 @@ class Loop(Compilable):
         entry = self._entries.get(kinds)
         if entry is None:
             with _lock:
-                _require_room()
-                kept = loaded_code.function(self, code_files.text_of(arguments))
+                kept = loaded_code.uninterrupted(self._kept, arguments)
                 if kept:
                     return functools.partial(self._first, kinds, kept)
                 entry = self._entries[kinds] = self._by_numba()
         return entry
+
+    def _kept(self, arguments: tuple[Any, ...]) -> Any:
+        """Return kept code, if any. What a handler of a signal raised meanwhile would pass for a fault of the code."""
+        _require_room()
+        return loaded_code.function(self, code_files.text_of(arguments))
 
     def _by_numba(self) -> Any:
         """What calls the loop by numba; of one that returns arrays, for each of which it calls Python, uninterrupted."""

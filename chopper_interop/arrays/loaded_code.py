@@ -156,10 +156,11 @@ class Linker:
 
 
 def uninterrupted(loop: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call a loop: signals with handlers in Python are handled when it has returned.
+    """Call a loop, or what gets its code: signals with handlers in Python are handled when it has returned.
 
     Signals that come while machine code runs are handled in the first Python that it calls, `_unpickled` or numba's own,
-    and handlers may raise. Only the main thread handles signals. Those of commands wait by themselves (`WAITS`).
+    and handlers may raise; where code is looked for, what they raise would be suppressed as a fault of a file. Only the main
+    thread handles signals. Those of commands wait by themselves (`WAITS`).
     """
     if threading.current_thread() is not threading.main_thread():
         return loop(*arguments, **named)
@@ -173,9 +174,12 @@ def uninterrupted(loop: Callable[..., Any], *arguments: Any, **named: Any) -> An
             _signal.signal(number, lambda signum, _: came.append(signum))
         return loop(*arguments, **named)
     finally:
-        _restore(handlers)
-        for signum in came:
-            signal.raise_signal(signum)
+        try:
+            _restore(handlers)
+        finally:
+            with contextlib.ExitStack() as handled:  # all of them, though one raises
+                for signum in reversed(came):
+                    handled.callback(signal.raise_signal, signum)
 
 
 def _restore(handlers: dict[int, Any]) -> None:

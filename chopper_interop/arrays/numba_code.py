@@ -110,27 +110,33 @@ class CodeCache:
         _runtime.rtsys.initialize(target)
         types, processor = text_of(signature), target.codegen().magic_tuple()
         for ending in self._endings:
-            for data in code_files.stored(self.loop, types + ending, processor):
-                with contextlib.suppress(Exception):  # of another version: compiled again
-                    return _result_of(target, data)
+            stored = code_files.stored(self.loop, types + ending, processor)
+            result = loaded_code.uninterrupted(_first_result, target, stored)
+            if result is not None:
+                return result
         types += self._endings[0]
         name = code_files.file_name(self.loop, types, processor)
         claims.take(name)
-        for data in code_files.kept(name):  # by another process, since
-            with contextlib.suppress(Exception):
-                result = _result_of(target, data)
-                claims.release(name)
-                return result
+        kept = code_files.kept(name)  # by another process, since
+        result = loaded_code.uninterrupted(_first_result, target, kept)
+        if result is not None:
+            claims.release(name)
+            return result
         self._compiles()
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Save machine code, unless numba has it in another way: then each process compiles."""
         types, processor = text_of(signature) + self._endings[0], result.codegen.magic_tuple()
-        if not result.lifted and not result.library.has_dynamic_globals:
-            with contextlib.suppress(Exception):
-                code_files.save(self.loop, types, processor, _content(result))
-        claims.release(code_files.file_name(self.loop, types, processor))
+        try:
+            if not result.lifted and not result.library.has_dynamic_globals:
+                loaded_code.uninterrupted(self._save, types, processor, result)
+        finally:
+            claims.release(code_files.file_name(self.loop, types, processor))
+
+    def _save(self, types: str, processor: Any, result: Any) -> None:
+        with contextlib.suppress(Exception):
+            code_files.save(self.loop, types, processor, _content(result))
 
 
 def _content(result: Any) -> bytes:
@@ -148,6 +154,14 @@ def _content(result: Any) -> bytes:
         needed=[name for name in needed if not name.startswith("llvm.")],
         rest=_dumps((name, kind, bitcode, function, made, *rest)),
     )  # fmt: skip
+
+
+def _first_result(target: Any, contents: Iterable[bytes]) -> Any:
+    """Result of the first content of a file that is of this version; None if it is compiled again."""
+    for data in contents:
+        with contextlib.suppress(Exception):
+            return _result_of(target, data)
+    return None
 
 
 def _result_of(target: Any, data: bytes) -> Any:

@@ -5,6 +5,7 @@ import atexit
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -468,6 +469,37 @@ try:
 except TimeoutError:
     print("stopped", signal.getsignal(signal.SIGALRM) is stop)
 """
+LOOKED_FOR = """
+from chopper_interop.arrays import code_files, compiled
+from chopper_interop.arrays.compiled import jit_in_place
+def stop(*_):
+    raise TimeoutError
+def signalled(name, linked):
+    def call(*arguments):
+        signal.raise_signal(signal.SIGALRM)
+        return linked(*arguments)
+    return mock.patch.object(*name, call)
+signal.signal(signal.SIGALRM, stop)
+for owner, name in (compiled.mmap, "mmap"), (code_files, "stored"), (loaded_code.Linker, "function"):
+    with signalled((owner, name), getattr(owner, name)):
+        try:
+            spun(1, 7)
+            print(name, "goes on")
+        except TimeoutError:
+            pass
+    loaded_code.function.cache_clear()
+from chopper_interop.arrays import numba_code
+for owner, name in (code_files, "save"), (numba_code, "_result_of"):
+    @jit_in_place
+    def added(x, y):
+        return x + y
+    with signalled((owner, name), getattr(owner, name)):
+        try:
+            added.dispatcher(1, 7)
+            print(name, "goes on with numba")
+        except TimeoutError:
+            pass
+"""
 FIRST_ELSEWHERE = """
 import time
 is_second = False
@@ -539,6 +571,31 @@ def test_another_signal_while_a_loop_runs_for_the_first_time_comes_behind_it(
     """Handlers of one's own, which may raise, ended the process likewise."""
     python(KEPT + SPUN + "spun(1, 7)", tmp_path)
     assert python(KEPT + SPUN + STOPPED, tmp_path, PYTHONHASHSEED="0")[0] == "stopped True"
+
+
+def test_a_signal_while_code_is_looked_for_is_not_suppressed(tmp_path: Path) -> None:
+    """What its handler raised passed for a fault of a file: the loop ran on, by numba."""
+    code = KEPT + SPUN + LOOKED_FOR
+    python(KEPT + SPUN + "spun(1, 7)", tmp_path)
+    assert python(code, tmp_path, PYTHONHASHSEED="0")[0] == ""
+
+
+def test_all_signals_are_handled_though_one_raises() -> None:
+    came: list[int] = []
+
+    def raises(number: int, _: object) -> None:
+        came.append(number)
+        raise TimeoutError(number)
+
+    numbers = [signal.SIGUSR1, signal.SIGUSR2]
+    handlers = [signal.signal(number, raises) for number in numbers]
+    try:
+        with pytest.raises(TimeoutError):
+            loaded_code.uninterrupted(lambda: [*map(signal.raise_signal, numbers)])
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
+    assert came == numbers
 
 
 def test_an_interrupt_while_another_thread_runs_a_loop_for_the_first_time(tmp_path: Path) -> None:
