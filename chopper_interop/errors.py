@@ -174,7 +174,7 @@ class InternalError(ChopperError):
         path: str | os.PathLike[str] | None = None,
         package: str = "",
     ) -> None:
-        reason = f"{type(error).__name__}: {error}".removesuffix(": ")[:_MAX_REASON]
+        reason = described(error).removesuffix(": ")[:_MAX_REASON]
         places = traceback.extract_tb(error.__traceback__)
         at = f" at {Path(places[-1].filename).name}:{places[-1].lineno}" if places else ""
         whom = f"to the authors of {package}" if package else "as SECURITY.md says"
@@ -189,12 +189,25 @@ class InternalError(ChopperError):
 def is_short_of_memory(error: BaseException) -> bool:
     """True if the system refused memory, or a thread, whose stack takes some."""
     refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    return refused or isinstance(error, MemoryError) or _NO_THREAD in str(error)
+    return refused or isinstance(error, MemoryError) or _NO_THREAD in text_of(error)
 
 
 def first_line(error: BaseException) -> str:
     """The first line of the message of an error, or its class if it has none."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return (text_of(error).splitlines() or [type(error).__name__])[0]
+
+
+def described(error: BaseException) -> str:
+    """Class and message of an error."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an error, of which that of a plug-in's own class may fail in its turn."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 # of a plug-in
+        return "its message fails"
 
 
 def drop_frames(error: BaseException | None) -> None:

@@ -26,6 +26,7 @@ from chopper_interop.errors import (
     OptionError,
     UnknownFormatError,
     UsageError,
+    described,
     first_line,
     raise_interrupt,
     similar,
@@ -361,7 +362,7 @@ def _accepts(converter: Converter, function: Callable[..., object], *arguments: 
         return bool(function(*arguments))
     except BaseException as error:
         raise_interrupt(error)
-        reason = f"{type(error).__name__}: {error}"
+        reason = described(error)
         raise UnknownFormatError(
             f"the converter {converter.name!r} fails when it looks at a file: {reason}",
             hint="remove the package that brings it, or name the format with --from",
@@ -501,7 +502,7 @@ def _load(point: EntryPoint) -> Any:
         return point.load()
     except BaseException as error:  # noqa: BLE001 # plug-ins may raise anything
         raise_interrupt(error)
-        return Broken(point.name, f"{type(error).__name__}: {error}")
+        return Broken(point.name, described(error))
 
 
 @cache

@@ -243,6 +243,13 @@ def column(table, name, change):
         return replace(trace, **{table: data.set_column(at, name, values)})
     return changed
 
+class Dumb(Exception):
+    def __str__(self):
+        return {}["k"]
+
+def raises(error):
+    raise error
+
 READ = {
     "none": lambda trace: None,
     "generator": lambda trace: (row for row in [trace]),
@@ -257,6 +264,7 @@ READ = {
     "time": column("nodes", "ts", lambda n: [-2**63] * n),
     "length": lambda trace: trace.with_columns(flops=[1]),
     "raises": lambda trace: {}["k"],
+    "raises dumb": lambda trace: raises(Dumb()),
 }
 RESULT = {
     "rows": lambda rows: Result("odd", [1]),
@@ -283,10 +291,10 @@ ODD = Converter(
     write=lambda trace, path: WRITE[path.stem](path),
 )
 """
-STATUSES = {"raises": 70, "fails": 70, "breaks": 70}
+STATUSES = {"raises": 70, "raises dumb": 70, "fails": 70, "breaks": 70}
 ODD_COMMANDS = {
     "read": ("none", "generator", "no table", "text", "meta", "large", "type", "null", "lane",
-             "edge", "time", "length", "raises"),
+             "edge", "time", "length", "raises", "raises dumb"),
     "result": ("rows", "names", "unit", "summary", "notes", "returns", "fails"),
     "write": ("nothing", "number", "numbers", "breaks"),
 }  # fmt: skip

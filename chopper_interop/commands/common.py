@@ -26,6 +26,7 @@ from chopper_interop.errors import (
     is_short_of_memory,
     one_line,
     raise_interrupt,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +170,9 @@ def _as_shown(error: BaseException) -> ChopperError:
         return WriteError(f"the standard output cannot be written: {error.strerror}")
     if isinstance(error, OSError) and error.errno in _UNREACHABLE and error.filename is not None:
         return ReadError(f"cannot be opened: {error.strerror}", path=error.filename)
-    if is_short_of_memory(error) or _UNMAPPED in f"{error} {error.__context__}":
+    if is_short_of_memory(error) or any(
+        _UNMAPPED in text_of(e) for e in (error, error.__context__) if e
+    ):
         hint = "give fewer files or ranks at a time"
         return TooLittleMemoryError("there is too little memory", hint=hint)
     return InternalError(error, "the command")
