@@ -45,6 +45,8 @@ _LONGEST_STAMP = 160
 _EPOCH_SHAPE = re.compile(r"\W*(?:(?:time|date)\w{0,20}\s*[:=]?)?\W*", re.IGNORECASE)
 _CLOCK_SHAPE = f":{chr(NUMBER)}:"
 """Templates of lines with a time hold this, or nothing else but one number and its label."""
+_LARGEST_LEVEL = 1e6
+"""MHz (chosen). Python writes whole levels up to this with all their digits and ``.0``, as it does those of a probe."""
 _PINS = 3
 """Times that a probe is read with more of its numbers pinned: cards first, keys below them next."""
 
@@ -288,8 +290,10 @@ class _OutputReader(RecordCollector):
         if self.form.gaps and any("  " in str(text) for row in rows for _, text in row.cells):
             return None
         self.state = self.states.setdefault(behind, len(self.states))
-        guards = tuple(Guard(slot, int(text), int(text)) for slot, text in pins.items())
-        return PieceLayout(tuple(rows), noted, guards)
+        guards = [Guard(slot, int(text), int(text)) for slot, text in pins.items()]
+        levels = " ".join(text for record in records for text in _levels_of(record))
+        guards += [Guard(slot, 0, _LARGEST_LEVEL) for slot in layouts.slots_in(levels)]
+        return PieceLayout(tuple(rows), noted, tuple(guards))
 
     def _read(self, text: str, state: Hashable) -> _Read | None:
         """Read one output behind its time; None if it is not to be read by a layout."""
@@ -319,16 +323,17 @@ _Read = tuple[list[Record], tuple[tuple[Fault, int], ...], Hashable]
 def _shape(read: _Read) -> Any:
     """Return what of an output's records must not depend on its numbers."""
     records, noted, behind = read
-    of_records = [(r.card, list(r.values), r.levels) for r in records]
+    of_records = [
+        (r.card, list(r.values), [(c, len(levels)) for c, levels in r.levels.items()])
+        for r in records
+    ]
     return of_records, noted, behind
 
 
 def _pinned(records: Iterable[Record]) -> set[int]:
-    """Return the numbers of a probe that say which card, key or level something is."""
+    """Return the numbers of a probe that say which card or key something is."""
     texts = [
-        text
-        for record in records
-        for text in (str(record.card), *record.values, *record.levels, *_levels_of(record))
+        text for record in records for text in (str(record.card), *record.values, *record.levels)
     ]
     return {slot for text in texts for slot in layouts.slots_in(text)}
 

@@ -48,6 +48,10 @@ _ODD = byte_table(bytes(b for b in range(32) if b not in b"\t\n\r"))
 """Bytes that no tool prints; two of them mark numbers and gaps."""
 _POWERS = 10.0 ** np.arange(_DIGITS + 1)
 _SPACE, _DOT, _ZERO = ord(" "), ord("."), ord("0")
+_LOWER = 0x20
+"""Bit by which small letters differ from capitals."""
+_DEGREE, _DEGREE_END = "\N{DEGREE SIGN}".encode()
+_C, _H, _M, _W, _Z = b"chmwz"
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,9 @@ def _parse_number(numbers: TextNumbers, at: int, stop: int, k: int) -> int:
             behind += 1
     value = np.float64(mantissa) / _POWERS[decimals]
     is_part = behind < stop and _BEHIND[data[behind]]
+    if is_part:
+        unit = _unit_behind(data, behind, stop, has_point)
+        is_part = unit == behind or (unit < stop and _BEHIND[data[unit]])
     if is_part or behind - at > _LONGEST or value == _UNAVAILABLE[0] or value == _UNAVAILABLE[1]:
         return -behind
     is_long = digits > (_DECIMAL_DIGITS if has_point else _DIGITS)
@@ -220,3 +227,22 @@ def _parse_number(numbers: TextNumbers, at: int, stop: int, k: int) -> int:
     kind = DECIMAL if has_point else INTEGER
     numbers.kind[k] = OTHER if has_zeros or is_long or is_tiny else kind
     return behind
+
+
+@jit_in_place
+def _unit_behind(data: Bytes, at: int, stop: int, has_point: bool) -> int:  # noqa: FBT001
+    """Return where a unit that is glued to a number ends; where it would begin if none is.
+
+    Those that rocm-smi writes so, MHz, W and C, and no others: "5Z" belongs to a time, 0f, 1d and 3C
+    to an address, 80GB to a name. A "C" is one of degrees behind a decimal point or the sign of degrees.
+    """
+    begin = at
+    if at + 1 < stop and data[at] == _DEGREE and data[at + 1] == _DEGREE_END:
+        at, has_point = at + 2, True
+    elif at + 2 < stop and data[at] | _LOWER == _M:
+        is_hertz = data[at + 1] | _LOWER == _H and data[at + 2] | _LOWER == _Z
+        return at + 3 if is_hertz else begin
+    elif at < stop and data[at] | _LOWER == _W:
+        return at + 1
+    is_heat = has_point and at < stop and data[at] | _LOWER == _C
+    return at + 1 if is_heat else begin

@@ -264,6 +264,107 @@ def _rocm_smi_text(ticks: int) -> str:
     return "".join(text)
 
 
+_CLOCK_MHZ = {"fclk": 2000, "mclk": 900, "socclk": 1100}
+"""Clocks that stay, next to sclk, which does not."""
+
+
+def _rocm_smi_clocks(ticks: int) -> str:
+    """``rocm-smi -c`` in a loop that writes the time before each output: numbers are glued to their units."""
+    text, values = [], _quantities()
+    rule = "=" * 60
+    for tick in range(ticks):
+        lines = []
+        for gpu, (_, clock, _, _) in enumerate(values):
+            of_gpu = {**_CLOCK_MHZ, "sclk": round(clock())}
+            lines += [
+                f"GPU[{gpu}]\t\t: {name} clock level: {name == 'sclk':d}: ({mhz}Mhz)\n"
+                for name, mhz in of_gpu.items()
+            ]
+            lines.append(f"GPU[{gpu}]\t\t: pcie clock level: 1 (16.0GT/s x16)\n")
+        text.append(
+            f"{_EPOCH_S + tick}\n\n\n============ ROCm System Management Interface ============\n"
+            f"============ Current clock frequencies ============\n{''.join(lines)}{rule}\n"
+            "================== End of ROCm SMI Log ==================\n"
+        )
+    return "".join(text)
+
+
+def _rocm_smi_clocks_json(ticks: int) -> str:
+    """``rocm-smi -c -P --json`` in a loop that writes the time before each output."""
+    text, values = [], _quantities()
+    for tick in range(ticks):
+        cards = {
+            f"card{gpu}": {
+                "sclk clock speed:": f"({clock():.0f}Mhz)",
+                "sclk clock level:": "1",
+                "mclk clock speed:": "(900Mhz)",
+                "mclk clock level:": "3",
+                "Average Graphics Package Power (W)": f"{power():.1f}",
+            }
+            for gpu, (power, clock, _, _) in enumerate(values)
+        }
+        text.append(f"{_EPOCH_S + tick}\n{json.dumps(cards)}\n")
+    return "".join(text)
+
+
+def _rocm_smi_clocks_csv(ticks: int) -> str:
+    """``rocm-smi -c -P --csv`` in a loop that writes the time before each output."""
+    head = "device,sclk clock speed:,sclk clock level:,mclk clock speed:,mclk clock level:,Average Graphics Package Power (W)"
+    text, values = [], _quantities()
+    for tick in range(ticks):
+        rows = "".join(
+            f"card{gpu},({clock():.0f}Mhz),1,(900Mhz),3,{power():.1f}\n"
+            for gpu, (power, clock, _, _) in enumerate(values)
+        )
+        text.append(f"{_EPOCH_S + tick}\n{head}\n{rows}\n")
+    return "".join(text)
+
+
+def _rocm_smi_table(ticks: int) -> str:
+    """``rocm-smi`` alone in a loop that writes the time before each output."""
+    text, values = [], _quantities()
+    rule = "=" * 110
+    for tick in range(ticks):
+        rows = "".join(
+            f"{gpu}       {gpu + 2}     0x74a1,   {28851 + gpu}  {f'{heat():.1f}°C':<11} {f'{power():.1f}W':<9} NPS1, SPX, 0        "
+            f"{f'{clock():.0f}Mhz':<8} 900Mhz  0%   auto  750.0W  0%     {share():.0f}%\n"
+            for gpu, (power, clock, heat, share) in enumerate(values)
+        )
+        text.append(
+            f"{_EPOCH_S + tick}\n\n\n{' ROCm System Management Interface ':=^110}\n{' Concise Info ':=^110}\n"
+            "Device  Node  IDs              Temp        Power     Partitions          SCLK     MCLK    Fan  Perf  PwrCap  VRAM%  GPU%  \n"
+            "              (DID,     GUID)  (Junction)  (Socket)  (Mem, Compute, ID)                                                   \n"
+            f"{rule}\n{rows}{rule}\n{' End of ROCm SMI Log ':=^110}\n"
+        )
+    return "".join(text)
+
+
+def _rocm_smi_all(ticks: int) -> str:
+    """Most of ``rocm-smi -a`` in a loop that writes the time before each output, levels of clocks included."""
+    text, values = [], _quantities()
+    rule = "=" * 60
+    for tick in range(ticks):
+        lines = []
+        for gpu, (power, clock, heat, share) in enumerate(values):
+            sclk = round(clock())
+            of_gpu = [
+                "Device Name: AMD Instinct MI300X OAM", f"Unique ID: 0x{0x9246A5A1E0B7D3C1 + gpu:x}",
+                f"Temperature (Sensor junction) (C): {heat():.1f}", "Temperature (Sensor HBM 0) (C): 41.0",
+                "mclk clock level: 3: (1300Mhz)", f"sclk clock level: 1: ({sclk}Mhz)", "socclk clock level: 0: (29Mhz)",
+                "Performance Level: auto", "Max Graphics Package Power (W): 750.0",
+                f"Current Socket Graphics Package Power (W): {power():.1f}", f"GPU use (%): {share():.0f}",
+                "Supported mclk frequencies on GPU" + str(gpu), "0: 900Mhz", "1: 1100Mhz", "2: 1200Mhz", "3: 1300Mhz *",
+                "Supported sclk frequencies on GPU" + str(gpu), "0: 132Mhz", f"1: {sclk}Mhz *", "2: 2100Mhz",
+                f"PCI Bus: 0000:{5 + 16 * gpu:02X}:00.0", "Voltage (mV): 842",
+            ]  # fmt: skip
+            lines += [f"GPU[{gpu}]\t\t: {line}\n" for line in of_gpu]
+        text.append(
+            f"{_EPOCH_S + tick}\n\n\n============ ROCm System Management Interface ============\n"
+            f"{''.join(lines)}{rule}\n================== End of ROCm SMI Log ==================\n"
+        )
+    return "".join(text)
+
+
 def _nvidia_smi_csv(ticks: int) -> str:
     """``nvidia-smi --query-gpu=… --format=csv -lms 100``."""
     lines = [
@@ -334,6 +435,11 @@ TELEMETRY: dict[str, tuple[Callable[[int], str], str]] = {
     "rocm-smi rows": (_rocm_smi_stamped, "csv"),
     "rocm-smi JSON": (_rocm_smi_json, "json"),
     "rocm-smi text": (_rocm_smi_text, "txt"),
+    "rocm-smi -c": (_rocm_smi_clocks, "txt"),
+    "rocm-smi -c JSON": (_rocm_smi_clocks_json, "json"),
+    "rocm-smi -c CSV": (_rocm_smi_clocks_csv, "csv"),
+    "rocm-smi -a": (_rocm_smi_all, "txt"),
+    "rocm-smi table": (_rocm_smi_table, "txt"),
     "nvidia-smi CSV": (_nvidia_smi_csv, "csv"),
     "nvidia-smi dmon": (_nvidia_smi_dmon, "txt"),
     "dcgmi": (_dcgmi, "txt"),

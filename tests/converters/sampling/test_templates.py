@@ -12,7 +12,8 @@ from seeds import Seed
 from slow import slow_again, slow_from
 
 import chopper_interop as ci
-from chopper_interop.converters.sampling import layouts, pieces, stamps, templates
+from chopper_interop.arrays.compiled import Loop
+from chopper_interop.converters.sampling import layouts, pieces, stamps, templates, text
 from chopper_interop.converters.sampling.cells import DECIMAL, INTEGER, OTHER, TextNumbers
 from chopper_interop.converters.sampling.text import encoded
 from chopper_interop.converters.sampling.timestamps import parse_timestamp
@@ -51,6 +52,35 @@ def test_layouts_change_no_value_and_no_issue(seed, mutants, tmp_path, monkeypat
             assert outcome(path, seed) == alone, made.how
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # hashes wrap around
+def test_no_reader_writes_to_a_text(tmp_path, monkeypatch):
+    """Arrays of texts are Python's own memory; here they are read-only, and loops run as Python."""
+
+    class ReadOnly(text._Utf8):
+        def __init__(self, of: str) -> None:
+            super().__init__(of)
+            address, _ = self.__array_interface__["data"]
+            self.__array_interface__["data"] = (address, True)
+            readers.add(sys._getframe(2).f_globals["__name__"])
+
+    readers: set[str] = set()
+    smallest: dict[str, Seed] = {}
+    for seed in sorted(TELEMETRY, key=lambda s: len(s.data)):
+        smallest.setdefault(seed.form, seed)
+    paths = {}
+    for number, seed in enumerate(smallest.values()):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        paths[mutations.written(mutations.Mutant(seed, seed.data * 2, "twice", -1), folder)] = seed
+    monkeypatch.setattr(pieces, "FEW", 1)
+    expected = [outcome(path, seed) for path, seed in paths.items()]
+    monkeypatch.setattr(text, "_Utf8", ReadOnly)
+    monkeypatch.setattr(Loop, "__call__", lambda self, *values: self.py_func(*values))
+    assert [outcome(path, seed) for path, seed in paths.items()] == expected
+    named = {m for m, v in list(sys.modules.items()) if getattr(v, "encoded", None) is text.encoded}
+    assert readers == {m for m in named if m.startswith("chopper_interop.") and m != text.__name__}
+
+
 def test_cells_of_rows_with_and_without_a_layout_count_once(tmp_path, monkeypatch):
     # Whether words in a column are garbled numbers depends on how many different cells are numbers.
     words = "\n".join(f"2024/05/01 12:34:{n:02d}.000, {w}, 5 W" for n, w in ((20, "a"), (21, "b")))
@@ -74,6 +104,15 @@ def test_numbers_are_taken_out_of_lines(monkeypatch):
     assert numbers.kind.tolist() == [INTEGER, DECIMAL, OTHER, OTHER, OTHER, INTEGER, DECIMAL]
     assert numbers.value[[0, 1, 5, 6]].tolist() == [5.0, 1.5, 7.0, 2.5]
     assert scan.templates[0] == b"\1,\1,\1:\1 P8 -3 1e5 1.2.3 0x1f 65535,\1"
+
+
+def test_numbers_that_are_glued_to_a_unit_are_taken_out(monkeypatch):
+    monkeypatch.setattr(pieces, "FEW", 1)
+    of_units = scanned("1: (1500Mhz) 900MHz 35.0c 300.0W 41°C 35.5°C 65535Mhz")
+    assert of_units.templates == ["\1: (\1Mhz) \1MHz \1c \1W \1°C \1°C 65535Mhz".encode()]
+    words = "0x1f 0xff 00:0F:3C:3c MI300X gfx942 12:34:56Z 05T12 1.2.3c 5W5 5Wx 5W.3 80GB 5Mh 5°"
+    expected = "0x1f 0xff \1:0F:3C:3c MI300X gfx942 \1:\1:56Z 05T12 1.2.3c 5W5 5Wx 5W.3 80GB 5Mh 5°"
+    assert scanned(words).templates == [expected.encode()]
 
 
 @pytest.mark.parametrize("text", ["0.1", "123456789.012345", "999999999999999", "0.000123", "4.35"])
@@ -174,6 +213,24 @@ def rocm_rows(tick: int) -> str:
     return f"{head}{rows}{T + tick},\n"
 
 
+def rocm_clocks(tick: int) -> str:
+    lines = "".join(
+        f"GPU[{n}]\t\t: sclk clock level: 1: ({1000 + tick}Mhz)\nGPU[{n}]\t\t: Supported sclk frequencies on GPU{n}\n"
+        f"GPU[{n}]\t\t: 0: 132Mhz\nGPU[{n}]\t\t: 1: {1000 + tick}Mhz *\nGPU[{n}]\t\t: 2: 2100Mhz\n"
+        for n in range(2)
+    )
+    return f"{T + tick}\n===== ROCm System Management Interface =====\n{lines}===== End of ROCm SMI Log =====\n"
+
+
+def rocm_table(tick: int) -> str:
+    rows = "".join(
+        f"{n}    {30 + tick}.0°C  {100 + tick}.5W  {1000 + tick}Mhz  900Mhz\n" for n in range(2)
+    )
+    title = "===== ROCm System Management Interface =====\n==== Concise Info ====\n"
+    head = "GPU  Temp (Junction)  AvgPwr  SCLK  MCLK\n"
+    return f"{T + tick}\n{title}{head}{rows}===== End of ROCm SMI Log =====\n"
+
+
 def zeus_rows(tick: int) -> str:
     return ("time,gpu0,gpu1\n" if tick == 0 else "") + f"{T + tick}.25,{100 + tick}.5,{tick}\n"
 
@@ -186,6 +243,7 @@ def dcgmi_rows(tick: int) -> str:
 LOOPS = (
     ("rocm-smi", "a.json", rocm_json), ("rocm-smi", "a.csv", rocm_csv),
     ("rocm-smi", "a.txt", rocm_text), ("rocm-smi", "b.csv", rocm_rows),
+    ("rocm-smi", "c.txt", rocm_clocks), ("rocm-smi", "d.txt", rocm_table),
     ("zeus", "c.csv", zeus_rows), ("dcgmi", "d.txt", dcgmi_rows),
 )  # fmt: skip
 
@@ -205,6 +263,17 @@ def test_most_of_a_loop_is_not_read_one_by_one(form, name, made, tmp_path, monke
     seed = Seed(form, name, b"")
     by_layouts = outcome(path, seed)
     assert 0 < len(alone) < 20
+    monkeypatch.setattr(pieces, "FEW", sys.maxsize)
+    assert outcome(path, seed) == by_layouts
+
+
+@pytest.mark.parametrize("level", ["1234.5", "0900", "65535", "99999999"])
+def test_odd_levels_of_clocks_are_read_one_by_one(level, tmp_path, monkeypatch):
+    path = tmp_path / "c.txt"
+    odd = rocm_clocks(5).replace("1005Mhz *", f"{level}Mhz *")
+    path.write_text("".join([*map(rocm_clocks, range(5)), odd, *map(rocm_clocks, range(6, 9))]))
+    seed = Seed("rocm-smi", "c.txt", b"")
+    by_layouts = outcome(path, seed)
     monkeypatch.setattr(pieces, "FEW", sys.maxsize)
     assert outcome(path, seed) == by_layouts
 
