@@ -46,9 +46,12 @@ class _Utf8:
 
 
 def encoded(text: str) -> Bytes:
-    """Return the UTF-8 of a text, which must not be written, as compiled loops take it.
+    """Return the UTF-8 of a text, as compiled loops take it, which must not be written.
 
     A copy in an array was a seventh of the memory that reading telemetry takes, and of its page faults.
+    It is Python's own memory, in which a byte that is written changes a text that others hold, but it is not
+    marked read-only: loops are kept as machine code for arrays that are not, and one of another type would
+    be compiled at each first use. Tests read every form with an array that is marked.
     """
     import numpy as np
 
