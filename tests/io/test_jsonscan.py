@@ -484,6 +484,66 @@ def test_pieces_are_read_as_the_whole_text(
         assert getattr(in_pieces, name) == getattr(whole, name), name
 
 
+def _tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"_PIECE": 60, "_BATCH": 2, "_STRINGS": 1, "_READ_AHEAD": 0}.items():
+        monkeypatch.setattr(json_events, name, size)
+
+
+def test_pieces_that_are_copied_late_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays do not grow while threads copy to them, and no window is read from again until its events are copied."""
+    events = [
+        {"ph": "X", "name": f"n{k % 7}", "ts": k, "tid": f"t{k % 5}", "args": {"k": k}}
+        for k in range(80)
+    ]
+    text = json.dumps(events)
+    whole = scan_text(text)
+    _tiny_pieces(monkeypatch)
+    copy, reuse = json_events._copy, TextWindow.reuse
+    reused = []
+
+    def copy_late(walk: json_events._Walk, *arguments: Any) -> None:
+        time.sleep(0.002 * (walk.piece.base % 3))
+        copy(walk, *arguments)
+
+    def reuse_at_once(text: TextWindow, window: np.ndarray) -> None:
+        if window.base is not None and window.base is not text.bytes.base:
+            window.base[:] = ord("#")
+            reused.append(window)
+        reuse(text, window)
+
+    monkeypatch.setattr(json_events, "_copy", copy_late)
+    monkeypatch.setattr(TextWindow, "reuse", reuse_at_once)
+    raw = buffer(text)
+    in_pieces = json_events.scan(TextWindow(raw[at : at + 50] for at in range(0, len(raw), 50)), 0)
+    assert len(reused) > 20
+    for name, column in whole.columns.items():
+        assert in_pieces.columns[name].tolist() == column.tolist(), name
+    assert in_pieces.texts() == whole.texts()
+    assert in_pieces.args.tobytes() == whole.args.tobytes()
+
+
+@pytest.mark.parametrize("at", [0, 79])
+def test_an_error_of_a_thread_that_copies_is_raised(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Of the first piece, which later ones wait for, as of one of the last."""
+    raw = buffer(json.dumps([{"ph": "X", "name": "n", "ts": k} for k in range(80)]))
+    _tiny_pieces(monkeypatch)
+    copy, seen = json_events._copy, []
+
+    def copy_but_one(walk: json_events._Walk, *arguments: Any) -> None:
+        if any(1000 * at in rows["ts"] for rows in walk.batches):
+            seen.append(walk.piece.is_last)
+            raise MemoryError
+        copy(walk, *arguments)
+
+    monkeypatch.setattr(json_events, "_copy", copy_but_one)
+    window = TextWindow(raw[at : at + 50] for at in range(0, len(raw), 50))
+    with pytest.raises(MemoryError):
+        json_events.scan(window, 0)
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("closed_after", [2, 50])
 def test_an_error_of_a_text_that_is_read_ahead_is_not_its_end(
     monkeypatch: pytest.MonkeyPatch, closed_after: int
