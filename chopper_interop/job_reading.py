@@ -76,7 +76,8 @@ _SMALLER = "profile fewer steps, or without record_shapes and with_stack"
 """Remedy where the file of one rank is too large, which is read as a whole."""
 UNREADABLE = Fault.loss(
     "file-unreadable",
-    "Files and folders that are empty or damaged, or can't be opened, were skipped; what they hold is unknown.",
+    "Files and folders that are empty or damaged, that can't be opened or that their reader fails on, were skipped; what they "
+    "hold is unknown.",
 )
 OUTPUTS_LEFT_OUT = Fault.info(
     "outputs-left-out",
@@ -372,7 +373,8 @@ def amounts_stated(subject: str, sources: Sequence[SourceFiles]) -> Iterator[Non
         hint = _SMALLER
         if len(sources) > 1:
             known = [rank for rank in map(stated_rank, sources) if rank is not None]
-            fits = f"--max-memory {one} keeps ranks in files; " if one < all_ else ""
+            in_files = spill.is_on() or spill.in_use()
+            fits = "" if in_files or one == all_ else f"--max-memory {one} keeps ranks in files; "
             fewer = f"--ranks {min(known)} reads one rank" if known else "give one file"
             hint = f"{fits}{fewer} alone, which takes about {one:,.1f} GB"
         raise TooLittleMemoryError(

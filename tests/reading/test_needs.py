@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from kineto_files import kernel, write
 
-from chopper_interop import errors
+from chopper_interop import errors, job_reading
+from chopper_interop.arrays import spill
 from chopper_interop.io import inputs
 
 if TYPE_CHECKING:
@@ -79,6 +80,33 @@ def test_memory_that_does_not_suffice_for_writing_is_said_with_the_amounts(
     assert "writing the outputs takes more memory than there is: the job takes about 0.1 GB" in text
     assert ("--ranks 0 reads one rank alone" in text) == (len(sizes) > 1)
     assert ("profile fewer steps" in text) == (len(sizes) == 1)
+
+
+@pytest.mark.parametrize(
+    ("needed", "in_files", "hint"),
+    [
+        (
+            (3e9, 1e9),
+            False,
+            "--max-memory 3.0 keeps ranks in files; --ranks 4 reads one rank alone",
+        ),
+        ((1e9, 3e9), True, "--ranks 4 reads one rank alone, which takes about 3.0 GB"),
+        ((1e9, 0), False, "--ranks 4 reads one rank alone, which takes about 1.0 GB"),
+    ],
+)
+def test_files_are_a_remedy_unless_ranks_lie_in_them_or_one_is_all(
+    monkeypatch: pytest.MonkeyPatch, needed: tuple[float, float], hint: str, *, in_files: bool
+) -> None:
+    monkeypatch.setattr(spill, "_mapped", {})
+    monkeypatch.setattr(job_reading, "needed_bytes", lambda size: size)
+    monkeypatch.setattr(job_reading, "stated_rank", lambda size: 4 + (size != needed[0]))
+    with (
+        pytest.raises(errors.TooLittleMemoryError) as raised,
+        spill.when(in_files),
+        job_reading.amounts_stated("reading", needed),
+    ):
+        raise MemoryError
+    assert raised.value.hint.startswith(hint)
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
