@@ -485,14 +485,21 @@ def test_pieces_are_read_as_the_whole_text(
 
 
 def _tiny_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"_PIECE": 60, "_BATCH": 2, "_STRINGS": 1, "_READ_AHEAD": 0}.items():
+    sizes = {"_PIECE": 60, "_BATCH": 2, "_STRINGS": 1, "_READ_AHEAD": 0, "_MIN_GROWTH": 1}
+    for name, size in sizes.items():
         monkeypatch.setattr(json_events, name, size)
 
 
 def test_pieces_that_are_copied_late_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays do not grow while threads copy to them, and no window is read from again until its events are copied."""
     events = [
-        {"ph": "X", "name": f"n{k % 7}", "ts": k, "tid": f"t{k % 5}", "args": {"k": k}}
+        {
+            "ph": "X",
+            "name": f"n{k % 7}",
+            "ts": k,
+            "tid": f"t{k % 5}",
+            "args": {"k": k} if k % 3 else {},
+        }
         for k in range(80)
     ]
     text = json.dumps(events)
