@@ -565,6 +565,25 @@ def test_all_handlers_are_set_again_though_one_raises_meanwhile(
     assert calls == [(15, "ends"), (15, "ends"), (2, "interrupts")]
 
 
+def test_all_signals_that_came_while_a_loop_ran_are_handled_though_one_raises() -> None:
+    """A program's own handler, such as one that notes that it is to be stopped, was not called behind Ctrl-C."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+    of_interrupts = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def loop() -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loaded_code.uninterrupted(loop)
+        assert came == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, of_interrupts)
+
+
 def test_another_signal_while_a_loop_runs_for_the_first_time_comes_behind_it(
     tmp_path: Path,
 ) -> None:
