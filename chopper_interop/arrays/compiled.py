@@ -119,7 +119,7 @@ class Loop(Compilable):
         return loaded_code.function(self, code_files.text_of(arguments))
 
     def _by_numba(self) -> Any:
-        """What calls the loop by numba; of one that returns arrays, for each of which it calls Python, uninterrupted."""
+        """Return what calls the loop by numba; of one that returns arrays, for each of which it calls Python, uninterrupted."""
         if self.counts_references:
             return functools.partial(loaded_code.uninterrupted, self.dispatcher)
         return self.dispatcher
