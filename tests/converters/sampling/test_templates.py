@@ -248,7 +248,9 @@ LOOPS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("form", "name", "made"), LOOPS, ids=str)
+@pytest.mark.parametrize(
+    ("form", "name", "made"), LOOPS, ids=[f"{form}-{name}" for form, name, _ in LOOPS]
+)
 def test_most_of_a_loop_is_not_read_one_by_one(form, name, made, tmp_path, monkeypatch):
     read_alone = templates._Walk._read_alone
     alone: list[int] = []
