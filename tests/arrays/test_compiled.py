@@ -599,24 +599,6 @@ def test_a_signal_while_code_is_looked_for_is_not_suppressed(tmp_path: Path) -> 
     assert python(code, tmp_path, PYTHONHASHSEED="0")[0] == ""
 
 
-def test_all_signals_are_handled_though_one_raises() -> None:
-    came: list[int] = []
-
-    def raises(number: int, _: object) -> None:
-        came.append(number)
-        raise TimeoutError(number)
-
-    numbers = [signal.SIGUSR1, signal.SIGUSR2]
-    handlers = [signal.signal(number, raises) for number in numbers]
-    try:
-        with pytest.raises(TimeoutError):
-            loaded_code.uninterrupted(lambda: [*map(signal.raise_signal, numbers)])
-    finally:
-        for number, handler in zip(numbers, handlers, strict=True):
-            signal.signal(number, handler)
-    assert came == numbers
-
-
 def test_an_interrupt_while_another_thread_runs_a_loop_for_the_first_time(tmp_path: Path) -> None:
     python(KEPT + SPUN + "spun(1, 7)", tmp_path)
     code = KEPT + SPUN + FIRST_ELSEWHERE + INTERRUPTED
