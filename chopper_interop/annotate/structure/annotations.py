@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop import arguments, training_steps
+from chopper_interop import arguments, rank_batches, training_steps
 from chopper_interop.annotate import provenance
 from chopper_interop.annotate.structure.autograd import Autograd, link_autograd, read_arguments
 from chopper_interop.annotate.structure.coverage import COLUMNS, coverage
@@ -184,13 +184,15 @@ def note_numbers_apart(trace: Trace, issues: IssueLog) -> None:
     """Note that ranks number the same step differently, which shows where they communicate."""
     if not (trace.has("instance") and trace.has("iteration")):
         return
-    iteration, instance = trace.integers("iteration"), trace.integers("instance")
-    members = np.flatnonzero((iteration >= 0) & (instance >= 0))
-    _, code = gather.distinct(instance[members])
+    members = rank_batches.known_rows(trace, "instance")
+    iteration, instance = (trace.integers(name, members) for name in ("iteration", "instance"))
+    is_numbered = (iteration >= 0) & (instance >= 0)
+    iteration, instance = iteration[is_numbered], instance[is_numbered]
+    _, code = gather.distinct(instance)
     low = np.full(int(code.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     high = np.full(len(low), -1)
-    np.minimum.at(low, code, iteration[members])
-    np.maximum.at(high, code, iteration[members])
+    np.minimum.at(low, code, iteration)
+    np.maximum.at(high, code, iteration)
     apart = np.flatnonzero(low < high)
     if 2 * apart.size > len(low):
         first = apart[0]
