@@ -215,12 +215,12 @@ class RecordCollector:
         if laid is not None and len(laid.row):
             of_first = laid.select(laid.begins[laid.layout])
             texts = stamps.texts_of(of_first, 0, of_times=True)
-            parsed = [parse_labelled_timestamp(text) for text in texts.distinct]
+            of_texts = [parse_labelled_timestamp(text) for text in texts.distinct]
             if any(
-                text and time is None for text, time in zip(texts.distinct, parsed, strict=True)
+                text and time is None for text, time in zip(texts.distinct, of_texts, strict=True)
             ):
                 raise IrregularError
-            times += parsed
+            times += of_texts
             output = np.searchsorted(first, of_first.row)
             code[output], offset_ns[output] = texts.code + 1, texts.offset_ns
         for row, time in self.in_front.items():

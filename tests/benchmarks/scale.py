@@ -207,17 +207,21 @@ def _recorder(ticks: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rocm_smi_csv(ticks: int) -> str:
-    """rocm-smi's CSV in a loop that writes the time before each output."""
-    head = "device,Temperature (Sensor junction) (C),Average Graphics Package Power (W),GPU use (%)"
+def _csv_of_a_loop(ticks: int, head: str, cells: Callable[..., str]) -> str:
+    """rocm-smi's CSV in a loop that writes the time before each output; cells are those of a card, by its quantities."""
     text, values = [], _quantities()
     for tick in range(ticks):
-        rows = "".join(
-            f"card{gpu},{heat():.1f},{power():.1f},{share():.0f}\n"
-            for gpu, (power, _, heat, share) in enumerate(values)
-        )
-        text.append(f"{_EPOCH_S + tick}\n{head}\n{rows}\n")
+        rows = "".join(f"card{gpu},{cells(*of_gpu)}\n" for gpu, of_gpu in enumerate(values))
+        text.append(f"{_EPOCH_S + tick}\ndevice,{head}\n{rows}\n")
     return "".join(text)
+
+
+def _rocm_smi_csv(ticks: int) -> str:
+    """``rocm-smi -t -P -u --csv``."""
+    head = "Temperature (Sensor junction) (C),Average Graphics Package Power (W),GPU use (%)"
+    return _csv_of_a_loop(
+        ticks, head, lambda power, _, heat, share: f"{heat():.1f},{power():.1f},{share():.0f}"
+    )
 
 
 def _rocm_smi_stamped(ticks: int) -> str:
@@ -308,16 +312,11 @@ def _rocm_smi_clocks_json(ticks: int) -> str:
 
 
 def _rocm_smi_clocks_csv(ticks: int) -> str:
-    """``rocm-smi -c -P --csv`` in a loop that writes the time before each output."""
-    head = "device,sclk clock speed:,sclk clock level:,mclk clock speed:,mclk clock level:,Average Graphics Package Power (W)"
-    text, values = [], _quantities()
-    for tick in range(ticks):
-        rows = "".join(
-            f"card{gpu},({clock():.0f}Mhz),1,(900Mhz),3,{power():.1f}\n"
-            for gpu, (power, clock, _, _) in enumerate(values)
-        )
-        text.append(f"{_EPOCH_S + tick}\n{head}\n{rows}\n")
-    return "".join(text)
+    """``rocm-smi -c -P --csv``."""
+    head = "sclk clock speed:,sclk clock level:,mclk clock speed:,mclk clock level:,Average Graphics Package Power (W)"
+    return _csv_of_a_loop(
+        ticks, head, lambda power, clock, *_: f"({clock():.0f}Mhz),1,(900Mhz),3,{power():.1f}"
+    )
 
 
 def _rocm_smi_table(ticks: int) -> str:

@@ -6,7 +6,7 @@ import gzip
 import sys
 import threading
 import weakref
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -212,6 +212,17 @@ def test_of_a_job_larger_than_memory_what_workers_send_is_kept_in_files(tmp_path
             (trace,) = future.result()
             assert all(spill.holds(trace.array(name)) for name in ("ts", "dur", "args_at"))
             assert all(map(spill.holds, trace.text.buffers))
+
+
+def test_of_a_job_larger_than_memory_an_error_of_a_worker_reaches_who_asked() -> None:
+    class Dead(Executor):
+        def submit(self, *_: Any) -> Future[Any]:  # type: ignore[override]
+            failed: Future[Any] = Future()
+            failed.set_exception(BrokenExecutor("it ended"))
+            return failed
+
+    with spill.when(wanted=True), pytest.raises(BrokenExecutor):
+        workers.Pool(Dead()).submit(()).result(timeout=10)
 
 
 @pytest.mark.slow
