@@ -149,14 +149,26 @@ def _read_job(
     names = communication.user_pattern(reading.options.get("comm"))
     is_kept = reading.only is None
     fragments, failures = read_all(inventory.sources, reading.options, names, digests=is_kept)
-    rules = device_rules, offset_rules
+    with spill.scratch():
+        return _joined(inventory, reading, (device_rules, offset_rules), fragments, failures)
+
+
+def _joined(
+    inventory: Inventory,
+    reading: Reading,
+    rules: tuple[Sequence[DeviceRule], Sequence[ClockRule]],
+    fragments: list[Fragment],
+    failures: list[Failure],
+) -> Trace:
+    """Join what was read of all sources, with edges and annotations."""
+    is_kept = reading.only is None
     if any(rules) or reading.run is not None or not one_source.is_whole(fragments):
         from chopper_interop.joining import job
 
         trace = job.assemble(fragments, reading.name, *rules, reading.run)
     else:
         trace = one_source.job_of_one(fragments[0], reading.name)
-    del fragments  # of which the trace has copies
+    fragments.clear()  # the trace has copies
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
     trace = _chosen_ranks(trace, inventory, issues)

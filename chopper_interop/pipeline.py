@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath, stat
@@ -231,6 +231,7 @@ def write(
         outputs.as_named(local, target.shown),
         outputs.sparing(files),
         spill.when(is_spilled),
+        spill.scratch(),
         registry.as_errors("writing", target.converter.name, local),
     ):
         issues = function(trace, local, **registry.chosen_options(function, options)) or ()
@@ -506,6 +507,14 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
         raise UsageError(f"analysis {analysis} takes no option {option!r}", hint=hint)
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
+    with spill.scratch():
+        return _analyzed(trace, analysis, function, options)
+
+
+def _analyzed(
+    trace: Trace, analysis: str, function: Callable[..., Any], options: dict[str, Any]
+) -> Result:
+    """Call an analysis, and add the notes that all analyses have."""
     with registry.as_errors("analysis", analysis, group=registry.ANALYSES):
         chosen = registry.chosen_options(function, options)
         result = function(trace, **chosen)

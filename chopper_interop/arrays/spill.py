@@ -3,25 +3,34 @@
 The kernel writes such pages to disk and drops them when memory is short, where it must keep those of other
 arrays. What has a value for each node of all ranks, and what was read of each file, is allocated here, so that
 the process itself needs memory for some ranks at a time. Files have no name, and are gone with their arrays.
+
+What joins, analyses and writes such a job makes further arrays of that size. Within `scratch` all that are large lie in
+files: those of numpy and of compiled loops, whose code knows nothing of it (`file_allocator`). Pages at which a process
+looked count as its memory until they are unmapped, though the kernel may take them: a thread unmaps them when they are many.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import sys
 import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import IO, Any, TypeAlias
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import WriteError
+
+if TYPE_CHECKING:
+    from chopper_interop.arrays.file_allocator import Files
 
 Part: TypeAlias = pa.Array | int
 """Values of a part; or only their number, if all are null."""
@@ -44,6 +53,12 @@ _AROUND = 1 << 16
 """Bytes that are mapped where one of them is read: ``fault_around_bytes`` of Linux."""
 _BITS_BLOCK = 1 << 20
 """Rows of which bits are packed at a time (chosen: a megabyte, and a multiple of 8)."""
+_SCRATCH_BYTES = 1 << 20
+"""Bytes from which an array lies in a file. Chosen: to map a file takes some 50 us, to touch such an array first 300."""
+_RESIDENT_BYTES = 1 << 29
+"""Bytes of pages of files that may be resident. Chosen: a small part of any machine's memory; to map 1 GB again takes 0.1 s."""
+_LOOK_S = 0.02
+"""Seconds between two looks at what is resident. Chosen: some 200 MB are touched meanwhile; a look takes 20 us."""
 _is_on: ContextVar[bool] = ContextVar("_is_on", default=False)
 _mapped: dict[int, tuple[weakref.ref[mmap.mmap], int]] = {}
 """Address of each mapping that is still used, with its size."""
@@ -116,14 +131,20 @@ def _mapping(size: int) -> mmap.mmap:
             _reserve(file, size)
             pages = mmap.mmap(file.fileno(), size)
     except OSError as error:
-        raise WriteError(
-            f"there is no room for {size / 1e9:,.1f} GB of a job that is larger than memory: {error.strerror}",
-            path=tempfile.tempdir,
-            hint="name another folder for such files by TMPDIR",
-        ) from error
+        raise no_room(size, error.strerror) from error
     address = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
     _mapped[address] = weakref.ref(pages, lambda _: _mapped.pop(address, None)), size
     return pages
+
+
+def no_room(size: int, reason: str | None) -> WriteError:
+    """Error of an array for which there is no room on disk."""
+    because = f": {reason}" if reason else ""
+    return WriteError(
+        f"there is no room for {size / 1e9:,.1f} GB of a job that is larger than memory{because}",
+        path=tempfile.tempdir,
+        hint="name another folder for such files by TMPDIR",
+    )
 
 
 def full(count: int, value: float, dtype: Any) -> Array:
@@ -282,3 +303,63 @@ def _packed(valid: Array) -> Array:
         block = np.packbits(valid[at : at + _BITS_BLOCK], bitorder="little")
         bits[at // 8 : at // 8 + len(block)] = block
     return bits
+
+
+@contextmanager
+def scratch() -> Iterator[None]:
+    """Make large arrays in files within a block, if a job lies in files and the system can.
+
+    Raises
+    ------
+    WriteError
+        There is no room on disk for one.
+    """
+    if not in_use() or not _has_allocator():
+        yield
+        return
+    from chopper_interop.arrays import file_allocator
+
+    files = file_allocator.Files()
+    if files.are_used:  # in a block around this one, or in another thread
+        yield
+        return
+    ended = threading.Event()
+    watch = threading.Thread(target=_watch, args=(files, ended), daemon=True)
+    before = files.start(_SCRATCH_BYTES)
+    watch.start()
+    try:
+        yield
+    except MemoryError as error:
+        if files.refused_bytes:
+            raise no_room(files.refused_bytes, None) from error
+        raise
+    finally:
+        files.stop(before)
+        ended.set()
+        watch.join()
+
+
+def _has_allocator() -> bool:
+    """Return True on Linux, unless Python's memory is not the C library's own, or would not stay that of the allocator.
+
+    In development mode Python marks its memory to find faults; `tracemalloc` sets back what it replaced when it ends.
+    """
+    import tracemalloc
+
+    is_checked = sys.flags.dev_mode or os.environ.get("PYTHONMALLOC", "").endswith("debug")
+    return sys.platform == "linux" and not is_checked and not tracemalloc.is_tracing()
+
+
+def _watch(files: Files, ended: threading.Event) -> None:
+    """Unmap pages of files whenever too many are resident, until a block has ended."""
+    usual = _resident_bytes()
+    while not ended.wait(_LOOK_S):
+        if _resident_bytes() > usual + _RESIDENT_BYTES:
+            files.release()
+            release()
+
+
+def _resident_bytes() -> int:
+    """Bytes of pages of files that are resident: the third number of Linux's ``statm``."""
+    pages = Path("/proc/self/statm").read_bytes().split()[2]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

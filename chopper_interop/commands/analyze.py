@@ -51,6 +51,7 @@ _COMMON_OPTIONS = {
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-analyze`` and return its exit status."""
     from chopper_interop import pipeline
+    from chopper_interop.arrays import spill
     from chopper_interop.commands import analysis_plan, console, report, result_files
     from chopper_interop.io import memory
 
@@ -94,12 +95,13 @@ def run(args: argparse.Namespace) -> int:
         tables = result_files.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
         pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
-    _show(args, trace, outcome, plan)
-    _write(args, outcome.annotate(trace), targets)
-    if pages:
-        report.write(
-            args, trace, outcome, against=against, runs=others, options=options | common_options
-        )
+    with spill.scratch():
+        _show(args, trace, outcome, plan)
+        _write(args, outcome.annotate(trace), targets)
+        if pages:
+            report.write(
+                args, trace, outcome, against=against, runs=others, options=options | common_options
+            )
     for name, error in outcome.failed.items():
         common.show_error("chopper-analyze", error, subject=name, debug=args.debug)
     pipeline.refuse_other_runs(trace.meta.issues, args.on_loss)

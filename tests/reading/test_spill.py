@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow import slow_from
 
-from chopper_interop import job_reading, pipeline, rank_batches
+from chopper_interop import job_reading, pipeline, rank_batches, registry
 from chopper_interop.arrays import arrow, spill
 from chopper_interop.converters.perfetto.write import writer
 from chopper_interop.edges.event import AMBIGUOUS
-from chopper_interop.errors import WriteError
+from chopper_interop.errors import ChopperError, WriteError
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
 
@@ -49,6 +49,8 @@ BLOCK = 1000
 """Nodes of a batch: fewer than two ranks have together, so that each is one, and than a column has, so that it has
 several blocks."""
 
+LEAST_ANALYSES = 20
+"""Analyses that any job has, whether or not it can be compared."""
 OUTPUTS: dict[str, dict[str, object]] = {
     "a.parquet": {},
     "a.pftrace": {},
@@ -72,14 +74,20 @@ def _check(sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert min(rows.stop - rows.start for rows in at_once.rank_rows.values()) > BLOCK / 2
     from_memory = pipeline.read(*sources, name="job")
     in_memory = _outputs(from_memory, tmp_path / "memory")
-    monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
-    monkeypatch.setattr(job_reading, "exceeds_memory", lambda _: True)
+    _keep_in_files(monkeypatch)
     by_rank = pipeline.read(*sources, name="job")
     _assert_equal(by_rank, from_memory)
     _assert_equal(by_rank, at_once, but_waits=sources[0].name in WAITS_BY_BATCH)
     in_files = _outputs(by_rank, tmp_path / "files")
     assert in_memory.keys() == in_files.keys()
     assert [name for name in in_memory if in_memory[name] != in_files[name]] == []
+
+
+def _keep_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have small columns and arrays lie in files, of any job."""
+    monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
+    monkeypatch.setattr(spill, "_SCRATCH_BYTES", 1 << 12)
+    monkeypatch.setattr(job_reading, "exceeds_memory", lambda _: True)
 
 
 def _assert_equal(one: Trace, other: Trace, *, but_waits: bool = False) -> None:
@@ -108,6 +116,43 @@ def _assert_equal(one: Trace, other: Trace, *, but_waits: bool = False) -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_real_jobs(job: str, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _check(sorted((shared / "pytorch").glob(job)), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_analyses_of_a_job_in_files_are_those_of_one_in_memory(
+    job: str, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _check_analyses(sorted((shared / "pytorch").glob(job)), monkeypatch)
+
+
+@pytest.mark.slow
+def test_analyses_of_the_sample_job_in_files(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check_analyses([demo], monkeypatch)
+
+
+def _check_analyses(sources: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    in_memory = _results(pipeline.read(*sources, name="job"))
+    _keep_in_files(monkeypatch)
+    in_files = _results(pipeline.read(*sources, name="job"))
+    assert len(in_memory) > LEAST_ANALYSES
+    assert in_memory.keys() == in_files.keys()
+    assert [name for name in in_memory if in_memory[name] != in_files[name]] == []
+
+
+def _results(trace: Trace) -> dict[str, object]:
+    """What each analysis returns, or the error that it raises."""
+    results: dict[str, object] = {}
+    for name, function in registry.working_analyses().items():
+        if "against" in registry.options(function):
+            continue
+        try:
+            result = pipeline.analyze(trace, name)
+        except ChopperError as error:
+            results[name] = str(error)
+            continue
+        annotations = {n: pa.array(c).to_pylist() for n, c in result.annotations.items()}
+        results[name] = repr((result.to_dict(), annotations))  # where NaN equals NaN
+    return results
 
 
 @pytest.mark.slow

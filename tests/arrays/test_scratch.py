@@ -1,0 +1,151 @@
+"""Arrays of a job that is larger than memory lie in files, and have the values that they have in memory."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chopper_interop.arrays import spill
+from chopper_interop.arrays.compiled import jit
+from chopper_interop.errors import WriteError
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems keep arrays in memory"
+)
+_MANY = 1 << 18
+"""Values of eight bytes that are a large array."""
+
+
+@pytest.fixture
+def job_in_files() -> Iterator[None]:
+    """A job lies in files, as far as anybody asks."""
+    with spill.when(True):
+        column = spill.empty(_MANY, np.int64)
+    yield
+    del column
+
+
+def _is_in_file(values: np.ndarray) -> bool:
+    """Ask the system whether an array's last value is a page of a file without a name."""
+    at = values.__array_interface__["data"][0] + values.nbytes - 1
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, stop = (int(part, 16) for part in line.split(maxsplit=1)[0].split("-"))
+        if start <= at < stop:
+            return "chopper-" in line and line.endswith("(deleted)")
+    raise AssertionError("it is nowhere")
+
+
+@jit
+def _squares(count: int) -> np.ndarray:
+    values = np.empty(count, np.int64)
+    for at in range(count):
+        values[at] = at * at
+    return values
+
+
+@pytest.mark.usefixtures("job_in_files")
+def test_only_large_arrays_of_a_block_lie_in_files() -> None:
+    before = np.arange(_MANY)
+    with spill.scratch():
+        large, small = before * 3, np.arange(10)
+        of_loop = _squares(_MANY)
+        with spill.scratch():
+            inner = np.ones(_MANY)
+        after_inner = before + 1
+    after = before * 2
+    assert [_is_in_file(values) for values in (large, of_loop, inner, after_inner)] == [True] * 4
+    assert not any(map(_is_in_file, (before, small, after)))
+    assert (large == 3 * np.arange(_MANY)).all()
+    assert (of_loop == np.arange(_MANY) ** 2).all()
+    assert inner.sum() == _MANY
+
+
+def test_arrays_of_a_job_in_memory_lie_there() -> None:
+    assert not spill.in_use()
+    with spill.scratch():
+        assert not _is_in_file(np.arange(_MANY))
+
+
+@pytest.mark.usefixtures("job_in_files")
+def test_zeros_are_zeros_in_memory_that_was_used_before() -> None:
+    with spill.scratch():
+        kept = [np.full(_MANY, at) for at in range(1, 5)]
+        addresses = {values.__array_interface__["data"][0] for values in kept}
+        del kept[:2]
+        zeros = np.zeros(_MANY, np.int64)
+        assert zeros.__array_interface__["data"][0] in addresses
+        assert not zeros.any()
+        assert [values.mean() for values in kept] == [3, 4]
+
+
+@pytest.mark.usefixtures("job_in_files")
+def test_values_stay_where_an_array_grows_and_shrinks() -> None:
+    with spill.scratch():
+        values = np.arange(10)
+        for count in (_MANY, 3 * _MANY, 2 * _MANY, 100, _MANY):
+            kept = min(count, len(values))
+            expected = values[:kept].copy()
+            values.resize(count, refcheck=False)
+            assert (values[:kept] == expected).all()
+            assert not values[kept:].any()
+        drawn = np.fromiter((at * 7 for at in range(_MANY)), np.int64)
+    assert (drawn == np.arange(_MANY) * 7).all()
+
+
+@pytest.mark.usefixtures("job_in_files")
+def test_pages_that_are_unmapped_while_threads_compute_keep_their_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spill, "_RESIDENT_BYTES", -(1 << 40))  # at each look
+    monkeypatch.setattr(spill, "_LOOK_S", 1e-3)
+
+    def total(seed: int) -> int:
+        random, sum_ = np.random.default_rng(seed), 0
+        for _ in range(8):
+            count = int(random.integers(_MANY // 4, 2 * _MANY))
+            values = np.arange(count) + seed
+            sum_ += int(values.sum() + _squares(1 << 17)[-1]) - count * seed
+            assert values[-1] == count - 1 + seed
+            sum_ -= count * (count - 1) // 2 + (2**17 - 1) ** 2
+        return sum_
+
+    with spill.scratch(), ThreadPoolExecutor(4) as pool:
+        contexts = [copy_context() for _ in range(8)]
+        sums = list(pool.map(lambda context, seed: context.run(total, seed), contexts, range(8)))
+    assert sums == [0] * 8
+
+
+@pytest.mark.usefixtures("job_in_files")
+def test_an_array_without_room_on_disk_is_an_error_that_names_the_folder() -> None:
+    with (
+        pytest.raises(WriteError, match=r"no room for 1,000,000\.0 GB.*TMPDIR"),
+        spill.scratch(),
+    ):
+        np.empty(10**15, np.int8)
+    assert not _is_in_file(np.arange(_MANY))  # as after any block
+
+
+_AT_EXIT = """
+import numpy as np
+from chopper_interop.arrays import spill
+with spill.when(True):
+    column = spill.empty(1 << 18, np.int64)
+with spill.scratch():
+    values = [np.arange(1 << 18) for _ in range(5)]
+    {end}
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit", "import os; os.kill(os.getpid(), 2)"])
+def test_a_process_ends_as_others_do(end: str) -> None:
+    program = [sys.executable, "-c", _AT_EXIT.format(end=end)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    is_interrupted = "kill" in end
+    assert (done.returncode, "KeyboardInterrupt" in done.stderr) == (
+        (-2, True) if is_interrupted else (0, False)
+    )
