@@ -1,4 +1,4 @@
-"""Memory for numpy and for Python in private files, by functions of machine code that both call for memory.
+"""Memory for arrays of numpy and of compiled loops in private files, by functions of machine code that they call for memory.
 
 numpy takes such functions for the arrays of a context (`data memory handlers <https://numpy.org/neps/nep-0049.html>`_),
 Python for all that asks it for raw memory, as arrays of compiled loops do (``PyMem_SetAllocator``)::
@@ -7,7 +7,10 @@ Python for all that asks it for raw memory, as arrays of compiled loops do (``Py
                                             ├─ _allocate ───┤
     a loop's numpy.empty ──▶ PyMem_RawMalloc┘               └─ else ──▶ malloc
 
-They are no functions of Python, in which handlers of signals may raise. Only Linux has what they call.
+Objects of Python stay in memory: a process that is forked shares pages of files, and would count references in them. They
+are made by threads that hold Python's lock, arrays of loops by threads that do not, by which the two differ.
+
+The functions are no functions of Python, in which handlers of signals may raise. Only Linux has what they call.
 """
 
 from __future__ import annotations
@@ -97,6 +100,7 @@ _memcpy = _external("memcpy", _word, _word, _word, _word)
 _memset = _external("memset", _word, _word, _int, _word)
 _lock = _external("pthread_mutex_lock", _int, _word)
 _unlock = _external("pthread_mutex_unlock", _int, _word)
+_holds_lock = _external("PyGILState_Check", _int)
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
@@ -258,6 +262,14 @@ def _allocate(state: Any, size: Any) -> Any:
     return _taken(state, size) if _is_large(state, size) else _malloc(max(size, _word(1)))
 
 
+@_called(_word(_State, _word))
+def _allocate_unlocked(state: Any, size: Any) -> Any:
+    """Return memory as `_allocate`, but to threads with Python's lock none of files."""
+    if _is_large(state, size) and _holds_lock() == 0:
+        return _taken(state, size)
+    return _malloc(max(size, _word(1)))
+
+
 @_called(_word(_State, _word, _word))
 def _allocate_zeros(state: Any, count: Any, size: Any) -> Any:
     """Return memory of zeros, as ``calloc``."""
@@ -266,6 +278,12 @@ def _allocate_zeros(state: Any, count: Any, size: Any) -> Any:
     if is_sound and _is_large(state, count * size):
         address = _taken(state, count * size)
         return _memset(address, _int(0), count * size) if address != 0 else address
+    return _calloc(max(count, _word(1)), max(size, _word(1)))
+
+
+@_called(_word(_State, _word, _word))
+def _zeros_in_memory(_: Any, count: Any, size: Any) -> Any:
+    """Return memory of zeros, as ``calloc``, never of files: loops ask for none, they set zeros themselves."""
     return _calloc(max(count, _word(1)), max(size, _word(1)))
 
 
@@ -336,12 +354,16 @@ def _installed() -> tuple[Array, Any]:
     names = [ctypes.create_string_buffer(pattern, _LONGEST_NAME) for _ in range(2)]
     state[_NAME], state[_PATTERN] = map(ctypes.addressof, names)
     state[_ITSELF] = state.ctypes.data
-    functions = (_allocate, _allocate_zeros, _resize, _give_back)
-    allocator = _Allocator(state.ctypes.data, *(function.address for function in functions))
-    handler = _Handler(b"chopper_interop", 1, allocator)
-    for kept in (state, names, functions, allocator, handler):
+    of_numpy = (_allocate, _allocate_zeros, _resize, _give_back)
+    of_python = (_allocate_unlocked, _zeros_in_memory, _resize, _give_back)
+    allocators = [
+        _Allocator(state.ctypes.data, *(function.address for function in functions))
+        for functions in (of_numpy, of_python)
+    ]
+    handler = _Handler(b"chopper_interop", 1, allocators[0])
+    for kept in (state, names, of_numpy, of_python, allocators, handler):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-    ctypes.pythonapi.PyMem_SetAllocator(_RAW, ctypes.byref(allocator))
+    ctypes.pythonapi.PyMem_SetAllocator(_RAW, ctypes.byref(allocators[1]))
     new_capsule = ctypes.pythonapi.PyCapsule_New
     new_capsule.restype = ctypes.py_object
     new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)

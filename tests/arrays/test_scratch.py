@@ -33,11 +33,8 @@ def job_in_files() -> Iterator[None]:
 def _is_in_file(values: np.ndarray) -> bool:
     """Ask the system whether an array's last value is a page of a file without a name."""
     at = values.__array_interface__["data"][0] + values.nbytes - 1
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        start, stop = (int(part, 16) for part in line.split(maxsplit=1)[0].split("-"))
-        if start <= at < stop:
-            return "chopper-" in line and line.endswith("(deleted)")
-    raise AssertionError("it is nowhere")
+    spans = [line.split(maxsplit=1)[0].split("-") for line in _files()]
+    return any(int(start, 16) <= at < int(stop, 16) for start, stop in spans)
 
 
 @jit
@@ -63,6 +60,24 @@ def test_only_large_arrays_of_a_block_lie_in_files() -> None:
     assert (large == 3 * np.arange(_MANY)).all()
     assert (of_loop == np.arange(_MANY) ** 2).all()
     assert inner.sum() == _MANY
+
+
+@pytest.mark.usefixtures("job_in_files")
+def test_objects_of_python_stay_in_memory_which_a_forked_process_does_not_share() -> None:
+    with spill.scratch():
+        text = bytes(8 * _MANY)
+        numbers = dict.fromkeys(range(_MANY))
+        before = len(_files())
+        numbers |= dict.fromkeys(range(_MANY, 4 * _MANY))
+        text += text
+        assert len(_files()) == before
+    assert len(numbers) == 4 * _MANY
+
+
+def _files() -> list[str]:
+    """Mapped files without a name."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if "chopper-" in line and line.endswith("(deleted)")]
 
 
 def test_arrays_of_a_job_in_memory_lie_there() -> None:
