@@ -34,7 +34,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import number_ranges, progress, registry
+from chopper_interop import left_out_arguments, number_ranges, progress, registry
 from chopper_interop.annotate import stages
 from chopper_interop.arrays import spill
 from chopper_interop.build import TraceBuilder
@@ -185,6 +185,8 @@ def _joined(
         issues.extend(_unreadable(error.path, str(error)))
     issues.add(OUTPUTS_LEFT_OUT, len(inventory.outputs), ", ".join(map(str, inventory.outputs[:1])))
     trace = trace.with_meta(issues=tuple(issues))
+    if not registry.keeps_arguments(reading.options):
+        trace = left_out_arguments.of_job(trace)
     trace = reading.sharing.apply(trace, inventory.given, of_arguments=is_kept)
     memory.give_back(trace.nodes.nbytes)
     files = (str(path) for source in inventory.sources for path in source.recorded)

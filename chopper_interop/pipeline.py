@@ -278,7 +278,11 @@ def write_all(
     issues: list[Issue] = []
     for target in targets:
         takes = registry.options(target.converter.writer)
-        chosen = {name: value for name, value in options.items() if name in takes}
+        chosen = {
+            name: value
+            for name, value in options.items()
+            if name in takes and not registry.is_of_reading(name, value)
+        }
         issues += write(trace, target.shown, to_format=target.converter.name, **chosen)
     return tuple(issues)
 

@@ -39,9 +39,13 @@ _OWN = "chopper_interop."
 """Beginning of what entry points of this package name."""
 READING_OPTIONS = {
     "comm": "Names of kernels that are communication: a regular expression (RE2), or a file with one "
-    "a line; in addition to kernels of known libraries and those under operators of collectives."
+    "a line; in addition to kernels of known libraries and those under operators of collectives.",
+    "args": "none leaves out arguments of nodes that no column holds, for less memory; what columns are made of "
+    "them (shapes, FLOPs, groups, …) is the same.",
 }
 """Options of reading files of any format, with their texts."""
+_READING_VALUES = {"args": ("none",)}
+"""Values of those of them that a writer may have by the same name, as Perfetto's does, with others."""
 
 
 @dataclass(frozen=True)
@@ -453,10 +457,20 @@ def similar_option(
 
 
 def unknown_reading_options(
-    functions: Iterable[Callable[..., Any]], names: Iterable[str]
+    functions: Iterable[Callable[..., Any]], values: Mapping[str, Any]
 ) -> list[str]:
-    """Select the option names that none of the readers takes and that are no `READING_OPTIONS`."""
-    return [name for name in unknown_options(functions, names) if name not in READING_OPTIONS]
+    """Select the names of options that none of the readers takes and that, with these values, are no `READING_OPTIONS`."""
+    return [n for n in unknown_options(functions, values) if not is_of_reading(n, values[n])]
+
+
+def is_of_reading(name: str, value: Any) -> bool:
+    """Return True if an option with this value is one of reading files of any format."""
+    return name in READING_OPTIONS and value in _READING_VALUES.get(name, (value,))
+
+
+def keeps_arguments(options: Mapping[str, Any]) -> bool:
+    """Return True unless options of reading leave arguments out."""
+    return not is_of_reading("args", options.get("args"))
 
 
 def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:

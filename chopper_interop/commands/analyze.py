@@ -199,7 +199,8 @@ def _refuse_unknown(
     """Raise `UsageError` for an option that no reader of the sources, or of any, and none of the functions takes."""
     from chopper_interop import registry
 
-    unknown = registry.unknown_reading_options(functions, common.parse_options(args.option))
+    options = common.parse_options(args.option)
+    unknown = {name: options[name] for name in registry.unknown_reading_options(functions, options)}
     if not unknown:
         return
     if inventories is None:

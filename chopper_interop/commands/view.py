@@ -85,8 +85,8 @@ def _convert(
         hint = registry.similar_option(option, functions, registry.READING_OPTIONS)
         raise UsageError(f"-O {option}: no input or output has such an option", hint=hint)
     pipeline.refuse_targets(targets, inventory.sources)
-    names = registry.unknown_options([t.converter.writer for t in targets], options)
-    chosen = {name: options[name] for name in names}
+    not_written = registry.unknown_options([t.converter.writer for t in targets], options)
+    chosen = {n: v for n, v in options.items() if n in not_written or registry.is_of_reading(n, v)}
     sharing = common.sharing(args)
     console.show_formats_read(inventory, quiet=args.quiet)
     console.announce_compilation()

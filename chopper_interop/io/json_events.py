@@ -32,6 +32,7 @@ import numpy as np
 from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.compiled import jit, jit_in_place, jit_inlined
 from chopper_interop.arrays.interning import TextTable, intern_text, merge_texts, word_at
+from chopper_interop.io import json_members
 from chopper_interop.io.background import ahead, each, threads
 from chopper_interop.io.json_text import (
     CLOSE,
@@ -178,16 +179,17 @@ def scan(text: TextWindow, start: int) -> Events:
     open_pieces: deque[_Piece] = deque()  # those behind `end`, in their order
     undecided, tried = 0, 0  # of these, how many are walked, and how many bytes did not do together
     pieces = _guessed_pieces(text, start + 1, open_pieces)
+    walk_piece = partial(_walk_piece, keys=json_members.LOOKED_FOR.get())
     if text.expected >= _READ_AHEAD:
         pieces = ahead(pieces)
-    with closing(_walked_ahead(pieces)) as walks:
+    with closing(_walked_ahead(pieces, walk_piece)) as walks:
         for walk in walks:
             undecided += 1
             if undecided > 1 or not _is_right(walk, end):
                 whole = _joined([open_pieces[k] for k in range(undecided)], end)
                 if len(whole.window) < 2 * tried and not whole.is_last:
                     continue
-                walk = _walk_piece(whole, _Damage.room(_POSITIONS, len(whole.window)))  # noqa: PLW2901 # the right one
+                walk = walk_piece(whole, _Damage.room(_POSITIONS, len(whole.window)))  # noqa: PLW2901 # the right one
                 if walk.status == _CUT and not whole.is_last:
                     tried = len(whole.window)
                     continue
@@ -276,10 +278,11 @@ class _Piece(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """Events and strings of a piece, and how its walk ended; offsets are those of its window."""
+    """Events and strings of a piece, and how its walk ended; offsets are those of its window, of arguments in `args`."""
 
     piece: _Piece
     batches: list[Array]
+    args: Bytes
     strings: TextTable
     end: int
     status: int
@@ -325,7 +328,9 @@ def _joined(pieces: list[_Piece], start: int) -> _Piece:
     )
 
 
-def _walked_ahead(pieces: Generator[tuple[_Piece, _Damage]]) -> Generator[_Walk]:
+def _walked_ahead(
+    pieces: Generator[tuple[_Piece, _Damage]], walk_piece: Callable[[_Piece, _Damage], _Walk]
+) -> Generator[_Walk]:
     """Yield walked pieces in order, while threads walk the next ones: two for each thread are under way.
 
     When it is closed, no thread goes on with the pieces.
@@ -334,10 +339,10 @@ def _walked_ahead(pieces: Generator[tuple[_Piece, _Damage]]) -> Generator[_Walk]
     try:
         first = next(pieces)
         if first[0].is_last:  # handing over a text of one piece takes longer than a short walk
-            yield _walk_piece(*first)
+            yield walk_piece(*first)
             return
         for piece in chain((first,), pieces):
-            waiting.append(threads().submit(_walk_piece, *piece))
+            waiting.append(threads().submit(walk_piece, *piece))
             if len(waiting) > min(2 * (os.cpu_count() or 1), _MAX_AHEAD):
                 yield waiting.popleft().result()
         while waiting:
@@ -348,8 +353,8 @@ def _walked_ahead(pieces: Generator[tuple[_Piece, _Damage]]) -> Generator[_Walk]
         pieces.close()
 
 
-def _walk_piece(piece: _Piece, damage: _Damage) -> _Walk:
-    """Read the events of a piece."""
+def _walk_piece(piece: _Piece, damage: _Damage, keys: json_members.Keys | None) -> _Walk:
+    """Read the events of a piece; of spans, the arguments with these keys and those that are no numbers."""
     strings = interning.empty_text_table(_STRINGS)
     batches: list[Array] = []
     end, status = piece.begin, _MORE
@@ -361,7 +366,8 @@ def _walk_piece(piece: _Piece, damage: _Damage) -> _Walk:
             piece.window, end, rows, piece.stop, piece.is_last, strings, damage
         )
         batches.append(rows[:count])
-    return _Walk(piece, batches, strings, end, status, damage)
+    args = piece.window if keys is None else json_members.looked_for_in(piece.window, batches, keys)
+    return _Walk(piece, batches, args, strings, end, status, damage)
 
 
 def _reuse(text: TextWindow, windows: list[Bytes]) -> None:
@@ -497,14 +503,14 @@ def _copy(
 ) -> None:
     """Append the events of a piece, as `_append` does, and call `behind`."""
     for rows in walk.batches:
-        used = _append(walk.piece.window, walk.piece.base, rows, number, columns, count, args, used)
+        used = _append(walk.args, walk.piece.base, rows, number, columns, count, args, used)
         count += len(rows)
     behind()
 
 
 @jit_in_place
 def _append(
-    window: Bytes,
+    source: Bytes,
     base: int,
     rows: Array,
     number: Array,
@@ -531,7 +537,7 @@ def _append(
         columns.ph[i], columns.has[i] = row.ph, row.has
         if row.args_len:
             columns.args_at[i] = used
-            used = copy_bytes(args, used, window, row.args_at, row.args_at + row.args_len)
+            used = copy_bytes(args, used, source, row.args_at, row.args_at + row.args_len)
     return used
 
 

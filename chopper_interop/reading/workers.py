@@ -14,7 +14,7 @@ from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chopper_interop import registry
+from chopper_interop import left_out_arguments, registry
 from chopper_interop.arrays import spill
 from chopper_interop.combined import Combined, NotTogetherError
 from chopper_interop.edges import communication
@@ -263,6 +263,8 @@ class SourceTask:
         Bytes of its files when they are unpacked, as far as that is known.
     digest
         True if the trace has the digest of the file.
+    arguments
+        False if the trace keeps only arguments that what follows looks for.
     """
 
     converter: str
@@ -273,6 +275,7 @@ class SourceTask:
     bounds: dict[Path, int] = field(default_factory=dict)
     size: int = 0
     digest: bool = True
+    arguments: bool = True
 
     @classmethod
     def for_source(
@@ -292,6 +295,7 @@ class SourceTask:
             bounds,
             source.expected_bytes,
             digest,
+            registry.keeps_arguments(options),
         )
 
 
@@ -334,12 +338,16 @@ def read_batch(batch: Batch) -> list[Outcome]:
             drop_frames(error)  # eight bombs in a folder kept 8 GB
             return [error]
     try:
-        return [_read_together(batch)]
+        combined = _read_together(batch)
     except NotTogetherError as error:
         alone = [source.paths[0] in error.apart for source in batch]
     except ChopperError:
         half = len(batch) // 2
         return [*read_batch(batch[:half]), *read_batch(batch[half:])]
+    else:
+        if batch[0].arguments:
+            return [combined]
+        return list(map(left_out_arguments.of_source, combined.split()))
     others = tuple(source for source, apart in zip(batch, alone, strict=True) if not apart)
     rest = iter(split(read_batch(others)) if others else ())
     return [
@@ -365,6 +373,7 @@ def _read_together(batch: Batch) -> Combined:
     )
     with (
         inputs.digesting() if task.digest else nullcontext(),
+        nullcontext() if task.arguments else left_out_arguments.scanning(),
         inputs.unpacking_at_most(task.max_unpacked),
         registry.as_errors("reading", task.converter, paths[0]),
         inputs.that_may_go_away(paths),
@@ -397,10 +406,13 @@ def read(task: SourceTask) -> Trace:
         with (
             registry.as_errors("reading", task.converter, first),
             inputs.that_may_go_away(task.paths),
+            nullcontext() if task.arguments else left_out_arguments.scanning(),
         ):
             trace = function(list(task.paths), **task.options)
             _refuse_unsound(trace, task.converter)
             trace = communication.recognise(trace, task.names)
+            if not task.arguments:
+                trace = left_out_arguments.of_source(trace)
         memory.give_back(trace.nodes.nbytes)
         recorded = trace.meta.sources
         # a trace read back names files long gone
