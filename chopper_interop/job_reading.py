@@ -19,12 +19,15 @@ Perfetto, made of ddp_resnet_4rank_amd: Parquet      90       7.7
 
 A Kineto file takes less than its size, as of its text only arguments stay; one that is damaged so that what follows
 decides what is lost takes its size more.
+
+Without arguments (``-O args=none``) it takes `Converter.arguments_ratio` less: 0.3 of that Kineto file for Perfetto and for
+Parquet.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -74,6 +77,7 @@ _ATTEMPTS = 3
 """Attempts at a source whose reading ends its worker (chosen: dask's number of them)."""
 _SMALLER = "profile fewer steps, or without record_shapes and with_stack"
 """Remedy where the file of one rank is too large, which is read as a whole."""
+_NO_ARGUMENTS = {"args": "none"}
 UNREADABLE = Fault.loss(
     "file-unreadable",
     "Files and folders that are empty or damaged, that can't be opened or that their reader fails on, were skipped; what they "
@@ -136,7 +140,9 @@ def read_inventory(inventory: Inventory, reading: Reading) -> Trace:
     for option in registry.unknown_reading_options(readers, reading.options):
         raise UsageError(f"no reader of these sources takes an option {option!r}")
     sources = inventory.sources
-    with spill.when(exceeds_memory(sources)), amounts_stated("reading the job", sources):
+    is_larger = exceeds_memory(sources, reading.options)
+    stated = amounts_stated("reading the job", sources, reading.options)
+    with spill.when(is_larger), stated:
         return _read_job(inventory, reading, device_rules, offset_rules)
 
 
@@ -330,12 +336,14 @@ def _outcomes(
     return workers.split(outcomes)
 
 
-def needed_bytes(source: SourceFiles) -> float:
-    """Estimate the memory that a source takes to be read and joined."""
-    return source.converter.memory_ratio * source.expected_bytes
+def needed_bytes(source: SourceFiles, options: Mapping[str, Any]) -> float:
+    """Estimate the memory that a source takes to be read and joined, with these options of reading."""
+    converter = source.converter
+    left_out = 0.0 if registry.keeps_arguments(options) else converter.arguments_ratio
+    return (converter.memory_ratio - left_out) * source.expected_bytes
 
 
-def exceeds_memory(sources: Sequence[SourceFiles]) -> bool:
+def exceeds_memory(sources: Sequence[SourceFiles], options: Mapping[str, Any]) -> bool:
     """Return True if the sources together need more memory than is available, though not each alone.
 
     Raises
@@ -343,7 +351,7 @@ def exceeds_memory(sources: Sequence[SourceFiles]) -> bool:
     TooLittleMemoryError
         One of them alone needs more than is available.
     """
-    needed = [needed_bytes(source) for source in sources]
+    needed = [needed_bytes(source, options) for source in sources]
     available = memory.available_bytes()
     if sum(needed) <= available:
         return False
@@ -353,16 +361,22 @@ def exceeds_memory(sources: Sequence[SourceFiles]) -> bool:
     several = len(sources) > 1
     files = f"the largest of these {len(sources)} sources" if several else "it"
     tenths = _tenths(needed[largest])
-    fewer = _reading_fewer(sources, needed, available) or f"{_SMALLER}; "
+    remedies = [
+        *_reading_fewer(sources, needed, available),
+        *_within_a_rank([sources[largest]], options),
+        f"--max-memory {tenths} tries it all the same",
+    ]
     raise TooLittleMemoryError(
         f"reading {files} takes about {tenths:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there",
         path=sources[largest].paths[0],
-        hint=f"{fewer}--max-memory {tenths} tries it all the same",
+        hint="; ".join(remedies if len(remedies) > 1 else [_SMALLER, *remedies]),
     )
 
 
 @contextmanager
-def amounts_stated(subject: str, sources: Sequence[SourceFiles]) -> Iterator[None]:
+def amounts_stated(
+    subject: str, sources: Sequence[SourceFiles], options: Mapping[str, Any]
+) -> Iterator[None]:
     """Have the error of a block for which memory does not suffice say how much the sources need, and what bounds it.
 
     Parameters
@@ -371,6 +385,8 @@ def amounts_stated(subject: str, sources: Sequence[SourceFiles]) -> Iterator[Non
         What the block does, such as "reading the job".
     sources
         What is read, or was read for it.
+    options
+        Options of reading.
 
     Raises
     ------
@@ -382,21 +398,41 @@ def amounts_stated(subject: str, sources: Sequence[SourceFiles]) -> Iterator[Non
         with memory.sufficing(subject):
             yield
     except TooLittleMemoryError as error:
-        needed = list(map(needed_bytes, sources))
-        one, all_ = _tenths(max(needed)), _tenths(sum(needed))
-        hint = _SMALLER
-        if len(sources) > 1:
-            known = [rank for rank in map(stated_rank, sources) if rank is not None]
-            in_files = spill.is_on() or spill.in_use()
-            fits = "" if in_files or one == all_ else f"--max-memory {one} keeps ranks in files; "
-            fewer = f"--ranks {min(known)} reads one rank" if known else "give one file"
-            hint = f"{fits}{fewer} alone, which takes about {one:,.1f} GB"
-        raise TooLittleMemoryError(
-            f"{error.message}: the job takes about {all_:,.1f} GB, by the size of its files, and "
-            f"{available / 1e9:,.1f} GB were there",
-            path=error.path,
-            hint=hint,
-        ) from error
+        raise with_amounts(error, sources, options, available) from error
+
+
+def with_amounts(
+    error: TooLittleMemoryError,
+    sources: Sequence[SourceFiles],
+    options: Mapping[str, Any],
+    available: int,
+) -> TooLittleMemoryError:
+    """Return an error that says how much the sources need, of so much memory that was available, and what bounds it."""
+    needed = [needed_bytes(source, options) for source in sources]
+    one, all_ = _tenths(max(needed)), _tenths(sum(needed))
+    remedies = [] if len(sources) > 1 else [_SMALLER]
+    if len(sources) > 1:
+        known = [rank for rank in map(stated_rank, sources) if rank is not None]
+        if not (spill.is_on() or spill.in_use() or one == all_):
+            remedies.append(f"--max-memory {one} keeps ranks in files")
+        fewer = f"--ranks {min(known)} reads one rank" if known else "give one file"
+        remedies.append(f"{fewer} alone, which takes about {one:,.1f} GB")
+    return TooLittleMemoryError(
+        f"{error.message}: the job takes about {all_:,.1f} GB, by the size of its files, and "
+        f"{available / 1e9:,.1f} GB were there",
+        path=error.path,
+        hint="; ".join([*remedies, *_within_a_rank(sources, options)]),
+    )
+
+
+def _within_a_rank(sources: Sequence[SourceFiles], options: Mapping[str, Any]) -> list[str]:
+    """Options that bound what sources take besides their number, of those that these have and that are not given."""
+    remedies = []
+    if registry.keeps_arguments(options) and any(s.converter.arguments_ratio for s in sources):
+        without = max(needed_bytes(source, options | _NO_ARGUMENTS) for source in sources)
+        of_each = " a rank" if len(sources) > 1 else ""
+        remedies.append(f"-O args=none takes about {_tenths(without):,.1f} GB{of_each}")
+    return remedies
 
 
 def _tenths(size: float) -> float:
@@ -404,16 +440,18 @@ def _tenths(size: float) -> float:
     return math.ceil(size / 1e8) / 10
 
 
-def _reading_fewer(sources: Sequence[SourceFiles], needed: Sequence[float], available: int) -> str:
-    """Hint for sources of which some are too large, whose ranks can be read without them; empty if none is known."""
+def _reading_fewer(
+    sources: Sequence[SourceFiles], needed: Sequence[float], available: int
+) -> list[str]:
+    """Remedy for sources of which some are too large, whose ranks can be read without them; none if none is known."""
     ranks: dict[bool, set[int | None]] = {True: set(), False: set()}
     for source, size in zip(sources, needed, strict=True):
         ranks[size <= available].add(stated_rank(source))
     fitting = sorted(rank for rank in ranks[True] - ranks[False] if rank is not None)
     if not fitting or None in ranks[False]:
-        return ""
+        return []
     listed = number_ranges.describe(fitting)
-    return f"chopper-convert --ranks {listed} and read(ranks={listed!r}) leave it out; "
+    return [f"chopper-convert --ranks {listed} and read(ranks={listed!r}) leave it out"]
 
 
 def _chosen_ranks(trace: Trace, inventory: Inventory, issues: IssueLog) -> Trace:

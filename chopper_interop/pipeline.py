@@ -335,7 +335,9 @@ class Conversion:
         if not (keeps_arguments or any(t.converter.has_arguments for t in self.targets)):
             trace = trace.without_arguments()
             memory.give_back(trace.nodes.nbytes)  # before the outputs take memory in other sizes
-        with job_reading.amounts_stated("writing the outputs", self.inventory.sources):
+        with job_reading.amounts_stated(
+            "writing the outputs", self.inventory.sources, self.reading.options
+        ):
             written = write_all(trace, self.targets, self.writing)
         return trace, (*trace.meta.issues, *written)
 

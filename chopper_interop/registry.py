@@ -96,6 +96,8 @@ class Converter:
     memory_ratio
         Peak memory of reading and joining, as a multiple of the unpacked files; estimates that refuse what
         does not fit use it, so it is rather too low.
+    arguments_ratio
+        How much of `memory_ratio` is arguments of nodes, and is not taken where these are left out; rather too low.
     usage
         ``(trace, path) -> str``: one line, for people, on how others take what `write` wrote; as `read`.
     folder
@@ -125,6 +127,7 @@ class Converter:
     rank_of: Callable[[Path, bytes], int | None] | None = None
     words_of_work: tuple[bytes, ...] = ()
     memory_ratio: float = 2.0
+    arguments_ratio: float = 0.0
     usage: Callable[..., str] | str | None = None
     folder: bool = False
     derived: bool = False
@@ -212,6 +215,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "a function, or its name": lambda value: (
         value is None or callable(value) or isinstance(value, str)
     ),
+    "a part": lambda value: isinstance(value, int | float) and 0 <= value < math.inf,
     "a number above 0": lambda value: isinstance(value, int | float) and 0 < value < math.inf,
 }
 """Kinds of fields of a `Converter`, and whether a value is of the kind."""
@@ -221,7 +225,7 @@ _KIND_OF_FIELD = {
     "sniff": "a function", "confirms": "a function", "group": "a function", "rank_of": "a function",
     "read": "a function, or its name", "read_together": "a function, or its name",
     "write": "a function, or its name", "usage": "a function, or its name",
-    "memory_ratio": "a number above 0",
+    "memory_ratio": "a number above 0", "arguments_ratio": "a part",
 }  # fmt: skip
 
 

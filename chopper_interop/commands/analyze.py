@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.commands import common
-from chopper_interop.errors import ChopperError, UnknownFormatError, UsageError
+from chopper_interop.errors import (
+    ChopperError,
+    TooLittleMemoryError,
+    UnknownFormatError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +55,7 @@ _COMMON_OPTIONS = {
 
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-analyze`` and return its exit status."""
-    from chopper_interop import pipeline
+    from chopper_interop import job_reading, pipeline
     from chopper_interop.arrays import spill
     from chopper_interop.commands import analysis_plan, console, report, result_files
     from chopper_interop.io import memory
@@ -91,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
         only = None if targets or pages else plan.looks_at
         trace, against = _read_jobs(args, jobs, plan, sharing, only)
         others = [run.run(options, args.on_loss, sharing, args.against_run) for run in runs]
+        available = memory.available_bytes()
         outcome = analysis_plan.run_analyses(trace, plan, against, others)
         tables = result_files.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
@@ -103,6 +109,9 @@ def run(args: argparse.Namespace) -> int:
                 args, trace, outcome, against=against, runs=others, options=options | common_options
             )
     for name, error in outcome.failed.items():
+        if isinstance(error, TooLittleMemoryError):
+            read = [source for job in inventories for source in job.sources]
+            error = job_reading.with_amounts(error, read, options, available)  # noqa: PLW2901
         common.show_error("chopper-analyze", error, subject=name, debug=args.debug)
     pipeline.refuse_other_runs(trace.meta.issues, args.on_loss)
     return next((error.exit_status for error in outcome.failed.values()), 0)
@@ -225,6 +234,7 @@ def _read_jobs(
 ) -> tuple[Trace, Trace | None]:
     """Read the job to analyse and, if there is one, the job that it is compared with; `only` is that of `Reading`."""
     from chopper_interop import job_reading, pipeline
+    from chopper_interop.arrays import spill
     from chopper_interop.commands import console, runs
 
     options = common.parse_options(args.option)

@@ -17,6 +17,7 @@ from chopper_interop import __version__
 from chopper_interop.commands import completion, flags, interrupts
 from chopper_interop.commands.interrupts import INTERRUPTED
 from chopper_interop.errors import (
+    READ_LESS,
     ChopperError,
     InternalError,
     ReadError,
@@ -173,8 +174,7 @@ def _as_shown(error: BaseException) -> ChopperError:
     if is_short_of_memory(error) or any(
         _UNMAPPED in text_of(e) for e in (error, error.__context__) if e
     ):
-        hint = "give fewer files or ranks at a time"
-        return TooLittleMemoryError("there is too little memory", hint=hint)
+        return TooLittleMemoryError("there is too little memory", hint=READ_LESS)
     return InternalError(error, "the command")
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from threading import Condition
 
-from chopper_interop.errors import TooLittleMemoryError, UsageError, is_short_of_memory
+from chopper_interop.errors import READ_LESS, TooLittleMemoryError, UsageError, is_short_of_memory
 
 _UNKNOWN = 1 << 34
 """Bytes that are assumed where the system does not say (chosen: a laptop's)."""
@@ -35,7 +35,6 @@ _MALLOC_ARENAS = -8
 """``M_ARENA_MAX`` of glibc's malloc.h: places where it keeps memory that was freed."""
 _STATED: ContextVar[int | None] = ContextVar("_STATED", default=None)
 """Bytes that reading may take, as the user says; None for what is available."""
-FEWER = "give fewer files or ranks at a time"
 
 
 @cache
@@ -121,7 +120,7 @@ def sufficing(subject: str, path: os.PathLike[str] | None = None) -> Iterator[No
         if not is_short_of_memory(error):
             raise
         raise TooLittleMemoryError(
-            f"{subject} takes more memory than there is", path=path, hint=FEWER
+            f"{subject} takes more memory than there is", path=path, hint=READ_LESS
         ) from error
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from kineto_files import kernel, write
 
-from chopper_interop import errors, job_reading
+from chopper_interop import errors, job_reading, registry
 from chopper_interop.arrays import spill
 from chopper_interop.io import inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_ONE_RANK = "--ranks 4 reads one rank alone, which takes about"
+_PROFILE_LESS = "profile fewer steps, or without record_shapes and with_stack"
 
 
 def test_too_little_memory_is_said_before_reading(tmp_path: Path, run) -> None:
@@ -83,30 +89,37 @@ def test_memory_that_does_not_suffice_for_writing_is_said_with_the_amounts(
 
 
 @pytest.mark.parametrize(
-    ("needed", "in_files", "hint"),
+    ("needed", "in_files", "ratio", "options", "hint"),
     [
-        (
-            (3e9, 1e9),
-            False,
-            "--max-memory 3.0 keeps ranks in files; --ranks 4 reads one rank alone",
-        ),
-        ((1e9, 3e9), True, "--ranks 4 reads one rank alone, which takes about 3.0 GB"),
-        ((1e9, 0), False, "--ranks 4 reads one rank alone, which takes about 1.0 GB"),
+        ((3e9, 1e9), False, 0, {}, f"--max-memory 3.0 keeps ranks in files; {_ONE_RANK} 3.0 GB"),
+        ((1e9, 3e9), True, 0, {}, f"{_ONE_RANK} 3.0 GB"),
+        ((1e9, 0), False, 0, {}, f"{_ONE_RANK} 1.0 GB"),
+        ((1e9, 0), False, 0.3, {}, f"{_ONE_RANK} 1.0 GB; -O args=none takes about 0.7 GB a rank"),
+        ((1e9, 0), False, 0.3, {"args": "none"}, f"{_ONE_RANK} 0.7 GB"),
+        ((1e9,), False, 0.3, {}, f"{_PROFILE_LESS}; -O args=none takes about 0.7 GB"),
+        ((1e9,), False, 0.3, {"args": "none"}, _PROFILE_LESS),
     ],
 )
 def test_files_are_a_remedy_unless_ranks_lie_in_them_or_one_is_all(
-    monkeypatch: pytest.MonkeyPatch, needed: tuple[float, float], hint: str, *, in_files: bool
+    monkeypatch: pytest.MonkeyPatch,
+    needed: tuple[float, float],
+    ratio: float,
+    options: dict[str, str],
+    hint: str,
+    *,
+    in_files: bool,
 ) -> None:
     monkeypatch.setattr(spill, "_mapped", {})
-    monkeypatch.setattr(job_reading, "needed_bytes", lambda size: size)
-    monkeypatch.setattr(job_reading, "stated_rank", lambda size: 4 + (size != needed[0]))
+    converter = registry.Converter("a", "a", memory_ratio=1.0, arguments_ratio=ratio)
+    sources = [SimpleNamespace(converter=converter, expected_bytes=size) for size in needed]
+    monkeypatch.setattr(job_reading, "stated_rank", lambda source: 4 + (source is not sources[0]))
     with (
         pytest.raises(errors.TooLittleMemoryError) as raised,
         spill.when(in_files),
-        job_reading.amounts_stated("reading", needed),
+        job_reading.amounts_stated("reading", sources, options),
     ):
         raise MemoryError
-    assert raised.value.hint.startswith(hint)
+    assert raised.value.hint == hint
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
@@ -120,3 +133,35 @@ def test_gzip_states_how_large_it_is(tmp_path: Path, size: int) -> None:
 def test_the_end_of_a_gzip_file_that_is_cut_is_no_size(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(100))[:-4] + b"\xff\xff\xff\xff")
     assert inputs.expected_bytes(tmp_path / "a.gz") < 1000
+
+
+_KILOBYTES = (200_000, 350_000, 500_000, 600_000, 700_000, 800_000, 1_000_000, 2_000_000)
+"""Addresses that a process may have: from fewer than its libraries take to enough."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of processes are tried on Linux")
+@pytest.mark.parametrize("more", [(), ("-O", "args=none")], ids=["arguments", "none"])
+def test_under_any_limit_a_command_converts_or_says_what_bounds_memory(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    """A line and status 10, or all of the output; nothing in between, and no file that is half written."""
+    steps = [kernel(f"k{t % 100}", t, 0.5, t + 1, note="x" * 100) for t in range(100_000)]
+    path = write(tmp_path / "rank0.json", steps)
+    outcomes = {}
+    for limit in _KILOBYTES:
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        arguments = ["-q", str(path), "-o", str(folder / "a.pftrace"), *more]
+        code = (
+            f"import sys; from chopper_interop import cli; sys.exit(cli.convert_main({arguments}))"
+        )
+        command = ["sh", "-c", f'ulimit -v {limit} && exec "$0" -c "$1"', sys.executable, code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        outcomes[limit] = done.returncode
+        assert done.returncode in (0, 10), done.stderr
+        assert done.stderr.count("\n") == (done.returncode == 10)
+        assert [file.name for file in folder.iterdir()] == ["a.pftrace"] * (done.returncode == 0)
+        if done.returncode and not more:
+            assert "-O args=none" in done.stderr
+    assert set(outcomes.values()) == {0, 10}
+    assert outcomes[_KILOBYTES[-1]] == 0

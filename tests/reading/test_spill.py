@@ -87,7 +87,7 @@ def _keep_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small columns and arrays lie in files, of any job."""
     monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
     monkeypatch.setattr(spill, "_SCRATCH_BYTES", 1 << 12)
-    monkeypatch.setattr(job_reading, "exceeds_memory", lambda _: True)
+    monkeypatch.setattr(job_reading, "exceeds_memory", lambda *_: True)
 
 
 def _assert_equal(one: Trace, other: Trace, *, but_waits: bool = False) -> None:
@@ -195,7 +195,7 @@ def test_what_the_writer_has_of_each_node_is_in_files_too(
     """Of 62 million nodes in files it took 1.4 GB of memory, 23 bytes each, and kept 8 of these."""
     monkeypatch.setattr(rank_batches, "MAX_NODES", BLOCK)
     monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
-    monkeypatch.setattr(job_reading, "exceeds_memory", lambda _: True)
+    monkeypatch.setattr(job_reading, "exceeds_memory", lambda *_: True)
     trace = pipeline.read(demo)
     count = trace.nodes.num_rows
     options = {"args": False, "derived": False, "all_samples": False}
