@@ -37,7 +37,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import left_out_arguments, number_ranges, progress, registry
+from chopper_interop import chosen_steps, left_out_arguments, number_ranges, progress, registry
 from chopper_interop.annotate import stages
 from chopper_interop.arrays import spill
 from chopper_interop.build import TraceBuilder
@@ -107,6 +107,8 @@ class Reading:
     only
         None for a trace that outputs are made of. Of one that is analysed and not kept, the annotations of
         `stages.OF_NODES` that are looked at; it has no digests of files, and texts of arguments as recorded.
+    steps
+        The only training steps to read, ascending; None for all.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Reading:
     run: int | str | None = None
     sharing: Sharing = field(default_factory=Sharing)
     only: Collection[str] | None = None
+    steps: tuple[int, ...] | None = None
 
 
 def read_inventory(inventory: Inventory, reading: Reading) -> Trace:
@@ -154,7 +157,12 @@ def _read_job(
 ) -> Trace:
     names = communication.user_pattern(reading.options.get("comm"))
     is_kept = reading.only is None
-    fragments, failures = read_all(inventory.sources, reading.options, names, digests=is_kept)
+    # other sources are joined by what all of the profiles have
+    is_cut = all(source.converter.reads_steps for source in inventory.sources)
+    early = reading.steps if is_cut else None
+    fragments, failures = read_all(
+        inventory.sources, reading.options, names, digests=is_kept, steps=early
+    )
     with spill.scratch():
         return _joined(inventory, reading, (device_rules, offset_rules), fragments, failures)
 
@@ -178,6 +186,8 @@ def _joined(
     issues = IssueLog("job")
     issues.extend(trace.meta.issues)
     trace = _chosen_ranks(trace, inventory, issues)
+    if reading.steps is not None:
+        trace = chosen_steps.of_job(trace, reading.steps, issues)
     communication.note_names(trace, issues)
     only = stages.OF_NODES if reading.only is None else reading.only
     trace = _with_edges_and_annotations(trace, issues, only)
@@ -223,6 +233,7 @@ def read_all(
     names: str | None,
     *,
     digests: bool = True,
+    steps: tuple[int, ...] | None = None,
 ) -> tuple[list[Fragment], list[Failure]]:
     """Read all sources by the workers that were chosen.
 
@@ -236,6 +247,8 @@ def read_all(
         Pattern of names that the user calls communication.
     digests
         True if traces have the digests of their files.
+    steps
+        The only training steps to read; None for all.
 
     Returns
     -------
@@ -245,7 +258,7 @@ def read_all(
     """
     sizes = list(map(_bytes, sources))
     progress.start(TASK, sum(sizes), "bytes")
-    tasks = [SourceTask.for_source(s, options, names, digest=digests) for s in sources]
+    tasks = [SourceTask.for_source(s, options, names, digest=digests, steps=steps) for s in sources]
     fragments: list[Fragment] = []
     failures: list[Failure] = []
     batches = workers.batches(tasks)

@@ -89,6 +89,7 @@ def read(  # noqa: PLR0913 # options
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
     ranks: Ranks = None,
+    steps: Ranks = None,
     max_unpacked: float | None = None,
     max_memory: float | None = None,
     workers: Workers = None,
@@ -119,6 +120,10 @@ def read(  # noqa: PLR0913 # options
     ranks
         The only ranks to read, as numbers or as ``"0,4-7"``; None for all. Files that state another are left
         unread. The others are not known to the trace: collectives meet without them.
+    steps
+        The only training steps to read, as numbers or as ``"10-12"``; None for all: what hosts do in them, and the
+        work of GPUs that is launched there, by their column `iteration`. A large Kineto file is read twice, and what
+        is of other steps never kept.
     max_unpacked
         Gigabytes that a compressed file may have when unpacked; by default 200 times its size.
     max_memory
@@ -170,17 +175,29 @@ def read(  # noqa: PLR0913 # options
         reading_by(workers),
     ):
         inventory = sources.find(files, from_format, rank_numbers(ranks))
-        reading = Reading(name, options, map_device, clock_offset, run, sharing)
+        reading = Reading(
+            name, options, map_device, clock_offset, run, sharing, steps=step_numbers(steps)
+        )
         return job_reading.read_inventory(inventory, reading)
 
 
 def rank_numbers(ranks: Ranks) -> list[int] | None:
     """Return the numbers of ranks that are given as such or as text, ascending; None for all ranks."""
-    if ranks is None:
+    return _numbers("ranks", ranks)
+
+
+def step_numbers(steps: Ranks) -> tuple[int, ...] | None:
+    """Return the numbers of training steps as `rank_numbers` does those of ranks."""
+    numbers = _numbers("steps", steps)
+    return None if numbers is None else tuple(numbers)
+
+
+def _numbers(option: str, given: Ranks) -> list[int] | None:
+    if given is None:
         return None
-    numbers = number_ranges.parse("ranks", ranks) if isinstance(ranks, str) else sorted({*ranks})
+    numbers = number_ranges.parse(option, given) if isinstance(given, str) else sorted({*given})
     if not numbers:
-        raise UsageError("ranks: there are none to read")
+        raise UsageError(f"{option}: there are none to read")
     return numbers
 
 
@@ -353,6 +370,7 @@ def plan_conversion(  # noqa: PLR0913 # options
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
     ranks: Ranks = None,
+    steps: Ranks = None,
     on_loss: str = "warn",
     keep_environment: bool = False,
     anonymise: bool | str = False,
@@ -382,7 +400,9 @@ def plan_conversion(  # noqa: PLR0913 # options
     sharing = Sharing.chosen(keep_environment=keep_environment, anonymise=anonymise)
     name = name or sharing.job_name(job_name(*paths))
     chosen = {n: value for n, value in options.items() if n not in not_read}
-    reading = Reading(name, chosen, map_device, clock_offset, run, sharing)
+    reading = Reading(
+        name, chosen, map_device, clock_offset, run, sharing, steps=step_numbers(steps)
+    )
     return Conversion(inventory, targets, reading, options, on_loss)
 
 
@@ -397,6 +417,7 @@ def convert(  # noqa: PLR0913 # options
     clock_offset: Sequence[str] = (),
     run: int | str | None = None,
     ranks: Ranks = None,
+    steps: Ranks = None,
     on_loss: str = "warn",
     max_unpacked: float | None = None,
     max_memory: float | None = None,
@@ -418,7 +439,7 @@ def convert(  # noqa: PLR0913 # options
     on_loss
         "error" to raise `LossError` if something was lost: before anything is written, or, if a
         format has no place for it, afterwards.
-    from_format, name, map_device, clock_offset, run, ranks, max_unpacked, max_memory, workers
+    from_format, name, map_device, clock_offset, run, ranks, steps, max_unpacked, max_memory, workers
         As of `read`.
     keep_environment, anonymise
         As of `read`.
@@ -457,6 +478,7 @@ def convert(  # noqa: PLR0913 # options
             clock_offset=clock_offset,
             run=run,
             ranks=ranks,
+            steps=steps,
             on_loss=on_loss,
             keep_environment=keep_environment,
             anonymise=anonymise,

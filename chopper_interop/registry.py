@@ -90,6 +90,8 @@ class Converter:
     rank_of
         ``(path, head) -> rank``: the only rank that a file that begins with these bytes states, None where
         that needs reading all of it. With it, files of ranks that are not asked for are left unread.
+    reads_steps
+        True if `read` leaves out, as it reads, what is of other training steps than were asked for (`chosen_steps`).
     words_of_work
         Texts of which one stands in each file that has work of GPUs, for formats in which it may stand far from
         the beginning.
@@ -125,6 +127,7 @@ class Converter:
     read_together: Callable[..., Any] | str | None = None
     write: Callable[..., Any] | str | None = None
     rank_of: Callable[[Path, bytes], int | None] | None = None
+    reads_steps: bool = False
     words_of_work: tuple[bytes, ...] = ()
     memory_ratio: float = 2.0
     arguments_ratio: float = 0.0

@@ -50,14 +50,14 @@ def between(trace: Tables, start_ns: int, end_ns: int, *, cut: bool = False) -> 
         begin, stop = np.maximum(begin, start), np.minimum(stop, end)
     sampled = trace.array("ts", "samples")
     part = replace(
-        _with_nodes(trace, rows, begin, stop - begin),
+        with_nodes(trace, rows, begin, stop - begin),
         samples=arrow.take(trace.samples, (sampled >= start) & (sampled < end)),
     )
     return part.with_meta(issues=(*trace.meta.issues, *log))
 
 
-def _with_nodes(trace: Tables, rows: Array, ts: Array, dur: Array) -> Tables:
-    """The trace with only some nodes, at other times, and the edges and counters of these."""
+def with_nodes(trace: Tables, rows: Array, ts: Array, dur: Array) -> Tables:
+    """Return the trace with only some nodes, at these times, and the edges and counters of these."""
     order = nest.time_order(trace.array("rank")[rows], ts, dur)
     new_row = np.full(trace.nodes.num_rows, -1, np.int32)
     new_row[rows[order]] = np.arange(len(rows), dtype=np.int32)

@@ -234,7 +234,6 @@ def _read_jobs(
 ) -> tuple[Trace, Trace | None]:
     """Read the job to analyse and, if there is one, the job that it is compared with; `only` is that of `Reading`."""
     from chopper_interop import job_reading, pipeline
-    from chopper_interop.arrays import spill
     from chopper_interop.commands import console, runs
 
     options = common.parse_options(args.option)

@@ -328,11 +328,15 @@ def add_conversion_options(parser: argparse.ArgumentParser, *, output: str, opti
     )
 
 
-def add_ranks_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that reads some ranks alone."""
+def add_selection_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that read some ranks or training steps alone."""
     parser.add_argument(
         "--ranks",
         help="read only these ranks: 0,4-7; files that state another rank are left unread",
+    )
+    parser.add_argument(
+        "--steps",
+        help="read only these training steps: 10-12; what is of others is not kept",
     )
 
 

@@ -32,7 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
         "repeatable",
         option="an option of a reader or writer; repeatable",
     )
-    common.add_ranks_option(parser)
+    common.add_selection_options(parser)
     parser.add_argument(
         "--job", help="name of the job (default: name of the source, or of the folder of several)"
     )
@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         clock_offset=args.clock_offset,
         run=args.run,
         ranks=args.ranks,
+        steps=args.steps,
         on_loss=args.on_loss,
         keep_environment=args.keep_environment,
         anonymise=common.anonymise(args),

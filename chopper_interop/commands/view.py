@@ -93,7 +93,8 @@ def _convert(
     with console.show_progress(quiet=args.quiet):
         rules = (args.map_device, args.clock_offset, args.run)
         name = sharing.job_name(pipeline.job_name(*paths))
-        reading = job_reading.Reading(name, chosen, *rules, sharing)
+        steps = pipeline.step_numbers(args.steps)
+        reading = job_reading.Reading(name, chosen, *rules, sharing, steps=steps)
         trace = job_reading.read_inventory(inventory, reading)
         pipeline.refuse_losses(trace.meta.issues, args.on_loss)
         present = [name for name in _ANALYSES if name in registry.working_analyses()]
@@ -243,7 +244,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--port", type=int, default=0, help="port of --offline (default: one that is free)"
     )
-    common.add_ranks_option(parser)
+    common.add_selection_options(parser)
     common.add_conversion_options(
         parser,
         output="keep the trace that profiles are converted to; repeatable for other formats",

@@ -14,7 +14,7 @@ from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from chopper_interop import left_out_arguments, registry
+from chopper_interop import chosen_steps, left_out_arguments, registry
 from chopper_interop.arrays import spill
 from chopper_interop.combined import Combined, NotTogetherError
 from chopper_interop.edges import communication
@@ -265,6 +265,8 @@ class SourceTask:
         True if the trace has the digest of the file.
     arguments
         False if the trace keeps only arguments that what follows looks for.
+    steps
+        The only training steps that the trace has; None for all.
     """
 
     converter: str
@@ -276,10 +278,17 @@ class SourceTask:
     size: int = 0
     digest: bool = True
     arguments: bool = True
+    steps: tuple[int, ...] | None = None
 
     @classmethod
     def for_source(
-        cls, source: SourceFiles, options: dict[str, Any], names: str | None, *, digest: bool = True
+        cls,
+        source: SourceFiles,
+        options: dict[str, Any],
+        names: str | None,
+        *,
+        digest: bool = True,
+        steps: tuple[int, ...] | None = None,
     ) -> SourceTask:
         """Make the task of a source; raise `UsageError` for a value that its reader cannot take."""
         chosen = registry.chosen_options(source.converter.reader, options)
@@ -296,7 +305,13 @@ class SourceTask:
             source.expected_bytes,
             digest,
             registry.keeps_arguments(options),
+            steps,
         )
+
+    @property
+    def keeps_all(self) -> bool:
+        """True if the trace has all that its files have."""
+        return self.arguments and self.steps is None
 
 
 Batch: TypeAlias = tuple[SourceTask, ...]
@@ -345,9 +360,10 @@ def read_batch(batch: Batch) -> list[Outcome]:
         half = len(batch) // 2
         return [*read_batch(batch[:half]), *read_batch(batch[half:])]
     else:
-        if batch[0].arguments:
+        if batch[0].keeps_all:
             return [combined]
-        return list(map(left_out_arguments.of_source, combined.split()))
+        pairs = zip(combined.split(), batch, strict=True)
+        return [_reduced(trace, source) for trace, source in pairs]
     others = tuple(source for source, apart in zip(batch, alone, strict=True) if not apart)
     rest = iter(split(read_batch(others)) if others else ())
     return [
@@ -373,7 +389,6 @@ def _read_together(batch: Batch) -> Combined:
     )
     with (
         inputs.digesting() if task.digest else nullcontext(),
-        nullcontext() if task.arguments else left_out_arguments.scanning(),
         inputs.unpacking_at_most(task.max_unpacked),
         registry.as_errors("reading", task.converter, paths[0]),
         inputs.that_may_go_away(paths),
@@ -406,19 +421,36 @@ def read(task: SourceTask) -> Trace:
         with (
             registry.as_errors("reading", task.converter, first),
             inputs.that_may_go_away(task.paths),
-            nullcontext() if task.arguments else left_out_arguments.scanning(),
+            _reducing(task),
         ):
             trace = function(list(task.paths), **task.options)
             _refuse_unsound(trace, task.converter)
             trace = communication.recognise(trace, task.names)
-            if not task.arguments:
-                trace = left_out_arguments.of_source(trace)
+            if not task.keeps_all:
+                trace = _reduced(trace, task)
         memory.give_back(trace.nodes.nbytes)
         recorded = trace.meta.sources
         # a trace read back names files long gone
         if task.digest and len(task.paths) == 1 and len(recorded) == 1:
             recorded = (replace(recorded[0], sha256=inputs.sha256(first)),)
     return trace.with_meta(sources=recorded)
+
+
+@contextmanager
+def _reducing(task: SourceTask) -> Iterator[None]:
+    """Have a reader leave out, as it reads, what `_reduced` would."""
+    with (
+        nullcontext() if task.arguments else left_out_arguments.scanning(),
+        nullcontext() if task.steps is None else chosen_steps.reading(task.steps),
+    ):
+        yield
+
+
+def _reduced(trace: Trace, task: SourceTask) -> Trace:
+    """The trace of a source with the steps that are asked for and the arguments that what follows looks for."""
+    if task.steps is not None:
+        trace = chosen_steps.of_source(trace, task.steps, task.paths[0])
+    return trace if task.arguments else left_out_arguments.of_source(trace)
 
 
 def _refuse_unsound(made: Any, converter: str, kind: type[Trace | Combined] = Trace) -> None:

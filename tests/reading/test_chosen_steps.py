@@ -1,0 +1,154 @@
+"""Some training steps are read alone (``--steps``): the nodes that a whole trace has in them, and no others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from issue_counts import uncounted_events
+from kineto_files import call, kernel, span, write
+from shared_data import each, real
+
+import chopper_interop as ci
+from chopper_interop.errors import UsageError
+from chopper_interop.schemas.kinds import GPU_WORK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+OUTSIDE = ("outside-steps", "nodes-outside-steps")
+INPUTS = (
+    ("pytorch/rtx2080ti_pairs/linear_kineto.json.gz", "3,7-8"),
+    ("pytorch/rtx2080ti_pairs", "0"),  # with its execution trace
+    ("pytorch/torchrec_4rank_v100", "5"),
+    ("pytorch/base_boundary_4rank_amd", "10-11"),
+)
+
+
+def nodes(trace: ci.Trace, chosen: Any) -> Counter[Any]:
+    """Nodes of some steps, without starts, which depend on how clocks of ranks are aligned, with parents by name."""
+    names, lanes = trace.names(), trace.lanes.to_pylist()
+    name, parent = trace.array("name"), trace.array("parent")
+    columns = [trace.array(c).tolist() for c in ("rank", "kind", "dur", "correlation", "lane")]
+    step = trace.integers("iteration").tolist()
+
+    def around(row: int) -> str:
+        is_there = parent[row] >= 0 and step[parent[row]] in chosen
+        return names[name[parent[row]]] if is_there else ""
+
+    rows = zip(range(len(step)), step, *columns, strict=True)
+    return Counter(
+        (*more, names[name[row]], lanes[lane]["name"], number, around(row))
+        for row, number, *more, lane in rows
+        if number in chosen
+    )
+
+
+def numbers(text: str) -> set[int]:
+    return {
+        n
+        for part in text.split(",")
+        for n in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)
+    }
+
+
+@pytest.mark.parametrize(("name", "steps"), each(INPUTS))
+def test_nodes_of_steps_are_those_of_the_whole(name: str, steps: str) -> None:
+    whole, part = ci.read(real(name)), ci.read(real(name), steps=steps)
+    chosen = numbers(steps)
+    assert nodes(part, chosen) == nodes(whole, chosen)
+    assert set(part.integers("iteration").tolist()) == chosen
+    left_out = sum(issue.count for issue in part.meta.issues if issue.code in OUTSIDE)
+    assert left_out == whole.nodes.num_rows - part.nodes.num_rows
+    if len(part.meta.sources) == 1:
+        assert not uncounted_events(part)
+
+
+def test_a_command_keeps_them(demo: Path, tmp_path: Path, run) -> None:
+    trace = next(demo.rglob("*.pt.trace.json*"))
+    step = max(ci.read(trace).integers("iteration").tolist())
+    output = tmp_path / "a.parquet"
+    status, _, text = run("convert", trace, "-o", output, "--steps", step)
+    assert status == 0, text
+    assert OUTSIDE[0] in text
+    assert set(ci.read(output).integers("iteration").tolist()) == {step}
+    assert ci.convert(trace, tmp_path / "b.parquet", steps=[step]).ranks == ci.read(output).ranks
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ("4-6", "it has no training steps 4-6 (it has 0-2)"),
+        ("2-4", "the job has no training steps 3-4 (it has 2)"),
+        ("x", "steps=x: write numbers and ranges"),
+        ("", "steps=: write numbers and ranges"),
+        ([], "steps: there are none to read"),
+    ],
+)
+def test_steps_that_are_not_there_are_refused(
+    tmp_path: Path, steps: str | Sequence[int], message: str
+) -> None:
+    path = write(tmp_path / "a.json", job([(t, 2) for t in range(3)]))
+    with pytest.raises(UsageError) as raised:
+        ci.read(path, steps=steps)
+    assert message in str(raised.value)
+
+
+def test_a_profile_without_steps_says_what_numbers_them(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", [kernel("k", 1, 1, 1)])
+    with pytest.raises(UsageError, match=r"no training step 1 \(ranges such as ProfilerStep#10"):
+        ci.read(path, steps="1")
+
+
+def job(steps: list[tuple[int, int]], late: float = 0) -> list[dict[str, Any]]:
+    """Steps of 100 us with launches each; their kernels run so much later."""
+    events = []
+    for at, (number, launches) in enumerate(steps):
+        begin = 100 * at
+        events.append(span("user_annotation", f"ProfilerStep#{number}", begin, 90))
+        events.append(span("cpu_op", "between", begin + 92, 3))
+        for k in range(launches):
+            correlation, ts = 10 * at + k + 1, begin + 20 * k + 1
+            events.append(span("cpu_op", f"op{k}", ts, 10))
+            events.append(call("cudaLaunchKernel", ts + 1, 2, correlation))
+            events.append(kernel(f"k{at}.{k}", ts + 5 + late, 4, correlation))
+    return events
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=6),
+    st.sampled_from([0, 95, 150, 250.5]),
+    st.randoms(use_true_random=False),
+    st.data(),
+)
+def test_any_steps_against_the_whole(
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[int, int]],
+    late: float,
+    order: Any,
+    data: Any,
+) -> None:
+    """Steps that repeat, that launch nothing, and whose kernels run in another, with events in any order."""
+    folder = tmp_path_factory.mktemp("steps")
+    events = job(steps, late)
+    order.shuffle(events)
+    path = write(folder / "a.json", events)
+    whole = ci.read(path)
+    present = sorted(set(whole.integers("iteration").tolist()) - {-1})
+    chosen = data.draw(st.lists(st.sampled_from(present), min_size=1, unique=True))
+    part = ci.read(path, steps=chosen)
+    assert nodes(part, chosen) == nodes(whole, chosen)
+    assert part.nodes.num_rows == sum(nodes(whole, chosen).values())
+    assert not uncounted_events(part)
+
+
+def test_work_is_of_the_step_of_its_launch_whenever_it_runs(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", job([(7, 1), (8, 1)], late=150))
+    trace = ci.read(path, steps=[7])
+    work = np.isin(trace.array("kind"), [int(kind) for kind in GPU_WORK])
+    assert [trace.names()[code] for code in trace.array("name")[work]] == ["k0.0"]
