@@ -16,7 +16,7 @@ import numpy as np
 
 from chopper_interop import number_ranges, time_window
 from chopper_interop.annotate import provenance
-from chopper_interop.annotate.structure import annotations
+from chopper_interop.annotate.structure import annotations as structure
 from chopper_interop.errors import UsageError
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.trace import Trace
@@ -72,7 +72,8 @@ def of_job(trace: Trace, steps: Collection[int], issues: IssueLog) -> Trace:
     trace = _numbered(trace)
     present = _present(trace)
     if not present.issuperset(steps):
-        raise missing(set(steps) - present, present)
+        of_chosen = present.intersection(steps)
+        raise missing(set(steps) - present, of_chosen or present)
     return _restricted(trace, steps, OF_JOB, issues)
 
 
@@ -94,7 +95,7 @@ def missing(
 
 def _numbered(trace: Trace) -> Trace:
     """Return the trace with the number of each node's step, by which it stays known when others are gone."""
-    return provenance.fill_columns(trace, annotations.columns(trace, IssueLog(), (_COLUMN,)))
+    return provenance.fill_columns(trace, structure.columns(trace, IssueLog(), (_COLUMN,)))
 
 
 def _present(trace: Trace) -> set[int]:

@@ -27,7 +27,7 @@ Parquet.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -76,7 +76,7 @@ _MANY_NODES = 1 << 17
 _ATTEMPTS = 3
 """Attempts at a source whose reading ends its worker (chosen: dask's number of them)."""
 _SMALLER = "profile fewer steps, or without record_shapes and with_stack"
-"""Remedy where the file of one rank is too large, which is read as a whole."""
+"""Remedy where the file of one rank is too large, and of a format that is read as a whole."""
 _NO_ARGUMENTS = {"args": "none"}
 UNREADABLE = Fault.loss(
     "file-unreadable",
@@ -143,8 +143,8 @@ def read_inventory(inventory: Inventory, reading: Reading) -> Trace:
     for option in registry.unknown_reading_options(readers, reading.options):
         raise UsageError(f"no reader of these sources takes an option {option!r}")
     sources = inventory.sources
-    is_larger = exceeds_memory(sources, reading.options)
-    stated = amounts_stated("reading the job", sources, reading.options)
+    is_larger = exceeds_memory(sources, reading)
+    stated = amounts_stated("reading the job", sources, reading)
     with spill.when(is_larger), stated:
         return _read_job(inventory, reading, device_rules, offset_rules)
 
@@ -158,8 +158,7 @@ def _read_job(
     names = communication.user_pattern(reading.options.get("comm"))
     is_kept = reading.only is None
     # other sources are joined by what all of the profiles have
-    is_cut = all(source.converter.reads_steps for source in inventory.sources)
-    early = reading.steps if is_cut else None
+    early = reading.steps if _read_steps(inventory.sources) else None
     fragments, failures = read_all(
         inventory.sources, reading.options, names, digests=is_kept, steps=early
     )
@@ -349,14 +348,24 @@ def _outcomes(
     return workers.split(outcomes)
 
 
-def needed_bytes(source: SourceFiles, options: Mapping[str, Any]) -> float:
-    """Estimate the memory that a source takes to be read and joined, with these options of reading."""
-    converter = source.converter
-    left_out = 0.0 if registry.keeps_arguments(options) else converter.arguments_ratio
-    return (converter.memory_ratio - left_out) * source.expected_bytes
+def _read_steps(sources: Sequence[SourceFiles]) -> bool:
+    """Return True if all sources leave out other training steps than are asked for as they are read."""
+    return all(source.converter.steps_ratio for source in sources)
 
 
-def exceeds_memory(sources: Sequence[SourceFiles], options: Mapping[str, Any]) -> bool:
+def needed_bytes(sources: Sequence[SourceFiles], reading: Reading) -> list[float]:
+    """Estimate the memory that each source takes to be read and joined; at least, if some training steps are asked for."""
+    some_steps = reading.steps is not None and _read_steps(sources)
+    keeps_arguments = registry.keeps_arguments(reading.options)
+    needed = []
+    for source in sources:
+        of_format = source.converter
+        ratio = of_format.memory_ratio - (0 if keeps_arguments else of_format.arguments_ratio)
+        needed.append((of_format.steps_ratio if some_steps else ratio) * source.expected_bytes)
+    return needed
+
+
+def exceeds_memory(sources: Sequence[SourceFiles], reading: Reading) -> bool:
     """Return True if the sources together need more memory than is available, though not each alone.
 
     Raises
@@ -364,7 +373,7 @@ def exceeds_memory(sources: Sequence[SourceFiles], options: Mapping[str, Any]) -
     TooLittleMemoryError
         One of them alone needs more than is available.
     """
-    needed = [needed_bytes(source, options) for source in sources]
+    needed = needed_bytes(sources, reading)
     available = memory.available_bytes()
     if sum(needed) <= available:
         return False
@@ -376,7 +385,7 @@ def exceeds_memory(sources: Sequence[SourceFiles], options: Mapping[str, Any]) -
     tenths = _tenths(needed[largest])
     remedies = [
         *_reading_fewer(sources, needed, available),
-        *_within_a_rank([sources[largest]], options),
+        *_within_a_rank([sources[largest]], reading),
         f"--max-memory {tenths} tries it all the same",
     ]
     raise TooLittleMemoryError(
@@ -388,7 +397,7 @@ def exceeds_memory(sources: Sequence[SourceFiles], options: Mapping[str, Any]) -
 
 @contextmanager
 def amounts_stated(
-    subject: str, sources: Sequence[SourceFiles], options: Mapping[str, Any]
+    subject: str, sources: Sequence[SourceFiles], reading: Reading
 ) -> Iterator[None]:
     """Have the error of a block for which memory does not suffice say how much the sources need, and what bounds it.
 
@@ -398,8 +407,8 @@ def amounts_stated(
         What the block does, such as "reading the job".
     sources
         What is read, or was read for it.
-    options
-        Options of reading.
+    reading
+        How it is read.
 
     Raises
     ------
@@ -411,19 +420,19 @@ def amounts_stated(
         with memory.sufficing(subject):
             yield
     except TooLittleMemoryError as error:
-        raise with_amounts(error, sources, options, available) from error
+        raise with_amounts(error, sources, reading, available) from error
 
 
 def with_amounts(
     error: TooLittleMemoryError,
     sources: Sequence[SourceFiles],
-    options: Mapping[str, Any],
+    reading: Reading,
     available: int,
 ) -> TooLittleMemoryError:
     """Return an error that says how much the sources need, of so much memory that was available, and what bounds it."""
-    needed = [needed_bytes(source, options) for source in sources]
+    needed = needed_bytes(sources, reading)
     one, all_ = _tenths(max(needed)), _tenths(sum(needed))
-    remedies = [] if len(sources) > 1 else [_SMALLER]
+    remedies = []
     if len(sources) > 1:
         known = [rank for rank in map(stated_rank, sources) if rank is not None]
         if not (spill.is_on() or spill.in_use() or one == all_):
@@ -434,17 +443,21 @@ def with_amounts(
         f"{error.message}: the job takes about {all_:,.1f} GB, by the size of its files, and "
         f"{available / 1e9:,.1f} GB were there",
         path=error.path,
-        hint="; ".join([*remedies, *_within_a_rank(sources, options)]),
+        hint="; ".join([*remedies, *_within_a_rank(sources, reading)] or [_SMALLER]),
     )
 
 
-def _within_a_rank(sources: Sequence[SourceFiles], options: Mapping[str, Any]) -> list[str]:
+def _within_a_rank(sources: Sequence[SourceFiles], reading: Reading) -> list[str]:
     """Options that bound what sources take besides their number, of those that these have and that are not given."""
     remedies = []
-    if registry.keeps_arguments(options) and any(s.converter.arguments_ratio for s in sources):
-        without = max(needed_bytes(source, options | _NO_ARGUMENTS) for source in sources)
+    if _read_steps(sources):
+        some = "some training steps" if reading.steps is None else "fewer training steps"
+        remedies.append(f"chopper-convert --steps FIRST-LAST and read(steps=…) read {some}")
+    without = replace(reading, options={**reading.options, **_NO_ARGUMENTS})
+    needed, less = (max(needed_bytes(sources, r)) for r in (reading, without))
+    if less < needed:
         of_each = " a rank" if len(sources) > 1 else ""
-        remedies.append(f"-O args=none takes about {_tenths(without):,.1f} GB{of_each}")
+        remedies.append(f"-O args=none takes about {_tenths(less):,.1f} GB{of_each}")
     return remedies
 
 

@@ -353,7 +353,7 @@ class Conversion:
             trace = trace.without_arguments()
             memory.give_back(trace.nodes.nbytes)  # before the outputs take memory in other sizes
         with job_reading.amounts_stated(
-            "writing the outputs", self.inventory.sources, self.reading.options
+            "writing the outputs", self.inventory.sources, self.reading
         ):
             written = write_all(trace, self.targets, self.writing)
         return trace, (*trace.meta.issues, *written)

@@ -90,8 +90,8 @@ class Converter:
     rank_of
         ``(path, head) -> rank``: the only rank that a file that begins with these bytes states, None where
         that needs reading all of it. With it, files of ranks that are not asked for are left unread.
-    reads_steps
-        True if `read` leaves out, as it reads, what is of other training steps than were asked for (`chosen_steps`).
+    steps_ratio
+        As `memory_ratio`, of a few training steps that are asked for (`chosen_steps`); 0 if `read` does not leave out others.
     words_of_work
         Texts of which one stands in each file that has work of GPUs, for formats in which it may stand far from
         the beginning.
@@ -127,7 +127,7 @@ class Converter:
     read_together: Callable[..., Any] | str | None = None
     write: Callable[..., Any] | str | None = None
     rank_of: Callable[[Path, bytes], int | None] | None = None
-    reads_steps: bool = False
+    steps_ratio: float = 0.0
     words_of_work: tuple[bytes, ...] = ()
     memory_ratio: float = 2.0
     arguments_ratio: float = 0.0
@@ -228,7 +228,7 @@ _KIND_OF_FIELD = {
     "sniff": "a function", "confirms": "a function", "group": "a function", "rank_of": "a function",
     "read": "a function, or its name", "read_together": "a function, or its name",
     "write": "a function, or its name", "usage": "a function, or its name",
-    "memory_ratio": "a number above 0", "arguments_ratio": "a part",
+    "memory_ratio": "a number above 0", "arguments_ratio": "a part", "steps_ratio": "a part",
 }  # fmt: skip
 
 

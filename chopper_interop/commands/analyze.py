@@ -55,7 +55,7 @@ _COMMON_OPTIONS = {
 
 def run(args: argparse.Namespace) -> int:
     """Run ``chopper-analyze`` and return its exit status."""
-    from chopper_interop import job_reading, pipeline
+    from chopper_interop import pipeline
     from chopper_interop.arrays import spill
     from chopper_interop.commands import analysis_plan, console, report, result_files
     from chopper_interop.io import memory
@@ -108,13 +108,23 @@ def run(args: argparse.Namespace) -> int:
             report.write(
                 args, trace, outcome, against=against, runs=others, options=options | common_options
             )
-    for name, error in outcome.failed.items():
-        if isinstance(error, TooLittleMemoryError):
-            read = [source for job in inventories for source in job.sources]
-            error = job_reading.with_amounts(error, read, options, available)  # noqa: PLW2901
+    for name, failed in outcome.failed.items():
+        error = _with_amounts(failed, inventories, options, available)
         common.show_error("chopper-analyze", error, subject=name, debug=args.debug)
     pipeline.refuse_other_runs(trace.meta.issues, args.on_loss)
     return next((error.exit_status for error in outcome.failed.values()), 0)
+
+
+def _with_amounts(
+    error: ChopperError, inventories: list[Inventory], options: dict[str, Any], available: int
+) -> ChopperError:
+    """Return the error of an analysis; if it lacked memory, with what the jobs need and which options bound it."""
+    from chopper_interop import job_reading
+
+    if not isinstance(error, TooLittleMemoryError):
+        return error
+    read = [source for inventory in inventories for source in inventory.sources]
+    return job_reading.with_amounts(error, read, job_reading.Reading("", options), available)
 
 
 def _names_and_paths(texts: list[str]) -> tuple[list[str], list[Path]]:

@@ -55,8 +55,11 @@ from chopper_interop.io.wire import copy_bytes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from typing import TypeAlias
 
     from chopper_interop.io.inputs import TextWindow
+
+    Select: TypeAlias = Callable[[Bytes, Array, list[bytes]], Array]
 
 EVENT = np.dtype([
     *((name, np.int64) for name in ("at", "ts", "dur", "pid", "tid", "id", "args_at")),
@@ -149,6 +152,8 @@ class Events:
     closed: bool
     malformed: int
     malformed_at: tuple[int, ...]
+    left_out: int = 0
+    """Number of events that the caller of `scan` did not select."""
 
     @property
     def count(self) -> int:
@@ -172,14 +177,23 @@ def unescape(raw: bytes) -> str:
         return raw.decode("utf-8", "replace")
 
 
-def scan(text: TextWindow, start: int) -> Events:
-    """Read the array of events that opens at an offset of the window; the window then begins behind it."""
+def scan(text: TextWindow, start: int, select: Select | None = None) -> Events:
+    """Read the array of events that opens at an offset of the window; the window then begins behind it.
+
+    Parameters
+    ----------
+    text, start
+        The window, and the offset.
+    select
+        ``(window, rows, strings) -> mask`` of the events that are kept, called of some at a time by threads, also of
+        what turns out to be none; by default all are.
+    """
     events = _Collected(text.expected)
     end, status = text.base + start + 1, _REACHED
     open_pieces: deque[_Piece] = deque()  # those behind `end`, in their order
     undecided, tried = 0, 0  # of these, how many are walked, and how many bytes did not do together
     pieces = _guessed_pieces(text, start + 1, open_pieces)
-    walk_piece = partial(_walk_piece, keys=json_members.LOOKED_FOR.get())
+    walk_piece = partial(_walk_piece, keys=json_members.LOOKED_FOR.get(), select=select)
     if text.expected >= _READ_AHEAD:
         pieces = ahead(pieces)
     with closing(_walked_ahead(pieces, walk_piece)) as walks:
@@ -287,6 +301,7 @@ class _Walk(NamedTuple):
     end: int
     status: int
     damage: _Damage
+    left_out: int
 
 
 def _guessed_pieces(
@@ -353,8 +368,10 @@ def _walked_ahead(
         pieces.close()
 
 
-def _walk_piece(piece: _Piece, damage: _Damage, keys: json_members.Keys | None) -> _Walk:
-    """Read the events of a piece; of spans, the arguments with these keys and those that are no numbers."""
+def _walk_piece(
+    piece: _Piece, damage: _Damage, keys: json_members.Keys | None, select: Select | None
+) -> _Walk:
+    """Read the selected events of a piece; of spans, the arguments with these keys and those that are no numbers."""
     strings = interning.empty_text_table(_STRINGS)
     batches: list[Array] = []
     end, status = piece.begin, _MORE
@@ -366,8 +383,13 @@ def _walk_piece(piece: _Piece, damage: _Damage, keys: json_members.Keys | None) 
             piece.window, end, rows, piece.stop, piece.is_last, strings, damage
         )
         batches.append(rows[:count])
+    count = sum(map(len, batches))
+    if select is not None:
+        texts = strings.texts(piece.window)
+        batches = [rows[select(piece.window, rows, texts)] for rows in batches]
+    left_out = count - sum(map(len, batches))
     args = piece.window if keys is None else json_members.looked_for_in(piece.window, batches, keys)
-    return _Walk(piece, batches, args, strings, end, status, damage)
+    return _Walk(piece, batches, args, strings, end, status, damage, left_out)
 
 
 def _reuse(text: TextWindow, windows: list[Bytes]) -> None:
@@ -416,6 +438,7 @@ class _Collected:
         self._strings_size = 0
         self._malformed = 0
         self._malformed_at: list[int] = []
+        self._left_out = 0
         self._copies: deque[Future[None]] = deque()
 
     def add(self, walk: _Walk, behind: Callable[[], None] = lambda: None) -> None:
@@ -423,6 +446,7 @@ class _Collected:
         malformed, base = int(walk.damage.number[0]), walk.piece.base
         self._growth = max(_MORE_THAN_EXPECTED * self._expected / (base + walk.end), _MIN_GROWTH)
         self._malformed += malformed
+        self._left_out += walk.left_out
         self._malformed_at += (walk.damage.positions[:malformed] + base).tolist()
         number = self._number_strings(walk)
         count = sum(map(len, walk.batches))
@@ -489,6 +513,7 @@ class _Collected:
             closed=closed,
             malformed=self._malformed,
             malformed_at=tuple(self._malformed_at[:_POSITIONS]),
+            left_out=self._left_out,
         )
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop import sanity_checks
+from chopper_interop import chosen_steps, sanity_checks
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.build import TraceBuilder
@@ -25,6 +26,7 @@ from chopper_interop.converters.kineto import (
     edges,
     launch_checks,
     samples,
+    step_events,
     trace_file,
 )
 from chopper_interop.converters.kineto import (
@@ -95,6 +97,9 @@ OTHER_FLOW = Fault.loss_of_events(
     "flow-unknown", "Ends of arrows of a category that PyTorch does not write were left out."
 )
 
+READ_TWICE = 1 << 24
+"""Bytes from which on a file is read twice where some steps are asked for (chosen: of others, all that is read takes some
+megabytes)."""
 _BLOCK = 1 << 18
 """Nodes of which arguments are looked into at a time (chosen: some megabytes)."""
 _KNOWN_PHASES = "XiIRMstfCE"
@@ -149,7 +154,9 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
         Some of several cannot be read, or have events of several ranks.
     """
     issues = SourceIssues([IssueLog(str(path)) for path in paths])
-    file = trace_file.load(paths, issues)
+    file = trace_file.load(paths, issues, _choice(paths[0]))
+    for member, log in zip(file.members, issues.logs, strict=True):
+        log.add(chosen_steps.OUTSIDE, member.left_out)
     unknown = np.flatnonzero((file.kind == 0) & (file.columns["cat"] < 0) & file.phase("X"))
     if unknown.size:
         fill_kinds(file, unknown)
@@ -173,6 +180,14 @@ def read_together(paths: list[Path], *, rank: int | None = None) -> Combined:
     of_all = Combined(trace, metas, groups, file.text_at)
     _check(of_all, file, issues)
     return replace(of_all, metas=_with_findings(of_all, file, issues))
+
+
+def _choice(path: Path) -> trace_file.Choose | None:
+    """Return what chooses the events of the steps that are asked for; None for a small file, or if all are."""
+    steps = chosen_steps.CHOSEN.get()
+    if steps is None or inputs.expected_bytes(path) < READ_TWICE:
+        return None
+    return partial(step_events.selection, steps=steps)
 
 
 def _check(of_all: Combined, file: TraceFile, issues: SourceIssues) -> None:

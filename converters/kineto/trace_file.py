@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +31,14 @@ from chopper_interop.schemas.categories import PYTORCH
 from chopper_interop.schemas.hub import MAX_RANK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
     import numpy.typing as npt
+
+    from chopper_interop.io.json_events import Select
+
+    Choose: TypeAlias = Callable[[Callable[[Select], json_events.Events]], Select | None]
 
 
 MALFORMED = Fault.loss_of_events(
@@ -116,6 +124,8 @@ class Member:
         True if times count from the node's boot, as in the traces of rocmProfileData.
     event_count
         Number of events in the file, also of those that could not be read.
+    left_out
+        Number of those that were not chosen.
     """
 
     path: Path
@@ -124,6 +134,7 @@ class Member:
     base_ns: int
     since_boot: bool
     event_count: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -235,8 +246,10 @@ class TraceFile:
         return self.texts[number] if number >= 0 else ""
 
 
-def load(paths: Sequence[Path], issues: SourceIssues) -> TraceFile:
+def load(paths: Sequence[Path], issues: SourceIssues, choose: Choose | None = None) -> TraceFile:
     """Read files, one behind the other; losses go to `issues`.
+
+    Of a file that is alone, `choose` is given what scans it and returns which events are kept, None for all.
 
     Raises
     ------
@@ -245,7 +258,10 @@ def load(paths: Sequence[Path], issues: SourceIssues) -> TraceFile:
     NotTogetherError
         Some of several do.
     """
-    files = [_read_file(paths[0], issues.logs[0])] if len(paths) == 1 else _read_all(paths, issues)
+    if len(paths) == 1:
+        files = [_read_file(paths[0], issues.logs[0], choose)]
+    else:
+        files = _read_all(paths, issues)
     file = _together(files)
     _note_replaced(file, issues)
     _resolve_ids(file, [of_file.texts for of_file in files])
@@ -305,7 +321,7 @@ def _short(path: Path) -> tuple[dict[str, Any], bytes, int] | None:
     return None if b"\\u" in rest else (header, text, at)
 
 
-def _read_file(path: Path, issues: IssueLog) -> _File:
+def _read_file(path: Path, issues: IssueLog, choose: Choose | None = None) -> _File:
     """Read one file, whatever it is; losses go to `issues`.
 
     Raises
@@ -314,9 +330,10 @@ def _read_file(path: Path, issues: IssueLog) -> _File:
         It holds no list of events, or an empty one.
     """
     with memory.sufficing("reading all of it", path):
+        select = None if choose is None else choose(partial(_scanned, path))
         text = TextWindow(inputs.blocks(path, issues), expected=inputs.expected_bytes(path))
         empty_first = _EMPTY_FIRST.match(bytes(text.bytes[:_PROBED_BYTES])) is not None
-        document = _read_documents(path, text, issues)
+        document = _read_documents(path, text, issues, select)
     events = document.events
     del text
     memory.give_back(events.end)
@@ -325,8 +342,14 @@ def _read_file(path: Path, issues: IssueLog) -> _File:
         raise ReadError(
             "it holds no events", path=path, hint="was the profiler stopped before it was exported?"
         )
-    count = events.count + events.malformed + document.left_out
+    count = events.count + events.malformed + events.left_out + document.left_out
     return _file(path, document.header, events, count, empty_first=empty_first)
+
+
+def _scanned(path: Path, select: Select) -> json_events.Events:
+    """Selected events of a file, whose losses another scan notes."""
+    text = TextWindow(inputs.blocks(path, IssueLog()), expected=inputs.expected_bytes(path))
+    return _read_document(path, text, IssueLog(), select).events
 
 
 def _file(
@@ -338,7 +361,7 @@ def _file(
     empty_first: bool = False,
 ) -> _File:
     since_boot = empty_first and _counts_since_boot(events)
-    member = Member(path, header, {}, _base_ns(path, header), since_boot, count)
+    member = Member(path, header, {}, _base_ns(path, header), since_boot, count, events.left_out)
     return _File(member, events, events.texts())
 
 
@@ -430,9 +453,11 @@ class _Document:
     """Number of events of further lists."""
 
 
-def _read_documents(path: Path, text: TextWindow, issues: IssueLog) -> _Document:
+def _read_documents(
+    path: Path, text: TextWindow, issues: IssueLog, select: Select | None
+) -> _Document:
     """Read the first document; count the events of those after it, as of an appended file."""
-    first = last = _read_document(path, text, issues)
+    first = last = _read_document(path, text, issues, select)
     for _ in range(_MAX_DOCUMENTS):
         if not last.complete:
             break
@@ -454,7 +479,9 @@ def _read_documents(path: Path, text: TextWindow, issues: IssueLog) -> _Document
     return first
 
 
-def _read_document(path: Path, text: TextWindow, issues: IssueLog) -> _Document:
+def _read_document(
+    path: Path, text: TextWindow, issues: IssueLog, select: Select | None = None
+) -> _Document:
     """Read header and events of a document in object or list form, from the beginning of the window on.
 
     Raises
@@ -464,7 +491,7 @@ def _read_document(path: Path, text: TextWindow, issues: IssueLog) -> _Document:
     """
     i = _first_byte(path, text)
     if text.bytes[i] == _LIST:
-        events = json_events.scan(text, i)
+        events = json_events.scan(text, i, select)
         return _Document({}, events, events.closed, events.end)
     header: dict[str, Any] = {}
     lists: list[json_events.Events] = []
@@ -475,7 +502,7 @@ def _read_document(path: Path, text: TextWindow, issues: IssueLog) -> _Document:
         if member is None:
             break
         if member.is_events:
-            lists.append(json_events.scan(text, member.value))
+            lists.append(json_events.scan(text, member.value, select if not lists else None))
             i = 0  # the window begins behind them
             continue
         i = member.end

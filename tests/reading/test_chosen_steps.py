@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from issue_counts import uncounted_events
 from kineto_files import call, kernel, span, write
 from shared_data import each, real
 
 import chopper_interop as ci
+from chopper_interop.arrays import arrow
+from chopper_interop.converters.kineto import reader
 from chopper_interop.errors import UsageError
+from chopper_interop.io import json_events
 from chopper_interop.schemas.kinds import GPU_WORK
+from chopper_interop.testing.equality import assert_trace_equal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +33,13 @@ INPUTS = (
     ("pytorch/rtx2080ti_pairs", "0"),  # with its execution trace
     ("pytorch/torchrec_4rank_v100", "5"),
     ("pytorch/base_boundary_4rank_amd", "10-11"),
+)
+
+PROFILES = (
+    "pytorch/misc/rank0.json.gz",
+    "pytorch/base_boundary_4rank_amd/rank0.json.gz",
+    "pytorch/rtx2080ti_pairs/linear_kineto.json.gz",
+    "pytorch/v100_2021/worker0.1623143089861.pt.trace.json.gz",
 )
 
 
@@ -49,6 +62,10 @@ def nodes(trace: ci.Trace, chosen: Any) -> Counter[Any]:
     )
 
 
+def total(trace: ci.Trace, *codes: str) -> int:
+    return sum(issue.count for issue in trace.meta.issues if issue.code in codes)
+
+
 def numbers(text: str) -> set[int]:
     return {
         n
@@ -57,14 +74,23 @@ def numbers(text: str) -> set[int]:
     }
 
 
+@pytest.fixture(params=[0, 1 << 60], ids=["twice", "once"])
+def read_twice_from(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Size from which on a file is read twice, and what is of other steps never kept."""
+    monkeypatch.setattr(reader, "READ_TWICE", request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("read_twice_from")
 @pytest.mark.parametrize(("name", "steps"), each(INPUTS))
 def test_nodes_of_steps_are_those_of_the_whole(name: str, steps: str) -> None:
     whole, part = ci.read(real(name)), ci.read(real(name), steps=steps)
     chosen = numbers(steps)
     assert nodes(part, chosen) == nodes(whole, chosen)
     assert set(part.integers("iteration").tolist()) == chosen
-    left_out = sum(issue.count for issue in part.meta.issues if issue.code in OUTSIDE)
-    assert left_out == whole.nodes.num_rows - part.nodes.num_rows
+    left_out = total(part, *OUTSIDE)
+    arrows = total(whole, "flow-event") - total(part, "flow-event")
+    assert left_out == whole.nodes.num_rows - part.nodes.num_rows + arrows
     if len(part.meta.sources) == 1:
         assert not uncounted_events(part)
 
@@ -120,6 +146,8 @@ def job(steps: list[tuple[int, int]], late: float = 0) -> list[dict[str, Any]]:
     return events
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("read_twice_from")
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=6),
     st.sampled_from([0, 95, 150, 250.5]),
@@ -152,3 +180,71 @@ def test_work_is_of_the_step_of_its_launch_whenever_it_runs(tmp_path: Path) -> N
     trace = ci.read(path, steps=[7])
     work = np.isin(trace.array("kind"), [int(kind) for kind in GPU_WORK])
     assert [trace.names()[code] for code in trace.array("name")[work]] == ["k0.0"]
+
+
+@pytest.mark.parametrize("name", each(PROFILES))
+def test_what_is_read_twice_is_as_what_is_cut(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns, edges and arguments of a file of which other steps are never kept, and of one that is cut when all is read."""
+    path = real(name)
+    numbered = set(ci.read(path).integers("iteration").tolist()) - {-1}
+    step = sorted(numbered)[len(numbered) // 2]
+    monkeypatch.setattr(reader, "READ_TWICE", 0)
+    twice = ci.read(path, steps=[step])
+    monkeypatch.setattr(reader, "READ_TWICE", 1 << 60)
+    once = ci.read(path, steps=[step])
+    assert_trace_equal(with_used_lanes(twice), with_used_lanes(once))
+    assert not uncounted_events(twice)
+
+
+def with_used_lanes(trace: ci.Trace) -> ci.Trace:
+    """The trace with lanes that have nodes, in order of these, and without issues, whose counts are of what was read."""
+    used, first = np.unique(trace.array("lane"), return_index=True)
+    used = used[np.argsort(first)]
+    number = np.zeros(trace.lanes.num_rows, np.int32)
+    number[used] = np.arange(len(used))
+    nodes = arrow.replace_column(trace.nodes, "lane", number[trace.array("lane")])
+    meta = {"issues": (), "sources": (), "devices": ()}
+    return replace(trace, nodes=nodes, lanes=arrow.take(trace.lanes, used)).with_meta(**meta)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [kernel("lost", 1, 1, 0)],
+        [{"ph": "B", "name": "b", "ts": 120, "pid": 1, "tid": 1}, {"ph": "E", "ts": 130, "pid": 1, "tid": 1}],
+        [{"ph": "s", "cat": "async_npu", "id": 1, "ts": 2, "pid": 1, "tid": 1, "name": "a"}],
+        [span("new_category", "x", 120, 5)],
+        [{"ph": "X", "name": "no time", "cat": "cpu_op", "pid": 1, "tid": 1}],
+        [{"ph": "C", "name": "c", "ts": 400, "pid": 1, "tid": 1, "args": {"v": 1}}],
+    ],
+    ids=["no launch", "begins", "arrows", "category", "no time", "counter"],
+)  # fmt: skip
+def test_files_with_other_events_are_as_if_read_once(
+    tmp_path: Path, more: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.json", [*job([(1, 2), (2, 2), (3, 1)]), *more])
+    traces = []
+    for size in (0, 1 << 60):
+        monkeypatch.setattr(reader, "READ_TWICE", size)
+        traces.append(ci.read(path, steps=[2]))
+    assert_trace_equal(*map(with_used_lanes, traces))
+    assert not uncounted_events(traces[0])
+
+
+def test_memory_is_of_the_steps(tmp_path: Path) -> None:
+    """What is held of a file that is read twice grows with the steps that are asked for, not with the file."""
+    events = [
+        span("user_annotation", "ProfilerStep#1", 0, 1000),
+        span("user_annotation", "ProfilerStep#2", 2000, 1000),
+        *(span("cpu_op", "op", 2000 + 0.001 * k, 0.001, note="x" * 40) for k in range(200_000)),
+    ]
+    path = write(tmp_path / "a.json", events)
+    assert path.stat().st_size > reader.READ_TWICE
+    held = {}
+    for step in (1, 2):
+        ci.read(path, steps=[step])  # modules and code are there then
+        tracemalloc.start()
+        ci.read(path, steps=[step])
+        held[step] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert held[2] - held[1] > 200_000 * json_events.EVENT.itemsize

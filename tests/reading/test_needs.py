@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from kineto_files import kernel, write
+from kineto_files import call, kernel, span, write
 
 from chopper_interop import errors, job_reading, registry
 from chopper_interop.arrays import spill
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ONE_RANK = "--ranks 4 reads one rank alone, which takes about"
-_PROFILE_LESS = "profile fewer steps, or without record_shapes and with_stack"
+_SOME_STEPS = "chopper-convert --steps FIRST-LAST and read(steps=…) read some training steps"
 
 
 def test_too_little_memory_is_said_before_reading(tmp_path: Path, run) -> None:
@@ -85,19 +85,35 @@ def test_memory_that_does_not_suffice_for_writing_is_said_with_the_amounts(
     assert (status, text.count("\n")) == (10, 1)
     assert "writing the outputs takes more memory than there is: the job takes about 0.1 GB" in text
     assert ("--ranks 0 reads one rank alone" in text) == (len(sizes) > 1)
-    assert ("profile fewer steps" in text) == (len(sizes) == 1)
+    assert _SOME_STEPS in text
+    assert "-O args=none takes about 0.1 GB" in text
 
 
 @pytest.mark.parametrize(
-    ("needed", "in_files", "ratio", "options", "hint"),
+    ("needed", "in_files", "ratio", "options", "steps", "hint"),
     [
-        ((3e9, 1e9), False, 0, {}, f"--max-memory 3.0 keeps ranks in files; {_ONE_RANK} 3.0 GB"),
-        ((1e9, 3e9), True, 0, {}, f"{_ONE_RANK} 3.0 GB"),
-        ((1e9, 0), False, 0, {}, f"{_ONE_RANK} 1.0 GB"),
-        ((1e9, 0), False, 0.3, {}, f"{_ONE_RANK} 1.0 GB; -O args=none takes about 0.7 GB a rank"),
-        ((1e9, 0), False, 0.3, {"args": "none"}, f"{_ONE_RANK} 0.7 GB"),
-        ((1e9,), False, 0.3, {}, f"{_PROFILE_LESS}; -O args=none takes about 0.7 GB"),
-        ((1e9,), False, 0.3, {"args": "none"}, _PROFILE_LESS),
+        (
+            (3e9, 1e9),
+            False,
+            0,
+            {},
+            None,
+            f"--max-memory 3.0 keeps ranks in files; {_ONE_RANK} 3.0 GB; {_SOME_STEPS}",
+        ),
+        ((1e9, 3e9), True, 0, {}, None, f"{_ONE_RANK} 3.0 GB; {_SOME_STEPS}"),
+        ((1e9, 0), False, 0, {}, None, f"{_ONE_RANK} 1.0 GB; {_SOME_STEPS}"),
+        (
+            (1e9, 0),
+            False,
+            0.3,
+            {},
+            None,
+            f"{_ONE_RANK} 1.0 GB; {_SOME_STEPS}; -O args=none takes about 0.7 GB a rank",
+        ),
+        ((1e9, 0), False, 0.3, {"args": "none"}, None, f"{_ONE_RANK} 0.7 GB; {_SOME_STEPS}"),
+        ((1e9,), False, 0.3, {}, None, f"{_SOME_STEPS}; -O args=none takes about 0.7 GB"),
+        ((1e9,), False, 0.3, {"args": "none"}, None, _SOME_STEPS),
+        ((1e9,), False, 0.3, {}, (4,), _SOME_STEPS.replace("some", "fewer")),
     ],
 )
 def test_files_are_a_remedy_unless_ranks_lie_in_them_or_one_is_all(
@@ -105,18 +121,22 @@ def test_files_are_a_remedy_unless_ranks_lie_in_them_or_one_is_all(
     needed: tuple[float, float],
     ratio: float,
     options: dict[str, str],
+    steps: tuple[int, ...] | None,
     hint: str,
     *,
     in_files: bool,
 ) -> None:
     monkeypatch.setattr(spill, "_mapped", {})
-    converter = registry.Converter("a", "a", memory_ratio=1.0, arguments_ratio=ratio)
+    converter = registry.Converter(
+        "a", "a", memory_ratio=1.0, arguments_ratio=ratio, steps_ratio=0.1
+    )
+    reading = job_reading.Reading("a", options, steps=steps)
     sources = [SimpleNamespace(converter=converter, expected_bytes=size) for size in needed]
     monkeypatch.setattr(job_reading, "stated_rank", lambda source: 4 + (source is not sources[0]))
     with (
         pytest.raises(errors.TooLittleMemoryError) as raised,
         spill.when(in_files),
-        job_reading.amounts_stated("reading", sources, options),
+        job_reading.amounts_stated("reading", sources, reading),
     ):
         raise MemoryError
     assert raised.value.hint == hint
@@ -135,18 +155,38 @@ def test_the_end_of_a_gzip_file_that_is_cut_is_no_size(tmp_path: Path) -> None:
     assert inputs.expected_bytes(tmp_path / "a.gz") < 1000
 
 
+def test_an_analysis_that_lacks_memory_says_the_amounts(
+    tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_trace: object) -> None:
+        raise MemoryError
+
+    path = write(tmp_path / "rank0.json", [kernel("k", 1, 1, 1)])
+    monkeypatch.setattr(registry, "analysis", lambda _: fails)
+    status, _, text = run("analyze", "-q", path, "kernels")
+    assert status == 10
+    assert "analysis kernels takes more memory than there is: the job takes about 0.1 GB" in text
+    assert _SOME_STEPS in text
+
+
 _KILOBYTES = (200_000, 350_000, 500_000, 600_000, 700_000, 800_000, 1_000_000, 2_000_000)
 """Addresses that a process may have: from fewer than its libraries take to enough."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of processes are tried on Linux")
-@pytest.mark.parametrize("more", [(), ("-O", "args=none")], ids=["arguments", "none"])
+@pytest.mark.parametrize(
+    "more", [(), ("-O", "args=none"), ("--steps", "1")], ids=["all", "no arguments", "steps"]
+)
 def test_under_any_limit_a_command_converts_or_says_what_bounds_memory(
     tmp_path: Path, more: tuple[str, ...]
 ) -> None:
     """A line and status 10, or all of the output; nothing in between, and no file that is half written."""
-    steps = [kernel(f"k{t % 100}", t, 0.5, t + 1, note="x" * 100) for t in range(100_000)]
-    path = write(tmp_path / "rank0.json", steps)
+    events = [
+        span("user_annotation", "ProfilerStep#1", 0, 1000),
+        *(call("cudaLaunchKernel", t, 0.2, t + 1) for t in range(100_000)),
+        *(kernel(f"k{t % 100}", t, 0.5, t + 1, note="x" * 100) for t in range(100_000)),
+    ]
+    path = write(tmp_path / "rank0.json", events)
     outcomes = {}
     for limit in _KILOBYTES:
         folder = tmp_path / str(limit)
@@ -163,5 +203,6 @@ def test_under_any_limit_a_command_converts_or_says_what_bounds_memory(
         assert [file.name for file in folder.iterdir()] == ["a.pftrace"] * (done.returncode == 0)
         if done.returncode and not more:
             assert "-O args=none" in done.stderr
+            assert "--steps" in done.stderr
     assert set(outcomes.values()) == {0, 10}
     assert outcomes[_KILOBYTES[-1]] == 0
