@@ -284,7 +284,7 @@ def test_files_that_fail_cost_no_further_passes(tmp_path: Path, monkeypatch) -> 
     opened: list[Path] = []
     read_head = trace_file.load
     monkeypatch.setattr(
-        trace_file, "load", lambda files, logs: opened.extend(files) or read_head(files, logs)
+        trace_file, "load", lambda files, *more: opened.extend(files) or read_head(files, *more)
     )
     assert sum(isinstance(outcome, str) for outcome in outcomes(paths)) == 3
     assert len(opened) == 2 * len(paths)
