@@ -13,7 +13,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, Bytes, interning
 from chopper_interop.arrays.compiled import jit, jit_in_place
-from chopper_interop.io import json_text
+from chopper_interop.io import json_members, json_text
 from chopper_interop.io.background import each
 from chopper_interop.trace import Text, Trace
 
@@ -270,7 +270,7 @@ def _scan_objects(
             i = json_text.skip_string(buffer, i, n)
             if i < 0:
                 break
-            index = _key_index(buffer, key, i - 1 - key, key_bytes, key_ends)
+            index = json_members.key_index(buffer, key, i - 1 - key, key_bytes, key_ends)
             i = json_text.skip_blank(buffer, i, n)
             if i >= n or buffer[i] != json_text.COLON:
                 break
@@ -288,21 +288,3 @@ def _scan_objects(
                 else n
             )
     return at, length
-
-
-@jit_in_place
-def _key_index(buffer: Bytes, at: int, length: int, key_bytes: Bytes, key_ends: Array) -> int:
-    """Index of the requested key that these bytes are; -1 if none.
-
-    Requested keys are few, so comparing with each in turn is quicker than a hash of every key read.
-    """
-    begin = 0
-    for k in range(len(key_ends)):
-        if key_ends[k] - begin == length:
-            i = 0
-            while i < length and buffer[at + i] == key_bytes[begin + i]:
-                i += 1
-            if i == length:
-                return k
-        begin = key_ends[k]
-    return -1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 READ_LESS = "give fewer files, or read less with --ranks, --steps or -O args=none"
-"""What bounds memory, where it is not known what was to be read."""
+"""Options that bound memory, where it is not known what was to be read."""
 _NO_THREAD = "can't start new thread"
 """Python's words where the system starts none, for want of memory or by a limit."""
 _SYNONYMS = {

@@ -18,7 +18,7 @@ from os.path import commonpath, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chopper_interop import job_reading, number_ranges, registry, sources
+from chopper_interop import job_reading, left_out_arguments, number_ranges, registry, sources
 from chopper_interop import run as runs
 from chopper_interop.arrays import spill
 from chopper_interop.errors import AmbiguousRunError, LossError, SchemaError, UsageError
@@ -549,6 +549,8 @@ def _analyzed(
     if not isinstance(result, Result):
         raise SchemaError(f"analysis {analysis} returns a {type(result).__name__}, not a Result")
     result = _with_unknown_keys(result, str(chosen.get("by", "")))
+    if any(issue.code == left_out_arguments.LEFT_OUT.code for issue in trace.meta.issues):
+        result = _without_arguments(result, analysis, chosen)
     is_whole = "steps" in registry.options(function) and not chosen.get("steps")
     if not is_whole or chosen.get("compat"):
         return result
@@ -561,6 +563,16 @@ def _with_unknown_keys(result: Result, by: str) -> Result:
     unknown = [name for name in asked if result.rows[name].null_count == result.rows.num_rows > 0]
     note = {"by": f"no {' and no '.join(unknown)} is known"} if unknown else {}
     return replace(result, notes={**result.notes, **note})
+
+
+def _without_arguments(result: Result, analysis: str, options: dict[str, Any]) -> Result:
+    """Say that arguments were left out of the trace, in the result of an analysis that looks at some."""
+    from chopper_interop.analyses.methods import needs
+
+    if analysis not in needs.ARGUMENTS and not options.get("compat"):
+        return result
+    note = "left out in reading (-O args=none): what types, shapes and grids of operations say is unknown or less exact"
+    return replace(result, notes={**result.notes, "arguments": note})
 
 
 def _with_warm_up(trace: Trace, result: Result, ranks: str) -> Result:

@@ -11,9 +11,9 @@ OF_FILES = (
     "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size", "Rank", "Src Rank", "Dst Rank", "Seq",
     "Process Group Name", "Process Group Description", "Process Group Ranks", "Global rank start", "Global rank stride",
 )  # fmt: skip
-"""What readers of trace events look for, in addition to `OF_JOBS`: of nodes of a trace, columns have it."""
+"""Names that readers of trace events look for, in addition to `OF_JOBS`: of nodes of a trace, columns have it."""
 OF_RANGES = ("External id",)
-"""What is looked for in ranges of the program on hosts and GPUs, which it matches."""
+"""Names that are looked for in ranges of the program on hosts and GPUs, which they match."""
 OF_JOBS = (
     "Input Dims", "Input dims", "Input type", "Input Strides", "Output Dims", "Output type", "Concrete Inputs", "Input Values",
     "Sequence number", "ET seq_id", "Fwd thread id", "Module Hierarchy", "Record function id", "ET rf_id",
@@ -21,5 +21,5 @@ OF_JOBS = (
     names.WAIT_STREAM, names.WAITED_STREAM, names.WAITED_RECORD, names.RECORD_NUMBER, names.CALL_STREAM, names.CALL_DEVICE,
     "stream", "hStream", "event", "hEvent",
 )  # fmt: skip
-"""What edges, annotations and joining look for in any node."""
+"""Names that edges, annotations and joining look for in any node."""
 ALL = tuple(dict.fromkeys((*OF_FILES, *OF_RANGES, *OF_JOBS)))

@@ -127,7 +127,7 @@ def copy_members(
         if not is_good:
             break
         is_kept = only_numbers and not _is_number(buffer, value, i)
-        if is_kept or _is_one_of(buffer, key + 1, behind_key - 1, key_text, key_ends):
+        if is_kept or key_index(buffer, key + 1, behind_key - key - 2, key_text, key_ends) >= 0:
             if used > begin + 1:
                 out[used] = COMMA
                 used += 1
@@ -181,18 +181,21 @@ def copy_distinct(
 
 
 @jit_in_place
-def _is_one_of(buffer: Bytes, at: int, stop: int, key_text: Bytes, key_ends: Array) -> bool:
-    """True if buffer[at:stop] is one of the keys, which are few, so that comparing with each is quicker than a hash."""
+def key_index(buffer: Bytes, at: int, length: int, key_bytes: Bytes, key_ends: Array) -> int:
+    """Index of the requested key that these bytes are; -1 if none.
+
+    Requested keys are few, so comparing with each in turn is quicker than a hash of every key read.
+    """
     begin = 0
     for k in range(len(key_ends)):
-        if key_ends[k] - begin == stop - at:
+        if key_ends[k] - begin == length:
             i = 0
-            while i < stop - at and buffer[at + i] == key_text[begin + i]:
+            while i < length and buffer[at + i] == key_bytes[begin + i]:
                 i += 1
-            if i == stop - at:
-                return True
+            if i == length:
+                return k
         begin = key_ends[k]
-    return False
+    return -1
 
 
 @jit_in_place
@@ -221,6 +224,7 @@ def _is_number(buffer: Bytes, at: int, stop: int) -> bool:
 
 @jit_in_place
 def _skip_digits(buffer: Bytes, i: int, stop: int) -> int:
+    """Offset behind the digits at `i`; compiled, as it is part of the loop over members."""
     while i < stop and _0 <= buffer[i] <= _9:
         i += 1
     return i

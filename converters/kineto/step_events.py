@@ -1,4 +1,4 @@
-"""Which events of a file some training steps need, so that a scan keeps no others (``--steps``).
+"""Events of a file that some training steps need, so that a scan keeps no others (``--steps``).
 
 A launch may stand anywhere in a file before or behind its kernel. So the file is scanned twice: first for ranges of steps and
 calls, then for what is in these ranges or was launched there::
@@ -126,7 +126,7 @@ class _Spans:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What is kept for some steps.
+    """Events that are kept for some steps.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from kineto_files import kernel, span, write
 from shared_data import each, real
 
 import chopper_interop as ci
+from chopper_interop.errors import MissingDataError
 from chopper_interop.io import json_members
 from chopper_interop.testing.equality import assert_trace_equal
+from chopper_interop.trace import Text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,6 +112,41 @@ def test_other_values_are_of_writers(
 def test_an_analysis_takes_the_option(demo: Path, run) -> None:
     status, table, _ = run("analyze", demo, "kernels", "-q", "-O", "args=none")
     assert (status, table) == run("analyze", demo, "kernels", "-q")[:2]
+
+
+def test_analyses_that_look_at_arguments_say_that_there_are_none(demo: Path) -> None:
+    """Of a trace with arguments, no other analysis looks into any."""
+    from chopper_interop import registry
+    from chopper_interop.analyses.methods import needs
+
+    whole, without = ci.read(demo), ci.read(demo, args="none")
+    given = {"compare": {"against": whole}, "sweep": {"against": [whole]}}
+    given["what_if"] = {"change": "scale=0.5 where kind == 'comm'"}
+    looks = set()
+    for name in registry.analysis_names():
+        trace = replace(whole, text=Watched(whole.text.buffers))
+        try:
+            ci.analyze(trace, name, **given.get(name, {}))
+        except MissingDataError:
+            continue
+        if trace.text.asked:
+            looks.add(name)
+        notes = ci.analyze(without, name, **given.get(name, {})).notes
+        assert ("arguments" in notes) == (name in needs.ARGUMENTS), name
+    assert {"overlap", "efficiency", "dvfs"} <= looks <= needs.ARGUMENTS
+    hta = ci.analyze(without, "temporal", compat="hta")
+    assert "arguments" in hta.notes
+
+
+class Watched(Text):
+    """Text that notes if anybody looks into it."""
+
+    asked = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("buffers", "block"):
+            object.__setattr__(self, "asked", True)
+        return super().__getattribute__(name)
 
 
 def test_what_is_looked_for_is_named(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,7 @@ def commands(folder: Path) -> None:
         outputs = [text for form in forms for text in ("-o", form.format(out))]
         convert(["-q", str(job), *outputs])
         analyze(str(job))
+        analyze(str(job), "-O", "args=none")
         again = ["-o", str(out / "again.pftrace"), "-O", "gpu_packets=yes"]
         convert(["-q", str(out / "json"), *again])
         if not is_first:  # the rest has the same columns, and calls the same loops, for each job
