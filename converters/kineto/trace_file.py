@@ -1,9 +1,6 @@
 """Kineto files as columns: their events and headers, pids and tids that are texts resolved.
 
-Numbers may be anything in a file; `whole_number` and the like take those that can be true. Spans from
-events of their begin and end (``B``, ``E``) are not PyTorch's way, but other tools': in Chrome's trace
-events an end belongs to the last begin of its thread that has none yet, in time order, and where times
-are equal in that of the file.
+Numbers may be anything in a file; `whole_number` and the like take those that can be true.
 """
 
 from __future__ import annotations
@@ -19,13 +16,14 @@ import msgspec
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.combined import NotTogetherError, SourceIssues
+from chopper_interop.converters.kineto import begin_end
 from chopper_interop.errors import ReadError
 from chopper_interop.io import background, inputs, json_events, json_text, memory
 from chopper_interop.io.inputs import TextWindow
-from chopper_interop.io.json_events import HAS_DUR, HAS_TS
+from chopper_interop.io.json_events import HAS_TS
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PYTORCH
 from chopper_interop.schemas.hub import MAX_RANK
@@ -84,24 +82,9 @@ MAX_ID = (1 << 31) - 1
 """Beyond this a number is no device, and no process id: the hub holds both as int32."""
 
 _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*", re.ASCII)
-ENDS = Fault.info_of_events("event-end", "Ends of spans gave the durations of their begins.")
-NO_BEGIN = Fault.loss_of_events(
-    "end-without-begin", "Ends of spans of which no begin is in the file were left out."
-)
-NO_END = Fault.loss(
-    "begin-without-end",
-    "Begins of spans of which no end is in the file: their durations were taken as 0.",
-)
-END_ARGUMENTS = Fault.loss(
-    "end-arguments", "Arguments at ends of spans were left out; those of begins stay."
-)
-
 _MANY_EVENTS = 1 << 17
 """Events from which on threads part the columns (chosen: of fewer, handing over takes as long)."""
 _MEMBER = "member"
-_SPAN, _BEGIN, _END = (ord(letter) for letter in "XBE")
-PHASES = (_BEGIN, _END)
-_EMPTY = len("{}")
 _EXAMPLE_LENGTH = 60
 """Characters of a name in a message. Chosen: a line holds them."""
 
@@ -265,10 +248,12 @@ def load(paths: Sequence[Path], issues: SourceIssues, choose: Choose | None = No
     file = _together(files)
     _note_replaced(file, issues)
     _resolve_ids(file, [of_file.texts for of_file in files])
-    spans = np.flatnonzero(is_any(file.columns["ph"], PHASES))
+    spans = np.flatnonzero(is_any(file.columns["ph"], begin_end.PHASES))
     for number in gather.unique_codes(file.member[spans]).tolist():
         rows = slice(*np.searchsorted(file.member, [number, number + 1]))
-        close_spans({n: column[rows] for n, column in file.columns.items()}, issues.logs[number])
+        begin_end.close_spans(
+            {n: column[rows] for n, column in file.columns.items()}, issues.logs[number]
+        )
     return file
 
 
@@ -649,38 +634,6 @@ def is_id(values: npt.NDArray[Any], maximum: int = MAX_ID) -> npt.NDArray[np.boo
     return np.asarray((values >= -1) & (values <= maximum))
 
 
-def close_spans(columns: dict[str, Array], issues: IssueLog) -> None:
-    """Turn begins into spans, in place; ends stay, and are counted here.
-
-    Parameters
-    ----------
-    columns
-        Columns of the events (`json_events.EVENT`).
-    issues
-        Receives the counts of ends, and of begins and ends without a partner.
-    """
-    phase = columns["ph"]
-    begin = np.flatnonzero(phase == _BEGIN)
-    end = np.flatnonzero(phase == _END)
-    both = np.flatnonzero(((phase == _BEGIN) | (phase == _END)) & (columns["has"] & HAS_TS != 0))
-    both = both[np.lexsort((both, *(columns[c][both] for c in ("ts", "tid", "pid"))))]
-    pid, tid = columns["pid"][both], columns["tid"][both]
-    starts_thread = np.ones(len(both), bool)
-    starts_thread[1:] = (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])
-    partner = _match_ends(phase[both] == _BEGIN, starts_thread)
-    opened = both[partner >= 0]
-    closed = both[partner[partner >= 0]]
-    columns["ph"][begin] = _SPAN
-    timed = begin[columns["has"][begin] & HAS_TS != 0]
-    columns["dur"][timed] = 0
-    columns["has"][timed] |= HAS_DUR
-    columns["dur"][opened] = columns["ts"][closed] - columns["ts"][opened]
-    issues.add(ENDS, len(closed))
-    issues.add(NO_BEGIN, len(end) - len(closed))
-    issues.add(NO_END, len(timed) - len(opened))
-    issues.add(END_ARGUMENTS, np.count_nonzero(columns["args_len"][closed] > _EMPTY))
-
-
 @jit_in_place
 def _part(column: Array, chosen: Array, others: Array) -> None:
     """Move the values that a mask chooses to the beginning of a column, and write the others to a column of theirs.
@@ -696,25 +649,3 @@ def _part(column: Array, chosen: Array, others: Array) -> None:
         else:
             others[j] = column[row]
             j += one
-
-
-@jit
-def _match_ends(is_begin: Array, starts_thread: Array) -> Array:
-    """Row of the end of each begin; -1 for begins without one, and for ends.
-
-    A stack of the begins that are open: each end takes the topmost, each thread starts empty. Every
-    step depends on the one before, so it is a loop.
-    """
-    partner = np.full(len(is_begin), -1, np.int64)
-    stack = np.empty(len(is_begin), np.int64)
-    depth = 0
-    for row in range(len(is_begin)):
-        if starts_thread[row]:
-            depth = 0
-        if is_begin[row]:
-            stack[depth] = row
-            depth += 1
-        elif depth:
-            depth -= 1
-            partner[stack[depth]] = row
-    return partner
