@@ -6,13 +6,14 @@ costs is not paid for each rank. Batches are the same whether arrays lie in memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow, gather, spill
 from chopper_interop.schemas import hub
+from chopper_interop.tables import merged_rows
 from chopper_interop.trace import Trace
 
 MAX_NODES = 1 << 20
@@ -31,7 +32,7 @@ def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Tra
     all ranks are where series are of no rank, as ranks of a host may share GPUs and their telemetry.
     """
     of_ranks = _of_hosts(trace) if by_host else trace.rank_rows.values()
-    rows_of_batches = merged(of_ranks, MAX_NODES)
+    rows_of_batches = merged_rows(of_ranks, MAX_NODES)
     if len(rows_of_batches) < 2:  # noqa: PLR2004
         yield slice(0, trace.nodes.num_rows), trace
         return
@@ -42,7 +43,7 @@ def batches(trace: Trace, *, by_host: bool = False) -> Iterator[tuple[slice, Tra
 
 def spans(trace: Trace) -> list[slice]:
     """Rows of the nodes of each batch."""
-    return merged(trace.rank_rows.values(), MAX_NODES)
+    return trace.rank_spans(MAX_NODES)
 
 
 def blocks(trace: Trace) -> Iterator[slice]:
@@ -65,17 +66,6 @@ def _of_hosts(trace: Trace) -> list[slice]:
             return [slice(0, trace.nodes.num_rows)]
         rows[name] = slice(before.start, of_rank.stop)
     return list(rows.values())
-
-
-def merged(of_ranks: Iterable[slice], max_nodes: int) -> list[slice]:
-    """Merge rows that follow each other into batches of so many nodes, unless one rank has more."""
-    batches_: list[slice] = []
-    for rows in of_ranks:
-        if batches_ and rows.stop - batches_[-1].start <= max_nodes:
-            batches_[-1] = slice(batches_[-1].start, rows.stop)
-        else:
-            batches_.append(rows)
-    return batches_
 
 
 def with_columns(

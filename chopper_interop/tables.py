@@ -36,6 +36,8 @@ _BLOCK = 1 << 16
 a table of a billion rows)."""
 _SEARCHED = 1 << 12
 """Rows of a rank from which on ranks are searched for (chosen: a search takes as long as a pass over so many)."""
+_EDGES_AT_ONCE = 1 << 20
+"""Edges among which launches are looked for at once (chosen: a few megabytes)."""
 EDGES_APART = "without call, order, stream"
 """Edges that the table does not hold: the kinds of `kinds.DERIVED`, which a graph adds."""
 
@@ -142,6 +144,10 @@ class TraceTables:
             at = stop
         return rows
 
+    def rank_spans(self, max_nodes: int) -> list[slice]:
+        """Rows of whole ranks that follow each other, so many nodes at most at a time, unless one rank has more."""
+        return merged_rows(self.rank_rows.values(), max_nodes)
+
     @cached_property
     def sample_bounds(self) -> Array:
         """First sample of each series, and behind the last one their number: samples are in order of series."""
@@ -151,9 +157,13 @@ class TraceTables:
     @cached_property
     def launch(self) -> Array:
         """Row of the call that launched each node; -1 where none is recorded."""
-        is_launch = self.array("kind", "edges") == EdgeKind.LAUNCH
         call = spill.full(self.nodes.num_rows, -1, np.int32)
-        call[self.array("dst", "edges")[is_launch]] = self.array("src", "edges")[is_launch]
+        src, dst, kind = (self.array(column, "edges") for column in ("src", "dst", "kind"))
+        for at in range(0, len(kind), _EDGES_AT_ONCE):
+            edges = slice(at, at + _EDGES_AT_ONCE)
+            is_launch = kind[edges] == EdgeKind.LAUNCH
+            call[dst[edges][is_launch]] = src[edges][is_launch]
+            spill.copied(2 * kind[edges].nbytes + 3 * src[edges].nbytes)
         return call
 
     def cached(self, name: str, make: Callable[[Self], Made]) -> Made:
@@ -239,8 +249,7 @@ class TraceTables:
         array([None, None, 'forward', None, 'forward'], dtype=object)
         """
         if not self.has(column):
-            count = self.nodes.num_rows if rows is None else len(rows)
-            return np.full(count, None, dtype=object)
+            return np.full(self._count(rows), None, dtype=object)
         return arrow.to_objects(self._chosen(column, rows))
 
     def has(self, column: str) -> bool:
@@ -253,7 +262,9 @@ class TraceTables:
             return np.zeros(self.nodes.num_rows, np.bool_)
         return arrow.is_valid(self.nodes[column])
 
-    def integers(self, column: str, rows: Array | None = None, *, unknown: int = -1) -> Array:
+    def integers(
+        self, column: str, rows: Array | slice | None = None, *, unknown: int = -1
+    ) -> Array:
         """Integers of a column, of a dictionary column its codes.
 
         Parameters
@@ -261,7 +272,7 @@ class TraceTables:
         column
             Name of a nodes column, which may be absent.
         rows
-            Nodes, all if None.
+            Nodes, as numbers or as a slice, all if None.
         unknown
             What stands for null, and for all of an absent column.
 
@@ -280,22 +291,29 @@ class TraceTables:
         array([0, 0, 0, 0, 0])
         """
         if not self.has(column):
-            count = self.nodes.num_rows if rows is None else len(rows)
-            return np.full(count, unknown, np.int64)
+            return np.full(self._count(rows), unknown, np.int64)
         return arrow.to_numpy(self._chosen(column, rows), unknown).astype(np.int64)
 
     def reals(self, column: str, rows: Array | None = None) -> Array:
         """Numbers of a column as float64, NaN where unknown or where the column is absent."""
         if not self.has(column):
-            return np.full(self.nodes.num_rows if rows is None else len(rows), np.nan)
+            return np.full(self._count(rows), np.nan)
         chosen = self._chosen(column, rows)
         return np.where(arrow.is_valid(chosen), arrow.to_numpy(chosen).astype(np.float64), np.nan)
 
-    def _chosen(self, column: str, rows: Array | None) -> Any:
+    def _count(self, rows: Array | slice | None) -> int:
+        """Number of these nodes, of all if `rows` is None."""
+        if isinstance(rows, slice):
+            return int(rows.stop - rows.start)
+        return int(self.nodes.num_rows) if rows is None else len(rows)
+
+    def _chosen(self, column: str, rows: Array | slice | None) -> Any:
         """Values of a nodes column, of all nodes if `rows` is None."""
         values = arrow.single_chunk(self.nodes[column])
         if rows is None:
             return values
+        if isinstance(rows, slice):
+            return values.slice(rows.start, rows.stop - rows.start)
         chosen = arrow.take(values, np.asarray(rows))
         spill.gathered(values.nbytes, len(rows))
         return chosen
@@ -485,6 +503,17 @@ class TraceTables:
             edges=renumbered(self.edges, ("src", "dst"), new),
             counters=renumbered(self.counters, ("node",), new),
         )
+
+
+def merged_rows(of_ranks: Iterable[slice], max_nodes: int) -> list[slice]:
+    """Merge rows that follow each other into spans of so many nodes at most, unless one rank has more."""
+    spans: list[slice] = []
+    for rows in of_ranks:
+        if spans and rows.stop - spans[-1].start <= max_nodes:
+            spans[-1] = slice(spans[-1].start, rows.stop)
+        else:
+            spans.append(rows)
+    return spans
 
 
 def _fields(made: Text | TraceTables) -> dict[str, Any]:

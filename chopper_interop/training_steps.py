@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import Array, gather, name_stems
+from chopper_interop.arrays import Array, gather, name_stems, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, Kind, LaneKind
 from chopper_interop.schemas.meta import COMPUTED
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from chopper_interop.tables import TraceTables
 
 _RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
+_AT_ONCE = 1 << 20
+"""Nodes of ranks that are looked at together (chosen: a few megabytes)."""
 LEAST_UNIT = 1000
 """Least addition to the numbers of steps that are counted again. Chosen: recordings have fewer steps, so that both are told apart."""
 
@@ -49,25 +51,44 @@ def marked(trace: TraceTables) -> list[Step]:
 def _marked(trace: TraceTables) -> list[Step]:
     if not trace.has("iteration"):
         return []
-    iteration = trace.integers("iteration")
-    host = trace.array("kind", "lanes")[trace.array("lane")] == LaneKind.THREAD
-    gpu = is_any(trace.array("kind"), GPU_WORK)
-    ranges = _ranges(trace, iteration, host)
+    texts = trace.names()
+    numbers = np.append(name_stems.split_numbers(texts)[1], name_stems.NO_NUMBER)
+    steps: list[Step] = []
+    for span in trace.rank_spans(_AT_ONCE):
+        steps += _marked_among(trace, span, _Names(texts, numbers))
+        spill.release()
+    return steps
+
+
+class _Names(NamedTuple):
+    """Names of nodes, and the number at the end of each; behind the last one that of nodes without a name."""
+
+    text: list[str]
+    number: Array
+
+
+def _marked_among(trace: TraceTables, span: slice, names: _Names) -> list[Step]:
+    """`_marked` of the ranks that have the nodes of a span."""
+    iteration = trace.integers("iteration", span)
+    host = trace.array("kind", "lanes")[trace.array("lane")[span]] == LaneKind.THREAD
+    gpu = is_any(trace.array("kind")[span], GPU_WORK)
+    ranges = _ranges(trace, span, iteration, host, names)
     bounds = [ranges, host, gpu]
     # simulators run what hosts do piece by piece, and ranges have no length there
     if trace.meta.clock == COMPUTED:
         bounds = [(host | gpu) & ~ranges]
     chosen: list[Array] = []
     done = np.zeros(0, np.int64)
+    ranks = 1 + np.count_nonzero(np.diff(trace.array("rank")[span]))
     for mask in bounds:  # the first of these that the rank has
         rows = np.flatnonzero(mask & (iteration >= 0))
-        rank = trace.array("rank")[rows]
+        rank = trace.array("rank")[span][rows]
         chosen.append(rows[~np.isin(rank, done)])
         done = gather.unique(np.append(done, rank))
-        if len(done) == len(trace.ranks):
+        if len(done) == ranks:
             break
     rows = np.concatenate(chosen)
-    return _extents(trace, rows, iteration[rows]) if rows.size else []
+    return _extents(trace, rows + span.start, iteration[rows]) if rows.size else []
 
 
 def _extents(trace: TraceTables, rows: Array, iteration: Array) -> list[Step]:
@@ -84,13 +105,16 @@ def _extents(trace: TraceTables, rows: Array, iteration: Array) -> list[Step]:
     return [Step(*step) for step in zip(*columns, strict=True)]
 
 
-def _ranges(trace: TraceTables, iteration: Array, host: Array) -> Array:
+def _ranges(
+    trace: TraceTables, span: slice, iteration: Array, host: Array, names: _Names
+) -> Array:
     """Mark ranges that mark steps: outermost ones of hosts that are called a step, with their step's number."""
-    number = np.append(name_stems.split_numbers(trace.names())[1], name_stems.NO_NUMBER)
-    name, parent = trace.array("name"), trace.array("parent")
-    marks = host & is_any(trace.array("kind"), _RANGES) & _is_numbered(iteration, number[name])
-    marks &= (parent < 0) | (iteration[parent] != iteration)
-    called = np.zeros(len(number), bool)  # by a step's name: NllLossBackward0 has a number, too
+    name, parent = trace.array("name")[span], trace.array("parent")[span]
+    marks = host & is_any(trace.array("kind")[span], _RANGES)
+    marks &= _is_numbered(iteration, names.number[name])
+    above = iteration[np.maximum(parent - span.start, 0)]
+    marks &= (parent < 0) | (above != iteration)
+    called = np.zeros(len(names.number), bool)  # by a step's name: NllLossBackward0 has a number, too
     for code in gather.unique_codes(name[marks]).tolist():
-        called[code] = any(pattern.fullmatch(trace.names()[code]) for pattern in STEPS)
+        called[code] = any(pattern.fullmatch(names.text[code]) for pattern in STEPS)
     return marks & called[name]

@@ -563,10 +563,10 @@ def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array
     return usual_ns
 
 
-def takes_time(trace: Trace) -> Array:
-    """Mask of the nodes that take time themselves and that the model moves.
+def takes_time(trace: Trace, rows: slice = slice(None)) -> Array:
+    """Mask of the nodes that take time themselves and that the model moves, of all or of some.
 
     Those on host threads and on streams, queues and copy engines; not ranges on lanes of their own.
     """
     lanes = (LaneKind.THREAD, *GPU_LANES)
-    return is_any(trace.array("kind", "lanes"), lanes)[trace.array("lane")]
+    return is_any(trace.array("kind", "lanes"), lanes)[trace.array("lane")[rows]]

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import gaps
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array, gather, spill
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.schemas.names import ONLY_WAITS
 from chopper_interop.trace import Trace
+
+_EDGES_AT_ONCE = 1 << 20
+"""Edges that are looked at together (chosen: a few megabytes)."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,20 @@ class HostWaits:
     total: Array
 
 
-def find_waits(trace: Trace) -> HostWaits:
+def find_waits(trace: Trace, calls: Array | None = None) -> HostWaits:
     """Intervals in which threads wait for GPUs.
 
     These are calls that do nothing else, and calls that waited according to the trace's edges.
+
+    Parameters
+    ----------
+    trace
+        A trace, or a batch of its ranks.
+    calls
+        Of a batch, as of `calls_among`: edges may lead to it from other ranks.
     """
     is_sync = np.zeros(trace.nodes.num_rows, bool)
-    is_sync[calls_that_waited(trace)] = True
+    is_sync[calls_that_waited(trace) if calls is None else calls] = True
     role = ordering_calls.node_roles(trace)
     is_sync |= is_any(role, ONLY_WAITS)
     is_sync &= ~is_any(trace.array("kind"), GPU_WORK)
@@ -59,19 +69,40 @@ def find_waits(trace: Trace) -> HostWaits:
     return HostWaits(first, since, end, np.cumsum(end - since))
 
 
+def calls_among(trace: Trace, rows: slice) -> Array:
+    """`calls_that_waited` of some ranks, numbered from the first node of these."""
+    calls = trace.cached("calls that waited", calls_that_waited)
+    first, stop = np.searchsorted(calls, [rows.start, rows.stop])
+    return np.asarray(calls[first:stop] - rows.start)
+
+
 def calls_that_waited(trace: Trace) -> Array:
     """Rows of calls that depend on work which had not ended when they began, or on their own copy, each once.
 
     A copy that ends behind its call has an edge to what the thread does next, though the wait is in the call.
     """
-    work, call, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
-    own = (kind == EdgeKind.POLL) & (trace.array("kind")[work] == Kind.MEMCPY)
+    kind = trace.array("kind", "edges")
+    calls = [
+        _waiting_calls(trace, slice(at, at + _EDGES_AT_ONCE))
+        for at in range(0, len(kind), _EDGES_AT_ONCE)
+    ]
+    return gather.unique(gather.joined(calls))
+
+
+def _waiting_calls(trace: Trace, edges: slice) -> Array:
+    """`calls_that_waited` by some of the edges; one may be there several times."""
+    kind = trace.array("kind", "edges")[edges]
+    some = np.flatnonzero(is_any(kind, (EdgeKind.POLL, EdgeKind.SYNC)))
+    work, call = (trace.array(column, "edges")[edges][some] for column in ("src", "dst"))
+    own = (kind[some] == EdgeKind.POLL) & (trace.array("kind")[work] == Kind.MEMCPY)
     own &= trace.launch[work] >= 0
     call = np.where(own, trace.launch[work], call)
-    waits = own | (kind == EdgeKind.SYNC)
+    waits = own | (kind[some] == EdgeKind.SYNC)
     work, call = work[waits], call[waits]
     ts, dur = trace.array("ts"), trace.array("dur")
-    return gather.unique(call[ts[work] + dur[work] > ts[call]])
+    result = call[ts[work] + dur[work] > ts[call]].astype(np.int64)
+    spill.gathered(ts.nbytes, 3 * len(some))
+    return np.asarray(result)
 
 
 def waiting_for_the_same(trace: Trace, calls: Array) -> Array:

@@ -22,20 +22,24 @@ end as a rule, or for work of others (NCCL's watchdog).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from chopper_interop import rank_batches, training_steps
 from chopper_interop.analyses.methods.activity import host_waits
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array, gather, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges import ordering_calls
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.names import Role
 from chopper_interop.timing.model import takes_time
 from chopper_interop.trace import Trace
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.activity.host_waits import HostWaits
 
 DEFINITION = (
     "from the end of the step before to the end of the last that the step did: of the range that marks it, "
@@ -113,20 +117,20 @@ class Spans:
         """The same, which begin at these times; one for each span, also of those that do not count."""
         return replace(self, fixed_ns=start_ns)
 
-    def starts(self, at_ns: Array) -> Array:
+    def starts(self, at_ns: Array | MeasuredTimes) -> Array:
         """Start of each span, nanoseconds."""
         return self.bounds(at_ns)[0][self.chosen]
 
-    def ends(self, at_ns: Array) -> Array:
+    def ends(self, at_ns: Array | MeasuredTimes) -> Array:
         """End of each span, nanoseconds."""
         return self.bounds(at_ns)[1][self.chosen]
 
-    def lengths(self, at_ns: Array) -> Array:
+    def lengths(self, at_ns: Array | MeasuredTimes) -> Array:
         """Length of each span, nanoseconds."""
         start, end = self.bounds(at_ns)
         return (end - start)[self.chosen]
 
-    def last(self, at_ns: Array) -> Array:
+    def last(self, at_ns: Array | MeasuredTimes) -> Array:
         """Endpoint that each span ends with."""
         end = np.maximum.reduceat(at_ns[self.end], _starts_of_runs(self.end_of))
         latest = np.flatnonzero(at_ns[self.end] == end[self.end_of])
@@ -137,11 +141,11 @@ class Spans:
         low, high = np.searchsorted(self.end_of, self.chosen[nth] + np.arange(2))
         return self.end[low:high]
 
-    def own_starts(self, at_ns: Array) -> Array:
+    def own_starts(self, at_ns: Array | MeasuredTimes) -> Array:
         """Time at which each span's own nodes begin, whatever is before, also of those that do not count."""
         return np.minimum.reduceat(at_ns[self.begin], _starts_of_runs(self.begin_of)) + self.late_ns
 
-    def bounds(self, at_ns: Array) -> tuple[Array, Array]:
+    def bounds(self, at_ns: Array | MeasuredTimes) -> tuple[Array, Array]:
         """Start and end of each span, also of those that do not count, nanoseconds."""
         if not len(self.ranks):
             return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -170,7 +174,25 @@ def step_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool = False) -> 
         Each rank by itself.
     """
     return trace.cached(
-        f"step times {by_rank} {list(ranks)}", lambda _: _step_spans(trace, ranks, by_rank=by_rank)
+        f"step times {by_rank} {list(ranks)}",
+        lambda _: _spans_of_steps(trace, ranks, by_rank=by_rank, measured=False),
+    )
+
+
+def measured_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool = False) -> Spans:
+    """Spans as of `step_spans`, with the nodes alone that each begins and ends with on each rank as it was measured.
+
+    ::
+
+        of a rank and step    [--- A ---]  [- B -]  [--- C ---]
+        may begin, may end    A, B, C      A, B, C
+        as measured           A            C
+
+    Of GPU work each piece may be the last of its step; of a job of many ranks that is much, and their times are enough.
+    """
+    return trace.cached(
+        f"measured steps {by_rank} {list(ranks)}",
+        lambda _: _spans_of_steps(trace, ranks, by_rank=by_rank, measured=True),
     )
 
 
@@ -180,26 +202,35 @@ def job_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool = False) -> S
     They begin with the first range: of all that was recorded, work from before the recording is a part, which
     changes move as well.
     """
-    rank = trace.array("rank")
     starts, ends = _step_nodes(trace, _marked(trace, ranks))
     if not len(starts):
         starts = ends = _job_nodes(trace, ranks)
-    none = np.full(len(rank), NO_STEP)
-    span_rank = _span_ranks(trace, by_rank=by_rank)
+    both = np.concatenate([starts, ends])
+    none = np.full(len(both), NO_STEP)
+    span_rank = _span_ranks(trace, both, by_rank=by_rank)
     return spans_of_nodes(trace, none, span_rank, starts, ends, begins_late=False)
 
 
-def endpoint_times(trace: Trace) -> Array:
-    """Measured time of each endpoint of a trace: starts and ends of its nodes by turns."""
-    at = np.repeat(trace.array("ts"), 2)
-    at[1::2] += trace.array("dur")
-    return at
+class MeasuredTimes:
+    """Measured time of each endpoint of a trace, of starts and ends of its nodes by turns, where it is asked for."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._ts, self._dur = trace.array("ts"), trace.array("dur")
+
+    def __getitem__(self, endpoint: Array) -> Array:
+        """Times of some endpoints, nanoseconds."""
+        node = endpoint // 2
+        return np.asarray(self._ts[node] + np.where(endpoint % 2, self._dur[node], 0))
 
 
-def _step_spans(trace: Trace, ranks: Sequence[int], *, by_rank: bool) -> Spans:
-    starts, ends = _step_nodes(trace, _marked(trace, ranks))
-    iteration = trace.integers("iteration")
-    return spans_of_nodes(trace, iteration, _span_ranks(trace, by_rank=by_rank), starts, ends)
+def _spans_of_steps(
+    trace: Trace, ranks: Sequence[int], *, by_rank: bool, measured: bool
+) -> Spans:
+    starts, ends = _step_nodes(trace, _marked(trace, ranks), measured=measured)
+    both = np.concatenate([starts, ends])
+    iteration = trace.integers("iteration", both)
+    span_rank = _span_ranks(trace, both, by_rank=by_rank)
+    return spans_of_nodes(trace, iteration, span_rank, starts, ends)
 
 
 def _marked(trace: Trace, ranks: Collection[int]) -> list[training_steps.Step]:
@@ -207,10 +238,9 @@ def _marked(trace: Trace, ranks: Collection[int]) -> list[training_steps.Step]:
     return [step for step in training_steps.marked(trace) if step.rank in chosen]
 
 
-def _span_ranks(trace: Trace, *, by_rank: bool) -> Array:
-    """Rank of the span of each node."""
-    rank = trace.array("rank")
-    return rank if by_rank else np.full(len(rank), ALL_RANKS, rank.dtype)
+def _span_ranks(trace: Trace, nodes: Array, *, by_rank: bool) -> Array:
+    """Rank of the span of each of these nodes."""
+    return trace.array("rank")[nodes] if by_rank else np.full(len(nodes), ALL_RANKS, np.int32)
 
 
 def spans_of_nodes(
@@ -227,24 +257,23 @@ def spans_of_nodes(
     Parameters
     ----------
     step, span_rank
-        Of each node: which span it is of.
+        Of each of `starts`, and then of each of `ends`: which span it is of.
     starts, ends
         Nodes that spans may begin with, and those that they may end with.
     begins_late
         True if the first of each rank waits for what GPUs had to do from before the recording.
     """
-    both = np.concatenate([starts, ends])
-    first, code = gather.distinct(step[both], span_rank[both])
+    first, code = gather.distinct(step, span_rank)
     of_starts, of_ends = code[: len(starts)], code[len(starts) :]
     begun, ended = np.zeros((2, len(first)), bool)
     begun[of_starts], ended[of_ends] = True, True
     complete = begun & ended
     # number the complete ones by step and rank; the others keep -1 and their endpoints go
-    order = np.lexsort((span_rank[both][first], step[both][first]))
+    order = np.lexsort((span_rank[first], step[first]))
     order = order[complete[order]]
     number = np.full(len(first), -1)
     number[order] = np.arange(len(order))
-    examples = both[first[order]]  # one node of each span
+    examples = first[order]  # one node of each span
     begin, begin_of = _by_span(2 * starts, number[of_starts])
     end, end_of = _by_span(2 * ends + 1, number[of_ends])
     rank, iteration = span_rank[examples].astype(np.int32), step[examples].astype(np.int32)
@@ -257,24 +286,30 @@ def spans_of_nodes(
 
 def _in_sequence(trace: Trace, spans: Spans, *, begins_late: bool) -> Spans:
     """Put spans in order, and find when the first of each rank begins."""
-    at = endpoint_times(trace)
+    at = MeasuredTimes(trace)
     start = np.minimum.reduceat(at[spans.begin], _starts_of_runs(spans.begin_of))
     sequence = np.lexsort((spans.iterations, start, spans.ranks))
     rank, number = spans.ranks[sequence], spans.iterations[sequence]
     is_first = np.append(True, rank[1:] != rank[:-1])
     follows = ~is_first & (number == np.append(0, number[:-1] + 1))
-    work = is_any(trace.array("kind"), GPU_WORK)
-    if work.any() and not (trace.launch[work] >= 0).any():
+    if _lacks_launches(trace):
         follows[:] = False  # nothing says what lies between steps
     late = np.zeros(len(rank), np.int64)
-    may_wait = begins_late and training_steps.marked(trace)
-    for k in sequence[is_first].tolist() if may_wait else ():
-        low, high = np.searchsorted(spans.begin_of, (k, k + 1))
-        node = spans.begin[low:high] // 2
-        step = int(trace.integers("iteration")[node[np.argmin(trace.array("ts")[node])]])
-        ranks = gather.unique(trace.array("rank")[node]).tolist()
-        late[k] = backlog_ns(trace, ranks, step, int(start[k]))
+    if begins_late and training_steps.marked(trace):
+        firsts = sequence[is_first]
+        late[firsts] = _backlogs_ns(trace, spans, firsts, start[firsts])
     return replace(spans, sequence=sequence, follows=follows, late_ns=late)
+
+
+def _lacks_launches(trace: Trace) -> bool:
+    """True if there is GPU work, and no launch of any is known."""
+    has_work = False
+    for rows in rank_batches.blocks(trace):
+        work = is_any(trace.array("kind")[rows], GPU_WORK)
+        has_work |= bool(work.any())
+        if (trace.launch[rows][work] >= 0).any():
+            return False
+    return has_work
 
 
 def _by_span(endpoint: Array, span: Array) -> tuple[Array, Array]:
@@ -300,21 +335,38 @@ def _job_nodes(trace: Trace, ranks: Sequence[int]) -> Array:
     return np.flatnonzero(nodes)
 
 
-def _step_nodes(trace: Trace, marked: list[training_steps.Step]) -> tuple[Array, Array]:
-    """Nodes that steps may begin with, and those that they may end with."""
+def _step_nodes(
+    trace: Trace, marked: list[training_steps.Step], *, measured: bool = False
+) -> tuple[Array, Array]:
+    """Nodes that steps may begin with, and those that they may end with; or of each rank those that they did."""
     if not marked:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     known = np.array(marked, np.int64)  # rank, iteration, start, end
-    takes = takes_time(trace)
     begins, ends = [], []
     for span in rank_batches.spans(trace):  # each with all nodes of its ranks
         of_span = np.isin(known[:, 0], trace.array("rank")[span])
         if of_span.any():
-            nodes = np.flatnonzero(takes[span]) + span.start
+            nodes = np.flatnonzero(takes_time(trace, span)) + span.start
             of_begins, of_ends = _step_nodes_among(trace, known[of_span], nodes)
+            if measured:
+                of_begins = _least(trace, of_begins, trace.array("ts")[of_begins])
+                end = trace.array("ts")[of_ends] + trace.array("dur")[of_ends]
+                of_ends = _least(trace, of_ends, -end)
             begins.append(of_begins)
             ends.append(of_ends)
+        spill.release()
     return gather.joined(begins), gather.joined(ends)
+
+
+def _least(trace: Trace, nodes: Array, value: Array) -> Array:
+    """Of the nodes of each rank and step the first one with the least value."""
+    if not nodes.size:
+        return nodes
+    first, code = gather.distinct(trace.array("rank")[nodes], trace.integers("iteration", nodes))
+    least = value[first]
+    np.minimum.at(least, code, value)
+    at = np.flatnonzero(value == least[code])
+    return np.asarray(nodes[at[gather.distinct(code[at])[0]]])
 
 
 def _step_nodes_among(trace: Trace, known: Array, nodes: Array) -> tuple[Array, Array]:
@@ -371,37 +423,54 @@ _MAX_BACKLOGS_OF_WAITS = 10
 0.16 ms behind its call while the host fills a buffer, must not take 70 ms from a step."""
 
 
-def backlog_ns(trace: Trace, ranks: Iterable[int], step: int, begin_ns: int) -> int:
-    """Time from a first step's begin until what was launched before the recording is done, on the first rank of which it is.
+def _backlogs_ns(trace: Trace, spans: Spans, firsts: Array, begin_ns: Array) -> list[int]:
+    """Time from the begin of each of these first steps until what was launched before the recording is done.
 
-    Its first work waited behind its launch, and its host in calls before that, longer than in a call on an idle GPU:
-    the last of these waits ends when it is done. What the host did meanwhile does not count, as in later steps.
+    It is that of the first rank of which it is. The first work of a step waited behind its launch, and its host in calls before
+    that, longer than in a call on an idle GPU: the last of these waits ends when it is done. What the host did meanwhile does
+    not count, as in later steps.
 
     Parameters
     ----------
-    trace, ranks
-        Some ranks of a job.
-    step, begin_ns
-        Their first step, and when it began on the axis of `ts`.
+    trace, spans
+        A job and its steps.
+    firsts, begin_ns
+        Numbers of the first steps, and when each began on the axis of `ts`.
     """
-    backlogs = []
-    synced = trace.cached("host waits", host_waits.find_waits)
-    ts, iteration = trace.array("ts"), trace.integers("iteration")
-    for rank in ranks:
-        rows = trace.rank_rows[rank]
-        launched = is_any(trace.array("kind")[rows], GPU_WORK) & (trace.launch[rows] >= 0)
-        work = np.flatnonzero(launched & (iteration[rows] == step)) + rows.start
-        if work.size:
-            call = trace.launch[work]
-            first = np.argmin(ts[call])
-            low, high = synced.first[trace.array("lane")[call[first]] + np.arange(2)]
-            start, end = synced.start[low:high], synced.end[low:high]
-            since, until = np.maximum(start, begin_ns), np.minimum(end, ts[call[first]])
-            held = (end - start > _IDLE_CALL_NS) & (until > since)
-            behind = ts[work] - ts[call]
-            is_queued = behind[first] > _LAUNCH_NS
-            queued = int(behind[first] - min(behind.min(), _LAUNCH_NS)) if is_queued else 0
-            done = ts[call[first]] + queued if is_queued else until[held].max(initial=begin_ns)
-            waited = queued + int((until - since)[held].sum())
-            backlogs.append(min(int(done) - begin_ns, _MAX_BACKLOGS_OF_WAITS * waited))
-    return min(backlogs, default=0)
+    of_ranks: dict[int, list[tuple[int, int]]] = {}
+    """By rank: positions of first steps that it has, and their iterations."""
+    for position, span in enumerate(firsts.tolist()):
+        low, high = np.searchsorted(spans.begin_of, (span, span + 1))
+        node = spans.begin[low:high] // 2
+        earliest = node[np.argmin(trace.array("ts")[node])]
+        step = int(trace.integers("iteration", np.array([earliest]))[0])
+        for rank in gather.unique(trace.array("rank")[node]).tolist():
+            of_ranks.setdefault(rank, []).append((position, step))
+    backlogs: list[list[int]] = [[] for _ in firsts]
+    for rows, part in rank_batches.batches(trace):
+        synced = host_waits.find_waits(part, host_waits.calls_among(trace, rows))
+        for rank in part.ranks:
+            for position, step in of_ranks.get(rank, ()):
+                backlogs[position] += _backlog(part, synced, rank, step, int(begin_ns[position]))
+    return [min(of_step, default=0) for of_step in backlogs]
+
+
+def _backlog(trace: Trace, synced: HostWaits, rank: int, step: int, begin_ns: int) -> list[int]:
+    """Backlog of a rank, nanoseconds; none without work of that step whose launch is known."""
+    ts, rows = trace.array("ts"), trace.rank_rows[rank]
+    launched = is_any(trace.array("kind")[rows], GPU_WORK) & (trace.launch[rows] >= 0)
+    work = np.flatnonzero(launched & (trace.integers("iteration", rows) == step)) + rows.start
+    if not work.size:
+        return []
+    call = trace.launch[work]
+    first = np.argmin(ts[call])
+    low, high = synced.first[trace.array("lane")[call[first]] + np.arange(2)]
+    start, end = synced.start[low:high], synced.end[low:high]
+    since, until = np.maximum(start, begin_ns), np.minimum(end, ts[call[first]])
+    held = (end - start > _IDLE_CALL_NS) & (until > since)
+    behind = ts[work] - ts[call]
+    is_queued = behind[first] > _LAUNCH_NS
+    queued = int(behind[first] - min(behind.min(), _LAUNCH_NS)) if is_queued else 0
+    done = ts[call[first]] + queued if is_queued else until[held].max(initial=begin_ns)
+    waited = queued + int((until - since)[held].sum())
+    return [min(int(done) - begin_ns, _MAX_BACKLOGS_OF_WAITS * waited)]

@@ -114,7 +114,7 @@ def job_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
     """
     if not steps:
         return merged_windows(rank_windows(trace, "", ranks))
-    spans = step_times.step_spans(trace, chosen_ranks(trace, ranks))
+    spans = step_times.measured_spans(trace, chosen_ranks(trace, ranks))
     return _measured(trace, spans.of_steps(chosen_steps(trace, steps, ranks)))
 
 
@@ -126,7 +126,7 @@ def windows_with_job_time(
     Where recordings are of different times, nothing says how long all of it took, and ranks keep their own.
     """
     chosen = chosen_ranks(trace, ranks)
-    every = _measured(trace, step_times.step_spans(trace, chosen))
+    every = _measured(trace, step_times.measured_spans(trace, chosen))
     if not are_apart(trace):
         every += _measured(trace, step_times.job_spans(trace, chosen))
     jobs = {window.iteration: window for window in every}
@@ -149,7 +149,7 @@ def merged_windows(of_ranks: Sequence[Window]) -> list[Window]:
 
 def step_windows(trace: Trace) -> list[Window]:
     """Every training step of every rank, in order of rank and start."""
-    return _measured(trace, step_times.step_spans(trace, trace.ranks, by_rank=True))
+    return _measured(trace, step_times.measured_spans(trace, trace.ranks, by_rank=True))
 
 
 def marked_windows(trace: Trace, steps: str = "each") -> list[Window]:
@@ -165,7 +165,7 @@ def has_steps(trace: Trace, ranks: str = "") -> bool:
 
 
 def _measured(trace: Trace, spans: Spans) -> list[Window]:
-    at = step_times.endpoint_times(trace)
+    at = step_times.MeasuredTimes(trace)
     columns = (spans.rank, spans.iteration, spans.starts(at), spans.ends(at))
     measured = [Window(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
     return sorted(measured, key=lambda window: (window.rank, window.start_ns, window.iteration))

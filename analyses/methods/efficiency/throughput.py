@@ -56,7 +56,7 @@ def each(trace: Trace, ranks: str = "") -> list[Interval]:
     if not windows.has_steps(trace, ranks):
         return []
     ranges = spans.spans_of_trace(trace, "each", ranks)
-    at = step_times.endpoint_times(trace)
+    at = step_times.MeasuredTimes(trace)
     columns = (ranges.iteration, ranges.starts(at), ranges.ends(at))
     steps = zip(*(column.tolist() for column in columns), strict=True)
     return [Interval(step, (step,), end - start, ((start, end),)) for step, start, end in steps]
@@ -71,7 +71,7 @@ def chosen(trace: Trace, steps: Sequence[Interval], wanted: str, ranks: str = ""
 def job_interval(trace: Trace, steps: Sequence[Interval], ranks: str = "") -> list[Interval]:
     """All steps as one interval, of their time alone; without steps, all that ran; empty if nothing ran."""
     if not steps:
-        at = step_times.endpoint_times(trace)
+        at = step_times.MeasuredTimes(trace)
         ranges = spans.spans_of_trace(trace, "", ranks)
         bounds = zip(ranges.starts(at).tolist(), ranges.ends(at).tolist(), strict=True)
         return [Interval(windows.NO_STEP, (), None, (bound,)) for bound in bounds]

@@ -390,9 +390,10 @@ def _work_spans(model: StepTiming, work: Array) -> Spans:
     trace = model.timing.trace
     step = trace.integers("iteration")
     rows = np.flatnonzero(work & np.isin(step, model.steps))
-    ranks = np.full(len(work), windows.ALL_RANKS)
+    step = np.tile(step[rows], 2)
+    ranks = np.full(len(step), windows.ALL_RANKS)
     spans = step_times.spans_of_nodes(trace, step, ranks, rows, rows)
-    begin = spans.own_starts(step_times.endpoint_times(trace))
+    begin = spans.own_starts(step_times.MeasuredTimes(trace))
     return spans.beginning_at(
         begin - model.start_ns[np.searchsorted(model.steps, spans.iterations)]
     )

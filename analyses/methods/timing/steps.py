@@ -197,7 +197,7 @@ def _start_ns(rank_steps: Sequence[Window], steps: list[int]) -> Array:
 
 def relative_spans(trace: Trace, spans: Spans, steps: list[int], start: Array) -> Spans:
     """Spans of these steps, that begin when they did since the start of each."""
-    begin, _ = spans.bounds(step_times.endpoint_times(trace))
+    begin, _ = spans.bounds(step_times.MeasuredTimes(trace))
     step = np.minimum(np.searchsorted(steps, spans.iterations), len(steps) - 1)
     return spans.of_steps(steps).beginning_at(begin - start[step])
 

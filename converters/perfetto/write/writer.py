@@ -728,7 +728,7 @@ def _in_order_of_lanes(trace: Trace, rows: slice) -> Array:
 
 def _blocks(trace: Trace) -> list[slice]:
     """Rows of ranks that are written together: small ones that follow each other."""
-    return rank_batches.merged(trace.rank_rows.values(), _BLOCK)
+    return trace.rank_spans(_BLOCK)
 
 
 def _lane_blocks(lanes: list[_LaneRows]) -> list[list[_LaneRows]]:
