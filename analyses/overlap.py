@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import rank_batches
 from chopper_interop.analyses.methods import distributions
 from chopper_interop.analyses.methods.activity import (
     comm_overlap,
@@ -17,9 +17,9 @@ from chopper_interop.analyses.methods.activity import (
     slowdown,
     windows,
 )
-from chopper_interop.analyses.methods.activity.grouping import Groups
-from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE, Cells, WorkPieces
-from chopper_interop.analyses.methods.activity.slowdown import Slowdown
+from chopper_interop.analyses.methods.activity.grouping import Keys
+from chopper_interop.analyses.methods.activity.pieces import COMM, COMPUTE, Cells, PieceGroups
+from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.analyses.methods.peers import temporal as peers
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError
@@ -28,7 +28,7 @@ from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.comm_overlap import Overlap
-    from chopper_interop.analyses.methods.activity.windows import Window
+    from chopper_interop.analyses.methods.activity.pieces import WorkBatch, WorkPieces
 
 __all__ = ["overlap"]
 
@@ -116,37 +116,34 @@ def overlap(
             f"compat={compat} has rows of operation instances", hint="leave by out"
         )
     selected = windows.rank_windows(trace, steps, ranks)
-    work = pieces.pieces_in_windows(trace, selected)
-    concurrent = comm_overlap.measure_overlap(trace, selected, work)
-    notes = pieces.notes(trace, selected, work, steps, ranks)
-    conventions = pieces.CONVENTIONS | _CONVENTIONS
-    annotations = concurrent.annotations(trace, work)
-    figures = None
+    job = _ByGroup(PieceGroups((), ()))
+    rows: _ByGroup | _ByInstance | _ByOperation
     if compat or by == _OPERATION_INSTANCE:
-        table, left_out = operation_instances.instance_table(
-            trace, work, concurrent, chopper=bool(compat)
-        )
-        conventions |= operation_instances.conventions(chopper=bool(compat))
-        notes["operations"] = operation_instances.left_out_note(left_out)
+        rows = _ByOperation(is_chopper=bool(compat))
     elif by == _INSTANCE:
-        table = _instances_table(trace, work, concurrent)
+        rows = _ByInstance()
     else:
-        cells = pieces.group_cells(trace, selected, work, by)
-        figures = _group_figures(trace, work, concurrent, cells)
-        table = pa.table(cells.groups.columns() | figures.columns())
-    if figures is None or (by, steps) != ("rank", ""):
-        figures = _job_figures(trace, selected, work, concurrent)
+        rows = _ByGroup(PieceGroups.by(selected, by))
+    is_of_ranks = isinstance(rows, _ByGroup) and (by, steps) == (
+        "rank",
+        "",
+    )  # which add up to the job
+    counted, annotations = 0, rank_batches.JoinedColumns(trace)
+    for batch in pieces.work_of_batches(trace, selected):
+        concurrent = comm_overlap.measure_overlap(batch.trace, batch.windows, batch.work)
+        rows.add(batch, concurrent)
+        if not is_of_ranks:
+            job.add(batch, concurrent)
+        counted += batch.nodes
+        annotations.add(batch.rows, concurrent.annotations(batch.trace, batch.work))
+    notes = pieces.notes(trace, selected, counted, steps, ranks)
+    conventions = pieces.CONVENTIONS | _CONVENTIONS
+    if isinstance(rows, _ByOperation):
+        conventions |= operation_instances.conventions(chopper=bool(compat))
+        notes["operations"] = operation_instances.left_out_note(rows.left_out)
+    figures = rows.figures() if is_of_ranks and isinstance(rows, _ByGroup) else job.figures()
     summary = {"ranks": len({window.rank for window in selected})} | figures.total()
-    return Result("overlap", table, summary, conventions, annotations, notes)
-
-
-def _job_figures(
-    trace: Trace, selected: Sequence[Window], work: WorkPieces, concurrent: Overlap
-) -> _Figures:
-    """Figures of one group that has the work of all windows."""
-    group = Groups(np.zeros(len(work), np.int64), pa.table({"job": arrow.texts([trace.meta.job])}))
-    cells = Cells(work.window, np.arange(len(selected)), np.zeros(len(selected), np.int64), group)
-    return _group_figures(trace, work, concurrent, cells)
+    return Result("overlap", rows.table(trace), summary, conventions, annotations.joined(), notes)
 
 
 class _Figures(NamedTuple):
@@ -160,11 +157,15 @@ class _Figures(NamedTuple):
     """Time in which its compute and its communication ran at once."""
     ideal: Array
     """Upper bound of `both`: the shorter of compute and communication on each GPU."""
-    slow: Slowdown
+    slow_ns: Array
+    alone_ns: Array
+    overlapped: Array
+    compared: Array
+    solo: Array
+    """As of `Slowdown`."""
 
     def columns(self) -> dict[str, Any]:
         """Return the figures as Arrow columns."""
-        slow = self.slow
         return {
             "compute_ns": arrow.array(self.compute),
             "exposed_compute_ns": arrow.array(self.exposed_compute),
@@ -174,28 +175,127 @@ class _Figures(NamedTuple):
             "comm_ns": arrow.array(self.comm),
             "exposed_comm_ns": arrow.array(self.exposed_comm),
             "comm_overlap_share": distributions.ratios(self.comm - self.exposed_comm, self.comm),
-            "slowdown_factor": distributions.ratios(slow.overlapped_ns, slow.alone_ns),
-            "overlapped_kernels": arrow.array(slow.overlapped),
-            "compared_kernels": arrow.array(slow.compared),
-            "solo_kernels": arrow.array(slow.solo),
+            "slowdown_factor": distributions.ratios(self.slow_ns, self.alone_ns),
+            "overlapped_kernels": arrow.array(self.overlapped),
+            "compared_kernels": arrow.array(self.compared),
+            "solo_kernels": arrow.array(self.solo),
             "c3_efficiency_share": distributions.ratios(self.both, self.ideal),
         }
 
     def total(self) -> dict[str, Any]:
         """Figures of all groups together, as plain numbers."""
-        summed = {name: getattr(self, name).sum(keepdims=True) for name in self._fields[:-1]}
-        slow = Slowdown(*(part.sum(keepdims=True) for part in self.slow))
-        columns = self._replace(**summed, slow=slow).columns()
+        columns = _Figures(*(values.sum(keepdims=True) for values in self)).columns()
         return {name: column[0].as_py() for name, column in columns.items()}
 
 
-def _group_figures(trace: Trace, work: WorkPieces, concurrent: Overlap, cells: Cells) -> _Figures:
-    time, exposed = _union_times(work, concurrent, cells), concurrent.exposed(work, cells)
-    slow = slowdown.measure_slowdown(
-        trace, work, concurrent.overlap_ns, cells.groups.code, len(cells.groups)
-    )
-    compute, comm, both, ideal = (time[name] for name in ("compute", "comm", "both", "ideal"))
-    return _Figures(compute, exposed[COMPUTE], comm, exposed[COMM], both, ideal, slow)
+class _ByGroup:
+    """Rows of groups of work."""
+
+    def __init__(self, groups: PieceGroups) -> None:
+        self._groups = groups
+        self._totals = Totals()
+
+    def add(self, batch: WorkBatch, concurrent: Overlap) -> None:
+        """Measure a batch."""
+        cells = self._groups.cells(batch)
+        time = _union_times(batch.work, concurrent, cells)
+        exposed = concurrent.exposed(batch.work, cells)
+        slow = slowdown.measure_slowdown(
+            batch.trace, batch.work, concurrent.overlap_ns, cells.group[cells.code], len(cells.keys)
+        )
+        figures = _Figures(
+            time["compute"],
+            exposed[COMPUTE],
+            time["comm"],
+            exposed[COMM],
+            time["both"],
+            time["ideal"],
+            *slow,
+        )
+        self._totals.add(self._totals.numbers(cells.keys), **figures._asdict())
+
+    def figures(self) -> _Figures:
+        """Figures of all groups."""
+        return _Figures(**self._totals.ordered()[1])
+
+    def table(self, trace: Trace) -> pa.Table:
+        """One row a group."""
+        keys = self._totals.ordered()[0]
+        return pa.table(self._groups.columns(trace, keys) | self.figures().columns())
+
+
+class _ByOperation:
+    """Rows of instances of operations."""
+
+    def __init__(self, *, is_chopper: bool) -> None:
+        self._is_chopper = is_chopper
+        self._tables: list[pa.Table] = []
+        self.left_out = 0
+
+    def add(self, batch: WorkBatch, concurrent: Overlap) -> None:
+        """Measure a batch."""
+        table, left_out = operation_instances.instance_table(
+            batch.trace, batch.work, concurrent, chopper=self._is_chopper
+        )
+        self._tables.append(table)
+        self.left_out += left_out
+
+    def table(self, _: Trace) -> pa.Table:
+        """One row an instance."""
+        return pa.concat_tables(self._tables).combine_chunks()
+
+
+class _ByInstance:
+    """Rows of communication, with all its members, or of a kernel whose instance is unknown."""
+
+    def __init__(self) -> None:
+        self._totals = Totals()
+        self._codes: list[list[Array]] = []
+
+    def add(self, batch: WorkBatch, concurrent: Overlap) -> None:
+        """Measure a batch; members of an instance may be in several."""
+        communicates = np.flatnonzero(batch.work.work_class == COMM)
+        work, concurrent = batch.work.where(communicates), concurrent.where(communicates)
+        instance = batch.trace.integers("instance", work.row)
+        # work of unknown instance gets a key of its own: negative and below -1
+        key = np.where(instance >= 0, instance, -2 - batch.rows.start - work.row)
+        at, number = gather.distinct(key)
+        first, code = gather.distinct(work.window, number)
+        keys = Keys((_INSTANCE,), (key[at],), len(at))
+        cells = Cells(code, work.window[first], number[first], keys)
+        start = work.start[at]
+        np.minimum.at(start, number, work.start)
+        # a member in several windows has several pieces and counts once
+        members = np.unique(work.row, return_index=True)[1]
+        before = len(self._totals.keys)
+        numbers = self._totals.numbers(keys)
+        self._totals.add(
+            numbers,
+            comm=_union_times(work, concurrent, cells)["comm"],
+            exposed=concurrent.exposed(work, cells)[COMM],
+            members=np.bincount(number[members], minlength=len(at)),
+        )
+        self._totals.least(numbers, start=start)
+        of_new = work.row[at[numbers >= before]]
+        self._codes.append(grouping.codes_of(batch.trace, of_new, _INSTANCE_KEYS))
+
+    def table(self, trace: Trace) -> pa.Table:
+        """One row a communication, in order of occurrence."""
+        figures, instance = self._totals.figures(), self._totals.keys.codes[0]
+        keys = Keys(_INSTANCE_KEYS, tuple(np.concatenate(self._codes, axis=1)), len(instance))
+        named = keys.table(trace)
+        comm, exposed = figures["comm"], figures["exposed"]
+        return pa.table(
+            {
+                "instance": arrow.array(instance, mask=instance < 0),
+                **dict(zip(named.column_names, named.columns, strict=True)),
+                "members": arrow.array(figures["members"]),
+                "start_ns": arrow.array(figures["start"]),
+                "comm_ns": arrow.array(comm),
+                "exposed_comm_ns": arrow.array(exposed),
+                "comm_overlap_share": distributions.ratios(comm - exposed, comm),
+            }
+        )
 
 
 def _union_times(work: WorkPieces, concurrent: Overlap, cells: Cells) -> dict[str, Array]:
@@ -213,36 +313,3 @@ def _union_times(work: WorkPieces, concurrent: Overlap, cells: Cells) -> dict[st
         name: cells.summed(gather.group_sums(of_cell, values, len(cells)))
         for name, values in of_gpu.items()
     }
-
-
-def _instances_table(trace: Trace, work: WorkPieces, concurrent: Overlap) -> pa.Table:
-    """One row per communication: all its members, or a kernel whose instance is unknown."""
-    communicates = np.flatnonzero(work.work_class == COMM)
-    work, concurrent = work.where(communicates), concurrent.where(communicates)
-    instance = trace.integers("instance", work.row)
-    # work of unknown instance gets a key of its own: negative and below -1
-    key = np.where(instance >= 0, instance, -2 - work.row)
-    at, number = gather.distinct(key)
-    first, code = gather.distinct(work.window, number)
-    groups = grouping.group_nodes(trace, work.row[at], ",".join(_INSTANCE_KEYS))
-    keys = {
-        name: arrow.take(arrow.single_chunk(groups.keys[name]), groups.code)
-        for name in _INSTANCE_KEYS
-    }
-    cells = Cells(code, work.window[first], number[first], Groups(number, pa.table(keys)))
-    comm = _union_times(work, concurrent, cells)["comm"]
-    exposed = concurrent.exposed(work, cells)[COMM]
-    # a member in several windows has several pieces and counts once
-    start, members = work.start[at], np.unique(work.row, return_index=True)[1]
-    np.minimum.at(start, number, work.start)
-    return pa.table(
-        {
-            "instance": arrow.array(instance[at], mask=instance[at] < 0),
-            **keys,
-            "members": arrow.array(np.bincount(number[members], minlength=len(at))),
-            "start_ns": arrow.array(start),
-            "comm_ns": arrow.array(comm),
-            "exposed_comm_ns": arrow.array(exposed),
-            "comm_overlap_share": distributions.ratios(comm - exposed, comm),
-        }
-    )

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import pieces, windows
+from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.analyses.methods.peers import temporal as peers
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
@@ -17,7 +18,12 @@ from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.activity.pieces import Cells, WorkPieces
+    from chopper_interop.analyses.methods.activity.pieces import (
+        Cells,
+        PieceGroups,
+        WorkBatch,
+        WorkPieces,
+    )
     from chopper_interop.analyses.methods.activity.windows import Window
 
 __all__ = ["temporal"]
@@ -87,55 +93,64 @@ def temporal(
         return peers.temporal(trace, compat, ranks, default=(by, steps) == ("rank", ""))
     with_work = _ranks_with_work(trace)
     selected = [w for w in windows.rank_windows(trace, steps, ranks) if w.rank in with_work]
-    work = pieces.pieces_in_windows(trace, selected)
-    summary, of_windows = _summary(selected, work)
-    notes = pieces.notes(trace, selected, work, steps, ranks)
+    is_of_ranks = by == "rank" and not steps  # whose groups are windows
+    groups = pieces.PieceGroups.by(selected, by)
+    totals, of_windows, counted = Totals(), [], 0
+    for batch in pieces.work_of_batches(trace, selected):
+        work = batch.work
+        counted += batch.nodes
+        of_windows.append(work.patterns(work.window, len(batch.windows)))
+        if is_of_ranks:
+            continue
+        cells = groups.cells(batch)
+        time = cells.summed(work.patterns(cells.code, len(cells)))
+        span, unknown = _spans(batch, cells, groups)
+        totals.add(totals.numbers(cells.keys), time=time, span=span, unknown=unknown)
+    figures = _figures(np.concatenate(of_windows), _lengths(selected))
+    sums = {f"{name}_ns": int(figures[name].sum()) for name in (*_ROW, *_SPLIT)}
+    summary: dict[str, Any] = {"ranks": len({window.rank for window in selected})} | sums
+    notes = pieces.notes(trace, selected, counted, steps, ranks)
     conventions = pieces.CONVENTIONS | _CONVENTIONS
-    if by == "rank" and not steps:
+    if is_of_ranks:
         rank = {"rank": arrow.array(np.array([w.rank for w in selected], np.int64))}
-        table = pa.table(rank | _columns(_ROW, of_windows))
+        table = pa.table(rank | _columns(_ROW, figures))
         return Result("temporal", table, summary, conventions, notes=notes)
-    cells = pieces.group_cells(trace, selected, work, by)
-    figures = pieces.class_times(cells.summed(work.patterns(cells.code, len(cells))))
-    figures["span"], known = _spans(trace, selected, work, cells, by)
-    figures["idle"] = figures["span"] - figures["busy"]
-    columns = _columns((*_ROW, *_SPLIT), figures, {"span": known, "idle": known})
-    keys = cells.groups.columns()
+    keys, total = totals.ordered()
+    known = total["unknown"] == 0
+    of_groups = _figures(total["time"], total["span"])
+    columns = _columns((*_ROW, *_SPLIT), of_groups, {"span": known, "idle": known})
     conventions |= {"groups": _GROUPS}
-    if "iteration" in keys and not steps:
+    if "iteration" in groups.grains and not steps:
         notes["window"] = _ITERATION_WINDOW
-    return Result("temporal", pa.table(keys | columns), summary, conventions, notes=notes)
+    table = pa.table(groups.columns(trace, keys) | columns)
+    return Result("temporal", table, summary, conventions, notes=notes)
 
 
 def _ranks_with_work(trace: Trace) -> set[int]:
     """Ranks with any GPU work; idle time of the others is meaningless."""
-    work = is_any(trace.array("kind"), GPU_WORK)
-    return {rank for rank, rows in trace.rank_rows.items() if work[rows].any()}
+    kind = trace.array("kind")
+    return {rank for rank, rows in trace.rank_rows.items() if is_any(kind[rows], GPU_WORK).any()}
 
 
-def _summary(
-    selected: Sequence[Window], work: WorkPieces
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return sums over windows, and the figures of each window."""
-    figures = pieces.class_times(work.patterns(work.window, len(selected)))
-    figures["span"] = np.array([window.span_ns for window in selected], np.int64)
-    figures["idle"] = figures["span"] - figures["busy"]
-    sums = {f"{name}_ns": int(figures[name].sum()) for name in (*_ROW, *_SPLIT)}
-    return {"ranks": len({window.rank for window in selected})} | sums, figures
+def _lengths(selected: Sequence[Window]) -> Array:
+    return np.array([window.span_ns for window in selected], np.int64)
 
 
-def _spans(
-    trace: Trace, selected: Sequence[Window], work: WorkPieces, cells: Cells, by: str
-) -> tuple[Array, Array]:
-    """Return the span of each group, and a mask of the groups where it is known."""
-    names = set(pieces.grain_names(selected, by))
-    if not names <= _SPAN_KEYS:
-        return np.zeros(len(cells.groups), np.int64), np.zeros(len(cells.groups), np.bool_)
-    span = np.array([window.span_ns for window in selected], np.int64)[cells.window]
+def _figures(time: Array, span: Array) -> dict[str, Array]:
+    """Figures of windows or groups by their time of each combination of classes, and their span."""
+    figures = pieces.class_times(time) | {"span": span}
+    return figures | {"idle": span - figures["busy"]}
+
+
+def _spans(batch: WorkBatch, cells: Cells, groups: PieceGroups) -> tuple[Array, Array]:
+    """Return the span of each group, and its number of cells of which none is known."""
+    if not set(groups.grains) <= _SPAN_KEYS:
+        return np.zeros(len(cells.keys), np.int64), np.ones(len(cells.keys), np.int64)
+    span = _lengths(batch.windows)[cells.window]
     known = np.ones(len(cells), np.bool_)
-    if "iteration" in names and not pieces.is_stepped(selected):
-        span, known = _iteration_spans(trace, work, cells)
-    return cells.summed(span), cells.summed((~known).astype(np.int64)) == 0
+    if "iteration" in groups.grains and "iteration" not in groups.of_windows:
+        span, known = _iteration_spans(batch.trace, batch.work, cells)
+    return cells.summed(span), cells.summed((~known).astype(np.int64))
 
 
 def _iteration_spans(trace: Trace, work: WorkPieces, cells: Cells) -> tuple[Array, Array]:

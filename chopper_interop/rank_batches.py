@@ -83,30 +83,45 @@ def with_columns(
     by_host
         As of `batches`.
     """
-    pieces: dict[str, list[pa.Array | int]] = {}
-    rows_of: list[slice] = []
+    joined = JoinedColumns(trace)
     for rows, part in batches(trace, by_host=by_host):
         columns = derive(part)
         if part is trace:
             return trace.with_columns(**columns) if columns else trace
-        for name in columns.keys() - pieces.keys():
-            pieces[name] = [_present(trace, name, before) for before in rows_of]
-        for name, of_batches in pieces.items():
+        joined.add(rows, columns)
+    return trace.with_columns(**joined.joined())
+
+
+class JoinedColumns:
+    """Columns of the nodes of a trace that are derived batch by batch, in files if arrays are."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._pieces: dict[str, list[pa.Array | int]] = {}
+        self._rows: list[slice] = []
+
+    def add(self, rows: slice, columns: dict[str, pa.Array]) -> None:
+        """Add columns of the next batch; of one that it lacks the values of the trace stay."""
+        for name in columns.keys() - self._pieces.keys():
+            self._pieces[name] = [_present(self._trace, name, before) for before in self._rows]
+        for name, of_batches in self._pieces.items():
             derived = columns.get(name)
             of_batches.append(
-                _present(trace, name, rows) if derived is None else spill.kept_column(derived)
+                _present(self._trace, name, rows) if derived is None else spill.kept_column(derived)
             )
-        rows_of.append(rows)
-    count = trace.nodes.num_rows
-    kinds = {
-        name: next(part.type for part in parts if not isinstance(part, int))
-        for name, parts in pieces.items()
-    }
-    order = [*trace.nodes.column_names, *hub.ANNOTATION_TYPES]
-    ordered = sorted(pieces, key=order.index)
-    return trace.with_columns(
-        **{name: spill.joined_column(pieces[name], count, kinds[name]) for name in ordered}
-    )
+        self._rows.append(rows)
+
+    def joined(self) -> dict[str, pa.Array]:
+        """Whole columns by name, in the order of columns of nodes."""
+        count = self._trace.nodes.num_rows
+        columns = {}
+        order = [*self._trace.nodes.column_names, *hub.ANNOTATION_TYPES]
+        for name in sorted(self._pieces, key=order.index):
+            pieces = self._pieces[name]
+            kind = next(part.type for part in pieces if not isinstance(part, int))
+            is_whole = len(pieces) == 1 and count > 0
+            columns[name] = pieces[0] if is_whole else spill.joined_column(pieces, count, kind)
+        return columns
 
 
 def _present(trace: Trace, name: str, rows: slice) -> pa.Array | int:

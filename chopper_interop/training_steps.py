@@ -105,16 +105,16 @@ def _extents(trace: TraceTables, rows: Array, iteration: Array) -> list[Step]:
     return [Step(*step) for step in zip(*columns, strict=True)]
 
 
-def _ranges(
-    trace: TraceTables, span: slice, iteration: Array, host: Array, names: _Names
-) -> Array:
+def _ranges(trace: TraceTables, span: slice, iteration: Array, host: Array, names: _Names) -> Array:
     """Mark ranges that mark steps: outermost ones of hosts that are called a step, with their step's number."""
     name, parent = trace.array("name")[span], trace.array("parent")[span]
     marks = host & is_any(trace.array("kind")[span], _RANGES)
     marks &= _is_numbered(iteration, names.number[name])
     above = iteration[np.maximum(parent - span.start, 0)]
     marks &= (parent < 0) | (above != iteration)
-    called = np.zeros(len(names.number), bool)  # by a step's name: NllLossBackward0 has a number, too
+    called = np.zeros(
+        len(names.number), bool
+    )  # by a step's name: NllLossBackward0 has a number, too
     for code in gather.unique_codes(name[marks]).tolist():
         called[code] = any(pattern.fullmatch(names.text[code]) for pattern in STEPS)
     return marks & called[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,52 @@ class Groups:
         return total
 
 
+@dataclass(frozen=True)
+class Keys:
+    """Keys of groups as numbers, which mean the same in all batches of a trace; texts are made of them at the end.
+
+    Parameters
+    ----------
+    names
+        Names of the keys, by which groups are in ascending order, the first counting most.
+    codes
+        For each name the code of each group, -1 where that is not known.
+    count
+        Number of groups.
+    """
+
+    names: tuple[str, ...]
+    codes: tuple[Array, ...]
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def at(self, groups: Array) -> Keys:
+        """Keys of some groups."""
+        return Keys(self.names, tuple(codes[groups] for codes in self.codes), len(groups))
+
+    def table(
+        self, trace: Trace, shown: Sequence[str] = (), *, apart: bool | None = None
+    ) -> pa.Table:
+        """Keys as columns; the name of the job where there are none.
+
+        Parameters
+        ----------
+        shown
+            The names in another order.
+        apart
+            True if names of streams tell ranks apart; by default where the rank is no key.
+        """
+        if not self.names:
+            return pa.table({"job": arrow.texts([trace.meta.job] * self.count)})
+        codes = dict(zip(self.names, self.codes, strict=True))
+        apart = "rank" not in self.names if apart is None else apart
+        return pa.table(
+            {name: _values(trace, name, codes[name], apart=apart) for name in shown or self.names}
+        )
+
+
 def parse_grains(by: str, also: Iterable[str] = ()) -> tuple[str, ...]:
     """The names in a text like ``"rank,phase"``, each once.
 
@@ -104,24 +150,26 @@ def group_nodes(trace: Trace, rows: Array, by: str) -> Groups:
     Groups
         In ascending order of their keys, as far as these are numbers, else of occurrence.
     """
+    code, keys = code_nodes(trace, rows, by)
+    return Groups(code, keys.table(trace))
+
+
+def code_nodes(trace: Trace, rows: Array, by: str) -> tuple[Array, Keys]:
+    """Number of the group of each of some nodes, and the groups' keys, as of `group_nodes`."""
     names = parse_grains(by)
-    columns = [_coded(trace, name, rows) for name in names]
-    if "stream" in names and "rank" not in names:
-        at = names.index("stream")
-        columns[at] = columns[at][0], lambda used: _streams_apart(trace, used)
-    if not columns:
-        groups = min(len(rows), 1)
-        return Groups(np.zeros(len(rows), np.int64), pa.table({"job": [trace.meta.job] * groups}))
-    first, code = gather.distinct(*(codes for codes, _ in columns))
-    # number groups in ascending order of their codes, the first key counting most
-    order = np.lexsort(tuple(codes[first] for codes, _ in reversed(columns)))
+    if not names:
+        return np.zeros(len(rows), np.int64), Keys((), (), min(len(rows), 1))
+    return ordered_keys(names, codes_of(trace, rows, names))
+
+
+def ordered_keys(names: Sequence[str], codes: Sequence[Array]) -> tuple[Array, Keys]:
+    """Number of the group of each of some items by their codes, and the groups' keys, ascending."""
+    first, code = gather.distinct(*codes)
+    order = np.lexsort(tuple(column[first] for column in reversed(codes)))
     number = np.empty(len(first), np.int64)
     number[order] = np.arange(len(first))
-    keys = {
-        name: values(codes[first][order])
-        for name, (codes, values) in zip(names, columns, strict=True)
-    }
-    return Groups(number[code], pa.table(keys))
+    found = tuple(np.asarray(column[first][order], np.int64) for column in codes)
+    return number[code], Keys(tuple(names), found, len(first))
 
 
 def work_classes(trace: Trace, rows: Array) -> Array:
@@ -133,35 +181,31 @@ def work_classes(trace: Trace, rows: Array) -> Array:
     return table[trace.array("kind")[rows]]
 
 
-def _coded(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
-    """Code of each row, and a function from codes to the values of a column."""
+def codes_of(trace: Trace, rows: Array, names: Sequence[str]) -> list[Array]:
+    """Codes of some nodes in each of some grains; -1 where it is not known."""
+    return [
+        _CODES[name](trace, rows).astype(np.int64) if name in _CODES else trace.integers(name, rows)
+        for name in names
+    ]
+
+
+def _values(trace: Trace, name: str, codes: Array, *, apart: bool) -> pa.Array:
+    """Values of a grain by their codes; `apart` as of `Keys.table`."""
     if name == "rank":
-        return trace.array("rank")[rows].astype(np.int64), lambda used: arrow.array(
-            used, pa.int32()
-        )
-    if name in _NAMED:
-        codes, texts = _NAMED[name](trace, rows)
-        return codes.astype(np.int64), lambda used: arrow.texts_of(texts, used)
-    return _annotated(trace, name, rows)
-
-
-def _annotated(trace: Trace, name: str, rows: Array) -> tuple[Array, Any]:
-    """Codes of an annotation column as of `_coded`; all unknown if the trace lacks it."""
+        return arrow.array(codes, pa.int32())
+    if name == "stream" and apart:
+        return _streams_apart(trace, codes)
+    if name in _TEXTS:
+        return arrow.texts_of(_TEXTS[name](trace), codes)
+    declared = hub.ANNOTATION_TYPES[name]
+    is_coded = pa.types.is_dictionary(declared)
     if not trace.has(name):
-        declared = hub.ANNOTATION_TYPES[name]
-        plain = declared.value_type if pa.types.is_dictionary(declared) else declared
-        return np.full(len(rows), -1, np.int64), lambda used: pa.nulls(len(used), plain)
+        return pa.nulls(len(codes), declared.value_type if is_coded else declared)
     column = arrow.single_chunk(trace.nodes[name])
-    codes = trace.integers(name, rows)
-    if name == "group":
-        return codes, lambda used: arrow.texts_of(trace.groups["name"].to_pylist(), used)
-    if pa.types.is_dictionary(column.type):
-        return codes, lambda used: arrow.texts_of(column.dictionary.to_pylist(), used)
-    return codes, lambda used: arrow.negative_to_null(used.astype(np.int32))
-
-
-def _streams(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
-    return trace.array("lane")[rows], _lane_names(trace)
+    if name != "group" and not pa.types.is_dictionary(column.type):
+        return arrow.negative_to_null(codes.astype(np.int32))
+    texts = trace.groups["name"] if name == "group" else column.dictionary
+    return arrow.texts_of(texts.to_pylist(), codes)
 
 
 def _lane_names(trace: Trace) -> list[str]:
@@ -190,19 +234,21 @@ def _streams_apart(trace: Trace, lanes: Array) -> pa.Array:
     return arrow.texts_of(texts, lanes)
 
 
-def _kernels(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
-    return trace.array("name")[rows], trace.names()
-
-
-def _classes(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
-    return work_classes(trace, rows), [COMPUTE, COMM, COPY]
-
-
-def _categories(trace: Trace, rows: Array) -> tuple[Array, list[str]]:
-    return kernel_categories.node_categories(trace, rows), list(kernel_categories.CATEGORIES)
-
-
-_NAMED = {"stream": _streams, "kernel": _kernels, "class": _classes, "category": _categories}
+_CODES: dict[str, Callable[[Trace, Array], Array]] = {
+    "rank": lambda trace, rows: trace.array("rank")[rows],
+    "stream": lambda trace, rows: trace.array("lane")[rows],
+    "kernel": lambda trace, rows: trace.array("name")[rows],
+    "class": work_classes,
+    "category": kernel_categories.node_categories,
+}
+"""By grain that is no annotation: codes of nodes."""
+_TEXTS: dict[str, Callable[[Trace], Sequence[str]]] = {
+    "stream": _lane_names,
+    "kernel": lambda trace: trace.names(),
+    "class": lambda _: (COMPUTE, COMM, COPY),
+    "category": lambda _: kernel_categories.CATEGORIES,
+}
+"""By grain: texts of these codes."""
 
 
 def group_nodes_with(
@@ -222,7 +268,7 @@ def group_nodes_with(
     plain = group_nodes(trace, rows, plain_by)
     if not further:
         return plain
-    codes = [np.asarray(_codes(column), np.int64) for column in further.values()]
+    codes = [np.asarray(_further_codes(column), np.int64) for column in further.values()]
     # number distinct rows of codes in ascending order, the first column counting most
     first, code = gather.distinct(plain.code, *codes)
     order = np.lexsort((*(c[first] for c in reversed(codes)), plain.code[first]))
@@ -232,16 +278,16 @@ def group_nodes_with(
     if not parse_grains(plain_by):
         keys = keys.drop_columns(["job"])
     columns = {name: keys[name] for name in keys.column_names}
-    columns |= {name: _values(column, first[order]) for name, column in further.items()}
+    columns |= {name: _further_values(column, first[order]) for name, column in further.items()}
     return Groups(number[code], pa.table(columns))
 
 
-def _codes(column: Array | pa.Array) -> Array:
+def _further_codes(column: Array | pa.Array) -> Array:
     """Numbers that distinguish the values of a column; -1 for unknown."""
     return arrow.to_numpy(column, -1) if isinstance(column, pa.Array) else column
 
 
-def _values(column: Array | pa.Array, rows: Array) -> pa.Array:
+def _further_values(column: Array | pa.Array, rows: Array) -> pa.Array:
     """Values of a column at these rows, null where unknown."""
     if isinstance(column, pa.Array):
         values = arrow.take(column, rows)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from chopper_interop import rank_batches
 from chopper_interop.analyses.methods.activity import grouping, windows
-from chopper_interop.analyses.methods.activity.grouping import Groups
-from chopper_interop.arrays import Array, arrow, gather, intervals
+from chopper_interop.analyses.methods.activity.grouping import Keys
+from chopper_interop.arrays import Array, gather, intervals, spill
+from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
 
@@ -103,6 +104,42 @@ def pieces_in_windows(trace: Trace, rank_windows: Sequence[Window]) -> WorkPiece
     return WorkPieces(*(columns or [np.zeros(0, np.int64)] * 5))
 
 
+class WorkBatch(NamedTuple):
+    """A batch of whole ranks of a trace, and the GPU work in their windows.
+
+    Parameters
+    ----------
+    rows
+        Rows of its nodes in the trace.
+    trace
+        The batch itself.
+    windows
+        The windows of its ranks.
+    work
+        Pieces within them.
+    """
+
+    rows: slice
+    trace: Trace
+    windows: list[Window]
+    work: WorkPieces
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes of which pieces are within windows; one that several windows cut counts once."""
+        is_inside = np.zeros(self.trace.nodes.num_rows, np.bool_)
+        is_inside[self.work.row] = True
+        return int(np.count_nonzero(is_inside))
+
+
+def work_of_batches(trace: Trace, rank_windows: Sequence[Window]) -> Iterator[WorkBatch]:
+    """Yield the GPU work within windows of ranks, which are in order of rank, for a batch of ranks at a time."""
+    of_ranks = by_key(rank_windows, lambda window: window.rank)
+    for rows, part in rank_batches.batches(trace):
+        of_batch = [window for rank in part.ranks for window in of_ranks.get(rank, ())]
+        yield WorkBatch(rows, part, of_batch, pieces_in_windows(part, of_batch))
+
+
 class WorkByRank:
     """GPU work of each rank, by start."""
 
@@ -157,38 +194,42 @@ class Cells:
         Cell of each piece.
     window, group
         Window and group of each cell.
-    groups
+    keys
         The groups' keys.
     """
 
     code: Array
     window: Array
     group: Array
-    groups: Groups
+    keys: Keys
 
     def __len__(self) -> int:
         return len(self.group)
 
     def summed(self, values: Array) -> Array:
         """Sum over the cells of each group, of one or several numbers of a cell."""
-        total = np.zeros((len(self.groups), *values.shape[1:]), values.dtype)
+        total = np.zeros((len(self.keys), *values.shape[1:]), values.dtype)
         np.add.at(total, self.group, values)
         return total
 
 
 def notes(
-    trace: Trace, rank_windows: Sequence[Window], pieces: WorkPieces, steps: str, ranks: str
+    trace: Trace, rank_windows: Sequence[Window], counted: int, steps: str, ranks: str
 ) -> dict[str, str]:
-    """Notes of a result about its window and about what it leaves out."""
+    """Notes of a result about its window and about what it leaves out.
+
+    Parameters
+    ----------
+    counted
+        Number of nodes of which pieces are within windows.
+    """
     chosen = windows.chosen_ranks(trace, ranks)
     text = windows.work_notes(trace, steps)
-    inside = np.zeros(trace.nodes.num_rows, np.bool_)
-    inside[pieces.row] = True
-    out = sum(
-        _work_count(trace, rank) - int(inside[trace.rank_rows[rank]].sum()) for rank in chosen
-    )
     without = len(set(chosen) - {window.rank for window in rank_windows})
-    parts = [f"{out} nodes of GPU work outside of these steps"] if steps else []
+    parts = []
+    if steps:
+        out = sum(_work_count(trace, rank) for rank in chosen) - counted
+        parts = [f"{out} nodes of GPU work outside of these steps"]
     parts += [f"{without} ranks without GPU work or steps"] if without else []
     text["left out"] = ", ".join(parts) or "nothing"
     if not rank_windows:
@@ -198,8 +239,9 @@ def notes(
 
 def _work_count(trace: Trace, rank: int) -> int:
     """Number of nodes of GPU work of a rank."""
-    rows = trace.rank_rows[rank]
-    return int(np.count_nonzero(_CLASS[trace.array("kind")[rows]] >= 0))
+    kind = trace.array("kind")[trace.rank_rows[rank]]
+    spill.copied(kind.nbytes)
+    return int(np.count_nonzero(_CLASS[kind] >= 0))
 
 
 def grain_names(rank_windows: Sequence[Window], by: str) -> tuple[str, ...]:
@@ -213,40 +255,56 @@ def is_stepped(rank_windows: Sequence[Window]) -> bool:
     return any(window.iteration != windows.NO_STEP for window in rank_windows)
 
 
-def group_cells(trace: Trace, rank_windows: Sequence[Window], pieces: WorkPieces, by: str) -> Cells:
+@dataclass(frozen=True)
+class PieceGroups:
     """Groups of pieces by `grouping.GRAINS`; in windows of steps, each step is a group as well.
 
-    Where groups are of ranks and steps alone, each window
-    is a cell, even if nothing ran in it.
+    Where groups are of ranks and steps alone, each window is a cell, even if nothing ran in it.
+
+    Parameters
+    ----------
+    grains
+        Names of the keys.
+    of_windows
+        Those of them that are known by the window.
     """
-    grains = grain_names(rank_windows, by)
-    of_window = {"rank": np.array([w.rank for w in rank_windows], np.int64)}
-    if is_stepped(rank_windows):
-        of_window["iteration"] = np.array([w.iteration for w in rank_windows], np.int64)
-    node_grains = [name for name in grains if name not in of_window]
-    if node_grains:
-        by_node = grouping.group_nodes(trace, pieces.row, ",".join(node_grains))
-        first, code = gather.distinct(pieces.window, by_node.code)
-        window, node_group = pieces.window[first], by_node.code[first]
-    else:
-        by_node, code = None, pieces.window
-        window, node_group = np.arange(len(rank_windows)), np.zeros(len(rank_windows), np.int64)
-    window_keys = [of_window[name][window] for name in grains if name in of_window]
-    at, group = _ordered(*window_keys, node_group)
-    keys = {
-        name: arrow.array(of_window[name][window[at]].astype(np.int32))
-        if by_node is None or name in of_window
-        else arrow.take(arrow.single_chunk(by_node.keys[name]), node_group[at])
-        for name in grains
-    }
-    table = pa.table(keys or {"job": arrow.texts([trace.meta.job] * len(at))})
-    return Cells(code, window, group, Groups(group[code], table))
 
+    grains: tuple[str, ...]
+    of_windows: tuple[str, ...]
 
-def _ordered(*columns: Array) -> tuple[Array, Array]:
-    """Distinct rows of columns in ascending order: position of the first of each, number of each row."""
-    order = np.lexsort(tuple(reversed(columns)))
-    first, number = gather.distinct(*(column[order] for column in columns))
-    group = np.empty(len(order), np.int64)
-    group[order] = number
-    return order[first], group
+    @classmethod
+    def by(cls, rank_windows: Sequence[Window], by: str) -> PieceGroups:
+        """Groups by some grains, of all windows that are asked for."""
+        grains = grain_names(rank_windows, by)
+        known = ("rank", "iteration") if is_stepped(rank_windows) else ("rank",)
+        return cls(grains, tuple(name for name in grains if name in known))
+
+    @property
+    def _of_nodes(self) -> tuple[str, ...]:
+        return tuple(name for name in self.grains if name not in self.of_windows)
+
+    def cells(self, batch: WorkBatch) -> Cells:
+        """Cells of the pieces of a batch."""
+        pieces, of_nodes = batch.work, self._of_nodes
+        if of_nodes:
+            node_code, node_keys = grouping.code_nodes(batch.trace, pieces.row, ",".join(of_nodes))
+            first, code = gather.distinct(pieces.window, node_code)
+            window = pieces.window[first]
+            node_codes = [codes[node_code[first]] for codes in node_keys.codes]
+        else:
+            code, window, node_codes = pieces.window, np.arange(len(batch.windows)), []
+        of_window = [
+            np.array([getattr(one, name) for one in batch.windows], np.int64)[window]
+            for name in self.of_windows
+        ]
+        if not self.grains:
+            keys = Keys((), (), min(len(window), 1))
+            return Cells(code, window, np.zeros(len(window), np.int64), keys)
+        names = (*self.of_windows, *of_nodes)
+        group, keys = grouping.ordered_keys(names, [*of_window, *node_codes])
+        return Cells(code, window, group, keys)
+
+    def columns(self, trace: Trace, keys: Keys) -> dict[str, Any]:
+        """Keys of groups as columns of a table."""
+        table = keys.table(trace, self.grains, apart="rank" not in self._of_nodes)
+        return dict(zip(table.column_names, table.columns, strict=True))

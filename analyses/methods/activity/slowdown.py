@@ -23,7 +23,7 @@ _GRIDS = ("grid", "grid_size")
 
 
 class Slowdown(NamedTuple):
-    """Slow-down of the kernels of each group: the sum `overlapped_ns` by the sum `alone_ns`.
+    """Slow-down of the kernels of each group: the sum `overlapped_ns` by the sum `alone_ns`; sums over ranks.
 
     Parameters
     ----------
@@ -69,15 +69,15 @@ def measure_slowdown(
     key, n_keys, comparable = _keys(trace, row, over)
     group, dur = group[comparable], dur[comparable]
     over, key = over[comparable], key[comparable]
-    alone = distributions.group_distributions(key[~over], dur[~over], n_keys).median_or_nan
+    alone = distributions.group_distributions(key[~over], dur[~over], n_keys).median
     # overlapped kernels by group and key: each pair has one median, and one of the same key alone
     pair, pair_of = gather.distinct(group[over], key[over])
-    overlapped_ns = distributions.group_distributions(pair_of, dur[over], len(pair)).median_or_nan
+    overlapped_ns = distributions.group_distributions(pair_of, dur[over], len(pair)).median
     of_group, alone_ns = group[over][pair], alone[key[over][pair]]
-    count = np.bincount(pair_of, minlength=len(pair)) * ~np.isnan(alone_ns)
+    count = np.bincount(pair_of, minlength=len(pair)) * (alone_ns >= 0)  # -1 of none
     return Slowdown(
-        np.bincount(of_group, count * overlapped_ns, n),
-        np.bincount(of_group, count * np.nan_to_num(alone_ns), n),
+        gather.group_sums(of_group, count * overlapped_ns, n),
+        gather.group_sums(of_group, count * alone_ns, n),
         overlapped,
         gather.group_sums(of_group, count, n),
         _solo_counts(group, key, over, n, n_keys),

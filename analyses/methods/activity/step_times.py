@@ -223,9 +223,7 @@ class MeasuredTimes:
         return np.asarray(self._ts[node] + np.where(endpoint % 2, self._dur[node], 0))
 
 
-def _spans_of_steps(
-    trace: Trace, ranks: Sequence[int], *, by_rank: bool, measured: bool
-) -> Spans:
+def _spans_of_steps(trace: Trace, ranks: Sequence[int], *, by_rank: bool, measured: bool) -> Spans:
     starts, ends = _step_nodes(trace, _marked(trace, ranks), measured=measured)
     both = np.concatenate([starts, ends])
     iteration = trace.integers("iteration", both)
