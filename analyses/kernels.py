@@ -8,17 +8,19 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods import distributions
-from chopper_interop.analyses.methods.activity import grouping, selected_work
+from chopper_interop.analyses.methods.activity import grouping, selected_work, windows
+from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.analyses.methods.peers import charllm_kernels
 from chopper_interop.analyses.methods.peers import kernels as peers_kernels
-from chopper_interop.arrays import Array, arrow, gather, statistics
+from chopper_interop.arrays import Array, arrow, gather, spill, statistics
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.activity.grouping import Groups
+    from chopper_interop.analyses.methods.activity.selected_work import SelectedBatch
+    from chopper_interop.analyses.methods.distributions import Distributions
 
     Columns = dict[str, Any]
 
@@ -39,6 +41,8 @@ _RATES = {
     "mem_counted_gbps": ("mem_bytes_counted", 1.0),
 }
 """By column of a rate: column of the work, and the unit in work per nanosecond."""
+_PARTS = ("sum", "by")
+"""What a ratio is made of: sums over instances of which both are known."""
 _TIME_MEANS = ("gfxclk_mhz", "gfxclk_counted_mhz", "power_w")
 _CONVENTIONS = {
     "links": selected_work.LINKS,
@@ -125,50 +129,120 @@ def kernels(  # noqa: PLR0913
         return peers_kernels.kernels(trace, compat, ranks, default=default)
     if outlier_mads < 0 or not np.isfinite(outlier_mads):
         raise UsageError(f"outlier_mads={outlier_mads}: it must be a finite number >= 0")
-    selected = selected_work.select_work(trace, steps, ranks)
-    groups = grouping.group_nodes(trace, selected.rows, by)
-    columns, summary = _columns(trace, selected.rows, groups, outlier_mads)
-    order = np.argsort(-columns["total_ns"], kind="stable")
-    figures = {name: arrow.nan_to_null(values) for name, values in columns.items()}
-    table = pa.table({n: groups.keys[n] for n in groups.keys.column_names} | figures)
+    rank_windows = windows.rank_windows(trace, steps, ranks)
+    measured = _Measured(by, several_ranks=len({window.rank for window in rank_windows}) > 1)
+    for batch in selected_work.batches(trace, rank_windows, steps):
+        measured.add(batch)
+    columns, summary = _columns(trace, measured, outlier_mads)
+    order = measured.totals.order()
+    order = order[np.argsort(-columns["total_ns"][order], kind="stable")]
+    keys = measured.totals.keys.at(order).table(trace)
+    figures = {name: arrow.nan_to_null(values[order]) for name, values in columns.items()}
+    table = pa.table(dict(zip(keys.column_names, keys.columns, strict=True)) | figures)
+    left_out = windows.work_count(trace, ranks) - summary["count"]
     notes = {
         "window": selected_work.describe(steps),
-        "left out": f"{selected.left_out} instances of GPU work outside the selected steps",
+        "left out": f"{left_out} instances of GPU work outside the selected steps",
     }
-    if not len(selected.rows):
+    if not summary["count"]:
         notes = {"no rows": "no GPU work in the selected steps and ranks"} | notes
     conventions = {
         "outliers": f"longer than the median by {outlier_mads:g} scaled MADs, by "
         f"{_MIN_OUTLIER_SHARE:.0%} of the median and by {_MIN_OUTLIER_NS} ns",
     }
-    summary |= {"left_out": selected.left_out}
+    summary |= {"left_out": left_out}
     conventions |= _CONVENTIONS
-    return Result("kernels", arrow.take(table, order), summary, conventions, notes=notes)
+    return Result("kernels", table, summary, conventions, notes=notes)
+
+
+class _Measured:
+    """Figures of the groups of all batches so far.
+
+    Of each instance there is no more than its group, a number of `totals`, and its duration: percentiles are of all
+    of them. Of a group there are candidates of each batch, of which the whole has one: its longest node, and the
+    median of each rank.
+    """
+
+    def __init__(self, by: str, *, several_ranks: bool) -> None:
+        self._by = by
+        self._several_ranks = several_ranks
+        self.totals = Totals()
+        self.busy_ns = 0
+        self.durations: list[tuple[Array, Array]] = []
+        """Group and duration of each instance."""
+        self.longest: list[tuple[Array, Array]] = []
+        """Group and node."""
+        none = np.empty(0, np.int64)
+        self.medians = [(none, none.astype(np.int32), none)]
+        """Group, rank and the median of the group on it."""
+
+    def add(self, batch: SelectedBatch) -> None:
+        """Measure a batch."""
+        trace, rows = batch.trace, batch.rows
+        dur, rank = trace.array("dur")[rows], trace.array("rank")[rows]
+        code, keys = grouping.code_nodes(trace, rows, self._by)
+        numbers = self.totals.numbers(keys)
+        covered = selected_work.covered_ns(trace, rows, code, len(keys))
+        self.totals.add(numbers, covered=covered)
+        self.busy_ns += int(selected_work.covered_ns(trace, rows, np.zeros_like(code), 1).sum())
+        self._add_work(batch, numbers, code, dur)
+        self._add_telemetry(batch, numbers, code, dur)
+        group = numbers[code]
+        self.durations.append((spill.kept(group.astype(np.int32)), spill.kept(dur)))
+        self.longest.append((numbers, rows[_longest(code, dur, len(keys))] + batch.first))
+        if self._several_ranks:
+            first, pair = gather.distinct(code, rank)
+            medians = distributions.group_distributions(pair, dur, len(first)).median
+            self.medians.append((group[first], rank[first], medians))
+
+    def _add_work(self, batch: SelectedBatch, numbers: Array, code: Array, dur: Array) -> None:
+        """Add work and the time that it took, and FLOPs and bytes, of instances of which both are known."""
+        work_of = {work: batch.trace.reals(work, batch.rows) for work, _ in _RATES.values()}
+        for name, (work, unit) in _RATES.items():
+            values = np.where(dur > 0, work_of[work], np.nan)
+            self._add_where_known(numbers, code, name, (values, dur * unit))
+        for suffix in ("", "_counted"):
+            both = work_of[f"flops{suffix}"], work_of[f"mem_bytes{suffix}"]
+            self._add_where_known(numbers, code, f"intensity_flop_per_byte{suffix}", both)
+
+    def _add_telemetry(self, batch: SelectedBatch, numbers: Array, code: Array, dur: Array) -> None:
+        """Add clocks and power by time, and energy."""
+        for name in _TIME_MEANS:
+            values = batch.trace.reals(name, batch.rows) * dur
+            self._add_where_known(numbers, code, name, (values, dur))
+        energy_j = batch.trace.reals("energy_j", batch.rows)
+        known = np.bincount(code[~np.isnan(energy_j)], minlength=len(numbers))
+        self.totals.add(numbers, energy_known=known)
+        self._add_where_known(numbers, code, "energy_j", (energy_j, dur))
+
+    def _add_where_known(
+        self, numbers: Array, code: Array, name: str, both: tuple[Array, Array]
+    ) -> None:
+        """Add two numbers of each instance, over the instances where both are known."""
+        known = np.flatnonzero(~(np.isnan(both[0]) | np.isnan(both[1])))
+        sums = {
+            f"{name} {part}": values[known].astype(np.float64)
+            for part, values in zip(_PARTS, both, strict=True)
+        }
+        self.totals.add_each(numbers, code[known], **sums)
 
 
 def _columns(
-    trace: Trace, rows: Array, groups: Groups, outlier_mads: float
+    trace: Trace, measured: _Measured, outlier_mads: float
 ) -> tuple[Columns, dict[str, Any]]:
-    """Return the columns of figures, masked or NaN where unknown, and the summary."""
-    dur, n = trace.array("dur")[rows], len(groups)
-    of_group = distributions.group_distributions(groups.code, dur, n)
+    """Return the columns of figures by number of group, masked or NaN where unknown, and the summary."""
+    sums, n = measured.totals.figures(), len(measured.totals.keys)
+    of_group = distributions.joined_distributions(measured.durations, n)
     total = int(of_group.total.sum())
-    covered = selected_work.covered_ns(trace, rows, groups.code, n)
-    busy = int(selected_work.covered_ns(trace, rows, np.zeros(len(rows), np.int64), 1).sum())
-    threshold = np.maximum(outlier_mads * statistics.MAD_TO_SIGMA * of_group.mad, _MIN_OUTLIER_NS)
-    threshold = np.maximum(threshold, _MIN_OUTLIER_SHARE * of_group.median)
-    beyond = of_group.values - of_group.median[of_group.group]
-    is_outlier = beyond > threshold[of_group.group]
-    outliers = np.bincount(of_group.group[is_outlier], minlength=n)
-    excess = np.zeros(n, np.int64)
-    np.add.at(excess, of_group.group[is_outlier], beyond[is_outlier])
-    worst = rows[_longest(groups.code, dur, n)]
+    outliers, excess = _outliers(of_group, outlier_mads)
+    group, node = map(np.concatenate, zip(*measured.longest, strict=True))
+    worst = node[_longest(group, trace.array("dur")[node], n)]
     columns: Columns = {
         "count": of_group.count,
         "total_ns": of_group.total,
         "share": distributions.ratio_or_nan(of_group.total, total),
-        "covered_ns": covered,
-        "busy_share": distributions.ratio_or_nan(covered, busy),
+        "covered_ns": sums["covered"],
+        "busy_share": distributions.ratio_or_nan(sums["covered"], measured.busy_ns),
         "mean_ns": of_group.mean,
         "std_ns": of_group.std,
         "min_ns": of_group.percentile(0),
@@ -179,32 +253,42 @@ def _columns(
         "worst_node": worst,
         "worst_rank": trace.array("rank")[worst],
         "worst_start_ns": trace.array("ts")[worst],
-        **_rank_spread(trace.array("rank")[rows], groups, dur),
-        **_work_rates(trace, rows, groups, dur),
-        **_telemetry_means(trace, rows, groups, dur),
+        **_rank_spread(measured, n),
+        **_ratios(sums),
     }
     summary = {
         "groups": n,
-        "count": len(rows),
+        "count": int(of_group.count.sum()),
         "total_ns": total,
-        "busy_ns": busy,
+        "busy_ns": measured.busy_ns,
         "outliers": int(outliers.sum()),
         "outlier_excess_ns": int(excess.sum()),
     }
     return columns, summary
 
 
-def _rank_spread(rank: Array, groups: Groups, dur: Array) -> Columns:
+def _outliers(of_group: Distributions, outlier_mads: float) -> tuple[Array, Array]:
+    """Return the number of outliers of each group, and the time by which they exceed its median."""
+    n = len(of_group.count)
+    threshold = np.maximum(outlier_mads * statistics.MAD_TO_SIGMA * of_group.mad, _MIN_OUTLIER_NS)
+    threshold = np.maximum(threshold, _MIN_OUTLIER_SHARE * of_group.median)
+    outliers, excess = np.zeros((2, n), np.int64)
+    for group, values in of_group.blocks():
+        beyond = values - of_group.median[group]
+        is_outlier = beyond > threshold[group]
+        outliers += np.bincount(group[is_outlier], minlength=n)
+        np.add.at(excess, group[is_outlier], beyond[is_outlier])
+    return outliers, excess
+
+
+def _rank_spread(measured: _Measured, n: int) -> Columns:
     """Compare ranks within each group: the largest of their medians by the median of these."""
+    group, rank, medians = map(np.concatenate, zip(*measured.medians, strict=True))
     if not len(rank) or rank[0] == rank[-1]:
-        unknown = np.full(len(groups), np.nan)
-        no_rank = np.ma.array(np.zeros(len(groups), rank.dtype), mask=True)
-        return {"rank_spread_ratio": unknown, "slowest_rank": no_rank}
-    # `code` numbers pairs of group and rank, `first` has a row of each pair
-    first, code = gather.distinct(groups.code, rank)
-    medians = distributions.group_distributions(code, dur, len(first)).median
-    of_rank = distributions.group_distributions(groups.code[first], medians, len(groups))
-    slowest = rank[first][_longest(groups.code[first], medians, len(groups))]
+        no_rank = np.ma.array(np.zeros(n, np.int32), mask=True)
+        return {"rank_spread_ratio": np.full(n, np.nan), "slowest_rank": no_rank}
+    of_rank = distributions.group_distributions(group, medians, n)
+    slowest = rank[_longest(group, medians, n)]
     several = of_rank.count > 1
     ratio = distributions.ratio_or_nan(
         of_rank.percentile(100), np.where(several, of_rank.median, 0)
@@ -215,40 +299,17 @@ def _rank_spread(rank: Array, groups: Groups, dur: Array) -> Columns:
     }
 
 
-def _work_rates(trace: Trace, rows: Array, groups: Groups, dur: Array) -> Columns:
-    """Work divided by time, and FLOPs divided by bytes moved."""
-    work_of = {work: trace.reals(work, rows) for work, _ in _RATES.values()}
-    columns: Columns = {}
-    for name, (work, unit) in _RATES.items():
-        values = np.where(dur > 0, work_of[work], np.nan)
-        columns[name] = distributions.ratio_or_nan(*_sums_where_known(groups, values, dur * unit))
-    for suffix in ("", "_counted"):
-        flops, moved = work_of[f"flops{suffix}"], work_of[f"mem_bytes{suffix}"]
-        columns[f"intensity_flop_per_byte{suffix}"] = distributions.ratio_or_nan(
-            *_sums_where_known(groups, flops, moved)
-        )
-    return columns
-
-
-def _telemetry_means(trace: Trace, rows: Array, groups: Groups, dur: Array) -> Columns:
-    """Means over time of clocks and power, and energy."""
-    columns: Columns = {}
-    for name in _TIME_MEANS:
-        sums = _sums_where_known(groups, trace.reals(name, rows) * dur, dur)
-        columns[name] = distributions.ratio_or_nan(*sums)
-    energy_j = trace.reals("energy_j", rows)
-    known = np.bincount(groups.code[~np.isnan(energy_j)], minlength=len(groups))
-    total, _ = _sums_where_known(groups, energy_j, dur)
-    columns["energy_j"] = np.where(known, total, np.nan)
+def _ratios(sums: dict[str, Array]) -> Columns:
+    """Work divided by time, FLOPs divided by bytes moved, means over time of clocks and power, and energy."""
+    names = (*_RATES, "intensity_flop_per_byte", "intensity_flop_per_byte_counted", *_TIME_MEANS)
+    columns: Columns = {
+        name: distributions.ratio_or_nan(*(sums[f"{name} {part}"] for part in _PARTS))
+        for name in names
+    }
+    known = sums["energy_known"]
+    columns["energy_j"] = np.where(known, sums[f"energy_j {_PARTS[0]}"], np.nan)
     columns["energy_known"] = known
     return columns
-
-
-def _sums_where_known(groups: Groups, values: Array, divisors: Array) -> tuple[Array, Array]:
-    """Sum two numbers of each node over each group, over the nodes where both are known."""
-    known = np.flatnonzero(~(np.isnan(values) | np.isnan(divisors)))
-    code, n = groups.code[known], len(groups)
-    return np.bincount(code, values[known], n), np.bincount(code, divisors[known], n)
 
 
 @jit

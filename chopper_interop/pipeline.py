@@ -535,7 +535,7 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
         raise UsageError(f"analysis {analysis} takes no option {option!r}", hint=hint)
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
-    with spill.scratch():
+    with spill.when(spill.holds(trace.array("ts"))), spill.scratch():
         return _analyzed(trace, analysis, function, options)
 
 

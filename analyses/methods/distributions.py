@@ -7,15 +7,18 @@ lower of the two in the middle). So they stay whole nanoseconds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from chopper_interop.arrays import Array, arrow
+from chopper_interop.arrays import Array, arrow, spill
 from chopper_interop.arrays.compiled import jit
 
+_BLOCK = 1 << 20
+"""Values that are looked at together (chosen: a few megabytes)."""
 PERCENTILE_DEFINITION = (
     "the smallest duration that so many percent do not exceed (numpy's inverted_cdf)"
 )
@@ -42,17 +45,25 @@ class Distributions:
         """Number of values of each group."""
         return np.diff(self.offsets)
 
-    @cached_property
-    def group(self) -> Array:
-        """Group of each of `values`."""
-        return np.repeat(np.arange(len(self.count)), self.count)
+    def blocks(self) -> Iterator[tuple[Array, Array]]:
+        """Yield the values, some at a time, as a view, and the group of each of these."""
+        for start in range(0, len(self.values), _BLOCK):
+            stop = min(start + _BLOCK, len(self.values))
+            first = int(np.searchsorted(self.offsets, start, "right")) - 1
+            last = int(np.searchsorted(self.offsets, stop, "left"))
+            bounds = np.clip(self.offsets[first : last + 1], start, stop)
+            values = self.values[start:stop]
+            yield np.repeat(np.arange(first, last), np.diff(bounds)), values
+            spill.copied(values.nbytes)
 
     @cached_property
     def total(self) -> Array:
         """Sum of each group, exact."""
-        # difference of running totals: `np.add.reduceat` gives no 0 for an empty group
-        running = np.concatenate([[0], np.cumsum(self.values)])
-        return running[self.offsets[1:]] - running[self.offsets[:-1]]
+        total = np.zeros(len(self.count), np.int64)
+        filled = self.count > 0  # `np.add.reduceat` gives no 0 for an empty group
+        if filled.any():
+            total[filled] = np.add.reduceat(self.values, self.offsets[:-1][filled])
+        return total
 
     @cached_property
     def mean(self) -> Array:
@@ -62,8 +73,12 @@ class Distributions:
     @cached_property
     def std(self) -> Array:
         """Standard deviation of each group's values themselves: divided by n, not by n - 1."""
-        squares = np.square(self.values - self.mean[self.group])
-        summed = np.bincount(self.group, squares, len(self.count))
+        number = np.arange(len(self.count))
+        summed: Array = np.zeros(len(self.count))
+        for group, values in self.blocks():
+            squares = np.square(values - self.mean[group])
+            # the sums so far come first: all squares of a group are added in their order
+            summed = np.bincount(np.append(number, group), np.append(summed, squares))
         return np.sqrt(summed / np.where(self.count, self.count, np.nan))
 
     def percentile(self, percent: int) -> Array:
@@ -79,11 +94,6 @@ class Distributions:
     def median(self) -> Array:
         """The 50th percentile of each group; -1 for an empty one."""
         return self.percentile(50)
-
-    @cached_property
-    def median_or_nan(self) -> Array:
-        """The 50th percentile of each group as a real number; NaN for an empty one."""
-        return np.where(self.count > 0, self.median, np.nan)
 
     @cached_property
     def mad(self) -> Array:
@@ -103,18 +113,42 @@ def group_distributions(group: Array, values: Array, n: int) -> Distributions:
     n
         How many groups there are.
     """
+    return joined_distributions([(group, values)], n)
+
+
+def joined_distributions(parts: Sequence[tuple[Array, Array]], n: int) -> Distributions:
+    """Sort whole numbers of several parts, such as batches of ranks, within their groups; in a file if arrays are.
+
+    Parameters
+    ----------
+    parts
+        Group of each value of a part, and the values, as of `group_distributions`.
+    n
+        How many groups there are.
+    """
     offsets = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(group, minlength=n), out=offsets[1:])
-    if not len(values):
+    for group, _ in parts:
+        offsets[1:] += np.bincount(group, minlength=n)
+    np.cumsum(offsets, out=offsets)
+    filled = [(group, values) for group, values in parts if len(values)]
+    if not filled:
         return Distributions(offsets, np.zeros(0, np.int64))
-    low = int(values.min())
-    width = int(values.max()) - low + 1
-    if n * width < np.iinfo(np.int64).max:  # group and value in one number: sorts ten times as fast
-        keys = np.sort(group * np.int64(width) + (values - low))
-        return Distributions(
-            offsets, keys - np.repeat(np.arange(n), np.diff(offsets)) * width + low
-        )
-    return Distributions(offsets, values[np.lexsort((values, group))])
+    low = min(int(values.min()) for _, values in filled)
+    width = max(int(values.max()) for _, values in filled) - low + 1
+    if n * width >= np.iinfo(np.int64).max:
+        group, values = (np.concatenate(of_parts) for of_parts in zip(*filled, strict=True))
+        return Distributions(offsets, values[np.lexsort((values, group))])
+    # group and value in one number: sorts ten times as fast
+    keys, at = spill.empty(int(offsets[-1]), np.int64), 0
+    for group, values in filled:
+        keys[at : at + len(values)] = group.astype(np.int64) * width + (values - low)
+        at += len(values)
+        spill.copied(values.nbytes)
+    keys.sort()
+    result = Distributions(offsets, keys)
+    for group, of_block in result.blocks():
+        of_block[:] += low - group * width
+    return result
 
 
 def ratios(part: Array, total: Array) -> Any:

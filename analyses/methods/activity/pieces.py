@@ -11,7 +11,7 @@ import numpy as np
 from chopper_interop import rank_batches
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.analyses.methods.activity.grouping import Keys
-from chopper_interop.arrays import Array, gather, intervals, spill
+from chopper_interop.arrays import Array, gather, intervals
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
@@ -228,20 +228,13 @@ def notes(
     without = len(set(chosen) - {window.rank for window in rank_windows})
     parts = []
     if steps:
-        out = sum(_work_count(trace, rank) for rank in chosen) - counted
+        out = windows.work_count(trace, ranks) - counted
         parts = [f"{out} nodes of GPU work outside of these steps"]
     parts += [f"{without} ranks without GPU work or steps"] if without else []
     text["left out"] = ", ".join(parts) or "nothing"
     if not rank_windows:
         text["no rows"] = "there is no GPU work in the trace"
     return text
-
-
-def _work_count(trace: Trace, rank: int) -> int:
-    """Number of nodes of GPU work of a rank."""
-    kind = trace.array("kind")[trace.rank_rows[rank]]
-    spill.copied(kind.nbytes)
-    return int(np.count_nonzero(_CLASS[kind] >= 0))
 
 
 def grain_names(rank_windows: Sequence[Window], by: str) -> tuple[str, ...]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from chopper_interop import rank_batches
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.trace import Trace
 
@@ -35,6 +39,24 @@ class SelectedWork:
     windows: list[windows.Window]
 
 
+class SelectedBatch(NamedTuple):
+    """Selected GPU work of a batch of ranks.
+
+    Parameters
+    ----------
+    first
+        Row of the batch's first node in the trace.
+    trace
+        The batch itself.
+    rows
+        Its nodes that are selected, ascending.
+    """
+
+    first: int
+    trace: Trace
+    rows: Array
+
+
 def select_work(trace: Trace, steps: str = "", ranks: str = "") -> SelectedWork:
     """Select GPU work of some ranks and some steps, uncut: work is of the step that launched it.
 
@@ -43,18 +65,30 @@ def select_work(trace: Trace, steps: str = "", ranks: str = "") -> SelectedWork:
     steps, ranks
         As of `windows.rank_windows`.
     """
-    work = is_any(trace.array("kind"), GPU_WORK)
     rank_windows = windows.rank_windows(trace, steps, ranks)
+    rows = _selected(trace, rank_windows, steps)
+    return SelectedWork(rows, windows.work_count(trace, ranks) - len(rows), rank_windows)
+
+
+def batches(
+    trace: Trace, rank_windows: list[windows.Window], steps: str = ""
+) -> Iterator[SelectedBatch]:
+    """Yield the work of `select_work` for a batch of ranks at a time; windows are those of `windows.rank_windows`."""
+    of_ranks = by_key(rank_windows, lambda window: window.rank)
+    for rows, part in rank_batches.batches(trace):
+        of_batch = [window for rank in part.ranks for window in of_ranks.get(rank, ())]
+        yield SelectedBatch(rows.start, part, _selected(part, of_batch, steps))
+
+
+def _selected(trace: Trace, rank_windows: list[windows.Window], steps: str) -> Array:
+    """Rows of the GPU work in windows of steps, or without steps of their ranks."""
     if steps:
         selected = _is_in_steps(trace, rank_windows)
     else:
-        selected = np.zeros(len(work), np.bool_)
+        selected = np.zeros(trace.nodes.num_rows, np.bool_)
         for window in rank_windows:
             selected[trace.rank_rows[window.rank]] = True
-    rows = np.flatnonzero(work & selected)
-    rank_rows = [trace.rank_rows[rank] for rank in windows.chosen_ranks(trace, ranks)]
-    present = sum(int(np.count_nonzero(work[of_rank])) for of_rank in rank_rows)
-    return SelectedWork(rows, present - len(rows), rank_windows)
+    return np.flatnonzero(is_any(trace.array("kind"), GPU_WORK) & selected)
 
 
 def _is_in_steps(trace: Trace, rank_windows: list[windows.Window]) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from chopper_interop import number_ranges, training_steps
 from chopper_interop.analyses.methods.activity import step_times
 from chopper_interop.analyses.methods.activity.step_times import ALL_RANKS, NO_STEP, Spans
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, spill
 from chopper_interop.arrays.gather import consecutive, is_any
 from chopper_interop.errors import MissingDataError, UsageError
 from chopper_interop.grouping import by_key
@@ -24,7 +24,7 @@ _APART = "ranks-apart"
 __all__ = [
     "ALL_RANKS", "NO_STEP", "Window", "are_apart", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
     "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "overlapping_windows",
-    "rank_windows", "starting_in_windows", "step_windows", "windows_with_job_time", "work_notes",
+    "rank_windows", "starting_in_windows", "step_windows", "windows_with_job_time", "work_count", "work_notes",
 ]  # fmt: skip
 
 
@@ -193,6 +193,16 @@ def work_notes(trace: Trace, steps: str) -> dict[str, str]:
     if not steps and has_steps(trace):
         notes["steps"] = "from the first to the last GPU work; --steps each has the steps"
     return notes
+
+
+def work_count(trace: Trace, ranks: str = "") -> int:
+    """Number of pieces of GPU work of the chosen ranks."""
+    count, kind = 0, trace.array("kind")
+    for rank in chosen_ranks(trace, ranks):
+        of_rank = kind[trace.rank_rows[rank]]
+        count += int(np.count_nonzero(is_any(of_rank, GPU_WORK)))
+        spill.copied(of_rank.nbytes)
+    return count
 
 
 def _work_window(trace: Trace, rank: int) -> Window | None:
