@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import rank_batches
 from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits, windows
+from chopper_interop.analyses.methods.activity.grouping import Keys
+from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
 from chopper_interop.arrays import Array, arrow, gather, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.graph.chains import stream_orders
+from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind
 from chopper_interop.timing import latencies
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.activity.grouping import Groups
     from chopper_interop.analyses.methods.activity.host_waits import HostWaits
     from chopper_interop.analyses.methods.activity.windows import Window
 
@@ -119,32 +123,196 @@ def idle(  # noqa: PLR0913 # each choice is an option
         return peers_idle.idle(trace, all_windows, steps, threshold_ns)
     names = [name.strip() for name in by.split(",") if name.strip()]
     grouping.parse_grains(by, _OWN_GRAINS)
-    rows = gaps.work_rows(trace)
-    works = _work_times(trace, rows)
-    resource, resource_count = _resources(trace, rows, names)
-    pieces = _idle_intervals(trace, rows, (resource, resource_count), all_windows)
-    parts = _divide_by_cause(works, pieces, threshold_ns)
-    waits = _comm_waits(trace, rows, (resource, resource_count), all_windows)
-    further: dict[str, Any] = {}
-    all_at = np.concatenate([pieces.at, waits.at])
-    if "device" in names:
-        further["device"] = gaps.device_numbers(trace, rows[all_at])
-    if steps:
-        number = np.array([window.iteration for window in all_windows], np.int64)
-        further["iteration"] = number[np.concatenate([pieces.window, waits.window])]
-    if "blame" in names:
-        late = parts["host_late"] > 0
-        blamed = np.where(late, works.blame[pieces.at], -1)
-        code, texts = _names_over_steps(trace, np.append(blamed, np.full(len(waits.at), -1)))
-        further["blame"] = arrow.dictionary(code, texts)
-    groups = grouping.group_nodes_with(trace, rows[all_at], by, further)
-    columns = _columns(groups, pieces, parts, waits, works)
-    table = pa.table({name: groups.keys[name] for name in groups.keys.column_names} | columns)
-    summary: dict[str, Any] = {name: int(arrow.to_numpy(c).sum()) for name, c in columns.items()}
-    summary["blame"] = _blame(trace, works, pieces, parts, top)
-    annotations = _annotations(trace, rows, works, threshold_ns)
-    notes = _notes(trace, steps, works, rows)
+    measured = _Measured(trace, names, threshold_ns, stepped=bool(steps))
+    of_ranks = by_key(all_windows, lambda window: window.rank)
+    for rows, part in rank_batches.batches(trace):
+        of_batch = [window for rank in part.ranks for window in of_ranks.get(rank, ())]
+        measured.add(rows, part, of_batch)
+    table, sums = measured.table()
+    summary: dict[str, Any] = {name: int(values.sum()) for name, values in sums.items()}
+    summary["blame"] = measured.blame(top)
+    annotations = measured.annotations.joined()
+    notes = _notes(trace, steps, measured)
     return Result("idle", table, summary, _conventions(names, threshold_ns), annotations, notes)
+
+
+class _Measured:
+    """Figures of the groups of all batches of a trace so far, and annotations of its nodes."""
+
+    def __init__(  # options
+        self, trace: Trace, names: list[str], threshold_ns: int, *, stepped: bool
+    ) -> None:
+        self._trace = trace
+        self._facts = _Facts(trace)
+        self._names = names
+        self._threshold_ns = threshold_ns
+        self._further: dict[str, Sequence[str] | None] = {}
+        if "device" in names:
+            self._further["device"] = None
+        if stepped:
+            self._further["iteration"] = None
+        if "blame" in names:
+            self._further["blame"] = None
+        plain = ",".join(name for name in names if name not in self._further)
+        self._grains = grouping.parse_grains(plain)
+        self._totals = Totals()
+        self._blamed = Totals()
+        self._resources = 0
+        self.annotations = rank_batches.JoinedColumns(trace)
+        self.work = self.unlinked = self.ranks = 0
+        """Pieces of work, those of them without a known launch, and ranks with any."""
+
+    def add(self, nodes: slice, part: Trace, all_windows: list[Window]) -> None:
+        """Measure a batch."""
+        rows = gaps.work_rows(part)
+        works = _work_times(part, self._facts.of_batch(nodes, rows))
+        resources = _resources(part, rows, self._names)
+        pieces = _idle_intervals(part, rows, resources, all_windows)
+        parts = _divide_by_cause(works, pieces, self._threshold_ns)
+        waits = _comm_waits(part, works, resources, all_windows)
+        figures = _figures(pieces, parts, waits, works)
+        names, codes = self._keys(part, works, pieces, parts, waits, all_windows)
+        if names:
+            code, keys = grouping.ordered_keys(names, codes)
+        else:
+            code = np.zeros(len(pieces.at) + len(waits.at), np.int64)
+            keys = Keys((), (), min(len(code), 1))
+        self._totals.add(self._totals.numbers(keys)[code], **figures)
+        self._add_blame(part, works, pieces, parts, resources)
+        self.annotations.add(nodes, _annotations(part, works, self._threshold_ns))
+        self.work += len(rows)
+        self.unlinked += int(np.count_nonzero(works.ask == gaps.NO_TIME))
+        rank = part.array("rank")[rows]
+        self.ranks += int(np.count_nonzero(np.diff(rank)) + bool(len(rank)))
+
+    def _keys(  # what was measured of a batch
+        self,
+        part: Trace,
+        works: _WorkTimes,
+        pieces: _Intervals,
+        parts: dict[str, Array],
+        waits: _Intervals,
+        all_windows: list[Window],
+    ) -> tuple[tuple[str, ...], list[Array]]:
+        """Names of the groups' keys, and their codes for each interval and wait."""
+        all_at = np.concatenate([pieces.at, waits.at])
+        nodes = works.row[all_at]
+        codes = grouping.codes_of(part, nodes, self._grains)
+        if "device" in self._further:
+            codes.append(gaps.device_numbers(part, nodes).astype(np.int64))
+        if "iteration" in self._further:
+            number = np.array([window.iteration for window in all_windows], np.int64)
+            codes.append(number[np.concatenate([pieces.window, waits.window])])
+        if "blame" in self._further:
+            blamed = np.where(parts["host_late"] > 0, works.blame[pieces.at], -1)
+            codes.append(_name_codes(part, np.append(blamed, np.full(len(waits.at), -1))))
+        return (*self._grains, *self._further), codes
+
+    def _add_blame(
+        self,
+        part: Trace,
+        works: _WorkTimes,
+        pieces: _Intervals,
+        parts: dict[str, Array],
+        resources: tuple[Array, int],
+    ) -> None:
+        """Add the host operations that made GPUs of a batch wait, with where each occurs first, by resource and time."""
+        late = np.flatnonzero(parts["host_late"] > 0)
+        at = pieces.at[late]
+        code, keys = grouping.ordered_keys(("blame",), [_name_codes(part, works.blame[at])])
+        is_numbered_by_batch = not {"stream", "device"} & set(self._names)
+        resource = resources[0][at] + (self._resources if is_numbered_by_batch else 0)
+        self._resources += resources[1]
+        numbers = self._blamed.numbers(keys)[code]
+        self._blamed.add(numbers, total=parts["host_late"][late], gaps=np.ones(len(late), np.int64))
+        self._blamed.least(numbers, first=(resource << 32) + np.arange(len(late)))
+
+    def table(self) -> tuple[pa.Table, dict[str, Array]]:
+        """Return the rows, and their figures."""
+        keys, figures = self._totals.ordered()
+        further = dict(self._further)
+        if "blame" in further:
+            *others, blame = keys.codes
+            code, further["blame"] = _names_over_steps(self._trace, blame)
+            number, keys = grouping.ordered_keys(keys.names, [*others, code])
+            figures = {
+                name: gather.group_sums(number, values, len(keys))
+                for name, values in figures.items()
+            }
+        named = keys.table(self._trace, further=further)
+        columns = {name: arrow.array(values) for name, values in figures.items()}
+        return pa.table(
+            dict(zip(named.column_names, named.columns, strict=True)) | columns
+        ), figures
+
+    def blame(self, top: int) -> list[dict[str, Any]]:
+        """Return the host operations that made GPUs wait, the longest first, of equal ones the first to occur."""
+        figures = self._blamed.figures()
+        if not len(self._blamed.keys):
+            return []
+        name, names = _names_over_steps(self._trace, self._blamed.keys.codes[0])
+        occurs = np.argsort(figures["first"])
+        first, code = gather.distinct(name[occurs])
+        total, count = (
+            gather.group_sums(code, figures[of][occurs], len(first)) for of in ("total", "gaps")
+        )
+        name, total_ns = name[occurs][first], int(total.sum())
+        return [
+            {
+                "operation": names[name[i]] if name[i] >= 0 else None,
+                "host_late_ns": int(total[i]),
+                "share": float(total[i] / total_ns),
+                "gaps": int(count[i]),
+            }
+            for i in np.argsort(-total, kind="stable")[:top].tolist()
+        ]
+
+
+class _Facts:
+    """What is known of GPU work by all ranks of a job: least latencies, and waits for other ranks."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._begun = 0
+        self._ready = _ready_times(trace, gaps.work_rows(trace))
+        times = collective_times.communication_times(trace)
+        waits = times.wait > 0
+        self._waiting = times.row[waits], (times.start + times.wait)[waits]
+
+    def of_batch(self, nodes: slice, rows: Array) -> _Known:
+        """Facts of the next batch of ranks, whose GPU work has these rows."""
+        work = slice(self._begun, self._begun + len(rows))
+        self._begun = work.stop
+        row, until = self._waiting
+        waiting = slice(*np.searchsorted(row, [nodes.start, nodes.stop]))
+        waited_until = np.full(nodes.stop - nodes.start, gaps.NO_TIME)
+        waited_until[row[waiting] - nodes.start] = until[waiting]
+        launched, others = (times[work] for times in self._ready)
+        return _Known(
+            rows, launched, others, waited_until, host_waits.calls_among(self._trace, nodes)
+        )
+
+
+class _Known(NamedTuple):
+    """Facts of a batch.
+
+    Parameters
+    ----------
+    row
+        Its GPU work.
+    launched, others
+        When the launch of each piece of work had reached the GPU, and all else had ended that it waits for.
+    waited_until
+        Of each node the end of its wait for other ranks by `communication.times`, else `gaps.NO_TIME`.
+    calls
+        Calls that waited, as of `host_waits.calls_among`.
+    """
+
+    row: Array
+    launched: Array
+    others: Array
+    waited_until: Array
+    calls: Array
 
 
 @dataclass(frozen=True)
@@ -153,8 +321,12 @@ class _WorkTimes:
 
     Parameters
     ----------
+    row
+        The work.
     start, end
         Start and end of the work.
+    waited_until
+        End of its own wait for another rank; `gaps.NO_TIME` for none.
     ask
         Start of the call for it, no later than its own; `gaps.NO_TIME` if not known.
     bound
@@ -175,8 +347,10 @@ class _WorkTimes:
         End of the work before it on the GPU; `gaps.NO_TIME` for the first.
     """
 
+    row: Array
     start: Array
     end: Array
+    waited_until: Array
     ask: Array
     bound: Array
     reached: Array
@@ -215,7 +389,8 @@ class _Intervals:
     edge: Array
 
 
-def _work_times(trace: Trace, rows: Array) -> _WorkTimes:
+def _work_times(trace: Trace, facts: _Known) -> _WorkTimes:
+    rows = facts.row
     start = trace.array("ts")[rows]
     end = start + trace.array("dur")[rows]
     called = gaps.call_times(trace, rows)
@@ -223,16 +398,16 @@ def _work_times(trace: Trace, rows: Array) -> _WorkTimes:
     ask = np.where(known, np.minimum(called, start), gaps.NO_TIME)
     call = trace.launch[rows]
     thread = np.where(known, trace.array("lane")[np.maximum(call, 0)], -1)
-    synced = host_waits.find_waits(trace)
+    synced = host_waits.find_waits(trace, facts.calls)
     gpu, gpus = gaps.gpu_numbers(trace, rows)
     before = gaps.latest_end_before(gpu, gpus, end)
     blame = host_waits.blamed_operations(trace, synced, thread, before, ask)
-    launched, others = _ready_times(trace, rows)
-    bound = known & (launched > others)
-    due = np.maximum(launched, (trace.array("ts") + trace.array("dur"))[call])
+    bound = known & (facts.launched > facts.others)
+    due = np.maximum(facts.launched, (trace.array("ts") + trace.array("dur"))[call])
     reached = np.where(known & (start - due >= _LONGEST_LAUNCH_NS), due, start)
+    events, own_waits = _events(trace, facts), facts.waited_until[rows]
     return _WorkTimes(
-        start, end, ask, bound, reached, thread, *_events(trace, rows), synced, blame, before
+        rows, start, end, own_waits, ask, bound, reached, thread, *events, synced, blame, before
     )
 
 
@@ -264,7 +439,7 @@ def _ready_times(trace: Trace, rows: Array) -> tuple[Array, Array]:
     return ready_by_kind[EdgeKind.LAUNCH][rows], others
 
 
-def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
+def _events(trace: Trace, facts: _Known) -> tuple[Array, Array, Array]:
     """Return the end of what each waits for by an event, and the interval of its wait for a rank."""
     event_edges = np.flatnonzero(trace.array("kind", "edges") == EdgeKind.EVENT)
     src, dst = (trace.array(c, "edges")[event_edges] for c in ("src", "dst"))
@@ -272,26 +447,17 @@ def _events(trace: Trace, rows: Array) -> tuple[Array, Array, Array]:
     order = np.argsort(end[src], kind="stable")
     source = np.full(trace.nodes.num_rows, -1, np.int64)
     source[dst[order]] = src[order]  # of several sources the one that ends last is written last
-    source = source[rows]
+    source = source[facts.row]
     known = source >= 0
     awaited = np.maximum(source, 0)
-    until = _waited_until(trace)
+    until = facts.waited_until
     waits = known & (until[awaited] != gaps.NO_TIME)
-    no_time = np.full(len(rows), gaps.NO_TIME)
+    no_time = np.full(len(source), gaps.NO_TIME)
     return (
         np.where(known, end[awaited], no_time),
         np.where(waits, trace.array("ts")[awaited], no_time),
         np.where(waits, until[awaited], no_time),
     )
-
-
-def _waited_until(trace: Trace) -> Array:
-    """Return the end of each node's wait for other ranks by `communication.times`, else `gaps.NO_TIME`."""
-    times = collective_times.communication_times(trace)
-    until = np.full(trace.nodes.num_rows, gaps.NO_TIME)
-    waits = times.wait > 0
-    until[times.row[waits]] = (times.start + times.wait)[waits]
-    return until
 
 
 def _resources(trace: Trace, rows: Array, names: list[str]) -> tuple[Array, int]:
@@ -386,17 +552,16 @@ def _divide_by_cause(works: _WorkTimes, pieces: _Intervals, threshold_ns: int) -
 
 
 def _comm_waits(
-    trace: Trace, rows: Array, resources: tuple[Array, int], all_windows: list[Window]
+    trace: Trace, works: _WorkTimes, resources: tuple[Array, int], all_windows: list[Window]
 ) -> _Intervals:
     """Return the time in which communication waited for another rank, once for each resource."""
     resource, n = resources
-    until = _waited_until(trace)[rows]
-    at = np.flatnonzero(until != gaps.NO_TIME)
-    start, until = trace.array("ts")[rows[at]], until[at]
+    at = np.flatnonzero(works.waited_until != gaps.NO_TIME)
+    start, until = works.start[at], works.waited_until[at]
     since = np.maximum(start, gaps.latest_end_before(resource[at], n, until))
     nonempty = until > since
     at, since, until = at[nonempty], since[nonempty], until[nonempty]
-    rank = trace.array("rank")[rows[at]]
+    rank = trace.array("rank")[works.row[at]]
     begins, ends = _bounds(all_windows)
     piece, window = windows.overlapping_windows(
         gather.group_rows(resource[at], n), since, until, rank, all_windows
@@ -409,23 +574,19 @@ def _comm_waits(
     return _Intervals(at, window, since, until, since, np.zeros(len(since), bool))
 
 
-def _columns(
-    groups: Groups,
-    pieces: _Intervals,
-    parts: dict[str, Array],
-    waits: _Intervals,
-    works: _WorkTimes,
-) -> dict[str, Any]:
+def _figures(
+    pieces: _Intervals, parts: dict[str, Array], waits: _Intervals, works: _WorkTimes
+) -> dict[str, Array]:
+    """Figures of each interval, and of each wait of communication behind them."""
     no_wait = np.zeros(len(waits.at), np.int64)
     length = pieces.end - pieces.start
     after_sync = _began_in_sync(works, pieces)
     columns = {"idle_ns": length, **{f"{name}_ns": parts[name] for name in CAUSES}}
     columns["gaps"] = (length > 0).astype(np.int64)
     columns["after_sync_ns"] = np.where(after_sync, parts["host_late"], 0)
-    summed = {name: groups.sums(np.append(values, no_wait)) for name, values in columns.items()}
-    waited = np.append(np.zeros(len(length), np.int64), waits.end - waits.start)
-    summed["comm_wait_ns"] = groups.sums(waited)
-    return {name: arrow.array(values) for name, values in summed.items()}
+    figures = {name: np.append(values, no_wait) for name, values in columns.items()}
+    figures["comm_wait_ns"] = np.append(np.zeros_like(length), waits.end - waits.start)
+    return figures
 
 
 def _began_in_sync(works: _WorkTimes, pieces: _Intervals) -> Array:
@@ -438,49 +599,39 @@ def _began_in_sync(works: _WorkTimes, pieces: _Intervals) -> Array:
     return (waited_after > waited_at) & ~pieces.edge
 
 
-def _names_over_steps(trace: Trace, nodes: Array) -> tuple[Array, list[str]]:
-    """Return the code of each node's name, -1 without a node, and names: ``ProfilerStep#`` of every step is one."""
-    names = trace.names()
+def _name_codes(trace: Trace, nodes: Array) -> Array:
+    """Code of each node's name: twice the number of the name, one more if it ends with its step's; -1 without a node."""
     code = np.full(len(nodes), -1, np.int64)
     known = nodes >= 0
-    code[known] = trace.array("name")[nodes[known]]
-    used = gather.unique_codes(code)
-    stems, ends = name_stems.split_numbers(names[i] for i in used.tolist())
+    name = trace.array("name")[nodes[known]].astype(np.int64)
+    used = gather.unique_codes(name)
+    texts = trace.names()
+    _, ends = name_stems.split_numbers(texts[i] for i in used.tolist())
+    of_step = ends[np.searchsorted(used, name)] == trace.integers("iteration", nodes[known])
+    code[known] = 2 * name + of_step
+    return code
+
+
+def _names_over_steps(trace: Trace, codes: Array) -> tuple[Array, list[str]]:
+    """Codes of names of those of `_name_codes`, and the names: ``ProfilerStep#`` of every step is one."""
+    names = trace.names()
+    known = codes >= 0
+    name, of_step = codes >> 1, codes & 1
+    used = gather.unique_codes(name)
+    stems, _ = name_stems.split_numbers(names[i] for i in used.tolist())
     code_of_stem: dict[str, int] = {}
     merged = np.array(
         [code_of_stem.setdefault(s, len(names) + len(code_of_stem)) for s in stems], np.int64
     )
-    at = np.searchsorted(used, code[known])
-    of_step = ends[at] == trace.integers("iteration")[nodes[known]]
-    code[known] = np.where(of_step, merged[at], code[known])
-    return code, [*names, *code_of_stem]
+    result = np.full(len(codes), -1, np.int64)
+    at = np.searchsorted(used, name[known])
+    result[known] = np.where(of_step[known] == 1, merged[at], name[known])
+    return result, [*names, *code_of_stem]
 
 
-def _blame(
-    trace: Trace, works: _WorkTimes, pieces: _Intervals, parts: dict[str, Array], top: int
-) -> list[dict[str, Any]]:
-    """Return the host operations that made GPUs wait, the longest first."""
-    late = np.flatnonzero(parts["host_late"] > 0)
-    if not late.size:
-        return []
-    name, names = _names_over_steps(trace, works.blame[pieces.at[late]])
-    first, code = gather.distinct(name)
-    total = np.zeros(len(first), np.int64)
-    np.add.at(total, code, parts["host_late"][late])
-    count, total_ns = np.bincount(code, minlength=len(first)), int(total.sum())
-    return [
-        {
-            "operation": names[name[first[i]]] if name[first[i]] >= 0 else None,
-            "host_late_ns": int(total[i]),
-            "share": float(total[i] / total_ns),
-            "gaps": int(count[i]),
-        }
-        for i in np.argsort(-total, kind="stable")[:top].tolist()
-    ]
-
-
-def _annotations(trace: Trace, rows: Array, works: _WorkTimes, threshold_ns: int) -> dict[str, Any]:
+def _annotations(trace: Trace, works: _WorkTimes, threshold_ns: int) -> dict[str, Any]:
     """Return idle time of the GPU before each node, and the cause of its largest part."""
+    rows = works.row
     at = np.flatnonzero((works.before != gaps.NO_TIME) & (works.start > works.before))
     since, until = works.before[at], works.start[at]
     all_gaps = _Intervals(at, at, since, until, since, np.zeros(len(at), bool))
@@ -512,14 +663,15 @@ def _conventions(names: list[str], threshold_ns: int) -> dict[str, str]:
     }
 
 
-def _notes(trace: Trace, steps: str, works: _WorkTimes, rows: Array) -> dict[str, str]:
+def _notes(trace: Trace, steps: str, measured: _Measured) -> dict[str, str]:
     notes = windows.work_notes(trace, steps)
-    if unlinked := int(np.count_nonzero(works.ask == gaps.NO_TIME)):
-        notes["links"] = f"{unlinked:,} of {len(rows):,} pieces of work have no recorded launch"
-    with_work = np.count_nonzero(np.diff(trace.array("rank")[rows])) + bool(len(rows))
-    if ranks_without_work := len(trace.ranks) - with_work:
+    if measured.unlinked:
+        notes["links"] = (
+            f"{measured.unlinked:,} of {measured.work:,} pieces of work have no recorded launch"
+        )
+    if ranks_without_work := len(trace.ranks) - measured.ranks:
         notes["left out"] = f"{ranks_without_work:,} ranks without GPU work have no rows"
-    if not len(rows):
+    if not measured.work:
         notes["no rows"] = "the trace has no GPU work"
     elif not trace.has("instance"):
         notes["peers"] = "collectives are not matched between ranks: no wait for a peer is known"

@@ -27,6 +27,7 @@ OWN_GRAINS: dict[str, tuple[str, ...]] = {
     "temporal": GRAINS,
     "overlap": (*GRAINS, "instance", "operation_instance"),
     "kernels": GRAINS,
+    "idle": (*GRAINS, "device", "blame", "blame,device,phase"),
 }
 """Analyses that measure batches, with what their rows may be of."""
 STEPS = ("", "each", "0", "0-1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,12 @@ class Keys:
         return Keys(self.names, tuple(codes[groups] for codes in self.codes), len(groups))
 
     def table(
-        self, trace: Trace, shown: Sequence[str] = (), *, apart: bool | None = None
+        self,
+        trace: Trace,
+        shown: Sequence[str] = (),
+        *,
+        apart: bool | None = None,
+        further: Mapping[str, Sequence[str] | None] | None = None,
     ) -> pa.Table:
         """Keys as columns; the name of the job where there are none.
 
@@ -96,14 +101,25 @@ class Keys:
             The names in another order.
         apart
             True if names of streams tell ranks apart; by default where the rank is no key.
+        further
+            Keys that are no grains: texts that their codes stand for, None for numbers.
         """
         if not self.names:
             return pa.table({"job": arrow.texts([trace.meta.job] * self.count)})
         codes = dict(zip(self.names, self.codes, strict=True))
         apart = "rank" not in self.names if apart is None else apart
-        return pa.table(
-            {name: _values(trace, name, codes[name], apart=apart) for name in shown or self.names}
-        )
+        columns = {}
+        for name in shown or self.names:
+            if further and name in further:
+                texts, used = further[name], codes[name]
+                columns[name] = (
+                    arrow.negative_to_null(used.astype(np.int32))
+                    if texts is None
+                    else arrow.texts_of(texts, used)
+                )
+            else:
+                columns[name] = _values(trace, name, codes[name], apart=apart)
+        return pa.table(columns)
 
 
 def parse_grains(by: str, also: Iterable[str] = ()) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ class Totals:
         self._figures: dict[str, Array] = {}
 
     def numbers(self, keys: Keys) -> Array:
-        """Number of each of a batch's groups, each once, among all so far; new ones are added."""
+        """Number of each of a batch's groups among all so far; new ones are added."""
         before = self.keys
         if not keys.names:
             self.keys = Keys((), (), max(before.count, keys.count))
@@ -42,7 +42,7 @@ class Totals:
     def add(self, numbers: Array, **figures: Array) -> None:
         """Add figures of a batch's groups, one of each group."""
         for name, values in figures.items():
-            self._of_all(name, values)[numbers] += values
+            np.add.at(self._of_all(name, values), numbers, values)
 
     def add_each(self, numbers: Array, code: Array, **values: Array) -> None:
         """Add reals of a batch's nodes, one by one, to their groups.
@@ -64,8 +64,7 @@ class Totals:
     def least(self, numbers: Array, **figures: Array) -> None:
         """Take the least of figures of a batch's groups and of those before."""
         for name, values in figures.items():
-            least = self._of_all(name, values, np.iinfo(np.int64).max)
-            least[numbers] = np.minimum(least[numbers], values)
+            np.minimum.at(self._of_all(name, values, np.iinfo(np.int64).max), numbers, values)
 
     def figures(self) -> dict[str, Array]:
         """Figures of all groups, in order of occurrence."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from chopper_interop import rank_batches
 from chopper_interop.analyses.methods.communication import instances as collective_instances
 from chopper_interop.analyses.methods.communication import sizes as collective_sizes
 from chopper_interop.analyses.methods.communication.instances import (
@@ -71,7 +72,7 @@ def communication_times(trace: Trace) -> CommunicationTimes:
 
 
 def _find_times(trace: Trace) -> CommunicationTimes:
-    row = np.flatnonzero(trace.array("kind") == Kind.COMM)
+    row = rank_batches.rows_where(trace, "kind", lambda kind: kind == Kind.COMM)
     kind, kinds = trace.texts("collective", row)
     if Collective.SEND_RECV not in kinds:
         kinds = (*kinds, Collective.SEND_RECV)
@@ -154,9 +155,7 @@ def _heads(members: Members, instance: Array) -> Array:
     """Position of the root of each matched member's collective; -1 if unknown or not in the trace."""
     row = members.row[members.order]
     head = collectives.collective_roots(members.trace, row, instance)
-    position = np.full(members.trace.nodes.num_rows, -1, np.int64)
-    position[members.row] = np.arange(len(members.row))
-    return np.where(head >= 0, position[head], -1)
+    return gather.find(members.row, head)
 
 
 def bandwidths(times: CommunicationTimes) -> tuple[Array, Array]:
