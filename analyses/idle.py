@@ -17,17 +17,16 @@ from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
 from chopper_interop.arrays import Array, arrow, gather, name_stems
-from chopper_interop.arrays.gather import is_any
-from chopper_interop.graph.chains import stream_orders
 from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import GPU_LANES, EdgeKind
-from chopper_interop.timing import latencies
+from chopper_interop.schemas.kinds import EdgeKind
+from chopper_interop.timing import start_latencies
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.host_waits import HostWaits
     from chopper_interop.analyses.methods.activity.windows import Window
+    from chopper_interop.timing.start_latencies import LeastTimes
 
 __all__ = ["idle"]
 
@@ -165,7 +164,7 @@ class _Measured:
     def add(self, nodes: slice, part: Trace, all_windows: list[Window]) -> None:
         """Measure a batch."""
         rows = gaps.work_rows(part)
-        works = _work_times(part, self._facts.of_batch(nodes, rows))
+        works = _work_times(part, rows, self._facts.of_batch(nodes))
         resources = _resources(part, rows, self._names)
         pieces = _idle_intervals(part, rows, resources, all_windows)
         parts = _divide_by_cause(works, pieces, self._threshold_ns)
@@ -273,24 +272,18 @@ class _Facts:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._begun = 0
-        self._ready = _ready_times(trace, gaps.work_rows(trace))
+        self._least = start_latencies.least_times(trace)
         times = collective_times.communication_times(trace)
         waits = times.wait > 0
         self._waiting = times.row[waits], (times.start + times.wait)[waits]
 
-    def of_batch(self, nodes: slice, rows: Array) -> _Known:
-        """Facts of the next batch of ranks, whose GPU work has these rows."""
-        work = slice(self._begun, self._begun + len(rows))
-        self._begun = work.stop
+    def of_batch(self, nodes: slice) -> _Known:
+        """Facts of a batch of ranks."""
         row, until = self._waiting
         waiting = slice(*np.searchsorted(row, [nodes.start, nodes.stop]))
         waited_until = np.full(nodes.stop - nodes.start, gaps.NO_TIME)
         waited_until[row[waiting] - nodes.start] = until[waiting]
-        launched, others = (times[work] for times in self._ready)
-        return _Known(
-            rows, launched, others, waited_until, host_waits.calls_among(self._trace, nodes)
-        )
+        return _Known(self._least, waited_until, host_waits.calls_among(self._trace, nodes))
 
 
 class _Known(NamedTuple):
@@ -298,19 +291,15 @@ class _Known(NamedTuple):
 
     Parameters
     ----------
-    row
-        Its GPU work.
-    launched, others
-        When the launch of each piece of work had reached the GPU, and all else had ended that it waits for.
+    least
+        Least latencies of the job.
     waited_until
         Of each node the end of its wait for other ranks by `communication.times`, else `gaps.NO_TIME`.
     calls
         Calls that waited, as of `host_waits.calls_among`.
     """
 
-    row: Array
-    launched: Array
-    others: Array
+    least: LeastTimes
     waited_until: Array
     calls: Array
 
@@ -389,8 +378,7 @@ class _Intervals:
     edge: Array
 
 
-def _work_times(trace: Trace, facts: _Known) -> _WorkTimes:
-    rows = facts.row
+def _work_times(trace: Trace, rows: Array, facts: _Known) -> _WorkTimes:
     start = trace.array("ts")[rows]
     end = start + trace.array("dur")[rows]
     called = gaps.call_times(trace, rows)
@@ -402,30 +390,27 @@ def _work_times(trace: Trace, facts: _Known) -> _WorkTimes:
     gpu, gpus = gaps.gpu_numbers(trace, rows)
     before = gaps.latest_end_before(gpu, gpus, end)
     blame = host_waits.blamed_operations(trace, synced, thread, before, ask)
-    bound = known & (facts.launched > facts.others)
-    due = np.maximum(facts.launched, (trace.array("ts") + trace.array("dur"))[call])
+    launched, others = _ready_times(trace, rows, facts.least)
+    bound = known & (launched > others)
+    due = np.maximum(launched, (trace.array("ts") + trace.array("dur"))[call])
     reached = np.where(known & (start - due >= _LONGEST_LAUNCH_NS), due, start)
-    events, own_waits = _events(trace, facts), facts.waited_until[rows]
+    events, own_waits = _events(trace, rows, facts.waited_until), facts.waited_until[rows]
     return _WorkTimes(
         rows, start, end, own_waits, ask, bound, reached, thread, *events, synced, blame, before
     )
 
 
-def _ready_times(trace: Trace, rows: Array) -> tuple[Array, Array]:
+def _ready_times(trace: Trace, rows: Array, least: LeastTimes) -> tuple[Array, Array]:
     """Times at which the launch of each piece of work had reached the GPU, and all else had ended that it waits for.
 
     As in `timing.Timing.binding`, with the minimum latency of each kind added.
     """
     ts, dur = trace.array("ts"), trace.array("dur")
     src, dst, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
-    on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
-    before = stream_orders(ts, dur, trace.array("lane"), on_gpu)
-    edge_latencies = latencies.edge_latencies(trace, before)
+    before = start_latencies.predecessors(trace)
+    min_ns, from_end = start_latencies.start_latencies(trace, before, least)
     end = ts + dur
-    ready = (
-        np.where(edge_latencies.from_end | (kind == EdgeKind.EVENT), end[src], ts[src])
-        + edge_latencies.min_ns
-    )
+    ready = np.where(from_end | (kind == EdgeKind.EVENT), end[src], ts[src]) + min_ns
     ready_by_kind = {}
     for edge_kind in (EdgeKind.LAUNCH, EdgeKind.EVENT):
         of_kind = kind == edge_kind
@@ -433,13 +418,13 @@ def _ready_times(trace: Trace, rows: Array) -> tuple[Array, Array]:
         np.maximum.at(ready_by_kind[edge_kind], dst[of_kind], ready[of_kind])
     predecessor = before[rows]
     gap = ts[rows] - end[predecessor]
-    min_gap = np.minimum(latencies.stream_latency(trace, before), gap)
+    min_gap = np.minimum(least.stream_ns, gap)
     free = np.where(predecessor >= 0, end[predecessor] + min_gap, gaps.NO_TIME)
     others = np.maximum(free, ready_by_kind[EdgeKind.EVENT][rows])
     return ready_by_kind[EdgeKind.LAUNCH][rows], others
 
 
-def _events(trace: Trace, facts: _Known) -> tuple[Array, Array, Array]:
+def _events(trace: Trace, rows: Array, until: Array) -> tuple[Array, Array, Array]:
     """Return the end of what each waits for by an event, and the interval of its wait for a rank."""
     event_edges = np.flatnonzero(trace.array("kind", "edges") == EdgeKind.EVENT)
     src, dst = (trace.array(c, "edges")[event_edges] for c in ("src", "dst"))
@@ -447,10 +432,9 @@ def _events(trace: Trace, facts: _Known) -> tuple[Array, Array, Array]:
     order = np.argsort(end[src], kind="stable")
     source = np.full(trace.nodes.num_rows, -1, np.int64)
     source[dst[order]] = src[order]  # of several sources the one that ends last is written last
-    source = source[facts.row]
+    source = source[rows]
     known = source >= 0
     awaited = np.maximum(source, 0)
-    until = facts.waited_until
     waits = known & (until[awaited] != gaps.NO_TIME)
     no_time = np.full(len(source), gaps.NO_TIME)
     return (

@@ -7,54 +7,24 @@ lower of the two in the middle). So they stay whole nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from chopper_interop.arrays import Array, arrow, spill
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.arrays.compiled import jit
+from chopper_interop.arrays.sorted_groups import SortedGroups, sorted_groups
 
-_BLOCK = 1 << 20
-"""Values that are looked at together (chosen: a few megabytes)."""
 PERCENTILE_DEFINITION = (
     "the smallest duration that so many percent do not exceed (numpy's inverted_cdf)"
 )
 """Text by which a result describes its percentiles."""
 
 
-@dataclass(frozen=True)
-class Distributions:
-    """Values of each group, ascending.
-
-    Parameters
-    ----------
-    offsets
-        Values of group g are ``values[offsets[g]:offsets[g + 1]]``.
-    values
-        Whole numbers.
-    """
-
-    offsets: Array
-    values: Array
-
-    @cached_property
-    def count(self) -> Array:
-        """Number of values of each group."""
-        return np.diff(self.offsets)
-
-    def blocks(self) -> Iterator[tuple[Array, Array]]:
-        """Yield the values, some at a time, as a view, and the group of each of these."""
-        for start in range(0, len(self.values), _BLOCK):
-            stop = min(start + _BLOCK, len(self.values))
-            first = int(np.searchsorted(self.offsets, start, "right")) - 1
-            last = int(np.searchsorted(self.offsets, stop, "left"))
-            bounds = np.clip(self.offsets[first : last + 1], start, stop)
-            values = self.values[start:stop]
-            yield np.repeat(np.arange(first, last), np.diff(bounds)), values
-            spill.copied(values.nbytes)
+class Distributions(SortedGroups):
+    """Values of each group, ascending."""
 
     @cached_property
     def total(self) -> Array:
@@ -126,29 +96,8 @@ def joined_distributions(parts: Sequence[tuple[Array, Array]], n: int) -> Distri
     n
         How many groups there are.
     """
-    offsets = np.zeros(n + 1, np.int64)
-    for group, _ in parts:
-        offsets[1:] += np.bincount(group, minlength=n)
-    np.cumsum(offsets, out=offsets)
-    filled = [(group, values) for group, values in parts if len(values)]
-    if not filled:
-        return Distributions(offsets, np.zeros(0, np.int64))
-    low = min(int(values.min()) for _, values in filled)
-    width = max(int(values.max()) for _, values in filled) - low + 1
-    if n * width >= np.iinfo(np.int64).max:
-        group, values = (np.concatenate(of_parts) for of_parts in zip(*filled, strict=True))
-        return Distributions(offsets, values[np.lexsort((values, group))])
-    # group and value in one number: sorts ten times as fast
-    keys, at = spill.empty(int(offsets[-1]), np.int64), 0
-    for group, values in filled:
-        keys[at : at + len(values)] = group.astype(np.int64) * width + (values - low)
-        at += len(values)
-        spill.copied(values.nbytes)
-    keys.sort()
-    result = Distributions(offsets, keys)
-    for group, of_block in result.blocks():
-        of_block[:] += low - group * width
-    return result
+    ordered = sorted_groups(parts, n)
+    return Distributions(ordered.offsets, ordered.values)
 
 
 def ratios(part: Array, total: Array) -> Any:

@@ -79,7 +79,6 @@ from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
 from chopper_interop.edges.collectives import waits_together
-from chopper_interop.graph.chains import stream_orders
 from chopper_interop.schemas.kinds import (
     GPU_LANES,
     GPU_WORK,
@@ -90,6 +89,7 @@ from chopper_interop.schemas.kinds import (
 )
 from chopper_interop.schemas.meta import COMPUTED
 from chopper_interop.timing import latencies, loops, unrecorded
+from chopper_interop.timing.start_latencies import predecessors
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
@@ -217,14 +217,7 @@ def _build_timing(trace: Trace) -> Timing:
     """Build the graph of the module's picture: edges of endpoints, their lags, then barriers."""
     ts = trace.array("ts")
     end = ts + trace.array("dur")
-    on_gpu = is_any(trace.array("kind", "lanes"), GPU_LANES)
-    # lanes of a job stay whole in a trace of one rank, which has only some: a heap each for these
-    lane = trace.array("lane")
-    present = gather.unique_codes(lane)
-    number = np.zeros(len(on_gpu), lane.dtype)
-    number[present] = np.arange(len(present))
-    lane = number[lane]
-    before = stream_orders(ts, trace.array("dur"), lane, on_gpu[present])
+    before = predecessors(trace)
     known = latencies.edge_latencies(trace, before)
     src, dst, kind = graph.endpoint_edges(trace, set(EdgeKind), before)
     stored = len(known.min_ns)  # edges of the trace's table come first, in its order
@@ -245,7 +238,7 @@ def _build_timing(trace: Trace) -> Timing:
     lag[poll], known.call_ns[poll] = latencies.poll_returns(lag[poll], rested_ns)
     _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
     lag[_is_idle_slot(trace, src, dst, kind, stored)] = 0
-    _bound_stream_edges(kind, lag, latencies.stream_latency(trace, before))
+    _bound_stream_edges(kind, lag, known.stream_ns)
     is_entered = np.zeros(len(at), bool)
     is_entered[dst] = True
     first, alone = _anchors(trace, is_entered)
