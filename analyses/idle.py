@@ -12,7 +12,6 @@ import pyarrow as pa
 from chopper_interop import rank_batches
 from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits, windows
-from chopper_interop.analyses.methods.activity.grouping import Keys
 from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
@@ -171,11 +170,7 @@ class _Measured:
         waits = _comm_waits(part, works, resources, all_windows)
         figures = _figures(pieces, parts, waits, works)
         names, codes = self._keys(part, works, pieces, parts, waits, all_windows)
-        if names:
-            code, keys = grouping.ordered_keys(names, codes)
-        else:
-            code = np.zeros(len(pieces.at) + len(waits.at), np.int64)
-            keys = Keys((), (), min(len(code), 1))
+        code, keys = grouping.keys_of(names, codes, len(pieces.at) + len(waits.at))
         self._totals.add(self._totals.numbers(keys)[code], **figures)
         self._add_blame(part, works, pieces, parts, resources)
         self.annotations.add(nodes, _annotations(part, works, self._threshold_ns))

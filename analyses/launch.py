@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import rank_batches
 from chopper_interop.analyses.methods import distributions, options
 from chopper_interop.analyses.methods.activity import gaps, grouping, launch_split, windows
-from chopper_interop.arrays import Array, arrow, gather, intervals
+from chopper_interop.analyses.methods.activity.totals import Totals
+from chopper_interop.arrays import Array, arrow, gather, intervals, spill
 from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.activity.grouping import Groups
     from chopper_interop.analyses.methods.activity.windows import Window
 
     Columns = dict[str, Array]
@@ -36,6 +37,7 @@ _WORK_TEXTS = {
     "all": "all GPU work: kernels, communication, copies and fills",
 }
 _COMPAT = ("", "chopper")
+_SPLIT = ("prep_ns", "call_ns", "launch_ns")
 
 
 def launch(  # noqa: PLR0913 # each choice is an option
@@ -103,26 +105,129 @@ def launch(  # noqa: PLR0913 # each choice is an option
     options.check_compat(compat, _COMPAT)
     options.check_at_least(0, top=top)
     selected = windows.rank_windows(trace, steps, ranks)
-    rows = gaps.work_rows(trace, _WORK[work])
-    split, contradicted = launch_split.split_gaps(trace, rows, compat)
-    all_rows = rows if work == "all" else gaps.work_rows(trace)
-    depth = _queue_depths(trace, all_rows)
-    index, window = windows.starting_in_windows(trace, rows, selected)
-    further = {"iteration": _iterations(selected)[window]} if steps else {}
-    groups = grouping.group_nodes_with(trace, rows[index], by, further)
-    selected_split = {name: values[index] for name, values in split.items()}
-    is_first = gaps.is_first_of_call(trace, rows)[index]
-    columns = _columns(trace, groups, rows[index], selected_split, is_first)
-    table = pa.table({n: groups.keys[n] for n in groups.keys.column_names} | columns)
-    queues = _queues(trace, all_rows, selected)
-    in_window = np.zeros(len(rows), bool)
-    in_window[index] = True
-    regions = _regions(trace, all_rows, depth, rows[in_window])
-    summary = _summary(columns, queues, regions, top)
-    summary["contradicted"] = int(np.count_nonzero(contradicted[index]))
-    annotations = _annotations(trace, rows, split, all_rows, depth)
+    measured = _Measured(trace, by, work, compat, stepped=bool(steps), top=top)
+    of_ranks = by_key(selected, lambda window: window.rank)
+    for nodes, part in rank_batches.batches(trace):
+        of_batch = [window for rank in part.ranks for window in of_ranks.get(rank, ())]
+        measured.add(nodes, part, of_batch)
+    columns = measured.columns()
+    keys = measured.keys(trace)
+    table = pa.table(dict(zip(keys.column_names, keys.columns, strict=True)) | columns)
+    summary = _summary(columns, measured)
+    annotations = measured.annotations.joined()
     notes = _notes(trace, steps, summary)
     return Result("launch", table, summary, _conventions(work, compat), annotations, notes)
+
+
+class _Measured:
+    """Figures of the groups of all batches of a trace so far, and annotations of its nodes."""
+
+    def __init__(  # options
+        self, trace: Trace, by: str, work: str, compat: str, *, stepped: bool, top: int
+    ) -> None:
+        self._work, self._compat, self._top = work, compat, top
+        self._further: dict[str, None] = {"iteration": None} if stepped else {}
+        names = grouping.parse_grains(by)
+        self._grains = tuple(name for name in names if name not in self._further)
+        self._totals = Totals()
+        self._values: list[tuple[Array, ...]] = []
+        """Group of each kernel whose launch is known, and its `_SPLIT`."""
+        self._regions: list[Columns] = []
+        self.region_sums = dict.fromkeys(("regions", "kernels", "ns", "idle_ns"), 0)
+        self.queues: list[dict[str, Any]] = []
+        self.contradicted = 0
+        self.annotations = rank_batches.JoinedColumns(trace)
+
+    def add(self, nodes: slice, part: Trace, all_windows: list[Window]) -> None:
+        """Measure a batch."""
+        rows = gaps.work_rows(part, _WORK[self._work])
+        split, contradicted = launch_split.split_gaps(part, rows, self._compat)
+        all_rows = rows if self._work == "all" else gaps.work_rows(part)
+        depth = _queue_depths(part, all_rows)
+        index, window = windows.starting_in_windows(part, rows, all_windows)
+        codes = grouping.codes_of(part, rows[index], self._grains)
+        codes += [_iterations(all_windows)[window]] if self._further else []
+        code, keys = grouping.keys_of((*self._grains, *self._further), codes, len(index))
+        self._add_groups(
+            part,
+            rows[index],
+            (code, self._totals.numbers(keys)),
+            {name: values[index] for name, values in split.items()},
+            gaps.is_first_of_call(part, rows)[index],
+        )
+        self.contradicted += int(np.count_nonzero(contradicted[index]))
+        self.queues += _queues(part, all_rows, all_windows)
+        in_window = np.zeros(len(rows), bool)
+        in_window[index] = True
+        self._add_regions(_regions(part, all_rows, depth, rows[in_window]))
+        self.annotations.add(nodes, _annotations(part, rows, split, all_rows, depth))
+
+    def _add_groups(
+        self,
+        part: Trace,
+        rows: Array,
+        groups: tuple[Array, Array],
+        split: Columns,
+        is_first: Array,
+    ) -> None:
+        """Add the split of kernels by group: the number of each kernel's in the batch, and those in the whole."""
+        code, numbers = groups
+        linked = split["called"] != gaps.NO_TIME
+        figures = {name: np.where(linked, split[name], 0) for name in _SPLIT}
+        figures["kernels"] = np.ones(len(code), np.int64)
+        figures["unlinked"] = (~linked).astype(np.int64)
+        figures["calls"] = is_first.astype(np.int64)
+        figures["unlinked_gap_ns"] = np.where(linked, 0, split["gap_ns"])
+        self._totals.add(numbers[code], **figures)
+        self._totals.add(numbers, extent=_extents(part, code, len(numbers), rows))
+        kept = (numbers[code][linked].astype(np.int32), *(split[name][linked] for name in _SPLIT))
+        self._values.append(tuple(map(spill.kept, kept)))
+
+    def _add_regions(self, regions: Columns) -> None:
+        """Add sums of regions of a batch, and the longest, of which equal ones are in order of GPUs."""
+        length = regions["end_ns"] - regions["start_ns"]
+        for name, values in (
+            ("regions", np.ones_like(length)),
+            ("kernels", regions["kernels"]),
+            ("ns", length),
+            ("idle_ns", regions["idle_ns"]),
+        ):
+            self.region_sums[name] += int(values.sum())
+        longest = np.argsort(-length, kind="stable")[: self._top]
+        self._regions.append({name: values[longest] for name, values in regions.items()})
+
+    def longest_regions(self) -> list[dict[str, int]]:
+        """Return the longest regions of all batches."""
+        joined = {
+            name: gather.joined([regions[name] for regions in self._regions])
+            for name in self._regions[0]
+        }
+        order = np.lexsort((joined.pop("gpu"), joined["start_ns"] - joined["end_ns"]))
+        return [
+            {name: int(values[i]) for name, values in joined.items()}
+            for i in order[: self._top].tolist()
+        ]
+
+    def keys(self, trace: Trace) -> pa.Table:
+        """Keys of all groups."""
+        return self._totals.ordered()[0].table(trace, further=self._further)
+
+    def columns(self) -> dict[str, Any]:
+        """Figures of all groups, in the order of their keys."""
+        sums, order = self._totals.figures(), self._totals.order()
+        names = ("kernels", "unlinked", "calls", *_SPLIT)
+        columns: dict[str, Any] = {name: arrow.array(sums[name][order]) for name in names}
+        for at, name in enumerate(_SPLIT, 1):
+            parts = [(values[0], values[at]) for values in self._values]
+            of_groups = distributions.joined_distributions(parts, len(order))
+            columns[name.replace("_ns", "_median_ns")] = arrow.array(
+                of_groups.median[order], mask=of_groups.count[order] == 0
+            )
+        columns["unlinked_gap_ns"] = arrow.array(sums["unlinked_gap_ns"][order])
+        extent, calls = sums["extent"][order], sums["calls"][order]
+        rate = calls * 1e9 / np.maximum(extent, 1)
+        columns["calls_per_s"] = arrow.array(rate, mask=(extent == 0) | (calls == 0))
+        return columns
 
 
 def _queue_depths(trace: Trace, rows: Array) -> Array:
@@ -160,7 +265,7 @@ def _by_gpu(trace: Trace, rows: Array) -> list[Array]:
 
 
 def _queues(trace: Trace, rows: Array, selected: list[Window]) -> list[dict[str, Any]]:
-    """Figures of the queue of each GPU in each window."""
+    """Figures of the queue of each GPU in each window, in order of GPUs."""
     request, end = _queue_times(trace, rows)
     rank, device = trace.array("rank")[rows], gaps.device_numbers(trace, rows)
     of_rank, queues = by_key(selected, lambda window: window.rank), []
@@ -171,7 +276,7 @@ def _queues(trace: Trace, rows: Array, selected: list[Window]) -> list[dict[str,
             row = {"rank": window.rank, "device": int(device[ordered[0]])}
             row |= {} if window.iteration < 0 else {"iteration": window.iteration}
             queues.append(row | _queue(*times, window))
-    return sorted(queues, key=lambda row: (row["rank"], row["device"]))
+    return queues
 
 
 def _queue(request: Array, end: Array, max_end: Array, window: Window) -> dict[str, Any]:
@@ -238,82 +343,39 @@ def _regions(trace: Trace, all_rows: Array, depth: Array, rows: Array) -> Column
         "end_ns": np.maximum.reduceat(end[at][bound], bounds),
         "rank": trace.array("rank")[all_rows[at]][head].astype(np.int64),
         "device": gaps.device_numbers(trace, all_rows[at])[head].astype(np.int64),
+        "gpu": of_gpu[head],
         "kernels": np.bincount(region, minlength=len(head)),
         "idle_ns": np.add.reduceat(idle[bound], bounds),
     }
 
 
-def _columns(
-    trace: Trace, groups: Groups, rows: Array, split: Columns, is_first: Array
-) -> dict[str, Any]:
-    linked = split["called"] != gaps.NO_TIME
-    n = len(groups)
-    code = groups.code[linked]
-    columns: dict[str, Any] = {
-        "kernels": _counts(groups.code, n),
-        "unlinked": _counts(groups.code[~linked], n),
-        "calls": _counts(groups.code[is_first], n),
-    }
-    names = ("prep_ns", "call_ns", "launch_ns")
-    columns |= {name: arrow.array(groups.sums(np.where(linked, split[name], 0))) for name in names}
-    for name in names:
-        columns[name.replace("_ns", "_median_ns")] = _medians(code, n, split[name][linked])
-    gap = groups.sums(np.where(linked, 0, split["gap_ns"]))
-    columns["unlinked_gap_ns"] = arrow.array(gap)
-    extent = _extents(trace, groups, rows)
-    calls = arrow.to_numpy(columns["calls"])
-    rate = calls * 1e9 / np.maximum(extent, 1)
-    columns["calls_per_s"] = arrow.array(rate, mask=(extent == 0) | (calls == 0))
-    return columns
-
-
-def _counts(code: Array, n: int) -> Any:
-    return arrow.array(np.bincount(code, minlength=n).astype(np.int64))
-
-
-def _medians(code: Array, n: int, values: Array) -> Any:
-    distribution = distributions.group_distributions(code, values, n)
-    return arrow.array(distribution.median, mask=distribution.count == 0)
-
-
-def _extents(trace: Trace, groups: Groups, rows: Array) -> Array:
-    """Time from the first start to the last end of each group on each rank, summed over ranks."""
-    first, pair = gather.distinct(groups.code, trace.array("rank")[rows])
+def _extents(trace: Trace, code: Array, n: int, rows: Array) -> Array:
+    """Time from the first start to the last end of each of n groups on each rank, summed over ranks."""
+    first, pair = gather.distinct(code, trace.array("rank")[rows])
     start = trace.array("ts")[rows]
     low = np.full(len(first), np.iinfo(np.int64).max)
     high = np.full(len(first), gaps.NO_TIME)
     np.minimum.at(low, pair, start)
     np.maximum.at(high, pair, start + trace.array("dur")[rows])
-    extent = np.zeros(len(groups), np.int64)
-    np.add.at(extent, groups.code[first], high - low)
-    return extent
+    return gather.group_sums(code[first], high - low, n)
 
 
 def _iterations(selected: list[Window]) -> Array:
     return np.array([window.iteration for window in selected], np.int64)
 
 
-def _summary(
-    columns: dict[str, Any],
-    queues: list[dict[str, Any]],
-    regions: Columns,
-    top: int,
-) -> dict[str, Any]:
-    names = ("kernels", "unlinked", "calls", "prep_ns", "call_ns", "launch_ns", "unlinked_gap_ns")
+def _summary(columns: dict[str, Any], measured: _Measured) -> dict[str, Any]:
+    names = ("kernels", "unlinked", "calls", *_SPLIT, "unlinked_gap_ns")
     summary: dict[str, Any] = {name: int(arrow.to_numpy(columns[name]).sum()) for name in names}
+    queues = sorted(measured.queues, key=lambda row: (row["rank"], row["device"]))
     span = sum(row["span_ns"] for row in queues)
     summary["mean_queued_per_gpu"] = _share(sum(row["queued_ns"] for row in queues), span)
     summary["max_queued"] = max((row["max_queued"] for row in queues), default=0)
     summary["empty_queue_share"] = _share(sum(row["empty_ns"] for row in queues), span)
-    summary["launch_bound_regions"] = len(regions["start_ns"])
-    summary["launch_bound_kernels"] = int(regions["kernels"].sum())
-    summary["launch_bound_ns"] = int((regions["end_ns"] - regions["start_ns"]).sum())
-    summary["launch_bound_idle_ns"] = int(regions["idle_ns"].sum())
-    longest = np.argsort(regions["start_ns"] - regions["end_ns"], kind="stable")[:top]
-    summary["regions"] = [
-        {name: int(values[i]) for name, values in regions.items()} for i in longest.tolist()
-    ]
+    summary |= {f"launch_bound_{name}": of for name, of in measured.region_sums.items()}
+    summary["regions"] = measured.longest_regions()
     summary["queues"] = queues
+    summary["contradicted"] = measured.contradicted
     return summary
 
 
@@ -353,7 +415,7 @@ def _annotations(
     trace: Trace, rows: Array, split: Columns, all_rows: Array, depth: Array
 ) -> dict[str, Any]:
     annotations: dict[str, Any] = {}
-    for name in ("prep_ns", "call_ns", "launch_ns"):
+    for name in _SPLIT:
         values = np.full(trace.nodes.num_rows, -1, np.int64)
         values[rows] = split[name]
         annotations[name] = arrow.negative_to_null(values)

@@ -28,6 +28,7 @@ OWN_GRAINS: dict[str, tuple[str, ...]] = {
     "overlap": (*GRAINS, "instance", "operation_instance"),
     "kernels": GRAINS,
     "idle": (*GRAINS, "device", "blame", "blame,device,phase"),
+    "launch": GRAINS,
 }
 """Analyses that measure batches, with what their rows may be of."""
 STEPS = ("", "each", "0", "0-1")
@@ -96,6 +97,6 @@ def test_the_sample_job(job: Trace, name: str, by: str) -> None:
         _assert_equal(job, name, {"by": by, "steps": steps, "ranks": ranks})
 
 
-@pytest.mark.parametrize(("name", "compat"), [("overlap", "chopper")])
+@pytest.mark.parametrize(("name", "compat"), [("overlap", "chopper"), ("launch", "chopper")])
 def test_definitions_of_others(job: Trace, name: str, compat: str) -> None:
     _assert_equal(job, name, {"compat": compat, "steps": "each"})

@@ -173,9 +173,14 @@ def group_nodes(trace: Trace, rows: Array, by: str) -> Groups:
 def code_nodes(trace: Trace, rows: Array, by: str) -> tuple[Array, Keys]:
     """Number of the group of each of some nodes, and the groups' keys, as of `group_nodes`."""
     names = parse_grains(by)
+    return keys_of(names, codes_of(trace, rows, names), len(rows))
+
+
+def keys_of(names: Sequence[str], codes: Sequence[Array], count: int) -> tuple[Array, Keys]:
+    """As `ordered_keys`; without names all of so many items are one group."""
     if not names:
-        return np.zeros(len(rows), np.int64), Keys((), (), min(len(rows), 1))
-    return ordered_keys(names, codes_of(trace, rows, names))
+        return np.zeros(count, np.int64), Keys((), (), min(count, 1))
+    return ordered_keys(names, codes)
 
 
 def ordered_keys(names: Sequence[str], codes: Sequence[Array]) -> tuple[Array, Keys]:
@@ -265,48 +270,3 @@ _TEXTS: dict[str, Callable[[Trace], Sequence[str]]] = {
     "category": lambda _: kernel_categories.CATEGORIES,
 }
 """By grain: texts of these codes."""
-
-
-def group_nodes_with(
-    trace: Trace, rows: Array, by: str, further: dict[str, Array | pa.Array]
-) -> Groups:
-    """Groups of nodes as `group_nodes`, distinguished by further columns too.
-
-    Parameters
-    ----------
-    trace, rows, by
-        As of `group_nodes`; what is named in `further` may stand in `by` and is taken from there.
-    further
-        A column for each: numbers, -1 for unknown, or an Arrow dictionary.
-    """
-    names = [name.strip() for name in by.split(",") if name.strip()]
-    plain_by = ",".join(name for name in names if name not in further)
-    plain = group_nodes(trace, rows, plain_by)
-    if not further:
-        return plain
-    codes = [np.asarray(_further_codes(column), np.int64) for column in further.values()]
-    # number distinct rows of codes in ascending order, the first column counting most
-    first, code = gather.distinct(plain.code, *codes)
-    order = np.lexsort((*(c[first] for c in reversed(codes)), plain.code[first]))
-    number = np.empty(len(first), np.int64)
-    number[order] = np.arange(len(first))
-    keys = arrow.take(plain.keys, plain.code[first][order])
-    if not parse_grains(plain_by):
-        keys = keys.drop_columns(["job"])
-    columns = {name: keys[name] for name in keys.column_names}
-    columns |= {name: _further_values(column, first[order]) for name, column in further.items()}
-    return Groups(number[code], pa.table(columns))
-
-
-def _further_codes(column: Array | pa.Array) -> Array:
-    """Numbers that distinguish the values of a column; -1 for unknown."""
-    return arrow.to_numpy(column, -1) if isinstance(column, pa.Array) else column
-
-
-def _further_values(column: Array | pa.Array, rows: Array) -> pa.Array:
-    """Values of a column at these rows, null where unknown."""
-    if isinstance(column, pa.Array):
-        values = arrow.take(column, rows)
-        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-    used = np.asarray(column, np.int64)[rows]
-    return arrow.negative_to_null(used.astype(np.int32))

@@ -10,13 +10,13 @@ import numpy as np
 
 from chopper_interop import rank_batches
 from chopper_interop.analyses.methods.activity import grouping, windows
-from chopper_interop.analyses.methods.activity.grouping import Keys
 from chopper_interop.arrays import Array, gather, intervals
 from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.activity.grouping import Keys
     from chopper_interop.analyses.methods.activity.windows import Window
 
 CONVENTIONS = {
@@ -290,11 +290,8 @@ class PieceGroups:
             np.array([getattr(one, name) for one in batch.windows], np.int64)[window]
             for name in self.of_windows
         ]
-        if not self.grains:
-            keys = Keys((), (), min(len(window), 1))
-            return Cells(code, window, np.zeros(len(window), np.int64), keys)
         names = (*self.of_windows, *of_nodes)
-        group, keys = grouping.ordered_keys(names, [*of_window, *node_codes])
+        group, keys = grouping.keys_of(names, [*of_window, *node_codes], len(window))
         return Cells(code, window, group, keys)
 
     def columns(self, trace: Trace, keys: Keys) -> dict[str, Any]:
