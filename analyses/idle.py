@@ -16,7 +16,6 @@ from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
 from chopper_interop.arrays import Array, arrow, gather, name_stems
-from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.timing import start_latencies
@@ -121,11 +120,9 @@ def idle(  # noqa: PLR0913 # each choice is an option
         return peers_idle.idle(trace, all_windows, steps, threshold_ns)
     names = [name.strip() for name in by.split(",") if name.strip()]
     grouping.parse_grains(by, _OWN_GRAINS)
-    measured = _Measured(trace, names, threshold_ns, stepped=bool(steps))
-    of_ranks = by_key(all_windows, lambda window: window.rank)
-    for rows, part in rank_batches.batches(trace):
-        of_batch = [window for rank in part.ranks for window in of_ranks.get(rank, ())]
-        measured.add(rows, part, of_batch)
+    measured = _IdleTimes(trace, names, threshold_ns, stepped=bool(steps))
+    for batch in windows.batches(trace, all_windows):
+        measured.add(*batch)
     table, sums = measured.table()
     summary: dict[str, Any] = {name: int(values.sum()) for name, values in sums.items()}
     summary["blame"] = measured.blame(top)
@@ -134,7 +131,7 @@ def idle(  # noqa: PLR0913 # each choice is an option
     return Result("idle", table, summary, _conventions(names, threshold_ns), annotations, notes)
 
 
-class _Measured:
+class _IdleTimes:
     """Figures of the groups of all batches of a trace so far, and annotations of its nodes."""
 
     def __init__(  # options
@@ -144,13 +141,10 @@ class _Measured:
         self._facts = _Facts(trace)
         self._names = names
         self._threshold_ns = threshold_ns
-        self._further: dict[str, Sequence[str] | None] = {}
-        if "device" in names:
-            self._further["device"] = None
-        if stepped:
-            self._further["iteration"] = None
-        if "blame" in names:
-            self._further["blame"] = None
+        asked = {"device": "device" in names, "iteration": stepped, "blame": "blame" in names}
+        self._further: dict[str, Sequence[str] | None] = {
+            name: None for name, is_key in asked.items() if is_key
+        }
         plain = ",".join(name for name in names if name not in self._further)
         self._grains = grouping.parse_grains(plain)
         self._totals = Totals()
@@ -219,7 +213,8 @@ class _Measured:
         self._resources += resources[1]
         numbers = self._blamed.numbers(keys)[code]
         self._blamed.add(numbers, total=parts["host_late"][late], gaps=np.ones(len(late), np.int64))
-        self._blamed.least(numbers, first=(resource << 32) + np.arange(len(late)))
+        first = (resource << 32) + np.arange(len(late))  # of a resource all are in one batch
+        self._blamed.least(numbers, first=first)
 
     def table(self) -> tuple[pa.Table, dict[str, Array]]:
         """Return the rows, and their figures."""
@@ -642,7 +637,7 @@ def _conventions(names: list[str], threshold_ns: int) -> dict[str, str]:
     }
 
 
-def _notes(trace: Trace, steps: str, measured: _Measured) -> dict[str, str]:
+def _notes(trace: Trace, steps: str, measured: _IdleTimes) -> dict[str, str]:
     notes = windows.work_notes(trace, steps)
     if measured.unlinked:
         notes["links"] = (

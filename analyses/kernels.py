@@ -130,7 +130,7 @@ def kernels(  # noqa: PLR0913
     if outlier_mads < 0 or not np.isfinite(outlier_mads):
         raise UsageError(f"outlier_mads={outlier_mads}: it must be a finite number >= 0")
     rank_windows = windows.rank_windows(trace, steps, ranks)
-    measured = _Measured(by, several_ranks=len({window.rank for window in rank_windows}) > 1)
+    measured = _KernelFigures(by, several_ranks=len({window.rank for window in rank_windows}) > 1)
     for batch in selected_work.batches(trace, rank_windows, steps):
         measured.add(batch)
     columns, summary = _columns(trace, measured, outlier_mads)
@@ -155,7 +155,7 @@ def kernels(  # noqa: PLR0913
     return Result("kernels", table, summary, conventions, notes=notes)
 
 
-class _Measured:
+class _KernelFigures:
     """Figures of the groups of all batches so far.
 
     Of each instance there is no more than its group, a number of `totals`, and its duration: percentiles are of all
@@ -228,7 +228,7 @@ class _Measured:
 
 
 def _columns(
-    trace: Trace, measured: _Measured, outlier_mads: float
+    trace: Trace, measured: _KernelFigures, outlier_mads: float
 ) -> tuple[Columns, dict[str, Any]]:
     """Return the columns of figures by number of group, masked or NaN where unknown, and the summary."""
     sums, n = measured.totals.figures(), len(measured.totals.keys)
@@ -281,7 +281,7 @@ def _outliers(of_group: Distributions, outlier_mads: float) -> tuple[Array, Arra
     return outliers, excess
 
 
-def _rank_spread(measured: _Measured, n: int) -> Columns:
+def _rank_spread(measured: _KernelFigures, n: int) -> Columns:
     """Compare ranks within each group: the largest of their medians by the median of these."""
     group, rank, medians = map(np.concatenate, zip(*measured.medians, strict=True))
     if not len(rank) or rank[0] == rank[-1]:

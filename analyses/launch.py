@@ -105,11 +105,9 @@ def launch(  # noqa: PLR0913 # each choice is an option
     options.check_compat(compat, _COMPAT)
     options.check_at_least(0, top=top)
     selected = windows.rank_windows(trace, steps, ranks)
-    measured = _Measured(trace, by, work, compat, stepped=bool(steps), top=top)
-    of_ranks = by_key(selected, lambda window: window.rank)
-    for nodes, part in rank_batches.batches(trace):
-        of_batch = [window for rank in part.ranks for window in of_ranks.get(rank, ())]
-        measured.add(nodes, part, of_batch)
+    measured = _LaunchTimes(trace, by, work, compat, stepped=bool(steps), top=top)
+    for batch in windows.batches(trace, selected):
+        measured.add(*batch)
     columns = measured.columns()
     keys = measured.keys(trace)
     table = pa.table(dict(zip(keys.column_names, keys.columns, strict=True)) | columns)
@@ -119,7 +117,7 @@ def launch(  # noqa: PLR0913 # each choice is an option
     return Result("launch", table, summary, _conventions(work, compat), annotations, notes)
 
 
-class _Measured:
+class _LaunchTimes:
     """Figures of the groups of all batches of a trace so far, and annotations of its nodes."""
 
     def __init__(  # options
@@ -364,7 +362,7 @@ def _iterations(selected: list[Window]) -> Array:
     return np.array([window.iteration for window in selected], np.int64)
 
 
-def _summary(columns: dict[str, Any], measured: _Measured) -> dict[str, Any]:
+def _summary(columns: dict[str, Any], measured: _LaunchTimes) -> dict[str, Any]:
     names = ("kernels", "unlinked", "calls", *_SPLIT, "unlinked_gap_ns")
     summary: dict[str, Any] = {name: int(arrow.to_numpy(columns[name]).sum()) for name in names}
     queues = sorted(measured.queues, key=lambda row: (row["rank"], row["device"]))

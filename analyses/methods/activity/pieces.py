@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop import rank_batches
 from chopper_interop.analyses.methods.activity import grouping, windows
 from chopper_interop.arrays import Array, gather, intervals
-from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
 
@@ -134,9 +132,7 @@ class WorkBatch(NamedTuple):
 
 def work_of_batches(trace: Trace, rank_windows: Sequence[Window]) -> Iterator[WorkBatch]:
     """Yield the GPU work within windows of ranks, which are in order of rank, for a batch of ranks at a time."""
-    of_ranks = by_key(rank_windows, lambda window: window.rank)
-    for rows, part in rank_batches.batches(trace):
-        of_batch = [window for rank in part.ranks for window in of_ranks.get(rank, ())]
+    for rows, part, of_batch in windows.batches(trace, rank_windows):
         yield WorkBatch(rows, part, of_batch, pieces_in_windows(part, of_batch))
 
 

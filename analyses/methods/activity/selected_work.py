@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop import rank_batches
 from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.trace import Trace
 
@@ -74,9 +72,7 @@ def batches(
     trace: Trace, rank_windows: list[windows.Window], steps: str = ""
 ) -> Iterator[SelectedBatch]:
     """Yield the work of `select_work` for a batch of ranks at a time; windows are those of `windows.rank_windows`."""
-    of_ranks = by_key(rank_windows, lambda window: window.rank)
-    for rows, part in rank_batches.batches(trace):
-        of_batch = [window for rank in part.ranks for window in of_ranks.get(rank, ())]
+    for rows, part, of_batch in windows.batches(trace, rank_windows):
         yield SelectedBatch(rows.start, part, _selected(part, of_batch, steps))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from chopper_interop import number_ranges, training_steps
+from chopper_interop import number_ranges, rank_batches, training_steps
 from chopper_interop.analyses.methods.activity import step_times
 from chopper_interop.analyses.methods.activity.step_times import ALL_RANKS, NO_STEP, Spans
 from chopper_interop.arrays import Array, spill
@@ -22,7 +22,7 @@ _APART = "ranks-apart"
 """Fault of recordings whose times do not overlap."""
 
 __all__ = [
-    "ALL_RANKS", "NO_STEP", "Window", "are_apart", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
+    "ALL_RANKS", "NO_STEP", "Window", "are_apart", "batches", "check_steps_and_ranks", "chosen_ranks", "chosen_steps",
     "describe", "has_steps", "job_windows", "marked_windows", "merged_windows", "overlapping_windows",
     "rank_windows", "starting_in_windows", "step_windows", "windows_with_job_time", "work_count", "work_notes",
 ]  # fmt: skip
@@ -102,6 +102,18 @@ def rank_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]
         return [w for w in (_work_window(trace, rank) for rank in selected) if w is not None]
     numbers, chosen = set(chosen_steps(trace, steps, ranks)), set(selected)
     return [w for w in step_windows(trace) if w.rank in chosen and w.iteration in numbers]
+
+
+def batches(
+    trace: Trace, rank_windows: Sequence[Window]
+) -> Iterator[tuple[slice, Trace, list[Window]]]:
+    """Yield the rows of each batch of ranks, the trace of these alone, and those of the windows that are theirs.
+
+    Windows are in order of rank, and so are those of a batch.
+    """
+    of_ranks = by_key(rank_windows, lambda window: window.rank)
+    for rows, part in rank_batches.batches(trace):
+        yield rows, part, [window for rank in part.ranks for window in of_ranks.get(rank, ())]
 
 
 def job_windows(trace: Trace, steps: str = "", ranks: str = "") -> list[Window]:
