@@ -107,6 +107,55 @@ def test_definitions_of_others(job: Trace, name: str, compat: str) -> None:
     _assert_equal(job, name, {"compat": compat, "steps": "each"})
 
 
+def test_communication_of_unknown_instances_stays_apart() -> None:
+    """Of two ranks both have row 0 in their batch."""
+    works = [gpu_work.Work(Kind.COMM, 0, 5, rank=rank) for rank in (0, 1)]
+    trace = gpu_work.trace(works)
+    assert ci.analyze(trace, "overlap", by="instance").rows.num_rows == 2
+    _assert_equal(trace, "overlap", {"by": "instance"})
+
+
+def _launched(ranks: list[list[tuple[str, int, int, int, int]]]) -> Trace:
+    """Kernels of ranks in order: the operation that launches each and its start, the call of 2 ns at its end, start and end."""
+    builder, count = TraceBuilder(), 0
+    for rank, kernels in enumerate(ranks):
+        thread = builder.lane(rank, LaneKind.THREAD, 1, "thread")
+        stream = builder.lane(rank, LaneKind.STREAM, 7, "stream 7", 0)
+        for operation, since, called, start, end in kernels:
+            builder.nodes(
+                kind=np.array([int(Kind.CPU_OP), int(Kind.RUNTIME), int(Kind.KERNEL)]),
+                name=[operation, "launch", "k"],
+                rank=np.full(3, rank),
+                lane=np.array([thread, thread, stream]),
+                ts=np.array([since, called, start]),
+                dur=np.array([called + 2 - since, 2, end - start]),
+            )
+            builder.edges(np.array([count + 1]), np.array([count + 2]), int(EdgeKind.LAUNCH))
+            count += 3
+    return builder.finish()
+
+
+def test_of_equal_operations_to_blame_the_first_rank_has_the_first() -> None:
+    first = ("first", 0, 0, 3, 10)
+    late = [("x", 10, 108, 110, 120), ("b", 120, 168, 170, 180)]
+    trace = _launched([[first, *late], [first, ("a", 10, 58, 60, 70)]])
+    blame = ci.analyze(trace, "idle").summary["blame"]
+    assert [(row["operation"], row["host_late_ns"]) for row in blame] == [
+        ("x", 98), ("b", 48), ("a", 48)
+    ]  # fmt: skip
+    _assert_equal(trace, "idle", {})
+
+
+def test_least_latencies_are_those_of_all_ranks() -> None:
+    """A launch takes 38 ns at least on rank 0, and 3 on rank 1: one of rank 0 had arrived when its stream was free."""
+    of_0 = [("op", 0, 0, 40, 50), ("op", 44, 44, 51, 100), ("op", 80, 80, 115, 120)]
+    one, both = (_launched(ranks) for ranks in ([of_0], [of_0, [("op", 0, 0, 5, 10)]]))
+    for trace, launch_ns, kernel_ns in ((one, 15, 1), (both, 0, 16)):
+        row = ci.analyze(trace, "idle").rows.to_pylist()[0]
+        assert (row["launch_ns"], row["kernel_to_kernel_ns"]) == (launch_ns, kernel_ns)
+    _assert_equal(both, "idle", {})
+
+
 STEP_NS, WORK, NODES = 1_000_000, 1000, 2002
 """Length of a step, pieces of GPU work of a rank, and its nodes: calls, kernels and two ranges of steps."""
 
