@@ -25,7 +25,7 @@ from chopper_interop.converters.amd_smi import (
     rocm_smi_text,
 )
 from chopper_interop.converters.amd_smi.rocm_smi_records import SYSTEM, Record
-from chopper_interop.converters.amd_smi.rocm_smi_table import FACT, VALUE, Key, RecordTable
+from chopper_interop.converters.amd_smi.rocm_smi_table import FACT, LEVELS, VALUE, Key, RecordTable
 from chopper_interop.converters.amd_smi.sniff import RocmSmiForm, rocm_smi_form
 from chopper_interop.converters.sampling import facts, faults
 from chopper_interop.converters.sampling import rows as sampling_rows
@@ -160,14 +160,19 @@ def _timed_rows(
 
 
 def _describing(table: RecordTable) -> Iterator[Record]:
-    """Yield names, facts and levels of cards as records, each different one once."""
+    """Yield names and facts of cards as records, each different one once; levels of a clock are in its first one.
+
+    The first is that which counts, and where the present clock is among the levels all others differ.
+    """
     columns = {
         key: column.without_slots() for key, column in table.columns.items() if key[0] != VALUE
     }
     codes = []
-    for column in columns.values():
+    for (kind, _), column in columns.items():
         code = np.full(len(table.card), -1, np.int64)
-        code[column.row] = column.code
+        card = table.card[column.row]
+        used = gather.distinct(card)[0] if kind == LEVELS else slice(None)
+        code[column.row[used]] = column.code[used]
         codes.append(code)
     first, _ = gather.distinct(table.card, *codes)
     for row in np.sort(first).tolist() if codes else ():

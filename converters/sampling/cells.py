@@ -17,6 +17,8 @@ import numpy as np
 
 from chopper_interop.arrays import Array, Bytes, gather
 
+_EXACT = 1 << 53
+"""Whole numbers below this are doubles of their own."""
 Scalar = str | int | float | bool | None
 INTEGER, DECIMAL, OTHER = range(3)
 """Kinds of numbers in `Slot`s: plain digits; with a decimal point; those whose text says more than the
@@ -61,6 +63,16 @@ class TextNumbers(NamedTuple):
     at: Array
     length: Array
     kind: Array
+
+    def identity(self, number: Array) -> tuple[Array, Array, Array]:
+        """Return whole numbers that are equal for numbers of equal texts: value, length, and of what says more its index."""
+        value, kind = self.value[number], self.kind[number]
+        says_more = (kind == OTHER) | (value >= _EXACT)
+        return (
+            value.view(np.int64),
+            self.length[number].astype(np.int64),
+            np.where(says_more, number, -1),
+        )
 
     def text(self, number: int) -> str:
         """Return one number as it is written."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.converters.sampling.cells import (
     OTHER,
     Cell,
@@ -126,17 +126,48 @@ class _ColumnParts:
             place = np.where(number < width, base + number, 0)
             alone |= (number < width) & (numbers.kind[place] == OTHER)
         distinct = dict(self.distinct)
-        parsed: dict[str, int] = {}
-        for row in np.flatnonzero(alone).tolist():
-            text = filled(self.texts[int(layout[row])], int(laid.first[kept[row]]), numbers)
-            if text not in parsed:
-                parsed[text] = distinct.setdefault(parse(text), len(distinct))
-            code[row] = parsed[text]
+        rows = np.flatnonzero(alone)
+        if len(rows):
+            firsts = laid.first[kept[rows]]
+            row, text = self._different_texts(layout[rows], firsts, numbers)
+            parsed = [
+                distinct.setdefault(parse(filled(self.texts[of], at, numbers)), len(distinct))
+                for of, at in zip(layout[rows[row]].tolist(), firsts[row].tolist(), strict=True)
+            ]
+            code[rows] = np.array(parsed)[text]
         has_slots = bool(width.any())
         return CellColumn(
             key, laid.row[kept], code.astype(np.int32), list(distinct),
             numbers if has_slots else None, base if has_slots else None,
         ).in_order()  # fmt: skip
+
+    def _different_texts(
+        self, layout: Array, first: Array, numbers: TextNumbers
+    ) -> tuple[Array, Array]:
+        """`gather.distinct` of the texts of rows: they are equal where the literals and all numbers are.
+
+        Parameters
+        ----------
+        layout
+            Layout of each row.
+        first
+            Index of the first number of its piece.
+        numbers
+            Numbers of the text.
+        """
+        slots = {number: slots_in(text) for number, text in self.texts.items()}
+        literals: dict[tuple[str, ...], int] = {}
+        of_layout = np.full((self.layouts, 1 + max(map(len, slots.values()))), -1, np.int64)
+        for number, text in self.texts.items():
+            of_literals = literals.setdefault(tuple(literals_in(text)), len(literals))
+            of_layout[number, : 1 + len(slots[number])] = of_literals, *slots[number]
+        columns = [of_layout[layout, 0]]
+        for of_slot in of_layout[:, 1:].T:
+            slot = of_slot[layout]
+            for column in numbers.identity(np.where(slot < 0, 0, first + slot)):
+                column[slot < 0] = -1
+                columns.append(column)
+        return gather.distinct(*columns)
 
 
 def _has_other(numbers: TextNumbers, base: Array, width: int) -> bool:

@@ -17,14 +17,15 @@ from chopper_interop.converters.sampling.pieces import GAP, NUMBER
 from chopper_interop.converters.sampling.text import NO_NUMBER, whole_number
 from chopper_interop.issues import Fault
 
-_PROBE = 7_310_000
-_PROBES = 10_000
-"""First number of a probe, and how many there are (chosen: seven digits that fit an index, and that
-no template has; no row of a tool has a tenth of as many numbers)."""
-_PROBE_DIGITS = re.compile(rf"{_PROBE // _PROBES}\d{{4}}")
+_PROBE = 731_000_000
+_PROBES = 1_000_000
+"""First number of a probe, and how many there are (chosen: nine digits that fit an index, are no time, and that
+no template has; ``rocm-smi -a`` writes twenty numbers of a GPU, all GPUs in one piece)."""
+_PROBE_DIGITS = re.compile(rf"{_PROBE // _PROBES}\d{{6}}")
 
 
-_NUMBER = r"(\d+(?:\.\d+)?)"
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_GAPS = re.compile(r" {2,}")
 
 
 def probe_of(template: bytes) -> str | None:
@@ -53,9 +54,18 @@ def literals_in(text: str) -> list[str]:
 
 def numbers_of(probe: str, piece: str) -> list[str] | None:
     """Return the numbers of a piece of the template of a probe, as they are written."""
-    literals = (re.escape(text).replace(r"\ \ ", " {2,}") for text in literals_in(probe))
-    match = re.fullmatch(_NUMBER.join(literals), piece)
-    return None if match is None else list(match.groups())
+    # one match of all, with a group for each number, takes memory by the square of their count
+    piece, at = _GAPS.sub("  ", piece), 0
+    numbers = list[str]()
+    for place, literal in enumerate(literals_in(_GAPS.sub("  ", probe))):
+        number = _NUMBER.match(piece, at) if place else None
+        if number:
+            numbers.append(number[0])
+            at = number.end()
+        if bool(place) != bool(number) or not piece.startswith(literal, at):
+            return None
+        at += len(literal)
+    return numbers if at == len(piece) else None
 
 
 def with_numbers(probe: str, numbers: Mapping[int, str]) -> str:

@@ -106,6 +106,41 @@ def test_numbers_are_taken_out_of_lines(monkeypatch):
     assert scan.templates[0] == b"\1,\1,\1:\1 P8 -3 1e5 1.2.3 0x1f 65535,\1"
 
 
+def test_numbers_are_identical_if_their_texts_are():
+    texts = [
+        "00.5",
+        "0.50",
+        "0.5",
+        "0.5",
+        "7",
+        "007",
+        "7.0",
+        "007",
+        "9007199254740993",
+        "9007199254740992",
+        "7",
+    ]
+    numbers = scanned(" ".join(texts)).numbers
+    identities = list(
+        zip(*(c.tolist() for c in numbers.identity(np.arange(len(texts)))), strict=True)
+    )
+    for a, of_a in zip(texts, identities, strict=True):
+        for b, of_b in zip(texts, identities, strict=True):
+            assert a == b or of_a != of_b
+    assert identities[2] == identities[3]
+    assert identities[4] == identities[10]
+
+
+def test_a_piece_may_have_the_numbers_of_thousands_of_gpus():
+    template = b"GPU[\1]: \2\1 MHz, \1 W\n" * 20_000
+    probe = layouts.probe_of(template)
+    assert probe is not None
+    assert layouts.slots_in(probe) == list(range(60_000))
+    sample = "".join(f"GPU[{n}]:    {n / 4} MHz, 5 W\n" for n in range(20_000))
+    expected = [text for n in range(20_000) for text in (str(n), str(n / 4), "5")]
+    assert layouts.numbers_of(probe, sample) == expected
+
+
 def test_numbers_that_are_glued_to_a_unit_are_taken_out(monkeypatch):
     monkeypatch.setattr(pieces, "FEW", 1)
     of_units = scanned("1: (1500Mhz) 900MHz 35.0c 300.0W 41°C 35.5°C 65535Mhz")
@@ -296,7 +331,7 @@ def test_words_of_a_heading_in_other_columns_are_another_heading(tmp_path, monke
 def test_numbers_of_a_piece_and_of_its_probe():
     template = b"a \1:\2\1 b"
     probe = layouts.probe_of(template)
-    assert probe == "a 7310000:  7310001 b"
+    assert probe == f"a {layouts.probe_number(0)}:  {layouts.probe_number(1)} b"
     assert layouts.numbers_of(probe, "a 5:     6.25 b") == ["5", "6.25"]
     assert layouts.numbers_of(probe, "a 5: 6.25 b") is None
-    assert layouts.with_numbers(probe, {1: "6"}) == "a 7310000:  6 b"
+    assert layouts.with_numbers(probe, {1: "6"}) == f"a {layouts.probe_number(0)}:  6 b"
