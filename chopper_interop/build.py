@@ -474,8 +474,7 @@ def _sort_nodes(columns: dict[str, Any], lanes: pa.Table) -> Array:
 def _sorted_samples(columns: dict[str, Array]) -> pa.Table:
     ts, series = columns["ts"], columns["series"]
     samples = _table("samples", columns, len(ts))
-    later, same = series[1:] > series[:-1], series[1:] == series[:-1]
-    if (later | (same & (ts[1:] >= ts[:-1]))).all():  # as most readers add them
+    if nest.is_in_order(series, ts, ts):  # as most readers add them
         return samples
     return arrow.take(samples, np.lexsort((ts, series)))
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -140,17 +139,21 @@ def _timed_rows(
     example = f"{len(has_time)} rows of {path.name}"
     issues.add(NO_TIME, np.count_nonzero(~has_time), example)
     stamp = stamp[has_time]
-    ns, is_whole, is_local = (
-        np.array([f(time) if time else 0 for time in table.stamps], np.int64)[stamp]
-        for f in (
-            attrgetter("ns"), lambda time: time.digits == 0, lambda time: not time.has_zone,
-        )
-    )  # fmt: skip
-    local = np.count_nonzero(is_local)
     # The middle of a second is at most half a second off, wherever in it the time was taken.
     half = SECOND // 2
-    time = ns + table.offset_ns[table.has_values][has_time] + half * is_whole
-    uncertainty_ns = RUNNING_NS + half * int(is_whole.any())
+    ns, is_whole, is_local = (
+        np.array([f(time) if time else 0 for time in table.stamps], np.int64)
+        for f in (
+            lambda time: time.ns + half * (time.digits == 0),
+            lambda time: time.digits == 0,
+            lambda time: not time.has_zone,
+        )
+    )
+    uses = np.bincount(stamp, minlength=len(ns))
+    local = int((uses * is_local).sum())
+    time = ns[stamp]
+    time += table.offset_ns[table.has_values][has_time]
+    uncertainty_ns = RUNNING_NS + half * int((uses * is_whole).any())
     kept = rows.select(has_time)
     tick = np.cumsum(np.diff(output[has_time], prepend=-1) > 0) - 1
     sampling_rows.note_order(kept, time, tick, issues)

@@ -32,7 +32,7 @@ def keys_of_rows(laid: LaidRows | None, others: Mapping[int, Sequence[int]]) -> 
     """Return the time, GPU and part of all rows, 3 by rows; those without a layout by their number."""
     table = np.empty((3, len(others) + (len(laid.row) if laid else 0)), np.int64)
     if laid and len(laid.row):
-        table[:, laid.row] = laid.wholes()
+        laid.put_wholes(table)
     if others:
         table[:, list(others)] = np.array(list(others.values()), np.int64).T
     return table

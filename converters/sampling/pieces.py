@@ -47,7 +47,7 @@ _BEHIND = _WORD | byte_table(b".")
 _ODD = byte_table(bytes(b for b in range(32) if b not in b"\t\n\r"))
 """Bytes that no tool prints; two of them mark numbers and gaps."""
 _POWERS = 10.0 ** np.arange(_DIGITS + 1)
-_SPACE, _DOT, _ZERO = ord(" "), ord("."), ord("0")
+_SPACE, _DOT, _ZERO, _LINE_FEED = (ord(c) for c in " .0\n")
 _LOWER = 0x20
 """Bit by which small letters differ from capitals."""
 _DEGREE, _DEGREE_END = "\N{DEGREE SIGN}".encode()
@@ -89,8 +89,31 @@ class TextPieces:
 
 def lines_of(data: Bytes) -> tuple[Array, Array]:
     """Return where the lines of a text begin and end, without their ends; the last may be empty."""
-    ends = np.flatnonzero(data == ord("\n"))
-    return np.concatenate([[0], ends + 1]), np.concatenate([ends, [len(data)]])
+    begin, end = (np.empty(_count_lines(data), np.int64) for _ in range(2))
+    _find_lines(data, begin, end)
+    return begin, end
+
+
+@jit_in_place
+def _count_lines(data: Bytes) -> int:
+    """Number of line feeds, and one."""
+    count = 1
+    for byte in data:
+        count += byte == _LINE_FEED
+    return count
+
+
+@jit_in_place
+def _find_lines(data: Bytes, begin: Array, end: Array) -> None:
+    """Set where lines begin and end. Compiled: numpy makes a mask of all bytes and three arrays of all lines."""
+    line = 0
+    begin[0] = 0
+    for at in range(len(data)):
+        if data[at] == _LINE_FEED:
+            end[line] = at
+            line += 1
+            begin[line] = at + 1
+    end[line] = len(data)
 
 
 def scan(data: Bytes, begin: Array, end: Array, *, gaps: bool = False) -> TextPieces:

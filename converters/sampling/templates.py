@@ -43,6 +43,10 @@ _UNKNOWN, _ALONE, _NO_ROW = -3, -2, -1
 """A template in a state: not met yet; read one by one; without a row and without effect."""
 
 
+_LAID = 3
+"""Index of the number of pieces that were read by layouts so far in the place of a walk."""
+
+
 class Reader(Protocol):
     """Reader of a format whose pieces have templates.
 
@@ -119,21 +123,21 @@ class LaidRows:
         first, _ = gather.distinct(self.layout)
         yield from zip(self.layout[first].tolist(), self.row[first].tolist(), strict=True)
 
-    def wholes(self) -> Array:
-        """Return the whole numbers of each row: columns by rows of `Layout.wholes`."""
-        if not self.layouts:
-            return np.empty((0, 0), np.int64)
+    def put_wholes(self, table: Array) -> None:
+        """Set the whole numbers of the rows, `Layout.wholes`, in a table of columns by all rows."""
         slots = np.array([layout.wholes for layout in self.layouts], np.int64).T
-        wholes = np.empty((len(slots), len(self.layout)), np.int64)
-        for slot, whole in zip(slots, wholes, strict=True):
+        rows: Array | slice = self.row
+        if self.row[-1] - self.row[0] + 1 == len(self.row):
+            rows = slice(self.row[0], self.row[-1] + 1)
+        for slot, whole in zip(slots, table, strict=True):
             if (slot < 0).all():
-                whole[:] = constant(self.of_rows(slot))
+                whole[rows] = self.of_rows(constant(slot))
                 continue
             of_row = self.of_rows(slot)
-            whole[:] = self.numbers.value[self.first + np.maximum(of_row, 0)]
+            value = self.numbers.value[self.first + np.maximum(of_row, 0)]
             if (slot < 0).any():
-                whole[of_row < 0] = constant(of_row[of_row < 0])
-        return wholes
+                value = np.where(of_row < 0, constant(of_row), value)
+            whole[rows] = value
 
     def of_rows(self, of_layout: Array) -> Any:
         """Return a number of each row's layout; one number if all layouts have the same."""
@@ -193,9 +197,7 @@ def read_pieces(pieces: TextPieces, reader: Reader) -> LaidRows:
     """Read pieces by their layouts, and those without one by their reader."""
     walk = _Walk(pieces, reader)
     walk.run()
-    laid = np.flatnonzero(walk.laid[0] >= 0)
-    layout, row = walk.laid[:, laid]
-    first = pieces.first[laid]
+    layout, row, first = walk.laid[:, : walk.place[_LAID]]
     layout_start = np.array(walk.layout_start, np.int64)
     pieces_of = np.bincount(layout, minlength=len(walk.noted))
     noted = [
@@ -229,7 +231,10 @@ class _Walk:
         shape = (1, len(self.pieces.templates))
         self.action = np.full(shape, _UNKNOWN, np.int32)
         self.following = np.zeros(shape, np.int32)
-        self.laid = np.full((2, len(self.pieces.template)), -1, np.int64)
+        self.place = np.zeros(4, np.int64)
+        self.laid = np.empty(
+            (3, len(self.pieces.template)), np.int64
+        )  # pages are used as pieces come
         self.guards, self.guard_start = np.empty((0, 4)), np.zeros(1, np.int64)
         self.twin = np.empty(0, np.int64)
 
@@ -237,16 +242,16 @@ class _Walk:
         """Read all pieces; the last one, which nothing follows, is always read by the reader."""
         pieces, reader = self.pieces, self.reader
         last = len(pieces.template) - 1
-        place = np.zeros(3, np.int64)
+        place = self.place
         while True:
             self._make_room(reader.state)
-            place[1:] = reader.state, reader.rows
+            place[1:_LAID] = reader.state, reader.rows
             _advance(
                 place, pieces.template[:last], pieces.first, pieces.begin, pieces.end, self.action,
                 self.following, self.guards, self.guard_start, np.array(self.layout_start), self.twin,
                 pieces.numbers, self.laid,
             )  # fmt: skip
-            at, reader.state, reader.rows = place.tolist()
+            at, reader.state, reader.rows, _ = place.tolist()
             template = int(pieces.template[at])
             is_new = template >= 0 and self.action[reader.state, template] == _UNKNOWN
             if is_new and at < last and self._learn(template):
@@ -316,8 +321,11 @@ def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
     following: Array, guards: Array, guard_start: Array, layout_start: Array, twin: Array,
     numbers: TextNumbers, laid: Array,
 ) -> None:  # fmt: skip
-    """Walk from `place` (piece, state, row) to the next piece that the reader must see."""
-    at, state, row = place[0], place[1], place[2]
+    """Walk from `place` (piece, state, row, pieces by a layout) to the next piece that the reader must see.
+
+    Of each piece by a layout `laid` gets the layout, the row, and the index of its first number.
+    """
+    at, state, row, known = place[0], place[1], place[2], place[_LAID]
     while at < len(template) and template[at] >= 0:
         layout = action[state, template[at]]
         if layout < _NO_ROW:
@@ -335,11 +343,12 @@ def _advance(  # noqa: PLR0913, PLR0917 # one loop over columns
                 )
             if not holds:
                 break
-            laid[0, at], laid[1, at] = layout, row
+            laid[0, known], laid[1, known], laid[2, known] = layout, row, first[at]
+            known += 1
             row += layout_start[layout + 1] - layout_start[layout]
         state = following[state, template[at]]
         at += 1
-    place[0], place[1], place[2] = at, state, row
+    place[0], place[1], place[2], place[_LAID] = at, state, row, known
 
 
 @jit_in_place
