@@ -130,10 +130,12 @@ def _mark(codes: Array, has_code: Array) -> None:
 def _combined_keys(columns: Sequence[Array], at_most: int) -> tuple[Array, int]:
     """One number for each row, below the size that is returned; size 0 if there would be more than so many.
 
-    The values of a column are digits of a number whose base is the column's range.
+    The values of a column are digits of a number whose base is the column's range. One column from 0 on is its own
+    key, which must not be written.
     """
     count = len(columns[0])
     key: Array | None = None
+    is_own = False
     size = min(count, 1)
     for column in columns if count else ():
         low, high = int(column.min()), int(column.max())
@@ -142,11 +144,15 @@ def _combined_keys(columns: Sequence[Array], at_most: int) -> tuple[Array, int]:
             return np.empty(0, np.int64), 0
         if high == low:
             continue
-        digit = column - low
-        if key is not None:  # in place: a new array would cost as much in page faults
+        if key is None:
+            key, is_own = (column - low, True) if low else (column, False)
+            continue
+        if is_own:  # in place: a new array would cost as much in page faults
             key *= high - low + 1
-            digit += key
-        key = digit
+        else:
+            key, is_own = key * (high - low + 1), True
+        key += column
+        key -= low
     return np.zeros(count, np.int64) if key is None else key, size
 
 

@@ -28,6 +28,7 @@ from chopper_interop.converters.amd_smi.rocm_smi_table import (
 )
 from chopper_interop.converters.amd_smi.sniff import ROCM_SMI_CSV, ROCM_SMI_SYSTEM
 from chopper_interop.converters.sampling import faults
+from chopper_interop.converters.sampling.cells import marked, renumbered
 from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
 from chopper_interop.converters.sampling.layouts import PieceLayout, slots_in
 from chopper_interop.converters.sampling.templates import read_lines
@@ -38,7 +39,6 @@ from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
-    from chopper_interop.converters.sampling.cells import CellColumn
     from chopper_interop.converters.sampling.templates import LaidRows
 
 _FEW = 2
@@ -246,13 +246,16 @@ class _RowReader(RecordCollector):
         is_read = self._read_alone(block, laid)
         self.note(laid)
         has_values, card, _ = keys_of_rows(laid, self.keys)
-        output = ticks_of(gather.distinct(card[is_read])[1])
         times, stamp, offset_ns = self.own_times(laid)
-        return RecordTable(
-            card[is_read], has_values[is_read] > 0, output, times, stamp[is_read], offset_ns[is_read],
-            {key: _renumbered(c, is_read) for key, c in columns_of(laid, self.columns, parsed).items()},
-            self.lost,
-        )  # fmt: skip
+        card, has_values, stamp, offset_ns = (
+            marked(column, is_read) for column in (card, has_values > 0, stamp, offset_ns)
+        )
+        output = ticks_of(gather.distinct(card)[1])
+        columns = {
+            key: replace(column, row=renumbered(column.row, is_read))
+            for key, column in columns_of(laid, self.columns, parsed).items()
+        }
+        return RecordTable(card, has_values, output, times, stamp, offset_ns, columns, self.lost)
 
     def _read_alone(self, block: _Block, laid: LaidRows | None) -> Array:
         """Read rows without a layout; return a mask of all rows that could be read."""
@@ -278,12 +281,6 @@ class _RowReader(RecordCollector):
             self.add((records.entries or [Record(SYSTEM, 0)])[0], number)
         self.lost += int(np.count_nonzero(~is_read))
         return is_read
-
-
-def _renumbered(column: CellColumn, is_read: Array) -> CellColumn:
-    if is_read.all():
-        return column
-    return replace(column, row=(np.cumsum(is_read) - 1)[column.row])
 
 
 def _card_in(cells: list[str]) -> str | None:

@@ -28,7 +28,7 @@ from chopper_interop.converters.amd_smi.rocm_smi_table import FACT, LEVELS, VALU
 from chopper_interop.converters.amd_smi.sniff import RocmSmiForm, rocm_smi_form
 from chopper_interop.converters.sampling import facts, faults
 from chopper_interop.converters.sampling import rows as sampling_rows
-from chopper_interop.converters.sampling.cells import Rows
+from chopper_interop.converters.sampling.cells import Rows, marked, renumbered
 from chopper_interop.converters.sampling.text import decode
 from chopper_interop.converters.sampling.time_options import OF_LAST_OUTPUT, TimeOptions
 from chopper_interop.converters.sampling.timestamps import SECOND
@@ -115,13 +115,12 @@ def read(
 
 def _rows(table: RecordTable) -> Rows:
     """Return the records that have values in time."""
-    number = np.cumsum(table.has_values) - 1
     columns = [
-        replace(column, key=name, row=number[column.row])
+        replace(column, key=name, row=renumbered(column.row, table.has_values))
         for (kind, name), column in table.columns.items()
         if kind == VALUE
     ]
-    card = table.card[table.has_values]
+    card = marked(table.card, table.has_values)
     none = np.full(len(card), -1, np.int64)
     return Rows(none, card, none, columns, len(card))
 
@@ -131,14 +130,15 @@ def _timed_rows(
 ) -> TimedRows:
     """Return rows at the times written with them; without any, at the time of the options."""
     rows = _rows(table)
-    stamp = table.stamp[table.has_values]
-    output = table.output[table.has_values]
+    stamp, output, offset_ns = (
+        marked(column, table.has_values) for column in (table.stamp, table.output, table.offset_ns)
+    )
     has_time = np.array([time is not None for time in table.stamps], bool)[stamp]
     if not has_time.any() and has_time.size and options:
         return sampling_rows.times_from_options(rows, output, path, options, issues)
     example = f"{len(has_time)} rows of {path.name}"
     issues.add(NO_TIME, np.count_nonzero(~has_time), example)
-    stamp = stamp[has_time]
+    stamp = marked(stamp, has_time)
     # The middle of a second is at most half a second off, wherever in it the time was taken.
     half = SECOND // 2
     ns, is_whole, is_local = (
@@ -152,11 +152,10 @@ def _timed_rows(
     uses = np.bincount(stamp, minlength=len(ns))
     local = int((uses * is_local).sum())
     time = ns[stamp]
-    time += table.offset_ns[table.has_values][has_time]
+    time += marked(offset_ns, has_time)
     uncertainty_ns = RUNNING_NS + half * int((uses * is_whole).any())
     kept = rows.select(has_time)
-    tick = np.cumsum(np.diff(output[has_time], prepend=-1) > 0) - 1
-    sampling_rows.note_order(kept, time, tick, issues)
+    sampling_rows.note_order(kept, time, marked(output, has_time), issues)
     issues.add(TIME_ADDED, len(stamp))
     issues.add(NO_ZONE, local)
     return sampling_rows.TimedRows(kept, time, uncertainty_ns, LOCALTIME if local else REALTIME)

@@ -127,7 +127,8 @@ def timed_rows(rows: Rows, path: Path, options: TimeOptions, issues: IssueLog) -
     example = f"{len(stamped)} rows of {path.name}"
     issues.add(own_faults.NO_TIME, np.count_nonzero(~stamped), example)
     kept = rows.select(stamped)
-    tick = np.unique(tick[stamped], return_inverse=True)[1]
+    if not stamped.all():
+        tick = np.unique(tick[stamped], return_inverse=True)[1]
     sampling_rows.note_order(kept, kept.stamp * SECOND, tick, issues)
     time, uncertainty_ns = sampling_rows.spread_over_ticks(kept, kept.stamp, tick, issues)
     waits = any(_has_violations(column) for column in kept.columns)

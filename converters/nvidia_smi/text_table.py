@@ -165,7 +165,7 @@ def _columns(table: Table, new_row: Array) -> Iterator[CellColumn]:
         if not kept.any():
             continue
         column = column if kept.all() else column.select(kept)  # noqa: PLW2901
-        uses = np.bincount(column.code, minlength=len(column.distinct))
+        uses = column.uses()
         for cell, count in zip(column.distinct, uses, strict=True):
             error = cell.items[0].error
             if count and error:

@@ -151,6 +151,12 @@ class CellColumn:
         distinct = [self.distinct[number] for number in self.code[first].tolist()]
         return replace(self, code=code.astype(np.int32), distinct=distinct, whole=None)
 
+    def uses(self) -> Array:
+        """Return how many rows have each of the different cells."""
+        if len(self.distinct) == 1:
+            return np.array([len(self.row)])
+        return np.bincount(self.code, minlength=len(self.distinct))
+
     def rows_of(self, code: int) -> Array | slice:
         """Return the positions of rows with a cell."""
         return slice(None) if len(self.distinct) == 1 else np.flatnonzero(self.code == code)
@@ -164,17 +170,15 @@ class CellColumn:
             whole = whole.without_slots()
             return replace(whole, row=self.row, code=whole.code[rows])
         slots = [
-            [i.value for i in cell.items if isinstance(i.value, Slot)] for cell in self.distinct
+            {i.value.number for i in cell.items if isinstance(i.value, Slot)}
+            for cell in self.distinct
         ]
-        width = np.array([max((s.number + 1 for s in of_cell), default=0) for of_cell in slots])[
-            self.code
-        ]
-        place = np.arange(width.max(initial=0))[:, None] + self.base
-        used = place < self.base + width
-        place = np.where(used, place, 0)
-        value = np.where(used, self.numbers.value[place], 0.0).view(np.int64)
-        length = np.where(used, self.numbers.length[place], 0)
-        first, code = gather.distinct(self.code, *value, *length)
+        columns = [self.code]
+        for number in sorted(set().union(*slots)):
+            used = np.array([number in of_cell for of_cell in slots])[self.code]
+            identity = self.numbers.identity(np.where(used, self.base + number, 0))
+            columns += [np.where(used, column, -1) for column in identity]
+        first, code = gather.distinct(*columns)
         distinct = [
             self._filled(self.distinct[self.code[row]], int(self.base[row]))
             for row in first.tolist()
@@ -249,6 +253,16 @@ class Rows:
                 columns.append(replace(selected, row=new_row[selected.row]))
         stamp, gpu, part = self.stamp[keep], self.gpu[keep], self.part[keep]
         return Rows(stamp, gpu, part, columns, self.events, self.part_names)
+
+
+def marked(values: Array, keep: Array) -> Array:
+    """Return the values where a mask is true, which is most often all of it: then they are not copied."""
+    return values if keep.all() else values[keep]
+
+
+def renumbered(rows: Array, keep: Array) -> Array:
+    """Return the numbers of rows among those where a mask is true; as `marked`."""
+    return rows if keep.all() else (np.cumsum(keep) - 1)[rows]
 
 
 def rows_from_keys(

@@ -18,7 +18,13 @@ from chopper_interop.converters.sampling.cells import (
     Slot,
     TextNumbers,
 )
-from chopper_interop.converters.sampling.layouts import filled, literals_in, slots_in, with_slots
+from chopper_interop.converters.sampling.layouts import (
+    filled,
+    literals_in,
+    moved,
+    slots_in,
+    with_slots,
+)
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.templates import LaidRows
@@ -111,11 +117,13 @@ class _ColumnParts:
         """Return the column of the rows that were read by layouts."""
         numbers = laid.numbers
         if len(self.distinct) == 1 and (self.code >= 0).all():  # the usual case, for speed
-            first_numbers = laid.first + laid.of_rows(self.slot)
-            count = width_of(next(iter(self.distinct)))
-            if not laid.has_other or not _has_other(numbers, first_numbers, count):
-                same = np.zeros(len(laid.row), np.int32)
-                return CellColumn(key, laid.row, same, list(self.distinct), numbers, first_numbers)
+            (cell,), base, slot = self.distinct, laid.first, laid.of_rows(self.slot)
+            if np.ndim(slot):
+                base = base + slot
+            else:  # all columns have the same base, which is no array of their own
+                cell = moved(cell, int(slot))
+            if not laid.has_other or not _has_other(numbers, base, cell):
+                return CellColumn(key, laid.row, laid.zeros, [cell], numbers, base)
         code = self.code[laid.layout]
         kept = np.flatnonzero(code != _NO_CELL)
         code, layout = code[kept], laid.layout[kept]
@@ -170,9 +178,9 @@ class _ColumnParts:
         return gather.distinct(*columns)
 
 
-def _has_other(numbers: TextNumbers, base: Array, width: int) -> bool:
-    """True if one of so many numbers from the bases on is of kind `OTHER`."""
-    return any((numbers.kind[base + number] == OTHER).any() for number in range(width))
+def _has_other(numbers: TextNumbers, base: Array, cell: Cell) -> bool:
+    """True if a number of a cell is of kind `OTHER` in one of the rows of these bases."""
+    return any((numbers.kind[base + number] == OTHER).any() for number in slots_of(cell))
 
 
 def _parsed(text: str, parse: Callable[[str], Cell]) -> tuple[Cell, int] | None:
@@ -186,9 +194,14 @@ def _parsed(text: str, parse: Callable[[str], Cell]) -> tuple[Cell, int] | None:
     return with_place if sorted(slots) == sorted(slots_in(text)) else None
 
 
+def slots_of(cell: Cell) -> list[int]:
+    """Return the numbers from a row's base on that a cell refers to."""
+    return [i.value.number for i in cell.items if isinstance(i.value, Slot)]
+
+
 def width_of(cell: Cell) -> int:
     """Return how many numbers from the row's base on a cell may refer to."""
-    return max((i.value.number + 1 for i in cell.items if isinstance(i.value, Slot)), default=0)
+    return max(slots_of(cell), default=-1) + 1
 
 
 def _joined(pieces: list[CellColumn]) -> CellColumn:

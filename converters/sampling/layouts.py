@@ -102,13 +102,18 @@ def with_slots(cell: Cell) -> tuple[Cell, int] | None:
         else:
             items.append(item)
     first = min(slots, default=0)
-    moved = (
-        i._replace(value=i.value._replace(number=i.value.number - first))
+    return moved(Cell(tuple(items), cell.listed), -first), first
+
+
+def moved(cell: Cell, by: int) -> Cell:
+    """Return a cell whose slots are so many numbers further on."""
+    items = (
+        i._replace(value=i.value._replace(number=i.value.number + by))
         if isinstance(i.value, Slot)
         else i
-        for i in items
+        for i in cell.items
     )
-    return Cell(tuple(moved), cell.listed), first
+    return Cell(tuple(items), cell.listed)
 
 
 def constant(value: Array | int) -> Any:

@@ -130,10 +130,11 @@ def spread_over_ticks(
 
 
 def note_order(rows: Rows, time: Array, tick: Array, issues: IssueLog) -> None:
-    """Count clocks that step back, and outputs that lack GPUs which others have."""
+    """Count clocks that step back, and outputs, as each row's is numbered, that lack GPUs which others have."""
     position = rows.place
     note_clock_steps(time, position, issues)
-    lacking = np.bincount(tick) < position.max(initial=-1) + 1
+    count = np.bincount(tick)
+    lacking = (count > 0) & (count < position.max(initial=-1) + 1)
     issues.add(faults.TICK_CUT, np.count_nonzero(lacking))
 
 

@@ -229,16 +229,19 @@ def groups_of(
     place[np.lexsort((part[first], gpu[first], gpu[first] < 0))] = np.arange(len(first))
     place = place[code]
     order = np.argsort(place, kind="stable")  # of small numbers, without comparing them
-    if (np.diff(time[order]) < 0)[np.diff(place[order]) == 0].any():
-        order = np.lexsort((time, place))
     begins = np.cumsum(np.bincount(place))[:-1]
+    rows = np.split(order, begins) if len(order) else []
+    times = [time[row] for row in rows]
+    if any((of_group[1:] < of_group[:-1]).any() for of_group in times):
+        rows = np.split(np.lexsort((time, place)), begins)
+        times = [time[row] for row in rows]
     groups = []
-    for row in np.split(order, begins) if len(order) else []:
+    for row, of_group in zip(rows, times, strict=True):
         number = int(part[row[0]])
         suffix = ""
         if number >= 0:
             suffix = f" XCP {number}" if part_names is None else f" {part_names[number]}"
-        groups.append(GpuRows(int(gpu[row[0]]), suffix, row, time[row]))
+        groups.append(GpuRows(int(gpu[row[0]]), suffix, row, of_group))
     return groups
 
 

@@ -114,6 +114,11 @@ class LaidRows:
         """True if a number of the text is of kind `OTHER`."""
         return bool((self.numbers.kind == OTHER).any())
 
+    @cached_property
+    def zeros(self) -> Array:
+        """Codes of rows that all have one cell, the same array for all such columns."""
+        return np.zeros(len(self.row), np.int32)
+
     def select(self, kept: Array) -> LaidRows:
         """Return some rows, where a mask is true."""
         return replace(self, row=self.row[kept], layout=self.layout[kept], first=self.first[kept])

@@ -59,7 +59,7 @@ def readings(column: CellColumn, name: Name, rows: int, issues: IssueLog) -> lis
     of_slots = _values_of_slots(column, name.lane)
     if of_slots is None:
         column, of_slots = column.without_slots(), {}
-    uses = np.bincount(column.code, minlength=len(column.distinct))
+    uses = column.uses()
     listed = any(c.listed and len(c.items) > 0 for c in column.distinct)
     numbers: dict[tuple[int, str], list[tuple[int, float | Array]]] = defaultdict(list)
     of_numbers = not of_slots and _is_numeric(column, name.lane)
@@ -242,6 +242,8 @@ def _dense(column: CellColumn, numbers: list[tuple[int, float | Array]], rows: i
     for code, value in numbers:
         if isinstance(value, np.ndarray):
             of_row[column.rows_of(code)] = value
+    if len(of_row) == rows:
+        return of_row
     dense = np.full(rows, np.nan)
     dense[column.row] = of_row
     return dense

@@ -148,7 +148,7 @@ def numbers_of_cells(column: CellColumn, number: Callable[[str, int], float]) ->
         Makes a number of a text that is none in the template of its rows, of which there are so many.
     """
     value = np.full(len(column.row), np.nan)
-    uses = np.bincount(column.code, minlength=len(column.distinct)).tolist()
+    uses = column.uses().tolist()
     for code, cell in enumerate(column.distinct):
         item, rows = cell.items[0].value, column.rows_of(code)
         if isinstance(item, Slot) and column.numbers is not None and column.base is not None:
