@@ -63,7 +63,9 @@ def distinct(*columns: Array) -> tuple[Array, Array]:
     slots, is_few = _SLOTS_PER_ROW * count + _MIN_SLOTS, count <= _FEW_ROWS
     key, size = _combined_keys(columns, slots if is_few else _MAX_KEYS)
     if 0 < size <= slots:
-        return _distinct_keys(key, size)
+        first, code = np.empty(min(size, count), np.int64), np.empty(count, np.int64)
+        used = _distinct_keys(key, np.full(size, -1, np.int64), first, code)
+        return first[:used].copy(), code
     if is_few:
         return _distinct_few(columns)
     columns = (key,) if size else columns  # each of several would be encoded, and then the pairs
@@ -145,7 +147,9 @@ def _combined_keys(columns: Sequence[Array], at_most: int) -> tuple[Array, int]:
         if high == low:
             continue
         if key is None:
-            key, is_own = (column - low, True) if low else (column, False)
+            # a loop is compiled again for arrays with gaps, and for those that cannot be written
+            key = column - low if low else np.require(column, requirements=("C", "W"))
+            is_own = key is not column
             continue
         if is_own:  # in place: a new array would cost as much in page faults
             key *= high - low + 1
@@ -156,15 +160,13 @@ def _combined_keys(columns: Sequence[Array], at_most: int) -> tuple[Array, int]:
     return np.zeros(count, np.int64) if key is None else key, size
 
 
-@jit
-def _distinct_keys(key: Array, size: int) -> tuple[Array, Array]:
-    """`distinct` of keys below `size`, by a table with a slot for each possible key.
+@jit_in_place
+def _distinct_keys(key: Array, code_of: Array, first: Array, code: Array) -> int:
+    """`distinct` of keys, by a table with a slot of -1 for each possible key; return the number of `first`.
 
-    Compiled: numpy needs the order of the first occurrences, and sorts for it.
+    Compiled: numpy needs the order of the first occurrences, and sorts for it. Arrays come from numpy, which asks for
+    large pages: those that a loop makes take a page fault for each 4 KiB.
     """
-    code_of = np.full(size, -1, np.int64)
-    first = np.empty(min(size, len(key)), np.int64)
-    code = np.empty(len(key), np.int64)
     count = 0
     for row in range(len(key)):
         known = code_of[key[row]]
@@ -173,7 +175,7 @@ def _distinct_keys(key: Array, size: int) -> tuple[Array, Array]:
             first[count] = row
             count += 1
         code[row] = known
-    return first[:count].copy(), code
+    return count
 
 
 def concatenate_ranges(buffers: Sequence[Array], starts: Array, at: Array, length: Array) -> Array:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array
-from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.converters.sampling.timestamps import SECOND
 
 JITTER_NS = 100_000_000
@@ -41,17 +41,18 @@ def ticks_of(place: Array) -> Array:
 
     The order decides and never the stamp, for ticks may share a second.
     """
-    return _ticks(place, np.full(int(place.max(initial=-1)) + 1, -1, np.int64))
+    tick = np.empty(len(place), np.int64)
+    _ticks(place, np.full(int(place.max(initial=-1)) + 1, -1, np.int64), tick)
+    return tick
 
 
-@jit
-def _ticks(code: Array, seen: Array) -> Array:
-    """Ticks of rows by the number of their GPU and part; `seen` is the last tick of each, -1 at first."""
-    tick, number = np.empty(len(code), np.int64), 0
+@jit_in_place
+def _ticks(code: Array, seen: Array, tick: Array) -> None:
+    """Set the ticks of rows by the number of their GPU and part; `seen` is the last tick of each, -1 at first."""
+    number = 0
     for row in range(len(code)):
         number += seen[code[row]] == number
         seen[code[row]] = tick[row] = number
-    return tick
 
 
 def spread(stamp: Array, tick: Array, position: Array) -> tuple[Array, int]:
