@@ -174,9 +174,9 @@ class CellColumn:
             for cell in self.distinct
         ]
         columns = [self.code]
-        for number in sorted(set().union(*slots)):
-            used = np.array([number in of_cell for of_cell in slots])[self.code]
-            identity = self.numbers.identity(np.where(used, self.base + number, 0))
+        for slot in sorted(set[int]().union(*slots)):
+            used = np.array([slot in of_cell for of_cell in slots])[self.code]
+            identity = self.numbers.identity(np.where(used, self.base + slot, 0))
             columns += [np.where(used, column, -1) for column in identity]
         first, code = gather.distinct(*columns)
         distinct = [
