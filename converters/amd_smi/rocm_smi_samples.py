@@ -110,6 +110,7 @@ def read(
     source = sampling_rows.source_of_file(path, "rocm-smi", SOURCE, events)
     describing = list(_describing(table))
     devices, known = _devices(table, describing), facts.join_facts(_facts(describing))
+    del table  # whose columns hold the text
     return sampling_rows.trace_of_rows(timed, source, devices, known, RULES, issues)
 
 

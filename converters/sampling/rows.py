@@ -162,7 +162,7 @@ def trace_of_rows(
     Parameters
     ----------
     timed
-        Rows with times.
+        Rows with times; their columns are taken out, as the text with its numbers takes as much memory as the samples.
     source
         The file, and the tool that measured.
     devices, facts
@@ -179,6 +179,7 @@ def trace_of_rows(
         for column, name in rules.name_columns(rows.columns)
         for reading in readings(column, name, len(rows.gpu), issues)
     ]
+    rows.columns.clear()
     job = inputs.plain_name(Path(source.path))
     meta = Meta(job, clock=timed.clock, devices=devices, sources=(source,), facts=facts)
     builder = TraceBuilder(meta)
