@@ -141,10 +141,10 @@ def _forward(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: Issue
     """New edges that point forward in time, but for clocks of GPUs that are ahead; the others are counted as issues."""
     forward = endpoints.forward(trace, src, dst, kind)
     if kind == EdgeKind.SYNC:
-        end = trace.array("ts") + trace.array("dur")
+        ts, dur = trace.array("ts"), trace.array("dur")
         role = node_roles(trace)[dst]
         waits = is_any(role, (*ONLY_WAITS, Role.NONE)) | (trace.launch[src] == dst)
-        forward |= waits & (end[src] <= end[dst] + MAX_AHEAD_NS)
+        forward |= waits & (ts[src] + dur[src] <= ts[dst] + dur[dst] + MAX_AHEAD_NS)
     backward = np.flatnonzero(~forward)
     example = _example(trace, src[backward], dst[backward], kind, issues)
     issues.add(BACKWARD_IN_TIME, backward.size, example)

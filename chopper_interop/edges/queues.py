@@ -141,19 +141,28 @@ def preceding_rows(group: Array, time: Array, of_group: Array, at: Array) -> Arr
     of_group, at
         Questions. Times may be any numbers, so that no key is made of group and time.
     """
-    n = len(group)
-    # rows and questions are sorted together, rows first among equal times; a running maximum of the
-    # rows' positions then gives each question the row sorted last before it
-    order = np.lexsort(
-        (np.arange(n + len(at)) >= n, np.append(time, at), np.append(group, of_group))
-    )
-    position = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))
-    preceding = np.full(n + len(at), -1, np.int64)
-    preceding[order] = np.where(position >= 0, order[np.maximum(position, 0)], -1)
-    preceding = preceding[n:]
-    if not n:
-        return preceding
-    return np.where((preceding >= 0) & (group[preceding] == of_group), preceding, -1)
+    order = np.lexsort((time, group))
+    rows = (np.ascontiguousarray(column[order], np.int64) for column in (group, time))
+    questions = (np.ascontiguousarray(column, np.int64) for column in (of_group, at))
+    return _preceding_rows(order, *rows, *questions)
+
+
+# Compiled, as of millions of questions each is a search; numpy would sort rows and questions together.
+@jit
+def _preceding_rows(order: Array, group: Array, time: Array, of_group: Array, at: Array) -> Array:
+    """`preceding_rows` of rows in the order of group and time; `order` is what is returned of them."""
+    preceding = np.full(len(at), -1, np.int64)
+    for i in range(len(at)):
+        low, high = 0, len(order)  # rows before `low` are not later, those from `high` on are
+        while low < high:
+            k = (low + high) // 2
+            if group[k] < of_group[i] or (group[k] == of_group[i] and time[k] <= at[i]):
+                low = k + 1
+            else:
+                high = k
+        if low and group[low - 1] == of_group[i]:
+            preceding[i] = order[low - 1]
+    return preceding
 
 
 def group_pairs(row_group: Array, queue_group: Array) -> tuple[Array, Array]:
@@ -211,7 +220,7 @@ def build_queues(trace: Trace, handle: Array | None = None) -> Queues:
         node=node[order],
         submit=submit[order],
         start=ts[node[order]],
-        end=(ts + trace.array("dur"))[node[order]],
+        end=ts[node[order]] + trace.array("dur")[node[order]],
         call=call[order],
         communicates=(kind == Kind.COMM)[node[order]],
         queued_before=before[order],

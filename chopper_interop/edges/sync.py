@@ -403,7 +403,7 @@ def outlasting_copies(trace: Trace, calls: OrderingCalls, queues: Queues) -> tup
 def _is_waited_for_by_its_call(trace: Trace, calls: OrderingCalls, queues: Queues) -> Array:
     """Mask of the slots of copies and fills behind which, or in the course of which, their call returns."""
     staged = _are_named(trace, STAGED_COPY.match, queues.node)
-    staged &= trace.integers("bytes")[queues.node] > _MAX_INLINE_BYTES
+    staged &= trace.integers("bytes", queues.node) > _MAX_INLINE_BYTES
     blocks = staged | _are_named(trace, BLOCKING_COPY.match, queues.node)
     blocks &= ~_are_named(trace, GRAPH_LAUNCH.match, queues.call)
     copies = np.isin(queues.call, calls.node[calls.has_role(Role.COPY)])
