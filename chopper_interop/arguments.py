@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _CAPACITY = 4096
 """First size of the table of distinct texts. Chosen: it fits a core's cache and doubles as needed."""
-_BLOCK = 1 << 18
-"""Nodes whose arguments are looked into at a time (chosen: some megabytes)."""
+_BLOCK = 1 << 16
+"""Nodes whose arguments are looked into at a time (chosen: a megabyte for each key)."""
 _INVALID = object()
 """Stands for a text that is no JSON."""
 

@@ -292,7 +292,13 @@ class TraceTables:
         """
         if not self.has(column):
             return np.full(self._count(rows), unknown, np.int64)
-        return arrow.to_numpy(self._chosen(column, rows), unknown).astype(np.int64)
+        if rows is None or isinstance(rows, slice):
+            numbers = arrow.to_numpy(self._chosen(column, rows), unknown)
+        else:
+            numbers, known = arrow.values_at(self.nodes[column], np.asarray(rows))
+            spill.gathered(self.nodes[column].nbytes, len(numbers))
+            numbers[~known] = unknown
+        return numbers.astype(np.int64, copy=not numbers.flags.owndata)
 
     def reals(self, column: str, rows: Array | None = None) -> Array:
         """Numbers of a column as float64, NaN where unknown or where the column is absent."""

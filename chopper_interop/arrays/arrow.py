@@ -269,8 +269,9 @@ def to_numpy(column: Column, null: float = 0) -> Array:
 def values_at(column: Column, rows: Array) -> tuple[Array, Array]:
     """Return what a column of numbers, truth values or codes has in some rows, and a mask of those not null.
 
-    No other row is looked at.
+    Rows are numbers or a mask. No other row is looked at.
     """
+    rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
     piece = single_chunk(column)
     piece = piece.indices if pa.types.is_dictionary(piece.type) else piece
     bits, data = piece.buffers()
