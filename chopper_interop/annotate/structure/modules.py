@@ -80,6 +80,8 @@ def read_modules(
 ) -> Modules:
     """Read modules and layers from ranges, calls of modules and the `hierarchy` of operators."""
     texts, module = _own_modules(trace, names, operators, hierarchy)
+    if not texts and not names.unit.any() and (names.layer < 0).all():  # none states any
+        return Modules(module, module, texts)
     layer = _own_layers(trace, names, module, texts, issues)
     ranges = is_any(trace.array("kind"), RANGES)
     name = trace.array("name")
