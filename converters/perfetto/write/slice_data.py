@@ -206,10 +206,10 @@ class NodeColumns:
         low = np.minimum.reduceat(np.where(has, at, np.iinfo(at.dtype).max), starts)
         high = np.maximum.reduceat(np.where(has, at, -1), starts)
         first, last = (np.searchsorted(text.starts, ends, "right") - 1 for ends in (low, high))
-        begins = np.repeat(
-            text.starts[np.minimum(first, len(text.buffers) - 1)], np.diff([*starts, len(at)])
-        )
-        within = np.where(has, at - begins, 0)
+        within = at
+        if len(text.buffers) > 1:
+            begins = text.starts[np.minimum(first, len(text.buffers) - 1)]
+            within = at - np.repeat(begins, np.diff([*starts, len(at)]))
         arguments = []
         for part, one, other, top in zip(
             parts, first.tolist(), last.tolist(), high.tolist(), strict=True

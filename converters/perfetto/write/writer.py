@@ -374,6 +374,7 @@ class PerfettoWriter:
         lane = self.trace.array("lane")[nodes]
         bounds = np.flatnonzero(np.diff(lane, prepend=-1, append=-1))
         lanes = list(zip(lane[bounds[:-1]].tolist(), pairwise(bounds.tolist()), strict=True))
+        del lane
         for of_block in _lane_blocks(lanes):
             first, last = of_block[0][1][0], of_block[-1][1][1]
             self._write_lanes(of_block, nodes[first:last], first)
