@@ -272,18 +272,26 @@ def values_at(column: Column, rows: Array) -> tuple[Array, Array]:
     Rows are numbers or a mask. No other row is looked at.
     """
     rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    known = known_at(column, rows)
     piece = single_chunk(column)
     piece = piece.indices if pa.types.is_dictionary(piece.type) else piece
-    bits, data = piece.buffers()
+    data = piece.buffers()[1]
     at = rows + piece.offset if piece.offset else rows
-    known = np.ones(len(rows), np.bool_)
-    if bits is not None and piece.null_count:
-        known = _bits_at(bits, at)
     if data is None:
         return np.zeros(len(rows), piece.type.to_pandas_dtype()), known
     if pa.types.is_boolean(piece.type):
         return _bits_at(data, at), known
     return np.frombuffer(data, piece.type.to_pandas_dtype())[at], known
+
+
+def known_at(column: Column, rows: Array) -> Array:
+    """Mark those of some rows in which a column is not null."""
+    piece = single_chunk(column)
+    piece = piece.indices if pa.types.is_dictionary(piece.type) else piece
+    bits = piece.buffers()[0]
+    if bits is None or not piece.null_count:
+        return np.ones(len(rows), np.bool_)
+    return _bits_at(bits, rows + piece.offset if piece.offset else rows)
 
 
 def to_objects(column: Column) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,8 @@ IMPOSSIBLE = Fault.info(
 
 _IN_LABEL = re.compile(r"\brank\s*[:#-]?\s*(\d+)", re.IGNORECASE)
 _THREAD = re.compile(r"thread -?\d+ \((.+)\)$")
+_BLOCK = 1 << 18
+"""Events of which processes are counted at a time (chosen: some megabytes)."""
 _PROBES = 1000
 """Spans that are probed first; chosen: 1,000 give the share to a few percent and cost nothing."""
 _MIN_STATED_SHARE = 0.9
@@ -270,29 +272,37 @@ def _ranks_of_labels(file: TraceFile) -> dict[tuple[int, int], int]:
 
 def _describe_ranks(file: TraceFile, owner: Array, numbers: list[int]) -> list[Rank]:
     """Describe each rank: the process of most of its host events, the device of most GPU events."""
-    pids = raw_pid(file)
+    pids, phase = raw_pid(file), file.columns["ph"]
     on_device = is_any(file.kind, ON_DEVICE)
-    host = np.flatnonzero(~on_device & file.phase("X") & (pids >= 0) & is_id(pids))
-    pid_of = _modes(owner[host], pids[host])
+    of_host: Counter[tuple[int, int]] = Counter()
+    for at in range(0, len(pids), _BLOCK):
+        some = slice(at, at + _BLOCK)
+        host = ~on_device[some] & (phase[some] == ord("X")) & (pids[some] >= 0) & is_id(pids[some])
+        of_host.update(_counts(owner[some][host], pids[some][host]))
+    pid_of = _modes(of_host)
     work = np.flatnonzero(on_device)
     values, present = file.numbers(work, "device")
     states = np.isin(owner[work], owner[work[present[0]]])  # else processes stand for devices
     work_device = np.where(states, values[0], file.columns["pid"][work])
     used = (present[0] | ~states) & is_id(work_device)
-    devices = _modes(owner[work[used]], work_device[used])
+    devices = _modes(_counts(owner[work[used]], work_device[used]))
     return [
         Rank(number, pid=pid_of.get(number, -1), device=devices.get(number, -1))
         for number in numbers
     ]
 
 
-def _modes(owner: Array, values: Array) -> dict[int, int]:
-    """The most frequent value of each owner that has one; of several the least."""
+def _counts(owner: Array, values: Array) -> dict[tuple[int, int], int]:
+    """How often each owner has each value."""
     first, code = gather.distinct(owner, values)
-    count = np.bincount(code)
-    order = first[np.lexsort((values[first], -count, owner[first]))[::-1]]
-    modes = zip(owner[order].tolist(), values[order].tolist(), strict=True)
-    return dict(modes)  # of an owner the first is assigned last, and stays
+    pairs = zip(owner[first].tolist(), values[first].tolist(), strict=True)
+    return dict(zip(pairs, np.bincount(code).tolist(), strict=True))
+
+
+def _modes(counts: Mapping[tuple[int, int], int]) -> dict[int, int]:
+    """The most frequent value of each owner that has one; of several the least."""
+    order = sorted(counts, key=lambda pair: (counts[pair], -pair[1]))
+    return dict(order)  # of an owner the last is assigned last, and stays
 
 
 def lane_of_events(

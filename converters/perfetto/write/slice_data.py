@@ -69,6 +69,12 @@ class AnnotationColumn(NamedTuple):
         """True if its values are floating-point numbers."""
         return bool(pa.types.is_floating(self.values.type))
 
+    def has_any(self, nodes: Array) -> bool:
+        """True if it has a value of any of some nodes."""
+        if self.name == "correlation":
+            return bool(self.at(nodes)[1].any())
+        return bool(arrow.known_at(self.values, nodes).any())
+
     def at(self, nodes: Array) -> tuple[Array, Array]:
         """Values of some nodes, and a mask of those that are known."""
         values, known = arrow.values_at(self.values, nodes)
@@ -155,7 +161,7 @@ class NodeColumns:
             self._tables = {key: self._tables[key] for key in self._tables if key in self._recent}
             self._recent = set()
         parts = [nodes[rows] for rows in parts_of(len(nodes))]
-        return [c for c in self._columns if any(c.at(part)[1].any() for part in parts)]
+        return [c for c in self._columns if any(map(c.has_any, parts))]
 
     def _add_counters(self) -> Array:
         column = self.trace.counters["name"]
