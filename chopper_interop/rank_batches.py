@@ -19,6 +19,9 @@ from chopper_interop.trace import Trace
 MAX_NODES = 1 << 20
 """Nodes of the ranks of a batch, unless one rank has more. Chosen: columns of a few megabytes each, on which
 calls take milliseconds."""
+_BLOCK = 1 << 17
+"""Nodes that are looked at, at a time. Chosen: a megabyte for each column that is made of them, which uses the same memory
+again and stays in the processor's cache."""
 
 
 _LOOKED_AT = 32
@@ -49,8 +52,8 @@ def spans(trace: Trace) -> list[slice]:
 def blocks(trace: Trace) -> Iterator[slice]:
     """Yield the rows of all nodes, some at a time, whichever ranks they are of."""
     count = trace.nodes.num_rows
-    for at in range(0, count, MAX_NODES):
-        rows = slice(at, min(at + MAX_NODES, count))
+    for at in range(0, count, _BLOCK):
+        rows = slice(at, min(at + _BLOCK, count))
         yield rows
         spill.copied(_LOOKED_AT * (rows.stop - rows.start))
 

@@ -722,9 +722,11 @@ def _in_order_of_lanes(trace: Trace, rows: slice) -> Array:
     few = int(lane.max()) - first <= np.iinfo(np.uint16).max
     # stable sorts keep the order of nodes; numbers of two bytes are sorted by counting
     order = np.argsort((lane - first).astype(np.uint16 if few else np.int32), kind="stable")
+    order = order.astype(np.int32)
     if rank[0] != rank[-1]:
         order = order[np.argsort(rank[order], kind="stable")]
-    return (order + rows.start).astype(np.int32)
+    order += np.int32(rows.start)
+    return order
 
 
 def _blocks(trace: Trace) -> list[slice]:
