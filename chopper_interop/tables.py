@@ -74,14 +74,15 @@ class Text:
 
         Ranges that lie in one buffer of the text are not copied; others are.
         """
-        used = at[length > 0]
-        if not used.size:
+        has_bytes = length > 0
+        if not has_bytes.any():
             return np.zeros(1, np.uint8), np.zeros(len(at), np.int64)
-        first_and_last = np.searchsorted(self.starts, [used.min(), used.max()], "right") - 1
-        if first_and_last[0] == first_and_last[1]:
-            return self.buffers[first_and_last[0]], np.where(
-                length > 0, at - self.starts[first_and_last[0]], 0
-            )
+        if len(self.buffers) == 1:
+            return self.buffers[0], np.where(has_bytes, at, 0)
+        used = at[has_bytes]
+        first, last = np.searchsorted(self.starts, [used.min(), used.max()], "right") - 1
+        if first == last:
+            return self.buffers[first], np.where(has_bytes, at - self.starts[first], 0)
         copied = gather.concatenate_ranges(self.buffers, self.starts, at, length)
         return copied, np.cumsum(length) - length
 

@@ -167,7 +167,9 @@ def _distinct_calls(trace: Trace, nodes: Array) -> tuple[Array, Array, list[dict
     needed = np.array([needs_values(name) for name in trace.names()], np.bool_)
     unused = ~needed[trace.array("name")[nodes]] | (spans[_CONCRETE].length > 0)
     spans[_VALUES].length[unused | (dims.length == 0)] = 0
-    decoded = {key: arguments.values_at(trace.text, span) for key, span in spans.items()}
+    del dims, old, missing, unused
+    # ranges are 16 bytes a node, codes four
+    decoded = {key: arguments.values_at(trace.text, spans.pop(key)) for key in list(spans)}
     first, code = gather.distinct(
         trace.array("name")[nodes], *(codes for codes, _ in decoded.values())
     )
