@@ -13,7 +13,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array, nest
 from chopper_interop.arrays.compiled import jit, jit_in_place
-from chopper_interop.arrays.gather import distinct, is_any, unique
+from chopper_interop.arrays.gather import distinct, is_any, preceding_rows, unique
 from chopper_interop.edges.handover_steps import (
     MIN_RESTS,
     NEVER,
@@ -21,7 +21,6 @@ from chopper_interop.edges.handover_steps import (
     HostWork,
     sources_by_steps,
 )
-from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.kinds import HOST_CALLS, Kind, LaneKind
 from chopper_interop.schemas.names import LOADER_RANGE, PINS_MEMORY, STEP_RANGE, Role

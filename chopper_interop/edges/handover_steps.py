@@ -19,7 +19,7 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit
-from chopper_interop.edges.queues import preceding_rows
+from chopper_interop.arrays.gather import preceding_rows
 
 _MIN_STEPS = 3
 """Steps from which times are known to be steady. Chosen: two may agree by chance."""

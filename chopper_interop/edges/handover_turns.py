@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays.gather import preceding_rows
 from chopper_interop.arrays.statistics import lower_medians
 from chopper_interop.edges.handover_steps import BACK, MIN_RESTS, recent_threads
-from chopper_interop.edges.queues import preceding_rows
 
 if TYPE_CHECKING:
     from chopper_interop.edges.handover_steps import HostWork

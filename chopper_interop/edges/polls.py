@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays.gather import preceding_rows
 from chopper_interop.edges.handover import IDLE_NS
-from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.trace import Trace
 

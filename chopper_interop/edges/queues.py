@@ -131,40 +131,6 @@ class Queues:
         return _first_since(self.first, self.start, queue, started)
 
 
-def preceding_rows(group: Array, time: Array, of_group: Array, at: Array) -> Array:
-    """For each question the last row of its group that is not later; -1 if there is none.
-
-    Parameters
-    ----------
-    group, time
-        Rows.
-    of_group, at
-        Questions. Times may be any numbers, so that no key is made of group and time.
-    """
-    order = np.lexsort((time, group))
-    rows = (np.ascontiguousarray(column[order], np.int64) for column in (group, time))
-    questions = (np.ascontiguousarray(column, np.int64) for column in (of_group, at))
-    return _preceding_rows(order, *rows, *questions)
-
-
-# Compiled, as of millions of questions each is a search; numpy would sort rows and questions together.
-@jit
-def _preceding_rows(order: Array, group: Array, time: Array, of_group: Array, at: Array) -> Array:
-    """`preceding_rows` of rows in the order of group and time; `order` is what is returned of them."""
-    preceding = np.full(len(at), -1, np.int64)
-    for i in range(len(at)):
-        low, high = 0, len(order)  # rows before `low` are not later, those from `high` on are
-        while low < high:
-            k = (low + high) // 2
-            if group[k] < of_group[i] or (group[k] == of_group[i] and time[k] <= at[i]):
-                low = k + 1
-            else:
-                high = k
-        if low and group[low - 1] == of_group[i]:
-            preceding[i] = order[low - 1]
-    return preceding
-
-
 def group_pairs(row_group: Array, queue_group: Array) -> tuple[Array, Array]:
     """All pairs of a row and a queue of the same group: positions of rows, and of queues.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.gather import is_any, preceding_rows
 from chopper_interop.edges.ordering_calls import NO_HANDLE, OrderingCalls
 from chopper_interop.edges.queues import (
     MAX_AHEAD_NS,
@@ -19,7 +19,6 @@ from chopper_interop.edges.queues import (
     group_pairs,
     in_batches,
     last_work_of_devices,
-    preceding_rows,
 )
 from chopper_interop.graph.chains import next_on_lane
 from chopper_interop.io import json_events

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.edges.queues import Queues, group_pairs, preceding_rows
+from chopper_interop.arrays.gather import preceding_rows
+from chopper_interop.edges.queues import Queues, group_pairs
 from chopper_interop.edges.wait_pairs import HELD_NS
 from chopper_interop.schemas.names import GRAPH_LAUNCH
 from chopper_interop.trace import Trace

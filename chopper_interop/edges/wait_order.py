@@ -22,9 +22,9 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.arrays.gather import preceding_rows
 from chopper_interop.edges import wait_pairs
 from chopper_interop.edges.pair_table import PairTable, empty_table, entry_of, with_pair
-from chopper_interop.edges.queues import preceding_rows
 from chopper_interop.edges.wait_pairs import (
     AHEAD_BIT,
     AT_ONCE_BIT,

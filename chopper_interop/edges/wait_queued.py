@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array, gather
-from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, group_pairs, preceding_rows
+from chopper_interop.arrays.gather import preceding_rows
+from chopper_interop.edges.queues import NEVER_TOO_LATE, Queues, group_pairs
 from chopper_interop.edges.wait_pairs import HELD_NS, IMMEDIATE_START_NS
 from chopper_interop.trace import Trace
 

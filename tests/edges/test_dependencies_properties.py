@@ -11,9 +11,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chopper_interop.arrays.gather import preceding_rows
 from chopper_interop.build import TraceBuilder
 from chopper_interop.edges import inference
-from chopper_interop.edges.queues import build_queues, preceding_rows
+from chopper_interop.edges.queues import build_queues
 from chopper_interop.graph import endpoints
 from chopper_interop.issues import IssueLog
 from chopper_interop.schemas.kinds import (

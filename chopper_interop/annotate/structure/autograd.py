@@ -202,7 +202,8 @@ def forward_operators(trace: Trace, sequence: Array, thread: Array) -> Array:
         operator_lane = lane[operators].astype(np.int64)
         made_on = _lanes_of_functions(sequence[nodes], ts[nodes], operator_lane, thread[functions])
         _, key = gather.distinct(np.concatenate([lane[operators], made_on]), sequence[nodes])
-        match = last_before(key, ts[nodes], len(operators))
+        n = len(operators)
+        match = gather.preceding_rows(key[:n], ts[operators], key[n:], ts[functions])
         forward[functions] = np.where(match >= 0, nodes[match], -1)
     return forward
 
@@ -268,25 +269,3 @@ def _votes(  # noqa: PLR0913, PLR0917 # columns
             if ts[i] <= ts[f] and free[lane[i]]:
                 votes[lane[i]] += 1
     return votes
-
-
-def last_before(key: Array, ts: Array, operators: int) -> Array:
-    """For each function the last operator with its key that started before it; -1 if none.
-
-    Parameters
-    ----------
-    key, ts
-        Of operators, then of functions.
-    operators
-        Number of operators.
-    """
-    # sorted by key and time, operators first among equals: a running maximum of the operators'
-    # positions gives each function the operator sorted last before it, of its key or of another
-    is_function = np.arange(len(key)) >= operators
-    order = np.lexsort((is_function, ts, key))
-    ordered, is_function = key[order], is_function[order]
-    last = np.maximum.accumulate(np.where(is_function, -1, np.arange(len(order))))
-    same_key = (last >= 0) & (ordered[last] == ordered)
-    result = np.full(len(key), -1, np.int64)
-    result[order] = np.where(same_key, order[last], -1)
-    return result[operators:]

@@ -17,10 +17,10 @@ from read_once import read_once
 import chopper_interop as ci
 from chopper_interop import job_reading, sources
 from chopper_interop.annotate.structure import annotations as structure
-from chopper_interop.annotate.structure import autograd
 from chopper_interop.annotate.structure.annotations import COLUMNS
 from chopper_interop.annotate.structure.autograd import link_autograd, read_arguments
 from chopper_interop.annotate.structure.names import classify_names
+from chopper_interop.arrays import gather
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.testing.strategies import traces
 
@@ -493,7 +493,8 @@ def test_execution_traces_number_operators_by_another_argument(tmp_path: Path) -
 def test_the_last_operator_of_a_number_made_its_function(made: Any, used: Any) -> None:
     both = made + used
     number, ts = (np.array([row[k] for row in both], np.int64) for k in (0, 1))
-    actual = autograd.last_before(number, ts, len(made))
+    n = len(made)
+    actual = gather.preceding_rows(number[:n], ts[:n], number[n:], ts[n:])
     for function, match in zip(range(len(made), len(both)), actual, strict=True):
         fitting = [
             o for o in range(len(made)) if number[o] == number[function] and ts[o] <= ts[function]
