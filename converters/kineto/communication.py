@@ -123,7 +123,7 @@ def _spread(n: int, rows: Array, values: list[Any]) -> pa.Array:
     known_rows = rows[[value is not None for value in values]]
     mask = np.ones(n, np.bool_)
     mask[known_rows] = False
-    numbers = np.zeros(n, np.int64)
+    numbers = np.zeros(n, np.int32 if texts else np.int64)
     if not texts:
         numbers[known_rows] = [value for value in values if value is not None]
         return arrow.array(numbers, mask=mask)
