@@ -79,8 +79,8 @@ class Autograd:
     ----------
     forward
         Node of the operator that made a backward function; -1 for all others and if unknown.
-    sequence
-        Sequence number, -1 for none.
+    numbered
+        Mask of nodes with a sequence number.
     backward
         Mask of functions of the backward pass and of the engine's calls of them.
     made_backward
@@ -90,7 +90,7 @@ class Autograd:
     """
 
     forward: Array
-    sequence: Array
+    numbered: Array
     backward: Array
     made_backward: Array
     has_backward: Array
@@ -106,7 +106,7 @@ def link_autograd(trace: Trace, names: Names, sequence: Array, thread: Array) ->
     made_backward[forward[forward >= 0]] = True
     operator = (trace.array("kind") == Kind.CPU_OP) & ~names.engine[trace.array("name")] & ~backward
     has_backward = _with_parents(trace.array("parent"), operator, made_backward)
-    return Autograd(forward, sequence, backward, made_backward, has_backward)
+    return Autograd(forward, sequence >= 0, backward, made_backward, has_backward)
 
 
 # Compiled: marks are passed up through parents, of children before their parents.
@@ -147,7 +147,7 @@ def begins_recompute(trace: Trace, names: Names, autograd: Autograd) -> Array:
     """
     kind, name = trace.array("kind"), trace.array("name")
     operator = kind == Kind.CPU_OP
-    numbered = operator & (autograd.sequence >= 0) & ~autograd.backward
+    numbered = operator & autograd.numbered & ~autograd.backward
     engine = names.engine[name] & operator
     begins = _numbered_within(trace.array("parent"), operator, numbered, autograd.backward, engine)
     return begins | (names.recompute[name] & is_any(kind, (Kind.PYTHON, Kind.ANNOTATION)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from chopper_interop.annotate.structure.autograd import read_arguments
 from chopper_interop.annotate.structure.names import ENGINE, OPTIMIZER, Names
 from chopper_interop.arrays import Array, gather, nest
 from chopper_interop.arrays.compiled import jit
@@ -127,7 +128,9 @@ def _chopper_labels(trace: Trace, names: Names, autograd: Autograd) -> Array:
     has_origin = origin >= 0
     origin_label = label[origin[has_origin]]
     linked[has_origin] = np.where(origin_label >= 0, origin_label + 2 * size, -1)
-    _extend_to_parents(parent, autograd.sequence, autograd.backward, linked)
+    # read again for jobs with such marks, as numbers of all nodes take as much as their times
+    sequence = read_arguments(trace).sequence
+    _extend_to_parents(parent, sequence, autograd.backward, linked)
     linked = nest.inherited(parent, linked)
     return np.where(linked >= 0, linked, label)
 
