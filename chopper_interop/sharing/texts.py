@@ -39,8 +39,8 @@ _MARK, _BEGINS = 1, 2
 """Of a letter: it is a mark; a word begins with it."""
 _JOINS = tuple(b"_- ")
 """Between the words of a key."""
-_BLOCK = 1 << 18
-"""Objects that are looked into at a time (chosen: some megabytes)."""
+_BLOCK = 1 << 16
+"""Objects that are looked into at a time (chosen: two megabytes, and as many for what is listed)."""
 _NO_QUOTE = json_text.byte_table(b'"', but=True)
 _EMPTY = b'""'
 _TO_LOWER = ord("a") - ord("A")
@@ -264,7 +264,7 @@ def _find(text: Text, objects: _Objects, changes: Changes) -> tuple[_TextRanges,
             if count > len(rows):  # there was no room for all
                 out = np.empty((4, count), np.int64)
                 _list_texts(buffer, at, length, keys, wanted, out)
-            row, start_of, size_of, kind = out[:, :count]
+            row, start_of, size_of, kind = out[:, :count].copy()  # of far more room
             parts.append(_TextRanges(first + rows[row], start_of + begin, size_of, kind))
         return parts
 
