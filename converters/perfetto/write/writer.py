@@ -21,7 +21,7 @@ import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from chopper_interop import progress, rank_batches
-from chopper_interop.arrays import Array, Bytes, arrow, compiled, spill
+from chopper_interop.arrays import Array, Bytes, arrow, compiled, gather, spill
 from chopper_interop.arrays.interning import TextTable, empty_text_table
 from chopper_interop.converters.perfetto.chopper_metadata import (
     DERIVED_CATEGORY,
@@ -719,9 +719,7 @@ def _in_order_of_lanes(trace: Trace, rows: slice) -> Array:
     """Return nodes of some ranks, rank by rank, lane by lane, and of a lane in order of start, longest first."""
     rank, lane = trace.array("rank")[rows], trace.array("lane")[rows]
     first = int(lane.min())
-    few = int(lane.max()) - first <= np.iinfo(np.uint16).max
-    # stable sorts keep the order of nodes; numbers of two bytes are sorted by counting
-    order = np.argsort((lane - first).astype(np.uint16 if few else np.int32), kind="stable")
+    _, order = gather.group_rows(lane - first, int(lane.max()) - first + 1)
     order = order.astype(np.int32)
     if rank[0] != rank[-1]:
         order = order[np.argsort(rank[order], kind="stable")]
