@@ -171,7 +171,7 @@ def _is_work(trace: Trace, node: Array, range_start: Array) -> Array:
 def _steps(trace: Trace, node: Array) -> Array:
     """Number of the training step of its rank in which each node starts, counted from 0; -1 before the first, and without any."""
     marks = (trace.array("kind", "lanes") == LaneKind.THREAD)[trace.array("lane")]
-    row = np.flatnonzero(marks & _starts_with(trace, np.arange(len(marks)), STEP_RANGE))
+    row = np.flatnonzero(marks & _starts_with(trace, slice(None), STEP_RANGE))
     rank, ts = trace.array("rank"), trace.array("ts")
     step = preceding_rows(rank[row], ts[row], rank[node], ts[node])
     return np.where(step >= 0, step - np.searchsorted(rank[row], rank[node]), -1)
@@ -211,10 +211,10 @@ def _sources_of_batches(trace: Trace, node: Array, work: HostWork, pins: Array) 
     return result
 
 
-def _starts_with(trace: Trace, node: Array, prefix: str) -> Array:
+def _starts_with(trace: Trace, node: Array | slice, prefix: str) -> Array:
     """Mask of these nodes of which the name starts with `prefix`."""
-    of_name = np.array([name.startswith(prefix) for name in trace.names()], bool)
-    return of_name[trace.array("name")[node]] if len(of_name) else np.zeros(len(node), bool)
+    of_name = np.array([name.startswith(prefix) for name in trace.names()] or [False])
+    return of_name[trace.array("name")[node]]
 
 
 # Compiled: a sweep over the operations of all threads by time, which carries the state of each thread

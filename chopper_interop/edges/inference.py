@@ -85,8 +85,10 @@ def infer_dependencies(trace: Trace, issues: IssueLog) -> Trace:
         incomplete = _ranks_without_dependencies(part)
         if incomplete.any():
             of_part = IssueLog(issues.source, rows.start)
-            for kind, ends in _find_dependencies(part, incomplete, of_part).items():
-                src, dst = _forward(part, *ends, kind, of_part)
+            role = node_roles(part)
+            role[~incomplete] = Role.NONE
+            for kind, ends in _find_dependencies(part, incomplete, role, of_part).items():
+                src, dst = _forward(part, *ends, kind, role, of_part)
                 if src.size:
                     of_kind = pairs_of_kind.setdefault(kind, ([], []))
                     for side, ends_of_part in zip(of_kind, (src, dst), strict=True):
@@ -108,9 +110,10 @@ def _ranks_without_dependencies(trace: Trace) -> Array:
     return ~np.isin(rank, unique(rank[dst[present]]))
 
 
-def _find_dependencies(trace: Trace, chosen: Array, issues: IssueLog) -> dict[EdgeKind, EdgeEnds]:
-    """Edges of each kind among the chosen nodes, as rows of nodes."""
-    role = np.where(chosen, node_roles(trace), Role.NONE).astype(np.int8)
+def _find_dependencies(
+    trace: Trace, chosen: Array, role: Array, issues: IssueLog
+) -> dict[EdgeKind, EdgeEnds]:
+    """Edges of each kind among the chosen nodes, as rows of nodes; `role` is of these."""
     calls = read_ordering_calls(trace, role)
     waits = read_recorded_waits(trace, chosen)
     handles = launch_handles(trace) if (calls.stream != NO_HANDLE).any() else None
@@ -137,13 +140,14 @@ def _joined(*edges: EdgeEnds) -> EdgeEnds:
     return src, dst
 
 
-def _forward(trace: Trace, src: Array, dst: Array, kind: EdgeKind, issues: IssueLog) -> EdgeEnds:
+def _forward(  # columns
+    trace: Trace, src: Array, dst: Array, kind: EdgeKind, role: Array, issues: IssueLog
+) -> EdgeEnds:
     """New edges that point forward in time, but for clocks of GPUs that are ahead; the others are counted as issues."""
     forward = endpoints.forward(trace, src, dst, kind)
     if kind == EdgeKind.SYNC:
         ts, dur = trace.array("ts"), trace.array("dur")
-        role = node_roles(trace)[dst]
-        waits = is_any(role, (*ONLY_WAITS, Role.NONE)) | (trace.launch[src] == dst)
+        waits = is_any(role[dst], (*ONLY_WAITS, Role.NONE)) | (trace.launch[src] == dst)
         forward |= waits & (ts[src] + dur[src] <= ts[dst] + dur[dst] + MAX_AHEAD_NS)
     backward = np.flatnonzero(~forward)
     example = _example(trace, src[backward], dst[backward], kind, issues)

@@ -58,7 +58,7 @@ def node_roles(trace: Trace) -> Array:
     """Role of each node (int8); if one such call makes another, only the outermost has a role."""
     of_name = np.array([int(_role_of_name(name)) for name in trace.names()] or [0], np.int8)
     on_host = is_any(trace.array("kind"), HOST_CALLS)
-    role = np.where(on_host, of_name[trace.array("name")], 0).astype(np.int8)
+    role = np.where(on_host, of_name[trace.array("name")], np.int8(0))
     parent = trace.array("parent")
     role[nest.around(parent, role > 0) >= 0] = Role.NONE
     return role
