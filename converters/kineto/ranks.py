@@ -293,7 +293,7 @@ def _describe_ranks(file: TraceFile, owner: Array, numbers: list[int]) -> list[R
 
 
 def _counts(owner: Array, values: Array) -> dict[tuple[int, int], int]:
-    """How often each owner has each value."""
+    """Return how often each owner has each value."""
     first, code = gather.distinct(owner, values)
     pairs = zip(owner[first].tolist(), values[first].tolist(), strict=True)
     return dict(zip(pairs, np.bincount(code).tolist(), strict=True))
