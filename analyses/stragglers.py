@@ -110,7 +110,8 @@ def stragglers(
         return Result("stragglers", schema.empty_table(), summary, conventions, notes=notes)
     job = ComparedJob(trace, steps, threshold)
     all_ranks = job.rank_rows()
-    of_ranks = [row for row in all_ranks if row["rank"] in selected]
+    chosen = set(selected)
+    of_ranks = [row for row in all_ranks if row["rank"] in chosen]
     of_ranks.sort(key=_gain_of_cause, reverse=True)
     of_links = job.link_rows()
     notes |= parallelism.unread_ranks(trace)

@@ -452,6 +452,23 @@ class TraceTables:
             counters=self._within("counters", ("node",), start, stop),
         )
 
+    def with_own_lanes(self) -> Self:
+        """Trace whose lanes are those of its nodes alone, renumbered in their order.
+
+        What looks at all lanes for each rank of a job takes time that grows with the square of the ranks.
+        """
+        lane = self.array("lane")
+        used = gather.unique_codes(lane)
+        if len(used) == self.lanes.num_rows:
+            return self
+        number = np.zeros(self.lanes.num_rows, np.int32)
+        number[used] = np.arange(len(used))
+        return replace(
+            self,
+            nodes=arrow.replace_column(self.nodes, "lane", number[lane]),
+            lanes=arrow.take(self.lanes, used),
+        )
+
     def without_arguments(self) -> Self:
         """Trace whose nodes have no arguments; text that nobody else has is free then."""
         none = {name: np.zeros(self.nodes.num_rows, np.int64) for name in ("args_at", "args_len")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,6 +21,8 @@ sign, and a backslash before a quote."""
 NO_HANDLE = -1
 """The handle of a call that names none. Handles are unsigned 64-bit numbers, stored as signed."""
 _NO_HANDLE_UNSIGNED = np.uint64(2**64 - 1)
+_NAMES = 1 << 12
+"""Names whose roles are kept. Chosen: more than a rank has, which other ranks have too."""
 _STREAM_KEYS = (b"stream", b"hStream")
 _EVENT_KEYS = (b"event", b"hEvent")
 _TAKES_STREAM = (Role.STREAM_SYNC, Role.RECORD, Role.STREAM_WAIT)
@@ -50,6 +53,7 @@ class OrderingCalls:
         return is_any(self.role, roles)
 
 
+@lru_cache(maxsize=_NAMES)
 def _role_of_name(name: str) -> Role:
     return next((role for pattern, role in ROLES if pattern.match(name)), Role.NONE)
 

@@ -158,7 +158,7 @@ def rate_gpus(trace: Trace, gpus: str = "") -> dict[tuple[int, int], GpuRating]:
 
 
 def rate_gpus_of_nodes(
-    trace: Trace, node: Array, gpus: str = ""
+    trace: Trace, node: Array, gpus: str = "", devices: DevicesOfRanks | None = None
 ) -> tuple[dict[tuple[int, int], GpuRating], Array]:
     """Rate the GPUs that some nodes ran on.
 
@@ -168,13 +168,16 @@ def rate_gpus_of_nodes(
         Rows of nodes.
     gpus
         Path of the user's file of GPUs.
+    devices
+        Devices of the job, made once where a rank is rated at a time; those of the trace if None.
 
     Returns
     -------
     ratings, which
         Rating for each rank and device, and for each node the position of its GPU among these.
     """
-    rows, highest, devices = own_gpus.read_gpus(gpus), highest_clocks(trace), _DevicesOfRanks(trace)
+    rows, highest = own_gpus.read_gpus(gpus), highest_clocks(trace)
+    devices = devices or DevicesOfRanks(trace)
     device = trace.array("device", "lanes")[trace.array("lane")[node]]
     first, which = gather.distinct(trace.array("rank")[node], device)
     keys = zip(trace.array("rank")[node][first].tolist(), device[first].tolist(), strict=True)
@@ -183,21 +186,23 @@ def rate_gpus_of_nodes(
         described = devices.find(rank, number) or Device("", number)
         clock = highest.get((rank, number)) or highest.get((-1, -1))
         ratings[rank, number] = rate_device(described, rows, gpus, clock)
-    if ratings and not any(rating.user_row for rating in ratings.values()):
+    if rows and ratings and not any(rating.user_row for rating in ratings.values()):
         unnamed = [Device("", -1)] * any(not rating.name for rating in ratings.values())
         refuse_unused_rows([*trace.meta.devices, *unnamed], rows, gpus)
     return ratings, which
 
 
-def bandwidths(trace: Trace, node: Array, gpus: str = "") -> Array:
+def bandwidths(
+    trace: Trace, node: Array, gpus: str = "", devices: DevicesOfRanks | None = None
+) -> Array:
     """Peak bandwidth of the memory of each node's GPU, 1e9 byte/s; not a number where unknown.
 
     Parameters
     ----------
-    trace, node, gpus
+    trace, node, gpus, devices
         As of `rate_gpus_of_nodes`.
     """
-    ratings, which = rate_gpus_of_nodes(trace, node, gpus)
+    ratings, which = rate_gpus_of_nodes(trace, node, gpus, devices)
     bandwidth = [rating.bandwidth_gbs or np.nan for rating in ratings.values()]
     return np.array(bandwidth, np.float64)[which]
 
@@ -242,7 +247,7 @@ def _description(device: Device) -> str:
     return f"{device.name!r}" + (f" ({details})" if details else "")
 
 
-class _DevicesOfRanks:
+class DevicesOfRanks:
     """Devices of ranks as a trace describes them: for each number and host the first."""
 
     def __init__(self, trace: Trace) -> None:

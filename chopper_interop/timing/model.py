@@ -88,7 +88,7 @@ from chopper_interop.schemas.kinds import (
     LaneKind,
 )
 from chopper_interop.schemas.meta import COMPUTED
-from chopper_interop.timing import latencies, loops, unrecorded
+from chopper_interop.timing import latencies, loops, unrecorded, variation
 from chopper_interop.timing.start_latencies import predecessors
 from chopper_interop.trace import Trace
 
@@ -148,6 +148,11 @@ class Timing:
         mask = np.zeros(len(self.graph), bool)
         mask[self.barriers] = True
         return mask
+
+    @cached_property
+    def usual_delays(self) -> Array:
+        """Vertices whose delay is a usual one behind an edge of the kind that binds them (`variation`)."""
+        return variation.usual_delays(self)
 
     def retimed(self, lag_ns: Array | None = None, delay_ns: Array | None = None) -> Array:
         """Time of each vertex under other lags and delays, in nanoseconds; as measured with neither.

@@ -21,7 +21,7 @@ from chopper_interop.converters.chakra.encode import (
     Numbers,
     Words,
 )
-from chopper_interop.converters.chakra.roofline import Roofline, bandwidth_gbs, roofline
+from chopper_interop.converters.chakra.roofline import Roofline, roofline
 from chopper_interop.converters.chakra.schedule import COMM, COMPUTE
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import CAUSE_NAMES, CONTROL, Cause, CommType, NodeType
@@ -67,6 +67,8 @@ class PlannedRank(NamedTuple):
         Its dependencies through ranks that do not record yet.
     ranks, number
         All ranks of the job, and this one's number in the ETs.
+    bandwidth_gbs
+        Bandwidth of the memory of its GPU.
     """
 
     trace: Trace
@@ -75,6 +77,7 @@ class PlannedRank(NamedTuple):
     relays: Relays
     ranks: Array
     number: int
+    bandwidth_gbs: float
 
 
 class Attributes:
@@ -220,7 +223,7 @@ def _or_delay(delays: Array, value: int, of_nodes: Column) -> Column:
 
 def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
     """Attributes that are numbers: name → tag of their type, and values of the plan's nodes."""
-    trace, plan, comms, relays, ranks, number = rank
+    trace, plan, comms, relays, ranks, number, bandwidth_gbs = rank
     always = np.ones(len(plan.row), np.bool_)
     lane = trace.array("lane")
     lane_kind, lane_number = (trace.array(c, "lanes")[lane] for c in ("kind", "number"))
@@ -229,7 +232,7 @@ def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
     p2p = np.isin(node_type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
     device = trace.array("device", "lanes")[lane]
     correlation = trace.array("correlation")
-    work = _computed(trace, plan)
+    work = _computed(trace, plan, bandwidth_gbs)
     control = is_any(plan.cause, CONTROL)
     delays = (plan.slot == COMM) & (plan.row < 0) & ~control
     continues = (plan.row < 0) & (plan.owner >= 0) & ~control
@@ -270,15 +273,14 @@ def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
     return table
 
 
-def _computed(trace: Trace, plan: Plan) -> Callable[[slice], Roofline]:
+def _computed(trace: Trace, plan: Plan, bandwidth_gbs: float) -> Callable[[slice], Roofline]:
     """Operations and bytes of a part of the plan's nodes, of which several columns are made."""
-    bandwidth = bandwidth_gbs(trace)
 
     @lru_cache(maxsize=1)
     def between(start: int, stop: int) -> Roofline:
         part = slice(start, stop)
         computed = plan.slot[part] == COMPUTE
-        return roofline(trace, bandwidth, plan.row[part], computed, plan.slot_us[part])
+        return roofline(trace, bandwidth_gbs, plan.row[part], computed, plan.slot_us[part])
 
     return lambda part: between(part.start, part.stop)
 

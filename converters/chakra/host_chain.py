@@ -94,6 +94,10 @@ def watching_threads(trace: Trace) -> Array:
 
     Such a thread sleeps in between, however long the work takes.
     """
+    return trace.cached("chakra.watching", _watching_threads)
+
+
+def _watching_threads(trace: Trace) -> Array:
     lane = trace.array("lane")
     operation = is_operation(trace) & (trace.array("kind") != Kind.ANNOTATION)
     role = node_roles(trace)

@@ -49,14 +49,16 @@ class Roofline(NamedTuple):
     is_assumed: Array
 
 
-def bandwidth_gbs(trace: Trace) -> float:
-    """Bandwidth of the memory of a rank's GPU in 10^9 bytes a second; a round number if not known."""
-    return trace.cached("chakra.bandwidth", _bandwidth_gbs)
+def bandwidth_gbs(trace: Trace, devices: ratings.DevicesOfRanks) -> float:
+    """Bandwidth of the memory of a rank's GPU in 10^9 bytes a second; a round number if not known.
 
-
-def _bandwidth_gbs(trace: Trace) -> float:
+    Parameters
+    ----------
+    trace, devices
+        One rank, and the devices of its job.
+    """
     work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
-    known = ratings.bandwidths(trace, work) if len(work) else np.empty(0)
+    known = ratings.bandwidths(trace, work, devices=devices) if len(work) else np.empty(0)
     known = known[~np.isnan(known)]
     return float(np.median(known)) if known.size else _UNKNOWN_GBS
 

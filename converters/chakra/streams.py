@@ -24,7 +24,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import encode
 from chopper_interop.converters.chakra.comms import MIN_BYTES, Comms, copied
 from chopper_interop.converters.chakra.relays import NOTIFIES_STREAM, TRANSFERS, Relays, no_relays
-from chopper_interop.converters.chakra.roofline import bandwidth_gbs, roofline
+from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.trace import Trace
@@ -358,13 +358,14 @@ class StreamNodes(NamedTuple):
         )  # fmt: skip
 
 
-def stream_nodes(
+def stream_nodes(  # noqa: PLR0913, PLR0917 # of one rank
     trace: Trace,
     plan: Plan,
     npus: Streams,
     of_rank: slice,
     comms: dict[str, Array],
     rank: int,
+    bandwidth_gbs: float,
 ) -> StreamNodes:
     """Nodes of the NPUs of one rank's streams.
 
@@ -378,6 +379,8 @@ def stream_nodes(
         Rows of the rank among those of the job.
     rank
         NPU of the rank.
+    bandwidth_gbs
+        As of `roofline.bandwidth_gbs`.
     """
     npu, place = npus.npu[of_rank], npus.place[of_rank]
     rows = np.flatnonzero(npu >= 0)
@@ -428,7 +431,7 @@ def stream_nodes(
         done=NodeType.COMM_SEND, notified=NodeType.COMM_RECV, work=work_type,
     )  # fmt: skip
     computed = types == NodeType.COMP
-    figures = roofline(trace, bandwidth_gbs(trace), work, computed, slot_us)
+    figures = roofline(trace, bandwidth_gbs, work, computed, slot_us)
     numbers["num_ops"] = (encode.INT64_VAL, np.where(computed, figures.num_ops, -1))
     numbers["tensor_size"] = (encode.UINT64_VAL, np.where(computed, figures.tensor_size, -1))
     cause = at.column(

@@ -44,6 +44,7 @@ from chopper_interop.converters.chakra.relays import Relays, find_relays, no_rel
 from chopper_interop.converters.chakra.roofline import bandwidth_gbs
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
+from chopper_interop.gpus.ratings import DevicesOfRanks
 from chopper_interop.grouping import by_key
 from chopper_interop.io import background, memory, outputs
 from chopper_interop.issues import Fault, IssueLog
@@ -204,6 +205,8 @@ class _Job:
         Communication on the NPUs of ranks, and dependencies through ranks that do not record yet.
     concurrent_ns
         For how long collectives of a rank's slot run at the same time, by rank.
+    ranks, devices
+        All ranks, and devices by rank: made once, as for each rank they would take time that grows with the square.
     """
 
     trace: Trace
@@ -213,6 +216,19 @@ class _Job:
     comms: chakra_comms.Comms
     relays: Relays
     concurrent_ns: dict[int, int]
+    ranks: Array
+    devices: DevicesOfRanks
+
+
+class _Member(NamedTuple):
+    """A rank of a job: its number in the ETs, its nodes, communication, relays, and bandwidth of its GPU's memory."""
+
+    rank: int
+    number: int
+    trace: Trace
+    comms: dict[str, Array]
+    relays: Relays
+    bandwidth_gbs: float
 
 
 class _Rank(NamedTuple):
@@ -234,20 +250,27 @@ def _job(
     if mode is not Mode.KERNELS:
         relays, comms = find_relays(trace, comms, numbering, origin_ns)
     streams = replace(streams, relays=relays) if streams else None
-    return _Job(trace, mode, origin_ns, streams, comms, relays, concurrent)
+    ranks, devices = np.array(trace.ranks), DevicesOfRanks(trace)
+    return _Job(trace, mode, origin_ns, streams, comms, relays, concurrent, ranks, devices)
 
 
-def _planned(job: _Job, rank: int, rank_trace: Trace) -> tuple[Plan, dict[str, float]]:
+def _member(job: _Job, number: int, rank: int, trace: Trace) -> _Member:
+    """Return what a job has of a rank, of which these are the nodes."""
+    comms = _rank_comms(job.trace, rank, job.comms)
+    relays = job.relays.of_rank(job.trace.rank_rows[rank])
+    return _Member(rank, number, trace, comms, relays, bandwidth_gbs(trace, job.devices))
+
+
+def _planned(job: _Job, member: _Member) -> tuple[Plan, dict[str, float]]:
     """Plan of a rank, and by how much its ET ends otherwise than predicted."""
-    of_rank = _rank_comms(job.trace, rank, job.comms)
-    communication = _communication(of_rank, job.relays.of_rank(job.trace.rank_rows[rank]))
+    trace, communication = member.trace, _communication(member.comms, member.relays)
     predicted = (
         {}
         if job.mode is Mode.KERNELS
-        else reaction.predicted_ends(rank_trace, operations=job.mode is Mode.FULL)
+        else reaction.predicted_ends(trace, operations=job.mode is Mode.FULL)
     )
-    plan = build_plan(rank_trace, mode=job.mode, origin_ns=job.origin_ns, comm=communication)
-    return plan, reaction.deviations(rank_trace, predicted, plan, of_rank["npu"])
+    plan = build_plan(trace, mode=job.mode, origin_ns=job.origin_ns, comm=communication)
+    return plan, reaction.deviations(trace, predicted, plan, member.comms["npu"])
 
 
 def _write_ranks(
@@ -278,31 +301,31 @@ def _write_ranks(
         facts["clock"] = trace.meta.clock
     progress.start(_TASK, trace.nodes.num_rows, "events")
     for number, (rank, fits) in enumerate(_clock_fits(trace).items()):
-        rank_trace = trace.rank(rank)
-        plan, reacts = _planned(job, rank, rank_trace)
+        member = _member(job, number, rank, trace.rank(rank).with_own_lanes())
+        plan, reacts = _planned(job, member)
         concurrent_ns = job.concurrent_ns.get(rank, 0)
-        rank_facts = _rank_facts(rank_trace, rank, plan, reacts, concurrent_ns, fits)
+        rank_facts = _rank_facts(member, plan, reacts, concurrent_ns, fits)
         if other:
             span_ns = plan.figures.span_ns
-            needed, share = _tried_npus(job, other, rank, span_ns, reacts)
+            needed, share = _tried_npus(job, other, member, span_ns, reacts)
             if needed:
                 return None
             if share is not None:
                 rank_facts[NPUS_DEVIATION] = round(share * span_ns)
         with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
             _write_metadata(stream, facts | rank_facts)
-            _write_nodes(stream, job, rank, rank_trace, plan)
+            _write_nodes(stream, job, member, plan)
         if job.npus is not None:
-            _write_streams(prefix, trace, rank, plan, job.npus, facts)
-        written[rank] = _Rank(plan.figures, reacts, _left_out(rank_trace, plan))
-        progress.advance(_TASK, rank_trace.nodes.num_rows)
+            _write_streams(prefix, job, member, plan, job.npus, facts)
+        written[rank] = _Rank(plan.figures, reacts, _left_out(member.trace, plan))
+        progress.advance(_TASK, member.trace.nodes.num_rows)
     groups = {str(k): v for k, v in job.comms.groups.items()}
     prefix.with_name(f"{prefix.name}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     return written
 
 
 def _tried_npus(
-    job: _Job, other: Callable[[], _Job], rank: int, span_ns: int, reacts: dict[str, float]
+    job: _Job, other: Callable[[], _Job], member: _Member, span_ns: int, reacts: dict[str, float]
 ) -> tuple[bool, float | None]:
     """Try whether a rank reacts less wrongly if its streams have NPUs, so that these are needed.
 
@@ -311,7 +334,7 @@ def _tried_npus(
     needed, deviation
         The latter is the share of its span by which it reacts otherwise then; None if that was not tried.
     """
-    if span_ns and is_far(job.concurrent_ns.get(rank, 0) / span_ns, span_ns):
+    if span_ns and is_far(job.concurrent_ns.get(member.rank, 0) / span_ns, span_ns):
         return True, None
     off = max(map(abs, reacts.values()), default=0.0)
     if not is_far(off, span_ns, _TRIED_SHARE):
@@ -319,7 +342,7 @@ def _tried_npus(
     npus = other().npus
     if npus is None or npus.per_rank == 1:
         return False, off
-    _, reacts = _planned(other(), rank, job.trace.rank(rank))
+    _, reacts = _planned(other(), _member(other(), member.number, member.rank, member.trace))
     with_npus = max(map(abs, reacts.values()), default=0.0)
     return with_npus < _LESS_OFF * off, with_npus
 
@@ -382,16 +405,18 @@ def _place(trace: Trace, path: Path) -> tuple[Path, str]:
 
 
 def _rank_facts(
-    trace: Trace,
-    rank: int,
+    member: _Member,
     plan: Plan,
     reacts: dict[str, float],
     concurrent_ns: int,
     fits: list[ClockFit],
 ) -> dict[str, str | int]:
     """Metadata of a rank's ET, as far as other ranks have others."""
-    facts: dict[str, str | int] = {"rank": rank, "roofline_gbs": round(bandwidth_gbs(trace))}
-    facts |= _accuracy(trace, plan.figures, reacts)
+    facts: dict[str, str | int] = {
+        "rank": member.rank,
+        "roofline_gbs": round(member.bandwidth_gbs),
+    }
+    facts |= _accuracy(member.trace, plan.figures, reacts)
     if concurrent_ns:
         facts[CONCURRENT] = concurrent_ns
     if fits:
@@ -519,12 +544,12 @@ def _communication(comms: dict[str, Array], relays: Relays) -> Communication:
     )
 
 
-def _write_nodes(stream: IO[bytes], job: _Job, rank: int, trace: Trace, plan: Plan) -> None:
-    comms = _rank_comms(job.trace, rank, job.comms)
-    relays = job.relays.of_rank(job.trace.rank_rows[rank])
-    ranks = job.trace.ranks
+def _write_nodes(stream: IO[bytes], job: _Job, member: _Member, plan: Plan) -> None:
+    trace, comms = member.trace, member.comms
     attributes = Attributes(
-        PlannedRank(trace, plan, comms, relays, np.array(ranks), ranks.index(rank))
+        PlannedRank(
+            trace, plan, comms, member.relays, job.ranks, member.number, member.bandwidth_gbs
+        )
     )
     table = encode.text_table(attributes.texts)
     last = recorded.encoded(recorded.recorded(trace, plan, job.mode, job.origin_ns))
@@ -555,17 +580,17 @@ def _node_types(plan: Plan, of_rows: Array, part: slice) -> Array:
 
 def _write_streams(
     prefix: Path,
-    trace: Trace,
-    rank: int,
+    job: _Job,
+    member: _Member,
     plan: Plan,
     npus: chakra_streams.Streams,
     facts: dict[str, str | int],
 ) -> None:
     """Write the files of a rank's streams."""
-    comms = _rank_comms(trace, rank, npus.on_streams)
-    own, ranks = trace.ranks.index(rank), len(trace.ranks)
+    comms = _rank_comms(job.trace, member.rank, npus.on_streams)
+    own, ranks, rows = member.number, len(job.ranks), job.trace.rank_rows[member.rank]
     streams = chakra_streams.stream_nodes(
-        trace.rank(rank), plan, npus, trace.rank_rows[rank], comms, own
+        member.trace, plan, npus, rows, comms, own, member.bandwidth_gbs
     )
     for number in range(own + ranks, ranks * npus.per_rank, ranks):
         of_npu = streams.of_npu(number)
@@ -613,27 +638,29 @@ def _write_parts(
     Of a file of several parts a thread makes the columns of the next one while one is encoded, and another writes.
     """
     last = count - 1
-    rows = [slice(begin, min(begin + _PART, last)) for begin in range(0, last, _PART)]
-    parts = map(columns, [*rows, slice(last, count)])
+    rows = [slice(begin, min(begin + _PART, count)) for begin in range(0, count, _PART)]
+    parts = map(columns, rows)
+    parts = background.ahead(parts) if len(rows) > 1 else parts
     with background.writer_behind(stream) as writer:
-        for begin, nodes in _encoded(background.ahead(parts) if len(rows) > 1 else parts, table):
-            writer.write(encode.extended(nodes, of_last) if begin == last else nodes)
+        for first, nodes in _encoded(parts, table, last):
+            writer.write(encode.extended(nodes, of_last) if first == last else nodes)
 
 
-def _encoded(parts: Iterable[_Part], table: encode.Texts) -> Iterator[tuple[int, Array]]:
-    """First node of a part and encoded nodes of it, in arrays of which each is overwritten when the next but one is made."""
+def _encoded(parts: Iterable[_Part], table: encode.Texts, last: int) -> Iterator[tuple[int, Array]]:
+    """Encoded nodes and the first of them, the last one alone, in arrays of which each is overwritten when the next but one is made."""
     out, other, scratch = (np.empty(_CHUNK, np.uint8) for _ in range(3))
     for rows, nodes, numbers, words in parts:
         done = rows.start
         while done < rows.stop:
+            stop = last if done < last < rows.stop else rows.stop
             size, reached = encode.write_nodes(
-                out, done, (rows.start, rows.stop), nodes, table, numbers, words, scratch
+                out, done, (rows.start, stop), nodes, table, numbers, words, scratch
             )
             if reached == done:  # a name of megabytes
                 room = encode.room_for(done, rows.start, nodes, table, numbers, words)
                 out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
                 continue
-            yield rows.start, out[:size]
+            yield done, out[:size]
             out, other, done = other, out, reached
 
 

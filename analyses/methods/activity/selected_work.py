@@ -12,6 +12,7 @@ from chopper_interop.analyses.methods.activity import windows
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.grouping import by_key
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.trace import Trace
 
@@ -91,8 +92,8 @@ def _is_in_steps(trace: Trace, rank_windows: list[windows.Window]) -> Array:
     """Mark nodes of these steps: by the step that launched them, else by where they start."""
     ts, inside = trace.array("ts"), np.zeros(trace.nodes.num_rows, np.bool_)
     iteration = trace.integers("iteration")
-    for rank in sorted({w.rank for w in rank_windows}):
-        rows, steps = trace.rank_rows[rank], [w for w in rank_windows if w.rank == rank]
+    for rank, steps in by_key(rank_windows, lambda window: window.rank).items():
+        rows = trace.rank_rows[rank]
         inside[rows] = np.isin(iteration[rows], [w.iteration for w in steps])
         for window in steps:  # rows of a rank are in order of time
             a, b = np.searchsorted(ts[rows], [window.start_ns, window.end_ns]) + rows.start

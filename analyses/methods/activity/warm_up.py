@@ -32,7 +32,7 @@ def steps(trace: Trace) -> list[int]:
 def later_steps(trace: Trace, ranks: str = "") -> str:
     """Steps of some ranks that are none, as text for an option; empty where there is no warm-up, and so all of them count."""
     first, others = _split(trace)
-    selected = number_ranges.parse("ranks", ranks) if ranks else trace.ranks
+    selected = set(number_ranges.parse("ranks", ranks) if ranks else trace.ranks)
     present = {step.iteration for step in training_steps.marked(trace) if step.rank in selected}
     chosen = [step for step in others if step in present]
     return number_ranges.describe(chosen) if first and chosen else ""

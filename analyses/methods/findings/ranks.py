@@ -12,6 +12,8 @@ from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, 
 from chopper_interop.analyses.methods.findings.job import ExaminedJob, FindingPlace, ranks_text
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.analyses.methods.runs import parallelism
+from chopper_interop.arrays import statistics
+from chopper_interop.grouping import by_key
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
@@ -45,13 +47,25 @@ def late_ranks(job: ExaminedJob) -> Iterator[Finding]:
         one_rank = max(row["gain_ns"] or 0 for row in own)
         if one_rank < _EXPLAINS * of_stage.saves_ns * job.steps or stages.count(stage) == 1:
             yield of_stage
+    usual_ns, ranks = _usual_ns(rows), set(job.ranks)
     for row in rows:
-        peers = [one for one in rows if one["stage"] == row["stage"] and one is not row]
-        if row["cause"] and row["rank"] in job.ranks and peers and is_sure(job, row):
-            yield _rank(job, row, peers, of_stage=len(set(stages)) > 1)
+        if row["cause"] and row["rank"] in ranks and row["rank"] in usual_ns and is_sure(job, row):
+            yield _rank(job, row, usual_ns[row["rank"]], of_stage=len(set(stages)) > 1)
     if stage is None and (members := late_together(job, compared)):
         yield _several(job, members, compared.summary["slow_ranks_gain_ns"])
     yield from _link(job, compared)
+
+
+def _usual_ns(rows: list[dict[str, Any]]) -> dict[int, float]:
+    """Median kernel time of the other ranks of each rank's stage; without ranks that have a stage to themselves."""
+    usual: dict[int, float] = {}
+    for same in by_key(rows, lambda row: row["stage"]).values():
+        medians = statistics.medians_of_others(
+            np.array([row["kernel_time_ns"] for row in same], float)
+        )
+        if len(same) > 1:
+            usual |= {row["rank"]: float(ns) for row, ns in zip(same, medians, strict=True)}
+    return usual
 
 
 def is_sure(job: ExaminedJob, row: dict[str, Any]) -> bool:
@@ -68,17 +82,14 @@ def late_together(job: ExaminedJob, compared: Result) -> list[dict[str, Any]]:
 
 def _is_slower(job: ExaminedJob, row: dict[str, Any]) -> bool:
     """True if more of a rank's kernels are slower than their counterparts than could be by chance."""
-    of_rank = job.trace.array("rank") == row["rank"]
-    kernels = (job.trace.array("kind") == Kind.KERNEL) & job.inside & of_rank
+    of_rank = job.trace.rank_rows[row["rank"]]
+    kernels = (job.trace.array("kind")[of_rank] == Kind.KERNEL) & job.inside[of_rank]
     deviations = (row["slower_share"] or 0) * 2 - 1
     return bool(deviations * np.sqrt(kernels.sum()) > _SIGMAS)
 
 
-def _rank(
-    job: ExaminedJob, row: dict[str, Any], peers: list[dict[str, Any]], *, of_stage: bool
-) -> Finding:
+def _rank(job: ExaminedJob, row: dict[str, Any], usual_ns: float, *, of_stage: bool) -> Finding:
     rank, cause = row["rank"], row["cause"]
-    usual_ns = float(np.median([peer["kernel_time_ns"] for peer in peers]))
     slower = row["kernel_time_ns"] / max(usual_ns, 1) - 1
     others = _others(job, of_stage=of_stage and cause == "gpu")
     late_ms = f"{(row['host_late_ns'] or 0) / 1e6:,.3f}"

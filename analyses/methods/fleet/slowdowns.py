@@ -113,13 +113,11 @@ class Slowdowns:
         replayed = set(np.argsort(-excess, kind="stable")[:limit].tolist())
         parts = []
         for k, key in enumerate(keys):
+            if k not in replayed:  # nor are all operations looked at for it
+                parts.append(OperationGroup(key, None, None))
+                continue
             mask = code == k
-            known = k in replayed
-            parts.append(
-                OperationGroup(
-                    key, self.alone(mask) if known else None, self.gain(mask) if known else None
-                )
-            )
+            parts.append(OperationGroup(key, self.alone(mask), self.gain(mask)))
         return parts
 
     @cached_property
