@@ -68,6 +68,7 @@ Least latencies are taken from the trace itself, see `timing.latencies`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -88,7 +89,7 @@ from chopper_interop.schemas.kinds import (
     LaneKind,
 )
 from chopper_interop.schemas.meta import COMPUTED
-from chopper_interop.timing import latencies, loops, unrecorded, variation
+from chopper_interop.timing import latencies, loops, unrecorded
 from chopper_interop.timing.start_latencies import predecessors
 from chopper_interop.trace import Trace
 
@@ -149,10 +150,15 @@ class Timing:
         mask[self.barriers] = True
         return mask
 
+    def cached(self, name: str, make: Callable[[Timing], Array]) -> Array:
+        """Return ``make(self)``, called once for each model and name, as `Trace.cached`."""
+        if name not in self._cache:
+            self._cache[name] = make(self)
+        return self._cache[name]
+
     @cached_property
-    def usual_delays(self) -> Array:
-        """Vertices whose delay is a usual one behind an edge of the kind that binds them (`variation`)."""
-        return variation.usual_delays(self)
+    def _cache(self) -> dict[str, Array]:
+        return {}
 
     def retimed(self, lag_ns: Array | None = None, delay_ns: Array | None = None) -> Array:
         """Time of each vertex under other lags and delays, in nanoseconds; as measured with neither.

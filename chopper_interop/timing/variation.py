@@ -36,7 +36,7 @@ def on_edges(timing: Timing, lag_ns: Array, delay_ns: Array) -> tuple[Array, Arr
         Of each edge and each vertex, after the change.
     """
     lag, delay = lag_ns.copy(), delay_ns.copy()
-    varies = timing.usual_delays
+    varies = _variations(timing)
     varies = varies[delay[varies] == timing.delay_ns[varies]]
     lag[timing.binding[varies]] += delay[varies]
     delay[varies] = 0
@@ -59,7 +59,7 @@ def without_gaps(timing: Timing, work: Array, lag_ns: Array, delay_ns: Array) ->
     start[2 * np.flatnonzero(work)] = True
     into = np.flatnonzero((graph.kind == EdgeKind.STREAM) & start[graph.after])
     lag_ns[into] = np.minimum(lag_ns[into], 0)
-    varies = timing.usual_delays
+    varies = _variations(timing)
     delay_ns[varies[start[varies]]] = 0
 
 
@@ -82,7 +82,12 @@ def with_own_times(timing: Timing, lag_ns: Array) -> Array:
     return lag
 
 
-def usual_delays(timing: Timing) -> Array:
+def _variations(timing: Timing) -> Array:
+    """Vertices whose delay is a usual one; ETs ask for them for each of several changes."""
+    return timing.cached("variations", _find_variations)
+
+
+def _find_variations(timing: Timing) -> Array:
     """Vertices whose delay is a usual one behind an edge of the kind that binds them.
 
     Starts of GPU work, and ends of calls that waited.

@@ -639,7 +639,7 @@ def _write_parts(
     """
     last = count - 1
     rows = [slice(begin, min(begin + _PART, count)) for begin in range(0, count, _PART)]
-    parts = map(columns, rows)
+    parts: Iterable[_Part] = map(columns, rows)
     parts = background.ahead(parts) if len(rows) > 1 else parts
     with background.writer_behind(stream) as writer:
         for first, nodes in _encoded(parts, table, last):

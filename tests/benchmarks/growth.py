@@ -226,6 +226,51 @@ def make_threads(folder: Path, threads: int) -> Path:
     return _write(folder, events)
 
 
+def make_devices(folder: Path, devices: int) -> Path:
+    """Two kernels on each of as many GPUs of one process, in three steps."""
+    events: list[Event] = []
+    end = _launched(events, ["gemm"] * (2 * devices))
+    for event in events:
+        if event["cat"] == "kernel":
+            event["pid"] = event["args"]["device"] = event["args"]["correlation"] % devices
+    stated = [{"id": n, "name": "AMD Instinct MI300X"} for n in range(devices)]
+    return _write(
+        folder,
+        [*(_step(n, n * end / 3, end / 3) for n in range(3)), *events],
+        deviceProperties=stated,
+    )
+
+
+_LONG_NAMES = 4
+
+
+def make_long_names(folder: Path, length: int) -> Path:
+    """Operators and kernels with names of as many letters, four different ones."""
+    events: list[Event] = []
+    end = _launched(events, [chr(97 + n) * length for n in range(_LONG_NAMES)] * 3)
+    return _write(folder, [_step(1, 0, end), *events])
+
+
+def make_waits(folder: Path, waits: int) -> Path:
+    """As many events that one stream waits for before one kernel, each recorded behind a kernel of a stream of its own."""
+    events: list[Event] = []
+    for n in range(waits):
+        at, key, event = 40 * n, 4 * n + 1, {"event": n + 1}
+        events += [
+            _host("hipLaunchKernel", at, 3, "cuda_runtime", correlation=key, stream=8 + n),
+            _kernel("gemm", at + 5, 9, 8 + n, correlation=key),
+            _host("hipEventRecord", at + 4, 2, "cuda_runtime", correlation=key + 1, stream=8 + n, **event),
+            _host("hipStreamWaitEvent", at + 8, 2, "cuda_runtime", correlation=key + 2, stream=7, **event),
+        ]  # fmt: skip
+    end = 40 * waits + 20
+    events += [
+        _host("hipLaunchKernel", end, 3, "cuda_runtime", correlation=4 * waits + 1, stream=7),
+        _kernel("softmax", end + 5, 9, correlation=4 * waits + 1),
+        _host("hipDeviceSynchronize", end + 4, 20, "cuda_runtime", correlation=4 * waits + 2),
+    ]
+    return _write(folder, [_step(1, 0, end + 50), *events])
+
+
 _TICKS = 1000
 _GPUS_A_NODE = 8
 
@@ -263,6 +308,7 @@ CASES: dict[str, tuple[Callable[[Path, int], Path], list[int]]] = {
     "ranks": (make_ranks, [256, 1024, 4096]),
     "streams": (make_streams, [100, 1000, 4000]),
     "threads": (make_threads, [500, 2000, 8000]),
+    "devices": (make_devices, [100, 1000, 4000]),
     "groups": (make_groups, [64, 512, 4096]),
     "amd-smi": (_one_file("amd-smi CSV"), [8, 128, 1024]),
     "recorder": (_one_file("recorder"), [8, 128, 1024]),
@@ -271,6 +317,8 @@ CASES: dict[str, tuple[Callable[[Path, int], Path], list[int]]] = {
     "nested": (make_nested, [10, 1000, 100_000]),
     "steps": (make_steps, [10, 1000, 20_000]),
     "names": (make_names, [1000, 30_000, 300_000]),
+    "name length": (make_long_names, [1000, 1_000_000, 10_000_000]),
+    "waits": (make_waits, [300, 3000, 30_000]),
     "collisions": (make_collisions, [300, 9000, 90_000]),
     "flows": (make_flows, [300, 9000, 90_000]),
     "counters": (make_counters, [100, 3000, 30_000]),

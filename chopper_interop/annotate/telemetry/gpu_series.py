@@ -91,12 +91,14 @@ def work_by_location(trace: Trace) -> dict[Location, Array]:
     for rank, rank_slice in trace.rank_rows.items():
         bounds = slice(*np.searchsorted(rows, [rank_slice.start, rank_slice.stop]))
         rank_work, lanes = rows[bounds], lane[bounds]
-        devices = np.unique(device_of_lane[gather.unique_codes(lanes)]).tolist()
-        for device in devices:
-            is_only = len(devices) == 1
-            work[rank, device] = (
-                rank_work if is_only else rank_work[device_of_lane[lanes] == device]
-            )
+        devices = np.unique(device_of_lane[gather.unique_codes(lanes)])
+        of_devices = [rank_work] * len(devices)
+        if len(devices) > 1:  # one pass over the rank's work, and not one for each device
+            code = np.searchsorted(devices, device_of_lane[lanes])
+            first, by_device = gather.group_rows(code, len(devices))
+            of_devices = np.split(rank_work[by_device], first[1:-1])
+        numbers = [(rank, number) for number in devices.tolist()]
+        work |= dict(zip(numbers, of_devices, strict=True))
     return work
 
 

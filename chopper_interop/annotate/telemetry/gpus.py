@@ -176,9 +176,13 @@ def _note_power(trace: Trace, gpu: Gpu, issues: IssueLog) -> None:
     example = f"rank {gpu.ranks[0]}, device {gpu.device}"
     issues.add(NO_POWER, int(source is None and bool(gpu.sources)), example)
     issues.add(FROM_COUNTER, int(source is not None and source.pattern.is_counter), example)
-    device_names = {d.name for d in trace.meta.devices if d.device == gpu.device}
-    is_dual = any(quantity_series.DUAL_DIE.search(name) for name in device_names)
+    is_dual = gpu.device in trace.cached("dual dies", _devices_of_two_dies)
     issues.add(OF_MODULE, int(source is not None and is_dual), example)
+
+
+def _devices_of_two_dies(trace: Trace) -> set[int]:
+    """Numbers of devices of which some GPU is one of two dies of a module."""
+    return {d.device for d in trace.meta.devices if quantity_series.DUAL_DIE.search(d.name)}
 
 
 def _has_several_partitions(series: set[str]) -> bool:

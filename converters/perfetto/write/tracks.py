@@ -72,6 +72,7 @@ class TrackAllocator:
     first_uuid: int
     descriptors: list[proto.TrackDescriptor] = field(default_factory=list)
     _uuids: dict[Any, int] = field(default_factory=dict)
+    _models: dict[str, tuple[str, dict[int, str]]] = field(default_factory=dict)
 
     def new_descriptors(self) -> list[proto.TrackDescriptor]:
         """Return the descriptors of the tracks that were allocated since the last call."""
@@ -304,15 +305,21 @@ class TrackAllocator:
     def _model(self, rank: int, device: int) -> str:
         """Return the model of a GPU: that of its number, or that of all GPUs of the host."""
         host = self._ranks[rank].host if rank in self._ranks else ""
+        if host not in self._models:
+            self._models[host] = self._models_of_host(host)
+        of_all, of_number = self._models[host]
+        return of_all or of_number.get(device, "")
+
+    def _models_of_host(self, host: str) -> tuple[str, dict[int, str]]:
+        """Model of all GPUs of a host, empty if they differ, and the first model of each number."""
         named = self._rows_of_named_devices
         hosts = named if not host else {"", host} & named.keys()  # of an unknown host any may be
         devices = [
             self.trace.meta.devices[row] for row in sorted(r for h in hosts for r in named[h])
         ]
         models = {d.name for d in devices}
-        if len(models) == 1:
-            return models.pop()
-        return next((d.name for d in devices if d.device == device), "")
+        of_number = {d.device: d.name for d in reversed(devices)}
+        return (models.pop() if len(models) == 1 else ""), of_number
 
     @cached_property
     def _rows_of_named_devices(self) -> dict[str, list[int]]:
