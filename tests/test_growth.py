@@ -1,10 +1,14 @@
 """Work that is done once for a job is not done again for each rank; `tests/benchmarks/growth.py` has the seconds."""
 
 import json
+from dataclasses import replace
 
 import chopper_interop as ci
+from chopper_interop import training_steps
 from chopper_interop.analyses.methods.fleet import places
 from chopper_interop.clocks import relations
+from chopper_interop.converters.chakra import writer
+from chopper_interop.converters.perfetto.write import tracks
 
 RANKS = 12
 
@@ -32,7 +36,12 @@ def _job(folder):
 def _counted(monkeypatch, module, name):
     calls = []
     function = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *args: calls.append(args) or function(*args))
+
+    def counted(*args, **named):
+        calls.append(args)
+        return function(*args, **named)
+
+    monkeypatch.setattr(module, name, counted)
     return calls
 
 
@@ -49,3 +58,46 @@ def test_hosts_of_a_job_are_counted_once_and_not_once_for_each_gpu(tmp_path, mon
     calls = _counted(monkeypatch, places, "only_host")
     assert len(places.find_places(trace, ())) == RANKS
     assert len(calls) == 1
+
+
+def test_each_rank_of_an_et_has_lanes_of_its_own_and_looks_up_devices_of_the_job_once(
+    tmp_path, monkeypatch
+):
+    trace = ci.read(_job(tmp_path / "job"))
+    assert trace.lanes.num_rows == RANKS
+    lookups = _counted(monkeypatch, writer, "DevicesOfRanks")
+    plans = _counted(monkeypatch, writer, "build_plan")
+    ci.write(trace, tmp_path / "a.et", mode="gpu")
+    assert len(lookups) == 1
+    assert [rank_trace.lanes.num_rows for rank_trace, *_ in plans] == [1] * RANKS
+
+
+def test_names_are_listed_once_and_not_once_for_each_step(tmp_path, monkeypatch):
+    events = [
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 1, "tid": 1, "ts": 10 * n, "dur": 9}
+        for n in range(50)
+    ]  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    trace = ci.read(tmp_path / "a.json")
+    trace = replace(trace)  # nothing of it is derived yet
+    calls = _counted(monkeypatch, type(trace), "names")
+    assert len(training_steps.marked(trace)) == 50
+    assert len(calls) <= 3
+
+
+def test_the_model_of_a_gpu_is_looked_up_once_for_a_host_and_not_once_for_each_gpu(
+    tmp_path, monkeypatch
+):
+    devices = [{"id": n, "name": f"GPU of kind {n}"} for n in range(RANKS)]
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": n, "tid": 7, "ts": 9 * n, "dur": 5,
+         "args": {"device": n, "stream": 7}}
+        for n in range(RANKS)
+    ]  # fmt: skip
+    document = {"schemaVersion": 1, "deviceProperties": devices, "traceEvents": events}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    calls = _counted(monkeypatch, tracks.TrackAllocator, "_models_of_host")
+    ci.write(ci.read(tmp_path / "a.json"), tmp_path / "a.pftrace")
+    assert len(calls) <= 2
+    text = (tmp_path / "a.pftrace").read_bytes()
+    assert all(f"GPU {n} (GPU of kind {n})".encode() in text for n in range(RANKS))

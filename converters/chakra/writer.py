@@ -639,10 +639,10 @@ def _write_parts(
     """
     last = count - 1
     rows = [slice(begin, min(begin + _PART, count)) for begin in range(0, count, _PART)]
-    parts: Iterable[_Part] = map(columns, rows)
-    parts = background.ahead(parts) if len(rows) > 1 else parts
+    parts = map(columns, rows)
+    made = background.ahead(parts) if len(rows) > 1 else parts
     with background.writer_behind(stream) as writer:
-        for first, nodes in _encoded(parts, table, last):
+        for first, nodes in _encoded(made, table, last):
             writer.write(encode.extended(nodes, of_last) if first == last else nodes)
 
 

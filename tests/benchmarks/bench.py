@@ -6,7 +6,8 @@ Ratios are of seconds to those of json.load, HTA (temporal, overlap, idle, kerne
 the same file, where these are installed; below 1 is faster.
 
 Usage: ``python tests/benchmarks/bench.py [MILLIONS …] [--history FILE]``, by default 1 and 5 million events of the
-sample job, after the 4-rank trace of ../shared/data if that is there. Each run is added to the history, a JSON file
+sample job, after the 4-rank trace of ../shared/data if that is there; then a database, many small ranks, and a job that
+is larger than the memory it may take. Each run is added to the history, a JSON file
 that also says on which machine it was.
 """
 
@@ -26,6 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import beyond_memory
+import scale
 from stages import sample, timed
 
 REAL = Path(__file__).resolve().parents[3] / "shared/data/pytorch/ddp_resnet_4rank_amd"
@@ -38,6 +41,10 @@ JSON_LOAD, FOUR = "json.load", f"read, {', '.join(ANALYSES)}"
 HTA, CHAKRA = f"HTA: {', '.join(ANALYSES)}", "mlc-chakra: read ETs"
 READ_ETS = "read ETs"
 DISPATCHES = 1_000_000
+SMALL_RANKS = (256, 1024)
+"""Ranks of ten events each: what a rank costs, whatever it holds. Chosen: half a minute in all."""
+BEYOND_RANKS, BEYOND_MILLIONS, BEYOND_GB = 4, 0.1, 0.05
+"""A job that is converted with less memory than it takes: ranks, millions of events of each (26 MB), and what is allowed."""
 _COLUMNS = ("s", "MB/s", "events/s", "peak MB", "json.load", "HTA", "mlc-chakra")
 """Columns of the table behind the stage."""
 
@@ -79,11 +86,17 @@ def _analyze(*names: str) -> Callable[[Path, Path], None]:
 def read(path: Path, _: Path) -> None:
     """Read one job, and print its size for the rates of all rows."""
     from chopper_interop import pipeline
-    from chopper_interop.io import inputs
 
     trace = pipeline.read(path)
-    size = sum(map(inputs.expected_bytes, _files(path)))
-    print(json.dumps({"events": sum(s.events for s in trace.meta.sources), "bytes": size}))
+    events = sum(source.events for source in trace.meta.sources)
+    print(json.dumps({"events": events, "bytes": _bytes(path)}))
+
+
+def _bytes(path: Path) -> int:
+    """Size of files, unpacked."""
+    from chopper_interop.io import inputs
+
+    return sum(map(inputs.expected_bytes, _files(path)))
 
 
 def read_ets(_: Path, out: Path) -> None:
@@ -185,6 +198,8 @@ STAGES: dict[str, Callable[[Path, Path], None]] = {
     HTA: hta,
 }
 """Processes in their order: those of ETs need the files of the one that writes them."""
+OF_SMALL_RANKS = ("read", "read → Perfetto", "read → Parquet", "read → ETs, mode full", FOUR)
+"""Processes of jobs of many small ranks."""
 PEERS = {HTA: "hta", CHAKRA: "chakra"}
 """Module that a stage of another tool needs."""
 OTHERS = {"warm": warm, "rocpd": rocpd}
@@ -267,6 +282,47 @@ def rocpd_rows(folder: Path) -> list[dict[str, Any]]:
     return [{"input": "rocpd", "stage": "read", **result, **rates}]
 
 
+def small_rank_rows(folder: Path) -> list[dict[str, Any]]:
+    """Rows of jobs of many ranks of ten events each."""
+    rows = []
+    for ranks in SMALL_RANKS:
+        name = f"{ranks} small ranks"
+        job, out = scale.make_ranks(folder / f"ranks{ranks}", ranks), folder / f"out-ranks{ranks}"
+        out.mkdir()
+        size: dict[str, Any] = {}
+        for stage in OF_SMALL_RANKS:
+            result = measured(stage, job, out)
+            if result is None:
+                continue
+            size = result.pop("figures") or size
+            rows.append({"input": name, "stage": stage, "ranks": ranks, **result})
+            rows[-1] |= {
+                "MB/s": size["bytes"] / 1e6 / result["s"],
+                "events/s": size["events"] / result["s"],
+            }
+    return rows
+
+
+def beyond_memory_rows(folder: Path) -> list[dict[str, Any]]:
+    """A row of a job that keeps its columns in files; its peak is of memory that the process could not give back."""
+    job = sample(folder, BEYOND_MILLIONS, BEYOND_RANKS)
+    command = [f"{Path(sys.executable).parent / 'chopper-convert'}", "-q", f"{job}"]
+    target = ["-o", f"{folder / 'beyond.pftrace'}", "--max-memory", f"{BEYOND_GB:g}"]
+    used = beyond_memory.measured([*command, *target])
+    megabytes = _bytes(job) / 1e6
+    return [
+        {
+            "input": f"{BEYOND_RANKS} ranks of {megabytes / BEYOND_RANKS:.0f} MB",
+            "stage": f"convert → Perfetto, --max-memory {BEYOND_GB:g}",
+            "s": used.cpu_s,
+            "wall s": used.wall_s,
+            "MB/s": megabytes / used.cpu_s,
+            "peak MB": used.own_mib * 1.048576,
+            "files GB": used.files_gb,
+        }
+    ]
+
+
 def machine() -> dict[str, Any]:
     """Conditions that figures depend on, apart from the program."""
     import psutil
@@ -332,6 +388,18 @@ def growth(rows: list[dict[str, Any]]) -> list[str]:
     return ["", f"{head}: {'; '.join(parts)}"]
 
 
+def time_of_ranks(rows: list[dict[str, Any]]) -> str:
+    """Milliseconds of each stage for a further small rank."""
+    few, many = SMALL_RANKS[0], SMALL_RANKS[-1]
+    spent = {(row["stage"], row["ranks"]): row["s"] for row in rows if "ranks" in row}
+    parts = [
+        f"{stage} {1e3 * (spent[stage, many] - spent[stage, few]) / (many - few):.2f}"
+        for stage in OF_SMALL_RANKS
+        if {(stage, few), (stage, many)} <= spent.keys()
+    ]
+    return f"ms for each further rank, {few:,} to {many:,} ranks: {'; '.join(parts)}"
+
+
 def main() -> None:
     """Print the table, and add it to the history."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -352,8 +420,10 @@ def main() -> None:
         for millions in chosen.millions:
             rows += rows_of(f"{millions:g} M", sample(folder, millions), folder)
         rows += rocpd_rows(folder)
+        rows += small_rank_rows(folder)
+        rows += beyond_memory_rows(folder)
     print(table(rows))
-    print("\n".join(growth(rows)))
+    print("\n".join([*growth(rows), time_of_ranks(rows)]))
     history = json.loads(chosen.history.read_text()) if chosen.history.exists() else []
     run = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from isal import igzip
 
@@ -83,8 +84,18 @@ def _used(pid: int) -> tuple[int, int, int]:
     return own, resident, files
 
 
-def measured(command: list[str]) -> str:
-    """Run a command and return a row of the table."""
+class Used(NamedTuple):
+    """Seconds of processors and by the clock, peaks of own and of resident memory in MiB, and GB of files without names."""
+
+    cpu_s: float
+    wall_s: float
+    own_mib: float
+    resident_mib: float
+    files_gb: float
+
+
+def measured(command: list[str]) -> Used:
+    """Run a command and return what it used."""
     start, peaks = time.perf_counter(), (0, 0, 0)
     process = subprocess.Popen(command)
     while True:
@@ -101,10 +112,7 @@ def measured(command: list[str]) -> str:
         sys.exit(f"{' '.join(command)}: it failed")
     own, resident, files = peaks
     seconds = usage.ru_utime + usage.ru_stime
-    return (
-        f"{seconds:8.1f} {time.perf_counter() - start:8.1f} {own / 1024:8.0f} {resident / 1024:12.0f} "
-        f"{files / 1e9:9.2f}"
-    )
+    return Used(seconds, time.perf_counter() - start, own / 1024, resident / 1024, files / 1e9)
 
 
 def main() -> None:
@@ -141,7 +149,12 @@ def main() -> None:
                     f"{out / chosen.output}",
                 ]
             limit = ["-q", "--max-memory", f"{chosen.max_memory:g}"]
-            print(f"{ranks:5} {measured([*command, *limit])}", flush=True)
+            used = measured([*command, *limit])
+            print(
+                f"{ranks:5} {used.cpu_s:8.1f} {used.wall_s:8.1f} {used.own_mib:8.0f} "
+                f"{used.resident_mib:12.0f} {used.files_gb:9.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

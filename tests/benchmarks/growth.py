@@ -306,6 +306,7 @@ def _one_file(form: str) -> Callable[[Path, int], Path]:
 
 CASES: dict[str, tuple[Callable[[Path, int], Path], list[int]]] = {
     "ranks": (make_ranks, [256, 1024, 4096]),
+    "small ranks": (scale.make_ranks, [512, 1024, 2048, 4096]),
     "streams": (make_streams, [100, 1000, 4000]),
     "threads": (make_threads, [500, 2000, 8000]),
     "devices": (make_devices, [100, 1000, 4000]),

@@ -20,13 +20,13 @@ def timed(spent: dict[str, float], stage: str, owner: object, name: str) -> None
     setattr(owner, name, measured)
 
 
-def sample(folder: Path, millions: float) -> Path:
-    """Kineto's file of a job of one rank."""
+def sample(folder: Path, millions: float, ranks: int = 1) -> Path:
+    """Kineto's files of a job, of as many millions of events a rank."""
     from chopper_interop.demo import make_demo
 
     steps = round(_STEPS_OF_A_MILLION * millions)
     made = make_demo(
-        folder / f"job{millions:g}", ranks=1, layers=16, steps=steps, telemetry=False,
+        folder / f"job{millions:g}-{ranks}", ranks=ranks, layers=16, steps=steps, telemetry=False,
         counter_steps=0, truth_kernels=False,
     )  # fmt: skip
     return made / "kineto"

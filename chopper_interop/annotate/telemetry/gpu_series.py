@@ -87,7 +87,7 @@ def work_by_location(trace: Trace) -> dict[Location, Array]:
     """Rows of the GPU work of each rank on each device, ascending."""
     rows = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
     lane, device_of_lane = trace.array("lane")[rows], trace.array("device", "lanes")
-    work = {}
+    work: dict[Location, Array] = {}
     for rank, rank_slice in trace.rank_rows.items():
         bounds = slice(*np.searchsorted(rows, [rank_slice.start, rank_slice.stop]))
         rank_work, lanes = rows[bounds], lane[bounds]
