@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -141,11 +142,17 @@ def _stored(table: str, data: pa.Table, first: int) -> pa.Table:
     return pa.table(columns)
 
 
-def _kind_names(table: str, kind: pa.Array) -> pa.DictionaryArray:
+@cache
+def _kinds(table: str) -> tuple[Array, pa.Array]:
+    """Position of each number of a kind among the names of a table's kinds, and these; once for all ranks."""
     kinds = list(TABLE_KINDS[table])
     codes = np.zeros(256, np.int8)
     codes[[int(k) for k in kinds]] = np.arange(len(kinds))
-    texts = arrow.texts([k.name.lower() for k in kinds])
+    return codes, arrow.texts([k.name.lower() for k in kinds])
+
+
+def _kind_names(table: str, kind: pa.Array) -> pa.DictionaryArray:
+    codes, texts = _kinds(table)
     return pa.DictionaryArray.from_arrays(arrow.array(codes[arrow.to_numpy(kind)]), texts)
 
 
