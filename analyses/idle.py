@@ -258,7 +258,7 @@ class _IdleTimes:
 
 
 class _Facts:
-    """What is known of GPU work by all ranks of a job: least latencies, and waits for other ranks."""
+    """Facts about GPU work that follow from all ranks of a job: least latencies, and waits for other ranks."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace

@@ -42,7 +42,7 @@ _RATES = {
 }
 """By column of a rate: column of the work, and the unit in work per nanosecond."""
 _PARTS = ("sum", "by")
-"""What a ratio is made of: sums over instances of which both are known."""
+"""Parts of a ratio: sums over instances of which both are known."""
 _TIME_MEANS = ("gfxclk_mhz", "gfxclk_counted_mhz", "power_w")
 _CONVENTIONS = {
     "links": selected_work.LINKS,

@@ -124,10 +124,8 @@ def overlap(
         rows = _ByInstance()
     else:
         rows = _ByGroup(PieceGroups.by(selected, by))
-    is_of_ranks = isinstance(rows, _ByGroup) and (by, steps) == (
-        "rank",
-        "",
-    )  # which add up to the job
+    # ranks add up to the job
+    is_of_ranks = isinstance(rows, _ByGroup) and (by, steps) == ("rank", "")
     counted, annotations = 0, rank_batches.JoinedColumns(trace)
     for batch in pieces.work_of_batches(trace, selected):
         concurrent = comm_overlap.measure_overlap(batch.trace, batch.windows, batch.work)

@@ -114,7 +114,7 @@ def _called(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 class Files:
-    """Whether memory is taken of files, and the pages of those that are used."""
+    """The allocator of this process: memory is taken of files between `start` and `stop`."""
 
     def __init__(self) -> None:
         self._state, self._handler = _installed()
