@@ -16,10 +16,11 @@ The functions are no functions of Python, in which handlers of signals may raise
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ _RAW = 0
 
 # The state is words of 64 bits. A mutex of zeros is unlocked, and takes at most 64 bytes.
 #
-#     0 ... 7   8 ... 16                17 ...              17 + _MOST_FILES ...
+#     0 ... 7   8 ... 17                18 ...              18 + _MOST_FILES ...
 #     mutex     as they are named here  addresses of files  their sizes, negative of those that no array uses
 (
     _IS_ON,
@@ -64,8 +65,9 @@ _RAW = 0
     _NAME,  # address of the name of the next file
     _PATTERN,  # address of the pattern of names
     _ITSELF,
+    _PROCESS,  # which made the files
     _ADDRESS,
-) = range(8, 18)
+) = range(8, 19)
 _SIZE = _ADDRESS + _MOST_FILES
 _WORDS = _SIZE + _MOST_FILES
 
@@ -76,6 +78,8 @@ _word, _int = types.uint64, types.int32
 _State = types.CPointer(types.int64)
 _READ_WRITE, _SHARED, _DONTNEED = 3, 1, 4
 """``PROT_READ | PROT_WRITE``, ``MAP_SHARED`` and ``MADV_DONTNEED`` of Linux."""
+_INTERRUPTED = int(errno.EINTR)
+"""Status of a call during which a signal arrived, as that of a profiler's timer."""
 _UNHEARD = getattr(os, "O_CLOEXEC", 0)
 """Flag of files that programs started by this one do not get."""
 
@@ -124,9 +128,9 @@ class Files:
         )
 
     @property
-    def are_used(self) -> bool:
-        """True if large arrays are made in files."""
-        return bool(self._state[_IS_ON])
+    def can_start(self) -> bool:
+        """True if no large arrays are made in files, and those that are there are no other process's, too."""
+        return not self._state[_IS_ON] and self._state[_PROCESS] == os.getpid()
 
     def start(self, least_bytes: int) -> Any:
         """Make arrays of so many bytes and more in files from now on; return what `stop` needs."""
@@ -189,7 +193,10 @@ def _new_file(state: Any, size: Any) -> Any:
     _unlink(name)
     address = ~_word(0)
     # a page without room on disk would end the process when it is written
-    if _fallocate(file, types.int64(0), types.int64(size)) == 0:
+    status = _int(_INTERRUPTED)
+    while status == _INTERRUPTED:
+        status = _fallocate(file, types.int64(0), types.int64(size))
+    if status == 0:
         address = _mmap(_word(0), size, _int(_READ_WRITE), _int(_SHARED), file, types.int64(0))
     else:
         state[_REFUSED] = types.int64(size)
@@ -353,7 +360,8 @@ def _installed() -> tuple[Array, Any]:
     pattern = os.fsencode(Path(tempfile.gettempdir(), "chopper-XXXXXX"))
     names = [ctypes.create_string_buffer(pattern, _LONGEST_NAME) for _ in range(2)]
     state[_NAME], state[_PATTERN] = map(ctypes.addressof, names)
-    state[_ITSELF] = state.ctypes.data
+    state[_ITSELF], state[_PROCESS] = state.ctypes.data, os.getpid()
+    os.register_at_fork(after_in_child=partial(_after_fork, state))
     of_numpy = (_allocate, _allocate_zeros, _resize, _give_back)
     of_python = (_allocate_unlocked, _zeros_in_memory, _resize, _give_back)
     allocators = [
@@ -368,6 +376,11 @@ def _installed() -> tuple[Array, Any]:
     new_capsule.restype = ctypes.py_object
     new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     return state, new_capsule(ctypes.addressof(handler), b"mem_handler", None)
+
+
+def _after_fork(state: Array) -> None:
+    """Have a forked process make arrays in memory: its parent reads what files have, and a thread of it may have had the mutex."""
+    state[: _IS_ON + 1] = 0
 
 
 def _set_handler(handler: Any) -> Any:

@@ -69,6 +69,16 @@ _since_release = 0
 """Bytes that were copied since pages were last released; of the process, as mappings are."""
 
 
+def _after_fork() -> None:
+    """Have a forked process make files of its own: what it wrote to its parent's, the parent and its siblings would read."""
+    global _lock, _shared  # noqa: PLW0603 # as the mappings are of the process
+    _lock, _shared = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 @contextmanager
 def when(wanted: bool) -> Iterator[None]:  # noqa: FBT001 # it is read as a sentence
     """Allocate large arrays in files within a block, if that is wanted; else leave it as it is."""
@@ -319,15 +329,17 @@ def scratch() -> Iterator[None]:
         return
     from chopper_interop.arrays import file_allocator
 
-    files = file_allocator.Files()
-    if files.are_used:  # in a block around this one, or in another thread
+    with _lock:
+        files = file_allocator.Files()
+        # not in a block within another, or beside that of a thread, nor in a process that was forked after one
+        before = files.start(_SCRATCH_BYTES) if files.can_start else None
+    if before is None:
         yield
         return
     ended = threading.Event()
     watch = threading.Thread(target=_watch, args=(files, ended), daemon=True)
-    before = files.start(_SCRATCH_BYTES)
-    watch.start()
     try:
+        watch.start()
         yield
     except MemoryError as error:
         if files.refused_bytes:
@@ -336,7 +348,8 @@ def scratch() -> Iterator[None]:
     finally:
         files.stop(before)
         ended.set()
-        watch.join()
+        if watch.ident is not None:
+            watch.join()
 
 
 def _has_allocator() -> bool:

@@ -1,8 +1,9 @@
 """Arrays of a job that is larger than memory lie in files, and have the values that they have in memory."""
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -164,3 +165,47 @@ def test_a_process_ends_as_others_do(end: str) -> None:
     assert (done.returncode, "KeyboardInterrupt" in done.stderr) == (
         (-2, True) if is_interrupted else (0, False)
     )
+
+
+def _in_forked_process(function: Callable[[], object]) -> None:
+    process = os.fork()
+    if process == 0:
+        function()
+        os._exit(0)
+    assert os.waitpid(process, 0)[1] == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.usefixtures("job_in_files")
+def test_a_forked_process_leaves_values_of_its_parent_as_they_are() -> None:
+    kept = []
+
+    def overwrite() -> None:
+        with spill.scratch():
+            kept.clear()
+            assert not any(_is_in_file(np.full(_MANY, 9)) for _ in range(4))
+
+    with spill.scratch():
+        kept += [np.full(_MANY, 7) for _ in range(4)]
+        _in_forked_process(overwrite)
+    _in_forked_process(overwrite)
+    assert all((values == 7).all() for values in kept)  # noqa: PLR2004
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_small_arrays_of_a_forked_process_lie_in_files_of_its_own() -> None:
+    few = 1 << 13
+    with spill.when(True):
+        first = spill.full(few, 1, np.int64)
+        was_written, writes = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.read(was_written, 1)
+            spill.full(few, 9, np.int64)
+            os._exit(0)
+        second = spill.full(few, 7, np.int64)
+        os.write(writes, b" ")
+        assert os.waitpid(process, 0)[1] == 0
+    for end in (was_written, writes):
+        os.close(end)
+    assert (set(first.tolist()), set(second.tolist())) == ({1}, {7})
