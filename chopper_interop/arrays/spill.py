@@ -71,7 +71,7 @@ _since_release = 0
 
 def _after_fork() -> None:
     """Have a forked process make files of its own: what it wrote to its parent's, the parent and its siblings would read."""
-    global _lock, _shared  # noqa: PLW0603 # as the mappings are of the process
+    global _lock, _shared  # as the mappings are of the process
     _lock, _shared = threading.Lock(), None
 
 

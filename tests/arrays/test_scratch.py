@@ -189,7 +189,7 @@ def test_a_forked_process_leaves_values_of_its_parent_as_they_are() -> None:
         kept += [np.full(_MANY, 7) for _ in range(4)]
         _in_forked_process(overwrite)
     _in_forked_process(overwrite)
-    assert all((values == 7).all() for values in kept)  # noqa: PLR2004
+    assert all((values == 7).all() for values in kept)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
