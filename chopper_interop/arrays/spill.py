@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow
-from chopper_interop.errors import WriteError
+from chopper_interop.errors import TooLittleMemoryError, WriteError
 
 if TYPE_CHECKING:
     from chopper_interop.arrays.file_allocator import Files
@@ -341,7 +341,7 @@ def scratch() -> Iterator[None]:
     try:
         watch.start()
         yield
-    except MemoryError as error:
+    except (MemoryError, TooLittleMemoryError) as error:
         if files.refused_bytes:
             raise no_room(files.refused_bytes, None) from error
         raise

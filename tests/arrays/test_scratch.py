@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chopper_interop import registry
 from chopper_interop.arrays import spill
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.errors import WriteError
@@ -144,6 +145,16 @@ def test_an_array_without_room_on_disk_is_an_error_that_names_the_folder() -> No
     ):
         np.empty(10**15, np.int8)
     assert not _is_in_file(np.arange(_MANY))  # as after any block
+
+
+@pytest.mark.usefixtures("job_in_files")
+def test_so_it_is_where_a_writer_or_an_analysis_makes_the_array() -> None:
+    with (
+        pytest.raises(WriteError, match=r"no room for 1,000,000\.0 GB"),
+        spill.scratch(),
+        registry.as_errors("writing", "perfetto"),
+    ):
+        np.empty(10**15, np.int8)
 
 
 _AT_EXIT = """
