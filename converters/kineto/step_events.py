@@ -27,9 +27,9 @@ from chopper_interop.converters.kineto.categories import (
     OPERATOR_FLOWS,
 )
 from chopper_interop.io import json_events, json_members
-from chopper_interop.io.json_events import HAS_TS, TEXT_ID
+from chopper_interop.io.json_events import HAS_DUR, HAS_TS, TEXT_ID
 from chopper_interop.schemas.categories import MIXED_CATEGORIES, PYTORCH
-from chopper_interop.schemas.kinds import CALLS, GPU_WORK
+from chopper_interop.schemas.kinds import CALLS, GPU_WORK, RANGES
 from chopper_interop.schemas.names import STEPS
 from chopper_interop.training_steps import LEAST_UNIT
 
@@ -170,7 +170,8 @@ def _of_first_scan(window: Bytes, rows: Array, strings: list[bytes]) -> Array:
     other_launch = arrow & events.of_categories(*LAUNCH_FLOWS, *OPERATOR_FLOWS)
     if no_launch.any() or other_launch.any() or is_any(rows["ph"], _BEGIN_END).any():
         raise _KeptWhole
-    kept = events.span & events.of_names(_is_step)
+    timed = rows["has"] & (HAS_TS | HAS_DUR) == HAS_TS | HAS_DUR
+    kept = events.span & timed & is_any(events.kind, RANGES) & events.of_names(_is_step)
     kept[linked] |= is_any(events.kind[linked], CALLS)
     return kept | (arrow & events.of_categories(_FORWARD_BACKWARD))
 

@@ -248,3 +248,24 @@ def test_memory_is_of_the_steps(tmp_path: Path) -> None:
         held[step] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert held[2] - held[1] > 200_000 * json_events.EVENT.itemsize
+
+
+@pytest.mark.usefixtures("read_twice_from")
+@pytest.mark.parametrize("fault", [{"cat": ""}, {"cat": "python_function"}, {"dur": None}])
+def test_steps_whose_ranges_are_no_good_are_counted(tmp_path: Path, fault: dict[str, Any]) -> None:
+    events = [span("user_annotation", "ProfilerStep#7", 0, 20) | fault]
+    for number, at in ((1, 1), (2, 11)):
+        events += [
+            span("cpu_op", "aten::mm", at, 4),
+            call("cudaLaunchKernel", at + 1, 1, number),
+            kernel("gemm", at + 3, 2, number),
+            span("cpu_op", "autograd::engine::evaluate_function: AddBackward0", at + 5, 1),
+            span("cpu_op", "Optimizer.step#SGD.step", at + 7, 1),
+        ]
+    file = write(tmp_path / "rank0.json", events)
+    whole = ci.read(file)
+    numbers_there = set(whole.integers("iteration").tolist()) - {-1}
+    assert numbers_there
+    assert 7 not in numbers_there  # noqa: PLR2004
+    for step in numbers_there:
+        assert nodes(ci.read(file, steps=[step]), {step}) == nodes(whole, {step})
