@@ -451,3 +451,12 @@ def test_order_of_rows(tmp_path: Path) -> None:
     for name in names:
         of_name = [sort_key for sort_key in sort_keys if sort_key[1] == name]
         assert of_name == sorted(of_name)
+
+
+@pytest.mark.parametrize("by", ["rank", "stream", "kernel", "iteration"])
+def test_telemetry_alone_has_no_groups_of_work(tmp_path: Path, by: str) -> None:
+    lines = [f"2024/01/01 00:00:{second:02d}.000, 0, 100.00 W" for second in range(5)]
+    file = tmp_path / "smi.csv"
+    file.write_text("\n".join(["timestamp, index, power.draw [W]", *lines, ""]))
+    rows = ci.analyze(ci.read(file, tz="UTC"), "telemetry", by=by).rows
+    assert rows.num_rows == (by == "rank")

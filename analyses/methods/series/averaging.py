@@ -190,8 +190,10 @@ class Plan:
         place
             The owner of the series.
         first, last
-            Times of its first and last sample: the window where there is no GPU work at all.
+            Times of its first and last sample: the window where there is no GPU work at all, and none is asked for by groups.
         """
+        if not self.cells:
+            return AveragingWindows(*(_NONE,) * 3)
         if self.is_all or (not place.rows.size and not self._steps):
             return _one(first, last)
         if place not in self._made:
