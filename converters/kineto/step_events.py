@@ -14,6 +14,7 @@ launches follow otherwise than from correlation ids, or spans from begins and en
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,9 +61,10 @@ def selection(scan: Callable[[Select], Events], steps: Collection[int]) -> Selec
     steps
         Numbers of the steps.
     """
+    work: list[Array] = []
     try:
         with json_members.keeping((_CORRELATION,)):
-            events = scan(_of_first_scan)
+            events = scan(partial(_of_first_scan, work))
     except _KeptWhole:
         return None
     columns, texts = events.columns, events.texts()
@@ -76,10 +78,14 @@ def selection(scan: Callable[[Select], Events], steps: Collection[int]) -> Selec
     rows = np.flatnonzero(inside & (columns["ph"] == _SPAN))
     at, length = columns["args_at"][rows], columns["args_len"][rows]
     values, present = json_events.extract_integers(events.args, at, length, (_CORRELATION,))
+    launched = gather.unique(values[0][present[0]])
+    of_work = gather.joined(work)
+    if of_work.size and not (gather.find(launched, of_work) >= 0).any():
+        return None  # ranges that launch nothing are no steps if others launch something, of which only the whole file says
     arrows = np.flatnonzero(is_any(columns["ph"], _ARROW))
     return _Chosen(
         spans,
-        gather.unique(values[0][present[0]]),
+        launched,
         _crossing(columns["id"][arrows], inside[arrows]),
     )
 
@@ -161,12 +167,17 @@ class _Chosen:
         return kept
 
 
-def _of_first_scan(window: Bytes, rows: Array, strings: list[bytes]) -> Array:
-    """Mark ranges of steps, calls, and arrows between operators; raise `_KeptWhole` for what cannot be told to be of a step."""
+def _of_first_scan(work: list[Array], window: Bytes, rows: Array, strings: list[bytes]) -> Array:
+    """Mark ranges of steps, calls, and arrows between operators; raise `_KeptWhole` for what cannot be told to be of a step.
+
+    Correlation ids of GPU work are added to a list.
+    """
     events = _Piece(window, rows, strings)
     arrow = is_any(rows["ph"], _ARROW)
     linked, correlation, is_linked = events.correlations()
-    no_launch = is_any(events.kind[linked], GPU_WORK) & (~is_linked | (correlation <= 0))
+    is_work = is_any(events.kind[linked], GPU_WORK)
+    work.append(correlation[is_work])
+    no_launch = is_work & (~is_linked | (correlation <= 0))
     other_launch = arrow & events.of_categories(*LAUNCH_FLOWS, *OPERATOR_FLOWS)
     if no_launch.any() or other_launch.any() or is_any(rows["ph"], _BEGIN_END).any():
         raise _KeptWhole

@@ -269,3 +269,17 @@ def test_steps_whose_ranges_are_no_good_are_counted(tmp_path: Path, fault: dict[
     assert 7 not in numbers_there
     for step in numbers_there:
         assert nodes(ci.read(file, steps=[step]), {step}) == nodes(whole, {step})
+
+
+@pytest.mark.usefixtures("read_twice_from")
+def test_a_step_that_launches_nothing_is_none_however_large_the_file(tmp_path: Path) -> None:
+    events = [span("user_annotation", f"ProfilerStep#{n}", 10 * n, 9) for n in range(3)]
+    events += [span("cpu_op", "aten::mm", 10 * n + 1, 4) for n in range(3)]
+    for n in range(2):
+        events += [
+            call("cudaLaunchKernel", 10 * n + 2, 1, n + 1),
+            kernel("gemm", 10 * n + 4, 2, n + 1),
+        ]
+    file = write(tmp_path / "rank0.json", events)
+    with pytest.raises(UsageError, match=r"no training step 2 \(it has 0-1\)"):
+        ci.read(file, steps=[2])
