@@ -204,7 +204,7 @@ def test_what_the_writer_has_of_each_node_is_in_files_too(
     assert len(first) == count + 1
     assert all(map(spill.holds, (first, ids, slices.is_drawn)))
     assert slices.tracks.lanes  # made before memory is measured
-    monkeypatch.setattr(rank_batches, "MAX_NODES", BLOCK // 10)
+    monkeypatch.setattr(rank_batches, "_BLOCK", BLOCK // 10)
     steps = {
         "work": lambda: slices.tracks._work_labels,
         "window": lambda: writer.window_of_work(trace),
