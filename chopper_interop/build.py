@@ -15,7 +15,7 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import NESTING, LaneKind
 from chopper_interop.schemas.meta import Meta
-from chopper_interop.tables import counters_by_node
+from chopper_interop.tables import counters_by_node, require_row_numbers
 from chopper_interop.trace import Text, Trace, empty
 
 Column: TypeAlias = "Array | pa.Array | pa.ChunkedArray | int | float | str"
@@ -253,9 +253,16 @@ def concat(traces: Sequence[Trace], meta: Meta) -> Trace:
         Traces whose clocks agree. Equal process groups (name and ranks) become one.
     meta
         Metadata of the result; its origin is set here.
+
+    Raises
+    ------
+    TooLargeError
+        Together they have more nodes, or rows of another table, than can be numbered.
     """
     if len(traces) == 1:
         return replace(traces[0], meta=replace(meta, origin_ns=traces[0].meta.origin_ns))
+    for name in hub.TABLES:  # before any number is moved
+        require_row_numbers(name, sum(getattr(trace, name).num_rows for trace in traces))
     traces = sorted(traces, key=lambda t: t.ranks[0] if t.nodes.num_rows else -1)
     groups, group_rows = _joined_groups(traces)
     is_shared = len({id(trace.text) for trace in traces}) == 1  # of parts of one trace
@@ -438,6 +445,7 @@ def _concat(name: str, tables: list[pa.Table]) -> pa.Table:
     """Concatenate tables; columns that some lack are null there."""
     if not tables:
         return empty(name)
+    require_row_numbers(name, sum(table.num_rows for table in tables))
     table = tables[0]
     if len(tables) > 1:
         table = pa.concat_tables(tables, promote_options="default").unify_dictionaries()

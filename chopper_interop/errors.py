@@ -147,6 +147,12 @@ class TooLittleMemoryError(ChopperError):
     exit_status = 10
 
 
+class TooLargeError(ChopperError):
+    """The job has more rows than the tables can number, or more text than a column can hold, whatever memory there is."""
+
+    exit_status = 11
+
+
 class InternalError(ChopperError):
     """An error that no part of the program expected: a defect of it or of a plug-in.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import Array, arrow, gather, spill
+from chopper_interop.arrays import Array, arrow, gather, row_numbers, spill
 from chopper_interop.errors import SchemaError, UsageError, first_line
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
@@ -111,7 +111,9 @@ class TraceTables:
 
     def __post_init__(self) -> None:
         for name in hub.TABLES:
-            _check(name, getattr(self, name))
+            data = getattr(self, name)
+            _check(name, data)
+            require_row_numbers(name, data.num_rows)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name} {text}" for name, text in self.sizes().items())
@@ -543,6 +545,15 @@ def merged_rows(of_ranks: Iterable[slice], max_nodes: int) -> list[slice]:
 def _fields(made: Text | TraceTables) -> dict[str, Any]:
     """Fields of a dataclass, without what is cached: what is sent to other processes."""
     return {declared.name: getattr(made, declared.name) for declared in fields(made)}
+
+
+def require_row_numbers(table: str, count: int) -> None:
+    """Raise `TooLargeError` if a table has more rows than others can refer to; nothing refers to those of samples."""
+    if count > row_numbers.MOST and table not in _NOT_REFERRED_TO:
+        row_numbers.require(count, table)
+
+
+_NOT_REFERRED_TO = ("samples", "counters")
 
 
 def _check(table: str, data: pa.Table) -> None:

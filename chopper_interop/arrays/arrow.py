@@ -20,7 +20,10 @@ except ImportError:  # where a version of pyarrow does not have them: its public
     from pyarrow.compute import CastOptions, FilterOptions, TakeOptions, call_function
 
 from chopper_interop.arrays import Array
+from chopper_interop.errors import TooLargeError
 
+_MOST_IN_COLUMN = 2**31 - 1
+"""Bytes of texts, or numbers of lists, that offsets of int32 reach."""
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 
@@ -181,8 +184,7 @@ def rows(table: pa.Table, numbers: Array) -> pa.Table:
 def texts(values: Iterable[str]) -> pa.StringArray:
     """Return texts as an Arrow array."""
     encoded = [value.encode(errors="backslashreplace") for value in values]  # lone surrogates
-    offsets = np.zeros(len(encoded) + 1, np.int32)
-    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    offsets = _offsets([len(text) for text in encoded], "bytes of texts in a column")
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
 
@@ -208,10 +210,22 @@ def dictionary(codes: Array, values: Iterable[str], *, mask: Array | None = None
 
 def lists(values: Sequence[Array], declared: pa.DataType) -> pa.ListArray:
     """Return lists of whole numbers as an Arrow array of a list type."""
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(v) for v in values], out=offsets[1:])
+    offsets = _offsets([len(v) for v in values], "numbers in lists of a column")
     numbers = np.concatenate([np.empty(0, np.int64), *values])
     return pa.ListArray.from_arrays(array(offsets), array(numbers, declared.value_type), declared)
+
+
+def _offsets(lengths: list[int], what: str) -> Array:
+    """Where each value of a column of Arrow begins, and behind the last one its end."""
+    total = sum(lengths)
+    if total > _MOST_IN_COLUMN:
+        raise TooLargeError(
+            f"{total:,} {what} are too many: at most {_MOST_IN_COLUMN:,} are possible",
+            hint="read fewer ranks with --ranks, or fewer steps with --steps",
+        )
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
 
 
 def single_chunk(column: Column) -> pa.Array:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array, gather, row_numbers
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import UsageError
 from chopper_interop.graph.chains import (
@@ -283,7 +283,13 @@ def endpoint_edges(
     stream_before
         Row of the work before each node on its stream, as `chains.stream_orders` gives it, if
         the caller has it already.
+
+    Raises
+    ------
+    TooLargeError
+        There are more starts and ends than can be numbered.
     """
+    require_endpoint_numbers(trace)
     src, dst, kind = _stored_edges(trace, kinds)
     parts = [(2 * src + _FROM[kind], 2 * dst + _TO[kind], kind)]
     ts, dur, lane, on_thread = _lanes(trace)
@@ -296,6 +302,11 @@ def endpoint_edges(
         before, after, stream_kinds = _derived_edges(trace, EdgeKind.STREAM, stream_before)
         parts.append((2 * before + 1, 2 * after, stream_kinds))
     return _concatenated(parts)
+
+
+def require_endpoint_numbers(trace: TraceTables) -> None:
+    """Raise `TooLargeError` if a trace has more starts and ends than can be numbered."""
+    row_numbers.require(trace.nodes.num_rows, "nodes with a start and an end", rows_each=2)
 
 
 def _concatenated(parts: list[Edges]) -> Edges:
@@ -369,6 +380,7 @@ def build_graph(
     """
     src, dst, kind = edges
     n = len(node)
+    row_numbers.require(n, "vertices of a graph")
     first, edge = gather.group_rows(src, n)  # edges sorted by source, and the offset of each source
     after = dst[edge].astype(np.int32)
     order = gather.topological_order(first, after)

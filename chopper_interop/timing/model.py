@@ -226,6 +226,7 @@ def release_timing(trace: Trace) -> None:
 
 def _build_timing(trace: Trace) -> Timing:
     """Build the graph of the module's picture: edges of endpoints, their lags, then barriers."""
+    graph.require_endpoint_numbers(trace)  # before minutes of work on so many
     ts = trace.array("ts")
     end = ts + trace.array("dur")
     before = predecessors(trace)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.analyses.methods.activity import counterparts, step_times, windows
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array, gather, row_numbers
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, LaneKind
 from chopper_interop.timing import loops
@@ -129,6 +129,7 @@ def step_timing(trace: Trace, rank_steps: Sequence[Window]) -> StepTiming:
         )
         for by_rank in (False, True)
     )
+    row_numbers.require(len(graph) + len(steps), "vertices of graphs of steps")
     src, after, kind, lag = _cut(timing, step, at, start)
     first, edge = gather.group_rows(src, len(step))
     src, after, kind, lag = src[edge], after[edge], kind[edge], lag[edge]

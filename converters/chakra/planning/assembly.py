@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chopper_interop.arrays import Array, gather
+from chopper_interop.arrays import Array, gather, row_numbers
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra.planning.connected import Host, connected_nodes, joined_rows
 from chopper_interop.converters.chakra.planning.control import (
@@ -91,6 +91,7 @@ def assembled(
     has_end = leaves.size > 0 or not used.any()
     between = np.ones(len(gapped) + len(control.owner), bool)
     keep = np.concatenate([used, between, [begins.size > 0, has_end]])
+    row_numbers.require(len(keep), "nodes of execution traces")
     begin, end = len(keep) - 2, len(keep) - 1
     src = _column(np.int32, src, np.full(len(begins), begin), leaves)
     dst = _column(np.int32, dst, begins, np.full(len(leaves), end))
@@ -337,6 +338,7 @@ def _with_latencies(
 
 def _append(columns: dict[str, Any], keep: Array, more: dict[str, Array]) -> Array:
     """Append nodes to columns, one after the other, as all of them twice would take most of a plan's memory."""
+    row_numbers.require(len(keep) + len(more["slot"]), "nodes of execution traces")
     for name, of_more in more.items():
         columns[name] = np.concatenate([columns[name], of_more.astype(columns[name].dtype)])
     return np.append(keep, np.ones(len(more["slot"]), bool))
