@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import grouping, windows
+from chopper_interop.analyses.methods.activity import concurrent_work, grouping, windows
 from chopper_interop.analyses.methods.peers import hta_critical_path as peers_critical_path
 from chopper_interop.analyses.methods.timing import critical, spans
 from chopper_interop.analyses.methods.timing.paths import CLASS_CODE, CLASSES
-from chopper_interop.arrays import Array, arrow, gather, intervals
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError, UsageError
 from chopper_interop.result import Result
@@ -262,14 +262,11 @@ def _unknown(trace: Trace, paths: list[Path]) -> dict[str, int]:
     start = _all(paths, "start")
     begins = start == np.array([p.start_ns for p in paths], np.int64)[_path_numbers(paths)]
     since = np.where(waits, end - delay, start)
-    work, ts = is_any(trace.array("kind"), GPU_WORK), trace.array("ts")
     rank, busy_ns = _all(paths, "rank"), np.zeros(len(end), np.int64)
-    for number in gather.unique(rank[waits | gaps]).tolist():
-        rows = trace.rank_rows[number]
-        row = np.flatnonzero(work[rows]) + rows.start
-        busy = intervals.union(ts[row], ts[row] + trace.array("dur")[row])
-        piece = np.flatnonzero((waits | gaps) & (rank == number))
-        busy_ns[piece] = intervals.covered_time(since[piece], end[piece], busy)
+    unknown, work = waits | gaps, np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    busy_ns[unknown] = concurrent_work.time_with_nodes(
+        trace, work, rank[unknown], since[unknown], end[unknown]
+    )
     first = waits & np.isin(_all(paths, "node"), _first_work(trace))
     return {
         "unknown_ns": int(delay[waits].sum()),

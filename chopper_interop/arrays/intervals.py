@@ -69,11 +69,30 @@ def covered_time(start: Array, end: Array, by: Intervals) -> Array:
     by
         A union, as `union` gives it.
     """
-    first, last = _int64(by[0]), _int64(by[1])
+    return covered_in_groups(
+        np.zeros(len(start), np.int64), start, end, (np.zeros_like(by[0]), *by), 1
+    )
+
+
+def covered_in_groups(group: Array, start: Array, end: Array, by: GroupIntervals, n: int) -> Array:
+    """Time of each interval that the union of its group covers, as `covered_time` of each group, in one call for all.
+
+    Parameters
+    ----------
+    group, start, end
+        Any intervals, in any order; one that does not end after its start has none.
+    by
+        Unions, as `group_unions` returns them, the groups ascending.
+    n
+        How many groups there are.
+    """
+    first, last = _int64(by[1]), _int64(by[2])
+    offsets = np.searchsorted(by[0], np.arange(n + 1))
     before = np.zeros(len(first) + 1, np.int64)
     np.cumsum(last - first, out=before[1:])
-    until_end = _covered_until(_int64(end), first, last, before)
-    return np.maximum(until_end - _covered_until(_int64(start), first, last, before), 0)
+    unions, group = (offsets, first, last, before), _int64(group)
+    until_end = _covered_until(group, _int64(end), *unions)
+    return np.maximum(until_end - _covered_until(group, _int64(start), *unions), 0)
 
 
 def overlap_sums(start: Array, end: Array, by: Intervals) -> Array:
@@ -192,32 +211,37 @@ def _int64(values: Array) -> Array:
 
 
 @jit
-def _covered_until(time: Array, first: Array, last: Array, before: Array) -> Array:
-    """Time that a union covers before each time; most quickly if these ascend.
+def _covered_until(  # columns
+    group: Array, time: Array, offsets: Array, first: Array, last: Array, before: Array
+) -> Array:
+    """Time that unions up to that of a group cover before each time of the group; most quickly if these ascend.
 
     Where they do, the position in the union moves by few steps, and no search is needed.
 
     Parameters
     ----------
-    time
-        Any times.
-    first, last
-        The union.
+    group, time
+        Any times, and the number of each one's union.
+    offsets, first, last
+        The union of group g is the intervals from ``offsets[g]`` to ``offsets[g + 1]``.
     before
-        Time that the union covers before each of its intervals.
+        Time that the intervals before each one cover.
     """
     result = np.zeros(len(time), np.int64)
-    begun = 0  # intervals of the union that start at or before t
+    begun = offsets.copy()  # of each union: behind its intervals that start at or before t
     for i in range(len(time)):
-        t = time[i]
+        t, low, high = time[i], offsets[group[i]], offsets[group[i] + 1]
+        at = begun[group[i]]
         steps = 0
-        while begun < len(first) and first[begun] <= t and steps < _MAX_STEPS:
-            begun += 1
+        while at < high and first[at] <= t and steps < _MAX_STEPS:
+            at += 1
             steps += 1
-        if steps == _MAX_STEPS or (begun > 0 and first[begun - 1] > t):
-            begun = np.searchsorted(first, t, "right")
-        if begun > 0:
-            result[i] = before[begun - 1] + min(t, last[begun - 1]) - first[begun - 1]
+        if steps == _MAX_STEPS or (at > low and first[at - 1] > t):
+            at = low + np.searchsorted(first[low:high], t, "right")
+        begun[group[i]] = at
+        result[i] = before[at]
+        if at > low:
+            result[i] = before[at - 1] + min(t, last[at - 1]) - first[at - 1]
     return result
 
 

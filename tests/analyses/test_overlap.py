@@ -41,6 +41,21 @@ def test_coverage_of_intervals_in_any_order(asked: list, by: list) -> None:
     assert summed.tolist() == each
 
 
+@given(st.lists(st.tuples(SPANS, SPANS), min_size=1, max_size=4))
+def test_coverage_in_groups_is_that_of_each_group(groups: list) -> None:
+    asked = [(g, *span) for g, (spans, _) in enumerate(groups) for span in spans]
+    by = sorted((g, *span) for g, (_, spans) in enumerate(groups) for span in spans)
+    asked.sort(key=lambda row: row[1:])  # groups in turn
+
+    def columns(rows: list) -> tuple[np.ndarray, ...]:
+        group, start, dur = np.array(rows, np.int64).reshape(-1, 3).T
+        return group, start, start + dur
+
+    unions = intervals.group_unions(*columns(by), len(groups))
+    covered = intervals.covered_in_groups(*columns(asked), unions, len(groups))
+    assert covered.tolist() == [len(points([span]) & points(groups[g][1])) for g, *span in asked]
+
+
 @given(st.integers(0, 2**32))
 def test_coverage_of_many_intervals(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -16,7 +16,7 @@ from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.arrays.intervals import Intervals
+    from chopper_interop.arrays.intervals import GroupIntervals
 
 _OPPOSITE = {COMPUTE: COMM, COMM: COMPUTE}
 """Class of work with which each class overlaps; copies are neither."""
@@ -33,25 +33,25 @@ class Overlap:
     overlap_ns
         Nanoseconds of each piece in which the opposite class ran on its GPU; 0 for copies.
     busy
-        For each GPU, the union of the intervals in which each class ran on it.
+        Unions of the intervals in which each class ran on each GPU, by their cell: `_cell`, ascending.
+    gpus
+        How many GPUs there are.
     """
 
     gpu: Array
     overlap_ns: Array
-    busy: list[dict[int, Intervals]]
+    busy: GroupIntervals
+    gpus: int
 
     def where(self, which: Array) -> Overlap:
         """Overlap of some of the pieces, by a mask or rows."""
-        return Overlap(self.gpu[which], self.overlap_ns[which], self.busy)
+        return Overlap(self.gpu[which], self.overlap_ns[which], self.busy, self.gpus)
 
     def overlap_with(self, work_class: int, gpu: Array, start: Array, end: Array) -> Array:
         """Nanoseconds of any intervals in which this class of work ran on their GPU."""
-        overlap = np.zeros(len(gpu), np.int64)
-        for number, rows in _by_gpu(gpu, len(self.busy)):
-            overlap[rows] = intervals.covered_time(
-                start[rows], end[rows], self.busy[number][work_class]
-            )
-        return overlap
+        return intervals.covered_in_groups(
+            _cell(gpu, work_class), start, end, self.busy, _cell(self.gpus, 0)
+        )
 
     def annotations(self, trace: Trace, work: WorkPieces) -> dict[str, Any]:
         """Exposed time and overlapped share of each node, of the part that lies within windows."""
@@ -101,18 +101,13 @@ def measure_overlap(trace: Trace, rank_windows: Sequence[Window], work: WorkPiec
     order = np.arange(len(work))
     if pieces.is_stepped(rank_windows):  # steps may overlap
         order = np.argsort(work.start, kind="stable")
-    # one cell for each GPU and class: 3 * gpu + class
-    cell, start, end = intervals.group_unions(
-        3 * gpu[order] + work.work_class[order], work.start[order], work.end[order], 3 * len(first)
+    cells = _cell(len(first), 0)
+    busy = intervals.group_unions(
+        _cell(gpu[order], work.work_class[order]), work.start[order], work.end[order], cells
     )
-    busy: list[dict[int, Intervals]] = [{} for _ in first]
-    for number, rows in _by_gpu(cell, 3 * len(first)):
-        busy[number // 3][number % 3] = start[rows], end[rows]
-    empty = np.zeros(0, np.int64)
-    for by_class in busy:
-        for work_class in _OPPOSITE:
-            by_class.setdefault(work_class, (empty, empty))
-    overlap = Overlap(gpu, np.zeros(len(work), np.int64), busy)
+    _, ascending = gather.group_rows(busy[0], cells)
+    cell, start, end = (column[ascending] for column in busy)
+    overlap = Overlap(gpu, np.zeros(len(work), np.int64), (cell, start, end), len(first))
     for work_class, opposite in _OPPOSITE.items():
         rows = np.flatnonzero(work.work_class == work_class)
         overlap.overlap_ns[rows] = overlap.overlap_with(
@@ -121,9 +116,6 @@ def measure_overlap(trace: Trace, rank_windows: Sequence[Window], work: WorkPiec
     return overlap
 
 
-def _by_gpu(number: Array, n: int) -> list[tuple[int, Array]]:
-    """Rows of each number that occurs, in their order."""
-    if n == 1 and len(number):
-        return [(0, np.arange(len(number)))]
-    first, row = gather.group_rows(number, n)
-    return [(k, row[first[k] : first[k + 1]]) for k in np.flatnonzero(np.diff(first)).tolist()]
+def _cell(gpu: Any, work_class: Any) -> Any:
+    """Number of each GPU and class of work, of which there are three."""
+    return 3 * gpu + work_class

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods.activity import grouping
-from chopper_interop.arrays import Array, arrow, gather
+from chopper_interop.arrays import Array, arrow, gather, intervals
 from chopper_interop.trace import Trace
 
 
@@ -57,6 +57,23 @@ def shared_time(trace: Trace, rows: Array, start: Array, end: Array) -> SharedTi
     time = np.minimum(stop[pair], end[interval]) - np.maximum(begin[pair], start[interval])
     overlaps = time > 0
     return SharedTime(interval[overlaps], rows[pair[overlaps]], time[overlaps])
+
+
+def time_with_nodes(trace: Trace, rows: Array, rank: Array, start: Array, end: Array) -> Array:
+    """Time of each interval of a rank in which any of some nodes of that rank ran.
+
+    Parameters
+    ----------
+    rows
+        Nodes, ascending.
+    rank, start, end
+        Rank of each interval, its start and its end, nanoseconds.
+    """
+    ranks, begin = trace.ranks, trace.array("ts")[rows]
+    # nodes of a rank are in order of start
+    number, count = np.searchsorted(ranks, trace.array("rank")[rows]), len(ranks)
+    busy = intervals.group_unions(number, begin, begin + trace.array("dur")[rows], count)
+    return intervals.covered_in_groups(np.searchsorted(ranks, rank), start, end, busy, count)
 
 
 def concatenated(parts: Sequence[SharedTime]) -> SharedTime:

@@ -94,7 +94,7 @@ def _overlap(
     if not chopper:
         return overlaps.overlap_with(pieces.COMM, gpu, start, end)
     total = np.zeros(len(gpu), np.int64)
-    for number in range(len(overlaps.busy)):
+    for number in range(overlaps.gpus):
         comm = (overlaps.gpu == number) & (work.work_class == pieces.COMM)
         rows = gpu == number
         comm_intervals = work.start[comm], work.end[comm]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from chopper_interop.analyses.methods.activity import host_waits, windows
+from chopper_interop.analyses.methods.activity import concurrent_work, host_waits, windows
 from chopper_interop.analyses.methods.findings.finding import LIKELY, MODELLED, Finding
 from chopper_interop.analyses.methods.findings.host_calls import (
     BEGINS_CAPTURE,
@@ -25,7 +25,7 @@ from chopper_interop.analyses.methods.findings.host_calls import (
 )
 from chopper_interop.analyses.methods.findings.job import ExaminedJob, FindingPlace, LagChanges
 from chopper_interop.analyses.methods.timing import paths
-from chopper_interop.arrays import Array, intervals, name_stems
+from chopper_interop.arrays import Array, name_stems
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import CALLS, Kind
 
@@ -172,12 +172,9 @@ def unrecorded_host_work(job: ExaminedJob) -> Iterator[Finding]:
     node = graph.after[edge] // 2
     is_late = job.inside[node] & (end <= last_call[lane[node]])
     is_late &= job.has_steps | (begin > job.first_work_ns)  # a program begins by setting up
-    for rank, rows in trace.rank_rows.items():
-        work = np.flatnonzero(job.on_gpu[rows]) + rows.start
-        busy = intervals.union(ts[work], ts[work] + dur[work])
-        of_rank = trace.array("rank")[node] == rank
-        worked = intervals.covered_time(begin[of_rank], end[of_rank], busy)
-        is_late[of_rank] &= 2 * worked < (end - begin)[of_rank]  # else a wait may be missing
+    work = np.flatnonzero(job.on_gpu)
+    worked = concurrent_work.time_with_nodes(trace, work, trace.array("rank")[node], begin, end)
+    is_late &= 2 * worked < end - begin  # else a wait may be missing
     if is_late.any():
         longest = np.flatnonzero(is_late)[np.argmax((end - begin)[is_late])]
         longest_ms = (end - begin)[longest] / 1e6

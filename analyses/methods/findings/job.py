@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop import number_ranges, registry, training_steps
-from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.activity import concurrent_work, windows
 from chopper_interop.analyses.methods.changes import own_times, verbs
 from chopper_interop.analyses.methods.changes.changer import Changer
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.analyses.methods.timing.steps import is_isolated, timing_of_steps
-from chopper_interop.arrays import Array, arrow, gather, intervals
+from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import MissingDataError
 from chopper_interop.result import Result
@@ -92,13 +92,11 @@ class LagChanges:
         Nothing says that it waited for these, and nothing else what it waited for.
         """
         trace = self._timing.trace
-        ts, dur = trace.array("ts"), trace.array("dur")
-        for rows in trace.rank_rows.values():
-            row = np.flatnonzero(work[rows]) + rows.start
-            ran = np.flatnonzero(awaited[rows]) + rows.start
-            busy = intervals.union(ts[ran], ts[ran] + dur[ran])
-            delay_ns = self.delay_ns[2 * row]
-            self.delay_ns[2 * row] -= intervals.covered_time(ts[row] - delay_ns, ts[row], busy)
+        row, start = np.flatnonzero(work), trace.array("ts")[work]
+        delay_ns, rank = self.delay_ns[2 * row], trace.array("rank")[row]
+        self.delay_ns[2 * row] -= concurrent_work.time_with_nodes(
+            trace, np.flatnonzero(awaited), rank, start - delay_ns, start
+        )
         return self
 
     def follow_at_once(self, nodes: Array) -> LagChanges:
