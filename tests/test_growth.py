@@ -3,9 +3,13 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 import chopper_interop as ci
 from chopper_interop import training_steps
+from chopper_interop.analyses.methods.communication import summary
 from chopper_interop.analyses.methods.fleet import places
+from chopper_interop.arrays import intervals
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import writer
 from chopper_interop.converters.perfetto.write import tracks
@@ -101,3 +105,40 @@ def test_the_model_of_a_gpu_is_looked_up_once_for_a_host_and_not_once_for_each_g
     assert len(calls) <= 2
     text = (tmp_path / "a.pftrace").read_bytes()
     assert all(f"GPU {n} (GPU of kind {n})".encode() in text for n in range(RANKS))
+
+
+@pytest.mark.parametrize("analysis", ["overlap", "findings", "critical_path"])
+def test_work_that_runs_meanwhile_is_looked_up_once_and_not_once_for_each_rank(
+    tmp_path, monkeypatch, analysis
+):
+    trace = ci.read(_job(tmp_path / "job"))
+    calls = _counted(monkeypatch, intervals, "_covered_until")
+    ci.analyze(trace, analysis)
+    assert len(calls) < RANKS
+
+
+def test_late_ranks_are_counted_once_and_not_once_for_each_step(tmp_path, monkeypatch):
+    folder, steps = tmp_path / "job", 40
+    folder.mkdir()
+    for rank in range(2):
+        stated = {"Collective name": "allreduce", "Group size": 2, "Process Group Name": "0"}
+        events = []
+        for step in range(steps):
+            at, key, host = 100 * step, {"correlation": step + 1}, {"ph": "X", "pid": 1, "tid": 1}
+            args = {"device": 0, "stream": 7} | key | stated
+            events += [
+                host | {"cat": "user_annotation", "name": f"ProfilerStep#{step}", "ts": at, "dur": 90},
+                host | {"cat": "cuda_runtime", "name": "hipLaunchKernel", "ts": at + 5, "dur": 2, "args": key},
+                {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_x", "pid": 0, "tid": 7,
+                 "ts": at + 20 + rank, "dur": 30 - rank, "args": args},
+            ]  # fmt: skip
+        world = {"backend": "nccl", "rank": rank, "world_size": 2}
+        document = {"schemaVersion": 1, "distributedInfo": world, "traceEvents": events}
+        (folder / f"rank{rank}.pt.trace.json").write_text(json.dumps(document))
+    trace = ci.read(folder)
+    calls = _counted(monkeypatch, summary, "summarize_ranks_by_step")
+    result = ci.analyze(trace, "imbalance", steps="each")
+    assert len(calls) == 1
+    rows = result.to_pandas()
+    assert len(rows) == 2 * steps
+    assert rows[rows["rank"] == 1]["times_last_certain"].notna().all()

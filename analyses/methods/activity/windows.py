@@ -179,8 +179,10 @@ def has_steps(trace: Trace, ranks: str = "") -> bool:
 def _measured(trace: Trace, spans: Spans) -> list[Window]:
     at = step_times.MeasuredTimes(trace)
     columns = (spans.rank, spans.iteration, spans.starts(at), spans.ends(at))
-    measured = [Window(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-    return sorted(measured, key=lambda window: (window.rank, window.start_ns, window.iteration))
+    order = np.lexsort((spans.iteration, columns[2], spans.rank))
+    return [
+        Window(*row) for row in zip(*(column[order].tolist() for column in columns), strict=True)
+    ]
 
 
 def describe(steps: str, if_all: str) -> str:

@@ -49,43 +49,75 @@ def summarize(times: CommunicationTimes, member: Array) -> dict[str, Any]:
 
 def summarize_ranks(times: CommunicationTimes, member: Array) -> list[dict[str, Any]]:
     """Number of times each rank came last, waiting that it caused to others, and its own waiting."""
+    position = np.flatnonzero(member)
+    return summarize_ranks_by_step(times, position, np.zeros(len(position), np.int64)).get(0, [])
+
+
+def summarize_ranks_by_step(
+    times: CommunicationTimes, position: Array, step: Array
+) -> dict[int, list[dict[str, Any]]]:
+    """Figures of each rank, as `summarize_ranks` of the members of each step, in one pass over all steps.
+
+    Parameters
+    ----------
+    position, step
+        Pairs of a member and a number, not negative, of a step that it is of.
+
+    Returns
+    -------
+    dict
+        By step, ascending, the rows of its ranks, ascending.
+    """
     instances = times.instances
-    used = gather.unique_codes(times.instance[member])
-    of_used = np.zeros(len(instances) + 1, np.bool_)
-    of_used[used] = True
-    shown_instance = of_used[times.instance]
-    first, code = gather.distinct(times.rank)
-    count = len(first)
+    ranks = gather.unique(times.rank)
+    code, count = np.searchsorted(ranks, times.rank), len(ranks)
+    position, step = _distinct_pairs(position, step)
+    instance = times.instance[position]
+    used, used_step = _distinct_pairs(instance[instance >= 0], step[instance >= 0])
+    # all members of the instances of a step, also those of other steps
+    first, by_instance = gather.group_rows(times.instance + 1, len(instances) + 1)
+    members = first[used + 2] - first[used + 1]
+    shown = by_instance[gather.consecutive(first[used + 1], members)]
+    shown_cell = np.repeat(used_step, members) * count + code[shown]
+    own_cell = step * count + code[position]
+    cells = gather.unique(np.append(shown_cell, own_cell))
 
-    def sums(which: Array, owner: Array, values: Array) -> Array:
-        total = np.zeros(count, np.int64)
-        np.add.at(total, owner[which], values[which])
-        return total
+    def sums(cell: Array, values: Array) -> Array:
+        return gather.group_sums(np.searchsorted(cells, cell), values, len(cells))
 
-    def counts(owner: Array) -> Array:
-        return np.bincount(owner, minlength=count)
+    def counts(cell: Array) -> Array:
+        return np.bincount(np.searchsorted(cells, cell), minlength=len(cells))
 
-    late, wait_known = code[instances.last[used]], member & (times.wait >= 0)
+    late = used_step * count + code[instances.last[used]]
     is_late = instances.late_by[used] > 0
     certain = instances.late_by[used] > np.maximum(instances.uncertainty[used], 0)
-    cause = code[times.waited_for]
-    blamed = member & (times.waited_for >= 0) & (cause != code)
-    pair, _ = gather.distinct(code[shown_instance], times.instance[shown_instance])
-    any_wait = counts(code[wait_known]) > 0
+    wait_known = times.wait[position] >= 0
+    cause = code[times.waited_for[position]]
+    blamed = (times.waited_for[position] >= 0) & (cause != code[position])
+    pair, _ = gather.distinct(shown_cell, times.instance[shown])
+    waiting = position[wait_known]
     columns = {
-        "rank": times.rank[first],
-        "collectives": counts(code[shown_instance][pair]),
+        "rank": ranks[cells % max(count, 1)],
+        "collectives": counts(shown_cell[pair]),
         "times_last": counts(late[is_late]),
         "times_last_certain": counts(late[certain]),
-        "caused_wait_ns": sums(blamed, cause, times.wait),
-        "wait_ns": sums(wait_known, code, times.wait),
-        "duration_ns": sums(member, code, times.dur),
+        "caused_wait_ns": sums((step * count + cause)[blamed], times.wait[position[blamed]]),
+        "wait_ns": sums(own_cell[wait_known], times.wait[waiting]),
+        "duration_ns": sums(own_cell, times.dur[position]),
     }
-    shown = np.flatnonzero(counts(code[shown_instance | member]))
-    rows = []
-    for i in shown[np.argsort(times.rank[first][shown])].tolist():
-        row: dict[str, Any] = {name: int(values[i]) for name, values in columns.items()}
+    any_wait = counts(own_cell[wait_known]) > 0
+    rows: dict[int, list[dict[str, Any]]] = {}
+    all_values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    for of_step, known, values in zip(
+        (cells // max(count, 1)).tolist(), any_wait.tolist(), all_values, strict=True
+    ):
+        row: dict[str, Any] = dict(zip(columns, values, strict=True))
         row["late_share"] = row["times_last"] / row["collectives"] if row["collectives"] else None
-        row["wait_ns"] = row["wait_ns"] if any_wait[i] else None
-        rows.append(row)
+        row["wait_ns"] = row["wait_ns"] if known else None
+        rows.setdefault(of_step, []).append(row)
     return rows
+
+
+def _distinct_pairs(values: Array, step: Array) -> tuple[Array, Array]:
+    first, _ = gather.distinct(values, step)
+    return values[first], step[first]

@@ -130,10 +130,9 @@ def _units(trace: Trace, rows: Array, chosen: Sequence[Window], *, stepped: bool
         return np.full(len(rows), windows.NO_STEP, np.int64)
     unit = trace.integers("iteration", rows)
     left = np.flatnonzero(unit < 0)
-    rank, ts = trace.array("rank")[rows[left]], trace.array("ts")[rows[left]]
-    for one in chosen if left.size else ():
-        inside = (rank == one.rank) & (ts >= one.start_ns) & (ts < one.end_ns)
-        unit[left[inside]] = one.iteration
+    if left.size:
+        inside, window = windows.starting_in_windows(trace, rows[left], chosen)
+        unit[left[inside]] = np.array([one.iteration for one in chosen], np.int64)[window]
     return unit
 
 
@@ -142,22 +141,19 @@ def _late(
 ) -> dict[tuple[int, int], Row]:
     """Count how often each rank comes last into collectives, by step."""
     times = collective_times.communication_times(trace)
-    if not stepped:
+    if stepped:
+        position, of_window = windows.starting_in_windows(trace, times.row, chosen)
+        step = np.array([w.iteration for w in chosen], np.int64)[of_window]
+        by_step = collective_summary.summarize_ranks_by_step(times, position, step)
+    else:
         member = np.isin(times.rank, ranks)
-        return {(row["rank"], windows.NO_STEP): row for row in _late_of(times, member)}
-    place, of_window = windows.starting_in_windows(trace, times.row, chosen)
-    step = np.array([w.iteration for w in chosen], np.int64)[of_window]
-    result: dict[tuple[int, int], Row] = {}
-    for number in np.unique(step).tolist():
-        member = np.zeros(len(times.row), np.bool_)
-        member[place[step == number]] = True
-        result |= {(row["rank"], number): row for row in _late_of(times, member)}
-    return result
-
-
-def _late_of(times: collective_times.CommunicationTimes, member: Array) -> list[Row]:
-    rows = collective_summary.summarize_ranks(times, member)
-    return [{name: row[name] for name in _LATE} for row in rows if row["collectives"]]
+        by_step = {windows.NO_STEP: collective_summary.summarize_ranks(times, member)}
+    return {
+        (row["rank"], number): {name: row[name] for name in _LATE}
+        for number, rows in by_step.items()
+        for row in rows
+        if row["collectives"]
+    }
 
 
 def _compare(rows: Sequence[Row], peers: dict[int, int]) -> None:
@@ -284,10 +280,10 @@ def _of_peers(
     lead = table.max(axis=0) - table
     last = _last(table)
     result = {}
-    numbers = period[gather.distinct(period)[0]].tolist() if period.size else []
-    has_several = len(numbers) > 1
-    for number in numbers:
-        these = period == number if has_several else slice(None)
+    first, code = gather.distinct(period)
+    offsets, column = gather.group_rows(code, len(first))
+    for k, number in enumerate(period[first].tolist()):
+        these = column[offsets[k] : offsets[k + 1]] if len(first) > 1 else slice(None)
         part = lead[:, these]
         at = (part.shape[1] - 1) // 2
         middle = np.partition(part, at, axis=1)[:, at]
