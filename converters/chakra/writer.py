@@ -112,6 +112,9 @@ begin where the option exists: CUPTI alone records waits."""
 
 _CHUNK = 4 << 20
 """Bytes encoded at a time. Chosen: thousands of nodes a call, yet small next to a trace."""
+_NODE = 1 << 11
+"""Bytes of a node, for which files of few nodes get room. Chosen: some times what one with all attributes takes; to touch
+4 MB for the first time takes a millisecond, a tenth of what a small rank took."""
 _PART = 1 << 15
 """Nodes of which attributes are in memory. Chosen: some ten megabytes, and hundreds of calls a million nodes."""
 _TASK = "writing ETs"
@@ -648,7 +651,8 @@ def _write_parts(
 
 def _encoded(parts: Iterable[_Part], table: encode.Texts, last: int) -> Iterator[tuple[int, Array]]:
     """Encoded nodes and the first of them, the last one alone, in arrays of which each is overwritten when the next but one is made."""
-    out, other, scratch = (np.empty(_CHUNK, np.uint8) for _ in range(3))
+    room = min(_CHUNK, _NODE * (last + 1))
+    out, other, scratch = (np.empty(room, np.uint8) for _ in range(3))
     for rows, nodes, numbers, words in parts:
         done = rows.start
         while done < rows.stop:
