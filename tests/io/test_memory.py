@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import errno
+import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from chopper_interop.errors import TooLittleMemoryError, UsageError
 from chopper_interop.io import memory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_no_more_than_fits_at_the_same_time() -> None:
@@ -148,3 +146,41 @@ def test_too_little_memory_is_one_error(error: Exception) -> None:
 def test_other_errors_of_the_system_are_left() -> None:
     with pytest.raises(FileNotFoundError), memory.sufficing("reading a"):
         raise FileNotFoundError
+
+
+_LINKS_BEFORE_AND_AFTER = """
+import sys
+import numpy as np
+from chopper_interop.arrays import gather, interning
+from chopper_interop.io import memory
+
+def code_kb():
+    with open("/proc/self/smaps") as lines:
+        sizes, is_code = 0, False
+        for line in lines:
+            if "-" in line.split()[0]:
+                is_code = "libllvmlite" in line and "r-xp" in line
+            elif is_code and line.startswith("Rss:"):
+                sizes += int(line.split()[1])
+    return sizes
+
+groups = np.arange(100_000) % 7
+first = gather.group_rows(groups, 7)[1].tolist()
+before = code_kb()
+memory.give_back(1 << 30)
+after = code_kb()
+assert gather.group_rows(groups, 7)[1].tolist() == first
+sums = gather.group_sums(groups, np.ones(len(groups), np.int64), 7)  # is linked now
+assert sums.tolist() == np.bincount(groups).tolist()
+print(before, after)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="of Linux")
+def test_the_code_of_llvm_is_given_back_and_called_again() -> None:
+    """Loading it maps tens of megabytes, which a large job would keep to its end."""
+    words = [sys.executable, "-c", _LINKS_BEFORE_AND_AFTER]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    before, after = map(int, ended.stdout.split())
+    assert before > 10_000
+    assert after < before / 10
