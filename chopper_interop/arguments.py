@@ -7,11 +7,12 @@ values of these keys are decoded, each distinct text once.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import Array, Bytes, interning
+from chopper_interop.arrays import Array, Bytes, interning, spill
 from chopper_interop.arrays.compiled import jit, jit_in_place
 from chopper_interop.io import json_members, json_text
 from chopper_interop.io.background import each
@@ -81,11 +82,9 @@ def find_with_integers(
     all_keys = (*keys, *integer_keys)
     key_bytes = np.frombuffer("".join(all_keys).encode(), np.uint8).copy()
     key_ends = np.cumsum([len(key.encode()) for key in all_keys])
-    ranges = [ArgumentRanges(*np.zeros((2, len(nodes)), np.int64)) for _ in keys]
-    numbers = [
-        Integers(np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.bool_))
-        for _ in integer_keys
-    ]
+    zeros = partial(spill.full, len(nodes), 0)
+    ranges = [ArgumentRanges(zeros(np.int64), zeros(np.int64)) for _ in keys]
+    numbers = [Integers(zeros(np.int64), zeros(np.bool_)) for _ in integer_keys]
 
     def find_in_block(first: int) -> None:
         some = nodes[first : first + _BLOCK]

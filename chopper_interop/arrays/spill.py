@@ -55,6 +55,8 @@ _BITS_BLOCK = 1 << 20
 """Rows of which bits are packed at a time (chosen: a megabyte, and a multiple of 8)."""
 _SCRATCH_BYTES = 1 << 20
 """Bytes from which an array lies in a file. Chosen: to map a file takes some 50 us, to touch such an array first 300."""
+_FRESH_BYTES = 1 << 20
+"""Bytes from which zeros are pages of their own. Chosen: the two calls that takes cost less than clearing as many bytes."""
 _RESIDENT_BYTES = 1 << 29
 """Bytes of pages of files that may be resident. Chosen: a small part of any machine's memory; to map 1 GB again takes 0.1 s."""
 _LOOK_S = 0.02
@@ -160,10 +162,22 @@ def no_room(size: int, reason: str | None) -> WriteError:
 def full(count: int, value: float, dtype: Any) -> Array:
     """Return an array with one value; as `empty`."""
     if not value and not _is_on.get():
-        return np.zeros(count, dtype)  # pages that are only read take no memory
+        return _zeros(count, np.dtype(dtype))
     values = empty(count, dtype)
     values[:] = value
     return values
+
+
+def _zeros(count: int, dtype: np.dtype[Any]) -> Array:
+    """Return zeros in memory, of which pages that are only read take none.
+
+    numpy's take all where the C library has memory that was freed: it is cleared.
+    """
+    size = count * dtype.itemsize
+    if size < _FRESH_BYTES or in_use() or not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return np.zeros(count, dtype)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, dtype, count)
 
 
 def _reserve(file: IO[bytes], size: int) -> None:

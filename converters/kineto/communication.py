@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from chopper_interop.arrays import Array, arrow
+from chopper_interop.arrays import Array, arrow, spill
 from chopper_interop.build import group_row, group_table
 from chopper_interop.converters.kineto.edges import member_of_nodes
 from chopper_interop.converters.kineto.header import world_size
 from chopper_interop.converters.kineto.trace_file import TraceFile, rank_list, whole_number
 from chopper_interop.edges.communication import collective_of_kernel, collective_of_name
 from chopper_interop.issues import Fault
+from chopper_interop.schemas import hub
 from chopper_interop.schemas.dtypes import element_bytes
 from chopper_interop.schemas.hub import MAX_RANK
 from chopper_interop.schemas.kinds import POINT_TO_POINT, Collective, Kind
@@ -110,22 +111,28 @@ def _with_columns(
     }
     n = trace.nodes.num_rows
     known = {name: v for name, v in columns.items() if any(value is not None for value in v)}
-    spread = {name: _spread(n, kernels, values) for name, values in known.items()}
+    spread = {
+        name: _spread(n, kernels, values, hub.ANNOTATION_TYPES[name])
+        for name, values in known.items()
+    }
     size = trace.integers("bytes")
     size[kernels] = [-1 if value is None else value for value in sizes]
     spread["bytes"] = arrow.negative_to_null(size)
     return trace.with_columns(**spread)
 
 
-def _spread(n: int, rows: Array, values: list[Any]) -> pa.Array:
-    """Make a column of n numbers or texts that holds `values` at `rows` and nulls elsewhere."""
+def _spread(n: int, rows: Array, values: list[Any], declared: pa.DataType) -> pa.Array:
+    """Make a column of n numbers or texts that holds `values` at `rows` and nulls elsewhere.
+
+    Kernels are few: it is made of the declared type, as a copy would write to all of its pages.
+    """
     texts = [value for value in values if isinstance(value, str)]
     known_rows = rows[[value is not None for value in values]]
     mask = np.ones(n, np.bool_)
     mask[known_rows] = False
-    numbers = np.zeros(n, np.int32 if texts else np.int64)
+    numbers = spill.full(n, 0, np.int32 if texts else declared.to_pandas_dtype())
     if not texts:
-        numbers[known_rows] = [value for value in values if value is not None]
+        numbers[known_rows] = np.array([v for v in values if v is not None], numbers.dtype)
         return arrow.array(numbers, mask=mask)
     distinct = list(dict.fromkeys(texts))
     code = {text: k for k, text in enumerate(distinct)}

@@ -7,6 +7,7 @@ import io
 import os
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,8 +27,7 @@ from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import EdgeKind
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from chopper_interop.arrays import Array
     from chopper_interop.trace import Trace
 
 JOBS = slow_from(
@@ -230,6 +230,40 @@ def test_arrays_lie_in_files_only_where_that_is_wanted() -> None:
         assert (values == 7).all()
     del values
     assert set(spill._mapped) <= before
+
+
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/pagemap").exists()
+    or (_HUGE_PAGES.exists() and "[always]" in _HUGE_PAGES.read_text()),
+    reason="pages of 4 KB on Linux",
+)
+def test_zeros_take_memory_only_where_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the C library has memory that was freed, which numpy's zeros would be written to."""
+    monkeypatch.setattr(spill, "in_use", lambda: False)  # by other tests
+    count = 1 << 18
+    for _ in range(2):  # the C library keeps what it gets of this size from the second time on
+        used = [np.ones(count, np.int64) for _ in range(32)]
+        kept = used[3::4]  # between them is room for the zeros
+        del used
+    zeros = [spill.full(count, 0, np.int64) for _ in range(16)]
+    for values in zeros:
+        values[1000] = 8
+    assert sum(map(_pages, zeros)) <= 2 * len(zeros)
+    assert [int(values.sum()) for values in zeros] == [8] * len(zeros)
+    assert all((values == 1).all() for values in kept)
+
+
+def _pages(values: Array) -> int:
+    """Number of pages of an array that are in memory."""
+    size = os.sysconf("SC_PAGE_SIZE")
+    first = values.__array_interface__["data"][0] // size
+    with Path("/proc/self/pagemap").open("rb") as file:
+        file.seek(8 * first)
+        entries = np.frombuffer(file.read(8 * (values.nbytes // size)), np.uint64)
+    return int((entries >> np.uint64(63)).sum())
 
 
 def test_small_arrays_share_files_and_nothing_else() -> None:
