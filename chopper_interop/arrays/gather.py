@@ -359,8 +359,10 @@ def find(ascending: Array, wanted: Array) -> Array:
     """
     if not len(ascending):
         return np.full(len(wanted), -1, np.int64)
-    at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
-    return np.where(ascending[at] == wanted, at, -1)
+    at = np.searchsorted(ascending, wanted)
+    np.minimum(at, len(ascending) - 1, out=at)
+    at[ascending[at] != wanted] = -1
+    return at
 
 
 def preceding_rows(group: Array, time: Array, of_group: Array, at: Array) -> Array:

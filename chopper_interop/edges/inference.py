@@ -116,8 +116,8 @@ def _find_dependencies(
     """Edges of each kind among the chosen nodes, as rows of nodes; `role` is of these."""
     calls = read_ordering_calls(trace, role)
     waits = read_recorded_waits(trace, chosen)
-    handles = launch_handles(trace) if (calls.stream != NO_HANDLE).any() else None
-    queues = build_queues(trace, handles)
+    has_handles = bool((calls.stream != NO_HANDLE).any())
+    queues = build_queues(trace, launch_handles(trace) if has_handles else None)
     edges = {EdgeKind.HANDOVER: handover_edges(trace, chosen, role, issues)}
     if len(queues.node):
         edges[EdgeKind.EVENT] = event_edges(trace, calls, queues, waits, issues)

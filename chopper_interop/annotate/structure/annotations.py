@@ -127,19 +127,21 @@ def _derive(trace: Trace, requested: set[str], issues: IssueLog) -> dict[str, pa
         modules = read_modules(trace, names, operators, hierarchy, layer_issues)
         del operators, hierarchy
         modules = add_backward_modules(trace, names, autograd, modules)
+        of_host |= {"layer": (modules.layer, None), "module": (modules.module, modules.texts)}
+        # most programs state none
+        of_host = {c: values for c, values in of_host.items() if (values[0] >= 0).any()}
+        del modules
         of_host |= {
             "phase": (_phases(passes), _PHASES),
             "step_part": (passes.part, PARTS),
-            "layer": (modules.layer, None),
-            "module": (modules.module, modules.texts),
             "operation": find_operations(trace, names, autograd, passes),
         }
-        del autograd, passes, modules
+        del autograd, passes
     origin = _origins(trace)
     elsewhere = np.flatnonzero(origin != _ITSELF)
     origin = origin[elsewhere]
     result = {}
-    for column in filter(requested.__contains__, COLUMNS):
+    for column in (c for c in COLUMNS if c in requested and c in of_host):
         values, texts = of_host.pop(column)
         of_node = values.copy()
         of_node[elsewhere] = np.where(origin >= 0, values[np.maximum(origin, 0)], -1)

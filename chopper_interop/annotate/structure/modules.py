@@ -231,9 +231,9 @@ def add_backward_modules(
     """Add modules and layers of the backward pass: those of the forward operators."""
     parent, lane = trace.array("parent"), trace.array("lane")
     name = trace.array("name")
-    module, layer = modules.module.copy(), modules.layer.copy()
-    if not (module >= 0).any() and not (layer >= 0).any():
+    if not (modules.module >= 0).any() and not (modules.layer >= 0).any():
         return modules
+    module, layer = modules.module.copy(), modules.layer.copy()
     for _ in range(_ROUNDS):
         if not _inherit_backward(parent, autograd.forward, module, layer):
             break

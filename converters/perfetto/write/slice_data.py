@@ -392,7 +392,9 @@ def _first_of_nodes(trace: Trace, node: Array) -> Array:
     for rows in rank_batches.blocks(trace):
         begin, end = np.searchsorted(node, [rows.start, rows.stop])
         count = np.bincount(node[begin:end] - rows.start, minlength=rows.stop - rows.start)
-        first[rows.start + 1 : rows.stop + 1] = np.cumsum(count) + begin
+        np.cumsum(count, out=count)
+        count += begin
+        first[rows.start + 1 : rows.stop + 1] = count
     return first
 
 

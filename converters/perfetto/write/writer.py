@@ -372,7 +372,8 @@ class PerfettoWriter:
         nodes = _in_order_of_lanes(self.trace, rows)
         nodes = nodes[self.is_drawn[nodes]]
         lane = self.trace.array("lane")[nodes]
-        bounds = np.flatnonzero(np.diff(lane, prepend=-1, append=-1))
+        begins = np.flatnonzero(lane[1:] != lane[:-1]) + 1
+        bounds = np.array([0, *begins.tolist(), len(lane)]) if len(lane) else begins
         lanes = list(zip(lane[bounds[:-1]].tolist(), pairwise(bounds.tolist()), strict=True))
         del lane
         for of_block in _lane_blocks(lanes):
