@@ -216,7 +216,7 @@ def lists(values: Sequence[Array], declared: pa.DataType) -> pa.ListArray:
 
 
 def _offsets(lengths: list[int], what: str) -> Array:
-    """Where each value of a column of Arrow begins, and behind the last one its end."""
+    """Place at which each value of a column of Arrow begins, and behind the last one its end."""
     total = sum(lengths)
     if total > _MOST_IN_COLUMN:
         raise TooLargeError(
