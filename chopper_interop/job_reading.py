@@ -162,7 +162,7 @@ def _read_job(
     fragments, failures = read_all(
         inventory.sources, reading.options, names, digests=is_kept, steps=early
     )
-    with spill.scratch():
+    with spill.scratch(memory.available_bytes()):
         return _joined(inventory, reading, (device_rules, offset_rules), fragments, failures)
 
 

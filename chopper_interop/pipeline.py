@@ -248,7 +248,7 @@ def write(
         outputs.as_named(local, target.shown),
         outputs.sparing(files),
         spill.when(is_spilled),
-        spill.scratch(),
+        spill.scratch(memory.available_bytes()),
         registry.as_errors("writing", target.converter.name, local),
     ):
         issues = function(trace, local, **registry.chosen_options(function, options)) or ()
@@ -535,7 +535,7 @@ def analyze(trace: Trace, analysis: str, **options: Any) -> Result:
         raise UsageError(f"analysis {analysis} takes no option {option!r}", hint=hint)
     if registry.takes_runs(function) and "against" in options:
         options["against"] = _runs(options["against"])
-    with spill.when(spill.holds(trace.array("ts"))), spill.scratch():
+    with spill.when(spill.holds(trace.array("ts"))), spill.scratch(memory.available_bytes()):
         return _analyzed(trace, analysis, function, options)
 
 

@@ -40,6 +40,10 @@ _MOST_FILES = 1 << 13
 _UNUSED_PART = 8
 """Part of an array's size that its file may have more (chosen: files of freed arrays of nearly one size are used again, as
 to make and touch a file takes 2 s a GB)."""
+_MOST_SPARE = 1 << 30
+"""Bytes of files that no array uses, which the next ones may. Chosen: most machines still have their pages in memory; of pages
+that were written to disk the system reads what is overwritten then.
+"""
 _LONGEST_NAME = 1 << 12
 """Bytes of a name of a file, with its end (``PATH_MAX`` of Linux)."""
 _PAGE = 1 << 12
@@ -234,7 +238,7 @@ def _left(state: Any, address: Any) -> Any:
     at = _place(state, address)
     if at >= 0:
         size = state[_SIZE + at]
-        if state[_IS_ON] != 0 and 2 * (state[_SPARE] + size) <= state[_TOTAL]:
+        if state[_IS_ON] != 0 and state[_SPARE] + size <= _MOST_SPARE:
             state[_SIZE + at] = -size
             state[_SPARE] += size
         else:

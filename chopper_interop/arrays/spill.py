@@ -53,8 +53,12 @@ _AROUND = 1 << 16
 """Bytes that are mapped where one of them is read: ``fault_around_bytes`` of Linux."""
 _BITS_BLOCK = 1 << 20
 """Rows of which bits are packed at a time (chosen: a megabyte, and a multiple of 8)."""
-_SCRATCH_BYTES = 1 << 20
-"""Bytes from which an array lies in a file. Chosen: to map a file takes some 50 us, to touch such an array first 300."""
+_SCRATCH_PART = 64
+"""Part of the memory there is from which an array of `scratch` lies in a file. Chosen: analyses have some twenty at a time."""
+_SCRATCH_BYTES = 1 << 20, 1 << 25
+"""Least and largest size from which it does. Chosen: to make a file takes as long as to touch a tenth of the first. Of the
+second an array has eight bytes for each of four million nodes; those of one rank are mostly smaller, and files of all of
+these were a hundred gigabytes that 64 ranks wrote."""
 _FRESH_BYTES = 1 << 20
 """Bytes from which zeros are pages of their own. Chosen: the two calls that takes cost less than clearing as many bytes."""
 _RESIDENT_BYTES = 1 << 29
@@ -330,8 +334,13 @@ def _packed(valid: Array) -> Array:
 
 
 @contextmanager
-def scratch() -> Iterator[None]:
+def scratch(available: int) -> Iterator[None]:
     """Make large arrays in files within a block, if a job lies in files and the system can.
+
+    Parameters
+    ----------
+    available
+        Bytes of memory that the process may take.
 
     Raises
     ------
@@ -346,7 +355,9 @@ def scratch() -> Iterator[None]:
     with _lock:
         files = file_allocator.Files()
         # not in a block within another, or beside that of a thread, nor in a process that was forked after one
-        before = files.start(_SCRATCH_BYTES) if files.can_start else None
+        least, largest = _SCRATCH_BYTES
+        size = min(max(available // _SCRATCH_PART, least), largest)
+        before = files.start(size) if files.can_start else None
     if before is None:
         yield
         return

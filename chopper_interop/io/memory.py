@@ -18,7 +18,7 @@ from chopper_interop.errors import READ_LESS, TooLittleMemoryError, UsageError, 
 _MAPPINGS = Path("/proc/self/maps")
 """File in which Linux states what this process has mapped, a line for each mapping."""
 _LINKER, _IS_CODE = "/libllvmlite.so", " r-xp "
-"""What a line of a mapping of LLVM contains, and one of code."""
+"""Parts of a line of a mapping: of LLVM, and of code."""
 _UNKNOWN = 1 << 34
 """Bytes that are assumed where the system does not say (chosen: a laptop's)."""
 _MACHINE = Path("/proc/meminfo")

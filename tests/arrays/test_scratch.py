@@ -50,10 +50,10 @@ def _squares(count: int) -> np.ndarray:
 @pytest.mark.usefixtures("job_in_files")
 def test_only_large_arrays_of_a_block_lie_in_files() -> None:
     before = np.arange(_MANY)
-    with spill.scratch():
+    with spill.scratch(0):
         large, small = before * 3, np.arange(10)
         of_loop = _squares(_MANY)
-        with spill.scratch():
+        with spill.scratch(0):
             inner = np.ones(_MANY)
         after_inner = before + 1
     after = before * 2
@@ -66,7 +66,7 @@ def test_only_large_arrays_of_a_block_lie_in_files() -> None:
 
 @pytest.mark.usefixtures("job_in_files")
 def test_objects_of_python_stay_in_memory_which_a_forked_process_does_not_share() -> None:
-    with spill.scratch():
+    with spill.scratch(0):
         text = bytes(8 * _MANY)
         numbers = dict.fromkeys(range(_MANY))
         before = len(_files())
@@ -84,13 +84,13 @@ def _files() -> list[str]:
 
 def test_arrays_of_a_job_in_memory_lie_there() -> None:
     assert not spill.in_use()
-    with spill.scratch():
+    with spill.scratch(0):
         assert not _is_in_file(np.arange(_MANY))
 
 
 @pytest.mark.usefixtures("job_in_files")
 def test_zeros_are_zeros_in_memory_that_was_used_before() -> None:
-    with spill.scratch():
+    with spill.scratch(0):
         kept = [np.full(_MANY, at) for at in range(1, 5)]
         addresses = {values.__array_interface__["data"][0] for values in kept}
         del kept[:2]
@@ -102,7 +102,7 @@ def test_zeros_are_zeros_in_memory_that_was_used_before() -> None:
 
 @pytest.mark.usefixtures("job_in_files")
 def test_values_stay_where_an_array_grows_and_shrinks() -> None:
-    with spill.scratch():
+    with spill.scratch(0):
         values = np.arange(10)
         for count in (_MANY, 3 * _MANY, 2 * _MANY, 100, _MANY):
             kept = min(count, len(values))
@@ -131,7 +131,7 @@ def test_pages_that_are_unmapped_while_threads_compute_keep_their_values(
             sum_ -= count * (count - 1) // 2 + (2**17 - 1) ** 2
         return sum_
 
-    with spill.scratch(), ThreadPoolExecutor(4) as pool:
+    with spill.scratch(0), ThreadPoolExecutor(4) as pool:
         contexts = [copy_context() for _ in range(8)]
         sums = list(pool.map(lambda context, seed: context.run(total, seed), contexts, range(8)))
     assert sums == [0] * 8
@@ -141,7 +141,7 @@ def test_pages_that_are_unmapped_while_threads_compute_keep_their_values(
 def test_an_array_without_room_on_disk_is_an_error_that_names_the_folder() -> None:
     with (
         pytest.raises(WriteError, match=r"no room for 1,000,000\.0 GB.*TMPDIR"),
-        spill.scratch(),
+        spill.scratch(0),
     ):
         np.empty(10**15, np.int8)
     assert not _is_in_file(np.arange(_MANY))  # as after any block
@@ -151,7 +151,7 @@ def test_an_array_without_room_on_disk_is_an_error_that_names_the_folder() -> No
 def test_so_it_is_where_a_writer_or_an_analysis_makes_the_array() -> None:
     with (
         pytest.raises(WriteError, match=r"no room for 1,000,000\.0 GB"),
-        spill.scratch(),
+        spill.scratch(0),
         registry.as_errors("writing", "perfetto"),
     ):
         np.empty(10**15, np.int8)
@@ -162,7 +162,7 @@ import numpy as np
 from chopper_interop.arrays import spill
 with spill.when(True):
     column = spill.empty(1 << 18, np.int64)
-with spill.scratch():
+with spill.scratch(0):
     values = [np.arange(1 << 18) for _ in range(5)]
     {end}
 """
@@ -192,11 +192,11 @@ def test_a_forked_process_leaves_values_of_its_parent_as_they_are() -> None:
     kept = []
 
     def overwrite() -> None:
-        with spill.scratch():
+        with spill.scratch(0):
             kept.clear()
             assert not any(_is_in_file(np.full(_MANY, 9)) for _ in range(4))
 
-    with spill.scratch():
+    with spill.scratch(0):
         kept += [np.full(_MANY, 7) for _ in range(4)]
         _in_forked_process(overwrite)
     _in_forked_process(overwrite)

@@ -86,7 +86,7 @@ def _check(sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def _keep_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small columns and arrays lie in files, of any job."""
     monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
-    monkeypatch.setattr(spill, "_SCRATCH_BYTES", 1 << 12)
+    monkeypatch.setattr(spill, "_SCRATCH_BYTES", (1 << 12, 1 << 12))
     monkeypatch.setattr(job_reading, "exceeds_memory", lambda *_: True)
 
 
