@@ -141,7 +141,8 @@ def read_inventory(inventory: Inventory, reading: Reading) -> Trace:
         raise UnknownFormatError(f"there is nothing to read here ({skipped or 'no files'})")
     readers = [source.converter.reader for source in inventory.sources]
     for option in registry.unknown_reading_options(readers, reading.options):
-        raise UsageError(f"no reader of these sources takes an option {option!r}")
+        hint = registry.reading_values(option) or None
+        raise UsageError(f"no reader of these sources takes an option {option!r}", hint=hint)
     sources = inventory.sources
     is_larger = exceeds_memory(sources, reading)
     stated = amounts_stated("reading the job", sources, reading)
@@ -389,7 +390,7 @@ def exceeds_memory(sources: Sequence[SourceFiles], reading: Reading) -> bool:
         f"--max-memory {tenths} tries it all the same",
     ]
     raise TooLittleMemoryError(
-        f"reading {files} takes about {tenths:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there",
+        f"reading {files} takes about {tenths:,.1f} GB of memory, and {memory.described(available)}",
         path=sources[largest].paths[0],
         hint="; ".join(remedies if len(remedies) > 1 else [_SMALLER, *remedies]),
     )
@@ -441,7 +442,7 @@ def with_amounts(
         remedies.append(f"{fewer} alone, which takes about {one:,.1f} GB")
     return TooLittleMemoryError(
         f"{error.message}: the job takes about {all_:,.1f} GB, by the size of its files, and "
-        f"{available / 1e9:,.1f} GB were there",
+        f"{memory.described(available)}",
         path=error.path,
         hint="; ".join([*remedies, *_within_a_rank(sources, reading)] or [_SMALLER]),
     )

@@ -458,7 +458,9 @@ def unknown_options(functions: Iterable[Callable[..., Any]], names: Iterable[str
 def similar_option(
     name: str, functions: Iterable[Callable[..., Any]], others: Iterable[str] = ()
 ) -> str:
-    """Hint for an option that none of the functions takes: a similar one, or all that they take and some others."""
+    """Hint for an option that none of the functions takes: its values in reading, a similar one, or all that they take and others."""
+    if values := reading_values(name):
+        return values
     known = {option for function in functions for option in options(function)}
     return similar(name, sorted(known | set(others)))
 
@@ -473,6 +475,14 @@ def unknown_reading_options(
 def is_of_reading(name: str, value: Any) -> bool:
     """Return True if an option with this value is one of reading files of any format."""
     return name in READING_OPTIONS and value in _READING_VALUES.get(name, (value,))
+
+
+def reading_values(name: str) -> str:
+    """Hint for an option of reading that has other values only in some outputs; "" for any other option."""
+    values = _READING_VALUES.get(name, ())
+    return (
+        f"without an output that takes others, its value is {' or '.join(values)}" if values else ""
+    )
 
 
 def keeps_arguments(options: Mapping[str, Any]) -> bool:
@@ -494,7 +504,8 @@ def _typed(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     if kind is bool:
         switches = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
         if value.lower() not in switches:
-            raise OptionError(f"{name}={value}: say yes or no")
+            said = " or ".join(("yes", "no", *_READING_VALUES.get(name, ())))
+            raise OptionError(f"{name}={value}: say {said}")
         return switches[value.lower()]
     try:
         return kind(value)

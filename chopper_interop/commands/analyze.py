@@ -231,7 +231,7 @@ def _refuse_unknown(
         near = difflib.get_close_matches(option, known, 1)
         raise UsageError(
             f"-O {option}: no input, analysis or output has such an option",
-            hint=f"did you mean {near[0]}?" if near else None,
+            hint=registry.reading_values(option) or (f"did you mean {near[0]}?" if near else None),
         )
 
 

@@ -95,9 +95,14 @@ def test_outputs_have_none_and_the_command_says_so(tmp_path: Path, run) -> None:
     ("value", "output", "expected", "hint"),
     [
         ("no", "a.pftrace", 0, ""),  # Perfetto's own option of that name
-        ("non", "a.pftrace", 2, "args=non: say yes or no"),
+        ("non", "a.pftrace", 2, "args=non: say yes or no or none"),
         ("non", "a.parquet", 2, "-O args: neither the inputs nor the outputs have such an option"),
-        ("no", "a.parquet", 2, "-O args"),
+        (
+            "no",
+            "a.parquet",
+            2,
+            "such an option (without an output that takes others, its value is none)",
+        ),
     ],
 )
 def test_other_values_are_of_writers(
