@@ -71,6 +71,7 @@ def _check(sources: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """A rank at a time derives what all at once derive, and the same from files as from memory, to the byte."""
     at_once = pipeline.read(*sources, name="job")
     monkeypatch.setattr(rank_batches, "MAX_NODES", BLOCK)
+    monkeypatch.setattr(rank_batches, "_BLOCK", BLOCK)
     assert min(rows.stop - rows.start for rows in at_once.rank_rows.values()) > BLOCK / 2
     from_memory = pipeline.read(*sources, name="job")
     in_memory = _outputs(from_memory, tmp_path / "memory")
@@ -194,6 +195,7 @@ def test_what_the_writer_has_of_each_node_is_in_files_too(
 ) -> None:
     """Of 62 million nodes in files it took 1.4 GB of memory, 23 bytes each, and kept 8 of these."""
     monkeypatch.setattr(rank_batches, "MAX_NODES", BLOCK)
+    monkeypatch.setattr(rank_batches, "_BLOCK", BLOCK)
     monkeypatch.setattr(spill, "_MIN_BYTES", 1 << 12)
     monkeypatch.setattr(job_reading, "exceeds_memory", lambda *_: True)
     trace = pipeline.read(demo)
