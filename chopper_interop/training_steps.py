@@ -19,7 +19,7 @@ _RANGES = (Kind.ANNOTATION, Kind.CPU_OP)
 _AT_ONCE = 1 << 20
 """Nodes of ranks that are looked at together (chosen: a few megabytes)."""
 LEAST_UNIT = 1000
-"""Least addition to the numbers of steps that are counted again. Chosen: recordings have fewer steps, so that both are told apart."""
+"""Least addition to the numbers of steps that are counted again. Chosen: recordings have fewer steps, so that both differ."""
 
 
 class Step(NamedTuple):

@@ -354,7 +354,7 @@ def scratch(available: int) -> Iterator[None]:
 
     with _lock:
         files = file_allocator.Files()
-        # not in a block within another, or beside that of a thread, nor in a process that was forked after one
+        # not in a block within another, or while another thread is in one, nor in a process that was forked after one
         least, largest = _SCRATCH_BYTES
         size = min(max(available // _SCRATCH_PART, least), largest)
         before = files.start(size) if files.can_start else None

@@ -32,7 +32,7 @@ _SPACE, _0, _9, _POINT, _PLUS, _e, _E = b" 09.+eE"
 _SPAN = ord("X")
 """Phase of events of which a reader looks for some arguments alone; of others it may look for any."""
 NO_MEMBERS = len("{}")
-"""Bytes of an object that had no members; one that has none any more is ``{ }``, so that the two can be told apart."""
+"""Bytes of an object that had no members; one that has none any more is ``{ }``, so that the two differ."""
 
 
 class Keys(NamedTuple):

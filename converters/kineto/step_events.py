@@ -48,7 +48,7 @@ _PAIR = 2
 
 
 class _KeptWhole(Exception):  # noqa: N818 # no error, but what ends a first scan
-    """A file has events that cannot be told to be of a step."""
+    """A file has events of which it is not known whether they are of a step."""
 
 
 def selection(scan: Callable[[Select], Events], steps: Collection[int]) -> Select | None:
@@ -168,7 +168,7 @@ class _Chosen:
 
 
 def _of_first_scan(work: list[Array], window: Bytes, rows: Array, strings: list[bytes]) -> Array:
-    """Mark ranges of steps, calls, and arrows between operators; raise `_KeptWhole` for what cannot be told to be of a step.
+    """Mark ranges of steps, calls, and arrows between operators; raise `_KeptWhole` where it is not known what is of a step.
 
     Correlation ids of GPU work are added to a list.
     """
