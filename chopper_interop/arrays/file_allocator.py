@@ -7,8 +7,8 @@ Python for all that asks it for raw memory, as arrays of compiled loops do (``Py
                                             ├─ _allocate ───┤
     a loop's numpy.empty ──▶ PyMem_RawMalloc┘               └─ else ──▶ malloc
 
-Objects of Python stay in memory: a process that is forked shares pages of files, and would count references in them. They
-are made by threads that hold Python's lock, arrays of loops by threads that do not, by which the two differ.
+Objects of Python stay in memory: a process that is forked shares pages of files, and would count references in them. Both
+ask for raw memory, objects from threads that hold Python's lock and arrays of loops from threads that do not.
 
 The functions are no functions of Python, in which handlers of signals may raise. Only Linux has what they call.
 """
@@ -42,8 +42,7 @@ _UNUSED_PART = 8
 to make and touch a file takes 2 s a GB)."""
 _MOST_SPARE = 1 << 30
 """Bytes of files that no array uses, which the next ones may. Chosen: most machines still have their pages in memory; of pages
-that were written to disk the system reads what is overwritten then.
-"""
+that were written to disk the system reads what is overwritten then."""
 _LONGEST_NAME = 1 << 12
 """Bytes of a name of a file, with its end (``PATH_MAX`` of Linux)."""
 _PAGE = 1 << 12
@@ -57,13 +56,12 @@ _RAW = 0
 
 # The state is words of 64 bits. A mutex of zeros is unlocked, and takes at most 64 bytes.
 #
-#     0 ... 7   8 ... 17                18 ...              18 + _MOST_FILES ...
+#     0 ... 7   8 ... 16                17 ...              17 + _MOST_FILES ...
 #     mutex     as they are named here  addresses of files  their sizes, negative of those that no array uses
 (
     _IS_ON,
     _LEAST,  # bytes of an array for which a file is made
     _COUNT,  # of files
-    _TOTAL,  # their bytes
     _SPARE,  # bytes of those that no array uses
     _REFUSED,  # bytes of the array for which there was no room, 0 if there was always
     _NAME,  # address of the name of the next file
@@ -71,7 +69,7 @@ _RAW = 0
     _ITSELF,
     _PROCESS,  # which made the files
     _ADDRESS,
-) = range(8, 19)
+) = range(8, 18)
 _SIZE = _ADDRESS + _MOST_FILES
 _WORDS = _SIZE + _MOST_FILES
 
@@ -180,7 +178,6 @@ def _taken(state: Any, size: Any) -> Any:
             at = state[_COUNT]
             state[_ADDRESS + at], state[_SIZE + at] = types.int64(address), wanted
             state[_COUNT] = at + 1
-            state[_TOTAL] += wanted
     _unlock(_word(state[_ITSELF]))
     return address
 
@@ -242,19 +239,18 @@ def _left(state: Any, address: Any) -> Any:
             state[_SIZE + at] = -size
             state[_SPARE] += size
         else:
-            _remove(state, at, size)
+            _remove(state, at)
     _unlock(_word(state[_ITSELF]))
     return at >= 0
 
 
 @_compiled
-def _remove(state: Any, at: Any, size: Any) -> None:
+def _remove(state: Any, at: Any) -> None:
     """Unmap a file; the last one gets its place. For the thread that has the mutex: another could release its pages."""
-    _munmap(_word(state[_ADDRESS + at]), _word(size))
+    _munmap(_word(state[_ADDRESS + at]), _word(abs(state[_SIZE + at])))
     last = state[_COUNT] - 1
     state[_ADDRESS + at], state[_SIZE + at] = state[_ADDRESS + last], state[_SIZE + last]
     state[_COUNT] = last
-    state[_TOTAL] -= size
 
 
 @_compiled
@@ -333,7 +329,7 @@ def _drop(state: Any) -> None:
     _lock(_word(state[_ITSELF]))
     for at in range(state[_COUNT] - 1, -1, -1):
         if state[_SIZE + at] < 0:
-            _remove(state, at, -state[_SIZE + at])
+            _remove(state, at)
     state[_SPARE] = 0
     _unlock(_word(state[_ITSELF]))
 

@@ -6,7 +6,7 @@ the process itself needs memory for some ranks at a time. Files have no name, an
 
 What joins, analyses and writes such a job makes further arrays of that size. Within `scratch` all that are large lie in
 files: those of numpy and of compiled loops, whose code knows nothing of it (`file_allocator`). Pages at which a process
-looked count as its memory until they are unmapped, though the kernel may take them: a thread unmaps them when they are many.
+has looked count as its memory until they are unmapped, though the kernel may drop them: a thread unmaps them when they are many.
 """
 
 from __future__ import annotations
@@ -352,11 +352,11 @@ def scratch(available: int) -> Iterator[None]:
         return
     from chopper_interop.arrays import file_allocator
 
+    least, largest = _SCRATCH_BYTES
+    size = min(max(available // _SCRATCH_PART, least), largest)
     with _lock:
         files = file_allocator.Files()
         # not in a block within another, or while another thread is in one, nor in a process that was forked after one
-        least, largest = _SCRATCH_BYTES
-        size = min(max(available // _SCRATCH_PART, least), largest)
         before = files.start(size) if files.can_start else None
     if before is None:
         yield

@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         tables = result_files.csv_paths(outcome.results, args.csv) if args.csv else []
         outputs = [*(target.path for target in targets), *tables]
         pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
-    with spill.scratch(memory.available_bytes()):
+    with spill.scratch(available):
         _show(args, trace, outcome, plan)
         _write(args, outcome.annotate(trace), targets)
         if pages:
