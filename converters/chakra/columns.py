@@ -1,19 +1,18 @@
-"""Columns of a trace's nodes from an ET: kinds, lanes, communication and arguments.
+"""Columns of a trace's nodes from an ET: kinds, lanes and communication.
 
 Attributes that this project's writer adds go before the types of nodes, which say less.
 """
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.arrays.gather import is_any
-from chopper_interop.converters.chakra.values import has_integer, integers, json_value, reals
+from chopper_interop.converters.chakra.values import has_integer, integers, reals
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.chakra import Cause, CommType, NodeType
 from chopper_interop.schemas.kinds import Collective, Kind, LaneKind
@@ -43,7 +42,7 @@ def kinds(et: EtFile) -> Array:
     kind = np.where(on_host, int(Kind.CPU_OP), int(Kind.KERNEL))
     comm = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
     kind[is_any(et.type, comm) & ~on_host] = Kind.COMM
-    kind[np.isin(et.type, (NodeType.MEM_LOAD, NodeType.MEM_STORE))] = Kind.MEMCPY
+    kind[is_any(et.type, (NodeType.MEM_LOAD, NodeType.MEM_STORE))] = Kind.MEMCPY
     kind[et.type == NodeType.INVALID] = Kind.OTHER
     codes, texts = et.texts("kind")
     # the appended 0 is what code -1, no text, reaches
@@ -105,12 +104,13 @@ def annotation_columns(
     all_ranks
         Row of the group of all ranks; -1 if none is known.
     """
+    is_gap = kinds(et) == Kind.HOST_GAP  # a delay of communication is none itself
     columns = {
-        "collective": _collectives(et, keep),
+        "collective": _collectives(et, keep, is_gap),
         "group": _process_groups(et, keep, groups, all_ranks),
     }
-    size, peer = integers(et, "comm_size", -1), _peers(et)[keep]
-    size = np.where((kinds(et) == Kind.HOST_GAP) | has_integer(et, "npu"), -1, size)[keep]
+    size, peer = integers(et, "comm_size", -1), _peers(et, is_gap)[keep]
+    size = np.where(is_gap | has_integer(et, "npu"), -1, size)[keep]
     columns["bytes"] = arrow.negative_to_null(size)
     columns["peer"] = arrow.negative_to_null(peer, pa.int32())
     for name in et.attr_names:
@@ -137,7 +137,7 @@ _ALL_RANKS = ("", "0")
 """Names of the group of all ranks, which the file of groups need not list."""
 
 
-def _collectives(et: EtFile, keep: Array) -> pa.DictionaryArray:
+def _collectives(et: EtFile, keep: Array, is_gap: Array) -> pa.DictionaryArray:
     """Collective of each node: its attribute `collective`, else by its type."""
     names = [*_COLLECTIVES.values(), Collective.SEND, Collective.RECV]
     codes = np.full(len(et.id), -1, np.int64)
@@ -149,7 +149,7 @@ def _collectives(et: EtFile, keep: Array) -> pa.DictionaryArray:
     codes[has_integer(et, "npu")] = -1  # work of a stream, of which a message states the end only
     by_attribute, texts = et.texts("collective")
     codes = np.where(by_attribute >= 0, by_attribute + len(names), codes)
-    codes[kinds(et) == Kind.HOST_GAP] = -1  # a delay of communication is none itself
+    codes[is_gap] = -1
     return dictionary(codes[keep], names + texts).cast(pa.string()).dictionary_encode()
 
 
@@ -168,37 +168,11 @@ def _process_groups(et: EtFile, keep: Array, groups: dict[str, int], all_ranks: 
     return arrow.array(rows[keep], pa.int32(), mask=rows[keep] < 0)
 
 
-def _peers(et: EtFile) -> Array:
+def _peers(et: EtFile, is_gap: Array) -> Array:
     """Other rank of sends and receives; -1 for any other node."""
     sent, received = integers(et, "comm_dst", -1), integers(et, "comm_src", -1)
     peer = np.where(et.type == NodeType.COMM_SEND, sent, received)
-    message = np.isin(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
-    message &= kinds(et) != Kind.HOST_GAP
+    message = is_any(et.type, (NodeType.COMM_SEND, NodeType.COMM_RECV)) & ~is_gap
     # messages that a stream's NPU sends or receives are receives from that NPU here
     peer = np.where(has_integer(et, "npu"), integers(et, "peer", -1), peer)
     return np.where(message, peer, -1)
-
-
-def arguments(
-    builder: TraceBuilder, et: EtFile, keep: Array, columns: Array
-) -> tuple[Array, Array]:
-    """Store attributes without a column as JSON objects; return their positions and lengths.
-
-    Parameters
-    ----------
-    columns
-        Mask of the attributes that become columns.
-    """
-    rows = np.flatnonzero(~columns & (et.attr_name >= 0))
-    by_node: dict[int, dict[str, Any]] = {}
-    for row in rows.tolist():
-        node, name = int(et.attr_node[row]), et.attr_names[int(et.attr_name[row])]
-        by_node.setdefault(node, {})[name] = json_value(et, row)
-    raws = {node: json.dumps(values).encode() for node, values in by_node.items()}
-    buffer = b"".join(raws.values())
-    start = builder.text(np.frombuffer(bytearray(buffer), np.uint8)) if buffer else 0
-    at, length = np.zeros(len(et.id), np.int64), np.zeros(len(et.id), np.int32)
-    rows = np.array(list(raws), np.int64)
-    length[rows] = [len(r) for r in raws.values()]
-    at[rows] = start + np.cumsum(length[rows]) - length[rows]
-    return at[keep], length[keep]

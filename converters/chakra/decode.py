@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from chopper_interop.arrays import Array
-from chopper_interop.arrays.compiled import jit, jit_in_place
+from chopper_interop.arrays.compiled import jit, jit_in_place, jit_inlined
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.interning import TextTable, empty_text_table, intern_text
 from chopper_interop.io.wire import read_field, read_varint
 
@@ -38,6 +39,8 @@ _SFIXED32 = 23
 _BLOCK = 1 << 23
 """Bytes of a file that are decoded at a time. Chosen: what processors' caches hold, and hundreds of times the largest
 nodes known."""
+_MAX_LENGTH = (1 << 31) - 1
+"""Bytes that a value may have, as a message of protobuf."""
 _MAX_NAMES = 4096
 """Distinct names of attributes that a file may have. Chosen: writers have some tens of names."""
 
@@ -113,16 +116,21 @@ class EtFile:
         if name not in self.attr_names:
             return codes, []
         named = self.attr_name == self.attr_names.index(name)
-        named &= np.isin(self.attr_field, TEXT_FIELDS)
+        named &= is_any(self.attr_field, TEXT_FIELDS)
         codes_of_named, texts = self.coded(self.attr_value[named], self.attr_len[named])
         codes[self.attr_node[named]] = codes_of_named
         return codes, texts
 
     def coded(self, at: Array, length: Array) -> tuple[Array, list[str]]:
         """Codes of byte ranges, and the distinct texts that the codes stand for."""
+        codes, raws = self.coded_bytes(at, length)
+        return codes, [raw.decode("utf-8", "replace") for raw in raws]
+
+    def coded_bytes(self, at: Array, length: Array) -> tuple[Array, list[bytes]]:
+        """Codes of byte ranges, and the distinct bytes that the codes stand for."""
         table = empty_text_table(len(at) + 1)
         codes = _number_all(self.buffer, at, length.astype(np.int64), table)
-        return codes, [t.decode("utf-8", "replace") for t in table.texts(self.buffer)]
+        return codes, table.texts(self.buffer)
 
 
 class _Nodes(NamedTuple):
@@ -146,7 +154,11 @@ class _Lists(NamedTuple):
     attr_len: Array
 
 
-_ATTRIBUTES = tuple(name for name in _Lists._fields if name.startswith("attr_"))
+_ATTRIBUTES = {
+    "attr_node": np.int32, "attr_name": np.int16, "attr_field": np.int32, "attr_value": np.int64,
+    "attr_len": np.int32,
+}  # fmt: skip
+"""Types of the columns of attributes, of which a node has ten."""
 
 
 class _Names(NamedTuple):
@@ -224,10 +236,6 @@ class _Texts:
         self._size = int(first[-1])
         value = lists.attr_value
         value[is_text] = first[codes[len(nodes.name_at) :]]
-        short = {
-            name: getattr(lists, name).astype(np.int32)
-            for name in ("attr_node", "attr_name", "attr_field", "attr_len")
-        }
         return part._replace(
             nodes=nodes._replace(
                 name_at=first[codes[: len(nodes.name_at)]],
@@ -235,7 +243,7 @@ class _Texts:
                 data_count=nodes.data_count.astype(np.int32),
                 ctrl_count=nodes.ctrl_count.astype(np.int32),
             ),
-            lists=lists._replace(**short),
+            lists=lists,
         )
 
     def buffer(self) -> Bytes:
@@ -280,7 +288,7 @@ def _part(buffer: Bytes, at: Array, length: Array, chosen: _Names) -> _Part:
     lists = _Lists(
         np.empty(counts[0], np.uint64),
         np.empty(counts[1], np.uint64),
-        **{name: np.empty(counts[2], np.int64) for name in _ATTRIBUTES},
+        **{name: np.empty(counts[2], dtype) for name, dtype in _ATTRIBUTES.items()},
     )
     names = empty_text_table(_MAX_NAMES)
     chosen_count = _fill(buffer, at, length, nodes, lists, names, chosen)
@@ -397,7 +405,7 @@ def _messages(buffer: Bytes) -> tuple[Array, Array, int]:
     return at[:count], length[:count], -1
 
 
-@jit
+@jit_in_place
 def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
     """Count the valid messages before the first invalid one.
 
@@ -424,7 +432,7 @@ def _count(buffer: Bytes, at: Array, length: Array, counts: Array) -> int:
     return len(at)
 
 
-@jit
+@jit_in_place
 def _is_node(buffer: Bytes, i: int, stop: int) -> bool:
     """True if a message has fields that GlobalMetadata lacks: a number as field 1, or field 3 on."""
     while i < stop:
@@ -437,7 +445,7 @@ def _is_node(buffer: Bytes, i: int, stop: int) -> bool:
     return False
 
 
-@jit
+@jit_in_place
 def _count_varints(buffer: Bytes, i: int, stop: int) -> int:
     """Count the varints of a packed list; -1 if the last does not end."""
     count = 0
@@ -449,7 +457,7 @@ def _count_varints(buffer: Bytes, i: int, stop: int) -> int:
     return count
 
 
-@jit
+@jit_in_place
 def _fill(
     buffer: Bytes,
     at: Array,
@@ -527,14 +535,14 @@ def _is_any(buffer: Bytes, i: int, stop: int, names: _Names) -> bool:
     return False
 
 
-@jit
+@jit_inlined
 def _attribute(buffer: Bytes, i: int, stop: int, lists: _Lists, row: int, names: TextTable) -> None:
     """Write one attribute into row `row` of its columns; its name stays -1 if it is cut short."""
     # fields of values: varints (wire type 0, some in zigzag), fixed 8 or 4 bytes (1, 5), else bytes
     lists.attr_name[row] = -1
     while i < stop:
         number, wire, _, begin, end = read_field(buffer, i, stop)
-        if end < 0:
+        if end < 0 or end - begin > _MAX_LENGTH:
             lists.attr_name[row] = -1
             return
         if number == 1:
@@ -552,16 +560,12 @@ def _attribute(buffer: Bytes, i: int, stop: int, lists: _Lists, row: int, names:
                 value = np.uint64(0)
                 for k in range(end - begin):
                     value |= np.uint64(buffer[begin + k]) << np.uint64(8 * k)
-                if number == 5:
-                    single = np.empty(1, np.uint32)
-                    single[0] = np.uint32(value)
-                    double = np.empty(1, np.float64)
-                    double[0] = single.view(np.float32)[0]
-                    lists.attr_value[row] = double.view(np.int64)[0]
+                lists.attr_value[row] = np.int64(value)
+                if number == 5:  # the bits of a float become those of the double of this value
+                    bits = lists.attr_value[row : row + 1]
+                    bits.view(np.float64)[0] = bits.view(np.float32)[0]
                 elif number == _SFIXED32:
                     lists.attr_value[row] = np.int64(np.int32(np.uint32(value)))
-                else:
-                    lists.attr_value[row] = np.int64(value)
             else:
                 lists.attr_value[row], lists.attr_len[row] = begin, end - begin
         i = end

@@ -50,7 +50,7 @@ def _rows_of(ids: Array, wanted: Array) -> Array:
 def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
     """Dependencies among the nodes in rows `keep`, by their positions there, without cycles."""
     n = len(keep)
-    issues.add(ID_TWICE, n - len(np.unique(et.id[keep])))
+    issues.add(ID_TWICE, n - len(gather.unique(et.id[keep])))
     src, dst = dependencies(et)
     issues.add(DANGLING, len(et.data) + len(et.ctrl) - len(src))
     position = np.full(len(et.id), -1, np.int64)
@@ -58,7 +58,7 @@ def edges(et: EtFile, keep: Array, issues: IssueLog) -> tuple[Array, Array]:
     src, dst = position[src], position[dst]
     inside = (src >= 0) & (dst >= 0)
     # one number for each pair, so that a dependency that is listed twice counts once
-    pairs = np.unique(src[inside] * max(n, 1) + dst[inside])
+    pairs = gather.unique(src[inside] * max(n, 1) + dst[inside])
     src, dst = pairs // max(n, 1), pairs % max(n, 1)
     # nodes on a cycle are behind one in both directions; without the edges among these that point
     # backward, what is left of each cycle points forward

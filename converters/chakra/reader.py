@@ -20,9 +20,9 @@ from chopper_interop.arrays import Array, arrow
 from chopper_interop.build import TraceBuilder
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import extents, files, json, old, recorded, times
+from chopper_interop.converters.chakra.arguments import arguments
 from chopper_interop.converters.chakra.columns import (
     annotation_columns,
-    arguments,
     causes,
     dictionary,
     kinds,

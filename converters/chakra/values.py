@@ -1,16 +1,13 @@
-"""Values of an ET's attributes: numbers as columns, and any single one as JSON."""
+"""Values of an ET's attributes as columns."""
 
 from __future__ import annotations
-
-import math
-from typing import Any
 
 import numpy as np
 
 from chopper_interop.arrays import Array
+from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra.decode import REAL_FIELDS, TEXT_FIELDS, VALUE_FIELDS, EtFile
 from chopper_interop.issues import Fault, IssueLog
-from chopper_interop.schemas.chakra import message_class
 
 OTHER_TYPE = Fault.info(
     "et-attribute-type",
@@ -18,20 +15,17 @@ OTHER_TYPE = Fault.info(
     "arguments.",
 )
 
+_FIELDS = max(VALUE_FIELDS) + 2
+"""Fields of values and of lists, and one behind them for fields that the schema lacks."""
 INTEGER_FIELDS = tuple(f for f in VALUE_FIELDS if f not in REAL_FIELDS + TEXT_FIELDS)
-# Fields of et_def.proto's AttributeProto.
-_UNSIGNED_FIELDS = (11, 13, 19, 21)
-_BOOL = 27
-_LISTS = {number + 1: f"{name.removesuffix('_val').capitalize()}List"
-          for number, name in VALUE_FIELDS.items()}  # fmt: skip
-"""Field number of a list → its message."""
+_IS_INTEGER = np.isin(np.arange(_FIELDS), INTEGER_FIELDS)
 
 
 def integers(et: EtFile, attribute: str, missing: int) -> Array:
     """Integer attribute of each node; `missing` where it has none."""
     values = np.full(len(et.id), missing, np.int64)
     nodes, fields, stored = et.attribute(attribute)
-    is_integer = np.isin(fields, INTEGER_FIELDS)
+    is_integer = _IS_INTEGER[np.minimum(fields, _FIELDS - 1)]
     values[nodes[is_integer]] = stored[is_integer]
     return values
 
@@ -40,7 +34,7 @@ def has_integer(et: EtFile, attribute: str) -> Array:
     """Mask of the nodes that have an integer attribute of this name."""
     nodes, fields, _ = et.attribute(attribute)
     mask = np.zeros(len(et.id), bool)
-    mask[nodes[np.isin(fields, INTEGER_FIELDS)]] = True
+    mask[nodes[_IS_INTEGER[np.minimum(fields, _FIELDS - 1)]]] = True
     return mask
 
 
@@ -48,7 +42,8 @@ def reals(et: EtFile, attribute: str) -> Array:
     """Numeric attribute of each node as float64; NaN where it has none."""
     values = np.full(len(et.id), np.nan)
     nodes, fields, stored = et.attribute(attribute)
-    is_real, is_integer = np.isin(fields, REAL_FIELDS), np.isin(fields, INTEGER_FIELDS)
+    is_real = is_any(fields, REAL_FIELDS)
+    is_integer = _IS_INTEGER[np.minimum(fields, _FIELDS - 1)]
     values[nodes[is_real]] = stored[is_real].view(np.float64)
     values[nodes[is_integer]] = stored[is_integer]
     return values
@@ -62,43 +57,15 @@ def in_columns(et: EtFile, columns: dict[str, tuple[int, ...]], issues: IssueLog
     columns
         Name → field numbers of the values that fit.
     """
-    mask = np.zeros(len(et.attr_name), bool)
+    fits, named = np.zeros(
+        (2, len(et.attr_names) + 1, _FIELDS), np.bool_
+    )  # the last for -1, no name
     for number, name in enumerate(et.attr_names):
         if name in columns:
-            named = et.attr_name == number
-            fitting = np.isin(et.attr_field, columns[name])
-            mask |= named & fitting
-            issues.add(OTHER_TYPE, np.count_nonzero(named & ~fitting), name)
+            named[number], fits[number, list(columns[name])] = True, True
+    field = np.minimum(et.attr_field, _FIELDS - 1)
+    mask: Array = fits[et.attr_name, field]
+    others = np.bincount(et.attr_name[named[et.attr_name, field] & ~mask], minlength=1)
+    for number in np.flatnonzero(others).tolist():
+        issues.add(OTHER_TYPE, int(others[number]), et.attr_names[number])
     return mask
-
-
-def json_value(et: EtFile, row: int) -> Any:
-    """Value of an attribute as one that JSON can hold."""
-    field, stored = int(et.attr_field[row]), int(et.attr_value[row])
-    length = int(et.attr_len[row])
-    if field in TEXT_FIELDS:
-        return et.text(stored, length)
-    if field in REAL_FIELDS:
-        return _json_scalar(float(np.int64(stored).view(np.float64)))
-    if field in _LISTS:
-        return _json_list(_LISTS[field], et.buffer[stored : stored + length].tobytes())
-    if field == _BOOL:
-        return bool(stored)
-    return stored % (1 << 64) if field in _UNSIGNED_FIELDS else stored
-
-
-def _json_list(name: str, raw: bytes) -> Any:
-    """Parse a list message; as hexadecimal digits where it is none."""
-    try:
-        return [_json_scalar(v) for v in message_class(name).FromString(raw).values]
-    except Exception:  # noqa: BLE001 - protobuf's own error class differs between its versions
-        return raw.hex()
-
-
-def _json_scalar(value: Any) -> Any:
-    """Replace bytes and infinite numbers, which JSON lacks, by texts."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
