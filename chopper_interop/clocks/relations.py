@@ -34,12 +34,14 @@ USER = "user"
 """The user states it."""
 WALL_CLOCK_ZONE = "wall clock zone"
 """A wall clock without a zone: the only zone in which it and the trace overlap."""
+UNSTATED_BASE = "overlap in time"
+"""The trace's files do not state what its times count from: the only base with which they overlap."""
 WHOLE_SECONDS = "whole seconds"
 """The source states it, and truncates its times to seconds."""
 
 DIRECT = (USER, BUSY_AND_POWER)
 """Methods that relate a clock to the trace's directly, not to that of its host."""
-ASSUMED = (BUSY_AND_POWER, WALL_CLOCK_ZONE)
+ASSUMED = (BUSY_AND_POWER, WALL_CLOCK_ZONE, UNSTATED_BASE)
 """Methods whose result no source and no user states."""
 WHOLE_SECONDS_NS = 500_000_000
 """Uncertainty of a time that was truncated to a second, placed in the middle of it."""

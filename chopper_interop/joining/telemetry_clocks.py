@@ -12,7 +12,7 @@ from chopper_interop.annotate.telemetry.samples import window_samples
 from chopper_interop.arrays import arrow, intervals
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks import estimate as clock_estimate
-from chopper_interop.clocks import relations, time_zones
+from chopper_interop.clocks import relations, time_zones, unstated_bases
 from chopper_interop.clocks import rules as clock_rules
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.joining import source_clocks
@@ -41,6 +41,11 @@ ZONE_ASSUMED = Fault.info(
 )
 ZONE_UNKNOWN = Fault.loss(
     "zone-unknown", "Samples with times of an unknown zone were left out: state it with -O tz=…"
+)
+BASE_ASSUMED = Fault.info(
+    "time-base-assumed",
+    "The trace's times count from a base that its files do not state: that with which alone they overlap "
+    "with the samples was assumed. State the offset of the samples with --clock-offset if it is another.",
 )
 
 _IN_NO_ZONE = "in no zone do they overlap with the trace, as those of another run"
@@ -88,11 +93,40 @@ def fit_telemetry(
         source_clocks.refuse_before_1970(meta.origin_ns, rule)
         return source_clocks.user_fit(path, meta.clock, rule)
     uncertainty = int(max(fragment.trace.array("uncertainty_ns", "series"), default=0))
+    if clock == REALTIME and unstated_bases.is_unstated(
+        time_window(trace), time_window(fragment.trace)
+    ):
+        return _fit_of_base(fragment, context, uncertainty)
     if meta.clock == clock:
         return ClockFit(path, clock, _stated_method(meta, uncertainty), uncertainty_ns=uncertainty)
     if meta.clock == LOCALTIME and clock == REALTIME:
         return _fit_of_zone(fragment, context, uncertainty)
     return _fit_by_sources(fragment, context)
+
+
+def _fit_of_base(fragment: Fragment, context: _Context, uncertainty: int) -> ClockFit | None:
+    """Fit for a trace that counts from what its files do not state: the only base with which both overlap."""
+    meta, path = fragment.trace.meta, str(fragment.path)
+    of_trace, of_samples = time_window(context.trace), time_window(fragment.trace)
+    is_real = meta.clock == REALTIME
+    bases = unstated_bases.candidate_bases(of_trace, of_samples, meta.offsets) if is_real else []
+    if len(bases) == 1:
+        (base,) = bases
+        context.issues.add(BASE_ASSUMED, fragment.trace.samples.num_rows, base.meaning)
+        return ClockFit(
+            path,
+            meta.clock,
+            relations.UNSTATED_BASE,
+            -base.ns,
+            uncertainty_ns=uncertainty,
+            reason=f"assumed: the trace counts from {base.meaning}",
+        )
+    seconds = of_trace[0] / 1e9
+    unrelated = (
+        f"the trace begins {seconds:,.0f} s after a boot, or another base (baseTimeNanoseconds) that its files do "
+        "not state; "
+    )
+    return _estimated_or_lost(fragment, context, unrelated)
 
 
 def _stated_method(meta: Meta, uncertainty: int) -> str:
@@ -118,9 +152,17 @@ def _fit_by_sources(fragment: Fragment, context: _Context) -> ClockFit | None:
     relation = context.clocks.relation(fragment) if clock == REALTIME else None
     if relation is not None:
         return source_clocks.related_fit(path, relation)
+    return _estimated_or_lost(fragment, context)
+
+
+def _estimated_or_lost(
+    fragment: Fragment, context: _Context, unrelated: str = ""
+) -> ClockFit | None:
+    """Fit by values; else None, and samples are noted as lost, with what relates no clocks and why no values do."""
     fit = _estimated(fragment, context)
     if isinstance(fit, str):
-        _note_lost(CLOCK_UNRELATED, fragment.trace, context, fit + _energy_text(fragment.trace))
+        reason = unrelated + fit + _energy_text(fragment.trace)
+        _note_lost(CLOCK_UNRELATED, fragment.trace, context, reason)
         return None
     offset, uncertainty = map(relations.duration_text, (fit.offset_ns, fit.uncertainty_ns))
     context.issues.add(

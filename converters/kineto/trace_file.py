@@ -18,6 +18,7 @@ import numpy as np
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit_in_place
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.clocks.unstated_bases import SINCE_1970_NS
 from chopper_interop.combined import NotTogetherError, SourceIssues
 from chopper_interop.converters.kineto import begin_end
 from chopper_interop.errors import ReadError
@@ -75,9 +76,6 @@ _EMPTY_FIRST = re.compile(rb"\s*\[\s*\{\s*\}\s*,")
 _MAX_DOCUMENTS = 64
 """Documents after the first that are counted; chosen: a bound for a file of many tiny ones, as each
 costs a scan."""
-_SINCE_1970_NS = 315_360_000 * 10**9
-"""Ten years: no machine has been up for longer, and no profile dates from before 1980, so times
-below it count from a boot or another base, times above it from 1970."""
 MAX_ID = (1 << 31) - 1
 """Beyond this a number is no device, and no process id: the hub holds both as int32."""
 
@@ -364,7 +362,7 @@ def _base_ns(path: Path, header: dict[str, Any]) -> int:
 def _counts_since_boot(events: json_events.Events) -> bool:
     """True if times of a list that begins with an empty event count from a boot (``rpd2tracing.py``)."""
     timed = events.columns["ts"][events.columns["has"] & HAS_TS != 0]
-    return bool(timed.size) and bool(timed.max() < _SINCE_1970_NS)
+    return bool(timed.size) and bool(timed.max() < SINCE_1970_NS)
 
 
 def _together(files: list[_File]) -> TraceFile:
@@ -577,7 +575,7 @@ def _note_losses(document: _Document, issues: IssueLog) -> None:
         issues.add(NOT_CLOSED, example=f"byte {events.end}")
     if not document.complete and "baseTimeNanoseconds" not in document.header:
         timed = events.columns["ts"][events.columns["has"] & json_events.HAS_TS != 0]
-        if timed.size and timed.max() < _SINCE_1970_NS and "schemaVersion" in document.header:
+        if timed.size and timed.max() < SINCE_1970_NS and "schemaVersion" in document.header:
             issues.add(NO_BASE)
 
 

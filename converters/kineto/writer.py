@@ -48,6 +48,7 @@ from chopper_interop.io import json_events, outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.categories import PYTORCH_CATEGORY
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind
+from chopper_interop.schemas.time_units import KINETO_BASE_NS
 from chopper_interop.trace import Trace
 
 WITHOUT_ARROW = Fault.info(
@@ -74,8 +75,6 @@ SERIES = Fault.info(
 ARROWS = (EdgeKind.LAUNCH, EdgeKind.FWDBWD)
 _IMPLIED = (EdgeKind.CALL, EdgeKind.ORDER, EdgeKind.STREAM)
 """Edges that nesting and order imply."""
-WINDOW_NS = 7_889_238 * 10**9
-"""``baseTimeNanoseconds`` is a multiple of this: three months as C++ counts them."""
 _ENDINGS = (".json", ".json.gz")
 _CHUNK_EVENTS = 1 << 16
 _BUFFER_BYTES = 8 << 20
@@ -156,7 +155,7 @@ def _select_rank(trace: Trace, rank: int) -> Trace:
 def _base_ns(trace: Trace) -> int:
     """Return the start of the window of three months in which the first event lies."""
     starts = [int(trace.array("ts", t).min()) for t in ("nodes", "samples") if _rows(trace, t)]
-    return (trace.meta.origin_ns + min(starts, default=0)) // WINDOW_NS * WINDOW_NS
+    return (trace.meta.origin_ns + min(starts, default=0)) // KINETO_BASE_NS * KINETO_BASE_NS
 
 
 def _rows(trace: Trace, table: str) -> int:

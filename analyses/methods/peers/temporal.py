@@ -32,10 +32,9 @@ from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import SINCE_1970, TIME_BASE
+from chopper_interop.schemas.time_units import KINETO_BASE_NS
 from chopper_interop.trace import Trace
 
-_BASE_NS = 7_889_238 * 10**9
-"""Kineto counts from the last multiple of this before the trace: three months as C++ counts them."""
 COMM, MEMORY, COMPUTE, _NEITHER = range(4)
 """Types of events."""
 _HTA_NAMES = (
@@ -298,4 +297,4 @@ def _base_ns(trace: Trace) -> int:
     """Return the time (ns) that times in the files count from: 1970, or the base that Kineto would state."""
     if trace.meta.facts.get(TIME_BASE) == SINCE_1970:
         return 0
-    return trace.meta.origin_ns // _BASE_NS * _BASE_NS
+    return trace.meta.origin_ns // KINETO_BASE_NS * KINETO_BASE_NS
