@@ -664,26 +664,39 @@ def refuse_losses(issues: Iterable[Issue], on_loss: str) -> None:
         raise LossError(losses, hint="--on-loss warn writes all the same")
 
 
-def refuse_other_runs(issues: Iterable[Issue], on_loss: str) -> None:
-    """Raise `AmbiguousRunError` if telemetry or ranks are of another run, unless `on_loss` is "ignore"."""
+def refuse_other_runs(
+    issues: Iterable[Issue], on_loss: str, *, done: str = "outputs were written"
+) -> None:
+    """Raise `AmbiguousRunError` if telemetry or ranks are of another run, unless `on_loss` is "ignore".
+
+    Parameters
+    ----------
+    issues
+        What was met while reading.
+    on_loss
+        As of `convert`.
+    done
+        What there is nevertheless.
+    """
     by_code = {issue.code: issue for issue in issues if issue.severity is Severity.ERROR}
     if not by_code or on_loss == "ignore":
         return
     from chopper_interop.joining import job, telemetry
 
     other_run = (
-        (telemetry.TELEMETRY_APART, *_OTHER_TELEMETRY),
-        (telemetry.CONTRADICTS, *_OTHER_TELEMETRY),
-        (job.RANKS_APART, *_OTHER_RANKS),
+        (telemetry.CONTRADICTS, *_OTHER_TELEMETRY, "with a mixture of its values"),
+        (telemetry.TELEMETRY_APART, *_OTHER_TELEMETRY, "without its values for any operation"),
+        (job.RANKS_APART, *_OTHER_RANKS, "with all ranks at the times that they recorded"),
     )
     present = [row for row in other_run if row[0].code in by_code]
     if not present:
         return
-    _, meaning, remedy = present[-1]  # telemetry is apart from ranks that are apart
-    of_it = [by_code[fault.code] for fault, text, _ in present if text == meaning]
-    summary = "; ".join(f"{issue.count} {issue.code}, {issue.example}" for issue in of_it)
+    _, meaning, remedy, _ = present[-1]  # telemetry is apart from ranks that are apart
+    of_it = [(by_code[fault.code], how) for fault, text, _, how in present if text == meaning]
+    summary = "; ".join(f"{issue.count} {issue.code}, {issue.example}" for issue, _ in of_it)
+    how = " and ".join(how for _, how in of_it)
     hint = f"{remedy}; --on-loss ignore accepts it"
-    raise AmbiguousRunError(f"{meaning}: {summary}", hint=hint)
+    raise AmbiguousRunError(f"{meaning}: {summary}; {done} {how}", hint=hint)
 
 
 def loss_summary(issues: Iterable[Issue]) -> str:

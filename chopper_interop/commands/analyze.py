@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     for name, failed in outcome.failed.items():
         error = _with_amounts(failed, inventories, options, available)
         common.show_error("chopper-analyze", error, subject=name, debug=args.debug)
-    pipeline.refuse_other_runs(trace.meta.issues, args.on_loss)
+    pipeline.refuse_other_runs(trace.meta.issues, args.on_loss, done="results were shown")
     return next((error.exit_status for error in outcome.failed.values()), 0)
 
 

@@ -147,7 +147,8 @@ def test_two_runs_of_different_ranks_are_refused_and_each_can_be_chosen(
     status, _, output = run("convert", tmp_path, "-o", tmp_path / "x.parquet")
     assert status == AmbiguousRunError.exit_status
     assert "ranks are of another run, or their clocks differ: 1 ranks-apart, " in output
-    assert "tuesday/rank1.json (--run 1 " in output
+    assert "tuesday/rank1.json; outputs were written with all ranks at the times" in output
+    assert " that they recorded (--run 1 " in output
     assert run("analyze", tmp_path / "monday", tmp_path / "tuesday", "temporal")[0] == 5
     assert run("convert", tmp_path, "-o", tmp_path / "x.parquet", "--on-loss", "ignore")[0] == 0
     by = ("--clock-offset", "rank1:-9")
