@@ -23,9 +23,11 @@ _NO_THREAD = "can't start new thread"
 _SYNONYMS = {
     "gpu": "rank", "device": "rank", "process": "rank", "step": "iteration", "host": "node",
     "machine": "node", "op": "operation", "queue": "stream",
+    "compute": "kernel", "communication": "comm", "collective": "comm", "nccl": "comm", "rccl": "comm",
+    "copy": "memcpy", "fill": "memset", "operator": "cpu_op",
 }  # fmt: skip
-"""Words for groups of rows that users of other tools write, and the names that they have here. A rank and its
-GPUs are one row."""
+"""Words for groups of rows and kinds of nodes that users of other tools write, and the names that they have here. A
+rank and its GPUs are one row; classes of work are kinds of nodes."""
 
 
 def similar(name: str, known: Iterable[str]) -> str:

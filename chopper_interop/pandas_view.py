@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from chopper_interop.arrays import arrow, nest
-from chopper_interop.errors import OptionError, UsageError, raise_interrupt
+from chopper_interop.errors import OptionError, UsageError, raise_interrupt, similar
 from chopper_interop.schemas import hub
 from chopper_interop.schemas.kinds import TABLE_KINDS
 
@@ -116,11 +116,7 @@ def check_query(query: str, option: str) -> None:
     kinds = [kind.name.lower() for kind in TABLE_KINDS["nodes"]]
     for column, text in _compared_texts(tree):
         if column == "kind" and text not in kinds:
-            near = difflib.get_close_matches(text, kinds, 1)
-            raise OptionError(
-                f"{option}: there is no kind {text!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(kinds)}",
-            )
+            raise OptionError(f"{option}: there is no kind {text!r}", hint=similar(text, kinds))
 
 
 def similar_text(trace: TraceTables, query: str) -> str | None:

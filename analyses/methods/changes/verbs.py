@@ -40,8 +40,8 @@ _CHANGE_PATTERN = re.compile(r"\s*(.*?)(?:\s*\bwhere\b\s*(.*?))?\s*", re.DOTALL)
 _PART_PATTERN = re.compile(r"""((?:[^;'"]|'[^']*'|"[^"]*")*)(?:;|$)""")
 _HINT = "as in scale=0.5 where kind == 'kernel'"
 _OTHER_GPU = ("gpu", "device", "hardware")
-_BY_CLASS = (
-    "say what is known of it, as in scale=0.6 where category == 'matmul'; bandwidth=2; "
+_BY_OPERATION = (
+    "say what is known of it, as in scale=0.6 where operation == 'aten::mm'; bandwidth=2; "
     "or convert to et/ for a simulator"
 )
 _PLANS = ("buckets", "pipeline")
@@ -209,7 +209,7 @@ def _parse_change(text: str) -> Change:
     if name not in VERBS:
         if name in _OTHER_GPU:
             raise OptionError(
-                f"change={text}: times on another GPU are not predicted", hint=_BY_CLASS
+                f"change={text}: times on another GPU are not predicted", hint=_BY_OPERATION
             )
         near = difflib.get_close_matches(name, VERBS, 1)
         hint = f"did you mean {VERBS[near[0]].syntax}?" if near else _verbs_hint()
