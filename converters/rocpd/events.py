@@ -130,29 +130,36 @@ def arguments(part: DatabasePart) -> tuple[Lookup, pa.Array]:
     rows = part.read("arg", {"event_id": INTEGER, "position": INTEGER, "name": TEXT, "value": TEXT})
     event = rows.number("event_id")
     order = np.lexsort((rows.number("position"), event))
-    table = arrow.take(rows.table, order[rows.known("event_id")[order]])
+    table = _with_large_texts(rows.table)
+    table = arrow.take(table, order[rows.known("event_id")[order]])
     if not table.num_rows:
         return Lookup(np.empty(0, np.int64)), pa.nulls(0, pa.string())
     event = arrow.to_numpy(table["event_id"])
     name = _quoted(arrow.single_chunk(table["name"]))
     value = _quoted(arrow.single_chunk(table["value"]))
-    pairs = pc.binary_join_element_wise(name, value, arrow.scalar(":"))
+    pairs = pc.binary_join_element_wise(name, value, arrow.scalar(":", _LARGE))
     first = np.flatnonzero(np.append(True, event[1:] != event[:-1]))
-    offsets = arrow.array(np.append(first, len(event)).astype(np.int32))
-    lists = pa.ListArray.from_arrays(offsets, arrow.single_chunk(pairs).cast(_LARGE))
+    offsets = arrow.array(np.append(first, len(event)))
+    lists = pa.LargeListArray.from_arrays(offsets, pairs)
     joined = pc.binary_join(lists, arrow.scalar(",", _LARGE))
     begin, end, separator = (arrow.scalar(text, _LARGE) for text in ("{", "}", ""))
     objects = pc.binary_join_element_wise(begin, joined, end, separator)
     return Lookup(event[first]), objects
 
 
+def _with_large_texts(rows: pa.Table) -> pa.Table:
+    """The table with texts of any total length: offsets of int32 reach no more than 2 GB of a column."""
+    kinds = [_LARGE if kind == pa.string() else kind for kind in rows.schema.types]
+    return rows.cast(pa.schema(list(zip(rows.schema.names, kinds, strict=True))))
+
+
 def _quoted(texts: pa.Array) -> pa.Array:
     """Texts as JSON; unknown ones as null."""
     odd = arrow.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), value=False)
-    quote = arrow.scalar('"')
-    quoted = pc.binary_join_element_wise(quote, texts, quote, arrow.scalar(""))
+    quote = arrow.scalar('"', _LARGE)
+    quoted = pc.binary_join_element_wise(quote, texts, quote, arrow.scalar("", _LARGE))
     rows = np.flatnonzero(arrow.to_numpy(odd))
     if rows.size:
         escaped = [msgspec.json.encode(texts[i].as_py()).decode() for i in rows.tolist()]
-        quoted = pc.replace_with_mask(quoted, odd, arrow.texts(escaped))
+        quoted = pc.replace_with_mask(quoted, odd, arrow.texts(escaped).cast(_LARGE))
     return arrow.fill_null(quoted, "null")
