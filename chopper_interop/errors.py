@@ -20,6 +20,10 @@ READ_LESS = "give fewer files, or read less with --ranks, --steps or -O args=non
 """Options that bound memory, where it is not known what was to be read."""
 _NO_THREAD = "can't start new thread"
 """Python's words where the system starts none, for want of memory or by a limit."""
+READ_FEWER = "read fewer ranks with --ranks, or fewer steps with --steps"
+"""Options that bound how much text and how many numbers a column has."""
+_BEYOND_COLUMNS = ("offset overflow while concatenating", "array cannot contain more than")
+"""Arrow's words where columns are joined, and where dictionaries are."""
 _SYNONYMS = {
     "gpu": "rank", "device": "rank", "process": "rank", "step": "iteration", "host": "node",
     "machine": "node", "op": "operation", "queue": "stream",
@@ -200,6 +204,13 @@ def is_short_of_memory(error: BaseException) -> bool:
     """True if the system refused memory, or a thread, whose stack takes some."""
     refused = isinstance(error, OSError) and error.errno == errno.ENOMEM
     return refused or isinstance(error, MemoryError) or _NO_THREAD in text_of(error)
+
+
+def is_beyond_columns(error: BaseException) -> bool:
+    """True if Arrow refused a column or a dictionary whose texts or lists are more than offsets of int32 reach."""
+    return type(error).__module__.startswith("pyarrow") and any(
+        words in text_of(error) for words in _BEYOND_COLUMNS
+    )
 
 
 def first_line(error: BaseException) -> str:

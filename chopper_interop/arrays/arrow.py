@@ -20,7 +20,7 @@ except ImportError:  # where a version of pyarrow does not have them: its public
     from pyarrow.compute import CastOptions, FilterOptions, TakeOptions, call_function
 
 from chopper_interop.arrays import Array
-from chopper_interop.errors import TooLargeError
+from chopper_interop.errors import READ_FEWER, TooLargeError
 
 _MOST_IN_COLUMN = 2**31 - 1
 """Bytes of texts, or numbers of lists, that offsets of int32 reach."""
@@ -221,7 +221,7 @@ def _offsets(lengths: list[int], what: str) -> Array:
     if total > _MOST_IN_COLUMN:
         raise TooLargeError(
             f"{total:,} {what} are too many: at most {_MOST_IN_COLUMN:,} are possible",
-            hint="read fewer ranks with --ranks, or fewer steps with --steps",
+            hint=READ_FEWER,
         )
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

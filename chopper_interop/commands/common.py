@@ -17,13 +17,16 @@ from chopper_interop import __version__
 from chopper_interop.commands import completion, flags, interrupts
 from chopper_interop.commands.interrupts import INTERRUPTED
 from chopper_interop.errors import (
+    READ_FEWER,
     READ_LESS,
     ChopperError,
     InternalError,
     ReadError,
+    TooLargeError,
     TooLittleMemoryError,
     UsageError,
     WriteError,
+    is_beyond_columns,
     is_short_of_memory,
     one_line,
     raise_interrupt,
@@ -175,6 +178,8 @@ def _as_shown(error: BaseException) -> ChopperError:
         _UNMAPPED in text_of(e) for e in (error, error.__context__) if e
     ):
         return TooLittleMemoryError("there is too little memory", hint=READ_LESS)
+    if is_beyond_columns(error):
+        return TooLargeError("there is more text than a column can hold", hint=READ_FEWER)
     return InternalError(error, "the command")
 
 

@@ -13,7 +13,15 @@ from functools import cache
 from pathlib import Path
 from threading import Condition
 
-from chopper_interop.errors import READ_LESS, TooLittleMemoryError, UsageError, is_short_of_memory
+from chopper_interop.errors import (
+    READ_FEWER,
+    READ_LESS,
+    TooLargeError,
+    TooLittleMemoryError,
+    UsageError,
+    is_beyond_columns,
+    is_short_of_memory,
+)
 
 _MAPPINGS = Path("/proc/self/maps")
 """File in which Linux states what this process has mapped, a line for each mapping."""
@@ -120,7 +128,7 @@ def limit_set(
 
 @contextmanager
 def sufficing(subject: str, path: os.PathLike[str] | None = None) -> Iterator[None]:
-    """Raise `TooLittleMemoryError` if memory does not suffice for a block.
+    """Raise `TooLittleMemoryError` if memory does not suffice for a block, `TooLargeError` if a column does not.
 
     Parameters
     ----------
@@ -131,7 +139,11 @@ def sufficing(subject: str, path: os.PathLike[str] | None = None) -> Iterator[No
     """
     try:
         yield
-    except (MemoryError, OSError, RuntimeError) as error:
+    except Exception as error:
+        if is_beyond_columns(error):
+            raise TooLargeError(
+                f"{subject} takes more text than a column can hold", path=path, hint=READ_FEWER
+            ) from error
         if not is_short_of_memory(error):
             raise
         raise TooLittleMemoryError(

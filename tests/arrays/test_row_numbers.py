@@ -1,8 +1,10 @@
 """Jobs of more rows than int32 numbers: one line with a status of its own, no number that wraps around."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from read_once import read_once
 
@@ -86,3 +88,56 @@ def test_texts_of_more_than_a_column_holds(monkeypatch: pytest.MonkeyPatch) -> N
     assert arrow.texts(["abc", "de"]).to_pylist() == ["abc", "de"]
     with pytest.raises(TooLargeError, match="6 bytes of texts"):
         arrow.texts(["abc", "def"])
+
+
+def test_names_of_ranks_beyond_a_column_are_one_line(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dictionaries of all ranks together, and of one rank: the same status."""
+    texts = read_once(demo).nodes["name"].chunk(0).dictionary
+    monkeypatch.setattr(arrow, "_MOST_IN_COLUMN", sum(len(str(t)) for t in texts) - 1)
+    out = tmp_path / "job.parquet"
+    assert convert_main([str(demo), "-o", str(out), "-q"]) == TooLargeError.exit_status
+    assert not out.exists()
+    (line,) = (text for text in capsys.readouterr().err.splitlines() if "error" in text)
+    assert "bytes of texts in a column are too many" in line
+    assert "--ranks" in line
+
+
+def _of_a_gigabyte() -> pa.Array:
+    """A column of one text, of memory that nothing touches."""
+    size = 1_100_000_000
+    offsets = np.array([0, size], np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.zeros(size, np.uint8))]
+    return pa.Array.from_buffers(pa.string(), 1, buffers)
+
+
+def _join_columns(*_: object, **__: object) -> None:
+    text = _of_a_gigabyte()
+    arrow.single_chunk(pa.chunked_array([text, text]))
+
+
+def _join_dictionaries(*_: object, **__: object) -> None:
+    raise pa.ArrowCapacityError(
+        "array cannot contain more than 2147483646 bytes, have 2199999999"
+    )  # as `unify_dictionaries` does, which reads all texts
+
+
+@pytest.mark.parametrize("join", [_join_columns, _join_dictionaries])
+@pytest.mark.parametrize("place", ["chopper_interop.pipeline.Conversion.run", "a reader"])
+def test_what_arrow_cannot_join_is_one_line(
+    demo: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    join: Callable[..., None],
+    place: str,
+) -> None:
+    if place == "a reader":
+        place = "chopper_interop.converters.kineto.reader.trace_file.load"
+    monkeypatch.setattr(place, join)
+    rank = next(demo.rglob("rank*0*.json*"))
+    assert convert_main([str(rank), "-o", str(tmp_path / "a.parquet"), "-q"]) == 11
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "more text than a column can hold" in line
+    assert "--ranks" in line

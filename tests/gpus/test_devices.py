@@ -197,7 +197,10 @@ def test_telemetry_of_another_day_is_reported(tmp_path: Path, run) -> None:
     )
     trace = ci.read(job(tmp_path, {0: 0}))
     assert counts(trace)["telemetry-apart"] == 6
-    for command, done in ((["convert"], "outputs were written"), (["analyze", "temporal"], "shown")):
+    for command, done in (
+        (["convert"], "outputs were written"),
+        (["analyze", "temporal"], "shown"),
+    ):
         status, _, output = run(*command, "-q", tmp_path, "-o", tmp_path.parent / "a.pftrace")
         assert status == AmbiguousRunError.exit_status
         assert "telemetry is of another run: 6 telemetry-apart, " in output
