@@ -422,16 +422,23 @@ def with_option_texts(texts: Mapping[str, str]) -> Callable[[Documented], Docume
 
 
 def option_texts(function: Callable[..., Any]) -> dict[str, str]:
-    """``name=default`` of each option of a function, with its text in the docstring."""
+    """``name=default`` of each option of a function as it is typed, with its text in the docstring."""
     sections = _PARAMETER.findall((inspect.getdoc(function) or "") + "\n")
     own = {name: text for names, text in sections for name in names.split(", ")}
     texts = {**function.__dict__.get(_OPTION_TEXTS, {}), **own}
     return {
-        f"{name}={'…' if parameter.default is None else parameter.default}": " ".join(
+        f"{name}={_typed_text(parameter.default)}": " ".join(
             texts.get(name, "").replace("``", "").split()
         )
         for name, parameter in options(function).items()
     }
+
+
+def _typed_text(default: Any) -> str:
+    """A default as a user types it: `_typed` reads it back; … for none."""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return "…" if default is None else str(default)
 
 
 def chosen_options(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:

@@ -278,6 +278,10 @@ def test_formats_are_listed(run) -> None:
     assert status == 0
     for name in ("kineto", "perfetto", "chakra", "parquet", "rocprofv3-csv", "amd-smi"):
         assert name in stdout
+    assert "-O args=yes " in stdout
+    assert "-O split_steps=0 " in stdout
+    assert "=True" not in stdout
+    assert "=False" not in stdout
 
 
 def test_a_demo_job_can_be_converted(tmp_path: Path, run) -> None:
