@@ -83,6 +83,11 @@ UNREADABLE = Fault.loss(
     "Files and folders that are empty or damaged, that can't be opened or that their reader fails on, were skipped; what they "
     "hold is unknown.",
 )
+CONVERTER_FAILS = Fault.loss(
+    "converter-fails",
+    "Converters failed when they looked at files, which others may have read: what they alone recognise was "
+    "skipped. Remove the package that brings such a converter.",
+)
 OUTPUTS_LEFT_OUT = Fault.info(
     "outputs-left-out",
     "Files that a conversion wrote were not read together with profiles; named "
@@ -199,6 +204,8 @@ def _joined(
         issues.extend(_unreadable(path, reasons.get(path, "")))
     for error in failures:
         issues.extend(_unreadable(error.path, str(error)))
+    for (converter, why), count in inventory.failures.items():
+        issues.add(CONVERTER_FAILS, count, f"{converter}: {why}")
     issues.add(OUTPUTS_LEFT_OUT, len(inventory.outputs), ", ".join(map(str, inventory.outputs[:1])))
     trace = trace.with_meta(issues=tuple(issues))
     if not registry.keeps_arguments(reading.options):

@@ -322,7 +322,9 @@ def writer_for(path: str) -> Converter:
     )
 
 
-def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
+def sniffed(
+    head: bytes, path: Path | None = None, failures: dict[str, str] | None = None
+) -> list[Converter]:
     """Return the converters that recognise a file by its first bytes and, if they confirm, by the file.
 
     Parameters
@@ -331,12 +333,10 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
         Its first bytes, unpacked.
     path
         The file; without it, only `sniff` decides.
-
-    Raises
-    ------
-    UnknownFormatError
-        A converter raises, which none may.
+    failures
+        Gets the names of converters that raise, which none may, with the reasons. They do not recognise the file.
     """
+    failures = {} if failures is None else failures
     is_object = is_json(head)
     known = [c for c in converters().values() if isinstance(c, Converter)]
     possible = [c for c in known if c.json is None or c.json is is_object]
@@ -347,14 +347,14 @@ def sniffed(head: bytes, path: Path | None = None) -> list[Converter]:
     accepted = False
     # formats that are only recognised are asked about what none of those that are read takes
     for group in ([c for c in possible if c.read], [c for c in possible if not c.read]):
-        candidates = [c for c in group if c.sniff and _accepts(c, c.sniff, head)]
+        candidates = [c for c in group if c.sniff and _accepts(c, failures, c.sniff, head)]
         accepted = accepted or bool(candidates)
-        confirmed = [c for c in candidates if _confirms(c, path, head)]
+        confirmed = [c for c in candidates if _confirms(c, failures, path, head)]
         if confirmed:
             return [c for c in confirmed if is_object and c.json_words] or confirmed
     if accepted or path is None:
         return []
-    return [c for c in known if c.confirms and _confirms(c, path, head)]
+    return [c for c in known if c.confirms and _confirms(c, failures, path, head)]
 
 
 def is_json(head: bytes) -> bool:
@@ -362,22 +362,26 @@ def is_json(head: bytes) -> bool:
     return _JSON.match(head) is not None
 
 
-def _confirms(converter: Converter, path: Path | None, head: bytes) -> bool:
+def _confirms(
+    converter: Converter, failures: dict[str, str], path: Path | None, head: bytes
+) -> bool:
     if path is None or converter.confirms is None:
         return True
-    return _accepts(converter, converter.confirms, path, head)
+    return _accepts(converter, failures, converter.confirms, path, head)
 
 
-def _accepts(converter: Converter, function: Callable[..., object], *arguments: Any) -> bool:
+def _accepts(
+    converter: Converter,
+    failures: dict[str, str],
+    function: Callable[..., object],
+    *arguments: Any,
+) -> bool:
     try:
         return bool(function(*arguments))
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 # of a plug-in
         raise_interrupt(error)
-        reason = described(error)
-        raise UnknownFormatError(
-            f"the converter {converter.name!r} fails when it looks at a file: {reason}",
-            hint="remove the package that brings it, or name the format with --from",
-        ) from error
+        failures[converter.name] = described(error)
+        return False
 
 
 _signature = cache(inspect.signature)  # of a reader: asked for each source

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -82,6 +83,8 @@ class Inventory:
         Files and folders that the user gave.
     ranks
         The only ranks to read, ascending; None for all. Sources that state another are among the skipped.
+    failures
+        Converters that failed when they looked at files: name and reason → number of files.
     other_ranks
         Number of sources that were skipped because they state another rank.
     archives
@@ -95,6 +98,7 @@ class Inventory:
     marked: set[Path] = field(default_factory=set)
     given: list[Path] = field(default_factory=list)
     ranks: list[int] | None = None
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
     other_ranks: int = 0
     archives: archives.Archives = field(default_factory=archives.Archives, repr=False)
 
@@ -321,7 +325,9 @@ def _recognise(
     is_archive = archives.is_archive(head)
     front = archives.without_content(head) if is_archive else head
     may_be_any = bool(head) and (format_name is None or is_archive)
-    candidates = registry.sniffed(front, path) if may_be_any else []
+    failures: dict[str, str] = {}
+    candidates = registry.sniffed(front, path, failures) if may_be_any else []
+    inventory.failures.update(failures.items())
     # of a log in an archive the logs of its tasks, of which none is taken apart again
     is_log = not is_archive and archives.depth(path) <= 1 and _is_labelled_log(head, candidates)
     if format_name is not None and not is_archive and not is_log:
@@ -334,7 +340,10 @@ def _recognise(
         return _recognise_members(
             path, head, named=named, format_name=format_name, inventory=inventory
         )
-    reason = reason or _skip_reason(candidates, head, path)
+    reason = reason or _skip_reason(candidates, head, path) + "".join(
+        f"; the converter {name!r} fails when it looks at it: {why}"
+        for name, why in failures.items()
+    )
     if named:
         hint = (
             None if candidates or not head.strip() else "name its format with --from if you know it"

@@ -366,3 +366,42 @@ def test_flawed_converters_do_not_affect_other_formats(tmp_path):
     listed = " ".join(done["formats"][1].split())
     for name, flaw in FLAWS.items():
         assert (f"{name} " in listed, flaw in listed) == (True, True), name
+
+
+FAILING = """
+from chopper_interop.registry import Converter
+
+def fails(*arguments):
+    raise ZeroDivisionError(f"of {len(arguments)}")
+
+SNIFFS = Converter(name="SNIFFS", description="odd", sniff=fails, read=fails)
+CONFIRMS = Converter(name="CONFIRMS", description="odd", confirms=fails, read=fails)
+"""
+
+
+def test_a_converter_that_fails_when_it_looks_at_files_stops_no_other(tmp_path):
+    """Each is counted in one line; what nobody recognises is skipped with the reason."""
+    points = "SNIFFS = odd:SNIFFS\nCONFIRMS = odd:CONFIRMS\n"
+    _install_odd(tmp_path, FAILING, f"[chopper_interop.converters]\n{points}")
+    ci.write(tiny_trace(), tmp_path / "run/a.json")
+    (tmp_path / "run/notes.txt").write_text("of nobody")
+    asked = {
+        "folder": ["convert", "run", "-o", "b.json"],
+        "quiet": ["convert", "-q", "run", "-o", "c.json"],
+        "strict": ["convert", "-q", "run", "-o", "d.json", "--on-loss", "error"],
+        "notes": ["convert", "-q", "run/notes.txt", "-o", "e.json"],
+        "named": ["convert", "-q", "run/a.json", "-o", "f.json", "--from", "kineto"],
+    }
+    done = _ran_with_odd(tmp_path, asked)
+    assert {name: status for name, (status, _, _) in done.items()} == {
+        "folder": 0, "quiet": 0, "strict": 7, "notes": 3, "named": 0
+    }, done  # fmt: skip
+    folder = " ".join(done["folder"][2].split())
+    assert "SNIFFS: ZeroDivisionError: of 1" in folder
+    assert "(converter-fails)" in folder
+    assert "no format that is known here" in folder
+    assert done["quiet"][2] == "something was lost: 3 converter-fails\n"
+    assert "the converter 'SNIFFS' fails when it looks at it: ZeroDivisionError" in done["notes"][2]
+    assert "the converter 'CONFIRMS' fails" in done["notes"][2]
+    assert done["named"][2] == ""
+    assert not (tmp_path / "d.json").exists()
