@@ -8,7 +8,8 @@ calls, then for what is in these ranges or was launched there::
     GPU                            kernel 7      kernel 8       kept: 8, as its call is
 
 What is kept is a superset of the nodes of these steps, which `chosen_steps` picks when all is known of them. A file in which
-launches follow otherwise than from correlation ids, or spans from begins and ends, is kept whole.
+launches follow otherwise than from correlation ids, or an id is of launches in these steps and in others, or spans follow from
+begins and ends, is kept whole.
 """
 
 from __future__ import annotations
@@ -75,13 +76,18 @@ def selection(scan: Callable[[Select], Events], steps: Collection[int]) -> Selec
     ranges = np.flatnonzero(is_range & _may_be_of(numbers, steps))
     spans = _Spans.of(columns["ts"][ranges], columns["dur"][ranges])
     inside = spans.contain(columns["ts"])
-    rows = np.flatnonzero(inside & (columns["ph"] == _SPAN))
+    rows = np.flatnonzero(columns["ph"] == _SPAN)
     at, length = columns["args_at"][rows], columns["args_len"][rows]
-    values, present = json_events.extract_integers(events.args, at, length, (_CORRELATION,))
-    launched = gather.unique(values[0][present[0]])
+    (values,), (present,) = json_events.extract_integers(events.args, at, length, (_CORRELATION,))
+    launched, elsewhere = (
+        gather.unique(values[present & of_calls]) for of_calls in (inside[rows], ~inside[rows])
+    )
     of_work = gather.joined(work)
-    if of_work.size and not (gather.find(launched, of_work) >= 0).any():
+    of_steps = of_work[gather.find(launched, of_work) >= 0]
+    if of_work.size and not of_steps.size:
         return None  # ranges that launch nothing are no steps if others launch something, of which only the whole file says
+    if (gather.find(elsewhere, of_steps) >= 0).any():
+        return None  # an id of several launches: which of these counts, only the whole file says
     arrows = np.flatnonzero(is_any(columns["ph"], _ARROW))
     return _Chosen(
         spans,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
@@ -283,3 +284,37 @@ def test_a_step_that_launches_nothing_is_none_however_large_the_file(tmp_path: P
     file = write(tmp_path / "rank0.json", events)
     with pytest.raises(UsageError, match=r"no training step 2 \(it has 0-1\)"):
         ci.read(file, steps=[2])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ids_of_several_launches_are_as_in_a_small_file(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counters that begin again: all work of an id is of its first launch, or a step is refused, whatever the size.
+
+    Read twice, some steps were accepted whose work is of another step's launch, and others refused with fewer named.
+    """
+    chance = random.Random(seed)  # noqa: S311 # no secret
+    pool = [chance.randint(1, 4) for _ in range(3)]
+    events = []
+    for step in range(4):
+        begin = 1000 * step
+        events.append(span("user_annotation", f"ProfilerStep#{step}", begin, 900))
+        for k in range(chance.randint(0, 3)):
+            unique = 10 + 10 * step + k
+            correlation = chance.choice([*pool, unique, unique, unique])
+            name = chance.choice(["cudaLaunchKernel", "cudaLaunchKernel", "cudaEventRecord"])
+            events.append(call(name, begin + 100 + 20 * k, 5, correlation))
+            events.append(kernel(f"k{step}.{k}", begin + 130 + 20 * k, 10, correlation))
+    path = write(tmp_path / "a.json", events)
+    for step in range(4):
+        outcomes = []
+        for size in (0, 1 << 60):
+            monkeypatch.setattr(reader, "READ_TWICE", size)
+            try:
+                trace = ci.read(path, steps=[step])
+            except UsageError as error:
+                outcomes.append(str(error))
+            else:
+                outcomes.append((nodes(trace, {step}), trace.edges.num_rows))
+        assert outcomes[0] == outcomes[1], step
