@@ -29,6 +29,7 @@ import numpy as np
 from numba.core import types as numba_types
 
 from chopper_interop.arrays import Array
+from chopper_interop.errors import WriteError
 
 try:
     from numpy._core import multiarray
@@ -355,9 +356,20 @@ def _installed() -> tuple[Array, Any]:
     """Have Python ask these functions for memory; return their state and the handler for numpy.
 
     They stay until the process ends, and what they refer to does, too: arrays may be freed at any time.
+
+    Raises
+    ------
+    WriteError
+        The temporary folder has so long a name that no file in it can be named.
     """
     state = np.zeros(_WORDS, np.int64)
     pattern = os.fsencode(Path(tempfile.gettempdir(), "chopper-XXXXXX"))
+    if len(pattern) >= _LONGEST_NAME:
+        raise WriteError(
+            f"TMPDIR: names of files in it would have {len(pattern):,} bytes, of which the system takes "
+            f"{_LONGEST_NAME - 1:,}",
+            hint="name another folder for files of a job that is larger than memory",
+        )
     names = [ctypes.create_string_buffer(pattern, _LONGEST_NAME) for _ in range(2)]
     state[_NAME], state[_PATTERN] = map(ctypes.addressof, names)
     state[_ITSELF], state[_PROCESS] = state.ctypes.data, os.getpid()

@@ -220,3 +220,49 @@ def test_small_arrays_of_a_forked_process_lie_in_files_of_its_own() -> None:
     for end in (was_written, writes):
         os.close(end)
     assert (set(first.tolist()), set(second.tolist())) == ({1}, {7})
+
+
+_IN_LONG_FOLDER = """
+import sys
+import numpy as np
+from chopper_interop.arrays import spill
+from chopper_interop.errors import WriteError
+with spill.when(True):
+    column = spill.empty(1 << 18, np.int64)
+try:
+    with spill.scratch(0):
+        np.ones(1 << 18)
+except WriteError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("length", [4_080, 4_081, 4_086, 4_087])
+def test_a_folder_whose_name_leaves_no_room_for_those_of_files_is_one_line(
+    tmp_path: Path, length: int
+) -> None:
+    """The longest names of folders, which are longer than what the tests' folder may have: they are made step by step."""
+    rest = length - len(str(tmp_path))
+    parts = [*["d" * 200] * ((rest - 2) // 201), ""]
+    parts[-1] = "e" * (rest - 201 * (len(parts) - 1) - 1)
+    here = os.open(tmp_path, os.O_DIRECTORY)
+    for part in parts:
+        os.mkdir(part, dir_fd=here)  # of a path that is too long for one call
+        here = os.open(part, os.O_DIRECTORY, dir_fd=here)
+    folder = "/".join([str(tmp_path), *parts])
+    assert len(folder) == length
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_LONG_FOLDER],
+        env={**os.environ, "TMPDIR": folder},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if length in {4_080, 4_087}:  # of longer names Python takes another folder by itself
+        assert (done.returncode, done.stderr) == (0, "")
+        return
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"TMPDIR: names of files in it would have {length + 15:,} bytes, of which the system takes 4,095 "
+        "(name another folder for files of a job that is larger than memory)\n"
+    )
