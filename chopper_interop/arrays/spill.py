@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import byte_sizes
 from chopper_interop.arrays import Array, arrow
 from chopper_interop.errors import TooLittleMemoryError, WriteError
 
@@ -157,7 +158,7 @@ def no_room(size: int, reason: str | None) -> WriteError:
     """Error of an array for which there is no room on disk."""
     because = f": {reason}" if reason else ""
     return WriteError(
-        f"there is no room for {size / 1e9:,.1f} GB of a job that is larger than memory{because}",
+        f"there is no room for {byte_sizes.described(size)} of a job that is larger than memory{because}",
         path=tempfile.tempdir,
         hint="name another folder for such files by TMPDIR",
     )

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from threading import Condition
 
+from chopper_interop import byte_sizes
 from chopper_interop.errors import (
     READ_FEWER,
     READ_LESS,
@@ -42,8 +43,6 @@ _GROUP_FILES = {
 ``memory.stat`` with the part of it that is given back on demand."""
 _MAX_GIGABYTES = 1e9
 """Gigabytes that an option may state; beyond it bytes are no 64-bit number."""
-_TENTH = 10**8
-"""Bytes from which an amount is stated in tenths of a gigabyte."""
 _MIN_GIVEN_BACK = 1 << 24
 """Bytes of work from which memory is given back (chosen: they take some tenths of a second, the call some milliseconds)."""
 _MALLOC_ARENAS = -8
@@ -77,11 +76,9 @@ def available_bytes() -> int:
 
 
 def described(size: int) -> str:
-    """Return `available_bytes` as words, with what states it and digits enough that a small limit is not 0."""
-    amount = f"{size / 1e9:,.1f}" if size >= _TENTH else f"{size / 1e9:.2g}"
-    return (
-        f"{amount} GB were available" if _STATED.get() is None else f"max-memory allows {amount} GB"
-    )
+    """Return `available_bytes` as words, with what states it."""
+    amount = byte_sizes.described(size)
+    return f"{amount} were available" if _STATED.get() is None else f"max-memory allows {amount}"
 
 
 def _available_of_machine() -> int:

@@ -10,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chopper_interop import byte_sizes
 from chopper_interop.errors import TooLittleMemoryError, UsageError
 from chopper_interop.io import memory
 
@@ -73,7 +74,7 @@ def require() -> None:
     if left is not None and left < _ADDRESSES:
         raise TooLittleMemoryError(
             f"charts need {_ADDRESSES / 1e9:.0f} GB of addresses, though little memory, and a limit leaves "
-            f"{left / 1e9:.1f} GB",
+            f"{byte_sizes.described(left)}",
             hint="ulimit -v unlimited; a limit of a container or of systemd (MemoryMax) is of memory alone",
         )
     _require_files()

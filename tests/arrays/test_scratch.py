@@ -157,6 +157,15 @@ def test_so_it_is_where_a_writer_or_an_analysis_makes_the_array() -> None:
         np.empty(10**15, np.int8)
 
 
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(40_000, "40.0 kB"), (262_144, "0.3 MB"), (50_000_000, "50.0 MB"), (10**9, "1.0 GB")],
+)
+def test_small_arrays_are_not_of_no_size(size: int, text: str) -> None:
+    """It said 0.0 GB."""
+    assert f"no room for {text} of a job" in str(spill.no_room(size, "No space left on device"))
+
+
 _AT_EXIT = """
 import numpy as np
 from chopper_interop.arrays import spill

@@ -34,7 +34,7 @@ def test_too_little_memory_is_said_before_reading(tmp_path: Path, run) -> None:
         "--ranks 2-3 and read(ranks='2-3') leave it out" in text
     )  # and not ranks that the job has not
     assert "--max-memory 0.1" in text  # what it says suffices
-    assert "and max-memory allows 4e-05 GB" in text
+    assert "and max-memory allows 40.0 kB" in text
     assert not output.exists()
     assert run("convert", "-q", tmp_path, "--max-memory", "0.1", "-o", output)[0] == 0
 
