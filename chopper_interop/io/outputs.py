@@ -46,6 +46,10 @@ _UNFINISHED = ".chopper-interop.unfinished"
 """Folder with the new entries of the folder that it is in, while they are moved there."""
 _OUTDATED = ".outdated"
 """File in it that says which entries are to be removed, and of which folder."""
+_OPEN_FILES = Path("/proc/self/fd")
+"""Folder in which Linux has a link for each open file of a process."""
+_MOST_LINKS = 40
+"""Links behind each other that Linux follows (``MAXSYMLINKS``)."""
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems that cannot write at once: of some networks, for folders."""
 _IS_FOLDER, _NAME_A_FILE = "it is a folder, and one file is written", "name a file in it"
@@ -97,8 +101,8 @@ def require_writable(path: Path, *, is_folder: bool | None = None) -> None:
         True for a folder, False for a file, None for one or the other.
     """
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe or a device
-            _require(_may_write(path), errno.EACCES)
+        if _is_written_into(path):
+            _require(_descriptor(path) is not None or _may_write(path), errno.EACCES)
             _require(not is_folder, errno.ENOTDIR)
             return
         target = real(path)
@@ -136,7 +140,8 @@ def file_name(text: str) -> str:
 def file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file to write, gzipped if its name ends in ``.gz``; it appears when all went well.
 
-    If `path` exists and is no regular file, such as a pipe or a device, it is written into.
+    What exists and is no regular file is written into: a device, or a pipe, which waits for its reader. So is an
+    open file (``/dev/stdout``), behind what was written to it before, whatever it is.
 
     Raises
     ------
@@ -147,7 +152,7 @@ def file(path: Path) -> Iterator[IO[bytes]]:
         target = real(path) if path.is_symlink() else path
         if target.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))  # noqa: TRY301 # as opening it would
-        special = path.exists() and not path.is_file()
+        special = _is_written_into(path)
         if path.is_dir() or path == _NAMED_AS_FOLDER.get():
             raise WriteError(_IS_FOLDER, path=path, hint=_NAME_A_FILE)
         with ExitStack() as stack:
@@ -189,6 +194,12 @@ def folder(path: Path, *, owns: Callable[[Path], bool]) -> Iterator[Path]:
     WriteError
         It cannot be written, or a file of the same name was not written by this program.
     """
+    if _is_written_into(path):
+        raise WriteError(
+            "it is a pipe, a device or an open file, and a folder is written",
+            path=path,
+            hint="name a folder, or write a format of one file",
+        )
     path = real(path)  # "." has no name
     try:
         is_fixed = path.is_dir() and (path.is_mount() or not _may_write(path.parent))
@@ -418,8 +429,31 @@ def _locked(path: Path, *, wait: bool = True) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _descriptor(path: Path) -> int | None:
+    """Number of the open file of this process that a path names (``/dev/stdout``, ``/dev/fd/1``); None for others.
+
+    A file that was opened by its name instead would be overwritten from its start, or replaced.
+    """
+    own = os.path.realpath(_OPEN_FILES)
+    for _ in range(_MOST_LINKS):
+        if path.name.isdigit() and os.path.realpath(path.parent) == own:
+            return int(path.name)
+        if not path.is_symlink():
+            break
+        path = path.parent / path.readlink()
+    return None
+
+
+def _is_written_into(path: Path) -> bool:
+    """True for a pipe, a device or an open file, which nothing can be put in the place of."""
+    is_other = path.exists() and not (path.is_file() or path.is_dir())
+    return is_other or _descriptor(path) is not None
+
+
 def _opened(path: Path, stack: ExitStack, *, packed: bool) -> Any:
-    raw = stack.enter_context(path.open("wb"))
+    number = _descriptor(path)
+    file = path if number is None else os.dup(number)
+    raw = stack.enter_context(open(file, "wb"))  # noqa: PTH123, SIM115 # a descriptor; the stack closes it
     if not packed:
         return raw
     from isal import igzip

@@ -288,6 +288,44 @@ def test_the_standard_output_can_be_a_file_to_write(run_folder: Path, tmp_path: 
     assert done.stdout == (tmp_path / "x.pftrace").read_bytes()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc/self/fd")
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_an_open_file_is_written_behind_what_it_holds(
+    run_folder: Path, tmp_path: Path, run, name: str
+) -> None:
+    """`> a.pftrace` was replaced: what others wrote to it, before and after, was gone."""
+    run("convert", "-q", run_folder, "-o", tmp_path / "x.pftrace")
+    code = "from chopper_interop import start; start.convert()"
+    command = [sys.executable, "-c", code, "-q", str(run_folder), "-o", f"perfetto:{name}"]
+    with (tmp_path / "out").open("wb") as out:
+        for text in (b"before", b"after"):
+            out.write(text)
+            out.flush()
+            if text == b"before":
+                subprocess.run(command, stdout=out, check=True)
+    content = (tmp_path / "x.pftrace").read_bytes()
+    assert (tmp_path / "out").read_bytes() == b"before" + content + b"after"
+
+
+def test_a_device_stays_one(run_folder: Path, run) -> None:
+    before = Path(os.devnull).stat()
+    assert run("convert", "-q", run_folder, "-o", f"perfetto:{os.devnull}")[0] == 0
+    assert Path(os.devnull).stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("output", ["parquet:{}", "chakra:{}", "kineto:{}"])
+@pytest.mark.parametrize("special", ["/dev/null", "pipe", "/dev/stdout"])
+def test_a_folder_is_not_written_into_a_pipe_or_a_device(
+    run_folder: Path, tmp_path: Path, run, output: str, special: str
+) -> None:
+    if special == "pipe":
+        special = str(tmp_path / "pipe")
+        os.mkfifo(special)
+    status, _, stderr = run("convert", "-q", run_folder, "-o", output.format(special))
+    assert (status, stderr.count("\n")) == (WriteError.exit_status, 1)
+    assert f"{special}: it is a pipe, a device or an open file, and a folder is written" in stderr
+
+
 def test_a_folder_that_is_in_itself_is_locked_once(tmp_path: Path, monkeypatch) -> None:
     """The root of the file system is: `-o /` waited for its own lock for ever."""
 
