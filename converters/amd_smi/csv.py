@@ -18,7 +18,15 @@ from chopper_interop.converters.amd_smi.layout import (
 from chopper_interop.converters.amd_smi.row_reader import RowReader
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import CellColumn, ColumnBuilder, Rows
-from chopper_interop.converters.sampling.layouts import Layout, layout_of_row
+from chopper_interop.converters.sampling.layouts import (
+    ANY,
+    Guard,
+    Layout,
+    layout_of_row,
+    probe_number,
+    slots_in,
+)
+from chopper_interop.converters.sampling.stamps import times_of
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import (
     NO_NUMBER,
@@ -26,6 +34,7 @@ from chopper_interop.converters.sampling.text import (
     encoded,
     whole_number,
 )
+from chopper_interop.converters.sampling.timestamps import nanoseconds
 from chopper_interop.issues import IssueLog
 
 if TYPE_CHECKING:
@@ -33,7 +42,12 @@ if TYPE_CHECKING:
     """Number of a block, place of a column below its header, and its key."""
 
 _WATCHING = re.compile(r"'CTRL' \+ 'C'")
-_DATA = re.compile(r"\d")
+_DATA = re.compile(r"-?\d")
+_WITH_FRACTION = re.compile(r"^[ \t]*\d+\.\d+[ \t]*,", re.MULTILINE)
+"""A row whose time has a fraction, as scripts around amd-smi write it."""
+_PROBED = 1 << 16
+"""Characters in which the first row is looked for (chosen: many times the longest header)."""
+_TIME, _GPU, _ = ROW_KEYS
 _ERROR_HEADER = ("error", "code")
 _PROCESS = {"pid", "name"}
 _PROCESS_COLUMN = "pid"
@@ -63,6 +77,8 @@ class _CsvReader(RowReader):
         super().__init__(issues)
         self.text = text
         self.has_processes = _PROCESS_COLUMN in text
+        self.is_exact = _WITH_FRACTION.search(text[:_PROBED]) is not None
+        """Whether times are read to the nanosecond."""
         self.blocks: dict[tuple[str, ...], _Block] = {}
         self.order: list[_Block] = []
         self.state = 0
@@ -73,7 +89,11 @@ class _CsvReader(RowReader):
         return self.order[self.state - 1] if self.state else None
 
     def read(self) -> Rows:
-        return self.finish(read_lines(encoded(self.text), self))
+        laid = read_lines(encoded(self.text), self)
+        rows = self.finish(laid)
+        if self.is_exact and len(laid.row):
+            rows.stamp[laid.row] = times_of(laid)
+        return replace(rows, is_exact=self.is_exact)
 
     def in_order(self, columns: dict[_Key, CellColumn]) -> Iterable[CellColumn]:
         """Return the columns of one block after the other, by their keys."""
@@ -88,11 +108,13 @@ class _CsvReader(RowReader):
         if not is_whole:
             return None
         by_name = dict(zip(block.names, cells, strict=True))
-        return layout_of_row(
+        time = by_name.pop(_TIME, "") if self.is_exact else ""
+        layout = layout_of_row(
             [(by_name.get(name, ""), LARGEST[name]) for name in ROW_KEYS],
             block.values(cells),
             needed=ROW_KEYS.index("gpu"),
         )
+        return _with_exact_time(layout, time) if self.is_exact and layout else layout
 
     def line(self, text: str, number: int, *, is_complete: bool) -> None:
         if line := text.strip():
@@ -131,9 +153,15 @@ class _CsvReader(RowReader):
             self.lose(own_faults.CUT, f"{at}: {len(cells)} cells for {len(block.names)} columns")
             return
         by_name = dict(zip(block.names, cells, strict=True))
-        stamp, gpu, xcp = (whole_number(by_name.get(name, ""), LARGEST[name]) for name in ROW_KEYS)
+        time, *others = (by_name.get(name, "").strip() for name in ROW_KEYS)
+        stamp = self._stamp(time)
+        gpu, xcp = map(whole_number, others, [LARGEST[name] for name in ROW_KEYS[1:]])
         if gpu == NO_NUMBER:
             self.lose(faults.NO_GPU, at)
+            return
+        if stamp == NO_NUMBER and _DATA.match(time):
+            fault = faults.BEFORE_1970 if time.startswith("-") else faults.STAMP_UNKNOWN
+            self.lose(fault, f"{at}: {time}")
             return
         if not complete and stamp != NO_NUMBER:  # a stream that was cut, not a file that was edited
             self.issues.add(faults.CELL_CUT, 1, at)
@@ -144,11 +172,28 @@ class _CsvReader(RowReader):
         self.row_keys[self.rows] = (stamp, gpu, xcp)
         self.rows += 1
 
+    def _stamp(self, text: str) -> int:
+        """Return a time in seconds, or in nanoseconds where times have fractions; `NO_NUMBER` if it is none."""
+        if not self.is_exact:
+            return whole_number(text, LARGEST[_TIME])
+        time = nanoseconds(text)
+        return NO_NUMBER if time is None or time < 0 else time
+
     def _process(self, block: _Block, line: str, at: str) -> None:
         values = dict(zip(block.names, csv_cells(line), strict=False))
-        stamp, gpu = (whole_number(values.get(name, ""), LARGEST[name]) for name in ROW_KEYS[:2])
+        stamp = self._stamp(values.get(_TIME, ""))
+        gpu = whole_number(values.get(_GPU, ""), LARGEST[_GPU])
         self.lost += 1
         self.processes.add(stamp, gpu, values, at)
+
+
+def _with_exact_time(layout: Layout, time: str) -> Layout | None:
+    """Return the layout of rows with a time as text; None if it is no number, so that they are read alone."""
+    slots = slots_in(time)
+    if len(slots) != 1 or time.strip() != str(probe_number(slots[0])):
+        return None
+    guard = Guard(slots[0], 0, LARGEST[_TIME] - 1, ANY)
+    return replace(layout, texts=(time.strip(),), guards=(*layout.guards, guard))
 
 
 def _cells(block: _Block, line: str) -> tuple[list[str], bool]:

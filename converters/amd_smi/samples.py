@@ -30,6 +30,7 @@ from chopper_interop.registry import with_option_texts
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
+    from chopper_interop.arrays import Array
     from chopper_interop.converters.sampling.cells import CellColumn, Rows
     from chopper_interop.converters.sampling.rows import TimedRows
 
@@ -129,11 +130,23 @@ def timed_rows(rows: Rows, path: Path, options: TimeOptions, issues: IssueLog) -
     kept = rows.select(stamped)
     if not stamped.all():
         tick = np.unique(tick[stamped], return_inverse=True)[1]
-    sampling_rows.note_order(kept, kept.stamp * SECOND, tick, issues)
-    time, uncertainty_ns = sampling_rows.spread_over_ticks(kept, kept.stamp, tick, issues)
+    time = kept.stamp if kept.is_exact else kept.stamp * SECOND
+    sampling_rows.note_order(kept, time, tick, issues)
+    if kept.is_exact:
+        uncertainty_ns = _resolution_ns(time)
+    else:
+        time, uncertainty_ns = sampling_rows.spread_over_ticks(kept, kept.stamp, tick, issues)
     waits = any(_has_violations(column) for column in kept.columns)
     reading_ns = READING_VIOLATIONS_NS if waits else READING_NS
     return sampling_rows.TimedRows(kept, time, uncertainty_ns + reading_ns)
+
+
+def _resolution_ns(time: Array) -> int:
+    """Unit of the last digit with which times, nanoseconds, are written; zeros at the end may be left out."""
+    unit = 1
+    while unit < SECOND and not (time % (10 * unit)).any():
+        unit *= 10
+    return unit
 
 
 def _has_violations(column: CellColumn) -> bool:

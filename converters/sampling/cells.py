@@ -226,6 +226,8 @@ class Rows:
     part_names
         Names of parts by their number. Without them parts are AMD's partitions, which are named
         only where a GPU has several.
+    is_exact
+        True if stamps are nanoseconds, as seconds with a fraction are written.
     """
 
     stamp: Array
@@ -234,6 +236,7 @@ class Rows:
     columns: list[CellColumn] = field(default_factory=list)
     events: int = 0
     part_names: tuple[str, ...] | None = None
+    is_exact: bool = False
 
     @cached_property
     def place(self) -> Array:
@@ -252,7 +255,7 @@ class Rows:
                 selected = column.select(kept)
                 columns.append(replace(selected, row=new_row[selected.row]))
         stamp, gpu, part = self.stamp[keep], self.gpu[keep], self.part[keep]
-        return Rows(stamp, gpu, part, columns, self.events, self.part_names)
+        return Rows(stamp, gpu, part, columns, self.events, self.part_names, self.is_exact)
 
 
 def marked(values: Array, keep: Array) -> Array:

@@ -21,6 +21,10 @@ STAMP_UNKNOWN = Fault.loss_of_events(
     "be read as two different days (05/01/2024), were left out. Write times as 2024/05/01 "
     "12:34:56.789, in ISO 8601 or as epoch seconds.",
 )
+BEFORE_1970 = Fault.loss_of_events(
+    "time-before-1970",
+    "Rows whose time is negative, before 1970, were left out: the clock that wrote them was not set.",
+)
 EARLIER_OUTPUT = Fault.loss_of_events(
     "row-of-earlier-output",
     "The file holds several outputs without times: the time that was given "

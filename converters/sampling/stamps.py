@@ -20,7 +20,7 @@ from chopper_interop.arrays.interning import (
     enlarged_text_table,
     intern_text,
 )
-from chopper_interop.converters.sampling.timestamps import SECOND
+from chopper_interop.converters.sampling.timestamps import SECOND, nanoseconds
 
 if TYPE_CHECKING:
     from chopper_interop.converters.sampling.templates import LaidRows
@@ -115,6 +115,13 @@ def texts_of(laid: LaidRows, column: int, *, of_times: bool = False) -> RowTexts
         for n, (fraction, seconds) in zip(text.tolist(), digits.tolist(), strict=True)
     ]
     return RowTexts(number, distinct, offset_ns, digits)
+
+
+def times_of(laid: LaidRows) -> Array:
+    """Return the times of rows that were read by layouts, whose first text is seconds since 1970; nanoseconds."""
+    texts = texts_of(laid, 0, of_times=True)
+    known = np.array([nanoseconds(text) or 0 for text in texts.distinct], np.int64)
+    return known[texts.code] + texts.offset_ns
 
 
 def _with_zeros(head: str, seconds: int, fraction: int) -> str:

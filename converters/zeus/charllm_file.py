@@ -12,6 +12,7 @@ from chopper_interop.arrays import Array
 from chopper_interop.converters.sampling.cells import ColumnBuilder
 from chopper_interop.converters.sampling.faults import EMPTY
 from chopper_interop.converters.sampling.laid_columns import columns_of
+from chopper_interop.converters.sampling.stamps import times_of
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import decode_lines, encoded
 from chopper_interop.converters.sampling.timestamps import EARLIEST_S, SECOND, nanoseconds
@@ -19,7 +20,6 @@ from chopper_interop.converters.zeus.rows import (
     cell_of_word,
     layout_of,
     numbers_of_cells,
-    times_of,
 )
 from chopper_interop.io import inputs
 from chopper_interop.issues import Fault, IssueLog

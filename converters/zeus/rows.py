@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from chopper_interop.arrays import Array
-from chopper_interop.converters.sampling import faults, stamps
+from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import Cell, CellColumn, ColumnBuilder, Item, Slot
 from chopper_interop.converters.sampling.laid_columns import columns_of
 from chopper_interop.converters.sampling.layouts import ANY, Guard, Layout, probe_number, slots_in
+from chopper_interop.converters.sampling.stamps import times_of
 from chopper_interop.converters.sampling.templates import read_lines
 from chopper_interop.converters.sampling.text import csv_cells, encoded
 from chopper_interop.converters.sampling.timestamps import LATEST_S, nanoseconds
@@ -156,13 +157,6 @@ def numbers_of_cells(column: CellColumn, number: Callable[[str, int], float]) ->
         elif uses[code]:
             value[rows] = number(str(item), uses[code])
     return value
-
-
-def times_of(laid: LaidRows) -> Array:
-    """Return the times of rows that were read by layouts, nanoseconds."""
-    texts = stamps.texts_of(laid, 0, of_times=True)
-    known = np.array([nanoseconds(text) or 0 for text in texts.distinct], np.int64)
-    return known[texts.code] + texts.offset_ns
 
 
 def cell_of_word(_: Hashable, text: str) -> Cell:

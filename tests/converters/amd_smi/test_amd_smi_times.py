@@ -1,0 +1,72 @@
+"""Times in amd-smi's CSV as scripts around it write them: with a fraction of a second, or before 1970."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chopper_interop as ci
+from chopper_interop.errors import ReadError
+
+HEADER = "timestamp,gpu,gfx_activity,socket_power"
+START = 1_700_000_000
+
+
+def write(path: Path, stamps: list[str]) -> Path:
+    rows = [
+        f"{stamp},{gpu},{k % 100},{300 + gpu}" for k, stamp in enumerate(stamps) for gpu in (0, 1)
+    ]
+    path.write_text("\n".join([HEADER, *rows, ""]))
+    return path
+
+
+def times(trace: ci.Trace, device: int) -> list[int]:
+    """Nanoseconds since 1970 of the activity of a GPU."""
+    (row,) = (
+        k
+        for k, series in enumerate(trace.series.to_pylist())
+        if (series["name"], series["device"]) == ("GFX activity", device)
+    )
+    of_series = trace.array("series", "samples") == row
+    return [int(ts) + trace.meta.origin_ns for ts in trace.array("ts", "samples")[of_series]]
+
+
+@pytest.mark.parametrize("digits", [1, 3, 6, 7, 9])
+def test_fractions_are_exact_to_the_nanosecond(tmp_path: Path, digits: int) -> None:
+    """As floating-point numbers, times of today have steps of 238 ns."""
+    rng = np.random.default_rng(digits)
+    unit = 10 ** (9 - digits)
+    gaps = rng.integers(1, 3 * 10**9 // unit, 500) * unit
+    expected = (START * 10**9 + np.cumsum(gaps)).tolist()
+    stamps = [f"{ns // 10**9}.{ns % 10**9 // unit:0{digits}d}" for ns in expected]
+    # as Python writes them, zeros at the end left out
+    stamps = [f"{s.rstrip('0')}0" if s.endswith("00") and k else s for k, s in enumerate(stamps)]
+    trace = ci.read(write(tmp_path / "a.csv", stamps))
+    assert times(trace, 0) == times(trace, 1) == expected
+    uncertainty = set(trace.series["uncertainty_ns"].to_pylist())
+    assert uncertainty == {10_000_000 + unit}
+    assert "time-spread" not in {issue.code for issue in trace.meta.issues}
+
+
+def test_whole_seconds_among_fractions_are_exact_too(tmp_path: Path) -> None:
+    stamps = [f"{START}.25", f"{START + 1}", f"{START + 2}.5"]
+    trace = ci.read(write(tmp_path / "a.csv", stamps))
+    assert times(trace, 1) == [START * 10**9 + ns for ns in (250_000_000, 10**9, 2_500_000_000)]
+
+
+def test_times_before_1970_are_named(tmp_path: Path, run) -> None:
+    """The line said that the file holds no rows."""
+    path = write(tmp_path / "a.csv", ["-1700000000", "-1"])
+    with pytest.raises(ReadError, match="time is negative, before 1970"):
+        ci.read(path)
+    status, _, stderr = run("convert", "-q", path, "-o", tmp_path / "a.parquet")
+    assert (status, stderr.count("\n")) == (4, 1)
+    trace = ci.read(write(path, ["-1.5", f"{START}.5", "soon 5", "7 days", f"{START + 1}.5"]))
+    counts = {issue.code: issue.count for issue in trace.meta.issues}
+    assert counts["time-before-1970"] == 2
+    assert counts["stamp-not-understood"] == 2
+    assert len(times(trace, 0)) == 2
+    assert (
+        sum(issue.count for issue in trace.meta.issues if issue.events)
+        <= trace.meta.sources[0].events
+    )
