@@ -37,7 +37,7 @@ _POWER = [
 ]  # fmt: skip
 
 _USAGE = [
-    SeriesRule(r"(?:utilization_gpu|gpu_utilization|gpu_util|util_gpu|utilization_gpu_util|sm_util|dmon_sm)"
+    SeriesRule(r"(?:utilization_gpu|gpu_utilization|gpu_util|gpu_usage|util_gpu|utilization_gpu_util|sm_util|dmon_sm)"
         r"(?:_percent|_pct)?|util(?:ization)?_(?:percent|pct)", "GFX activity", "%"),
     SeriesRule(r"(?:utilization_memory|memory_utilization|mem(?:ory)?_util|util_mem(?:ory)?"
         r"|gpu_mem(?:ory)?_util(?:ization)?|utilization_memory_util|dmon_mem|utilization_mem)(?:_percent|_pct)?", "memory activity", "%"),

@@ -382,6 +382,33 @@ def test_names_of_scripts(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("stamp", ["1714566896", "2024-05-01 12:34:56Z"])
+def test_a_time_and_the_usage_alone(tmp_path: Path, stamp: str) -> None:
+    """It was of no known format."""
+    trace = ci.read(file_of(tmp_path, f"Time,GPU_Usage\n{stamp},50\n".encode()))
+    assert lanes(trace) == {(0, "GFX activity"): [50.0]}
+    assert trace.meta.clock == "realtime"
+
+
+@pytest.mark.parametrize(
+    ("days", "read"),
+    [(("04-03-2021",), False), (("12-03-2021", "13-03-2021"), True), (("04-03-2021", "05-03-2021"), True)],
+)  # fmt: skip
+def test_dates_that_end_in_the_year_are_read_if_the_file_shows_which_is_the_month(
+    tmp_path: Path, days: tuple[str, ...], *, read: bool
+) -> None:
+    """By a number above 12, or as the days follow each other; else one line says that they may be two days."""
+    rows = "".join(f"{day} 12:00:00.5, 0, 300.0 W\n" for day in days)
+    file = file_of(tmp_path, f"timestamp, index, power.draw [W]\n{rows}".encode())
+    if not read:
+        with pytest.raises(ReadError, match="may be read as two different days"):
+            ci.read(file, tz="UTC")
+        return
+    times = [t for t, _ in points_of(ci.read(file, tz="UTC"))[0, "socket power"]]
+    written = [datetime(2021, 3, int(day[:2]), 12, tzinfo=timezone.utc) for day in days]
+    assert times == [int(time.timestamp()) * 10**9 + 500_000_000 for time in written]
+
+
 def test_names_of_scripts_around_dmon_and_dcgm(tmp_path: Path) -> None:
     text = (
         "GPUId,TimeStampUs,Watts,sm_util,memory_util,enc_util,mem_temp_c,power_limit_w\n"
