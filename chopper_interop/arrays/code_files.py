@@ -182,6 +182,16 @@ def file_name(loop: Compilable, types: str, processor: tuple[str, ...]) -> str:
     return f"{loop.py_func.__name__}-{name}.nbc"
 
 
+def name_of_sources(label: str, sources: Iterable[bytes]) -> str:
+    """Return the file name of machine code for this processor that is compiled of all of some modules."""
+    processor = (llvm.get_process_triple(), llvm.get_host_cpu_name())
+    features = llvm.get_host_cpu_features().flatten()
+    digest = hashlib.sha256("\n".join((*_VERSIONS, *processor, features)).encode())
+    for source in sources:
+        digest.update(hashlib.sha256(source).digest())
+    return f"{label}-{digest.hexdigest()[:24]}.nbc"
+
+
 @cache
 def _digest(loop: Compilable) -> str:
     """Hash all that machine code depends on: versions, bytecode, constants, functions called."""

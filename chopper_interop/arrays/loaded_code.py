@@ -97,6 +97,11 @@ def _linker() -> Linker | None:
     return None
 
 
+def knows_names() -> bool:
+    """Return True if LLVM's linker knows the names of numba's parts in C without numba."""
+    return _linker() is not None
+
+
 class Linker:
     """LLVM's linker, which knows the names of numba's parts in C, and what these make functions and constants with.
 

@@ -13,6 +13,7 @@ from typing import Any
 import numba
 from numba.core import bytecode, compiler, runtime, serialize, types
 from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
 from numba.core.typing.templates import make_intrinsic_template
 from numba.core.typing.typeof import typeof_impl
 from numba.np import numpy_support
@@ -23,6 +24,7 @@ _njit: Any = numba.njit
 _dispatcher: Any = Dispatcher
 _result: Any = compiler.CompileResult
 _runtime: Any = runtime
+_target: Any = cpu_target
 _dumps: Any = serialize.dumps
 _types: Any = types
 _typeof: Any = typeof_impl
@@ -144,16 +146,26 @@ def _content(result: Any) -> bytes:
     # numba's types of each line, for people, are half of it and contain paths of this machine
     library, function, made, *rest = result._replace(type_annotation="")._reduce()  # noqa: SLF001
     name, kind, (machine_code, bitcode) = library
-    module = result.library._final_module  # noqa: SLF001
-    values = itertools.chain(module.functions, module.global_variables)
-    needed = sorted(v.name for v in values if v.is_declaration)
     environments = {e.env_name: e.consts for e in (made, *rest[-1])}
     return loaded_code.dumps(
         machine_code, function.llvm_cpython_wrapper_name,
         constants=_dumps(list(environments.items())),
-        needed=[name for name in needed if not name.startswith("llvm.")],
+        needed=needed_names(result.library),
         rest=_dumps((name, kind, bitcode, function, made, *rest)),
     )  # fmt: skip
+
+
+def needed_names(library: Any) -> list[str]:
+    """Return the names that are not in a library of machine code."""
+    module = library._final_module  # noqa: SLF001 # numba has no other way
+    values = itertools.chain(module.functions, module.global_variables)
+    needed = sorted(v.name for v in values if v.is_declaration)
+    return [name for name in needed if not name.startswith("llvm.")]
+
+
+def add_names() -> None:
+    """Have the linker know the names of numba's parts in C."""
+    _runtime.rtsys.initialize(_target.target_context)
 
 
 def _first_result(target: Any, contents: Iterable[bytes]) -> Any:

@@ -275,3 +275,39 @@ def test_a_folder_whose_name_leaves_no_room_for_those_of_files_is_one_line(
         f"TMPDIR: names of files in it would have {length + 15:,} bytes, of which the system takes 4,095 "
         "(name another folder for files of a job that is larger than memory)\n"
     )
+
+
+_MODULES = """
+import sys
+import numpy as np
+{first}
+from chopper_interop.arrays import spill
+with spill.when(True):
+    column = spill.empty(1 << 18, np.int64)
+with spill.scratch(0):
+    values = np.arange(1 << 18)
+    grown = np.resize(values * 2, 1 << 19)
+assert (grown[: 1 << 18] == 2 * np.arange(1 << 18)).all()
+assert "chopper-" in spill.Path("/proc/self/maps").read_text()
+print("chopper_interop.arrays.file_functions" in sys.modules, "numba" in sys.modules)
+"""
+
+
+def test_the_allocator_is_compiled_once_for_all_processes(tmp_path: Path) -> None:
+    """Each took 1.3 s to compile it. A damaged file is made again; numba may be there before."""
+
+    def modules(first: str = "") -> list[str]:
+        environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+        command = [sys.executable, "-c", _MODULES.format(first=first)]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        return done.stdout.split()
+
+    assert modules() == ["True", "True"]
+    assert modules() == ["False", "False"]
+    assert modules("import numba") == ["False", "True"]
+    (kept,) = tmp_path.rglob("file_functions-*.nbc")
+    content = kept.read_bytes()
+    kept.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert modules() == ["True", "True"]
+    assert kept.read_bytes() != content[:-1] + bytes([content[-1] ^ 1])
+    assert modules() == ["False", "False"]
