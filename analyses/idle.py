@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +13,16 @@ from chopper_interop import rank_batches
 from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import gaps, grouping, host_waits, windows
 from chopper_interop.analyses.methods.activity.totals import Totals
+from chopper_interop.analyses.methods.activity.work_times import Known, WorkTimes, work_times
 from chopper_interop.analyses.methods.communication import times as collective_times
 from chopper_interop.analyses.methods.peers import idle as peers_idle
 from chopper_interop.arrays import Array, arrow, gather, name_stems
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import EdgeKind
 from chopper_interop.timing import start_latencies
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.activity.host_waits import HostWaits
     from chopper_interop.analyses.methods.activity.windows import Window
-    from chopper_interop.timing.start_latencies import LeastTimes
 
 __all__ = ["idle"]
 
@@ -32,9 +30,6 @@ CAUSES = (
     "host_late", "sync", "launch", "kernel_to_kernel", "event", "peer", "window", "unknown",
 )  # fmt: skip
 _OWN_GRAINS = ("device", "blame")
-_LONGEST_LAUNCH_NS = 100_000
-"""Work that begins so long after its launch is due and the call has returned waited for something else. Chosen: as the
-finding `unrecorded-wait`; a launch takes some 10 µs."""
 _COMPAT = ("", "hta")
 
 
@@ -157,7 +152,7 @@ class _IdleTimes:
     def add(self, nodes: slice, part: Trace, all_windows: list[Window]) -> None:
         """Measure a batch."""
         rows = gaps.work_rows(part)
-        works = _work_times(part, rows, self._facts.of_batch(nodes))
+        works = work_times(part, rows, self._facts.of_batch(nodes))
         resources = _resources(part, rows, self._names)
         pieces = _idle_intervals(part, rows, resources, all_windows)
         parts = _divide_by_cause(works, pieces, self._threshold_ns)
@@ -176,7 +171,7 @@ class _IdleTimes:
     def _keys(  # what was measured of a batch
         self,
         part: Trace,
-        works: _WorkTimes,
+        works: WorkTimes,
         pieces: _Intervals,
         parts: dict[str, Array],
         waits: _Intervals,
@@ -199,7 +194,7 @@ class _IdleTimes:
     def _add_blame(
         self,
         part: Trace,
-        works: _WorkTimes,
+        works: WorkTimes,
         pieces: _Intervals,
         parts: dict[str, Array],
         resources: tuple[Array, int],
@@ -267,79 +262,13 @@ class _Facts:
         waits = times.wait > 0
         self._waiting = times.row[waits], (times.start + times.wait)[waits]
 
-    def of_batch(self, nodes: slice) -> _Known:
+    def of_batch(self, nodes: slice) -> Known:
         """Facts of a batch of ranks."""
         row, until = self._waiting
         waiting = slice(*np.searchsorted(row, [nodes.start, nodes.stop]))
         waited_until = np.full(nodes.stop - nodes.start, gaps.NO_TIME)
         waited_until[row[waiting] - nodes.start] = until[waiting]
-        return _Known(self._least, waited_until, host_waits.calls_among(self._trace, nodes))
-
-
-class _Known(NamedTuple):
-    """Facts of a batch.
-
-    Parameters
-    ----------
-    least
-        Least latencies of the job.
-    waited_until
-        Of each node the end of its wait for other ranks by `communication.times`, else `gaps.NO_TIME`.
-    calls
-        Calls that waited, as of `host_waits.calls_among`.
-    """
-
-    least: LeastTimes
-    waited_until: Array
-    calls: Array
-
-
-@dataclass(frozen=True)
-class _WorkTimes:
-    """Times before which each piece of GPU work could not begin (ns), one value a piece.
-
-    Parameters
-    ----------
-    row
-        The work.
-    start, end
-        Start and end of the work.
-    waited_until
-        End of its own wait for another rank; `gaps.NO_TIME` for none.
-    ask
-        Start of the call for it, no later than its own; `gaps.NO_TIME` if not known.
-    bound
-        True if the launch came last of all that it waited for, with minimum latencies of the trace.
-    reached
-        When the launch was due on the GPU and its call had returned, if the work began long after; else its start.
-    thread
-        Lane of that call, -1 if not known.
-    event_end
-        End of the work for which it waits by an event; `gaps.NO_TIME` for none.
-    peer_start, peer_end
-        Interval in which that other work waited for another rank; `gaps.NO_TIME` for none.
-    synced
-        Waits of threads for GPUs.
-    blame
-        Host operation (node) that made it late, -1 for none.
-    before
-        End of the work before it on the GPU; `gaps.NO_TIME` for the first.
-    """
-
-    row: Array
-    start: Array
-    end: Array
-    waited_until: Array
-    ask: Array
-    bound: Array
-    reached: Array
-    thread: Array
-    event_end: Array
-    peer_start: Array
-    peer_end: Array
-    synced: HostWaits
-    blame: Array
-    before: Array
+        return Known(self._least, waited_until, host_waits.calls_among(self._trace, nodes))
 
 
 @dataclass(frozen=True)
@@ -366,72 +295,6 @@ class _Intervals:
     end: Array
     before: Array
     edge: Array
-
-
-def _work_times(trace: Trace, rows: Array, facts: _Known) -> _WorkTimes:
-    start = trace.array("ts")[rows]
-    end = start + trace.array("dur")[rows]
-    called = gaps.call_times(trace, rows)
-    known = called != gaps.NO_TIME
-    ask = np.where(known, np.minimum(called, start), gaps.NO_TIME)
-    call = trace.launch[rows]
-    thread = np.where(known, trace.array("lane")[np.maximum(call, 0)], -1)
-    synced = host_waits.find_waits(trace, facts.calls)
-    gpu, gpus = gaps.gpu_numbers(trace, rows)
-    before = gaps.latest_end_before(gpu, gpus, end)
-    blame = host_waits.blamed_operations(trace, synced, thread, before, ask)
-    launched, others = _ready_times(trace, rows, facts.least)
-    bound = known & (launched > others)
-    due = np.maximum(launched, (trace.array("ts") + trace.array("dur"))[call])
-    reached = np.where(known & (start - due >= _LONGEST_LAUNCH_NS), due, start)
-    events, own_waits = _events(trace, rows, facts.waited_until), facts.waited_until[rows]
-    return _WorkTimes(
-        rows, start, end, own_waits, ask, bound, reached, thread, *events, synced, blame, before
-    )
-
-
-def _ready_times(trace: Trace, rows: Array, least: LeastTimes) -> tuple[Array, Array]:
-    """Times at which the launch of each piece of work had reached the GPU, and all else had ended that it waits for.
-
-    As in `timing.Timing.binding`, with the minimum latency of each kind added.
-    """
-    ts, dur = trace.array("ts"), trace.array("dur")
-    src, dst, kind = (trace.array(c, "edges") for c in ("src", "dst", "kind"))
-    before = start_latencies.predecessors(trace)
-    min_ns, from_end = start_latencies.start_latencies(trace, before, least)
-    end = ts + dur
-    ready = np.where(from_end | (kind == EdgeKind.EVENT), end[src], ts[src]) + min_ns
-    ready_by_kind = {}
-    for edge_kind in (EdgeKind.LAUNCH, EdgeKind.EVENT):
-        of_kind = kind == edge_kind
-        ready_by_kind[edge_kind] = np.full(len(ts), gaps.NO_TIME)
-        np.maximum.at(ready_by_kind[edge_kind], dst[of_kind], ready[of_kind])
-    predecessor = before[rows]
-    gap = ts[rows] - end[predecessor]
-    min_gap = np.minimum(least.stream_ns, gap)
-    free = np.where(predecessor >= 0, end[predecessor] + min_gap, gaps.NO_TIME)
-    others = np.maximum(free, ready_by_kind[EdgeKind.EVENT][rows])
-    return ready_by_kind[EdgeKind.LAUNCH][rows], others
-
-
-def _events(trace: Trace, rows: Array, until: Array) -> tuple[Array, Array, Array]:
-    """Return the end of what each waits for by an event, and the interval of its wait for a rank."""
-    event_edges = np.flatnonzero(trace.array("kind", "edges") == EdgeKind.EVENT)
-    src, dst = (trace.array(c, "edges")[event_edges] for c in ("src", "dst"))
-    end = trace.array("ts") + trace.array("dur")
-    order = np.argsort(end[src], kind="stable")
-    source = np.full(trace.nodes.num_rows, -1, np.int64)
-    source[dst[order]] = src[order]  # of several sources the one that ends last is written last
-    source = source[rows]
-    known = source >= 0
-    awaited = np.maximum(source, 0)
-    waits = known & (until[awaited] != gaps.NO_TIME)
-    no_time = np.full(len(source), gaps.NO_TIME)
-    return (
-        np.where(known, end[awaited], no_time),
-        np.where(waits, trace.array("ts")[awaited], no_time),
-        np.where(waits, until[awaited], no_time),
-    )
 
 
 def _resources(trace: Trace, rows: Array, names: list[str]) -> tuple[Array, int]:
@@ -496,7 +359,7 @@ def _bounds(all_windows: list[Window]) -> tuple[Array, Array]:
     )
 
 
-def _divide_by_cause(works: _WorkTimes, pieces: _Intervals, threshold_ns: int) -> dict[str, Array]:
+def _divide_by_cause(works: WorkTimes, pieces: _Intervals, threshold_ns: int) -> dict[str, Array]:
     """Divide each interval by cause, in the order of time that `idle` describes."""
     at, since, until = pieces.at, pieces.start, pieces.end
     ask, event = works.ask[at], works.event_end[at]
@@ -526,7 +389,7 @@ def _divide_by_cause(works: _WorkTimes, pieces: _Intervals, threshold_ns: int) -
 
 
 def _comm_waits(
-    trace: Trace, works: _WorkTimes, resources: tuple[Array, int], all_windows: list[Window]
+    trace: Trace, works: WorkTimes, resources: tuple[Array, int], all_windows: list[Window]
 ) -> _Intervals:
     """Return the time in which communication waited for another rank, once for each resource."""
     resource, n = resources
@@ -549,7 +412,7 @@ def _comm_waits(
 
 
 def _figures(
-    pieces: _Intervals, parts: dict[str, Array], waits: _Intervals, works: _WorkTimes
+    pieces: _Intervals, parts: dict[str, Array], waits: _Intervals, works: WorkTimes
 ) -> dict[str, Array]:
     """Figures of each interval, and of each wait of communication behind them."""
     no_wait = np.zeros(len(waits.at), np.int64)
@@ -563,7 +426,7 @@ def _figures(
     return figures
 
 
-def _began_in_sync(works: _WorkTimes, pieces: _Intervals) -> Array:
+def _began_in_sync(works: WorkTimes, pieces: _Intervals) -> Array:
     """Mark gaps that began while the thread that ended them waited for a GPU."""
     lane = works.thread[pieces.at].astype(np.int64)
     before = np.where(pieces.edge, pieces.start, pieces.before)
@@ -603,7 +466,7 @@ def _names_over_steps(trace: Trace, codes: Array) -> tuple[Array, list[str]]:
     return result, [*names, *code_of_stem]
 
 
-def _annotations(trace: Trace, works: _WorkTimes, threshold_ns: int) -> dict[str, Any]:
+def _annotations(trace: Trace, works: WorkTimes, threshold_ns: int) -> dict[str, Any]:
     """Return idle time of the GPU before each node, and the cause of its largest part."""
     rows = works.row
     at = np.flatnonzero((works.before != gaps.NO_TIME) & (works.start > works.before))
