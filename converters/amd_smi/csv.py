@@ -159,9 +159,7 @@ class _CsvReader(RowReader):
         if gpu == NO_NUMBER:
             self.lose(faults.NO_GPU, at)
             return
-        if stamp == NO_NUMBER and _DATA.match(time):
-            fault = faults.BEFORE_1970 if time.startswith("-") else faults.STAMP_UNKNOWN
-            self.lose(fault, f"{at}: {time}")
+        if stamp == NO_NUMBER and self.lose_by_time(time, at):
             return
         if not complete and stamp != NO_NUMBER:  # a stream that was cut, not a file that was edited
             self.issues.add(faults.CELL_CUT, 1, at)

@@ -201,6 +201,8 @@ class _JsonReader(RowReader):
         if self._repeated(row, stamp, combined=combined):
             self.lose(own_faults.REPEATED, f"GPU {gpu}")
             return
+        if stamp == NO_NUMBER and self.lose_by_time(str(row.get("timestamp", "")), f"GPU {gpu}"):
+            return
         number = self.rows
         self.processes.rows[stamp, gpu] = number
         for process in _flat(row.get(layout.PROCESS_LIST, [])):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.counters import LANES
-from chopper_interop.converters.sampling import lane_names
+from chopper_interop.converters.sampling import faults, lane_names
 from chopper_interop.converters.sampling.cells import (
     Cell,
     CellColumn,
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from chopper_interop.converters.sampling.templates import LaidRows
 
     Key = tuple[int, int]
+
+
+_TIME = re.compile(r"-?\d")
+"""Beginning of what is written as a time, not of N/A."""
 
 
 @dataclass
@@ -44,6 +49,14 @@ class LossCount:
         """Count a row that cannot be read."""
         self.lost += 1
         self.issues.add(fault, 1, example[:80])
+
+    def lose_by_time(self, time: str, at: str) -> bool:
+        """Count a row whose time, which could not be read, is written all the same; False for one without a time."""
+        if not _TIME.match(time):
+            return False
+        fault = faults.BEFORE_1970 if time.startswith("-") else faults.STAMP_UNKNOWN
+        self.lose(fault, f"{at}: {time}")
+        return True
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Times in amd-smi's CSV as scripts around it write them: with a fraction of a second, or before 1970."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +71,21 @@ def test_times_before_1970_are_named(tmp_path: Path, run) -> None:
         sum(issue.count for issue in trace.meta.issues if issue.events)
         <= trace.meta.sources[0].events
     )
+
+
+def test_times_before_1970_in_json_are_named(tmp_path: Path) -> None:
+    stamps = (-5, -4, START, START + 1, "N/A")
+    rows = [
+        {"gpu": gpu, "timestamp": stamp, "usage": {"gfx_activity": {"value": 9, "unit": "%"}}}
+        for stamp in stamps
+        for gpu in (0, 1)
+    ]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(rows, indent=4))
+    trace = ci.read(path)
+    counts = {issue.code: issue.count for issue in trace.meta.issues}
+    assert (counts["time-before-1970"], counts["row-as-samples"]) == (4, 4)
+    assert len(times(trace, 0)) == 2
+    path.write_text(json.dumps(rows[:4]))
+    with pytest.raises(ReadError, match="time is negative, before 1970"):
+        ci.read(path)
