@@ -1,4 +1,4 @@
-"""What the times of a trace may count from whose files state no base.
+"""Bases of the times of a trace whose files state none.
 
 PyTorch's times count from the start of three months, which ``baseTimeNanoseconds`` states: tools that
 merge its files leave that out. Those of other tools count from the boot of the node. Next to telemetry

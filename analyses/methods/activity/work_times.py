@@ -1,4 +1,4 @@
-"""What each piece of GPU work waited for, and when: the host, its launch, work on other streams, other ranks."""
+"""Times until which each piece of GPU work waited: for the host, its launch, work on other streams, other ranks."""
 
 from __future__ import annotations
 
