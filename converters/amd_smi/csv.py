@@ -15,7 +15,7 @@ from chopper_interop.converters.amd_smi.layout import (
     keys_of,
     names_of,
 )
-from chopper_interop.converters.amd_smi.row_reader import RowReader
+from chopper_interop.converters.amd_smi.row_reader import RowReader, no_time
 from chopper_interop.converters.sampling import faults
 from chopper_interop.converters.sampling.cells import CellColumn, ColumnBuilder, Rows
 from chopper_interop.converters.sampling.layouts import (
@@ -159,15 +159,13 @@ class _CsvReader(RowReader):
         if gpu == NO_NUMBER:
             self.lose(faults.NO_GPU, at)
             return
-        if stamp == NO_NUMBER and self.lose_by_time(time, at):
-            return
         if not complete and stamp != NO_NUMBER:  # a stream that was cut, not a file that was edited
             self.issues.add(faults.CELL_CUT, 1, at)
             cells[-1] = ""
         for key, cell in block.values(cells):
             self.columns.setdefault(key, ColumnBuilder(key[2])).add(self.rows, cell)
         self.processes.rows[stamp, gpu] = self.rows
-        self.row_keys[self.rows] = (stamp, gpu, xcp)
+        self.row_keys[self.rows] = (no_time(time) if stamp == NO_NUMBER else stamp, gpu, xcp)
         self.rows += 1
 
     def _stamp(self, text: str) -> int:

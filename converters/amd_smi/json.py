@@ -20,7 +20,7 @@ import numpy as np
 from chopper_interop.arrays import Array
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import layout
-from chopper_interop.converters.amd_smi.row_reader import RowReader
+from chopper_interop.converters.amd_smi.row_reader import RowReader, no_time
 from chopper_interop.converters.sampling import faults, layouts, pieces, templates
 from chopper_interop.converters.sampling.cells import (
     ColumnBuilder,
@@ -201,8 +201,6 @@ class _JsonReader(RowReader):
         if self._repeated(row, stamp, combined=combined):
             self.lose(own_faults.REPEATED, f"GPU {gpu}")
             return
-        if stamp == NO_NUMBER and self.lose_by_time(str(row.get("timestamp", "")), f"GPU {gpu}"):
-            return
         number = self.rows
         self.processes.rows[stamp, gpu] = number
         for process in _flat(row.get(layout.PROCESS_LIST, [])):
@@ -211,6 +209,8 @@ class _JsonReader(RowReader):
         for place, (key, cell) in enumerate(cells):
             column = self.columns.setdefault(key, ColumnBuilder(key, place=place))
             column.add(number, cell)
+        if stamp == NO_NUMBER:
+            stamp = no_time(str(row.get("timestamp", "")))
         self.row_keys[number] = (stamp, gpu, _integer(row, "xcp"))
         self.rows += 1
 

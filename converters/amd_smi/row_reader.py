@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi.counters import LANES
-from chopper_interop.converters.sampling import faults, lane_names
+from chopper_interop.converters.sampling import lane_names
 from chopper_interop.converters.sampling.cells import (
     Cell,
     CellColumn,
@@ -20,6 +20,7 @@ from chopper_interop.converters.sampling.cells import (
     is_quantity,
 )
 from chopper_interop.converters.sampling.laid_columns import columns_of, keys_of_rows
+from chopper_interop.converters.sampling.text import NO_NUMBER
 from chopper_interop.issues import Fault, IssueLog
 
 if TYPE_CHECKING:
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
 
 _TIME = re.compile(r"-?\d")
 """Beginning of what is written as a time, not of N/A."""
+UNREADABLE, BEFORE_1970 = -2, -3
+"""In place of times that are written and are none; `NO_NUMBER` where none is."""
+
+
+def no_time(text: str) -> int:
+    """Return what stands in place of a time that could not be read, by how it is written."""
+    if not _TIME.match(text):
+        return NO_NUMBER
+    return BEFORE_1970 if text.startswith("-") else UNREADABLE
 
 
 @dataclass
@@ -49,14 +59,6 @@ class LossCount:
         """Count a row that cannot be read."""
         self.lost += 1
         self.issues.add(fault, 1, example[:80])
-
-    def lose_by_time(self, time: str, at: str) -> bool:
-        """Count a row whose time, which could not be read, is written all the same; False for one without a time."""
-        if not _TIME.match(time):
-            return False
-        fault = faults.BEFORE_1970 if time.startswith("-") else faults.STAMP_UNKNOWN
-        self.lose(fault, f"{at}: {time}")
-        return True
 
 
 @dataclass

@@ -17,10 +17,11 @@ import numpy as np
 from chopper_interop.converters.amd_smi import counters, csv, json, lanes, layout
 from chopper_interop.converters.amd_smi import faults as own_faults
 from chopper_interop.converters.amd_smi import text as amd_smi_text
+from chopper_interop.converters.amd_smi.row_reader import BEFORE_1970, UNREADABLE
 from chopper_interop.converters.sampling import faults, ticks
 from chopper_interop.converters.sampling import rows as sampling_rows
 from chopper_interop.converters.sampling.lane_names import LaneTable
-from chopper_interop.converters.sampling.text import decode
+from chopper_interop.converters.sampling.text import NO_NUMBER, decode
 from chopper_interop.converters.sampling.time_options import OF_LAST_OUTPUT, TimeOptions
 from chopper_interop.converters.sampling.timestamps import SECOND
 from chopper_interop.converters.sampling.units import ABSENT
@@ -44,6 +45,12 @@ READING_VIOLATIONS_NS = 110_000_000
 """Time to read a row's values with violations, for which the library waits 100 ms (103.6 to 105.9 ms measured)."""
 VIOLATION_KEYS = re.compile(r".*_violation_(status|activity).*|.*_accumulated.*|.*viol")
 """Keys of values for which amd-smi waits 100 ms for each GPU."""
+_NO_TIMES = {
+    NO_NUMBER: own_faults.NO_TIME,
+    UNREADABLE: faults.STAMP_UNKNOWN,
+    BEFORE_1970: faults.BEFORE_1970,
+}
+"""Faults by what stands in place of a time."""
 _BEGIN = re.compile(f"{layout.JSON_BEGIN.pattern}|{layout.CSV_HEADER.pattern}", re.MULTILINE)
 
 
@@ -126,7 +133,8 @@ def timed_rows(rows: Rows, path: Path, options: TimeOptions, issues: IssueLog) -
     if not stamped.any() and stamped.size and options:
         return sampling_rows.times_from_options(rows, tick, path, options, issues)
     example = f"{len(stamped)} rows of {path.name}"
-    issues.add(own_faults.NO_TIME, np.count_nonzero(~stamped), example)
+    for number, fault in _NO_TIMES.items():
+        issues.add(fault, np.count_nonzero(rows.stamp == number), example)
     kept = rows.select(stamped)
     if not stamped.all():
         tick = np.unique(tick[stamped], return_inverse=True)[1]

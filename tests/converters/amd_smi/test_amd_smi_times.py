@@ -89,3 +89,13 @@ def test_times_before_1970_in_json_are_named(tmp_path: Path) -> None:
     path.write_text(json.dumps(rows[:4]))
     with pytest.raises(ReadError, match="time is negative, before 1970"):
         ci.read(path)
+
+
+def test_the_options_give_rows_a_time_whose_own_is_unreadable(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", ["2024-05-01 12:00:00", "2024-05-01 12:00:01"])
+    with pytest.raises(ReadError, match="written in a way that is not understood"):
+        ci.read(path)
+    assert times(ci.read(path, at_ns=START * 10**9, period_ms=1000), 0) == [
+        (START - 1) * 10**9,
+        START * 10**9,
+    ]
