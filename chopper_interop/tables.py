@@ -429,13 +429,27 @@ class TraceTables:
         rows = self.rank_rows.get(rank)
         if rows is None:
             raise UsageError(f"the trace has no rank {rank}", hint=f"it has {self.ranks}")
-        series = np.flatnonzero(self.array("rank", "series") == rank)
+        return self.apart(rows)
+
+    def apart(self, rows: slice) -> Self:
+        """Trace of whole ranks that follow each other, each as if there were no other: edges within it, and its series.
+
+        Nodes are renumbered from 0. Lanes and groups stay whole, so that references to them hold.
+        """
+        part = self.of_rows(rows)
+        rank, owner = part.array("rank"), self.array("rank", "series")
+        if len(rank) and rank[0] != rank[-1]:
+            inside = rank[part.array("src", "edges")] == rank[part.array("dst", "edges")]
+            if not inside.all():
+                edges = arrow.rows(part.edges, np.flatnonzero(inside))
+                part = replace(part, edges=edges)
+        series = np.flatnonzero(np.isin(owner, gather.unique(rank)))
         bounds = self.sample_bounds  # found once: not a pass over all samples a rank
         counts = bounds[series + 1] - bounds[series]
         owner = np.repeat(np.arange(len(series), dtype=np.int32), counts)
         samples = arrow.rows(self.samples, gather.consecutive(bounds[series], counts))
         return replace(
-            self.of_rows(rows),
+            part,
             series=arrow.take(self.series, series),
             samples=arrow.replace_column(samples, "series", owner),
         )

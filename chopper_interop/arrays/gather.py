@@ -399,6 +399,22 @@ def _preceding_rows(order: Array, group: Array, time: Array, of_group: Array, at
     return preceding
 
 
+@jit
+def running_max(group: Array, values: Array) -> Array:
+    """Largest of the values so far in each row of rows of one group::
+
+        group    0 0 0 1 1          result   2 5 5 1 3
+        values   2 5 4 1 3
+
+    Compiled: on one axis, as of `numpy.maximum.accumulate`, groups behind each other may be more than 64 bits hold.
+    """
+    result = values.copy()
+    for i in range(1, len(values)):
+        if group[i] == group[i - 1]:
+            result[i] = max(result[i], result[i - 1])
+    return result
+
+
 def nearest_ancestor(node: Array, parent: Array, wanted: Array) -> Array:
     """Nearest of nodes and their ancestors that is wanted; -1 where there is none.
 

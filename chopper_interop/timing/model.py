@@ -90,6 +90,7 @@ from chopper_interop.schemas.kinds import (
 )
 from chopper_interop.schemas.meta import COMPUTED
 from chopper_interop.timing import latencies, loops, unrecorded
+from chopper_interop.timing.populations import Populations, populations
 from chopper_interop.timing.start_latencies import predecessors
 from chopper_interop.trace import Trace
 
@@ -106,8 +107,8 @@ EDGE_PRIORITY = np.full(256, len(_BY_PRIORITY), np.uint8)
 Chosen: GPU work before what the host did for it, so that a path stays on GPUs where both explain it.
 """
 EDGE_PRIORITY[[int(k) for k in _BY_PRIORITY]] = np.arange(len(_BY_PRIORITY))
-_CACHED = "timing"
-"""Name under which a trace keeps its model."""
+_CACHED, _CACHED_RANKS = "timing", "timing of ranks"
+"""Names under which a trace keeps its model, and that of its ranks."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ class Timing:
         For each vertex the edge that was reached last; -1 if nothing leads to it.
     delay_ns
         For each vertex, how much later than that it was.
+    populations
+        Populations of nodes of which least latencies are.
     """
 
     trace: Trace
@@ -132,6 +135,7 @@ class Timing:
     lag_ns: Array
     binding: Array
     delay_ns: Array
+    populations: Populations
 
     @property
     def at_ns(self) -> Array:
@@ -216,21 +220,31 @@ class Timing:
 
 def timing_of(trace: Trace) -> Timing:
     """Timing model of a trace, built once for each."""
-    return trace.cached(_CACHED, _build_timing)
+    return trace.cached(_CACHED, lambda whole: _build_timing(whole, each_rank=False))
+
+
+def timing_of_ranks(trace: Trace) -> Timing:
+    """Timing models of the ranks of a trace in one, each as if the rank were all that there is; built once for each.
+
+    No rank may communicate with another one or itself in the trace, nor with one that is not recorded, unless it is a
+    single rank: statistics of messages are not taken of each rank.
+    """
+    return trace.cached(_CACHED_RANKS, lambda ranks: _build_timing(ranks, each_rank=True))
 
 
 def release_timing(trace: Trace) -> None:
-    """Free the timing model of a trace, a hundred bytes a node, that nobody needs any more."""
+    """Free the timing models of a trace, a hundred bytes a node, that nobody needs any more."""
     trace.forget(_CACHED)
+    trace.forget(_CACHED_RANKS)
 
 
-def _build_timing(trace: Trace) -> Timing:
+def _build_timing(trace: Trace, *, each_rank: bool) -> Timing:
     """Build the graph of the module's picture: edges of endpoints, their lags, then barriers."""
     graph.require_endpoint_numbers(trace)  # before minutes of work on so many
-    ts = trace.array("ts")
+    ts, of = trace.array("ts"), populations(trace, each_rank=each_rank)
     end = ts + trace.array("dur")
     before = predecessors(trace)
-    known = latencies.edge_latencies(trace, before)
+    known = latencies.edge_latencies(trace, before, of)
     src, dst, kind = graph.endpoint_edges(trace, set(EdgeKind), before)
     stored = len(known.min_ns)  # edges of the trace's table come first, in its order
     src[:stored] += known.from_end  # the start of a call is 2i, its end 2i + 1
@@ -247,17 +261,18 @@ def _build_timing(trace: Trace) -> Timing:
     has_latency = ~is_any(kind[:stored], (EdgeKind.HANDOVER, EdgeKind.COMM, EdgeKind.POLL))
     lag[:stored][has_latency] = np.minimum(known.min_ns, lag[:stored])[has_latency]
     rested_ns = at[dst[poll]] - at[previous[dst[poll]]]
-    lag[poll], known.call_ns[poll] = latencies.poll_returns(lag[poll], rested_ns)
+    polling = of.at(src[poll] // 2)
+    lag[poll], known.call_ns[poll] = latencies.poll_returns(lag[poll], rested_ns, polling, of.count)
     _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
     lag[_is_idle_slot(trace, src, dst, kind, stored)] = 0
-    _bound_stream_edges(kind, lag, known.stream_ns)
+    _bound_stream_edges(src, kind, lag, known.stream_ns, of)
     is_entered = np.zeros(len(at), bool)
     is_entered[dst] = True
     first, alone = _anchors(trace, is_entered)
     edges = [_Edges(src, dst, kind, lag)]
     del src, dst, kind, lag, previous  # which are free when `_with_barriers` has others
     anchored = 2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY
-    return _with_barriers(trace, at, edges.pop().with_new(*anchored), stored, is_entered)
+    return _with_barriers(trace, at, edges.pop().with_new(*anchored), stored, is_entered, of)
 
 
 def _begun_polls(trace: Trace, at: Array, work: Array) -> Array:
@@ -285,14 +300,16 @@ def _anchors(trace: Trace, is_entered: Array) -> tuple[Array, Array]:
     return inside[first][code][alone], inside[alone]
 
 
-def _bound_stream_edges(kind: Array, lag: Array, min_ns: int) -> None:
-    """Set lags of STREAM edges to the least latency, at most the measured time.
+def _bound_stream_edges(
+    src: Array, kind: Array, lag: Array, min_ns: Array, of: Populations
+) -> None:
+    """Set lags of STREAM edges to the least latency of their population, at most the measured time.
 
     Clocks of GPUs tick, so work may seem to start before the end of what it follows: its lag is
     negative then, and the order stays.
     """
-    in_stream = kind == EdgeKind.STREAM
-    lag[in_stream] = np.minimum(min_ns, lag[in_stream])
+    in_stream = np.flatnonzero(kind == EdgeKind.STREAM)
+    lag[in_stream] = np.minimum(min_ns[of.at(src[in_stream] // 2)], lag[in_stream])
 
 
 @dataclass
@@ -363,7 +380,7 @@ def _is_idle_slot(trace: Trace, src: Array, dst: Array, kind: Array, stored: int
 
 
 def _with_barriers(
-    trace: Trace, at: Array, edges: _Edges, stored: int, is_entered: Array
+    trace: Trace, at: Array, edges: _Edges, stored: int, is_entered: Array, of: Populations
 ) -> Timing:
     """Add collective barriers, put edges in order, and find what binds each vertex."""
     nodes = trace.nodes.num_rows
@@ -380,7 +397,7 @@ def _with_barriers(
     del measured_ns
     priority = EDGE_PRIORITY[arranged.kind]
     binding, delay = loops.find_binding(at, arranged.first, arranged.after, lag, priority)
-    return Timing(trace, arranged, lag, binding, delay)
+    return Timing(trace, arranged, lag, binding, delay, of)
 
 
 def _add_barriers(

@@ -99,9 +99,9 @@ def links(trace: Trace, at: Array, own_ns: Array, is_entered: Array) -> tuple[Ar
     return src, dst, lag
 
 
-def are_links(trace: Trace) -> bool:
-    """True if there are messages of which the other end is not recorded: without any there are no edges."""
-    return _unpaired(trace).row.size > 0
+def unpaired_rows(trace: Trace) -> Array:
+    """Messages of which the other end is not recorded: without any there are no edges."""
+    return _unpaired(trace).row
 
 
 def _unpaired(trace: Trace) -> _Messages:

@@ -15,6 +15,7 @@ import numpy as np
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
+from chopper_interop.timing.populations import linear_quantiles
 
 if TYPE_CHECKING:
     from chopper_interop.timing.model import Timing
@@ -99,11 +100,13 @@ def _find_variations(timing: Timing) -> Array:
     vertex = vertex[timing.binding[vertex] >= 0]
     kind = timing.graph.kind[timing.binding[vertex]]
     delay = timing.delay_ns[vertex]
+    population, count = timing.populations.at(vertex // 2), timing.populations.count
     chosen = np.zeros(len(vertex), bool)
     for edge_kind in _VARYING:
         of_kind = kind == edge_kind
         if of_kind.any():
-            lower, upper = np.quantile(delay[of_kind], (0.25, 0.75))
-            limit = min(upper + _FENCE * (upper - lower), _MAX_VARIATION_NS)
-            chosen |= of_kind & (delay > 0) & (delay <= limit)
+            of, varying = population[of_kind], delay[of_kind]
+            lower, upper = (linear_quantiles(of, varying, share, count) for share in (0.25, 0.75))
+            limit = np.minimum(upper + _FENCE * (upper - lower), _MAX_VARIATION_NS)
+            chosen |= of_kind & (delay > 0) & (delay <= limit[population])
     return vertex[chosen]

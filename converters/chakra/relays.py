@@ -126,7 +126,7 @@ def find_relays(
     origin_ns
         When the job starts, on the trace's `ts` axis.
     """
-    if not unrecorded.are_links(trace):
+    if not unrecorded.unpaired_rows(trace).size:
         return no_relays(), comms
     timing = timing_of(trace)
     src, dst = _edges(timing)

@@ -65,4 +65,4 @@ def edited(
         graph, node=nodes, at_ns=at, first=first, after=after, kind=kind, order=order
     )
     binding, delay = loops.find_binding(at, first, after, lag, EDGE_PRIORITY[kind])
-    return Timing(timing.trace, arranged, lag, binding, delay)
+    return Timing(timing.trace, arranged, lag, binding, delay, timing.populations)

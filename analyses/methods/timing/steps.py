@@ -185,7 +185,7 @@ def isolated_steps(trace: Trace, rank_steps: Sequence[Window]) -> Timing:
     binding, delay = loops.find_binding(
         at, model.first, model.after, lag, EDGE_PRIORITY[model.kind]
     )
-    return Timing(trace, isolated, lag, binding, delay)
+    return Timing(trace, isolated, lag, binding, delay, model.timing.populations)
 
 
 def _start_ns(rank_steps: Sequence[Window], steps: list[int]) -> Array:

@@ -274,6 +274,7 @@ def test_blocking_copies_that_return_steadily_end_with_their_wait() -> None:
     """Copies of 20 to 42 us, each of which returns 5 or 6 us behind what it waits for."""
     waited = 1_000 * np.arange(15, 37)
     gap = np.where(np.arange(22) % 2, 5_000, 6_000)
-    assert latencies._returns_steadily(gap, waited + gap, waited).all()
+    name = np.zeros(22, np.int64)
+    assert latencies._returns_steadily(name, gap, waited + gap, waited).all()
     own = 1_000 * np.arange(22)  # of calls that take 40 us whatever they wait for
-    assert not latencies._returns_steadily(own, np.full(22, 40_000), 40_000 - own).any()
+    assert not latencies._returns_steadily(name, own, np.full(22, 40_000), 40_000 - own).any()
