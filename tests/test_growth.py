@@ -1,6 +1,7 @@
 """Work that is done once for a job is not done again for each rank; `tests/benchmarks/growth.py` has the seconds."""
 
 import json
+import sys
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from chopper_interop.analyses.methods.fleet import places
 from chopper_interop.arrays import intervals
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import writer
+from chopper_interop.converters.chakra.planning import batches
 from chopper_interop.converters.perfetto.write import tracks
 
 RANKS = 12
@@ -67,6 +69,7 @@ def test_hosts_of_a_job_are_counted_once_and_not_once_for_each_gpu(tmp_path, mon
 def test_each_rank_of_an_et_has_lanes_of_its_own_and_looks_up_devices_of_the_job_once(
     tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(batches, "_NODES", 0)  # as of large ranks
     trace = ci.read(_job(tmp_path / "job"))
     assert trace.lanes.num_rows == RANKS
     lookups = _counted(monkeypatch, writer, "DevicesOfRanks")
@@ -74,6 +77,66 @@ def test_each_rank_of_an_et_has_lanes_of_its_own_and_looks_up_devices_of_the_job
     ci.write(trace, tmp_path / "a.et", mode="gpu")
     assert len(lookups) == 1
     assert [rank_trace.lanes.num_rows for rank_trace, *_ in plans] == [1] * RANKS
+
+
+def _small_ranks(folder, ranks):
+    """A folder of a launched kernel and an all-reduce on each rank, for the second of which its host waits."""
+    folder.mkdir()
+    for rank in range(ranks):
+        host, gpu = (
+            {"ph": "X", "pid": 1, "tid": 1},
+            {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7},
+        )
+        call, on_gpu = host | {"cat": "cuda_runtime"}, {"device": 0, "stream": 7}
+        stated = {"Collective name": "allreduce", "Group size": ranks, "Process Group Name": "0",
+                  "In msg nelems": 8, "Out msg nelems": 8, "dtype": "Float"}  # fmt: skip
+        events = [
+            host | {"cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 30},
+            call | {"name": "hipLaunchKernel", "ts": 2, "dur": 3, "args": {"correlation": 1}},
+            gpu | {"name": "gemm", "ts": 9, "dur": 5 + rank % 3, "args": on_gpu | {"correlation": 1}},
+            call | {"name": "hipLaunchKernel", "ts": 6, "dur": 3, "args": {"correlation": 2}},
+            gpu | {"name": "ncclDevKernel_x", "ts": 20, "dur": 20, "args": on_gpu | {"correlation": 2} | stated},
+            call | {"name": "hipDeviceSynchronize", "ts": 12, "dur": 31, "args": {"correlation": 3}},
+        ]  # fmt: skip
+        world = {"backend": "nccl", "rank": rank, "world_size": ranks}
+        document = {"schemaVersion": 1, "distributedInfo": world, "traceEvents": events}
+        (folder / f"rank{rank}.pt.trace.json").write_text(json.dumps(document))
+    return folder
+
+
+def _calls(action):
+    """Number of calls of Python and of built-in functions."""
+    count = 0
+
+    def counting(_frame, event, _argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(counting)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("mode", ["full", "gpu", "kernels"])
+def test_ets_of_small_ranks_are_planned_at_once_and_take_some_hundred_calls_each(
+    tmp_path, monkeypatch, mode
+):
+    """Nine thousand where each is planned alone."""
+    few, many = 8, 40
+    traces = {n: ci.read(_small_ranks(tmp_path / str(n), n)) for n in (few, many)}
+    for n, trace in traces.items():  # what is made once for each process is there
+        ci.write(trace, tmp_path / f"{n} first.et", mode=mode)
+    plans = _counted(monkeypatch, writer, "build_plan")
+    calls = {
+        n: _calls(lambda n=n, trace=trace: ci.write(trace, tmp_path / f"{n} to.et", mode=mode))
+        for n, trace in traces.items()
+    }
+    assert len(plans) == len(traces)
+    assert (calls[many] - calls[few]) / (many - few) < 1_000
 
 
 def test_names_are_listed_once_and_not_once_for_each_step(tmp_path, monkeypatch):

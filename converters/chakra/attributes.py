@@ -54,21 +54,21 @@ class _StringTable:
         return np.array([self.number(t) for t in texts] or [0], np.int64)
 
 
-class PlannedRank(NamedTuple):
-    """A rank whose ET is written.
+class PlannedRanks(NamedTuple):
+    """Ranks whose ETs are written.
 
     Parameters
     ----------
     trace, plan
-        One rank and its schedule.
+        Their nodes and their schedule.
     comms
-        Columns of its communication (fields of `Comms`), a value for each node of the trace.
+        Columns of their communication (fields of `Comms`), a value for each node of the trace.
     relays
-        Its dependencies through ranks that do not record yet.
+        Dependencies through ranks that do not record yet, of a single rank.
     ranks, number
-        All ranks of the job, and this one's number in the ETs.
+        All ranks of the job, and for each node of the trace the number of its rank in the ETs.
     bandwidth_gbs
-        Bandwidth of the memory of its GPU.
+        Bandwidth of the memory of the GPU of each of these ranks.
     """
 
     trace: Trace
@@ -76,23 +76,23 @@ class PlannedRank(NamedTuple):
     comms: dict[str, Array]
     relays: Relays
     ranks: Array
-    number: int
-    bandwidth_gbs: float
+    number: Array
+    bandwidth_gbs: Array
 
 
 class Attributes:
-    """Names and attributes of the nodes of a rank's plan, of which a part at a time is put in columns.
+    """Names and attributes of the nodes of a plan, of which a part at a time is put in columns.
 
     All together they take several times the memory of the trace.
     """
 
-    def __init__(self, rank: PlannedRank) -> None:
-        trace, plan, strings = rank.trace, rank.plan, _StringTable()
+    def __init__(self, planned: PlannedRanks) -> None:
+        trace, plan, strings = planned.trace, planned.plan, _StringTable()
         self.name = _names(trace, plan, strings)
         """Gives numbers of the names of a part of the plan's nodes in `texts`."""
-        self._numbers = _number_columns(rank)
+        self._numbers = _number_columns(planned)
         self._number_names = strings.number_all(list(self._numbers))
-        self._words = _text_columns(trace, plan, rank.comms, strings)
+        self._words = _text_columns(trace, plan, planned.comms, strings)
         self._word_names = strings.number_all(list(self._words))
         self.texts = list(strings.numbers)
         """All texts that nodes have."""
@@ -221,9 +221,9 @@ def _or_delay(delays: Array, value: int, of_nodes: Column) -> Column:
     return of_part
 
 
-def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
+def _number_columns(planned: PlannedRanks) -> dict[str, tuple[int, Column]]:
     """Attributes that are numbers: name → tag of their type, and values of the plan's nodes."""
-    trace, plan, comms, relays, ranks, number, bandwidth_gbs = rank
+    trace, plan, comms, relays, ranks, own, bandwidth_gbs = planned
     always = np.ones(len(plan.row), np.bool_)
     lane = trace.array("lane")
     lane_kind, lane_number = (trace.array(c, "lanes")[lane] for c in ("kind", "number"))
@@ -232,11 +232,10 @@ def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
     p2p = np.isin(node_type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
     device = trace.array("device", "lanes")[lane]
     correlation = trace.array("correlation")
-    work = _computed(trace, plan, bandwidth_gbs)
+    work = _computed(trace, plan, plan.of_nodes(bandwidth_gbs))
     control = is_any(plan.cause, CONTROL)
     delays = (plan.slot == COMM) & (plan.row < 0) & ~control
     continues = (plan.row < 0) & (plan.owner >= 0) & ~control
-    own = np.broadcast_to(np.int64(number), len(node_type))
     collective = _planned(plan, comms["comm_type"], node_type == NodeType.COMM_COLL)
     size = _planned(plan, comms["size"], node_type > 0)
     src, dst, pair = (_planned(plan, comms[name], p2p) for name in ("src", "dst", "tag"))
@@ -273,14 +272,14 @@ def _number_columns(rank: PlannedRank) -> dict[str, tuple[int, Column]]:
     return table
 
 
-def _computed(trace: Trace, plan: Plan, bandwidth_gbs: float) -> Callable[[slice], Roofline]:
+def _computed(trace: Trace, plan: Plan, bandwidth_gbs: Array) -> Callable[[slice], Roofline]:
     """Operations and bytes of a part of the plan's nodes, of which several columns are made."""
 
     @lru_cache(maxsize=1)
     def between(start: int, stop: int) -> Roofline:
         part = slice(start, stop)
         computed = plan.slot[part] == COMPUTE
-        return roofline(trace, bandwidth_gbs, plan.row[part], computed, plan.slot_us[part])
+        return roofline(trace, bandwidth_gbs[part], plan.row[part], computed, plan.slot_us[part])
 
     return lambda part: between(part.start, part.stop)
 
@@ -295,7 +294,7 @@ def _continued(plan: Plan, continues: Array, rows: int) -> Column:
     """Id of the node of which pieces are the rest, in a trace of so many rows."""
     node_of_row = np.full(rows, -1, np.int32)
     is_row = np.flatnonzero(plan.row >= 0)
-    node_of_row[plan.row[is_row]] = is_row
+    node_of_row[plan.row[is_row]] = plan.ids[is_row]
 
     def of_part(part: slice) -> Values:
         node = node_of_row[plan.owner[part]]

@@ -34,6 +34,8 @@ BOOL_VAL = tag(27, VARINT)
 STRING_VAL = tag(29, LENGTH)
 """Tags of attribute values, one for each column of attributes."""
 
+_CONTINUES = 128
+"""Bit of the bytes of a varint behind which more follow."""
 _FIXED_MAX = 80
 """Bytes of a node without its name, dependencies and attributes: its own length, and 6 fields of a
 key and a varint of at most 10 bytes each, which is 76."""
@@ -118,8 +120,10 @@ def write_nodes(
     numbers: Numbers,
     words: Words,
     scratch: Bytes,
+    ids: Array,
+    ends: Array,
 ) -> tuple[int, int]:
-    """Write nodes from the k-th on, each after its length; ids are row numbers.
+    """Write nodes from the k-th on, each after its length.
 
     Parameters
     ----------
@@ -129,6 +133,8 @@ def write_nodes(
         First node to write.
     part
         Nodes of which columns are given: from the first number on, and before the second.
+    ids, ends
+        Id of each node of the part, and where it ends in `out`, which is written here.
 
     nodes, table, numbers, words
         Columns of the part, all texts, and attributes of the part.
@@ -148,7 +154,7 @@ def write_nodes(
         room = room_for(k, begin, nodes, table, numbers, words)
         if i + room > len(out) or room > half:
             return i, k
-        size = wire.write_number(body, 0, _ID, k) if k else 0
+        size = wire.write_number(body, 0, _ID, ids[row]) if ids[row] else 0
         size = _text(body, size, _NAME, table, nodes.name[row])
         size = wire.write_number(body, size, _TYPE, nodes.type[row])
         first, stop = nodes.dep_first[k], nodes.dep_first[k + 1]
@@ -175,11 +181,12 @@ def write_nodes(
                 size = _attribute(body, size, inner, at)
         i = write_varint(out, i, size)
         i = wire.copy_bytes(out, i, body, 0, size)
+        ends[row] = i
         k += 1
     return i, k
 
 
-def extended(node: Bytes, attributes: bytes) -> bytes:
+def extended(node: bytes, attributes: bytes) -> bytes:
     """One node with further attributes, which in protobuf follow it as they are.
 
     Parameters
@@ -189,7 +196,11 @@ def extended(node: Bytes, attributes: bytes) -> bytes:
     attributes
         The fields of a message of these alone.
     """
-    width = int(np.argmax(node < 128)) + 1  # the first byte without a continuation bit
-    length = np.empty(10, np.uint8)
-    size = write_varint(length, 0, len(node) - width + len(attributes))
-    return length[:size].tobytes() + node[width:].tobytes() + attributes
+    width = 1
+    while node[width - 1] & _CONTINUES:
+        width += 1
+    length, rest = bytearray(), len(node) - width + len(attributes)
+    while rest >= _CONTINUES:
+        length.append(rest % _CONTINUES + _CONTINUES)
+        rest //= _CONTINUES
+    return bytes([*length, rest]) + node[width:] + attributes

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import Array, nest
+from chopper_interop.arrays import Array, gather, nest
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.edges.ordering_calls import node_roles
 from chopper_interop.graph.chains import thread_endpoint_edges
@@ -164,9 +164,7 @@ def hide_time_of_polled_work(threads: Threads, at_ns: Array, resumed_ns: Array) 
         For each endpoint when it was, and when it is in an ET.
     """
     vertex, thread, own, _ = threads
-    until_ns = resumed_ns[vertex]
-    for of_thread in np.split(until_ns, np.flatnonzero(np.diff(thread)) + 1):
-        np.maximum.accumulate(of_thread, out=of_thread)
+    until_ns = gather.running_max(thread, resumed_ns[vertex])
     # never below 0, so that nothing is taken from a thread's first endpoint, which has no own time
     own[1:] -= np.clip((until_ns - at_ns[vertex])[:-1], 0, own[1:])
 

@@ -20,12 +20,14 @@ from chopper_interop.converters.chakra.times import MAX_SUM_NS
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind, Kind
 from chopper_interop.timing import variation
-from chopper_interop.timing.model import timing_of
+from chopper_interop.timing.model import timing_of_ranks
+from chopper_interop.timing.populations import populations
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Plan
     from chopper_interop.timing.model import Timing
+    from chopper_interop.timing.populations import Populations
 
 _COPIES = (Kind.MEMCPY, Kind.MEMSET)
 _COMPUTE = (Kind.KERNEL, *_COPIES)
@@ -80,50 +82,76 @@ def largest_ns(stated: dict[str, int | str]) -> int:
     return largest if span_ns and is_far(largest / span_ns, span_ns) else 0
 
 
-def predicted_ends(trace: Trace, *, operations: bool) -> dict[str, int]:
-    """End of the last node of a rank's ET in the timing model, without a change and for each of `DEVIATIONS`.
+class Predicted(NamedTuple):
+    """Ends of ranks in the timing model.
+
+    Parameters
+    ----------
+    end_ns
+        End of the last node of each rank's ET.
+    is_tried
+        Mask of the ranks in which the change changes anything.
+    """
+
+    end_ns: Array
+    is_tried: Array
+
+
+def predicted_ends(trace: Trace, *, operations: bool) -> dict[str, Predicted]:
+    """End of the last node of each rank's ET in the timing model, without a change and for each of `DEVIATIONS`.
 
     Only changes that change anything. It does not need the plan, whose memory comes when the model's is free again.
 
     Parameters
     ----------
     operations
-        True if the ET has the operations of hosts.
+        True if the ETs have the operations of hosts.
     """
+    of = populations(trace, each_rank=True)
     planned = is_any(trace.array("kind"), GPU_WORK)
     if operations:
         planned |= is_operation(trace)
     # a thread that only asks whether work has ended does so as long as the work takes
     planned = np.flatnonzero(planned & ~watching_threads(trace)[trace.array("lane")])
+    # of what no simulator can count, there is no reaction
     largest = max(tried.factor for tried in DEVIATIONS.values())
-    if not planned.size or largest * trace.array("dur")[planned].sum(dtype=float) > MAX_SUM_NS:
-        return {}  # of what no simulator can count, there is no reaction
-    timing = timing_of(trace)
+    sums = np.bincount(of.at(planned), trace.array("dur")[planned], of.count)
+    counts = (largest * sums <= MAX_SUM_NS) & (np.bincount(of.at(planned), minlength=of.count) > 0)
+    if not counts.any():
+        return {}
+    timing = timing_of_ranks(trace)
     memory.give_back(trace.nodes.nbytes)
-    ends = {name: _model_end_ns(timing, factor, planned) for name, factor in _factors(trace)}
+    ends = {
+        name: Predicted(_model_ends_ns(timing, factor, planned), counts & is_tried)
+        for name, factor, is_tried in _factors(trace, of)
+    }
     memory.give_back(trace.nodes.nbytes)
     return ends
 
 
-def deviations(trace: Trace, predicted: dict[str, int], plan: Plan, npu: Array) -> dict[str, float]:
-    """Time by which the ET ends later than the model predicts, for each of `DEVIATIONS` that changes anything.
+def deviations(
+    trace: Trace, predicted: dict[str, Predicted], plan: Plan, npu: Array
+) -> list[dict[str, float]]:
+    """Time by which each rank's ET ends later than the model predicts, for each of `DEVIATIONS` that changes anything.
 
     As a share of the measured span; what both predict without a change is subtracted.
 
     Parameters
     ----------
     trace, predicted, plan
-        One rank, its `predicted_ends`, and its ET.
+        Ranks, their `predicted_ends`, and their ETs.
     npu
         For each node of the trace the NPU of the stream that does it; -1 if that is the rank's.
     """
-    span_ns = plan.figures.span_ns
-    if not span_ns or not predicted:
-        return {}
+    of = populations(trace, each_rank=True)
+    span_ns = np.array([of_rank.span_ns for of_rank in plan.figures])
+    shares: list[dict[str, float]] = [{} for _ in span_ns]
+    if not span_ns.any() or not predicted:
+        return shares
     job, lasts_ns = _job(plan, npu)
     memory.give_back(trace.nodes.nbytes)
 
-    def later_ns(name: str, factor: Array) -> int:
+    def later_ns(name: str, factor: Array) -> Array:
         scaled = factor[plan.row]
         scaled[plan.row < 0] = 1.0
         scaled *= lasts_ns
@@ -132,50 +160,71 @@ def deviations(trace: Trace, predicted: dict[str, int], plan: Plan, npu: Array) 
         late = np.flatnonzero(plan.late_us)
         duration[late] += 1000 * plan.late_us[late].astype(np.int64)
         np.maximum(duration, 1, out=duration)
-        et_ns = int(run.run(job._replace(duration=duration), 1).end_ns.max())
-        return et_ns - predicted[name]
+        end_ns = run.run(job._replace(duration=duration), of.count).end_ns
+        return np.maximum.reduceat(end_ns, plan.first[:-1]) - predicted[name].end_ns
 
-    later = {name: later_ns(name, factor) for name, factor in _factors(trace)}
+    later = {name: later_ns(name, factor) for name, factor, _ in _factors(trace, of)}
     before_ns = later.pop(_UNCHANGED)
     memory.give_back(trace.nodes.nbytes)
-    return {name: (ns - before_ns) / span_ns for name, ns in later.items()}
+    for name, ns in later.items():
+        tried = np.flatnonzero(predicted[name].is_tried & (span_ns > 0))
+        more_ns = (ns - before_ns)[tried].tolist()
+        for rank, more, span in zip(tried.tolist(), more_ns, span_ns[tried].tolist(), strict=True):
+            shares[rank][name] = more / span
+    return shares
 
 
-def _factors(trace: Trace) -> Iterator[tuple[str, Array]]:
-    """Factors of the durations of nodes: without a change, and for each of `DEVIATIONS` that changes anything."""
-    yield _UNCHANGED, np.ones(trace.nodes.num_rows)
-    has_copies = is_any(trace.array("kind"), _COPIES).any()
+def _factors(trace: Trace, of: Populations) -> Iterator[tuple[str, Array, Array]]:
+    """Factors of the durations of nodes, without a change and for each of `DEVIATIONS` that changes anything.
+
+    And a mask of the ranks in which it does.
+    """
+    yield _UNCHANGED, np.ones(trace.nodes.num_rows), np.ones(of.count, bool)
+    has_copies = _have(is_any(trace.array("kind"), _COPIES), of)
     for name, tried in DEVIATIONS.items():
-        mask = _chosen(trace, tried)
+        mask = _chosen(trace, tried, of)
         # where there are no copies, half the time of kernels is that of all compute, which is tried already
-        if mask.any() and (has_copies or name != _KERNELS_ALONE):
-            yield name, np.where(mask, tried.factor, 1.0)
+        is_tried = _have(mask, of) & (has_copies | (name != _KERNELS_ALONE))
+        if is_tried.any():
+            yield name, np.where(mask, tried.factor, 1.0), is_tried
 
 
-def _chosen(trace: Trace, tried: Tried) -> Array:
+def _have(mask: Array, of: Populations) -> Array:
+    """Mask of the ranks with any of these nodes."""
+    have = np.zeros(of.count, bool)
+    have[of.at(np.flatnonzero(mask))] = True
+    return have
+
+
+def _chosen(trace: Trace, tried: Tried, of: Populations) -> Array:
     """Mask of the nodes that a change is of."""
     mask = is_any(trace.array("kind"), tried.kinds)
     if tried.longest and mask.any():
-        name = trace.array("name")
-        spent = np.bincount(name[mask], weights=trace.array("dur")[mask])
-        mask &= name == spent.argmax()
+        name, names, rows = trace.array("name"), len(trace.names()), np.flatnonzero(mask)
+        key = of.keys(rows, name[rows], names)
+        spent = np.bincount(key, trace.array("dur")[rows], of.count * names)
+        longest = spent.reshape(of.count, names).argmax(axis=1)
+        mask[rows] = name[rows] == longest[of.at(rows)]
     return mask
 
 
-def _model_end_ns(timing: Timing, factor: Array, planned: Array) -> int:
-    """End of the last of the planned nodes in the model, with durations multiplied."""
-    edges = timing.graph
+def _model_ends_ns(timing: Timing, factor: Array, planned: Array) -> Array:
+    """End of the last of each rank's planned nodes in the model, with durations multiplied."""
+    edges, of = timing.graph, timing.populations
     lag_ns = timing.lag_ns.astype(np.int64)
     lasting = np.flatnonzero(edges.kind == EdgeKind.DURATION)
     of_node = factor[edges.src[lasting] // 2]
     lasting, of_node = lasting[of_node != 1], of_node[of_node != 1]
     lag_ns[lasting] = np.rint(lag_ns[lasting] * of_node).astype(np.int64)
     lag_ns, delay_ns = variation.on_edges(timing, lag_ns, timing.delay_ns)
-    return int(timing.retimed(lag_ns, delay_ns)[2 * planned + 1].max())
+    end_ns = timing.retimed(lag_ns, delay_ns)[2 * planned + 1]
+    last_ns = np.full(of.count, np.iinfo(np.int64).min)
+    np.maximum.at(last_ns, of.at(planned), end_ns)
+    return last_ns
 
 
 def _job(plan: Plan, npu: Array) -> tuple[run.JobNodes, Array]:
-    """Nodes of a plan for a run by a simulator's rules, and the time that each takes without delays."""
+    """Nodes of plans for a run by a simulator's rules, and the time that each takes without delays."""
     n = len(plan.row)
     first, after = gather.group_values(
         plan.dep, np.repeat(np.arange(n), np.diff(plan.dep_first)), n
@@ -185,7 +234,8 @@ def _job(plan: Plan, npu: Array) -> tuple[run.JobNodes, Array]:
     slot = np.where(stream >= 0, run.NO_SLOT + np.unique(stream, return_inverse=True)[1], plan.slot)
     lasts_ns = np.where(stream >= 0, plan.duration_ns, 1000 * plan.slot_us)
     stated = {
-        "order": np.arange(n), "slot": slot, "partner": np.full(n, -1), "waits": np.diff(plan.dep_first),
+        "rank": plan.rank, "order": np.arange(n), "slot": slot, "partner": np.full(n, -1),
+        "waits": np.diff(plan.dep_first),
     }  # fmt: skip
     columns = {
         name: stated[name].astype(dtype) if name in stated else np.zeros(n, dtype)

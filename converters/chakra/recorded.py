@@ -29,9 +29,12 @@ from chopper_interop.converters.chakra.values import integers
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import Cause, message_class
 from chopper_interop.schemas.kinds import DERIVED, EdgeKind, Kind
+from chopper_interop.timing.populations import populations
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chopper_interop.converters.chakra.decode import EtFile
     from chopper_interop.converters.chakra.planning.plan import Plan
 
@@ -102,53 +105,79 @@ class Recorded(NamedTuple):
     names: list[str]
 
 
-def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Recorded:
-    """Operations, edges and starts of one rank that its plan does not have.
+def recorded(trace: Trace, plan: Plan, mode: Mode, origin_ns: int) -> Iterator[Recorded]:
+    """Yield operations, edges and starts of each rank that its plan does not have.
 
     Parameters
     ----------
     trace, plan
-        The rank.
+        The ranks.
     mode
         Part of the host that the plan holds.
     origin_ns
         The job's start on the trace's `ts` axis.
     """
+    of, ids, count = populations(trace, each_rank=True), plan.ids, len(plan.first) - 1
     src, dst, kind = (trace.array(name, "edges") for name in ("src", "dst", "kind"))
     within = is_any(kind, _EDGE_KINDS)
     node = np.full(trace.nodes.num_rows, -1, np.int64)
     planned = np.flatnonzero(plan.row >= 0)
-    node[plan.row[planned]] = planned
+    node[plan.row[planned]] = ids[planned]
     listed = np.empty(0, np.int64)
     if mode is Mode.GPU:
         listed = _operations(trace, np.append(src[within], dst[within]))
-        node[listed] = len(plan.row) + np.arange(len(listed))
+    of_listed = _bounds(of.at(listed), count)
+    # behind the nodes of their rank
+    place = np.arange(len(listed)) - of_listed[of.at(listed)]
+    node[listed] = np.diff(plan.first)[of.at(listed)] + place
     within = np.flatnonzero(within & (node[src] >= 0) & (node[dst] >= 0))
     # sorted, so that a job gives the same bytes whatever its edges were found in
-    within = within[np.lexsort((kind[within], node[src[within]], node[dst[within]]))]
-    codes, name = np.unique(trace.array("name")[listed], return_inverse=True)
-    texts = trace.names()
+    keys = kind[within], node[src[within]], node[dst[within]]
+    within = within[np.lexsort((*keys, of.at(dst[within])) if count > 1 else keys)]
     began_ns = trace.array("ts")[plan.row[planned]] - origin_ns
     moved = began_ns != plan.start_ns[planned]
-    return Recorded(
-        kind=trace.array("kind")[listed],
-        name=name,
-        tid=trace.array("number", "lanes")[trace.array("lane")[listed]],
-        start_ns=trace.array("ts")[listed] - origin_ns,
-        duration_ns=trace.array("dur")[listed],
-        iteration=trace.integers("iteration")[listed],
-        correlation=trace.array("correlation")[listed],
-        src=node[src[within]],
-        dst=node[dst[within]],
-        edge=kind[within],
-        node=planned[moved],
-        began_ns=began_ns[moved],
-        of=np.append(
-            _nodes_and_checksum(plan.dep_first, plan.dep),
-            (plan.slot_us.sum(), plan.duration_ns.sum()),
-        ),
-        names=[texts[code].encode("utf-8", "replace").decode() for code in codes.tolist()],
+    planned, began_ns = planned[moved], began_ns[moved]
+    rows = {
+        "kind": trace.array("kind")[listed], "name": trace.array("name")[listed],
+        "tid": trace.array("number", "lanes")[trace.array("lane")[listed]],
+        "start_ns": trace.array("ts")[listed] - origin_ns, "duration_ns": trace.array("dur")[listed],
+        "iteration": trace.integers("iteration", listed), "correlation": trace.array("correlation")[listed],
+    }  # fmt: skip
+    edges = {"src": node[src[within]], "dst": node[dst[within]], "edge": kind[within]}
+    starts = {"node": ids[planned], "began_ns": began_ns}
+    tables = (
+        (rows, of_listed),
+        (edges, _bounds(of.at(dst[within]), count)),
+        (starts, np.searchsorted(planned, plan.first)),
     )
+    texts = trace.names() if len(listed) else []
+    for rank in range(count):
+        columns = {
+            name: values[bounds[rank] : bounds[rank + 1]]
+            for table, bounds in tables
+            for name, values in table.items()
+        }
+        codes = columns["name"]
+        if len(codes):
+            codes, columns["name"] = np.unique(codes, return_inverse=True)
+        names = [texts[code].encode("utf-8", "replace").decode() for code in codes.tolist()]
+        yield Recorded(**columns, of=_sums(plan, rank), names=names)
+
+
+def _bounds(rank: Array, count: int) -> Array:
+    """Where rows of each of so many ranks begin, of rows in order of ranks, and their number."""
+    return np.searchsorted(rank, np.arange(count + 1))
+
+
+def _sums(plan: Plan, rank: int) -> Array:
+    """Numbers that tell the nodes of a rank from others."""
+    begin, end = plan.first[rank : rank + 2].tolist()
+    first = plan.dep_first[begin : end + 1]
+    dep = plan.dep[first[0] : first[-1]]
+    times = (plan.slot_us[begin:end].sum(), plan.duration_ns[begin:end].sum())
+    if begin:
+        first, dep = first - first[0], dep - begin
+    return np.append(_nodes_and_checksum(first, dep), times)
 
 
 def _nodes_and_checksum(first: Array, dep: Array) -> Array:

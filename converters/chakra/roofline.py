@@ -14,8 +14,10 @@ import numpy as np
 
 from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
+from chopper_interop.arrays.statistics import group_medians
 from chopper_interop.gpus import ratings
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.timing.populations import populations
 from chopper_interop.trace import Trace
 
 _UNKNOWN_GBS = 1000.0
@@ -49,29 +51,38 @@ class Roofline(NamedTuple):
     is_assumed: Array
 
 
-def bandwidth_gbs(trace: Trace, devices: ratings.DevicesOfRanks) -> float:
-    """Bandwidth of the memory of a rank's GPU in 10^9 bytes a second; a round number if not known.
+def bandwidths_gbs(trace: Trace, devices: ratings.DevicesOfRanks) -> Array:
+    """Bandwidth of the memory of each rank's GPU in 10^9 bytes a second; a round number if not known.
 
     Parameters
     ----------
     trace, devices
-        One rank, and the devices of its job.
+        Ranks, and the devices of their job.
     """
-    work = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
+    of, work = (
+        populations(trace, each_rank=True),
+        np.flatnonzero(is_any(trace.array("kind"), GPU_WORK)),
+    )
     known = ratings.bandwidths(trace, work, devices=devices) if len(work) else np.empty(0)
-    known = known[~np.isnan(known)]
-    return float(np.median(known)) if known.size else _UNKNOWN_GBS
+    if of.count == 1:
+        known = known[~np.isnan(known)]
+        median = np.array([np.median(known) if known.size else np.nan])
+    else:
+        median = group_medians(known, of.at(work), of.count)
+    return np.where(np.isnan(median), _UNKNOWN_GBS, median)
 
 
 def roofline(
-    trace: Trace, bandwidth: float, row: Array, computed: Array, slot_us: Array
+    trace: Trace, bandwidth: Array, row: Array, computed: Array, slot_us: Array
 ) -> Roofline:
     """Operations and bytes of nodes.
 
     Parameters
     ----------
-    trace, bandwidth
-        One rank, and its `bandwidth_gbs`.
+    trace
+        Ranks.
+    bandwidth
+        For each of the nodes that of its rank, or one for all (`bandwidths_gbs`).
     row, computed, slot_us
         Rows of the nodes in the trace or -1, whether a simulator computes them, and their times.
     """
@@ -80,7 +91,7 @@ def roofline(
     size = np.where(copies, trace.integers("bytes", node), trace.integers("mem_bytes", node))
     size = np.where(is_node, size, 0)
     flops = np.where(is_node, trace.integers("flops", node), 0)
-    min_size = int(np.ceil(_MIN_NS * bandwidth))
+    min_size = np.ceil(_MIN_NS * bandwidth).astype(np.int64)
     assumed = computed & (size < min_size)
     slot_us = np.where(assumed, slot_us, 0)
     # weeks at this bandwidth are more bytes than 64 bits hold

@@ -30,10 +30,12 @@ _LATE_US = 50
 
 
 class Nodes(NamedTuple):
-    """Nodes of one rank before gaps are known.
+    """Nodes of ranks before gaps are known.
 
     Parameters
     ----------
+    rank
+        Number of its rank, of those that are planned at once.
     slot
         HOST, COMPUTE, COMM or NO_SLOT.
     is_return
@@ -61,6 +63,7 @@ class Nodes(NamedTuple):
         there is none.
     """
 
+    rank: Array
     slot: Array
     is_return: Array
     is_watch: Array
@@ -131,7 +134,7 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
     Parameters
     ----------
     order
-        Nodes in a topological order that follows their measured starts.
+        Nodes in a topological order that follows their measured starts, rank after rank.
     nodes
         Their columns.
     with_gaps
@@ -171,7 +174,12 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
         if nodes.is_return[i]:
             for e in range(nodes.dep_first[i], nodes.dep_first[i + 1]):
                 awaited[nodes.dep[e]] = True
+    rank = nodes.rank[order[0]] if len(order) else 0
     for i in order:
+        if nodes.rank[i] != rank:  # its slots are other ones
+            rank = nodes.rank[i]
+            free[:], last[:], busy_until[:], rounded_off[:] = 0, -1, 0, 0
+            opener[:], opened[:], held[:], began[:] = -1, 0, 0, 0
         s, g = slot[i], i - h
         begin, waits_for = free[s], last[s]
         measured_us = _micros(start[i])
@@ -281,17 +289,20 @@ def schedule(  # noqa: C901, PLR0912, PLR0915
 
 
 @jit
-def unexplained_on_path(times: Schedule) -> tuple[int, int]:
-    """Microseconds of unexplained gaps on the critical path of a schedule, and its length."""
-    i = -1
+def unexplained_on_path(times: Schedule, rank: Array, ranks: int) -> tuple[Array, Array]:
+    """Microseconds of unexplained gaps on the critical path of each rank's schedule, and its length."""
+    last = np.full(ranks, -1, np.int64)
     for k in range(len(times.ended_us)):
+        i = last[rank[k]]
         if i < 0 or times.ended_us[k] > times.ended_us[i]:
-            i = k
-    length = times.ended_us[i] if i >= 0 else 0
-    unexplained = 0
-    while i >= 0:
-        unexplained += times.unexplained_us[i]
-        i = times.binding[i]
+            last[rank[k]] = k
+    unexplained, length = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    for r in range(ranks):
+        i = last[r]
+        length[r] = times.ended_us[i] if i >= 0 else 0
+        while i >= 0:
+            unexplained[r] += times.unexplained_us[i]
+            i = times.binding[i]
     return unexplained, length
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.compiled import jit
 from chopper_interop.arrays.heaps import empty_heaps
 
@@ -37,7 +37,7 @@ class Shares(NamedTuple):
     after: Array
 
 
-def in_turn(start_ns: Array, end_ns: Array, ordered: Array) -> tuple[Array, Array]:
+def in_turn(start_ns: Array, end_ns: Array, ordered: Array, rank: Array) -> tuple[Array, Array]:
     """Starts and ends of work of which some has its slot in a given order, one piece after the other.
 
     Each piece of it begins with the latest end so far, or has no time where that is later than its own end::
@@ -51,13 +51,17 @@ def in_turn(start_ns: Array, end_ns: Array, ordered: Array) -> tuple[Array, Arra
     start_ns, end_ns
         Of each piece of work.
     ordered
-        Those that keep an order, in this order.
+        Those that keep an order, in this order, those of each rank for themselves.
+    rank
+        Of each piece of work.
     """
     if len(ordered) <= 1:
         return start_ns, end_ns
     start, end = start_ns.copy(), end_ns.copy()
-    free = np.maximum.accumulate(end[ordered])[:-1]
-    later = ordered[1:]
+    of_rank = rank[ordered]
+    behind = np.flatnonzero(of_rank[1:] == of_rank[:-1])
+    free = gather.running_max(of_rank, end[ordered])[behind]
+    later = ordered[1:][behind]
     start[later] = np.maximum(start[later], free)
     none = later[end[later] <= free]
     start[none] = end[none] = start_ns[none]
@@ -74,7 +78,7 @@ def shares(
     start_ns, end_ns
         Of each piece of work.
     slot
-        Number of its slot, from 0 on.
+        Number of its slot, from 0 on; no two ranks have the same ones.
     stream
         Number of its stream or thread, from 0 on.
     rank

@@ -365,7 +365,7 @@ def stream_nodes(  # noqa: PLR0913, PLR0917 # of one rank
     of_rank: slice,
     comms: dict[str, Array],
     rank: int,
-    bandwidth_gbs: float,
+    bandwidth_gbs: Array,
 ) -> StreamNodes:
     """Nodes of the NPUs of one rank's streams.
 
@@ -380,7 +380,7 @@ def stream_nodes(  # noqa: PLR0913, PLR0917 # of one rank
     rank
         NPU of the rank.
     bandwidth_gbs
-        As of `roofline.bandwidth_gbs`.
+        As of `roofline.bandwidths_gbs`, of this rank alone.
     """
     npu, place = npus.npu[of_rank], npus.place[of_rank]
     rows = np.flatnonzero(npu >= 0)

@@ -11,11 +11,11 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import IO, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -26,11 +26,12 @@ from chopper_interop.arrays import Array
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.clocks import relations
 from chopper_interop.converters.chakra import comms as chakra_comms
-from chopper_interop.converters.chakra import encode, reaction, recorded
+from chopper_interop.converters.chakra import encode, node_files, reaction, recorded
 from chopper_interop.converters.chakra import files as chakra_files
 from chopper_interop.converters.chakra import streams as chakra_streams
-from chopper_interop.converters.chakra.attributes import Attributes, PlannedRank
+from chopper_interop.converters.chakra.attributes import Attributes, PlannedRanks
 from chopper_interop.converters.chakra.checks.findings import shares_text
+from chopper_interop.converters.chakra.planning.batches import batches
 from chopper_interop.converters.chakra.planning.build import build_plan, planned
 from chopper_interop.converters.chakra.planning.plan import Communication, Figures, Mode, Plan
 from chopper_interop.converters.chakra.reaction import (
@@ -41,16 +42,17 @@ from chopper_interop.converters.chakra.reaction import (
 )
 from chopper_interop.converters.chakra.reader import CLOCKS
 from chopper_interop.converters.chakra.relays import Relays, find_relays, no_relays
-from chopper_interop.converters.chakra.roofline import bandwidth_gbs
+from chopper_interop.converters.chakra.roofline import bandwidths_gbs
 from chopper_interop.converters.chakra.schedule import COMM
 from chopper_interop.errors import UsageError, WriteError
 from chopper_interop.gpus.ratings import DevicesOfRanks
 from chopper_interop.grouping import by_key
-from chopper_interop.io import background, memory, outputs
+from chopper_interop.io import memory, outputs
 from chopper_interop.issues import Fault, IssueLog
 from chopper_interop.schemas.chakra import CONTROL, VERSION, NodeType, message_class
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.meta import REALTIME, ClockFit
+from chopper_interop.timing.populations import populations
 from chopper_interop.trace import Trace
 
 RENUMBERED = Fault.info(
@@ -110,13 +112,6 @@ _HINTS = (
 """Kind of records that would explain more, what to say of a rank that has none, and how names of calls
 begin where the option exists: CUPTI alone records waits."""
 
-_CHUNK = 4 << 20
-"""Bytes encoded at a time. Chosen: thousands of nodes a call, yet small next to a trace."""
-_NODE = 1 << 11
-"""Bytes of a node, for which files of few nodes get room. Chosen: some times what one with all attributes takes; to touch
-4 MB for the first time takes a millisecond, a tenth of what a small rank took."""
-_PART = 1 << 15
-"""Nodes of which attributes are in memory. Chosen: some ten megabytes, and hundreds of calls a million nodes."""
 _TASK = "writing ETs"
 ModeName = Literal["full", "gpu", "kernels"]
 StreamsName = Literal["auto", "slots", "npus"]
@@ -190,7 +185,8 @@ def write(
         if written is None:
             job = other()
             written = _write_ranks(target / name, job)
-    _note_written(job, written or {}, issues)
+    assert written is not None  # noqa: S101 # as other jobs are written as they are
+    _note_written(job, written, issues)
     return issues
 
 
@@ -223,22 +219,35 @@ class _Job:
     devices: DevicesOfRanks
 
 
-class _Member(NamedTuple):
-    """A rank of a job: its number in the ETs, its nodes, communication, relays, and bandwidth of its GPU's memory."""
+class _Members(NamedTuple):
+    """Ranks of a job that are planned at once.
 
-    rank: int
-    number: int
+    Parameters
+    ----------
+    rows
+        Their nodes among those of the job.
+    ranks, number
+        Ranks, and the number of each in the ETs.
+    trace, comms, relays
+        Their nodes, communication and relays.
+    bandwidth_gbs
+        Bandwidth of the memory of each one's GPU.
+    """
+
+    rows: slice
+    ranks: list[int]
+    number: Array
     trace: Trace
     comms: dict[str, Array]
     relays: Relays
-    bandwidth_gbs: float
+    bandwidth_gbs: Array
 
 
-class _Rank(NamedTuple):
-    """Figures of a rank's plan, by how much its ET ends otherwise than predicted, and how many nodes are left out."""
+class _Written(NamedTuple):
+    """Figures of the plans of ranks, by how much each ET ends otherwise than predicted, and how many nodes are left out."""
 
-    figures: Figures
-    reacts: dict[str, float]
+    figures: dict[int, Figures]
+    reacts: dict[int, dict[str, float]]
     left_out: Counter[int]
 
 
@@ -257,28 +266,29 @@ def _job(
     return _Job(trace, mode, origin_ns, streams, comms, relays, concurrent, ranks, devices)
 
 
-def _member(job: _Job, number: int, rank: int, trace: Trace) -> _Member:
-    """Return what a job has of a rank, of which these are the nodes."""
-    comms = _rank_comms(job.trace, rank, job.comms)
-    relays = job.relays.of_rank(job.trace.rank_rows[rank])
-    return _Member(rank, number, trace, comms, relays, bandwidth_gbs(trace, job.devices))
+def _members(job: _Job, rows: slice) -> _Members:
+    """Return what a job has of the ranks with these nodes."""
+    trace = job.trace.apart(rows).with_own_lanes()
+    number, relays = np.searchsorted(job.ranks, trace.ranks), job.relays.of_rank(rows)
+    gbs = bandwidths_gbs(trace, job.devices)
+    return _Members(rows, trace.ranks, number, trace, _rows_of(job.comms, rows), relays, gbs)
 
 
-def _planned(job: _Job, member: _Member) -> tuple[Plan, dict[str, float]]:
-    """Plan of a rank, and by how much its ET ends otherwise than predicted."""
-    trace, communication = member.trace, _communication(member.comms, member.relays)
+def _planned(job: _Job, members: _Members) -> tuple[Plan, list[dict[str, float]]]:
+    """Plan of some ranks, and by how much each one's ET ends otherwise than predicted."""
+    trace, communication = members.trace, _communication(members.comms, members.relays)
     predicted = (
         {}
         if job.mode is Mode.KERNELS
         else reaction.predicted_ends(trace, operations=job.mode is Mode.FULL)
     )
     plan = build_plan(trace, mode=job.mode, origin_ns=job.origin_ns, comm=communication)
-    return plan, reaction.deviations(trace, predicted, plan, member.comms["npu"])
+    return plan, reaction.deviations(trace, predicted, plan, members.comms["npu"])
 
 
 def _write_ranks(
     prefix: Path, job: _Job, other: Callable[[], _Job] | None = None
-) -> dict[int, _Rank] | None:
+) -> _Written | None:
     """Write the ETs of all ranks, and the groups; None where streams should rather have NPUs of their own.
 
     Parameters
@@ -290,7 +300,7 @@ def _write_ranks(
     other
         Returns the job with NPUs of streams; None if it is written as it is.
     """
-    trace, written = job.trace, {}
+    trace, written = job.trace, _Written({}, {}, Counter())
     facts: dict[str, str | int] = {
         "job": trace.meta.job,
         "mode": job.mode.value,
@@ -302,33 +312,49 @@ def _write_ranks(
         facts[_NPUS] = len(trace.ranks) * job.npus.per_rank
     if trace.meta.clock != REALTIME:
         facts["clock"] = trace.meta.clock
+    fits, hints = _clock_fits(trace), _possible_hints(trace)
     progress.start(_TASK, trace.nodes.num_rows, "events")
-    for number, (rank, fits) in enumerate(_clock_fits(trace).items()):
-        member = _member(job, number, rank, trace.rank(rank).with_own_lanes())
-        plan, reacts = _planned(job, member)
-        concurrent_ns = job.concurrent_ns.get(rank, 0)
-        rank_facts = _rank_facts(member, plan, reacts, concurrent_ns, fits)
-        if other:
-            span_ns = plan.figures.span_ns
-            needed, share = _tried_npus(job, other, member, span_ns, reacts)
-            if needed:
-                return None
-            if share is not None:
-                rank_facts[NPUS_DEVIATION] = round(share * span_ns)
-        with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
-            _write_metadata(stream, facts | rank_facts)
-            _write_nodes(stream, job, member, plan)
+    for rows in list(trace.rank_rows.values()) if job.npus else batches(trace, job.relays):
+        members = _members(job, rows)
+        plan, reacts = _planned(job, members)
+        figures = dict(zip(members.ranks, plan.figures, strict=True))
+        of_ranks = _rank_facts(job, members, figures, reacts, fits, hints)
+        if other and not _note_tried_npus(job, other, members, figures, reacts, of_ranks):
+            return None
+        _write_nodes(prefix, job, members, plan, [facts | of_rank for of_rank in of_ranks])
         if job.npus is not None:
-            _write_streams(prefix, job, member, plan, job.npus, facts)
-        written[rank] = _Rank(plan.figures, reacts, _left_out(member.trace, plan))
-        progress.advance(_TASK, member.trace.nodes.num_rows)
+            _write_streams(prefix, job, members, plan, job.npus, facts)
+        written.figures.update(figures)
+        written.reacts.update(zip(members.ranks, reacts, strict=True))
+        written.left_out.update(_left_out(members.trace, plan))
+        progress.advance(_TASK, members.trace.nodes.num_rows)
     groups = {str(k): v for k, v in job.comms.groups.items()}
     prefix.with_name(f"{prefix.name}.comm_groups.json").write_text(json.dumps(groups, indent=1))
     return written
 
 
+def _note_tried_npus(
+    job: _Job,
+    other: Callable[[], _Job],
+    members: _Members,
+    figures: dict[int, Figures],
+    reacts: list[dict[str, float]],
+    facts: list[dict[str, str | int]],
+) -> bool:
+    """Try whether ranks react less wrongly if their streams have NPUs, and add to their facts how much; False if these are needed."""
+    for rank, of_rank, reaction_of, of_facts in zip(
+        members.ranks, figures.values(), reacts, facts, strict=True
+    ):
+        needed, share = _tried_npus(job, other, rank, of_rank.span_ns, reaction_of)
+        if needed:
+            return False
+        if share is not None:
+            of_facts[NPUS_DEVIATION] = round(share * of_rank.span_ns)
+    return True
+
+
 def _tried_npus(
-    job: _Job, other: Callable[[], _Job], member: _Member, span_ns: int, reacts: dict[str, float]
+    job: _Job, other: Callable[[], _Job], rank: int, span_ns: int, reacts: dict[str, float]
 ) -> tuple[bool, float | None]:
     """Try whether a rank reacts less wrongly if its streams have NPUs, so that these are needed.
 
@@ -337,7 +363,7 @@ def _tried_npus(
     needed, deviation
         The latter is the share of its span by which it reacts otherwise then; None if that was not tried.
     """
-    if span_ns and is_far(job.concurrent_ns.get(member.rank, 0) / span_ns, span_ns):
+    if span_ns and is_far(job.concurrent_ns.get(rank, 0) / span_ns, span_ns):
         return True, None
     off = max(map(abs, reacts.values()), default=0.0)
     if not is_far(off, span_ns, _TRIED_SHARE):
@@ -345,21 +371,18 @@ def _tried_npus(
     npus = other().npus
     if npus is None or npus.per_rank == 1:
         return False, off
-    _, reacts = _planned(other(), _member(other(), member.number, member.rank, member.trace))
+    _, (reacts,) = _planned(other(), _members(other(), job.trace.rank_rows[rank]))
     with_npus = max(map(abs, reacts.values()), default=0.0)
     return with_npus < _LESS_OFF * off, with_npus
 
 
-def _note_written(job: _Job, written: dict[int, _Rank], issues: IssueLog) -> None:
+def _note_written(job: _Job, written: _Written, issues: IssueLog) -> None:
     """Log what the ETs of all ranks leave out, and cannot express."""
-    figures = {rank: of_rank.figures for rank, of_rank in written.items()}
-    left_out: Counter[int] = Counter()
-    for of_rank in written.values():
-        left_out += of_rank.left_out
+    figures, left_out = written.figures, written.left_out
     issues.add(LEFT_OUT, left_out.total(), _counts_by_kind(left_out))
     issues.add(ANSWERS_AS_TIME, job.relays.as_time)
     _note_figures(job.trace, figures, issues)
-    _note_reactions({r: of_rank.reacts for r, of_rank in written.items()}, figures, issues)
+    _note_reactions(written.reacts, figures, issues)
     _note_concurrent(job.concurrent_ns, figures, issues)
 
 
@@ -408,23 +431,31 @@ def _place(trace: Trace, path: Path) -> tuple[Path, str]:
 
 
 def _rank_facts(
-    member: _Member,
-    plan: Plan,
-    reacts: dict[str, float],
-    concurrent_ns: int,
-    fits: list[ClockFit],
-) -> dict[str, str | int]:
-    """Metadata of a rank's ET, as far as other ranks have others."""
-    facts: dict[str, str | int] = {
-        "rank": member.rank,
-        "roofline_gbs": round(member.bandwidth_gbs),
-    }
-    facts |= _accuracy(member.trace, plan.figures, reacts)
-    if concurrent_ns:
-        facts[CONCURRENT] = concurrent_ns
-    if fits:
-        facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits))
-    return facts
+    job: _Job,
+    members: _Members,
+    figures: dict[int, Figures],
+    reacts: list[dict[str, float]],
+    fits: dict[int, list[ClockFit]],
+    hints: list[tuple[Kind, str]],
+) -> list[dict[str, str | int]]:
+    """Metadata of each rank's ET, as far as other ranks have others."""
+    kinds = members.trace.array("kind")
+    listed = []
+    for (rank, rows), of_rank, off, gbs in zip(
+        members.trace.rank_rows.items(),
+        figures.values(),
+        reacts,
+        members.bandwidth_gbs.tolist(),
+        strict=True,
+    ):
+        facts: dict[str, str | int] = {"rank": rank, "roofline_gbs": round(gbs)}
+        facts |= _accuracy(of_rank, off, partial(_hints, hints, kinds[rows]))
+        if concurrent_ns := job.concurrent_ns.get(rank, 0):
+            facts[CONCURRENT] = concurrent_ns
+        if fits[rank]:
+            facts[CLOCKS] = json.dumps(msgspec.to_builtins(fits[rank]))
+        listed.append(facts)
+    return listed
 
 
 def _clock_fits(trace: Trace) -> dict[int, list[ClockFit]]:
@@ -435,7 +466,9 @@ def _clock_fits(trace: Trace) -> dict[int, list[ClockFit]]:
     return {r: [clocks[n] for n in sorted(of_none + places.get(r, []))] for r in trace.ranks}
 
 
-def _accuracy(trace: Trace, figures: Figures, reacts: dict[str, float]) -> dict[str, str | int]:
+def _accuracy(
+    figures: Figures, reacts: dict[str, float], hints: Callable[[], list[str]]
+) -> dict[str, str | int]:
     """Accuracy of a rank's ET, as the ET itself states it."""
     if not figures.span_ns:
         return {}
@@ -444,22 +477,21 @@ def _accuracy(trace: Trace, figures: Figures, reacts: dict[str, float]) -> dict[
         "unexplained_ns": 1000 * figures.unexplained_us,
     }
     facts |= {name: round(share * figures.span_ns) for name, share in reacts.items()}
-    hints = _hints(trace)
-    if hints and figures.unexplained_us >= _SHOWN_SHARE * figures.length_us:
-        facts["would_explain_more"] = hints[0]
+    if figures.unexplained_us >= _SHOWN_SHARE * figures.length_us and (texts := hints()):
+        facts["would_explain_more"] = texts[0]
     return facts
 
 
-def _hints(trace: Trace) -> list[str]:
-    """Sources that were not recorded and would explain more: of GPU work, if there is any."""
-    kinds, names = set(np.unique(trace.array("kind")).tolist()), trace.names()
-    return [
-        text
-        for kind, text, prefix in _HINTS
-        if kind not in kinds
-        and not kinds.isdisjoint(GPU_WORK)
-        and any(name.startswith(prefix) for name in names)
-    ]
+def _possible_hints(trace: Trace) -> list[tuple[Kind, str]]:
+    """Kinds of records that would explain more where they are missing, and what to say then, by the names of calls."""
+    names = trace.names()
+    return [(k, text) for k, text, prefix in _HINTS if any(n.startswith(prefix) for n in names)]
+
+
+def _hints(possible: list[tuple[Kind, str]], kind: Array) -> list[str]:
+    """Sources that were not recorded of nodes of these kinds and would explain more: of GPU work, if there is any."""
+    kinds = set(np.unique(kind).tolist())
+    return [t for k, t in possible if k not in kinds and not kinds.isdisjoint(GPU_WORK)]
 
 
 def _note_reactions(
@@ -493,7 +525,7 @@ def _note_figures(trace: Trace, figures: dict[int, Figures], issues: IssueLog) -
     issues.add(OVERLAPPED, sum(of_rank.overlapped for of_rank in figures.values()))
     share = {r: f.unexplained_us / max(f.length_us, 1) for r, f in figures.items()}
     worst = max(share, key=lambda rank: share[rank])
-    hints = _hints(trace.rank(worst))
+    hints = _hints(_possible_hints(trace), trace.array("kind")[trace.rank_rows[worst]])
     example = f"{shares_text(share)}" + "".join(f"; {h}" for h in hints[:1])
     issues.add(UNEXPLAINED, sum(part >= _SHOWN_SHARE for part in share.values()), example)
 
@@ -525,14 +557,8 @@ def _counts_by_kind(left_out: Counter[int]) -> str:
     return ", ".join(f"{n:,} {names.get(kind, kind)}" for kind, n in left_out.most_common())
 
 
-def _rank_comms(trace: Trace, rank: int, comms: chakra_comms.Comms) -> dict[str, Array]:
-    """Columns of one rank's communication."""
-    rows = trace.rank_rows[rank]
-    return {n: v[rows] for n, v in vars(comms).items() if n != "groups"}
-
-
 def _communication(comms: dict[str, Array], relays: Relays) -> Communication:
-    """Communication of one rank as its plan needs it."""
+    """Communication of ranks as their plan needs it."""
     is_message = comms["node_type"] != NodeType.COMM_COLL
     has_control = comms["control_tag"] >= 0
     return Communication(
@@ -547,29 +573,45 @@ def _communication(comms: dict[str, Array], relays: Relays) -> Communication:
     )
 
 
-def _write_nodes(stream: IO[bytes], job: _Job, member: _Member, plan: Plan) -> None:
-    trace, comms = member.trace, member.comms
+def _write_nodes(
+    prefix: Path,
+    job: _Job,
+    members: _Members,
+    plan: Plan,
+    facts: list[dict[str, str | int]],
+) -> None:
+    """Write the files of ranks, with these metadata of each."""
+    trace, comms = members.trace, members.comms
+    of = populations(trace, each_rank=True)
+    own = members.number[of.of_node]
     attributes = Attributes(
-        PlannedRank(
-            trace, plan, comms, member.relays, job.ranks, member.number, member.bandwidth_gbs
-        )
+        PlannedRanks(trace, plan, comms, members.relays, job.ranks, own, members.bandwidth_gbs)
     )
-    table = encode.text_table(attributes.texts)
-    last = recorded.encoded(recorded.recorded(trace, plan, job.mode, job.origin_ns))
+    table, ids = encode.text_table(attributes.texts), plan.ids
+    dep = plan.dep - np.repeat(plan.of_nodes(plan.first[:-1]), np.diff(plan.dep_first))
+    lasts = map(recorded.encoded, recorded.recorded(trace, plan, job.mode, job.origin_ns))
     memory.give_back(trace.nodes.nbytes)
 
-    def columns(part: slice) -> _Part:
+    def columns(part: slice) -> node_files.Part:
         nodes = encode.Nodes(
             type=_node_types(plan, comms["node_type"], part),
             name=attributes.name(part),
             start_us=(np.maximum(plan.start_ns[part], 0) + 500) // 1000,
             slot_us=plan.slot_us[part],
             dep_first=plan.dep_first,
-            dep=plan.dep,
+            dep=dep,
         )
-        return _Part(part, nodes, *attributes.columns(part))
+        return node_files.Part(part, nodes, *attributes.columns(part), ids[part])
 
-    _write_parts(stream, len(plan.row), table, columns, last)
+    paths = [prefix.with_name(f"{prefix.name}.{n}.et") for n in members.number.tolist()]
+    if len(paths) == 1:
+        with paths[0].open("wb") as stream:
+            stream.write(_metadata(facts[0]))
+            node_files.write_parts(stream, len(plan.row), table, columns, next(lasts))
+        return
+    encoded = node_files.encoded_ranks(plan.first, table, columns)
+    for path, of_rank, (nodes, last), of_last in zip(paths, facts, encoded, lasts, strict=True):
+        path.write_bytes(_metadata(of_rank) + nodes + encode.extended(last, of_last))
 
 
 def _node_types(plan: Plan, of_rows: Array, part: slice) -> Array:
@@ -584,91 +626,32 @@ def _node_types(plan: Plan, of_rows: Array, part: slice) -> Array:
 def _write_streams(
     prefix: Path,
     job: _Job,
-    member: _Member,
+    members: _Members,
     plan: Plan,
     npus: chakra_streams.Streams,
     facts: dict[str, str | int],
 ) -> None:
-    """Write the files of a rank's streams."""
-    comms = _rank_comms(job.trace, member.rank, npus.on_streams)
-    own, ranks, rows = member.number, len(job.ranks), job.trace.rank_rows[member.rank]
+    """Write the files of the streams of a single rank."""
+    rows, (own,), ranks = members.rows, members.number.tolist(), len(job.ranks)
+    comms = _rows_of(npus.on_streams, rows)
     streams = chakra_streams.stream_nodes(
-        member.trace, plan, npus, rows, comms, own, member.bandwidth_gbs
+        members.trace, plan, npus, rows, comms, own, members.bandwidth_gbs
     )
     for number in range(own + ranks, ranks * npus.per_rank, ranks):
         of_npu = streams.of_npu(number)
         with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
-            _write_metadata(stream, facts | {chakra_files.STREAM_OF: own})
-            _write_parts(stream, len(of_npu.nodes.type), of_npu.table, _parts_of(of_npu))
+            stream.write(_metadata(facts | {chakra_files.STREAM_OF: own}))
+            parts = node_files.parts_of(of_npu)
+            node_files.write_parts(stream, len(of_npu.nodes.type), of_npu.table, parts)
 
 
-class _Part(NamedTuple):
-    """Columns of a part of the nodes of a file."""
-
-    rows: slice
-    nodes: encode.Nodes
-    numbers: encode.Numbers
-    words: encode.Words
+def _rows_of(comms: chakra_comms.Comms, rows: slice) -> dict[str, Array]:
+    """Columns of the communication of some ranks."""
+    return {n: v[rows] for n, v in vars(comms).items() if n != "groups"}
 
 
-def _parts_of(of_npu: chakra_streams.StreamNodes) -> Callable[[slice], _Part]:
-    """Give a part of the nodes at a time: of tables copies, as another layout would have the loop compiled again."""
-    nodes, numbers, words = of_npu.nodes, of_npu.numbers, of_npu.words
-    return lambda part: _Part(
-        part,
-        nodes._replace(
-            type=nodes.type[part],
-            name=nodes.name[part],
-            start_us=nodes.start_us[part],
-            slot_us=nodes.slot_us[part],
-        ),
-        numbers._replace(
-            values=numbers.values[:, part].copy(), known=numbers.known[:, part].copy()
-        ),
-        words._replace(values=words.values[:, part].copy()),
-    )
-
-
-def _write_parts(
-    stream: IO[bytes],
-    count: int,
-    table: encode.Texts,
-    columns: Callable[[slice], _Part],
-    of_last: bytes = b"",
-) -> None:
-    """Write so many nodes, of which columns are given a part at a time, and further attributes of the last.
-
-    Of a file of several parts a thread makes the columns of the next one while one is encoded, and another writes.
-    """
-    last = count - 1
-    rows = [slice(begin, min(begin + _PART, count)) for begin in range(0, count, _PART)]
-    parts = map(columns, rows)
-    made = background.ahead(parts) if len(rows) > 1 else parts
-    with background.writer_behind(stream) as writer:
-        for first, nodes in _encoded(made, table, last):
-            writer.write(encode.extended(nodes, of_last) if first == last else nodes)
-
-
-def _encoded(parts: Iterable[_Part], table: encode.Texts, last: int) -> Iterator[tuple[int, Array]]:
-    """Encoded nodes and the first of them, the last one alone, in arrays of which each is overwritten when the next but one is made."""
-    room = min(_CHUNK, _NODE * (last + 1))
-    out, other, scratch = (np.empty(room, np.uint8) for _ in range(3))
-    for rows, nodes, numbers, words in parts:
-        done = rows.start
-        while done < rows.stop:
-            stop = last if done < last < rows.stop else rows.stop
-            size, reached = encode.write_nodes(
-                out, done, (rows.start, stop), nodes, table, numbers, words, scratch
-            )
-            if reached == done:  # a name of megabytes
-                room = encode.room_for(done, rows.start, nodes, table, numbers, words)
-                out, scratch = np.empty(2 * room, np.uint8), np.empty(2 * room + 2, np.uint8)
-                continue
-            yield done, out[:size]
-            out, other, done = other, out, reached
-
-
-def _write_metadata(stream: IO[bytes], facts: dict[str, str | int]) -> None:
+def _metadata(facts: dict[str, str | int]) -> bytes:
+    """First message of a file."""
     meta = message_class("GlobalMetadata")(version=VERSION)
     for name, value in facts.items():
         attribute = meta.attr.add(name=name)
@@ -678,4 +661,4 @@ def _write_metadata(stream: IO[bytes], facts: dict[str, str | int]) -> None:
             attribute.int64_val = value
     message = io.BytesIO()
     proto.serialize_length_prefixed(meta, message)
-    stream.write(message.getvalue())
+    return message.getvalue()

@@ -17,7 +17,8 @@ from chopper_interop.converters.chakra.planning.control import (
     with_readiness,
     with_relays,
 )
-from chopper_interop.converters.chakra.planning.plan import Communication, Figures, Mode
+from chopper_interop.converters.chakra.planning.plan import Communication, Mode
+from chopper_interop.converters.chakra.planning.ranks import Ranks
 from chopper_interop.converters.chakra.schedule import (
     COMM,
     COMPUTE,
@@ -45,15 +46,16 @@ work takes."""
 
 def assembled(
     trace: Trace, gpu: Array, mode: Mode, origin_ns: int, comm: Communication
-) -> tuple[dict[str, Any], Array, list[Array], Figures]:
+) -> tuple[dict[str, Any], Array, list[Array], dict[str, Array]]:
     """Columns of all nodes, their gaps and messages of a few bytes, which of them there are, and dependencies.
 
-    Dependencies are a list of nodes and one of those that depend on them.
+    Dependencies are a list of nodes and one of those that depend on them. Of `Figures` there is an array each, of one value a rank.
     """
     host, nodes, order = connected_nodes(trace, gpu, mode, origin_ns, comm)
     memory.give_back(trace.nodes.nbytes)
     times = schedule(order, nodes, mode is not Mode.KERNELS)
-    # numbers before sorting: | host nodes | GPU work | gaps | control messages | begin | end |
+    ranks = Ranks(len(trace.ranks), nodes.rank)
+    # numbers before sorting, begin and end of each rank: | host nodes | GPU work | gaps | control messages | begin | end |
     h, n = len(host.row), len(nodes.slot)
     used = np.zeros(n, bool)
     used[order] = True
@@ -61,20 +63,34 @@ def assembled(
     gapped = np.flatnonzero(used & (times.gap_us > 0) & ~nodes.is_apart)
     control = control_messages(h, gpu, used, comm)
     src, dst = _all_dependencies(nodes, times, used, gapped)
+    left_out = np.searchsorted(nodes.dep_first, np.flatnonzero(~times.kept), "right") - 1
+    waits_as_time = ranks.counts(left_out)
     unused = np.empty(0, np.int64)  # in place of a hundred bytes a node that nothing needs any more
     nodes = nodes._replace(dep_first=unused, dep=unused, known_ns=unused)
-    src, dst = _with_messages(control, nodes, gpu, comm, gapped, src, dst)
-    start, dur, end_ns = _measured_times(trace, gpu, host, nodes, times, used, origin_ns)
-    overlapped = int(np.count_nonzero(nodes.own_ns[h:] < trace.array("dur")[gpu]))
+    src, dst = _with_messages(control, nodes, gpu, comm, gapped, src, dst, ranks)
+    start, dur, end = _measured_times(trace, gpu, host, nodes, times, origin_ns)
+    rows = np.flatnonzero(used)
+    end_ns = ranks.largest(end, rows)
+    del end
+    overlapped = ranks.counts(h + np.flatnonzero(nodes.own_ns[h:] < trace.array("dur")[gpu]))
     nodes = nodes._replace(start_ns=unused, own_ns=unused)
     # latencies of the last launches, for which no return makes up
-    late_us = (end_ns + 500) // 1000 - int(times.ended_us[used].max(initial=0))
-    end_us = late_us if mode is not Mode.KERNELS and 0 < late_us <= MAX_LATENCY_US else 0
-    begins, leaves = _borders(control, gpu, used, len(gapped), comm, src, dst, last=end_us > 0)
-    columns: dict[str, Any] = _identities(host, gpu, times.unexplained_us[gapped], control)
+    late_us = (end_ns + 500) // 1000 - ranks.largest(times.ended_us, rows)
+    end_us = np.where((late_us > 0) & (late_us <= MAX_LATENCY_US), late_us, 0)
+    if mode is Mode.KERNELS:
+        end_us[:] = 0
+    has_host = ranks.have(np.flatnonzero(used[:h]))
+    of_nodes = [nodes.rank, nodes.rank[gapped], nodes.rank[control.owner]]
+    of_all = np.concatenate([*of_nodes, *(np.arange(ranks.count),) * 2])
+    begins, leaves = _borders(
+        control, gpu, used, len(gapped), comm, src, dst, has_host[of_all], (end_us > 0)[of_all]
+    )
+    unexplained = times.unexplained_us[gapped]
+    columns: dict[str, Any] = _identities(host, gpu, unexplained, control, ranks.count)
     columns |= _times(nodes, times, gapped, control, start, dur, end_ns, end_us)
+    columns["rank"] = of_all.astype(np.uint16)
     del start, dur
-    unexplained_us, length_us = unexplained_on_path(times)
+    unexplained_us, length_us = unexplained_on_path(times, nodes.rank, ranks.count)
     times = times._replace(
         gap_us=unused, unexplained_us=unused, ended_us=unused, anchor=unused, follows=unused
     )
@@ -82,29 +98,37 @@ def assembled(
     own_ns = np.where(host.is_return, np.minimum(host.call_ns, 1000 * times.slot_us[:h]), -1)
     columns["own_ns"] = _sparse(own_ns, np.full(len(columns["row"]) - h, -1))
     del own_ns
-    columns["relay"] = _sparse(np.full(n + len(gapped), -1, np.int8), control.relay, [-1, -1])
+    columns["relay"] = _sparse(
+        np.full(n + len(gapped), -1, np.int8), control.relay, np.full(2 * ranks.count, -1, np.int8)
+    )
     columns["slot"] = _column(
         np.uint8, nodes.slot, nodes.slot[gapped], np.where(control.is_sent, COMM, NO_SLOT),
-        np.repeat(HOST if used[:h].any() else COMPUTE, 2),
+        np.tile(np.where(has_host, HOST, COMPUTE), 2),
     )  # fmt: skip
+    begin_of, end_of = of_all[begins], of_all[leaves]
+    has_begin, has_end = np.zeros((2, ranks.count), bool)
+    has_begin[begin_of], has_end[end_of] = True, True
     # simulators do not run files without any node
-    has_end = leaves.size > 0 or not used.any()
+    has_end |= ~ranks.have(rows)
+    del of_all
     between = np.ones(len(gapped) + len(control.owner), bool)
-    keep = np.concatenate([used, between, [begins.size > 0, has_end]])
+    keep = np.concatenate([used, between, has_begin, has_end])
     row_numbers.require(len(keep), "nodes of execution traces")
-    begin, end = len(keep) - 2, len(keep) - 1
-    src = _column(np.int32, src, np.full(len(begins), begin), leaves)
-    dst = _column(np.int32, dst, begins, np.full(len(leaves), end))
-    columns, keep, src, dst = _with_latencies(columns, keep, src, dst, nodes, times, host, gapped)
+    begin = len(keep) - 2 * ranks.count
+    src = _column(np.int32, src, begin + begin_of, leaves)
+    dst = _column(np.int32, dst, begins, begin + ranks.count + end_of)
+    columns, keep, src, dst = _with_latencies(
+        columns, keep, src, dst, nodes, times, host, gapped, ranks.count
+    )
     columns, keep, src, dst = _with_least_times(columns, keep, src, dst, nodes, times, used)
     columns, keep, src, dst = _with_answers(columns, keep, src, dst, control, n + len(gapped))
-    figures = Figures(
-        waits_as_time=int(np.count_nonzero(~times.kept)),
-        overlapped=overlapped,
-        unexplained_us=int(unexplained_us),
-        length_us=int(length_us),
-        span_ns=end_ns,
-    )
+    figures = {
+        "waits_as_time": waits_as_time,
+        "overlapped": overlapped,
+        "unexplained_us": unexplained_us,
+        "length_us": length_us,
+        "span_ns": end_ns,
+    }
     return columns, keep, [src, dst], figures
 
 
@@ -116,16 +140,17 @@ def _with_messages(
     gapped: Array,
     src: Array,
     dst: Array,
+    ranks: Ranks,
 ) -> tuple[Array, Array]:
     """Dependencies with those of control messages, which are numbered behind nodes and their gaps."""
     if not len(control.owner):
         return src, dst
     h, numbers = len(nodes.slot) - len(gpu), len(nodes.slot) + len(gapped)
-    joined = h + joined_rows(gpu, comm.turn)
+    joined = joined_rows(gpu, comm.turn, ranks)
     npu = np.concatenate([np.full(h, -1, np.int64), comm.npu[gpu]])
     src, dst = with_readiness(control, npu, numbers, src, dst)
     later_ns = np.append(np.zeros(h, np.int64), comm.sender_later_ns[gpu])
-    early, behind = ready_before(control, nodes, numbers, joined, later_ns)
+    early, behind = ready_before(control, nodes, numbers, joined, later_ns, ranks)
     src, dst = np.append(src, early), np.append(dst, behind)
     src, dst = with_relays(control, nodes, gapped, joined, src, dst)
     return with_ends(control, numbers, joined, src, dst)
@@ -139,13 +164,13 @@ def _borders(
     comm: Communication,
     src: Array,
     dst: Array,
-    *,
-    last: bool,
+    has_host: Array,
+    last: Array,
 ) -> tuple[Array, Array]:
-    """Communication that nothing comes before, and nodes that the node `end` waits for.
+    """Communication that nothing comes before, and nodes that the node `end` of their rank waits for.
 
-    These are messages, at which simulators of ranks with host nodes must not end; and with `last` all nodes
-    that nothing waits for, as `end` has time of its own then.
+    These are messages, at which simulators of ranks with host nodes (`has_host`) must not end; and in ranks with `last`
+    all nodes that nothing waits for, as `end` has time of its own then. Both are masks of nodes.
     """
     h, n = len(used) - len(gpu), len(used)
     others, on_host = np.zeros(gaps, bool), np.zeros(h, bool)
@@ -157,8 +182,8 @@ def _borders(
     messages[:n] &= used
     has_source, has_target = np.zeros((2, len(messages)), bool)
     has_source[dst], has_target[src] = True, True
-    awaited_by_end = messages & used[:h].any()
-    awaited_by_end[:n] |= used & last
+    awaited_by_end = messages & has_host[: len(messages)]
+    awaited_by_end[:n] |= used & last[:n]
     return np.flatnonzero(transmits & ~has_source), np.flatnonzero(awaited_by_end & ~has_target)
 
 
@@ -169,10 +194,10 @@ def _times(
     control: Control,
     start: Array,
     dur: Array,
-    end_ns: int,
-    end_us: int,
+    end_ns: Array,
+    end_us: Array,
 ) -> dict[str, Array]:
-    """Measured times and times in slots of all nodes."""
+    """Measured times and times in slots of all nodes; when each rank ends, and how long its `end` takes."""
     gap_us = times.gap_us[gapped]
     gap_start = np.maximum(start[gapped] - 1000 * gap_us, 0)
     none = np.zeros(len(control.owner), np.int64)
@@ -181,38 +206,39 @@ def _times(
     # when replayed, a notification of another rank comes when that was measured
     comes_us = np.where(control.is_sent | (control.relay < 0), 0, (control.ended_ns + 500) // 1000)
     comes_us += np.maximum(control.moves_us, 0)
-    others = len(gapped) + len(none) + 2
+    begin = np.zeros(len(end_us), np.int64)
+    others = len(gapped) + len(none) + 2 * len(begin)
     late_cause = np.where(times.unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY)
     return {
         "start_ns": np.concatenate([
-            start, gap_start, begun, [0, max(end_ns - 1000 * end_us, 0)],
+            start, gap_start, begun, begin, np.maximum(end_ns - 1000 * end_us, 0),
         ]),
-        "duration_ns": np.concatenate([dur, 1000 * gap_us, none, [0, 1000 * end_us]]),
-        "slot_us": np.concatenate([times.slot_us, gap_us, comes_us, [0, end_us]]),
+        "duration_ns": np.concatenate([dur, 1000 * gap_us, none, begin, 1000 * end_us]),
+        "slot_us": np.concatenate([times.slot_us, gap_us, comes_us, begin, end_us]),
         "late_us": _sparse(np.where(nodes.is_apart, times.gap_us, 0), np.zeros(others, np.int8)),
         "late_cause": _column(np.uint8, late_cause, np.full(others, Cause.LATENCY)),
     }  # fmt: skip
 
 
 def _identities(
-    host: Host, gpu: Array, unexplained_us: Array, control: Control
+    host: Host, gpu: Array, unexplained_us: Array, control: Control, ranks: int
 ) -> dict[str, Array]:
-    """Rows of the trace, owners and causes of host nodes, GPU work, gaps, control messages, begin and end."""
+    """Rows of the trace, owners and causes of host nodes, GPU work, gaps, control messages, begins and ends of ranks."""
     gaps = len(unexplained_us)
     is_row = host.row >= 0
-    absent = np.full(gaps + len(control.owner) + 2, -1)
+    absent = np.full(gaps + len(control.owner) + 2 * ranks, -1)
     cause = np.where(is_row, Cause.WORK, np.where(host.is_return, Cause.RETURN, Cause.HOST))
     return {
         "row": _column(np.int32, host.row, gpu, absent),
         "owner": _column(
             np.int32, np.where(is_row, -1, host.owner), np.full(len(gpu) + gaps, -1),
-            gpu[control.owner - len(is_row)], [-1, -1],
+            gpu[control.owner - len(is_row)], np.full(2 * ranks, -1),
         ),
         "thread": _sparse(host.thread, np.full(len(gpu) + len(absent), -1, np.int8)),
         "cause": _column(
             np.uint8, cause, np.full(len(gpu), Cause.WORK),
             np.where(unexplained_us > 0, Cause.UNEXPLAINED, Cause.LATENCY), control.cause,
-            [Cause.BEGIN, Cause.END],
+            np.repeat([Cause.BEGIN, Cause.END], ranks),
         ),
     }  # fmt: skip
 
@@ -239,10 +265,9 @@ def _measured_times(
     host: Host,
     nodes: Nodes,
     times: Schedule,
-    used: Array,
     origin_ns: int,
-) -> tuple[Array, Array, int]:
-    """Measured starts and durations of host nodes and GPU work, and the end of the last."""
+) -> tuple[Array, Array, Array]:
+    """Measured starts, durations and ends of host nodes and GPU work."""
     h = len(host.row)
     ts, dur = trace.array("ts") - origin_ns, trace.array("dur")
     operation = np.flatnonzero(host.row >= 0)
@@ -257,7 +282,7 @@ def _measured_times(
     own[operation] = dur[host.row[operation]]
     end = start + own
     end[operation] = (ts + dur)[host.row[operation]]
-    return start, own, int(end[used].max(initial=0))
+    return start, own, end
 
 
 def _all_dependencies(
@@ -293,6 +318,7 @@ def _with_latencies(
     times: Schedule,
     host: Host,
     gapped: Array,
+    ranks: int,
 ) -> tuple[dict[str, Any], Array, Array, Array]:
     """Nodes in which returns wait for their latency and not only take it, where the slot of communication is free.
 
@@ -309,13 +335,20 @@ def _with_latencies(
         Host nodes and GPU work, the first of all nodes.
     gapped
         Those of them with a gap, which are numbered behind them.
+    ranks
+        How many ranks there are.
     """
     h, n, total = len(host.row), len(nodes.slot), len(keep)
     own_us = np.minimum((host.call_ns + 500) // 1000, times.slot_us[:h])
     binding = times.binding[:h]
     behind_work = (binding >= 0) & (nodes.slot[binding] != HOST)
     returns = np.flatnonzero(keep[:h] & host.is_return & behind_work & (times.slot_us[:h] > own_us))
-    if not len(returns) or (columns["slot"][keep] == COMM).any():
+    if not len(returns):
+        return columns, keep, src, dst
+    communicates = np.zeros(ranks, bool)
+    communicates[columns["rank"][keep & (columns["slot"] == COMM)]] = True
+    returns = returns[~communicates[columns["rank"][returns]]]
+    if not len(returns):
         return columns, keep, src, dst
     latency = np.full(total, -1, np.int64)
     latency[returns] = total + np.arange(len(returns))
@@ -364,7 +397,7 @@ def _with_least_times(
     more = {name: np.full(len(later), -1) for name in ("row", "owner", "thread", "own_ns", "relay")} | {
         "cause": np.full(len(later), Cause.LATENCY), "late_cause": np.full(len(later), Cause.LATENCY),
         "start_ns": np.minimum(ended_ns, columns["start_ns"][later]), "duration_ns": 1000 * us, "slot_us": us,
-        "late_us": np.zeros(len(later), np.int64), "slot": nodes.slot[later],
+        "late_us": np.zeros(len(later), np.int64), "slot": nodes.slot[later], "rank": nodes.rank[later],
     }  # fmt: skip
     number = len(keep) + np.arange(len(later))
     keep = _append(columns, keep, more)
@@ -384,7 +417,7 @@ def _with_answers(
     control: Control,
     numbers: int,
 ) -> tuple[dict[str, Any], Array, Array, Array]:
-    """Nodes of the work of a rank before it recorded, which others waited for, one after the other.
+    """Nodes of the work of a single rank before it recorded, which others waited for, one after the other.
 
     Messages notify it of what it follows; others say that it has ended, those that move no data first, and the next
     work comes behind them.
@@ -418,7 +451,7 @@ def _with_answers(
     more = {name: np.full(count, -1) for name in ("row", "owner", "thread", "own_ns", "relay")} | {
         "cause": np.full(count, Cause.UNRECORDED), "late_cause": np.full(count, Cause.LATENCY),
         "start_ns": 1000 * (until_us - us), "duration_ns": 1000 * us, "slot_us": us,
-        "late_us": np.zeros(count, np.int64), "slot": np.full(count, COMM),
+        "late_us": np.zeros(count, np.int64), "slot": np.full(count, COMM), "rank": np.zeros(count, np.int64),
     }  # fmt: skip
     work, total = len(keep) + group, len(keep) + count
     before = work + 1 < total
@@ -437,7 +470,7 @@ def _with_answers(
 
 
 def in_order(columns: dict[str, Any], keep: Array, pairs: list[Array]) -> dict[str, Any]:
-    """Rows to keep by start, a gap before what starts with it; dependencies renumbered and listed.
+    """Rows to keep by rank and start, a gap before what starts with it; dependencies renumbered and listed.
 
     The columns and pairs that are given are used up.
     """
@@ -452,7 +485,9 @@ def in_order(columns: dict[str, Any], keep: Array, pairs: list[Array]) -> dict[s
     turn = np.full(len(kept), 2, np.uint8)
     turn[precedes] = 1
     turn[cause == Cause.BEGIN] = 0
-    by_start = np.lexsort((turn, columns["start_ns"][kept]))
+    keys = (turn, columns["start_ns"][kept])
+    rank = columns.pop("rank")[kept]
+    by_start = np.lexsort((*keys, rank) if rank.any() else keys)
     position = np.empty(len(kept), np.int64)
     position[by_start] = np.arange(len(kept))
     order = by_start
@@ -469,5 +504,6 @@ def in_order(columns: dict[str, Any], keep: Array, pairs: list[Array]) -> dict[s
     ordered = {name: columns.pop(name)[chosen] for name in list(columns)}
     # pieces that stand for no row of the trace begin when rounded times say, but not out of order
     start, derived = ordered["start_ns"], ordered["row"] < 0
-    ordered["start_ns"] = np.where(derived, np.maximum.accumulate(start), start)
+    ordered["start_ns"] = np.where(derived, gather.running_max(rank[order], start), start)
+    ordered["rank"] = rank[order]
     return ordered | {"dep_first": np.searchsorted(dst, np.arange(len(kept) + 1)), "dep": src}

@@ -1,4 +1,4 @@
-"""Plan the ET of a rank.
+"""Plan the ETs of ranks, of many small ones at once.
 
 A simulator such as ASTRA-sim has, for each rank, one slot for host operations, one for compute and one for
 communication on the GPU. It knows no streams and no clock: a node starts when what it depends on has
@@ -24,33 +24,37 @@ from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.planning.assembly import assembled, in_order
 from chopper_interop.converters.chakra.planning.clocks import on_one_clock
-from chopper_interop.converters.chakra.planning.plan import Communication, Mode, Plan
+from chopper_interop.converters.chakra.planning.plan import Communication, Figures, Mode, Plan
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.trace import Trace
 
 
 def build_plan(trace: Trace, *, mode: Mode, origin_ns: int, comm: Communication) -> Plan:
-    """Plan the ET of a trace of one rank.
+    """Plan the ET of each rank of a trace.
 
     Parameters
     ----------
     trace
-        Nodes of a single rank.
+        Nodes of a single rank, or of several that have nothing to do with each other (`Trace.apart`), as
+        `timing.model.timing_of_ranks` demands.
     mode
         How much of the host the plan holds.
     origin_ns
         When the job starts, on the trace's `ts` axis: before that nothing is simulated.
     comm
-        Its communication.
+        Its communication; relays only of a single rank.
     """
     trace = on_one_clock(trace, origin_ns)
     gpu = np.flatnonzero(is_any(trace.array("kind"), GPU_WORK))
     columns, keep, pairs, figures = assembled(trace, gpu, mode, origin_ns, comm)
     memory.give_back(trace.nodes.nbytes)
     if mode is Mode.KERNELS:
-        figures = figures._replace(span_ns=0)
-    plan = Plan(**in_order(columns, keep, pairs), figures=figures)
+        figures["span_ns"] = np.zeros_like(figures["span_ns"])
+    ordered = in_order(columns, keep, pairs)
+    first = np.searchsorted(ordered.pop("rank"), np.arange(len(figures["span_ns"]) + 1))
+    of_ranks = zip(*(figures[name].tolist() for name in Figures._fields), strict=True)
+    plan = Plan(**ordered, first=first, figures=list(map(Figures._make, of_ranks)))
     memory.give_back(trace.nodes.nbytes)
     return plan
 

@@ -13,37 +13,51 @@ from dataclasses import replace
 
 import numpy as np
 
-from chopper_interop.arrays import arrow
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.edges.queues import MAX_AHEAD_NS
 from chopper_interop.schemas.kinds import EdgeKind, LaneKind
+from chopper_interop.timing.populations import Populations, populations
 from chopper_interop.trace import Trace
 
 
 def on_one_clock(trace: Trace, origin_ns: int) -> Trace:
-    """Return the trace of a rank with its GPU's work sooner by what its clock is surely ahead.
+    """Return the trace of ranks with the GPU's work of each sooner by what its clock is surely ahead.
 
     Hosts are later by as much instead, where work would begin before `origin_ns`.
     """
-    ahead_ns = _ahead_ns(trace)
-    if not ahead_ns:
+    of = populations(trace, each_rank=True)
+    ahead_ns = _ahead_ns(trace, of)
+    if not ahead_ns.any():
         return trace
     ts, lane = trace.array("ts"), trace.array("lane")
     on_thread = (trace.array("kind", "lanes") == LaneKind.THREAD)[lane]
-    sooner = ts[~on_thread].min(initial=np.iinfo(np.int64).max) - ahead_ns >= origin_ns
-    ts = ts - np.where(on_thread, 0, ahead_ns) if sooner else ts + np.where(on_thread, ahead_ns, 0)
+    first_ns = np.full(of.count, np.iinfo(np.int64).max)
+    on_gpu = np.flatnonzero(~on_thread)
+    np.minimum.at(first_ns, of.at(on_gpu), ts[on_gpu])
+    sooner = (first_ns - ahead_ns >= origin_ns)[of.of_node]
+    ahead_ns = ahead_ns[of.of_node]
+    ts = ts + np.where(on_thread, np.where(sooner, 0, ahead_ns), np.where(sooner, -ahead_ns, 0))
     return replace(trace, nodes=arrow.replace_column(trace.nodes, "ts", ts))
 
 
-def _ahead_ns(trace: Trace) -> int:
-    """Longest time before the end of their work at which waits return, if most do; no more than launches leave room for."""
+def _ahead_ns(trace: Trace, of: Populations) -> Array:
+    """Longest time before the end of their work at which a rank's waits return, if most do.
+
+    No more than launches leave room for.
+    """
     kind, src, dst = (trace.array(c, "edges") for c in ("kind", "src", "dst"))
     ts = trace.array("ts")
     end = ts + trace.array("dur")
-    waits = (kind == EdgeKind.SYNC) & (src >= 0) & (dst >= 0)
-    early_ns = (end[src] - end[dst])[waits]
-    early_ns = early_ns[np.abs(early_ns) <= MAX_AHEAD_NS]
-    if 2 * np.count_nonzero(early_ns > 0) <= len(early_ns):
-        return 0
-    launches = (kind == EdgeKind.LAUNCH) & (src >= 0) & (dst >= 0)
-    room_ns = (ts[dst] - ts[src])[launches]
-    return max(min(int(early_ns.max()), int(room_ns.min(initial=MAX_AHEAD_NS))), 0)
+    waits = np.flatnonzero((kind == EdgeKind.SYNC) & (src >= 0) & (dst >= 0))
+    early_ns = end[src[waits]] - end[dst[waits]]
+    near = np.abs(early_ns) <= MAX_AHEAD_NS
+    rank, early_ns = of.at(dst[waits][near]), early_ns[near]
+    early = np.bincount(rank[early_ns > 0], minlength=of.count)
+    most = 2 * early > np.bincount(rank, minlength=of.count)
+    if not most.any():
+        return np.zeros(of.count, np.int64)
+    ahead_ns, room_ns = np.zeros(of.count, np.int64), np.full(of.count, MAX_AHEAD_NS)
+    np.maximum.at(ahead_ns, rank, early_ns)
+    launches = np.flatnonzero((kind == EdgeKind.LAUNCH) & (src >= 0) & (dst >= 0))
+    np.minimum.at(room_ns, of.at(dst[launches]), (ts[dst] - ts[src])[launches])
+    return np.where(most, np.maximum(np.minimum(ahead_ns, room_ns), 0), 0)

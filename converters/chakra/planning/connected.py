@@ -18,6 +18,7 @@ from chopper_interop.converters.chakra.planning.links import (
     resumptions,
 )
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode
+from chopper_interop.converters.chakra.planning.ranks import Ranks
 from chopper_interop.converters.chakra.relays import NOTIFIES_RANK
 from chopper_interop.converters.chakra.schedule import (
     COMM,
@@ -30,7 +31,8 @@ from chopper_interop.converters.chakra.schedule import (
 )
 from chopper_interop.io import memory
 from chopper_interop.schemas.kinds import HOST_WAITS, EdgeKind, Kind
-from chopper_interop.timing.model import release_timing, timing_of
+from chopper_interop.timing.model import release_timing, timing_of_ranks
+from chopper_interop.timing.populations import populations
 from chopper_interop.trace import Trace
 
 
@@ -53,7 +55,8 @@ def connected_nodes(
     """
     host, columns, keep, joined, nodes = _unconnected(trace, gpu, mode, origin_ns, comm)
     memory.give_back(trace.nodes.nbytes)
-    order, first, dep = _connected(columns, keep, mode, joined)
+    ranks = Ranks(len(trace.ranks), nodes.rank)
+    order, first, dep = _connected(columns, keep, mode, joined, ranks)
     return host, nodes._replace(dep_first=first, dep=dep), order
 
 
@@ -61,10 +64,10 @@ def _of_model(
     trace: Trace, gpu: Array, mode: Mode, watches: Array
 ) -> tuple[Links, host_chain.HostChain]:
     """Edges and host nodes of the timing model, which is free again when these are made."""
-    links = links_of(timing_of(trace), gpu)
-    threads = host_chain.threads_of(timing_of(trace), links.issue_ns)
-    resumed_ns = resumptions(timing_of(trace), links)
-    host_chain.hide_time_of_polled_work(threads, timing_of(trace).at_ns, resumed_ns)
+    links = links_of(timing_of_ranks(trace), gpu)
+    threads = host_chain.threads_of(timing_of_ranks(trace), links.issue_ns)
+    resumed_ns = resumptions(timing_of_ranks(trace), links)
+    host_chain.hide_time_of_polled_work(threads, timing_of_ranks(trace).at_ns, resumed_ns)
     release_timing(trace)
     memory.give_back(trace.nodes.nbytes)
     host = host_chain.host_chain(
@@ -93,11 +96,12 @@ def _unconnected(
     if len(cut.row) > len(host.row):
         host = cut
         draft = _drafted(trace, gpu, links, host, comm, begins_ns)
-    joined, columns = draft.joined, _columns(gpu, host, draft, begins_ns)
+    joined, ranks, columns = draft.joined, draft.ranks, _columns(gpu, host, draft, begins_ns)
     del draft, cut  # of which the columns are all that is needed: fifty bytes a node
     columns, keep = _from_origin(columns, origin_ns, with_host=mode is not Mode.KERNELS)
     behind, behind_ns = _behind_work(links, gpu_numbers(trace, gpu, len(host.row)), gpu)
     nodes = Nodes(
+        rank=ranks.of_node,
         slot=columns.slot,
         is_return=columns.is_return,
         is_watch=np.append(watches, False)[columns.watched],
@@ -114,6 +118,16 @@ def _unconnected(
     )
     of_host = Host(host.row, host.owner, host.thread, host.is_return, host.call_ns)
     return of_host, columns, keep, joined, nodes
+
+
+def _ranks(trace: Trace, host: host_chain.HostChain, gpu: Array) -> Ranks:
+    """Ranks of host nodes and, behind them, GPU work."""
+    of, nodes = populations(trace, each_rank=True), len(host.row) + len(gpu)
+    if of.count == 1:
+        return Ranks(1, np.zeros(nodes, np.int32))
+    of_lane = np.zeros(trace.lanes.num_rows, np.int32)
+    of_lane[trace.array("lane")] = of.of_node
+    return Ranks(of.count, np.concatenate([of_lane[host.thread], of.at(gpu)]))
 
 
 def _behind_work(links: Links, number: Array, gpu: Array) -> tuple[Array, Array]:
@@ -137,10 +151,11 @@ def _notified_by_others(gpu: Array, comm: Communication) -> Array:
     return notified_ns
 
 
-def joined_rows(gpu: Array, turn: Array) -> Array:
-    """Positions in `gpu` of the collectives that simulators join, in the order that all ranks keep."""
+def joined_rows(gpu: Array, turn: Array, ranks: Ranks) -> Array:
+    """Nodes of the collectives that simulators join, of each rank in the order that all ranks keep."""
+    h = len(ranks.of_node) - len(gpu)
     taken = np.flatnonzero(turn[gpu] >= 0)
-    return taken[np.argsort(turn[gpu[taken]])].astype(np.int32)
+    return ranks.by_time(turn[gpu[taken]], h + taken).astype(np.int32)
 
 
 class _Columns(NamedTuple):
@@ -189,6 +204,8 @@ class _Draft(NamedTuple):
 
     Parameters
     ----------
+    ranks
+        Of these nodes.
     src, dst
         Pairs of nodes of which the second depends on the first.
     slot, end_ns, share
@@ -200,6 +217,7 @@ class _Draft(NamedTuple):
         that they wait for is hidden by it, or is on the way to the device.
     """
 
+    ranks: Ranks
     src: Array
     dst: Array
     slot: Array
@@ -227,52 +245,54 @@ def _drafted(
 
     What waits for host nodes that end while others have the slot, and work whose launch is long on its way.
     """
-    h = len(host.row)
+    h, ranks = len(host.row), _ranks(trace, host, gpu)
     src, dst = dependencies(trace, gpu, links, host, host_chain.watching_threads(trace))
-    joined = h + joined_rows(gpu, comm.turn)
+    joined = joined_rows(gpu, comm.turn, ranks)
     kind = trace.array("kind")[gpu]
     of_work = np.where(comm.receives[gpu], NO_SLOT, np.where(kind == Kind.COMM, COMM, COMPUTE))
     slot = np.concatenate([np.full(h, HOST), of_work]).astype(np.uint8)
     start = np.concatenate([host.at_ns, begins_ns])
-    needed = _needed(start, h, src, dst)
+    needed = _needed(start, h, src, dst, ranks)
     memory.give_back(trace.nodes.nbytes)
     end = np.concatenate([host.at_ns + host.own_ns, (trace.array("ts") + trace.array("dur"))[gpu]])
     lane = np.concatenate([host.thread, trace.array("lane")[gpu]])
     # what a thread does outside of all operations may be no work at all; what no GPU work waits for
     # must not hold up what does, and neither must communication that is only timed what other ranks wait for
     timed = (of_work == COMM) & ~comm.sends[gpu] & (comm.turn[gpu] < 0)
-    rank = np.concatenate([~host.in_operation, timed]).astype(np.uint8)
-    rank[~needed] += 2
-    share = slots.shares(*slots.in_turn(start, end, joined), slot, lane, rank, slot == NO_SLOT)
+    precedence = np.concatenate([~host.in_operation, timed]).astype(np.uint8)
+    precedence[~needed] += 2
+    times = slots.in_turn(start, end, joined, ranks.of_node)
+    of_rank = slot + (NO_SLOT + 1) * ranks.of_node
+    share = slots.shares(*times, of_rank, lane, precedence, slot == NO_SLOT)
     memory.give_back(trace.nodes.nbytes)
     hidden = np.append(share.end_ns[:h] < end[:h], np.zeros(len(gpu), bool))
     is_goal = np.append(host.is_return, np.ones(len(gpu), bool))
     behind = np.flatnonzero(hidden[src] & is_goal[dst])
     late = gpu_numbers(trace, gpu, h)[links.late]
     at_ns, due = np.append(end[src[behind]], links.late_ns), np.append(dst[behind], late)
-    holder = _holders(at_ns, share, h)
+    rank_of = np.append(ranks.of_node[src[behind]], ranks.of_node[late])
+    holder = _holders(at_ns, rank_of, share, h, ranks)
     held = holder >= 0
-    return _Draft(src, dst, slot, end, share, joined, holder[held], at_ns[held], due[held])
+    until = holder[held], at_ns[held], due[held]
+    return _Draft(ranks, src, dst, slot, end, share, joined, *until)
 
 
-def _holders(at_ns: Array, share: slots.Shares, h: int) -> Array:
-    """Node of the first h that has a slot at each time or until then; -1 if none does."""
+def _holders(at_ns: Array, rank: Array, share: slots.Shares, h: int, ranks: Ranks) -> Array:
+    """Node of the first h that has the slot of a rank at each time or until then; -1 if none does."""
     held = np.flatnonzero(share.end_ns[:h] > share.start_ns[:h])
-    held = held[np.argsort(share.start_ns[held])]
     if not held.size:
         return np.full(len(at_ns), -1, np.int64)
-    before = np.searchsorted(share.start_ns[held], at_ns) - 1
-    return np.where((before >= 0) & (share.end_ns[held][before] >= at_ns), held[before], -1)
+    holder = ranks.last_until(held, share.start_ns[held], rank, at_ns - 1)
+    return np.where((holder >= 0) & (share.end_ns[holder] >= at_ns), holder, -1)
 
 
 def _columns(gpu: Array, host: host_chain.HostChain, draft: _Draft, begins_ns: Array) -> _Columns:
     """Columns of nodes; `short_ns` is by how much sooner than measured each ends."""
-    share, joined = draft.share, draft.joined
+    share, ranks = draft.share, draft.ranks
+    before, after = ranks.pairs(draft.joined)
     behind = np.flatnonzero(share.after >= 0)
-    src = np.concatenate(
-        [draft.src, share.after[behind], joined[:-1], draft.holder], dtype=np.int32
-    )
-    dst = np.concatenate([draft.dst, behind, joined[1:], draft.due], dtype=np.int32)
+    src = np.concatenate([draft.src, share.after[behind], before, draft.holder], dtype=np.int32)
+    dst = np.concatenate([draft.dst, behind, after, draft.due], dtype=np.int32)
     no_gpu = np.zeros(len(gpu), bool)
     return _Columns(
         slot=draft.slot,
@@ -280,7 +300,9 @@ def _columns(gpu: Array, host: host_chain.HostChain, draft: _Draft, begins_ns: A
         watched=np.concatenate(
             [np.where(host.row >= 0, host.thread, -1), np.full(len(gpu), -1, np.int32)]
         ),
-        is_return=np.concatenate([host.is_return & ~_are_covered(host.at_ns, share), no_gpu]),
+        is_return=np.concatenate(
+            [host.is_return & ~_are_covered(host.at_ns, share, ranks), no_gpu]
+        ),
         start_ns=share.start_ns,
         own_ns=share.end_ns - share.start_ns,
         began_ns=begins_ns,
@@ -290,25 +312,24 @@ def _columns(gpu: Array, host: host_chain.HostChain, draft: _Draft, begins_ns: A
     )
 
 
-def _needed(start_ns: Array, h: int, src: Array, dst: Array) -> Array:
+def _needed(start_ns: Array, h: int, src: Array, dst: Array, ranks: Ranks) -> Array:
     """Mask of GPU work, the nodes behind the first h, and of what it waits for."""
     nodes = len(start_ns)
-    order, src, dst = _ordered(start_ns, np.ones(nodes, bool), src, dst)
+    order, src, dst = _ordered(start_ns, np.ones(nodes, bool), src, dst, ranks)
     return leading_to(order, np.arange(nodes) >= h, *gather.group_values(dst, src, nodes))
 
 
-def _are_covered(at_ns: Array, share: slots.Shares) -> Array:
+def _are_covered(at_ns: Array, share: slots.Shares, ranks: Ranks) -> Array:
     """Mask of the host nodes at whose time other host work holds the slot.
 
     A return that waited for that slot would wait for what another thread does.
     """
     h = len(at_ns)
     held = np.flatnonzero(share.end_ns[:h] > share.start_ns[:h])
-    held = held[np.argsort(share.start_ns[held])]
     if not held.size:
         return np.zeros(h, bool)
-    before = np.searchsorted(share.start_ns[held], at_ns) - 1
-    return (before >= 0) & (share.end_ns[held][before] > at_ns)
+    holder = ranks.last_until(held, share.start_ns[held], ranks.of_node[:h], at_ns - 1)
+    return (holder >= 0) & (share.end_ns[holder] > at_ns)
 
 
 def _from_origin(columns: _Columns, origin_ns: int, *, with_host: bool) -> tuple[_Columns, Array]:
@@ -321,7 +342,7 @@ def _from_origin(columns: _Columns, origin_ns: int, *, with_host: bool) -> tuple
 
 
 def _connected(
-    columns: _Columns, keep: Array, mode: Mode, joined: Array
+    columns: _Columns, keep: Array, mode: Mode, joined: Array, ranks: Ranks
 ) -> tuple[Array, Array, Array]:
     """Topological order of the nodes that stay, and dependencies by node.
 
@@ -331,7 +352,8 @@ def _connected(
     without_host = mode is Mode.KERNELS
     stays = np.ones(len(keep), bool) if without_host else keep
     both = stays[columns.src] & stays[columns.dst]
-    order, src, dst = _ordered(columns.start_ns, stays, columns.src[both], columns.dst[both])
+    pairs = columns.src[both], columns.dst[both]
+    order, src, dst = _ordered(columns.start_ns, stays, *pairs, ranks)
     # host nodes without time have none to be waited for either
     without_share = (columns.own_ns == 0) & ((columns.short_ns > 0) | ~columns.is_gpu)
     hidden = without_share & ~columns.is_return
@@ -342,9 +364,10 @@ def _connected(
     src, dst = slots.bypassed(order, hidden, side, columns.start_ns, first, dep)
     position = np.full(len(keep), -1, np.int64)
     position[order] = np.arange(len(order))
-    follows = position[joined[:-1]] < position[joined[1:]]
-    src = np.concatenate([src, joined[:-1][follows]])
-    dst = np.concatenate([dst, joined[1:][follows]])
+    before, after = ranks.pairs(joined)
+    follows = position[before] < position[after]
+    src = np.concatenate([src, before[follows]])
+    dst = np.concatenate([dst, after[follows]])
     both = keep[src] & keep[dst]
     first, dep = gather.group_values(dst[both], src[both], len(keep))
     order = order[keep[order]]
@@ -353,19 +376,25 @@ def _connected(
     return order, first, dep
 
 
-def _ordered(start_ns: Array, keep: Array, src: Array, dst: Array) -> tuple[Array, Array, Array]:
-    """Nodes to keep in the topological order nearest to that of their starts, and dependencies.
+def _ordered(
+    start_ns: Array, keep: Array, src: Array, dst: Array, ranks: Ranks
+) -> tuple[Array, Array, Array]:
+    """Nodes to keep in the topological order nearest to that of their starts, rank after rank, and dependencies.
 
-    Dependencies against the order of starts are left out where dependencies form cycles, as clocks
+    Dependencies against the order of starts are left out in ranks whose dependencies form cycles, as clocks
     contradict each other there.
     """
-    by_start = np.argsort(start_ns, kind="stable")
+    by_start = ranks.in_order(start_ns)
     position = np.empty(len(by_start), np.int64)
     position[by_start] = np.arange(len(by_start))
     order = topological_order(position, *gather.group_values(src, dst, len(position)))
     if len(order) < len(position):
-        forward = position[src] < position[dst]
-        src, dst, order = src[forward], dst[forward], by_start
+        left = np.ones(len(position), bool)
+        left[order] = False
+        circular = ranks.have(np.flatnonzero(left))[ranks.of_node]
+        stays = ~circular[src] | (position[src] < position[dst])
+        src, dst = src[stays], dst[stays]
+        order = topological_order(position, *gather.group_values(src, dst, len(position)))
     return order[keep[order]], src, dst
 
 

@@ -18,6 +18,7 @@ from chopper_interop.schemas.chakra import Cause
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Communication
+    from chopper_interop.converters.chakra.planning.ranks import Ranks
 
 
 class Control(NamedTuple):
@@ -124,7 +125,12 @@ def with_readiness(
 
 
 def ready_before(
-    control: Control, nodes: Nodes, numbers: int, joined: Array, sender_later_ns: Array
+    control: Control,
+    nodes: Nodes,
+    numbers: int,
+    joined: Array,
+    sender_later_ns: Array,
+    ranks: Ranks,
 ) -> tuple[Array, Array]:
     """Readiness of receives, and communication of its rank that begins just before and would hold its slot.
 
@@ -143,17 +149,19 @@ def ready_before(
         As for `with_ends`; `numbers` is that of GPU work, hosts and gaps.
     sender_later_ns
         For each node that is a receive by how much later its send began.
+    ranks
+        Of nodes.
     """
     ready = np.flatnonzero((control.cause == Cause.READY) & control.is_sent)
     holds = (nodes.slot == COMM) & (nodes.own_ns > 0)
     holds[joined] = False
     rows = np.flatnonzero(holds)
-    rows = rows[np.argsort(nodes.start_ns[rows], kind="stable")]
     start, later_ns = nodes.start_ns[control.owner[ready]], sender_later_ns[control.owner[ready]]
-    last = np.searchsorted(nodes.start_ns[rows], start, side="right") - 1
+    of = ranks.of_node[control.owner[ready]]
+    last = ranks.last_until(rows, nodes.start_ns[rows], of, start)
     is_behind = last >= 0  # of other communication
     ready, start, later_ns = ready[is_behind], start[is_behind], later_ns[is_behind]
-    last = rows[last[is_behind]]
+    last = last[is_behind]
     left = nodes.start_ns[last] + nodes.own_ns[last] - start
     waits = (start - nodes.start_ns[last] < left) & (later_ns < left)
     return numbers + ready[waits], last[waits]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.converters.chakra import host_chain
 from chopper_interop.converters.chakra.schedule import MAX_LATENCY_US
@@ -122,16 +122,14 @@ def idle_borders(trace: Trace) -> Array:
     rows = rows[np.lexsort((rows, ts[rows], lane[rows]))]
     if not len(rows):
         return mask
-    # latest end so far on each thread: threads follow one another, so each begins above the last
-    span = int((ts + dur).max() - min(ts.min(), 0)) + 1
-    base = np.unique(lane[rows], return_inverse=True)[1] * span
-    reached = np.maximum.accumulate(base + (ts + dur)[rows])
+    # latest end so far on each thread
+    reached = gather.running_max(lane[rows], (ts + dur)[rows])
     # of operations that end together the outermost, which comes first: behind it none is open
-    reaches = np.diff(reached, prepend=reached[0] - 1) > 0
+    reaches = np.append(True, (lane[rows[1:]] != lane[rows[:-1]]) | (np.diff(reached) > 0))
     holder = np.where(reaches, np.arange(len(rows)), 0)
     holder = rows[np.maximum.accumulate(holder)]
     later = rows[1:]
-    idle = (lane[later] == lane[rows[:-1]]) & (base[1:] + ts[later] - reached[:-1] > IDLE_NS)
+    idle = (lane[later] == lane[rows[:-1]]) & (ts[later] - reached[:-1] > IDLE_NS)
     mask[2 * later[idle]] = True
     mask[2 * holder[:-1][idle] + 1] = True
     return mask

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from chopper_interop.arrays import Array
 from chopper_interop.converters.chakra.schedule import HOST
 
@@ -26,7 +28,7 @@ class Mode(Enum):
 
 
 class Figures(NamedTuple):
-    """Figures of a plan.
+    """Figures of the plan of a rank.
 
     Parameters
     ----------
@@ -50,10 +52,12 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Nodes of one rank's ET, as far as dependencies allow in order of start; these point to earlier rows.
+    """Nodes of the ETs of ranks, rank after rank, as far as dependencies allow in order of start; these point to earlier rows.
 
     Parameters
     ----------
+    first
+        Nodes of the k-th rank are those from ``first[k]`` on and before ``first[k + 1]``.
     row
         Row of the trace's nodes; -1 for nodes that stand for none.
     owner
@@ -79,9 +83,10 @@ class Plan:
     dep_first, dep
         Dependencies of node i are ``dep[dep_first[i]:dep_first[i + 1]]``.
     figures
-        Figures of all nodes together.
+        Figures of each rank.
     """
 
+    first: Array
     row: Array
     owner: Array
     thread: Array
@@ -96,12 +101,28 @@ class Plan:
     relay: Array
     dep_first: Array
     dep: Array
-    figures: Figures
+    figures: list[Figures]
 
     @property
     def on_host(self) -> Array:
         """Mask of host operations and gaps between them."""
         return self.slot == HOST
+
+    @property
+    def ids(self) -> Array:
+        """Number of each node among those of its rank."""
+        return np.arange(len(self.row)) - self.of_nodes(self.first[:-1])
+
+    @property
+    def rank(self) -> Array:
+        """Number of each node's rank, among those that are planned."""
+        return self.of_nodes(np.arange(len(self.first) - 1))
+
+    def of_nodes(self, of_ranks: Array) -> Array:
+        """One value a node, of one a rank."""
+        if len(of_ranks) == 1:
+            return np.broadcast_to(of_ranks, len(self.row))
+        return np.repeat(of_ranks, np.diff(self.first))
 
 
 class Communication(NamedTuple):
