@@ -9,7 +9,7 @@ workspace next to its place, and put there in a single step::
     be exchanged (a mount point, the     entry into place. Readers refuse a place with that folder, and
     current folder, no such call)        the next writer completes it first
 
-Contents are on the disk before they get their names (fsync: 4 ms a file, half a second a gigabyte), so that after a
+Contents are on the disk before they get their names (fsync: 4 ms a file, 0.2 of many, half a second a gigabyte), so that after a
 power cut, too, a name stands for all of its content.
 
 A workspace is locked by its writer. One without a lock was left behind by a process that was killed; the next

@@ -230,11 +230,11 @@ def _job(plan: Plan, npu: Array) -> tuple[run.JobNodes, Array]:
         plan.dep, np.repeat(np.arange(n), np.diff(plan.dep_first)), n
     )
     # work of streams with NPUs of their own has slots of its own, and the time until it is due
-    stream = np.where(plan.row >= 0, npu[plan.row], -1)
-    slot = np.where(stream >= 0, run.NO_SLOT + np.unique(stream, return_inverse=True)[1], plan.slot)
+    stream, rank = np.where(plan.row >= 0, npu[plan.row], -1), plan.rank
+    slot = np.where(stream >= 0, run.NO_SLOT + 1 + _numbers_within(rank, stream), plan.slot)
     lasts_ns = np.where(stream >= 0, plan.duration_ns, 1000 * plan.slot_us)
     stated = {
-        "rank": plan.rank, "order": np.arange(n), "slot": slot, "partner": np.full(n, -1),
+        "rank": rank, "order": np.arange(n), "slot": slot, "partner": np.full(n, -1),
         "waits": np.diff(plan.dep_first),
     }  # fmt: skip
     columns = {
@@ -242,3 +242,17 @@ def _job(plan: Plan, npu: Array) -> tuple[run.JobNodes, Array]:
         for name, dtype in run.TYPES.items()
     }
     return run.JobNodes(**columns, members=np.ones(1, np.int64), first=first, after=after), lasts_ns
+
+
+def _numbers_within(rank: Array, stream: Array) -> Array:
+    """Number of each stream among those of its rank, from 0 on; of no use where it is -1."""
+    if (stream < 0).all():
+        return np.zeros(len(stream), np.int64)
+    first, code = gather.distinct(rank, stream)
+    order = np.lexsort((stream[first], rank[first]))
+    of_rank = rank[first][order]
+    used = stream[first][order] >= 0
+    before: Array = np.cumsum(used) - used
+    number = np.empty(len(first), np.int64)
+    number[order] = before - before[np.searchsorted(of_rank, of_rank)]
+    return number[code]

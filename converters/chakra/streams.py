@@ -27,6 +27,7 @@ from chopper_interop.converters.chakra.relays import NOTIFIES_STREAM, TRANSFERS,
 from chopper_interop.converters.chakra.roofline import roofline
 from chopper_interop.schemas.chakra import CAUSE_NAMES, Cause, NodeType
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
+from chopper_interop.timing.populations import populations
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
@@ -362,32 +363,32 @@ def stream_nodes(  # noqa: PLR0913, PLR0917 # of one rank
     trace: Trace,
     plan: Plan,
     npus: Streams,
-    of_rank: slice,
+    of_ranks: slice,
     comms: dict[str, Array],
-    rank: int,
+    number: Array,
     bandwidth_gbs: Array,
 ) -> StreamNodes:
-    """Nodes of the NPUs of one rank's streams.
+    """Nodes of the NPUs of streams of ranks.
 
     Parameters
     ----------
     trace, plan, comms
-        Nodes of the rank, its plan, and communication on NPUs of streams.
+        Nodes of the ranks, their plan, and communication on NPUs of streams.
     npus
         NPUs of the job's streams.
-    of_rank
-        Rows of the rank among those of the job.
-    rank
-        NPU of the rank.
+    of_ranks
+        Rows of these ranks among those of the job.
+    number
+        NPU of each rank.
     bandwidth_gbs
-        As of `roofline.bandwidths_gbs`, of this rank alone.
+        As of `roofline.bandwidths_gbs`.
     """
-    npu, place = npus.npu[of_rank], npus.place[of_rank]
+    npu, place = npus.npu[of_ranks], npus.place[of_ranks]
     rows = np.flatnonzero(npu >= 0)
     if not len(rows):
         return _idle()._replace(npu=rows)
     rows = rows[np.lexsort((place[rows], npu[rows]))]
-    npu = npu[rows]
+    npu, rank = npu[rows], populations(trace, each_rank=True).at(rows)
     begins = np.diff(npu, prepend=-1) != 0
     stream = np.cumsum(begins) - 1
     in_plan = np.full(trace.nodes.num_rows, -1, np.int64)
@@ -404,7 +405,7 @@ def stream_nodes(  # noqa: PLR0913, PLR0917 # of one rank
     free_us = np.where(begins, 0, np.roll(_latest(end_us, stream), 1))
     began_us = np.maximum(start_us, free_us)
     late_us = np.maximum(start_us - np.maximum(ready_us, free_us), 0)
-    relays = npus.relays.of_rank(of_rank)
+    relays = npus.relays.of_rank(of_ranks)
     answers = _answers(relays, rows, npu, start_ns + dur_ns)
     began_us = np.maximum(began_us, answers.until_us)
     # what waits for an answer anyway needs no delay, which would wait for the slot that the answer holds
@@ -417,7 +418,7 @@ def stream_nodes(  # noqa: PLR0913, PLR0917 # of one rank
     is_comm = comms["node_type"][rows] > 0
     sent = _sent(relays, rows)
     position = np.arange(len(rows)) - np.flatnonzero(begins)[stream]
-    numbers = _numbers(rows, comms, rank, npu, position, at)
+    numbers = _numbers(rows, comms, number[rank], npu, position, at)
     _set_ends(numbers, at.work[sent >= 0], relays, sent[sent >= 0])
     numbers |= {
         "start_ns": (encode.INT64_VAL, at.column(-1, work=start_ns)),
@@ -431,7 +432,10 @@ def stream_nodes(  # noqa: PLR0913, PLR0917 # of one rank
         done=NodeType.COMM_SEND, notified=NodeType.COMM_RECV, work=work_type,
     )  # fmt: skip
     computed = types == NodeType.COMP
-    figures = roofline(trace, bandwidth_gbs, work, computed, slot_us)
+    of_work = np.arange(len(rows))
+    for_work = at.column(0, delay=of_work, answer=of_work, work=of_work)
+    gbs = bandwidth_gbs[rank[for_work]]
+    figures = roofline(trace, gbs, work, computed, slot_us)
     numbers["num_ops"] = (encode.INT64_VAL, np.where(computed, figures.num_ops, -1))
     numbers["tensor_size"] = (encode.UINT64_VAL, np.where(computed, figures.tensor_size, -1))
     cause = at.column(
@@ -486,14 +490,14 @@ def _idle() -> StreamNodes:
 def _numbers(
     rows: Array,
     comms: dict[str, Array],
-    rank: int,
+    rank: Array,
     own: Array,
     place: Array,
     at: _Places,
 ) -> dict[str, tuple[int, Array]]:
     """Attributes of communication, and where nodes run: name → tag of their type, and values; -1 if unknown.
 
-    Messages are between the rank's NPU and the work's `own`, and have the place of the work there as their tag.
+    Messages are between the NPU of the work's rank and its `own`, and have the place of the work there as their tag.
     """
     is_comm = comms["node_type"][rows] > 0
     of_work = {name: np.where(is_comm, comms[name][rows], -1) for name in ("comm_type", "size")}

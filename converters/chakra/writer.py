@@ -314,7 +314,7 @@ def _write_ranks(
         facts["clock"] = trace.meta.clock
     fits, hints = _clock_fits(trace), _possible_hints(trace)
     progress.start(_TASK, trace.nodes.num_rows, "events")
-    for rows in list(trace.rank_rows.values()) if job.npus else batches(trace, job.relays):
+    for rows in batches(trace):
         members = _members(job, rows)
         plan, reacts = _planned(job, members)
         figures = dict(zip(members.ranks, plan.figures, strict=True))
@@ -341,39 +341,29 @@ def _note_tried_npus(
     reacts: list[dict[str, float]],
     facts: list[dict[str, str | int]],
 ) -> bool:
-    """Try whether ranks react less wrongly if their streams have NPUs, and add to their facts how much; False if these are needed."""
-    for rank, of_rank, reaction_of, of_facts in zip(
-        members.ranks, figures.values(), reacts, facts, strict=True
-    ):
-        needed, share = _tried_npus(job, other, rank, of_rank.span_ns, reaction_of)
-        if needed:
+    """Try whether ranks react less wrongly if their streams have NPUs; False if these are needed.
+
+    Facts of ranks that were tried get by how much they would end otherwise than predicted then.
+    """
+    tried = cache(lambda: _planned(other(), _members(other(), members.rows))[1])
+    for k, (rank, of_rank) in enumerate(figures.items()):
+        span_ns = of_rank.span_ns
+        if span_ns and is_far(job.concurrent_ns.get(rank, 0) / span_ns, span_ns):
             return False
-        if share is not None:
-            of_facts[NPUS_DEVIATION] = round(share * of_rank.span_ns)
+        off = _largest(reacts[k])
+        if not is_far(off, span_ns, _TRIED_SHARE):
+            continue
+        npus = other().npus
+        with_npus = off if npus is None or npus.per_rank == 1 else _largest(tried()[k])
+        if with_npus < _LESS_OFF * off:
+            return False
+        facts[k][NPUS_DEVIATION] = round(with_npus * span_ns)
     return True
 
 
-def _tried_npus(
-    job: _Job, other: Callable[[], _Job], rank: int, span_ns: int, reacts: dict[str, float]
-) -> tuple[bool, float | None]:
-    """Try whether a rank reacts less wrongly if its streams have NPUs, so that these are needed.
-
-    Returns
-    -------
-    needed, deviation
-        The latter is the share of its span by which it reacts otherwise then; None if that was not tried.
-    """
-    if span_ns and is_far(job.concurrent_ns.get(rank, 0) / span_ns, span_ns):
-        return True, None
-    off = max(map(abs, reacts.values()), default=0.0)
-    if not is_far(off, span_ns, _TRIED_SHARE):
-        return False, None
-    npus = other().npus
-    if npus is None or npus.per_rank == 1:
-        return False, off
-    _, (reacts,) = _planned(other(), _members(other(), job.trace.rank_rows[rank]))
-    with_npus = max(map(abs, reacts.values()), default=0.0)
-    return with_npus < _LESS_OFF * off, with_npus
+def _largest(reacts: dict[str, float]) -> float:
+    """Largest share of its span by which a rank ends otherwise than predicted."""
+    return max(map(abs, reacts.values()), default=0.0)
 
 
 def _note_written(job: _Job, written: _Written, issues: IssueLog) -> None:
@@ -631,18 +621,18 @@ def _write_streams(
     npus: chakra_streams.Streams,
     facts: dict[str, str | int],
 ) -> None:
-    """Write the files of the streams of a single rank."""
-    rows, (own,), ranks = members.rows, members.number.tolist(), len(job.ranks)
-    comms = _rows_of(npus.on_streams, rows)
+    """Write the files of the streams of ranks."""
+    comms, ranks = _rows_of(npus.on_streams, members.rows), len(job.ranks)
     streams = chakra_streams.stream_nodes(
-        members.trace, plan, npus, rows, comms, own, members.bandwidth_gbs
+        members.trace, plan, npus, members.rows, comms, members.number, members.bandwidth_gbs
     )
-    for number in range(own + ranks, ranks * npus.per_rank, ranks):
-        of_npu = streams.of_npu(number)
-        with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
-            stream.write(_metadata(facts | {chakra_files.STREAM_OF: own}))
-            parts = node_files.parts_of(of_npu)
-            node_files.write_parts(stream, len(of_npu.nodes.type), of_npu.table, parts)
+    for own in members.number.tolist():
+        for number in range(own + ranks, ranks * npus.per_rank, ranks):
+            of_npu = streams.of_npu(number)
+            with prefix.with_name(f"{prefix.name}.{number}.et").open("wb") as stream:
+                stream.write(_metadata(facts | {chakra_files.STREAM_OF: own}))
+                parts = node_files.parts_of(of_npu)
+                node_files.write_parts(stream, len(of_npu.nodes.type), of_npu.table, parts)
 
 
 def _rows_of(comms: chakra_comms.Comms, rows: slice) -> dict[str, Array]:

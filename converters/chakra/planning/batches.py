@@ -7,8 +7,6 @@ recorded ranks becomes communication of simulators and no dependency.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from chopper_interop.arrays import Array
@@ -17,9 +15,6 @@ from chopper_interop.tables import merged_rows
 from chopper_interop.timing import unrecorded
 from chopper_interop.trace import Trace
 
-if TYPE_CHECKING:
-    from chopper_interop.converters.chakra.relays import Relays
-
 _NODES = 1 << 14
 """Nodes of a trace that are planned at once, unless a rank has more. Chosen: what a call costs is some percent of what it
 does for so many, and their plan takes ten megabytes."""
@@ -27,12 +22,12 @@ _NAMES = 1 << 20
 """Ranks times names of the trace, of which the model keeps tables. Chosen: some megabytes."""
 
 
-def batches(trace: Trace, relays: Relays) -> list[slice]:
+def batches(trace: Trace) -> list[slice]:
     """Rows of the ranks of each batch."""
     ranks = list(trace.rank_rows.values())
     if len(merged_rows(ranks, _NODES)) == len(ranks):
         return ranks
-    most, alone = max(_NAMES // max(len(trace.names()), 1), 1), _are_alone(trace, relays)
+    most, alone = max(_NAMES // max(len(trace.names()), 1), 1), _are_alone(trace)
     spans: list[slice] = []
     count, joinable = 0, False  # of the last batch
     for rows, is_alone in zip(ranks, alone.tolist(), strict=True):
@@ -45,15 +40,16 @@ def batches(trace: Trace, relays: Relays) -> list[slice]:
     return spans
 
 
-def _are_alone(trace: Trace, relays: Relays) -> Array:
-    """Mask of the ranks whose messages are more than communication: with themselves, or through unrecorded ranks."""
+def _are_alone(trace: Trace) -> Array:
+    """Mask of the ranks whose messages are more than communication: with themselves, or with ranks that do not record.
+
+    Relays are between these ranks and the others of such messages.
+    """
     rank = trace.array("rank")
     src, dst, kind = (trace.array(name, "edges") for name in ("src", "dst", "kind"))
     among = np.flatnonzero(kind == EdgeKind.COMM)
-    within = src[among][rank[src[among]] == rank[dst[among]]]
-    rows = np.concatenate(
-        [within, unrecorded.unpaired_rows(trace), relays.src, relays.dst, relays.answer]
-    )
-    alone = np.zeros(len(trace.ranks), bool)
-    alone[np.searchsorted(trace.ranks, rank[rows])] = True
-    return alone
+    within = rank[src[among]] == rank[dst[among]]
+    unpaired = unrecorded.unpaired_rows(trace)
+    peers = trace.integers("peer", unpaired)
+    alone = np.concatenate([rank[src[among][within]], rank[unpaired], peers])
+    return np.isin(trace.ranks, alone)

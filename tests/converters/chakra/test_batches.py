@@ -17,7 +17,6 @@ from slow import slow_from
 import chopper_interop as ci
 from chopper_interop.arrays import arrow
 from chopper_interop.converters.chakra.planning import batches, links
-from chopper_interop.converters.chakra.relays import no_relays
 from chopper_interop.timing import unrecorded
 
 PROGRAMS = (
@@ -59,7 +58,7 @@ def test_ranks_that_are_planned_at_once_have_the_ets_that_each_has_alone(
 ):
     trace = ci.read(make(tmp_path, seed))
     for mode in ("full", "gpu", "kernels"):
-        for streams in ("slots", "auto"):
+        for streams in ("slots", "auto", *(() if mode == "kernels" else ("npus",))):
             with monkeypatch.context() as patched:
                 patched.setattr(batches, "_NODES", 0)
                 alone = written(
@@ -75,7 +74,7 @@ def test_ranks_with_more_to_do_with_each_other_than_communication_are_planned_al
     """A late rank answers messages that others have recorded, in ranks behind it and before it."""
     for seed in range(3):
         trace = ci.read(connected_ranks(tmp_path / str(seed), seed))
-        rows = batches.batches(trace, no_relays())
+        rows = batches.batches(trace)
         assert rows[0].start == 0
         assert rows[-1].stop == trace.nodes.num_rows
         assert all(a.stop == b.start for a, b in pairwise(rows))
