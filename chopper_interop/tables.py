@@ -443,7 +443,7 @@ class TraceTables:
             if not inside.all():
                 edges = arrow.rows(part.edges, np.flatnonzero(inside))
                 part = replace(part, edges=edges)
-        series = np.flatnonzero(np.isin(owner, gather.unique(rank)))
+        series = np.flatnonzero(np.isin(owner, part.ranks))
         bounds = self.sample_bounds  # found once: not a pass over all samples a rank
         counts = bounds[series + 1] - bounds[series]
         owner = np.repeat(np.arange(len(series), dtype=np.int32), counts)

@@ -91,7 +91,7 @@ class Relays(NamedTuple):
     own_ns: Array
 
     def of_rank(self, rows: slice) -> Relays:
-        """Take those of one rank, of which the rows are counted from its first one on."""
+        """Take those of a rank, or of some that follow each other, of which the rows are counted from the first one on."""
         src, dst, answer = (
             np.where((listed >= rows.start) & (listed < rows.stop), listed - rows.start, -1)
             for listed in (self.src, self.dst, self.answer)
