@@ -26,7 +26,6 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -495,6 +494,8 @@ def _sync_below(folder: Path) -> None:
         for path in files:
             _sync(path)
     else:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(_SYNCED_FILES, "chopper-sync") as threads:
             for _ in threads.map(_sync, files):
                 pass

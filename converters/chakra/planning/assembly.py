@@ -18,7 +18,7 @@ from chopper_interop.converters.chakra.planning.control import (
     with_relays,
 )
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode
-from chopper_interop.converters.chakra.planning.ranks import Ranks
+from chopper_interop.converters.chakra.planning.ranks import NodeRanks
 from chopper_interop.converters.chakra.schedule import (
     COMM,
     COMPUTE,
@@ -54,7 +54,7 @@ def assembled(
     host, nodes, order = connected_nodes(trace, gpu, mode, origin_ns, comm)
     memory.give_back(trace.nodes.nbytes)
     times = schedule(order, nodes, mode is not Mode.KERNELS)
-    ranks = Ranks(len(trace.ranks), nodes.rank)
+    ranks = NodeRanks(len(trace.ranks), nodes.rank)
     # numbers before sorting, begin and end of each rank: | host nodes | GPU work | gaps | control messages | begin | end |
     h, n = len(host.row), len(nodes.slot)
     used = np.zeros(n, bool)
@@ -140,7 +140,7 @@ def _with_messages(
     gapped: Array,
     src: Array,
     dst: Array,
-    ranks: Ranks,
+    ranks: NodeRanks,
 ) -> tuple[Array, Array]:
     """Dependencies with those of control messages, which are numbered behind nodes and their gaps."""
     if not len(control.owner):

@@ -18,7 +18,7 @@ from chopper_interop.converters.chakra.planning.links import (
     resumptions,
 )
 from chopper_interop.converters.chakra.planning.plan import Communication, Mode
-from chopper_interop.converters.chakra.planning.ranks import Ranks
+from chopper_interop.converters.chakra.planning.ranks import NodeRanks
 from chopper_interop.converters.chakra.relays import NOTIFIES_RANK
 from chopper_interop.converters.chakra.schedule import (
     COMM,
@@ -55,7 +55,7 @@ def connected_nodes(
     """
     host, columns, keep, joined, nodes = _unconnected(trace, gpu, mode, origin_ns, comm)
     memory.give_back(trace.nodes.nbytes)
-    ranks = Ranks(len(trace.ranks), nodes.rank)
+    ranks = NodeRanks(len(trace.ranks), nodes.rank)
     order, first, dep = _connected(columns, keep, mode, joined, ranks)
     return host, nodes._replace(dep_first=first, dep=dep), order
 
@@ -120,14 +120,14 @@ def _unconnected(
     return of_host, columns, keep, joined, nodes
 
 
-def _ranks(trace: Trace, host: host_chain.HostChain, gpu: Array) -> Ranks:
+def _ranks(trace: Trace, host: host_chain.HostChain, gpu: Array) -> NodeRanks:
     """Ranks of host nodes and, behind them, GPU work."""
     of, nodes = populations(trace, each_rank=True), len(host.row) + len(gpu)
     if of.count == 1:
-        return Ranks(1, np.zeros(nodes, np.int32))
+        return NodeRanks(1, np.zeros(nodes, np.int32))
     of_lane = np.zeros(trace.lanes.num_rows, np.int32)
     of_lane[trace.array("lane")] = of.of_node
-    return Ranks(of.count, np.concatenate([of_lane[host.thread], of.at(gpu)]))
+    return NodeRanks(of.count, np.concatenate([of_lane[host.thread], of.at(gpu)]))
 
 
 def _behind_work(links: Links, number: Array, gpu: Array) -> tuple[Array, Array]:
@@ -151,7 +151,7 @@ def _notified_by_others(gpu: Array, comm: Communication) -> Array:
     return notified_ns
 
 
-def joined_rows(gpu: Array, turn: Array, ranks: Ranks) -> Array:
+def joined_rows(gpu: Array, turn: Array, ranks: NodeRanks) -> Array:
     """Nodes of the collectives that simulators join, of each rank in the order that all ranks keep."""
     h = len(ranks.of_node) - len(gpu)
     taken = np.flatnonzero(turn[gpu] >= 0)
@@ -217,7 +217,7 @@ class _Draft(NamedTuple):
         that they wait for is hidden by it, or is on the way to the device.
     """
 
-    ranks: Ranks
+    ranks: NodeRanks
     src: Array
     dst: Array
     slot: Array
@@ -277,7 +277,7 @@ def _drafted(
     return _Draft(ranks, src, dst, slot, end, share, joined, *until)
 
 
-def _holders(at_ns: Array, rank: Array, share: slots.Shares, h: int, ranks: Ranks) -> Array:
+def _holders(at_ns: Array, rank: Array, share: slots.Shares, h: int, ranks: NodeRanks) -> Array:
     """Node of the first h that has the slot of a rank at each time or until then; -1 if none does."""
     held = np.flatnonzero(share.end_ns[:h] > share.start_ns[:h])
     if not held.size:
@@ -312,14 +312,14 @@ def _columns(gpu: Array, host: host_chain.HostChain, draft: _Draft, begins_ns: A
     )
 
 
-def _needed(start_ns: Array, h: int, src: Array, dst: Array, ranks: Ranks) -> Array:
+def _needed(start_ns: Array, h: int, src: Array, dst: Array, ranks: NodeRanks) -> Array:
     """Mask of GPU work, the nodes behind the first h, and of what it waits for."""
     nodes = len(start_ns)
     order, src, dst = _ordered(start_ns, np.ones(nodes, bool), src, dst, ranks)
     return leading_to(order, np.arange(nodes) >= h, *gather.group_values(dst, src, nodes))
 
 
-def _are_covered(at_ns: Array, share: slots.Shares, ranks: Ranks) -> Array:
+def _are_covered(at_ns: Array, share: slots.Shares, ranks: NodeRanks) -> Array:
     """Mask of the host nodes at whose time other host work holds the slot.
 
     A return that waited for that slot would wait for what another thread does.
@@ -342,7 +342,7 @@ def _from_origin(columns: _Columns, origin_ns: int, *, with_host: bool) -> tuple
 
 
 def _connected(
-    columns: _Columns, keep: Array, mode: Mode, joined: Array, ranks: Ranks
+    columns: _Columns, keep: Array, mode: Mode, joined: Array, ranks: NodeRanks
 ) -> tuple[Array, Array, Array]:
     """Topological order of the nodes that stay, and dependencies by node.
 
@@ -377,7 +377,7 @@ def _connected(
 
 
 def _ordered(
-    start_ns: Array, keep: Array, src: Array, dst: Array, ranks: Ranks
+    start_ns: Array, keep: Array, src: Array, dst: Array, ranks: NodeRanks
 ) -> tuple[Array, Array, Array]:
     """Nodes to keep in the topological order nearest to that of their starts, rank after rank, and dependencies.
 

@@ -18,7 +18,7 @@ from chopper_interop.schemas.chakra import Cause
 
 if TYPE_CHECKING:
     from chopper_interop.converters.chakra.planning.plan import Communication
-    from chopper_interop.converters.chakra.planning.ranks import Ranks
+    from chopper_interop.converters.chakra.planning.ranks import NodeRanks
 
 
 class Control(NamedTuple):
@@ -130,7 +130,7 @@ def ready_before(
     numbers: int,
     joined: Array,
     sender_later_ns: Array,
-    ranks: Ranks,
+    ranks: NodeRanks,
 ) -> tuple[Array, Array]:
     """Readiness of receives, and communication of its rank that begins just before and would hold its slot.
 

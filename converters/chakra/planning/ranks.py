@@ -14,7 +14,7 @@ from chopper_interop.arrays import Array, gather
 
 
 @dataclass(frozen=True)
-class Ranks:
+class NodeRanks:
     """Ranks of nodes.
 
     Parameters
