@@ -10,18 +10,16 @@ import pyarrow as pa
 
 from chopper_interop.analyses.methods import options
 from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.fleet import comparison
 from chopper_interop.analyses.methods.fleet.compared_job import (
-    GAIN_COLUMNS,
     MAX_REPLAYS,
     MIN_GAIN_SHARE,
     PERSISTENT_SHARE,
-    ComparedJob,
 )
+from chopper_interop.analyses.methods.fleet.comparison import Comparison, gain_of_cause
 from chopper_interop.analyses.methods.runs import parallelism
-from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError
 from chopper_interop.result import Result
-from chopper_interop.schemas.kinds import GPU_WORK
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ def stragglers(
     by: str = "rank",
     steps: str = "",
     ranks: str = "",
-    threshold: float = 1.01,
+    threshold: float = comparison.THRESHOLD,
 ) -> Result:
     """Find ranks and links that hold the job up, the cause, and the time each costs.
 
@@ -104,16 +102,13 @@ def stragglers(
         "window": window + "; work belongs to the step that launched it, as a whole",
         "ranks": f"{len(selected)} of {len(trace.ranks)} have rows; compared with all",
     }
-    if no_rows := _why_no_rows(trace, steps):
+    if no_rows := comparison.why_not(trace, steps):
         notes["no rows"] = no_rows
-        summary = _summary(None, [], [], [])
+        summary = _summary(None, [])
         return Result("stragglers", schema.empty_table(), summary, conventions, notes=notes)
-    job = ComparedJob(trace, steps, threshold)
-    all_ranks = job.rank_rows()
-    chosen = set(selected)
-    of_ranks = [row for row in all_ranks if row["rank"] in chosen]
-    of_ranks.sort(key=_gain_of_cause, reverse=True)
-    of_links = job.link_rows()
+    compared = Comparison(trace, steps, threshold)
+    job, chosen = compared.job, set(selected)
+    of_ranks = [row for row in compared.by_gain if row["rank"] in chosen]
     notes |= parallelism.unread_ranks(trace)
     notes |= job.notes()
     tables: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -123,10 +118,10 @@ def stragglers(
         "stage": lambda: _part_rows("stage", job.slowdowns.by_stage),
         "type": lambda: _part_rows("type", job.slowdowns.by_type),
         "iteration": job.step_rows,
-        "link": lambda: of_links,
+        "link": lambda: compared.links,
     }
     table = pa.Table.from_pylist(tables[by](), schema)
-    summary = _summary(job, of_ranks, of_links, all_ranks)
+    summary = _summary(compared, of_ranks)
     return Result("stragglers", table, summary, conventions, notes=notes)
 
 
@@ -154,22 +149,6 @@ def _conventions(threshold: float) -> dict[str, str]:
         "memset": "count as operations and in compute_ns, but not in kernel_time_ns",
         "copies": "copies by kernels of the runtime (__amd_rocclr_*) count as kernels",
     }
-
-
-def _why_no_rows(trace: Trace, steps: str) -> str | None:
-    if len(trace.ranks) < 2:  # noqa: PLR2004
-        return "one rank has nothing to be compared with"
-    if not steps and not windows.has_steps(trace):
-        return "the trace has no training steps, so that corresponding operations are unknown"
-    chosen = windows.chosen_steps(trace, steps or "each")
-    in_steps = np.isin(trace.integers("iteration"), chosen)
-    work = is_any(trace.array("kind"), GPU_WORK) & in_steps
-    return None if work.any() else "the training steps have no GPU work"
-
-
-def _gain_of_cause(row: dict[str, Any]) -> int:
-    """Gain without the cause of a rank's lateness; 0 if nothing is to be gained."""
-    return row[GAIN_COLUMNS[row["cause"]]] if row["cause"] else 0
 
 
 def _part_rows(name: str, parts: list[OperationGroup]) -> list[dict[str, Any]]:
@@ -221,19 +200,13 @@ _FIGURES = (
 """Figures of the summary."""
 
 
-def _summary(
-    job: ComparedJob | None,
-    rows: list[dict[str, Any]],
-    links: list[dict[str, Any]],
-    all_ranks: list[dict[str, Any]],
-) -> dict[str, Any]:
-    if job is None:
+def _summary(compared: Comparison | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    if compared is None:
         return dict.fromkeys(_FIGURES) | {"ranks": 0, "slow_rank": _NO_RANK}
-    slow = job.slowdowns
+    slow = compared.job.slowdowns
     straggler = rows[0] if rows and rows[0]["cause"] else None
-    gain = _gain_of_cause(straggler) if straggler else None
-    link = job.slowest_link(links)
-    several = job.slow_ranks(all_ranks)
+    gain = gain_of_cause(straggler) if straggler else None
+    link, several = compared.slow_link, compared.slow_ranks
     causes = [(gain, straggler["cause"])] if straggler and gain is not None else []
     causes += [(link["gain_ns"], "link")] if link else []
     figures = {
@@ -247,9 +220,9 @@ def _summary(
         "slow_link": link["ranks"] if link else None,
         "link_slowdown_factor": link["slowdown_factor"] if link else None,
         "link_gain_ns": link["gain_ns"] if link else None,
-        "slow_stage": job.slowest_stage(),
+        "slow_stage": compared.slow_stage,
         "cause": max(causes)[1] if causes else None,
-        "measured_ns": int(job.replay.measured_ns.sum()),
+        "measured_ns": int(compared.job.replay.measured_ns.sum()),
         "before_ns": slow.before_ns,
         "even_ns": slow.even_ns,
         "job_slowdown_factor": slow.factor,

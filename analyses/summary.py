@@ -187,27 +187,28 @@ def _parts(job: ExaminedJob) -> dict[str, float | None]:
 
 def _late(job: ExaminedJob, ranked: list[finding.Finding]) -> dict[str, Any]:
     """The ranks, the stage or the link that are late and not by chance, with the cause."""
-    compared = job.result("stragglers", ranks="") if len(job.trace.ranks) > 1 else None
-    known = compared.summary if compared else {}
-    if not compared or known["measured_ns"] is None:
+    compared = job.compared
+    if compared is None:
         return {}
-    rows = compared.rows.to_pylist()
+    rows, link = compared.by_gain, compared.slow_link
     late = next((row for row in rows if row["cause"] and is_sure(job, row)), None)
     stage = next((one for one in ranked if one.code == "straggling-stage"), None)
     if stage and late and stage.ranks == str(late["rank"]):
         late = None
-    several = late_together(job, compared) if known["slow_stage"] is None else []
+    several = late_together(job, compared) if compared.slow_stage is None else None
     return {
         "late_rank": late and late["rank"],
         "late_cause": late and late["cause"],
         "late_saves_ns": late and late[GAIN_COLUMNS[late["cause"]]] // job.steps,
         "late_stage": stage and f"{stage.where} of the pipeline (ranks {stage.ranks})",
         "late_stage_saves_ns": stage.saves_ns if stage else 0,
-        "late_ranks": known["slow_ranks"] if several else None,
-        "late_ranks_save_ns": known["slow_ranks_gain_ns"] // job.steps if several else 0,
-        "late_link": known["slow_link"],
-        "late_link_saves_ns": (known["link_gain_ns"] or 0) // job.steps,
-        "late_link_certainty": known["slow_link"] and certainty_of_link(job.trace),
+        "late_ranks": ",".join(str(rank) for rank in sorted(row["rank"] for row in several[0]))
+        if several
+        else None,
+        "late_ranks_save_ns": several[1] // job.steps if several else 0,
+        "late_link": link and link["ranks"],
+        "late_link_saves_ns": link["gain_ns"] // job.steps if link else 0,
+        "late_link_certainty": link and certainty_of_link(job.trace),
     }
 
 

@@ -37,11 +37,16 @@ def on_edges(timing: Timing, lag_ns: Array, delay_ns: Array) -> tuple[Array, Arr
         Of each edge and each vertex, after the change.
     """
     lag, delay = lag_ns.copy(), delay_ns.copy()
-    varies = _variations(timing)
-    varies = varies[delay[varies] == timing.delay_ns[varies]]
-    lag[timing.binding[varies]] += delay[varies]
-    delay[varies] = 0
+    put_on_edges(timing, lag, delay)
     return lag, delay
+
+
+def put_on_edges(timing: Timing, lag_ns: Array, delay_ns: Array) -> None:
+    """Change lags and delays of a changed job as `on_edges`, in place."""
+    varies = _variations(timing)
+    varies = varies[delay_ns[varies] == timing.delay_ns[varies]]
+    lag_ns[timing.binding[varies]] += delay_ns[varies]
+    delay_ns[varies] = 0
 
 
 def usual_gap_ns(timing: Timing) -> int:
@@ -71,8 +76,7 @@ def with_own_times(timing: Timing, lag_ns: Array) -> Array:
     time, the lag of its DURATION edge.
     """
     edges = timing.graph
-    to_end = (edges.kind == EdgeKind.DEPENDENCY) & (edges.after % 2 == 1)
-    to_end = np.flatnonzero(to_end & (edges.after < timing.barriers.start))
+    to_end = timing.cached("dependencies to ends", _dependencies_to_ends)
     if not to_end.size:
         return lag_ns
     lasting = np.flatnonzero(edges.kind == EdgeKind.DURATION)
@@ -81,6 +85,14 @@ def with_own_times(timing: Timing, lag_ns: Array) -> Array:
     lag = lag_ns.copy()
     lag[to_end] = np.maximum(lag[to_end] + longer[edges.after[to_end] // 2], 0)
     return lag
+
+
+def _dependencies_to_ends(timing: Timing) -> Array:
+    """Edges through unrecorded ranks to the ends of messages."""
+    edges = timing.graph
+    dependency = np.flatnonzero(edges.kind == EdgeKind.DEPENDENCY)
+    after = edges.after[dependency]
+    return dependency[(after % 2 == 1) & (after < timing.barriers.start)]
 
 
 def _variations(timing: Timing) -> Array:

@@ -668,18 +668,15 @@ def test_kernels_of_a_late_rank_are_compared_within_its_stage(
     """Stages have kernels of other lengths. Launches are compared with those of all ranks."""
     measured, *_ = measured_and_ideal(Pipeline(replicas=replicas, stages=2, steps=2))
     examined = job.ExaminedJob(pipeline_trace(table(measured)))
-    result = examined.result("stragglers", ranks="")
-    assert result is not None
-    assert result.rows["stage"].to_pylist() == [0] * replicas + [1] * replicas
-    first, *rest = (row | {"cause": None} for row in result.rows.to_pylist())
+    compared = examined.compared
+    assert compared is not None
+    assert [row["stage"] for row in compared.by_gain] == [0] * replicas + [1] * replicas
+    first, *rest = (row | {"cause": None} for row in compared.by_gain)
     first |= {"cause": cause, "slower_share": 1.0, "host_late_ns": 5_000_000}
     first |= dict.fromkeys(GAIN_COLUMNS.values(), 10**9)
-    late = replace(
-        result,
-        rows=pa.Table.from_pylist([first, *rest], result.rows.schema),
-        summary=result.summary | dict.fromkeys(("slow_stage", "slow_ranks", "slow_link")),
-    )
-    monkeypatch.setattr(examined, "result", lambda *_, **__: late)
+    monkeypatch.setattr(compared, "by_gain", [first, *rest])
+    for name in ("slow_stage", "slow_ranks", "slow_link"):
+        monkeypatch.setattr(compared, name, None)
     found = [row.finding for row in ranks.late_ranks(examined)]
     assert [re.search(" of other.*", text)[0] for text in found] == [end] * (end is not None)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,6 +50,16 @@ _LOADS_CODE = re.compile(
 )
 
 
+def _once(find: Callable[[ExaminedJob], Array]) -> Callable[[ExaminedJob], Array]:
+    """Find marks once for a job: several findings ask for them, and none changes them."""
+
+    @wraps(find)
+    def found(job: ExaminedJob) -> Array:
+        return job.marks(find)
+
+    return found
+
+
 def named_nodes(job: ExaminedJob, pattern: re.Pattern[str]) -> Array:
     """Mark the nodes of hosts in whose name the pattern occurs."""
     names = job.trace.names()
@@ -55,6 +67,7 @@ def named_nodes(job: ExaminedJob, pattern: re.Pattern[str]) -> Array:
     return matches[job.trace.array("name")] & job.on_host if len(names) else job.on_host
 
 
+@_once
 def loading_calls(job: ExaminedJob) -> Array:
     """Mark calls that load code, or set up a library, rather than what they are named for."""
     calls = is_any(job.trace.array("kind"), CALLS)
@@ -77,6 +90,7 @@ def _unusual_allocations(job: ExaminedJob, took: Array) -> Array:
     return job.mask(calls[only | (took[calls] >= _UNUSUAL * usual)])
 
 
+@_once
 def loading_and_callers(job: ExaminedJob) -> Array:
     """Mark calls that load code or set up a library, and what calls them, which sets up what was loaded."""
     calls = loading_calls(job)
@@ -128,6 +142,7 @@ def _behind_a_step(job: ExaminedJob) -> Array:
     return iteration > int(from_one)
 
 
+@_once
 def launching_nodes(job: ExaminedJob) -> Array:
     """Mark calls that launch kernels, and the operators around them but for those that compute for long."""
     trace = job.trace
@@ -157,6 +172,7 @@ def _count_within(job: ExaminedJob, inner: Array) -> Array:
     return count
 
 
+@_once
 def serialised_calls(job: ExaminedJob) -> Array:
     """Mark launches of ranks on which nearly all launches return behind the end of their kernel."""
     trace = job.trace
@@ -175,6 +191,7 @@ def serialised_calls(job: ExaminedJob) -> Array:
     return marked
 
 
+@_once
 def captured_nodes(job: ExaminedJob) -> Array:
     """Mark what threads do from the begin of a capture to its end, and calls that make graphs of what was captured."""
     trace = job.trace
@@ -199,6 +216,7 @@ def captured_nodes(job: ExaminedJob) -> Array:
     return within & job.inside
 
 
+@_once
 def allocating_calls(job: ExaminedJob) -> Array:
     """Mark calls that allocate or free memory of GPUs, or pinned memory."""
     calls = named_nodes(job, _ALLOCATES) & is_any(job.trace.array("kind"), CALLS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,10 @@ import pyarrow as pa
 
 from chopper_interop import number_ranges, registry, training_steps
 from chopper_interop.analyses.methods.activity import concurrent_work, windows
-from chopper_interop.analyses.methods.changes import own_times, verbs
+from chopper_interop.analyses.methods.changes import own_times
 from chopper_interop.analyses.methods.changes.changer import Changer
+from chopper_interop.analyses.methods.fleet import comparison
+from chopper_interop.analyses.methods.fleet.comparison import Comparison
 from chopper_interop.analyses.methods.timing import spans
 from chopper_interop.analyses.methods.timing.steps import is_isolated, timing_of_steps
 from chopper_interop.arrays import Array, arrow, gather
@@ -21,6 +24,7 @@ from chopper_interop.errors import MissingDataError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import CALLS, GPU_WORK, EdgeKind, Kind, LaneKind
 from chopper_interop.schemas.meta import ORDER
+from chopper_interop.timing import variation
 from chopper_interop.trace import Trace
 
 _MIN_STEPS = 3
@@ -51,8 +55,16 @@ class LagChanges:
     """Lags and delays of a model that a finding changes; see `timing.model.Timing`."""
 
     def __init__(self, changer: Changer) -> None:
-        self._changer, self._timing, self.now = changer, changer.timing, changer.as_measured()
-        self.lag_ns, self.delay_ns = self.now.lag_ns, self.now.delay_ns
+        self._changer, self._timing = changer, changer.timing
+        self.lag_ns, self.delay_ns = (
+            ns.copy() for ns in (self._timing.lag_ns, self._timing.delay_ns)
+        )
+
+    def retimed(self) -> Array:
+        """Time of each endpoint with these times, which are used up: lags get what of delays belongs to them."""
+        lag = variation.with_own_times(self._timing, self.lag_ns)
+        variation.put_on_edges(self._timing, lag, self.delay_ns)
+        return self._timing.retimed(lag, self.delay_ns)
 
     def take_no_time(
         self, nodes: Array, *, factor: float = 0.0, below_ns: int | None = None
@@ -134,6 +146,7 @@ class ExaminedJob:
         self._spans = spans.spans_of_timing(self.timing, self.chosen_steps or each, ranks)
         self.iterations = self._spans.iteration
         self._results: dict[str, Result | None] = {}
+        self._marks: dict[Callable[[ExaminedJob], Array], Array] = {}
         self.of_steps_ns = self._spans.lengths(self.timing.at_ns)
         self.before_ns = int(self.of_steps_ns.sum())
         self.inside = self._inside()
@@ -202,9 +215,8 @@ class ExaminedJob:
         return LagChanges(self.changer)
 
     def saved(self, times: LagChanges) -> Saved:
-        """Time by which the mean step is shorter with these times."""
-        at = verbs.changed_job(self.changer, times.now).at_ns
-        gains = self.of_steps_ns - self._spans.lengths(at)
+        """Time by which the mean step is shorter with these times, which are used up."""
+        gains = self.of_steps_ns - self._spans.lengths(times.retimed())
         ns = gains.sum() / self.steps
         if len(gains) < _MIN_STEPS:
             return Saved(round(ns))
@@ -225,6 +237,19 @@ class ExaminedJob:
         """Summary of another analysis; empty where data for it is missing."""
         known = self.result(analysis, **options)
         return known.summary if known else {}
+
+    @cached_property
+    def compared(self) -> Comparison | None:
+        """Ranks and links, all of them, compared by the same steps; None if there is nothing to compare."""
+        if comparison.why_not(self.trace, self.chosen_steps):
+            return None
+        return Comparison(self.trace, self.chosen_steps, causes_alone=True)
+
+    def marks(self, find: Callable[[ExaminedJob], Array]) -> Array:
+        """Marks of nodes that a function finds of this job, found once for all that ask."""
+        if find not in self._marks:
+            self._marks[find] = find(self)
+        return self._marks[find]
 
     def command(self, analyses: str, *, of_ranks: bool = True) -> str:
         """Command of analyses with their options, of the steps that count, and the chosen ranks or all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
 from chopper_interop.analyses.methods.runs import parallelism
 from chopper_interop.arrays import statistics
 from chopper_interop.grouping import by_key
-from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
+
+if TYPE_CHECKING:
+    from chopper_interop.analyses.methods.fleet.comparison import Comparison
 
 _LONGER_STAGE, _FAR_LONGER_STAGE = 1.03, 1.1
 """Ratio of kernel times from which on a stage is longer than others; and, of few kernels, from which on it is
@@ -35,15 +37,15 @@ _TEXTS = {
 
 def late_ranks(job: ExaminedJob) -> Iterator[Finding]:
     """Find late ranks, slow links and slow stages of pipelines."""
-    compared = job.result("stragglers", ranks="") if len(job.trace.ranks) > 1 else None
-    if compared is None or not compared.rows.num_rows:
+    compared = job.compared
+    if compared is None:
         return
-    rows = compared.rows.to_pylist()
+    rows = compared.by_gain
     stages = [row["stage"] for row in rows]
-    stage = compared.summary["slow_stage"]
+    stage = compared.slow_stage
     own = [row for row in rows if row["stage"] == stage]
     if stage is not None and _is_longer(job, rows, own):
-        of_stage = _stage(job, rows, stage)
+        of_stage = _stage(job, compared, stage)
         one_rank = max(row["gain_ns"] or 0 for row in own)
         if one_rank < _EXPLAINS * of_stage.saves_ns * job.steps or stages.count(stage) == 1:
             yield of_stage
@@ -52,7 +54,7 @@ def late_ranks(job: ExaminedJob) -> Iterator[Finding]:
         if row["cause"] and row["rank"] in ranks and row["rank"] in usual_ns and is_sure(job, row):
             yield _rank(job, row, usual_ns[row["rank"]], of_stage=len(set(stages)) > 1)
     if stage is None and (members := late_together(job, compared)):
-        yield _several(job, members, compared.summary["slow_ranks_gain_ns"])
+        yield _several(job, *members)
     yield from _link(job, compared)
 
 
@@ -73,11 +75,18 @@ def is_sure(job: ExaminedJob, row: dict[str, Any]) -> bool:
     return row["cause"] != "gpu" or _is_slower(job, row)
 
 
-def late_together(job: ExaminedJob, compared: Result) -> list[dict[str, Any]]:
-    """Rows of several ranks whose GPUs hold the job up together; none if one of them could be slower by chance."""
-    named = (compared.summary["slow_ranks"] or "").split(",")
-    rows = [row for row in compared.rows.to_pylist() if str(row["rank"]) in named]
-    return rows if all(_is_slower(job, row) for row in rows) else []
+def late_together(
+    job: ExaminedJob, compared: Comparison
+) -> tuple[list[dict[str, Any]], int] | None:
+    """Rows of several ranks whose GPUs hold the job up together, and the gain without that.
+
+    None if there are none, or if one of them could be slower by chance.
+    """
+    if compared.slow_ranks is None:
+        return None
+    named, gain_ns = compared.slow_ranks
+    rows = [row for row in compared.by_gain if row["rank"] in named]
+    return (rows, gain_ns) if all(_is_slower(job, row) for row in rows) else None
 
 
 def _is_slower(job: ExaminedJob, row: dict[str, Any]) -> bool:
@@ -137,18 +146,18 @@ def certainty_of_link(trace: Trace) -> str:
     return MODELLED if has_sizes else LIKELY
 
 
-def _link(job: ExaminedJob, compared: Result) -> Iterator[Finding]:
-    link, gain = compared.summary["slow_link"], compared.summary["link_gain_ns"]
+def _link(job: ExaminedJob, compared: Comparison) -> Iterator[Finding]:
+    link = compared.slow_link
     if link is None:
         return
-    members = [int(rank) for rank in link.split(",")]
+    members = [int(rank) for rank in link["ranks"].split(",")]
     place = _waits_for(job, members)
-    longer = compared.summary["link_slowdown_factor"] - 1
+    longer = link["slowdown_factor"] - 1
     certainty = certainty_of_link(job.trace)
     others = "others of their kind" + (", of unknown size" if certainty == LIKELY else " and size")
     yield Finding(
         "late-rank-link",
-        gain // job.steps,
+        link["gain_ns"] // job.steps,
         ranks_text(members),
         "transfers",
         place.at_ns,
@@ -167,10 +176,9 @@ def _is_longer(job: ExaminedJob, rows: list[dict[str, Any]], own: list[dict[str,
     return bool(ratio >= (_FAR_LONGER_STAGE if by_chance else _LONGER_STAGE))
 
 
-def _stage(job: ExaminedJob, rows: list[dict[str, Any]], stage: int) -> Finding:
-    parts = job.result("stragglers", by="stage", ranks="")
-    gain = {row["stage"]: row["gain_ns"] for row in parts.rows.to_pylist()} if parts else {}
-    members = [row["rank"] for row in rows if row["stage"] == stage]
+def _stage(job: ExaminedJob, compared: Comparison, stage: int) -> Finding:
+    gain = {part.key: part.gain_ns for part in compared.job.slowdowns.by_stage}
+    members = [row["rank"] for row in compared.by_gain if row["stage"] == stage]
     place = _waits_for(job, members)
     return Finding(
         "straggling-stage",

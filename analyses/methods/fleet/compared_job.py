@@ -76,8 +76,15 @@ class ComparedJob:
             )
         return notes
 
-    def rank_rows(self) -> list[dict[str, Any]]:
-        """Figures of all ranks."""
+    def rank_rows(self, *, causes_alone: bool = False) -> list[dict[str, Any]]:
+        """Figures of all ranks.
+
+        Parameters
+        ----------
+        causes_alone
+            Leave out figures that decide no cause, and the gains of what can be none: each takes a replay of the whole
+            graph.
+        """
         trace, ranks = self.trace, self.trace.ranks
         rows, iterations = self._rows, self.replay.iterations
         index = np.searchsorted(ranks, trace.array("rank")[rows])
@@ -89,13 +96,16 @@ class ComparedJob:
         slowdown = _ratio_to_others(times.sum(axis=1))
         excess = self._by_rank(np.where(self._matched, self.replay.own_ns - self._peers, 0))
         replayed = _largest(excess)
-        compute = _compute_times(trace, rows, index, len(ranks))
+        waited_for = self._waited_for()
+        awaited = [self._is_awaited(waited_for.get(rank, {})) for rank in ranks]
+        none = [None] * len(ranks)
+        compute = none if causes_alone else _compute_times(trace, rows, index, len(ranks))
+        alone = none if causes_alone else self.slowdowns.by_rank
         caused, unexplained = (self._of_nodes(ns) for ns in self.replay.delays())
         more_delayed = unexplained - statistics.medians_of_others(unexplained)
-        lateness = self._host_lateness()
+        lateness = none if causes_alone and not any(awaited) else self._host_lateness()
         late_host = _largest(np.array([late or 0 for late in lateness]))
         delayed = _largest(unexplained)
-        waited_for = self._waited_for()
         total_gain = self.slowdowns.before_ns - self.slowdowns.even_ns
         figures = []
         edge_index = np.searchsorted(ranks, self._edge_rank)[self._matched]
@@ -121,12 +131,10 @@ class ComparedJob:
                 "slower_share": float(slower[k] / matched[k]) if matched[k] else None,
                 "gain_ns": gain,
                 "gain_share": gain / total_gain if gain is not None and total_gain > 0 else None,
-                "alone_slowdown_factor": self.slowdowns.by_rank[k],
+                "alone_slowdown_factor": alone[k],
                 "host_late_ns": lateness[k],
-                "host_gain_ns": self.replay.host.gain_ns(rank)
-                if k in late_host and lateness[k] is not None
-                else None,
-                "delay_gain_ns": self._delay_gain(rank) if k in delayed else None,
+                "host_gain_ns": None,
+                "delay_gain_ns": None,
                 "caused_delay_ns": int(caused[k]),
                 "unexplained_delay_ns": int(unexplained[k]),
                 "times_last": waited_for.get(rank, {}).get("times_last"),
@@ -135,7 +143,13 @@ class ComparedJob:
                 "steps_slow": int(slow[k].sum()),
                 "persistent": persistent,
             }
-            figures.append(row | {"cause": self._cause(row, more_delayed[k])})
+            is_slow = self._is_slow(row, more_delayed[k])
+            counts = {cause: slow or not causes_alone for cause, slow in is_slow.items()}
+            if k in late_host and lateness[k] is not None and counts["host"]:
+                row["host_gain_ns"] = self.replay.host.gain_ns(rank)
+            if k in delayed and counts["delays"]:
+                row["delay_gain_ns"] = self._delay_gain(rank)
+            figures.append(row | {"cause": self._cause(row, is_slow)})
         return figures
 
     def slow_ranks(self, rows: list[dict[str, Any]]) -> tuple[list[int], int] | None:
@@ -155,21 +169,30 @@ class ComparedJob:
         alone = max(row["gain_ns"] or 0 for row in slow)
         return (ranks, gain) if gain >= max(self.min_gain_ns, _MUCH_MORE * alone) else None
 
-    def _cause(self, row: dict[str, Any], more_delayed_ns: float) -> str | None:
+    def _is_awaited(self, row: dict[str, Any]) -> bool:
+        """True unless other ranks hardly waited for this one in collectives, of which `row` has the figures."""
+        waited_ns = row.get("caused_wait_ns")
+        return waited_ns is None or waited_ns >= self.min_gain_ns
+
+    def _is_slow(self, row: dict[str, Any], more_delayed_ns: float) -> dict[str, bool]:
+        """By cause whether a rank is slow so that it may hold others up; of none if they hardly waited for it.
+
+        By delays where there are more unexplained ones than on other ranks, by `more_delayed_ns`.
+        """
+        is_awaited = self._is_awaited(row)
+        return {
+            "gpu": is_awaited and (row["slowdown_factor"] or 0) >= self.threshold,
+            "host": is_awaited and (row["host_late_ns"] or 0) > self.clock_error_ns,
+            "delays": is_awaited and bool(more_delayed_ns >= self.min_gain_ns),
+        }
+
+    def _cause(self, row: dict[str, Any], is_slow: dict[str, bool]) -> str | None:
         """The cause with the largest gain, of those by which the rank is slow; None if none counts.
 
-        None too where other ranks hardly waited for this one in collectives. Unexplained delays are the
-        cause only where no recorded one is, and where there are more of them than on other ranks, by `more_delayed_ns`.
+        Unexplained delays are the cause only where no recorded one is.
         """
-        if row["caused_wait_ns"] is not None and row["caused_wait_ns"] < self.min_gain_ns:
-            return None
-        slow = {
-            "gpu": (row["slowdown_factor"] or 0) >= self.threshold,
-            "host": (row["host_late_ns"] or 0) > self.clock_error_ns,
-            "delays": more_delayed_ns >= self.min_gain_ns,
-        }
         gains = {cause: row[column] or 0 for cause, column in GAIN_COLUMNS.items()}
-        possible = [cause for cause in gains if slow[cause] and gains[cause] >= self.min_gain_ns]
+        possible = [cause for cause in gains if is_slow[cause] and gains[cause] >= self.min_gain_ns]
         return max(possible, key=lambda cause: (cause != "delays", gains[cause]), default=None)
 
     def _medians_of_others(self, label: Array) -> tuple[Array, Array]:
