@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from chopper_interop.analyses.methods import options
-from chopper_interop.analyses.methods.activity import gaps, grouping, launch_split, selected_work
+from chopper_interop.analyses.methods.activity import (
+    gaps,
+    grouping,
+    launch_split,
+    selected_work,
+    windows,
+)
+from chopper_interop.analyses.methods.activity.selected_work import SelectedBatch
+from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.analyses.methods.dvfs import breakdown_terms
 from chopper_interop.analyses.methods.peers import chopper as peers_chopper
 from chopper_interop.arrays import Array, arrow
@@ -19,7 +29,7 @@ from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.activity.grouping import Groups
+    from chopper_interop.analyses.methods.activity.grouping import Keys
     from chopper_interop.analyses.methods.dvfs.breakdown_terms import Terms
 
 __all__ = ["breakdown"]
@@ -30,6 +40,15 @@ _LAUNCH = ("prep_ns", "call_ns", "launch_ns")
 _FIRST = ("inst_ns", "util", "freq")
 """Terms that some kernels lack. A group is reduced to its kernels with the first of them, if it has
 any, then to those with the second, and so on."""
+_RATIOS = ("o_inst_ratio", "o_util_ratio", "o_ovl_ratio", "o_freq_ratio")
+"""Factors in their order."""
+_WITHOUT = (
+    "without FLOPs by shapes or the rate of their type",
+    "of the others without counters of their operations",
+    "without counters of busy matrix cores or of their cycles",
+    "without a clock",
+)
+"""What kernels lack."""
 _CONVENTIONS = {
     "links": selected_work.LINKS
     + "; launch_ns, prep_ns and call_ns only for work whose call is recorded",
@@ -130,82 +149,128 @@ def breakdown(  # noqa: PLR0913 # each choice is an option
         )
     if batch or sequence:
         raise UsageError("batch and sequence apply only with compat=chopper")
-    selected = selected_work.select_work(trace, steps, ranks)
-    rows = selected.rows[trace.array("kind")[selected.rows] == Kind.KERNEL]
-    terms = breakdown_terms.time_terms(trace, rows, gpus)
-    groups = grouping.group_nodes(trace, rows, by)
-    all_kernels = gaps.work_rows(trace, (Kind.KERNEL,))
-    split, _ = launch_split.split_gaps(trace, all_kernels)
-    launch = {name: split[name][np.searchsorted(all_kernels, rows)] for name in _LAUNCH}
-    columns, is_known = _columns(trace, rows, groups, terms, launch)
+    rank_windows = windows.rank_windows(trace, steps, ranks)
+    groups, job, kernels = _TermSums(by), _TermSums("job"), _Kernels()
+    work = 0
+    for _, part, selected in _batches(trace, rank_windows, steps):
+        work += len(selected)
+        rows = selected[part.array("kind")[selected] == Kind.KERNEL]
+        terms, launch = breakdown_terms.time_terms(part, rows, gpus), _launch_times(part, rows)
+        kernels.add(part, rows, terms, groups.add(part, rows, terms, launch))
+        job.add(part, rows, terms, launch)
+    keys, columns = groups.columns()
     order = np.argsort(-columns["total_ns"], kind="stable")
     arrays = {name: arrow.nan_to_null(values) for name, values in columns.items()}
-    table = pa.table({**{n: groups.keys[n] for n in groups.keys.column_names}, **arrays})
-    job_group = grouping.group_nodes(trace, rows, "job")
-    job_columns, _ = _columns(trace, rows, job_group, terms, launch)
-    summary = {"kernels": 0} if not len(rows) else _plain(job_columns)
+    key_table = keys.table(trace)
+    table = pa.table({**{n: key_table[n] for n in key_table.column_names}, **arrays})
+    summary = _plain(job.columns()[1]) if kernels.count else {"kernels": 0}
+    left_out = windows.work_count(trace, ranks) - work
     notes = {
         "window": selected_work.describe(steps),
-        "left out": _left_out(trace, rows, terms, is_known)
-        + f"; {selected.left_out} instances of GPU work outside of the chosen steps",
+        "left out": f"{kernels.left_out()}; {left_out} instances of GPU work outside of the chosen steps",
     }
-    if not len(rows):
+    if not kernels.count:
         notes["no rows"] = "the chosen steps and ranks have no kernel that computes"
     return Result("breakdown", arrow.take(table, order), summary, _CONVENTIONS, notes=notes)
 
 
-def _columns(
-    trace: Trace, rows: Array, groups: Groups, terms: Terms, launch: dict[str, Array]
-) -> tuple[dict[str, Any], Array]:
-    """Return the figures of each group, and a mask of the kernels whose terms they use."""
-    dur, code, n = trace.array("dur")[rows], groups.code, len(groups)
-    is_known = ~np.isnan(terms.thr_ns)
-    for name in _FIRST:
-        has = is_known & ~np.isnan(getattr(terms, name))
-        group_has_any = np.bincount(code[has], minlength=n) > 0
-        # a term that no kernel of a group has is null there: it excludes none of its kernels
-        is_known &= has | ~group_has_any[code]
+def _batches(
+    trace: Trace, rank_windows: list[windows.Window], steps: str
+) -> Iterator[SelectedBatch]:
+    """Yield the selected work, of a batch of ranks at a time unless terms of a kernel follow from those of other ranks.
 
-    def total(values: Array, mask: Array = is_known) -> Array:
-        sums = np.bincount(code[mask], values[mask], n)
-        return np.where(np.bincount(code[mask], minlength=n) > 0, sums, np.nan)
+    Kernels that were not counted have the counters of those like them on the same GPU, and how kernels depend on the
+    clock is estimated from all of them.
+    """
+    if trace.counters.num_rows or trace.has("gfxclk_mhz"):
+        yield SelectedBatch(0, trace, selected_work.selected(trace, rank_windows, steps))
+    else:
+        yield from selected_work.batches(trace, rank_windows, steps)
 
-    columns: dict[str, Any] = {
-        "kernels": np.bincount(code, minlength=n),
-        "total_ns": groups.sums(dur),
-        "known_kernels": np.bincount(code[is_known], minlength=n),
-        "known_ns": groups.sums(np.where(is_known, dur, 0)),
-    }
-    # chain: time of each kernel with all factors so far, so that sums of groups telescope to known_ns
-    chain = terms.thr_ns
-    before = total(chain)
-    columns["t_thr_ns"] = before
-    for name, factor in _factors(terms).items():
-        next_chain = np.where(np.isnan(factor), chain, chain * factor)
-        ratio = total(next_chain) / before
-        unknown = np.isnan(total(factor))
-        columns[name] = np.where(unknown, np.nan, ratio)
-        chain, before = next_chain, total(next_chain)
-    known_ns = np.where(columns["known_kernels"] > 0, columns["known_ns"], np.nan)
-    columns["o_rest_ratio"] = known_ns / before
-    has_busy = ~np.isnan(terms.expected_busy) & (terms.busy > 0)
-    columns["closure_ratio"] = total(terms.expected_busy, has_busy) / total(terms.busy, has_busy)
-    columns["t_mem_ns"] = total(terms.mem_ns, ~np.isnan(terms.mem_ns))
-    for name, values in launch.items():
-        known = np.flatnonzero(values >= 0)
-        sums = np.zeros(n, np.int64)
-        np.add.at(sums, code[known], values[known])
-        columns[name] = np.ma.masked_where(np.bincount(code[known], minlength=n) == 0, sums)
-    return columns, is_known
+
+def _launch_times(trace: Trace, rows: Array) -> dict[str, Array]:
+    """Parts of the gaps before kernels, of all kernels of their ranks; -1 where unknown."""
+    every = gaps.work_rows(trace, (Kind.KERNEL,))
+    split, _ = launch_split.split_gaps(trace, every)
+    return {name: split[name][np.searchsorted(every, rows)] for name in _LAUNCH}
+
+
+class _TermSums:
+    """Sums of terms over the kernels of groups, of all batches so far."""
+
+    def __init__(self, by: str) -> None:
+        self._by = by
+        self._totals = Totals()
+
+    def add(self, trace: Trace, rows: Array, terms: Terms, launch: dict[str, Array]) -> Array:
+        """Add the kernels of a batch; return a mask of those whose terms are used."""
+        dur = trace.array("dur")[rows]
+        code, keys = grouping.code_nodes(trace, rows, self._by)
+        numbers = self._totals.numbers(keys)
+        is_known = ~np.isnan(terms.thr_ns)
+        for name in _FIRST:
+            has = is_known & ~np.isnan(getattr(terms, name))
+            group_has_any = np.bincount(code[has], minlength=len(keys)) > 0
+            # a term that no kernel of a group has is null there: it excludes none of its kernels
+            is_known &= has | ~group_has_any[code]
+        # chain: time of each kernel with all factors so far, so that sums of groups telescope to known_ns
+        reals, chain = {"t_thr_ns": terms.thr_ns}, terms.thr_ns
+        for name, factor in _factors(terms).items():
+            chain = np.where(np.isnan(factor), chain, chain * factor)
+            reals |= {f"{name} factor": factor, f"{name} chain": chain}
+        has_busy = ~np.isnan(terms.expected_busy) & (terms.busy > 0)
+        busy = {"expected_busy": terms.expected_busy, "busy": terms.busy}
+        self._add_reals(numbers, code, is_known, "known_kernels", reals)
+        self._add_reals(numbers, code, has_busy, "busy_kernels", busy)
+        has_bytes = ~np.isnan(terms.mem_ns)
+        self._add_reals(numbers, code, has_bytes, "mem_kernels", {"t_mem_ns": terms.mem_ns})
+        sums = {
+            "kernels": np.ones_like(dur),
+            "total_ns": dur,
+            "known_ns": np.where(is_known, dur, 0),
+        }
+        for name, values in launch.items():
+            known = values >= 0
+            sums |= {name: np.where(known, values, 0), f"{name} kernels": known.astype(np.int64)}
+        self._totals.add(numbers[code], **sums)
+        return is_known
+
+    def _add_reals(
+        self, numbers: Array, code: Array, mask: Array, count: str, reals: dict[str, Array]
+    ) -> None:
+        """Add reals of the kernels of a mask, and their number."""
+        self._totals.add(numbers[code], **{count: mask.astype(np.int64)})
+        self._totals.add_each(
+            numbers, code[mask], **{name: values[mask] for name, values in reals.items()}
+        )
+
+    def columns(self) -> tuple[Keys, dict[str, Any]]:
+        """Keys of all groups in ascending order, and their figures."""
+        keys, sums = self._totals.ordered()
+
+        def total(name: str, count: str = "known_kernels") -> Array:
+            return np.where(sums[count] > 0, sums[name], np.nan)
+
+        before = total("t_thr_ns")
+        columns: dict[str, Any] = {
+            name: sums[name] for name in ("kernels", "total_ns", "known_kernels", "known_ns")
+        } | {"t_thr_ns": before}
+        for name in _RATIOS:
+            ratio = total(f"{name} chain") / before
+            columns[name] = np.where(np.isnan(total(f"{name} factor")), np.nan, ratio)
+            before = total(f"{name} chain")
+        columns["o_rest_ratio"] = total("known_ns") / before
+        of_busy = (total(name, "busy_kernels") for name in ("expected_busy", "busy"))
+        columns["closure_ratio"] = np.divide(*of_busy)
+        columns["t_mem_ns"] = total("t_mem_ns", "mem_kernels")
+        for name in _LAUNCH:
+            columns[name] = np.ma.masked_where(sums[f"{name} kernels"] == 0, sums[name])
+        return keys, columns
 
 
 def _factors(terms: Terms) -> dict[str, Array]:
-    return {
-        "o_inst_ratio": terms.inst_ns / terms.thr_ns,
-        "o_util_ratio": terms.util,
-        "o_ovl_ratio": terms.overlap,
-        "o_freq_ratio": terms.freq,
-    }
+    factors = terms.inst_ns / terms.thr_ns, terms.util, terms.overlap, terms.freq
+    return dict(zip(_RATIOS, factors, strict=True))
 
 
 def _plain(columns: dict[str, Any]) -> dict[str, Any]:
@@ -213,24 +278,39 @@ def _plain(columns: dict[str, Any]) -> dict[str, Any]:
     return {name: arrow.nan_to_null(values)[0].as_py() for name, values in columns.items()}
 
 
-def _left_out(trace: Trace, rows: Array, terms: Terms, is_known: Array) -> str:
-    """Say how many kernels lack each term."""
-    dur = trace.array("dur")[rows]
-    without = {
-        "without FLOPs by shapes or the rate of their type": np.isnan(terms.thr_ns),
-        "of the others without counters of their operations": np.isnan(terms.inst_ns),
-        "without counters of busy matrix cores or of their cycles": np.isnan(terms.util),
-        "without a clock": np.isnan(terms.freq),
-    }
-    without_flops = without["without FLOPs by shapes or the rate of their type"]
-    parts = []
-    for text, lacks in without.items():
-        counted = lacks if lacks is without_flops else lacks & ~without_flops
-        parts.append(f"{np.count_nonzero(counted)} kernels {text}")
-    share = dur[~is_known].sum() / max(int(dur.sum()), 1)
-    borrowed = np.count_nonzero(terms.borrowed & is_known)
-    return (
-        f"{np.count_nonzero(~is_known)} of {len(rows)} kernels ({percent(share)} of their time) are in no "
-        f"product: {', '.join(parts)}; {borrowed} have counters of similar kernels; for "
-        f"{np.count_nonzero(terms.uncompared)} that overlap communication no similar kernel ran without it"
-    )
+class _Kernels:
+    """Counts of kernels, and of those that lack a term, of all batches so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._numbers: Counter[str] = Counter()
+
+    def add(self, trace: Trace, rows: Array, terms: Terms, is_known: Array) -> None:
+        """Add those of a batch; a mask says whose terms are used."""
+        self.count += len(rows)
+        without_flops = np.isnan(terms.thr_ns)
+        lacks = (
+            without_flops,
+            *(
+                np.isnan(values) & ~without_flops
+                for values in (terms.inst_ns, terms.util, terms.freq)
+            ),
+        )
+        dur = trace.array("dur")[rows]
+        masks = {
+            **dict(zip(_WITHOUT, lacks, strict=True)), "unknown": ~is_known,
+            "borrowed": terms.borrowed & is_known, "uncompared": terms.uncompared,
+        }  # fmt: skip
+        self._numbers.update({name: int(np.count_nonzero(mask)) for name, mask in masks.items()})
+        self._numbers.update({"ns": int(dur.sum()), "unknown_ns": int(dur[~is_known].sum())})
+
+    def left_out(self) -> str:
+        """Say how many kernels lack each term."""
+        number = self._numbers
+        parts = ", ".join(f"{number[text]} kernels {text}" for text in _WITHOUT)
+        share = number["unknown_ns"] / max(number["ns"], 1)
+        return (
+            f"{number['unknown']} of {self.count} kernels ({percent(share)} of their time) are in no "
+            f"product: {parts}; {number['borrowed']} have counters of similar kernels; for "
+            f"{number['uncompared']} that overlap communication no similar kernel ran without it"
+        )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop.analyses.methods.activity import grouping, round_trips, selected_work
-from chopper_interop.arrays import arrow
+from chopper_interop.analyses.methods.activity import grouping, round_trips, selected_work, windows
+from chopper_interop.analyses.methods.activity.totals import Totals
+from chopper_interop.arrays import Array, arrow
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Kind
 from chopper_interop.trace import Trace
@@ -51,40 +52,44 @@ def memory_round_trips(
     -----
     An upper bound of the locality tax of arXiv 2511.02168; see `chopper_interop.analyses.methods.activity.round_trips`.
     """
-    selected = selected_work.select_work(trace, steps, ranks)
-    rows = selected.rows[trace.array("kind")[selected.rows] == Kind.KERNEL]
-    groups = grouping.group_nodes(trace, rows, by)
-    trips = round_trips.find_round_trips(trace)
-    known, timed = trips.known[rows], trips.timed[rows]
-    total = groups.sums(np.where(known, trace.array("dur")[rows], 0))
-    size, ns = groups.sums(trips.bytes[rows]), groups.sums(trips.ns[rows])
-    n_known = groups.sums(known.astype(np.int64))
-    has_untimed = groups.sums((known & ~timed).astype(np.int64)) > 0
+    rank_windows = windows.rank_windows(trace, steps, ranks)
+    totals, work = Totals(), 0
+    for _, part, selected in selected_work.batches(trace, rank_windows, steps):
+        work += len(selected)
+        rows = selected[part.array("kind")[selected] == Kind.KERNEL]
+        code, keys = grouping.code_nodes(part, rows, by)
+        totals.add(totals.numbers(keys)[code], **_figures(part, rows))
+    ordered, sums = totals.ordered()
+    size, n_known, total = sums["bytes"], sums["known"], sums["known_ns"]
+    has_untimed = sums["known"] > sums["timed"]
     time_unknown = (n_known == 0) | has_untimed
-    share = np.where(time_unknown | (total == 0), np.nan, ns / np.maximum(total, 1))
+    share = np.where(time_unknown | (total == 0), np.nan, sums["ns"] / np.maximum(total, 1))
     columns = {
-        "count": arrow.array(np.bincount(groups.code, minlength=len(groups))),
+        "count": arrow.array(sums["count"]),
         "known_kernels": arrow.array(n_known),
         "total_ns": arrow.array(total),
         "read_again_bytes": arrow.array(size, mask=n_known == 0),
-        "round_trip_ns": arrow.array(ns, mask=time_unknown),
+        "round_trip_ns": arrow.array(sums["ns"], mask=time_unknown),
         "round_trip_share": arrow.nan_to_null(share),
     }
-    table = pa.table({n: groups.keys[n] for n in groups.keys.column_names} | columns)
-    any_known = bool(known.any())
+    of_keys = ordered.table(trace)
+    table = pa.table({n: of_keys[n] for n in of_keys.column_names} | columns)
+    any_known = bool(n_known.any())
     all_timed = any_known and not has_untimed.any()
+    left_out = windows.work_count(trace, ranks) - work
+    count, known = int(sums["count"].sum()), int(n_known.sum())
     summary = {
-        "count": len(rows),
-        "known_kernels": int(n_known.sum()),
+        "count": count,
+        "known_kernels": known,
         "total_ns": int(total.sum()),
         "read_again_bytes": int(size.sum()) if any_known else None,
-        "round_trip_ns": int(ns.sum()) if all_timed else None,
-        "left_out": selected.left_out,
+        "round_trip_ns": int(sums["ns"].sum()) if all_timed else None,
+        "left_out": left_out,
     }
     notes = {
         "window": selected_work.describe(steps),
-        "left out": f"{selected.left_out} instances of GPU work outside the selected steps; "
-        f"{len(rows) - int(known.sum())} kernels without counters, or after work without them",
+        "left out": f"{left_out} instances of GPU work outside the selected steps; "
+        f"{count - known} kernels without counters, or after work without them",
     }
     order = np.argsort(-size, kind="stable")
     if not any_known:
@@ -93,3 +98,17 @@ def memory_round_trips(
     return Result(
         "memory_round_trips", arrow.take(table, order), summary, _CONVENTIONS, notes=notes
     )
+
+
+def _figures(trace: Trace, rows: Array) -> dict[str, Array]:
+    """Figures of each of some kernels, which are added up by group."""
+    trips = round_trips.find_round_trips(trace)
+    known = trips.known[rows]
+    return {
+        "count": np.ones(len(rows), np.int64),
+        "known": known.astype(np.int64),
+        "timed": (known & trips.timed[rows]).astype(np.int64),
+        "known_ns": np.where(known, trace.array("dur")[rows], 0),
+        "bytes": trips.bytes[rows],
+        "ns": trips.ns[rows],
+    }

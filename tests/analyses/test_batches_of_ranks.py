@@ -24,6 +24,7 @@ from chopper_interop.schemas.kinds import EdgeKind, Kind, LaneKind
 from chopper_interop.testing import strategies
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from chopper_interop.trace import Trace
@@ -34,6 +35,8 @@ OWN_GRAINS: dict[str, tuple[str, ...]] = {
     "kernels": GRAINS,
     "idle": (*GRAINS, "device", "blame", "blame,device,phase"),
     "launch": GRAINS,
+    "breakdown": GRAINS,
+    "memory_round_trips": GRAINS,
 }
 """Analyses that measure batches, with what their rows may be of."""
 STEPS = ("", "each", "0", "0-1")
@@ -102,9 +105,51 @@ def test_the_sample_job(job: Trace, name: str, by: str) -> None:
         _assert_equal(job, name, {"by": by, "steps": steps, "ranks": ranks})
 
 
-@pytest.mark.parametrize(("name", "compat"), [("overlap", "chopper"), ("launch", "chopper")])
+def test_terms_without_counters_and_clocks(demo: Path) -> None:
+    """Of the whole sample job terms follow from all ranks at once; of its profiles alone from each rank."""
+    trace = pipeline.read(demo / "kineto")
+    assert ci.analyze(trace, "breakdown").summary["known_kernels"] > 0
+    for by, steps in product(GRAINS, ("", "each")):
+        _assert_equal(trace, "breakdown", {"by": by, "steps": steps})
+
+
+DEFINITIONS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("overlap", "chopper"): ("steps",),
+    ("launch", "chopper"): ("steps",),
+    ("breakdown", "chopper"): ("steps",),
+    ("temporal", "hta"): (),
+    ("temporal", "tracelens"): (),
+    ("overlap", "hta"): (),
+    ("overlap", "tracelens"): (),
+    ("kernels", "hta"): (),
+    ("idle", "hta"): ("steps",),
+    ("kernels", "charllm"): ("by",),
+}
+"""Definitions of other tools, with the options that they have besides ranks."""
+_VALUES = {"steps": STEPS, "by": ("category", "rank,category", "kernel", "rank,kernel")}
+
+
+def _of_definition(name: str, compat: str, ranks: str) -> Iterator[dict[str, str]]:
+    """Yield options with each value of those that a definition has."""
+    taken = DEFINITIONS[name, compat]
+    for values in product(*(_VALUES[option] for option in taken)):
+        yield {"compat": compat, "ranks": ranks, **dict(zip(taken, values, strict=True))}
+
+
+@pytest.mark.parametrize(("name", "compat"), DEFINITIONS)
 def test_definitions_of_others(job: Trace, name: str, compat: str) -> None:
-    _assert_equal(job, name, {"compat": compat, "steps": "each"})
+    for ranks in ("", ",".join(map(str, job.ranks[1:3]))):
+        for options in _of_definition(name, compat, ranks):
+            _assert_equal(job, name, options)
+
+
+@pytest.mark.parametrize(("name", "compat"), DEFINITIONS)
+@given(data=st.data())
+def test_definitions_of_others_on_random_jobs(data: st.DataObject, name: str, compat: str) -> None:
+    trace = data.draw(strategies.traces(max_ranks=4))
+    ranks = data.draw(st.sampled_from(["", *map(str, trace.ranks)]))
+    options = data.draw(st.sampled_from([*_of_definition(name, compat, ranks)]))
+    _assert_equal(trace, name, options, in_files=data.draw(st.booleans()))
 
 
 def test_communication_of_unknown_instances_stays_apart() -> None:
@@ -216,5 +261,6 @@ def test_memory_does_not_grow_with_ranks(name: str, monkeypatch: pytest.MonkeyPa
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-        assert result.rows.num_rows in (7, 14)  # kernels by name, in both steps
+        # kernels by name, in both steps; of counters there are none
+        assert result.rows.num_rows in ((0,) if name == "memory_round_trips" else (7, 14))
     assert peaks[2] < 1.5 * peaks[1], peaks

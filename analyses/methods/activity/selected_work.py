@@ -65,7 +65,7 @@ def select_work(trace: Trace, steps: str = "", ranks: str = "") -> SelectedWork:
         As of `windows.rank_windows`.
     """
     rank_windows = windows.rank_windows(trace, steps, ranks)
-    rows = _selected(trace, rank_windows, steps)
+    rows = selected(trace, rank_windows, steps)
     return SelectedWork(rows, windows.work_count(trace, ranks) - len(rows), rank_windows)
 
 
@@ -74,18 +74,18 @@ def batches(
 ) -> Iterator[SelectedBatch]:
     """Yield the work of `select_work` for a batch of ranks at a time; windows are those of `windows.rank_windows`."""
     for rows, part, of_batch in windows.batches(trace, rank_windows):
-        yield SelectedBatch(rows.start, part, _selected(part, of_batch, steps))
+        yield SelectedBatch(rows.start, part, selected(part, of_batch, steps))
 
 
-def _selected(trace: Trace, rank_windows: list[windows.Window], steps: str) -> Array:
-    """Rows of the GPU work in windows of steps, or without steps of their ranks."""
+def selected(trace: Trace, rank_windows: list[windows.Window], steps: str) -> Array:
+    """Rows of the GPU work in windows of steps, or without steps of their ranks; windows as of `batches`."""
     if steps:
-        selected = _is_in_steps(trace, rank_windows)
+        inside = _is_in_steps(trace, rank_windows)
     else:
-        selected = np.zeros(trace.nodes.num_rows, np.bool_)
+        inside = np.zeros(trace.nodes.num_rows, np.bool_)
         for window in rank_windows:
-            selected[trace.rank_rows[window.rank]] = True
-    return np.flatnonzero(is_any(trace.array("kind"), GPU_WORK) & selected)
+            inside[trace.rank_rows[window.rank]] = True
+    return np.flatnonzero(is_any(trace.array("kind"), GPU_WORK) & inside)
 
 
 def _is_in_steps(trace: Trace, rank_windows: list[windows.Window]) -> Array:

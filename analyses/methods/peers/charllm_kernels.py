@@ -6,18 +6,25 @@ and file, and classify names by rules. Copies and fills are not among them.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from chopper_interop import rank_batches
 from chopper_interop.analyses.methods.activity import windows
+from chopper_interop.analyses.methods.activity.grouping import Keys
+from chopper_interop.analyses.methods.activity.totals import Totals
 from chopper_interop.annotate.work import kernel_categories
 from chopper_interop.arrays import Array, arrow, gather
 from chopper_interop.errors import NoSuchDefinitionsError, UsageError
 from chopper_interop.result import Result
 from chopper_interop.schemas.kinds import Collective, Kind
 from chopper_interop.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CATEGORIES = (
     "Compute (MatMul)", "SendRecv", "AllGather", "ReduceScatter", "AllReduce",
@@ -95,21 +102,29 @@ def kernels(trace: Trace, by: str, ranks: str, pp: int) -> Result:
         names.append("category")  # follows from the kernel: rows stay the same
     if pp < 1:
         raise UsageError(f"pp={pp}: a degree of parallelism is 1 or more")
-    rows = _kernel_rows(trace, ranks)
-    code = trace.array("name")[rows]
     texts = arrow.texts(trace.names())
-    category = categories(texts)[code] if len(rows) else np.zeros(0, np.int64)
-    columns = {"rank": trace.array("rank")[rows], "category": category, "kernel": code}
-    first, number = gather.distinct(*(columns[n].astype(np.int64) for n in names))
-    total, count = np.zeros(len(first), np.int64), np.bincount(number, minlength=len(first))
-    np.add.at(total, number, trace.array("dur")[rows])
+    of_names = categories(texts)
+    chosen = windows.chosen_ranks(trace, ranks)
+    totals, sums = Totals(), Counter({"count": 0})
+    for _, part in rank_batches.batches(trace):
+        rows = _kernel_rows(part, chosen)
+        code, dur = part.array("name")[rows].astype(np.int64), part.array("dur")[rows]
+        category = of_names[code] if len(rows) else np.zeros(0, np.int64)
+        columns = {"rank": part.array("rank")[rows].astype(np.int64), "category": category}
+        columns["kernel"] = code
+        first, number = gather.distinct(*(columns[n] for n in names))
+        keys = Keys(tuple(names), tuple(columns[n][first] for n in names), len(first))
+        totals.add(totals.numbers(keys)[number], ns=dur, count=np.ones(len(rows), np.int64))
+        sums.update(_compare_categories(part, rows, category))
+    of_groups = totals.figures()
+    total, count = of_groups["ns"], of_groups["count"]
     values = {
-        "rank": lambda index: arrow.array(columns["rank"][index].astype(np.int32)),
-        "category": lambda index: pa.array([CATEGORIES[c] for c in category[index]], pa.string()),
-        "kernel": lambda index: texts.take(pa.array(code[index])),
+        "rank": lambda codes: arrow.array(codes.astype(np.int32)),
+        "category": lambda codes: pa.array([CATEGORIES[c] for c in codes], pa.string()),
+        "kernel": lambda codes: texts.take(pa.array(codes)),
     }
     table = pa.table(
-        {name: values[name](first) for name in names}
+        {name: values[name](codes) for name, codes in zip(names, totals.keys.codes, strict=True)}
         | {
             "occurrences": pa.array(count),
             "total_us": pa.array(total / 1000),
@@ -118,38 +133,39 @@ def kernels(trace: Trace, by: str, ranks: str, pp: int) -> Result:
         }
     )
     order = np.argsort(-total, kind="stable")
-    summary, differing_ns = _compare_categories(trace, rows, category)
-    notes = {} if len(rows) else {"no rows": "the chosen ranks have no kernels"}
+    summary = {
+        "occurrences": sums["count"],
+        "total_us": sums["ns"] / 1000,
+        "differs_us": sums["differing_ns"] / 1000,
+        "differs_share": sums["differing_ns"] / sums["ns"] if sums["ns"] else None,
+        "communication_elsewhere_us": sums["elsewhere_ns"] / 1000,
+    }
+    notes = {} if sums["count"] else {"no rows": "the chosen ranks have no kernels"}
     notes["differs"] = (
-        f"{differing_ns / 1e6:.3f} ms of kernels are of another category here (by=category)"
+        f"{sums['differing_ns'] / 1e6:.3f} ms of kernels are of another category here (by=category)"
     )
     return Result("kernels", arrow.take(table, order), summary, _conventions(pp), notes=notes)
 
 
-def _kernel_rows(trace: Trace, ranks: str) -> Array:
+def _kernel_rows(trace: Trace, ranks: Sequence[int]) -> Array:
     """Return the nodes that are kernels of the ranks, including those that communicate."""
     is_kernel = gather.is_any(trace.array("kind"), (Kind.KERNEL, Kind.COMM))
-    chosen = np.zeros(len(is_kernel), np.bool_)
-    for rank in windows.chosen_ranks(trace, ranks):
-        chosen[trace.rank_rows[rank]] = True
-    return np.flatnonzero(is_kernel & chosen)
+    return np.flatnonzero(is_kernel & np.isin(trace.array("rank"), ranks))
 
 
-def _compare_categories(trace: Trace, rows: Array, category: Array) -> tuple[dict[str, Any], int]:
-    """Return sums for the summary, and the time of kernels that `by=category` classifies differently."""
+def _compare_categories(trace: Trace, rows: Array, category: Array) -> dict[str, int]:
+    """Return sums for the summary, with the time of kernels that `by=category` classifies differently."""
     by_native = [_CATEGORY_OF_NATIVE.get(name, _OTHER) for name in kernel_categories.CATEGORIES]
     native = np.array(by_native)[kernel_categories.node_categories(trace, rows)]
     dur = trace.array("dur")[rows]
-    differing_ns, total = int(dur[native != category].sum()), int(dur.sum())
     comm = trace.array("kind")[rows] == Kind.COMM
     is_communication = np.isin(category, (_SEND, _GATHER, _REDUCE_SCATTER, _ALL_REDUCE))
     return {
-        "occurrences": len(rows),
-        "total_us": total / 1000,
-        "differs_us": differing_ns / 1000,
-        "differs_share": differing_ns / total if total else None,
-        "communication_elsewhere_us": int(dur[comm & ~is_communication].sum()) / 1000,
-    }, differing_ns
+        "count": len(rows),
+        "ns": int(dur.sum()),
+        "differing_ns": int(dur[native != category].sum()),
+        "elsewhere_ns": int(dur[comm & ~is_communication].sum()),
+    }
 
 
 def _conventions(pp: int) -> dict[str, str]:

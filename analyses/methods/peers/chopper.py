@@ -191,6 +191,8 @@ def breakdown(
             "batch and sequence: give both, each above 0", hint="batch=2 sequence=4096"
         )
     rank = windows.chosen_ranks(trace, ranks)[:1]
+    if rank:
+        trace = trace.of_rows(trace.rank_rows[rank[0]])
     rows = _kernels(trace, rank, steps)
     groups = grouping.group_nodes(trace, rows, "phase,operation")
     frame, code = _instances(trace, rows, groups.code)

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from chopper_interop import arguments
+from chopper_interop import arguments, rank_batches
 from chopper_interop.analyses.methods.activity import windows
-from chopper_interop.arrays import Array, intervals
+from chopper_interop.arrays import Array, intervals, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import NoSuchDefinitionsError, similar
 from chopper_interop.result import Result
@@ -115,18 +115,18 @@ def _result(
             hint="leave by and steps out",
         )
     read_events = {"hta": hta_events, "tracelens": _tracelens_events}[compat]
-    events = {rank: read_events(trace, rank) for rank in windows.chosen_ranks(trace, ranks)}
-    rows = [
-        {"rank": rank} | definitions[compat](tool_events)
-        for rank, tool_events in events.items()
-        if len(tool_events.event_type)
-    ]
+    rows: list[dict[str, Any]] = []
+    left_out = 0
+    for rank in windows.chosen_ranks(trace, ranks):
+        events = read_events(trace, rank)
+        left_out += events.left_out
+        if len(events.event_type):
+            rows.append({"rank": rank} | definitions[compat](events))
+        spill.release()
     names = list(rows[0]) if rows else ["rank"]
     types = {name: pa.int64() if name == "rank" else pa.float64() for name in names}
     table = pa.Table.from_pylist(rows, pa.schema(types))
-    notes = {
-        "left out": f"{sum(tool_events.left_out for tool_events in events.values())} GPU events"
-    }
+    notes = {"left out": f"{left_out} GPU events"}
     failed = [row["rank"] for row in rows if any(value is None for value in row.values())]
     if failed and analysis == "temporal":
         notes["failed"] = (
@@ -203,9 +203,7 @@ def before_last_step(
     """Mark events that are launched before the last step; all if the job has fewer than two."""
     texts = trace.names()
     is_step = np.array([*(text.startswith(_STEP) for text in texts), False])
-    used = np.zeros(len(is_step), np.bool_)
-    used[trace.array("name")] = True
-    if np.count_nonzero(is_step & used) < 2:  # noqa: PLR2004
+    if trace.cached("names of steps", _step_names) < 2:  # noqa: PLR2004
         return np.ones(len(name), np.bool_)
     without_correlation = np.array([*(text in _WITHOUT_CORRELATION for text in texts), False])[name]
     on_gpu = (stream & (correlation >= 0)) | without_correlation
@@ -216,6 +214,16 @@ def before_last_step(
     last = start[steps].max() if steps.any() else start[host].min()
     before = ~on_gpu & (start < last)
     return before | (on_gpu & np.isin(correlation, np.unique(correlation[before])))
+
+
+def _step_names(trace: Trace) -> int:
+    """Count the names of steps that any events of the job have."""
+    used = np.zeros(len(trace.names()) + 1, np.bool_)
+    name = trace.array("name")
+    for rows in rank_batches.blocks(trace):
+        used[name[rows]] = True
+    is_step = [text.startswith(_STEP) for text in trace.names()]
+    return int(np.count_nonzero(used[:-1] & is_step))
 
 
 def merged(start: Array, end: Array) -> tuple[Array, Array]:
