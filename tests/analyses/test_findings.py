@@ -39,7 +39,9 @@ import chopper_interop as ci
 from chopper_interop.analyses.findings import findings
 from chopper_interop.analyses.methods.findings import catalogue, finding, job, missing, ranks
 from chopper_interop.analyses.methods.fleet.compared_job import GAIN_COLUMNS
+from chopper_interop.analyses.methods.fleet.comparison import Comparison, gain_of_cause
 from chopper_interop.analyses.methods.runs import parallelism
+from chopper_interop.analyses.methods.timing.job_replay import JobReplay
 from chopper_interop.analyses.summary import summary
 from chopper_interop.arrays import arrow
 from chopper_interop.build import TraceBuilder
@@ -679,6 +681,37 @@ def test_kernels_of_a_late_rank_are_compared_within_its_stage(
         monkeypatch.setattr(compared, name, None)
     found = [row.finding for row in ranks.late_ranks(examined)]
     assert [re.search(" of other.*", text)[0] for text in found] == [end] * (end is not None)
+
+
+@pytest.mark.parametrize("code", _RANKS)
+def test_causes_are_those_of_all_gains(code: str) -> None:
+    """Findings leave out gains that decide no cause."""
+    facts, _ = _RANKS[code]
+    trace = straggling_trace(MadeJob(**facts))  # type: ignore[arg-type] # one table of different facts
+    every, causes_alone = (Comparison(trace, causes_alone=alone).by_gain for alone in (False, True))
+    names = ("rank", "stage", "cause", "kernel_time_ns", "slowdown_factor", "gain_ns")
+    decided = [
+        [(gain_of_cause(row), *(row[name] for name in names)) for row in rows]
+        for rows in (every, causes_alone)
+    ]
+    assert decided[0] == decided[1]
+
+
+def test_no_gain_is_computed_of_ranks_that_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each took a replay of the whole graph, one or two of each rank."""
+    replays = []
+    of_all_gains = JobReplay.lengths_with
+
+    def counted(*columns: Any, **options: Any) -> Any:
+        replays.append(1)
+        return of_all_gains(*columns, **options)
+
+    monkeypatch.setattr(JobReplay, "lengths_with", counted)
+    trace = straggling_trace(MadeJob(jitter=0.0))
+    findings_by_code(trace)
+    assert not replays
+    assert Comparison(trace).ranks
+    assert len(replays) >= len(trace.ranks)
 
 
 @pytest.mark.parametrize("hosts", slow_from([False, True], 1))

@@ -89,7 +89,7 @@ def _waits_of_streams(  # columns of events
     gap = np.where(before == gaps.NO_TIME, 0, start - before)
     is_host_wait = (call_start > before) & (before != gaps.NO_TIME)
     is_kernel_wait = ~is_host_wait & (gap < threshold_ns)
-    columns = {"rank": trace.array("rank")[rows[first[order]]].astype(np.int32)}
+    columns: dict[str, Array] = {"rank": trace.array("rank")[rows[first[order]]].astype(np.int32)}
     columns["stream"] = stream[first][order]
     for name, mask in {
         "host_wait": is_host_wait,
