@@ -114,6 +114,8 @@ class Reading:
         `stages.OF_NODES` that are looked at; it has no digests of files, and texts of arguments as recorded.
     steps
         The only training steps to read, ascending; None for all.
+    arguments
+        False if nobody looks at arguments of nodes once it has edges and annotations.
     """
 
     name: str
@@ -124,6 +126,12 @@ class Reading:
     sharing: Sharing = field(default_factory=Sharing)
     only: Collection[str] | None = None
     steps: tuple[int, ...] | None = None
+    arguments: bool = True
+
+    @property
+    def keeps_arguments(self) -> bool:
+        """True if the job has arguments of nodes."""
+        return self.arguments and registry.keeps_arguments(self.options)
 
 
 def read_inventory(inventory: Inventory, reading: Reading) -> Trace:
@@ -166,7 +174,12 @@ def _read_job(
     # other sources are joined by what all of the profiles have
     early = reading.steps if _read_steps(inventory.sources) else None
     fragments, failures = read_all(
-        inventory.sources, reading.options, names, digests=is_kept, steps=early
+        inventory.sources,
+        reading.options,
+        names,
+        digests=is_kept,
+        steps=early,
+        arguments=reading.arguments,
     )
     with spill.scratch(memory.available_bytes()):
         return _joined(inventory, reading, (device_rules, offset_rules), fragments, failures)
@@ -210,6 +223,8 @@ def _joined(
     trace = trace.with_meta(issues=tuple(issues))
     if not registry.keeps_arguments(reading.options):
         trace = left_out_arguments.of_job(trace)
+    elif not reading.arguments:
+        trace = trace.without_arguments()
     trace = reading.sharing.apply(trace, inventory.given, of_arguments=is_kept)
     memory.give_back(trace.nodes.nbytes)
     files = (str(path) for source in inventory.sources for path in source.recorded)
@@ -241,6 +256,7 @@ def read_all(
     *,
     digests: bool = True,
     steps: tuple[int, ...] | None = None,
+    arguments: bool = True,
 ) -> tuple[list[Fragment], list[Failure]]:
     """Read all sources by the workers that were chosen.
 
@@ -256,6 +272,8 @@ def read_all(
         True if traces have the digests of their files.
     steps
         The only training steps to read; None for all.
+    arguments
+        As of `Reading`.
 
     Returns
     -------
@@ -265,7 +283,12 @@ def read_all(
     """
     sizes = list(map(_bytes, sources))
     progress.start(TASK, sum(sizes), "bytes")
-    tasks = [SourceTask.for_source(s, options, names, digest=digests, steps=steps) for s in sources]
+    tasks = [
+        SourceTask.for_source(
+            source, options, names, digest=digests, steps=steps, arguments=arguments
+        )
+        for source in sources
+    ]
     fragments: list[Fragment] = []
     failures: list[Failure] = []
     batches = workers.batches(tasks)
@@ -364,11 +387,10 @@ def _read_steps(sources: Sequence[SourceFiles]) -> bool:
 def needed_bytes(sources: Sequence[SourceFiles], reading: Reading) -> list[float]:
     """Estimate the memory that each source takes to be read and joined; at least, if some training steps are asked for."""
     some_steps = reading.steps is not None and _read_steps(sources)
-    keeps_arguments = registry.keeps_arguments(reading.options)
     needed = []
     for source in sources:
         of_format = source.converter
-        ratio = of_format.memory_ratio - (0 if keeps_arguments else of_format.arguments_ratio)
+        ratio = of_format.memory_ratio - (0 if reading.keeps_arguments else of_format.arguments_ratio)
         needed.append((of_format.steps_ratio if some_steps else ratio) * source.expected_bytes)
     return needed
 

@@ -487,10 +487,11 @@ class TraceTables:
 
     def without_arguments(self) -> Self:
         """Trace whose nodes have no arguments; text that nobody else has is free then."""
-        none = {name: np.zeros(self.nodes.num_rows, np.int64) for name in ("args_at", "args_len")}
         nodes = self.nodes
-        for name, values in none.items():
-            nodes = arrow.replace_column(nodes, name, values)
+        for name in ("args_at", "args_len"):
+            dtype = nodes.schema.field(name).type.to_pandas_dtype()
+            none = spill.zeros_to_read(nodes.num_rows, dtype)
+            nodes = arrow.replace_column(nodes, name, none)
         return replace(self, nodes=nodes, text=Text())
 
     def rows_to(self, table: str, column: str, start: int, stop: int) -> Array:

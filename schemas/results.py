@@ -763,6 +763,10 @@ LOOKED_AT: dict[str, frozenset[str]] = {
 }
 """Annotations, of those derived of nodes, that an analysis looks at unless it is given options besides steps and ranks, where
 it quotes no arguments either: a command that only shows its result derives no others. Analyses that are not here may use any."""
+ARGUMENTS = frozenset(
+    {"breakdown", "dvfs", "efficiency", "findings", "overlap", "summary", "sweep", "what_if"}
+)
+"""Analyses that look at arguments of operations: types of elements, shapes of inputs, grids of kernels."""
 CHANGES = {"compare": ("delta_ns", "median_delta_ns")}
 """Figures of an analysis that are 0 in rows without a change, which a terminal leaves out."""
 FIRST = {

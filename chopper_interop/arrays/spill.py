@@ -167,19 +167,20 @@ def no_room(size: int, reason: str | None) -> WriteError:
 def full(count: int, value: float, dtype: Any) -> Array:
     """Return an array with one value; as `empty`."""
     if not value and not _is_on.get():
-        return _zeros(count, np.dtype(dtype))
+        return np.zeros(count, dtype) if in_use() else zeros_to_read(count, dtype)
     values = empty(count, dtype)
     values[:] = value
     return values
 
 
-def _zeros(count: int, dtype: np.dtype[Any]) -> Array:
+def zeros_to_read(count: int, dtype: Any) -> Array:
     """Return zeros in memory, of which pages that are only read take none.
 
     numpy's take all where the C library has memory that was freed: it is cleared.
     """
+    dtype = np.dtype(dtype)
     size = count * dtype.itemsize
-    if size < _FRESH_BYTES or in_use() or not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+    if size < _FRESH_BYTES or not hasattr(mmap, "MAP_PRIVATE"):  # Windows
         return np.zeros(count, dtype)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(pages, dtype, count)

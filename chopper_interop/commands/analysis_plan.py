@@ -70,6 +70,11 @@ class AnalysisPlan:
         return frozenset().union(*filter(None, needed))
 
     @property
+    def looks_at_arguments(self) -> bool:
+        """True if the results may depend on arguments of nodes beyond what columns and edges are made of."""
+        return self.looks_at is None or not results.ARGUMENTS.isdisjoint(self.options)
+
+    @property
     def compares_two(self) -> bool:
         """True if one of them compares two jobs."""
         return any(

@@ -258,7 +258,10 @@ def _read_jobs(
                 chosen = runs.reader_options(job.inventory, options)
                 rules = (args.map_device, args.clock_offset, args.run)
                 name = sharing.run_name(job.name)
-                reading = job_reading.Reading(name, chosen, *rules, sharing, only)
+                looked_at = only is None or plan.looks_at_arguments
+                reading = job_reading.Reading(
+                    name, chosen, *rules, sharing, only, arguments=looked_at
+                )
                 trace = job_reading.read_inventory(job.inventory, reading)
         except ChopperError as error:
             if not plan.compares_only_runs or isinstance(error, UsageError):

@@ -289,8 +289,12 @@ class SourceTask:
         *,
         digest: bool = True,
         steps: tuple[int, ...] | None = None,
+        arguments: bool = True,
     ) -> SourceTask:
-        """Make the task of a source; raise `UsageError` for a value that its reader cannot take."""
+        """Make the task of a source; raise `UsageError` for a value that its reader cannot take.
+
+        Without `arguments` nobody misses them, and those of small sources are left to go when all are read.
+        """
         chosen = registry.chosen_options(source.converter.reader, options)
         _refuse_rank(chosen.get("rank"))
         stated = inputs.stated_max_unpacked()
@@ -304,7 +308,8 @@ class SourceTask:
             bounds,
             source.expected_bytes,
             digest,
-            registry.keeps_arguments(options),
+            registry.keeps_arguments(options)
+            and (arguments or source.expected_bytes <= _SMALL_BYTES),
             steps,
         )
 

@@ -122,7 +122,7 @@ def test_an_analysis_takes_the_option(demo: Path, run) -> None:
 def test_analyses_that_look_at_arguments_say_that_there_are_none(demo: Path) -> None:
     """Of a trace with arguments, no other analysis looks into any."""
     from chopper_interop import registry
-    from chopper_interop.analyses.methods import needs
+    from chopper_interop.schemas import results
 
     whole, without = ci.read(demo), ci.read(demo, args="none")
     given = {"compare": {"against": whole}, "sweep": {"against": [whole]}}
@@ -137,8 +137,8 @@ def test_analyses_that_look_at_arguments_say_that_there_are_none(demo: Path) -> 
         if trace.text.asked:
             looks.add(name)
         notes = ci.analyze(without, name, **given.get(name, {})).notes
-        assert ("arguments" in notes) == (name in needs.ARGUMENTS), name
-    assert {"overlap", "efficiency", "dvfs"} <= looks <= needs.ARGUMENTS
+        assert ("arguments" in notes) == (name in results.ARGUMENTS), name
+    assert {"overlap", "efficiency", "dvfs"} <= looks <= results.ARGUMENTS
     hta = ci.analyze(without, "temporal", compat="hta")
     assert "arguments" in hta.notes
 
