@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +12,17 @@ from chopper_interop.analyses.methods.activity import concurrent_work, grouping,
 from chopper_interop.analyses.methods.peers import hta_critical_path as peers_critical_path
 from chopper_interop.analyses.methods.timing import critical, spans
 from chopper_interop.analyses.methods.timing.paths import CLASS_CODE, CLASSES
-from chopper_interop.arrays import Array, arrow, gather
+from chopper_interop.arrays import Array, arrow, gather, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.errors import OptionError, UsageError
-from chopper_interop.result import Result
+from chopper_interop.result import LazyColumns, Result
 from chopper_interop.schemas.kinds import GPU_WORK, Kind
 from chopper_interop.schemas.names import LOADER_RANGE
 from chopper_interop.timing.model import Timing, timing_of
 from chopper_interop.trace import Trace
 
 if TYPE_CHECKING:
-    from chopper_interop.analyses.methods.timing.critical import Path
+    from chopper_interop.analyses.methods.timing.critical import NodeColumns, Path
 
 __all__ = ["critical_path"]
 
@@ -137,7 +138,7 @@ def critical_path(
         table,
         _summary(timing, paths),
         _CONVENTIONS,
-        _for_all_nodes(columns, rows, trace.nodes.num_rows),
+        _annotations(trace, columns, rows),
         notes,
     )
 
@@ -162,16 +163,18 @@ def _select_ranks(trace: Trace, ranks: str) -> tuple[Trace, Array | None]:
     return trace.select_ranks(chosen), rows
 
 
-def _for_all_nodes(columns: dict[str, Array], rows: Array | None, nodes: int) -> dict[str, Any]:
-    """Spread columns of the chosen ranks over all nodes of the trace, null elsewhere."""
-    arrays = {}
-    for name, values in columns.items():
-        column = values
-        if rows is not None:
-            column = np.full(nodes, -1, np.int64)
-            column[rows] = values
-        arrays[name] = arrow.negative_to_null(column)
-    return arrays
+def _annotations(trace: Trace, columns: NodeColumns, rows: Array | None) -> LazyColumns:
+    """Columns of all nodes of the trace, of which those of ranks that were not chosen are null."""
+
+    def make(name: str) -> pa.Array:
+        with spill.when(spill.holds(trace.array("ts"))):
+            column = columns.column(name)
+            if rows is not None:
+                of_chosen, column = column, spill.full(trace.nodes.num_rows, -1, np.int64)
+                column[rows] = of_chosen
+            return arrow.negative_to_null(column)
+
+    return LazyColumns({name: partial(make, name) for name in columns.NAMES})
 
 
 def _pieces(trace: Trace, paths: list[Path], rows: Array | None) -> pa.Table:

@@ -427,7 +427,7 @@ def _binding_edges(model: StepTiming) -> Array:
     last = model.of_job.last(model.at_ns)
     never = -int(timing_loops.NEVER)
     paths = [
-        timing_loops.binding_path(binding, model.src, model.at_ns, int(v), never) for v in last
+        timing_loops.binding_path(binding, model.first, model.at_ns, int(v), never) for v in last
     ]
     return np.concatenate(paths)
 

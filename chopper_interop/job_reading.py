@@ -390,7 +390,9 @@ def needed_bytes(sources: Sequence[SourceFiles], reading: Reading) -> list[float
     needed = []
     for source in sources:
         of_format = source.converter
-        ratio = of_format.memory_ratio - (0 if reading.keeps_arguments else of_format.arguments_ratio)
+        ratio = of_format.memory_ratio - (
+            0 if reading.keeps_arguments else of_format.arguments_ratio
+        )
         needed.append((of_format.steps_ratio if some_steps else ratio) * source.expected_bytes)
     return needed
 

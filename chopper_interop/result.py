@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,28 @@ _OF_MARKS = ("at_ns", "until_ns", "finding")
 
 _NAMES_SHOWN = 4
 """Columns that the text of a result names."""
+
+
+class LazyColumns(Mapping[str, Any]):
+    """Columns that are made when they are asked for, as most commands ask for none of a large job's.
+
+    Parameters
+    ----------
+    make
+        Returns the column of each name.
+    """
+
+    def __init__(self, make: Mapping[str, Callable[[], Any]]) -> None:
+        self._make = make
+
+    def __getitem__(self, name: str) -> Any:
+        return self._make[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        return len(self._make)
 
 
 @dataclass(frozen=True, repr=False)

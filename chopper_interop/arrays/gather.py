@@ -245,7 +245,7 @@ def group_values(group: Array, values: Array, n: int) -> tuple[Array, Array]:
     return offsets, values[rows]
 
 
-def group_rows(group: Array, n: int) -> tuple[Array, Array]:
+def group_rows(group: Array, n: int, dtype: type[np.integer] = np.int64) -> tuple[Array, Array]:
     """Rows of each group: those of group g are ``rows[offsets[g]:offsets[g + 1]]``, ascending.
 
     Parameters
@@ -254,25 +254,26 @@ def group_rows(group: Array, n: int) -> tuple[Array, Array]:
         Number of each row's group, from 0 to n - 1.
     n
         How many groups there are.
+    dtype
+        Of both results; it can hold the number of rows.
 
     Returns
     -------
     offsets, rows
         `offsets` has n + 1 entries; see the picture at the head of this module.
     """
-    offsets = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(group, minlength=n), out=offsets[1:])
-    return offsets, _counting_sort(np.ascontiguousarray(group), offsets[:-1].copy())
+    offsets, rows = np.zeros(n + 1, dtype), np.empty(len(group), dtype)
+    np.cumsum(np.bincount(group, minlength=n), dtype=dtype, out=offsets[1:])
+    _counting_sort(np.ascontiguousarray(group), offsets[:-1].copy(), rows)
+    return offsets, rows
 
 
-@jit
-def _counting_sort(group: Array, next_free: Array) -> Array:
-    """Rows sorted by group, in one pass: `next_free` is where the next row of each group goes."""
-    rows = np.empty(len(group), np.int64)
+@jit_in_place
+def _counting_sort(group: Array, next_free: Array, rows: Array) -> None:
+    """Write the rows sorted by group, in one pass: `next_free` is where the next row of each group goes."""
     for row in range(len(group)):
         rows[next_free[group[row]]] = row
         next_free[group[row]] += 1
-    return rows
 
 
 def group_sums(group: Array, values: Array, n: int) -> Array:

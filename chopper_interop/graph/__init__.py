@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 _BY_KIND = {int(kind): endpoints for kind, endpoints in EDGE_ENDPOINTS.items()}
 _FROM, _TO = np.array(
-    [_BY_KIND.get(kind, (Endpoint.END, Endpoint.START)) for kind in range(256)], np.int64
+    [_BY_KIND.get(kind, (Endpoint.END, Endpoint.START)) for kind in range(256)], np.int32
 ).T.copy()
-"""Endpoint (0 start, 1 end) of an edge's source and of its destination, by the edge's kind."""
+"""Endpoint (0 start, 1 end) of an edge's source and of its destination, by the edge's kind; 32 bits, as their numbers."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,10 @@ class Graph:
     def src(self) -> Array:
         """Source vertex of each edge; `after` has the destinations."""
         return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.first))
+
+    def sources(self, edges: Array) -> Array:
+        """Source vertex of some edges, found by binary search: for few of them `src` need not be made."""
+        return np.searchsorted(self.first, edges, "right") - 1
 
     @cached_property
     def fixed(self) -> Array:
@@ -204,7 +208,7 @@ class Graph:
         inside = which[self.src] & which[self.after]
         src, dst, kind = new[self.src[inside]], new[self.after[inside]], self.kind[inside]
         # edges stay sorted by source: the offsets are the running sum of out-degrees
-        first = np.concatenate([[0], np.cumsum(np.bincount(src, minlength=int(which.sum())))])
+        first = _offsets(src, int(which.sum()))
         return Graph(
             self.trace,
             self.node[which],
@@ -297,6 +301,7 @@ def endpoint_edges(
     if with_threads:  # these chains include the durations of nodes on threads
         parts.append(thread_endpoint_edges(ts, dur, lane, on_thread, trace.array("parent")))
     rest = np.flatnonzero(~on_thread[lane]) if with_threads else np.arange(len(ts))
+    rest = rest.astype(np.int32)
     parts.append(_edges_of_kind(2 * rest, 2 * rest + 1, EdgeKind.DURATION))
     if EdgeKind.STREAM in kinds:
         before, after, stream_kinds = _derived_edges(trace, EdgeKind.STREAM, stream_before)
@@ -310,7 +315,10 @@ def require_endpoint_numbers(trace: TraceTables) -> None:
 
 
 def _concatenated(parts: list[Edges]) -> Edges:
-    src, dst, kind = (np.concatenate(column) for column in zip(*parts, strict=True))
+    """Join edges column by column; parts are gone then, so that no more than one column is held twice."""
+    columns = [list(column) for column in zip(*parts, strict=True)]
+    parts.clear()
+    src, dst, kind = (np.concatenate(columns.pop(0)) for _ in range(3))
     return src.astype(np.int32, copy=False), dst.astype(np.int32, copy=False), kind
 
 
@@ -357,6 +365,13 @@ def _derived_edges(trace: TraceTables, kind: EdgeKind, stream_before: Array | No
     return _edges_of_kind(before[after], after, kind)
 
 
+def _offsets(src: Array, n: int) -> Array:
+    """Offset of the first edge of each of n vertices among edges sorted by their sources, and behind them their number."""
+    first = np.zeros(n + 1, np.int32)
+    np.cumsum(np.bincount(src, minlength=n), dtype=np.int32, out=first[1:])
+    return first
+
+
 def _edges_of_kind(src: Array, dst: Array, kind: EdgeKind) -> Edges:
     return src, dst, np.full(len(src), int(kind), np.uint8)
 
@@ -377,25 +392,37 @@ def build_graph(
     -------
     graph, index
         The graph, and for each of its edges its index in `edges`.
+
+    Raises
+    ------
+    TooLargeError
+        There are more vertices or edges than can be numbered.
     """
     src, dst, kind = edges
+    del (
+        edges
+    )  # of a large job each column is freed as soon as it is in order, if the caller has none
     n = len(node)
     row_numbers.require(n, "vertices of a graph")
-    first, edge = gather.group_rows(src, n)  # edges sorted by source, and the offset of each source
-    after = dst[edge].astype(np.int32)
+    row_numbers.require(len(src), "edges of a graph")
+    # edges sorted by source, and the offset of each source
+    first, edge = gather.group_rows(src, n, np.int32)
+    del src
+    after = dst[edge].astype(np.int32, copy=False)
+    del dst
     order = gather.topological_order(first, after)
     if len(order) == n:
         return Graph(trace, node, at_ns, first, after, kind[edge], order, 0, of_endpoints), edge
     # A topological sort stops at cycles: forwards it does not reach vertices on or behind one,
     # backwards not those on or before one. Every cycle lies in the intersection. There, keep only
     # edges that lead forward in time, and among equal times to higher numbers: no cycle is left.
-    src = src[edge]
+    src = np.repeat(np.arange(n, dtype=np.int32), np.diff(first))
     on_circles = np.ones(n, bool)
     on_circles[order] = False
     on_circles[gather.topological_order(*gather.group_values(after, src, n))] = False
     back = (at_ns[src] > at_ns[after]) | ((at_ns[src] == at_ns[after]) & (src >= after))
     keep = ~(on_circles[src] & on_circles[after] & back)
-    first = np.concatenate([[0], np.cumsum(np.bincount(src[keep], minlength=n))])
+    first = _offsets(src[keep], n)
     after, edge = after[keep], edge[keep]
     order = gather.topological_order(first, after)
     lost = int(np.count_nonzero(~keep))

@@ -43,7 +43,7 @@ def find_binding(
         For each vertex, how much later than along that edge it was; 0 if none leads to it.
     """
     n = len(at)
-    binding = np.full(n, -1, np.int64)
+    binding = np.full(n, -1, np.int32)
     reached = np.zeros(n, np.int64)
     for v in range(n):
         for e in range(first[v], first[v + 1]):
@@ -55,7 +55,7 @@ def find_binding(
                 or (time == reached[w] and priority[e] < priority[best])
             ):
                 binding[w], reached[w] = e, time
-    delay = np.zeros(n, np.int64)
+    delay = reached  # in place: at each vertex one becomes the other
     for v in range(n):
         if binding[v] >= 0:
             delay[v] = at[v] - reached[v]
@@ -177,13 +177,16 @@ def vertices_by_window(order: Array, at: Array, start: Array, end: Array) -> tup
 
 
 @jit
-def binding_path(binding: Array, src: Array, at: Array, last: int, start: int) -> Array:
-    """Edges of the path to a vertex along binding edges, back to `start`; first ones first."""
+def binding_path(binding: Array, first: Array, at: Array, last: int, start: int) -> Array:
+    """Edges of the path to a vertex along binding edges, back to `start`; first ones first.
+
+    Edges from vertex v are those from ``first[v]`` to ``first[v + 1]``, so that the source of one is bisected for.
+    """
     path = []
     v = last
     while binding[v] >= 0 and at[v] > start:
         path.append(binding[v])
-        v = src[binding[v]]
+        v = np.searchsorted(first, binding[v], "right") - 1
     edges = np.empty(len(path), np.int64)
     for k in range(len(path)):
         edges[k] = path[len(path) - 1 - k]
@@ -202,8 +205,8 @@ def min_parallel_slack(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
     ends: Array,
     end: int,
     path: Array,
-    src: Array,
-    is_barrier: Array,
+    path_src: Array,
+    first_barrier: int,
     position: Array,
 ) -> Array:
     """Find the least slack of what runs in parallel to each edge of a path.
@@ -234,17 +237,17 @@ def min_parallel_slack(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
         End of the window.
     path
         Edges of the path, first ones first.
-    src
-        Source of each edge.
-    is_barrier
-        Mask of collective barriers, from which all edges shrink together.
+    path_src
+        Source of each of them.
+    first_barrier
+        From this vertex on they are collective barriers, from which all edges shrink together.
     position
         Scratch, one number a vertex of the graph: all 0 before and after.
     """
     m, size = len(order), len(path)
     for k in range(m):
         position[order[k]] = k + 1
-    cuts, path_edge = _cuts_before(path, src, position, m)
+    cuts, path_edge = _cuts_before(path_src, position, m)
     table = _range_table(size)
     entered = np.zeros(m + 1, np.bool_)  # by an edge from within the window
     for k in range(m):
@@ -259,7 +262,7 @@ def min_parallel_slack(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
                 if path_edge[p] >= 0:
                     # the cut of this very source: the path's edge does not count against itself,
                     # and what leaves the same barrier shrinks as the path's edge does
-                    if is_barrier[v] and path[path_edge[p]] != e:
+                    if v >= first_barrier and path[path_edge[p]] != e:
                         _lower(table, low, min(low + 1, stop), slack + lag[e])
                     elif path[path_edge[p]] != e:
                         _lower(table, low, min(low + 1, stop), slack)
@@ -276,15 +279,15 @@ def min_parallel_slack(  # noqa: C901, PLR0913, PLR0917 # one loop over columns
 
 
 @jit
-def _cuts_before(path: Array, src: Array, position: Array, m: int) -> tuple[Array, Array]:
+def _cuts_before(path_src: Array, position: Array, m: int) -> tuple[Array, Array]:
     """Count cuts before each position, and find the path's edge from each position; -1 if none.
 
     Positions count from 1; what is at 0 is before the window.
     """
-    cuts = np.zeros(m + 3, np.int64)
-    path_edge = np.full(m + 1, -1, np.int64)
-    for k in range(len(path)):
-        p = position[src[path[k]]]
+    cuts = np.zeros(m + 3, np.int32)
+    path_edge = np.full(m + 1, -1, np.int32)
+    for k in range(len(path_src)):
+        p = position[path_src[k]]
         cuts[p + 1] += 1
         path_edge[p] = k
     for p in range(m + 2):

@@ -68,14 +68,14 @@ Least latencies are taken from the trace itself, see `timing.latencies`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from chopper_interop import graph
+from chopper_interop import graph, rank_batches
 from chopper_interop.arrays import Array, gather
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.arrays.statistics import NO_VALUE, lower_medians
@@ -190,7 +190,7 @@ class Timing:
             Of the windows; both ascending.
         """
         connected = self.binding >= 0
-        connected[self.graph.src] = True
+        connected |= self.graph.first[1:] > self.graph.first[:-1]
         order = self.graph.order[connected[self.graph.order]]
         return loops.vertices_by_window(order, self.at_ns, start_ns, end_ns)
 
@@ -215,7 +215,7 @@ class Timing:
 
     def path(self, last: int, start_ns: int) -> Array:
         """Edges of the binding path from `start_ns` on to the vertex `last`, first ones first."""
-        return loops.binding_path(self.binding, self.graph.src, self.at_ns, last, start_ns)
+        return loops.binding_path(self.binding, self.graph.first, self.at_ns, last, start_ns)
 
 
 def timing_of(trace: Trace) -> Timing:
@@ -241,38 +241,48 @@ def release_timing(trace: Trace) -> None:
 def _build_timing(trace: Trace, *, each_rank: bool) -> Timing:
     """Build the graph of the module's picture: edges of endpoints, their lags, then barriers."""
     graph.require_endpoint_numbers(trace)  # before minutes of work on so many
-    ts, of = trace.array("ts"), populations(trace, each_rank=each_rank)
-    end = ts + trace.array("dur")
+    of = populations(trace, each_rank=each_rank)
+    at = np.empty(2 * trace.nodes.num_rows, np.int64)
+    at[::2] = trace.array("ts")
+    np.add(trace.array("ts"), trace.array("dur"), out=at[1::2])
+    edges, stored = _endpoint_edges(trace, at, of)
+    is_entered = np.zeros(len(at), bool)
+    is_entered[edges.dst] = True
+    first, alone = _anchors(trace, is_entered)
+    anchors = _new_edges(2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY)
+    keep, new, last_member = _barriers(trace, at, edges, stored, is_entered)
+    edges.change(keep, [anchors, *new])
+    del keep, new
+    return _arranged(trace, at, edges, last_member, of)
+
+
+def _endpoint_edges(trace: Trace, at: Array, of: Populations) -> tuple[_Edges, int]:
+    """Edges between starts and ends without barriers, and how many of them are of the trace's table: the first ones."""
     before = predecessors(trace)
     known = latencies.edge_latencies(trace, before, of)
     src, dst, kind = graph.endpoint_edges(trace, set(EdgeKind), before)
     stored = len(known.min_ns)  # edges of the trace's table come first, in its order
     src[:stored] += known.from_end  # the start of a call is 2i, its end 2i + 1
-    at = np.empty(2 * len(ts), np.int64)
-    at[::2], at[1::2] = ts, end
-    previous = _previous_on_thread(src, dst, kind, stored, len(at))
+    is_chain = _is_derived_chain(kind, stored)
+    previous = _previous_on_thread(src, dst, is_chain, len(at))
     handover, poll = (
-        np.flatnonzero(kind[:stored] == of) for of in (EdgeKind.HANDOVER, EdgeKind.POLL)
+        np.flatnonzero(kind[:stored] == ended) for ended in (EdgeKind.HANDOVER, EdgeKind.POLL)
     )
     awaited = np.append(src[handover], _begun_polls(trace, at, src[poll] // 2))
     moved = np.append(handover, poll)
     dst[moved] = loops.first_endpoint_since(previous, at, awaited, dst[moved])
-    lag = at[dst] - at[src]
+    rested_ns = at[dst[poll]] - at[previous[dst[poll]]]
+    del previous
+    lag = at[dst]
+    lag -= at[src]
     has_latency = ~is_any(kind[:stored], (EdgeKind.HANDOVER, EdgeKind.COMM, EdgeKind.POLL))
     lag[:stored][has_latency] = np.minimum(known.min_ns, lag[:stored])[has_latency]
-    rested_ns = at[dst[poll]] - at[previous[dst[poll]]]
     polling = of.at(src[poll] // 2)
     lag[poll], known.call_ns[poll] = latencies.poll_returns(lag[poll], rested_ns, polling, of.count)
-    _shorten_waiting_hosts(src, dst, kind, lag, known, stored)
-    lag[_is_idle_slot(trace, src, dst, kind, stored)] = 0
+    _shorten_waiting_hosts(dst, kind, lag, known, is_chain, len(at))
+    lag[_is_idle_slot(trace, src, dst, is_chain)] = 0
     _bound_stream_edges(src, kind, lag, known.stream_ns, of)
-    is_entered = np.zeros(len(at), bool)
-    is_entered[dst] = True
-    first, alone = _anchors(trace, is_entered)
-    edges = [_Edges(src, dst, kind, lag)]
-    del src, dst, kind, lag, previous  # which are free when `_with_barriers` has others
-    anchored = 2 * first, 2 * alone, np.zeros_like(alone), EdgeKind.DEPENDENCY
-    return _with_barriers(trace, at, edges.pop().with_new(*anchored), stored, is_entered, of)
+    return _Edges(src, dst, kind, lag), stored
 
 
 def _begun_polls(trace: Trace, at: Array, work: Array) -> Array:
@@ -291,13 +301,22 @@ def _anchors(trace: Trace, is_entered: Array) -> tuple[Array, Array]:
     It is anchored there: if the step begins sooner, so does the work. All that is not known of it is its
     delay.
     """
-    step, rank = trace.integers("iteration"), trace.array("rank")
-    inside = np.flatnonzero(step >= 0)
-    # nodes of a rank are in order of start
-    first, code = gather.distinct(rank[inside], step[inside])
-    alone = is_any(trace.array("kind")[inside], GPU_WORK) & ~is_entered[2 * inside]
-    alone &= inside != inside[first][code]
-    return inside[first][code][alone], inside[alone]
+    rank, kind = trace.array("rank"), trace.array("kind")
+    parts = []
+    for rows in rank_batches.spans(
+        trace
+    ):  # of whole ranks, so that memory does not grow with their number
+        step = trace.integers("iteration", rows)
+        inside = np.flatnonzero(step >= 0)
+        node = inside + rows.start
+        alone = is_any(kind[node], GPU_WORK) & ~is_entered[2 * node]
+        if alone.any():
+            # nodes of a rank are in order of start
+            first, code = gather.distinct(rank[node], step[inside])
+            begin = node[first][code[alone]]
+            parts.append(np.stack([begin, node[alone]])[:, begin != node[alone]])
+    begin, work = np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
+    return begin, work
 
 
 def _bound_stream_edges(
@@ -321,17 +340,25 @@ class _Edges:
     kind: Array
     lag: Array
 
-    def of_rows(self, rows: Array) -> _Edges:
-        """Return some of the edges."""
-        return _Edges(self.src[rows], self.dst[rows], self.kind[rows], self.lag[rows])
+    def change(self, keep: Array, new: Sequence[_Edges]) -> None:
+        """Leave out edges that a mask does not keep, and add new ones behind the others.
 
-    def with_new(self, src: Array, dst: Array, lag: Array, kind: EdgeKind) -> _Edges:
-        """Return the edges, and behind them new ones of one kind."""
-        if not len(src):
-            return self
-        kinds = np.full(len(src), int(kind), np.uint8)
-        parts = ((self.src, src), (self.dst, dst), (self.kind, kinds), (self.lag, lag))
-        return _Edges(*(np.concatenate([old, new.astype(old.dtype)]) for old, new in parts))
+        It is done column by column, so that of a large job no more than one is held twice.
+        """
+        for name in ("src", "dst", "kind", "lag"):
+            old = getattr(self, name)
+            more = [getattr(edges, name).astype(old.dtype) for edges in new]
+            setattr(self, name, np.concatenate([old[keep], *more]))
+
+    def taken(self, *names: str) -> tuple[Array, ...]:
+        """Return columns, which are gone from here: they can be freed one by one."""
+        columns = vars(self)
+        return tuple(columns.pop(name) for name in names)
+
+
+def _new_edges(src: Array, dst: Array, lag: Array, kind: EdgeKind) -> _Edges:
+    """Edges of one kind."""
+    return _Edges(src, dst, np.full(len(src), int(kind), np.uint8), lag)
 
 
 def _is_derived_chain(kind: Array, stored: int) -> Array:
@@ -341,58 +368,70 @@ def _is_derived_chain(kind: Array, stored: int) -> Array:
     return mask
 
 
-def _previous_on_thread(src: Array, dst: Array, kind: Array, stored: int, endpoints: int) -> Array:
+def _previous_on_thread(src: Array, dst: Array, is_chain: Array, endpoints: int) -> Array:
     """For each endpoint the one before it on its thread; -1 if there is none."""
     before = np.full(endpoints, -1, np.int32)
-    chain = _is_derived_chain(kind, stored)
-    before[dst[chain]] = src[chain]
+    before[dst[is_chain]] = src[is_chain]
     return before
 
 
 def _shorten_waiting_hosts(  # columns
-    src: Array, dst: Array, kind: Array, lag: Array, known: latencies.Latencies, stored: int
+    dst: Array,
+    kind: Array,
+    lag: Array,
+    known: latencies.Latencies,
+    is_chain: Array,
+    endpoints: int,
 ) -> None:
     """Take waiting out of the host's own time, so that it vanishes with what was waited for.
 
     A call that waits keeps what such calls take at least; an idle thread that was handed over to, or polled,
     keeps nothing. They get their measured time from the SYNC, HANDOVER or POLL edge instead.
     """
-    n = int(max(src.max(initial=0), dst.max(initial=0))) + 1
-    own_ns = np.full(n, -1, np.int64)  # of endpoints that end a wait
     waits = np.flatnonzero(known.call_ns >= 0)
-    own_ns[dst[waits]] = known.call_ns[waits]
-    handover = np.flatnonzero(kind[:stored] == EdgeKind.HANDOVER)
-    own_ns[dst[handover]] = 0
-    waiting = np.flatnonzero(_is_derived_chain(kind, stored) & (own_ns[dst] >= 0))
-    lag[waiting] = np.minimum(lag[waiting], own_ns[dst[waiting]])
+    handover = np.flatnonzero(kind[: len(known.call_ns)] == EdgeKind.HANDOVER)
+    ends = dst[
+        np.append(waits, handover)
+    ]  # endpoints that end a wait, and the host's own time until there
+    own_ns = np.append(known.call_ns[waits], np.zeros_like(handover))
+    ends_wait = np.zeros(endpoints, bool)
+    ends_wait[ends] = True
+    waiting = np.flatnonzero(is_chain & ends_wait[dst])
+    order = np.argsort(ends, kind="stable")  # of several of one endpoint the last counts
+    last = np.searchsorted(ends[order], dst[waiting], "right") - 1
+    lag[waiting] = np.minimum(lag[waiting], own_ns[order[last]])
 
 
-def _is_idle_slot(trace: Trace, src: Array, dst: Array, kind: Array, stored: int) -> Array:
+def _is_idle_slot(trace: Trace, src: Array, dst: Array, is_chain: Array) -> Array:
     """Mark edges from the end of a host's operation to a start that has another reason: time between is no work.
 
     So it is in simulations, and of the pieces of operations that ETs have: they start as soon as what they depend on
     has ended and their slot is free.
     """
-    chosen = np.flatnonzero(_is_derived_chain(kind, stored) & (src % 2 == 1) & (dst % 2 == 0))
+    idles = trace.array("kind") == Kind.HOST_GAP
     if trace.meta.clock == COMPUTED:
-        return chosen
-    return chosen[trace.array("kind")[dst[chosen] // 2] == Kind.HOST_GAP]
+        idles[:] = True
+    if not idles.any():
+        return np.empty(0, np.int64)
+    slots = np.flatnonzero(is_chain & (src % 2 == 1) & (dst % 2 == 0))
+    return slots[idles[dst[slots] // 2]]
 
 
-def _with_barriers(
-    trace: Trace, at: Array, edges: _Edges, stored: int, is_entered: Array, of: Populations
+def _arranged(
+    trace: Trace, at: Array, edges: _Edges, last_member: Array, of: Populations
 ) -> Timing:
-    """Add collective barriers, put edges in order, and find what binds each vertex."""
+    """Put edges in order, and find what binds each vertex; those of barriers are behind the others."""
     nodes = trace.nodes.num_rows
-    edges, last_member = _add_barriers(trace, at, edges, stored, is_entered)
     node = np.concatenate([np.repeat(np.arange(nodes, dtype=np.int32), 2), last_member])
     at = np.concatenate([at, trace.array("ts")[last_member]])
-    columns = edges.src, edges.dst, edges.kind
-    arranged, edge = graph.build_graph(trace, node, at, columns, of_endpoints=True)
-    lag = edges.lag[edge]
-    del edges, edge, columns
+    arranged, edge = graph.build_graph(
+        trace, node, at, edges.taken("src", "dst", "kind"), of_endpoints=True
+    )
+    (lag,) = edges.taken("lag")
+    lag = lag[edge]
+    del edge
     measured_ns = at[arranged.after]
-    measured_ns -= at[arranged.src]
+    measured_ns -= np.repeat(at, np.diff(arranged.first))
     np.minimum(lag, measured_ns, out=lag)
     del measured_ns
     priority = EDGE_PRIORITY[arranged.kind]
@@ -400,9 +439,9 @@ def _with_barriers(
     return Timing(trace, arranged, lag, binding, delay, of)
 
 
-def _add_barriers(
+def _barriers(
     trace: Trace, at: Array, edges: _Edges, stored: int, is_entered: Array
-) -> tuple[_Edges, Array]:
+) -> tuple[Array, list[_Edges], Array]:
     """Replace COMM edges of collectives in which all wait for all by edges through a barrier.
 
     Of other communication, a waiting member lasts from the start of the awaited one on, and a receive
@@ -410,8 +449,10 @@ def _add_barriers(
 
     Returns
     -------
-    edges
-        With those of barriers, which are the vertices from ``len(at)`` on.
+    keep
+        Mask of the edges that stay.
+    new
+        Edges of barriers, which are the vertices from ``len(at)`` on, and through ranks that do not record yet.
     last_member
         Node of each barrier: the member that started last.
     """
@@ -426,15 +467,17 @@ def _add_barriers(
     barrier_at = at[2 * heads][number]
     transfer = at[2 * members + 1] - barrier_at
     waiting = barrier_at - at[2 * members]
-    durations = np.flatnonzero(edges.kind == EdgeKind.DURATION)
-    durations = durations[durations >= stored]
+    all_durations = np.flatnonzero(edges.kind[stored:] == EdgeKind.DURATION) + stored
+    communicates = trace.array("kind") == Kind.COMM
+    communicates[last] = communicates[member] = True
+    durations = all_durations[communicates[edges.src[all_durations] // 2]]
     waits = ~joint & ~buffered
     _shorten_waiting_members(at, edges, comm[waits], member[waits], durations)
-    size = trace.integers("bytes")[last[buffered]]
+    size = trace.integers("bytes", last[buffered])
     received_ns = _follow_sends(at, edges, comm[buffered], last[buffered], member[buffered], size)
-    _limit_durations(edges, durations, member[buffered], received_ns, len(at) // 2)
+    _limit_durations(edges, durations, member[buffered], received_ns)
     own = np.full(len(at) // 2, -1, np.int64)  # without what is waited for; -1 if that is unknown
-    own[last[~joint]] = (at[1::2] - at[::2])[last[~joint]]
+    own[last[~joint]] = at[2 * last[~joint] + 1] - at[2 * last[~joint]]
     own[member[waits]] = edges.lag[comm[waits]]
     own[member[buffered]] = received_ns
     own[members] = transfer
@@ -443,7 +486,7 @@ def _add_barriers(
     lasts = takes_time(trace)  # members last from the barrier on instead, ranges do not last at all
     lasts[members] = False
     keep = np.ones(len(edges.src), bool)
-    keep[durations] = lasts[edges.src[durations] // 2]
+    keep[all_durations] = lasts[edges.src[all_durations] // 2]
     keep[comm[joint]] = False
     barrier = len(at) + number
     src = np.concatenate([2 * members, barrier])
@@ -452,9 +495,11 @@ def _add_barriers(
     last_member = np.full(len(heads), len(at), np.int64)  # of several that start last the first
     started_last = waiting == 0
     np.minimum.at(last_member, number[started_last], members[started_last])
-    edges = edges.of_rows(np.flatnonzero(keep)).with_new(src, dst, lag, EdgeKind.COMM)
-    edges = edges.with_new(*through_unrecorded, EdgeKind.DEPENDENCY)
-    return edges, last_member.astype(np.int32)
+    new = [
+        _new_edges(src, dst, lag, EdgeKind.COMM),
+        _new_edges(*through_unrecorded, EdgeKind.DEPENDENCY),
+    ]
+    return keep, new, last_member.astype(np.int32)
 
 
 def _barrier_pairs(
@@ -514,11 +559,12 @@ def _shorten_waiting_members(
     node's duration, and so does that of the node's DURATION edge: it lasts as long behind its own
     start as behind the start of what it waits for.
     """
-    dur = at[1::2] - at[::2]
-    rest = np.full(len(dur), NO_VALUE)
-    np.minimum.at(rest, waiting, np.minimum(edges.lag[comm], dur[waiting]))
-    edges.lag[comm] = rest[waiting]
-    _limit_durations(edges, durations, waiting, rest[waiting], len(dur))
+    dur = at[2 * waiting + 1] - at[2 * waiting]
+    node, code = np.unique(waiting, return_inverse=True)
+    rest = np.full(len(node), NO_VALUE)
+    np.minimum.at(rest, code, np.minimum(edges.lag[comm], dur))
+    edges.lag[comm] = rest[code]
+    _limit_durations(edges, durations, node, rest)
 
 
 def _follow_sends(
@@ -546,11 +592,14 @@ def _follow_sends(
     return own
 
 
-def _limit_durations(edges: _Edges, durations: Array, node: Array, limit_ns: Array, n: int) -> None:
-    """Let DURATION edges of some nodes, out of n, take at most that long."""
-    limit = np.full(n, NO_VALUE)
-    np.minimum.at(limit, node, limit_ns)
-    edges.lag[durations] = np.minimum(edges.lag[durations], limit[edges.src[durations] // 2])
+def _limit_durations(edges: _Edges, durations: Array, node: Array, limit_ns: Array) -> None:
+    """Let DURATION edges of some nodes take at most that long."""
+    limited, code = np.unique(node, return_inverse=True)
+    limit = np.full(len(limited), NO_VALUE)
+    np.minimum.at(limit, code, limit_ns)
+    place = gather.find(limited, edges.src[durations] // 2)
+    edge, place = durations[place >= 0], place[place >= 0]
+    edges.lag[edge] = np.minimum(edges.lag[edge], limit[place])
 
 
 def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array) -> Array:
@@ -580,7 +629,7 @@ def _shorten_unmatched(trace: Trace, own: Array, edges: _Edges, durations: Array
     known = np.flatnonzero((own[row] >= 0) & (kind >= 0) & has_size)
     usual = lower_medians(code[known], own[row[known]], int(code.max()) + 1)
     alone = own[row] < 0
-    _limit_durations(edges, durations, row[alone], usual[code[alone]], len(own))
+    _limit_durations(edges, durations, row[alone], usual[code[alone]])
     usual_ns[row] = usual[code]
     return usual_ns
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from chopper_interop.analyses.methods.timing.paths import (
     OWN_TIME_EDGES,
     class_before,
 )
-from chopper_interop.arrays import Array
+from chopper_interop.arrays import Array, gather, spill
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, EdgeKind
 from chopper_interop.timing import loops
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from chopper_interop.analyses.methods.activity.step_times import Spans
     from chopper_interop.timing.model import Timing
 
+_BLOCK = 1 << 20
+"""Vertices whose slack is found at a time (chosen: a few megabytes for each array)."""
 _LATENCIES = [CLASS_CODE[name] for name in LATENCIES.values()]
 
 
@@ -63,9 +65,60 @@ class Path:
     near_work_ns: int = 0
 
 
-def critical_paths(
-    timing: Timing, spans: Spans, near_ns: int
-) -> tuple[list[Path], dict[str, Array]]:
+class OwnTime(NamedTuple):
+    """Nodes whose own time is on a path, each once: sum of it, its first start, last end, and delays."""
+
+    node: Array
+    critical_ns: Array
+    critical_start_ns: Array
+    critical_end_ns: Array
+    critical_delay_ns: Array
+
+
+@dataclass(frozen=True)
+class NodeColumns:
+    """Columns of nodes by paths of windows, each of which is made when it is asked for: few nodes are on a path.
+
+    Parameters
+    ----------
+    nodes
+        How many nodes there are.
+    slack_ns
+        Of each node the least of all windows; `loops.NEVER` where it is in none.
+    own_times
+        Of the path of each window.
+    drags
+        Of each window, nodes of GPU work on its path, and their drags.
+    """
+
+    NAMES = (
+        "slack_ns", "critical_start_ns", "drag_ns", "critical_ns", "critical_end_ns",
+        "critical_delay_ns",
+    )  # fmt: skip
+
+    nodes: int
+    slack_ns: Array
+    own_times: list[OwnTime] = field(default_factory=list)
+    drags: list[tuple[Array, Array]] = field(default_factory=list)
+
+    def column(self, name: str) -> Array:
+        """One of `NAMES` for all nodes, -1 where unknown; of several windows the longest time and the least slack count."""
+        if name == "slack_ns":
+            column = spill.empty(self.nodes, np.int64)
+            column[:] = self.slack_ns
+        else:
+            is_least = name == "critical_start_ns"
+            column = spill.full(self.nodes, loops.NEVER if is_least else -1, np.int64)
+            parts = self.drags
+            if name != "drag_ns":
+                parts = [(own.node, getattr(own, name)) for own in self.own_times]
+            for node, values in parts:
+                (np.minimum if is_least else np.maximum).at(column, node, values)
+        column[column == loops.NEVER] = -1
+        return column
+
+
+def critical_paths(timing: Timing, spans: Spans, near_ns: int) -> tuple[list[Path], NodeColumns]:
     """Critical path of each window, and columns of all nodes.
 
     Parameters
@@ -80,28 +133,29 @@ def critical_paths(
     paths
         In order of their windows.
     columns
-        `critical_ns`, `critical_start_ns`, `critical_end_ns`, `critical_delay_ns`, `slack_ns` and
-        `drag_ns` of each node; -1 where unknown.
+        `NodeColumns.NAMES` of each node.
     """
-    columns = _NodeColumns(timing)
+    collector = _Collector(timing)
     start, end = spans.starts(timing.at_ns), spans.ends(timing.at_ns)
     last = spans.last(timing.at_ns)
     by_start = np.argsort(start, kind="stable")
-    first, chosen = timing.windows(start[by_start], np.maximum.accumulate(end[by_start]))
+    latest = np.maximum.accumulate(end[by_start])
+    first, chosen = timing.windows(start[by_start], latest)
     by_window: dict[int, Path] = {}
     for nth, k in enumerate(by_start.tolist()):
         order = chosen[first[nth] : first[nth + 1]]
-        order = order[timing.at_ns[order] <= end[k]]
+        if end[k] < latest[nth]:
+            order = order[timing.at_ns[order] <= end[k]]
         ends = spans.may_end_with(k)
         edges = timing.path(int(last[k]), int(start[k]))
         path = _path(timing, edges, (int(start[k]), int(end[k])), int(last[k]))
-        near = columns.add(path, edges, order, ends, near_ns)
+        near = collector.add(path, edges, order, ends, near_ns)
         iteration = int(spans.iteration[k])
         by_window[k] = replace(path, iteration=iteration, near_nodes=near[0], near_work_ns=near[1])
-    return [by_window[k] for k in sorted(by_window)], columns.columns()
+    return [by_window[k] for k in sorted(by_window)], collector.columns
 
 
-class _NodeColumns:
+class _Collector:
     """Columns of nodes, collected from one window after another."""
 
     def __init__(self, timing: Timing) -> None:
@@ -110,15 +164,9 @@ class _NodeColumns:
         self._nodes = trace.nodes.num_rows
         self._work = is_any(trace.array("kind"), GPU_WORK)
         self._late = np.full(len(timing.graph), loops.UNCONSTRAINED)
-        self._position = np.zeros(len(timing.graph), np.int64)
+        self._position = np.zeros(len(timing.graph), np.int32)
         self._ends = np.zeros(len(timing.graph), bool)
-        self._min = {
-            name: np.full(self._nodes, loops.NEVER) for name in ("slack_ns", "critical_start_ns")
-        }
-        self._max = {
-            name: np.full(self._nodes, -1, np.int64)
-            for name in ("drag_ns", "critical_ns", "critical_end_ns", "critical_delay_ns")
-        }
+        self.columns = NodeColumns(self._nodes, np.full(self._nodes, loops.NEVER))
 
     def add(
         self, path: Path, edges: Array, order: Array, ends: Array, near_ns: int
@@ -134,69 +182,69 @@ class _NodeColumns:
         late, at = self._late, timing.at_ns
         timing.write_latest_times(order, ends, path.end_ns, late)
         self._ends[ends] = True
+        src = graph.sources(edges)
         parallel_slack = loops.min_parallel_slack(
             order, graph.first, graph.after, timing.lag_ns, timing.delay_ns, at, late,
-            self._ends, path.end_ns, edges, graph.src, timing.is_barrier, self._position,
+            self._ends, path.end_ns, edges, src, timing.barriers.start, self._position,
         )  # fmt: skip
-        node_end = order[(order % 2 == 1) & (order < 2 * self._nodes)]
-        node = graph.node[node_end]
-        slack = np.minimum(late[node_end], path.end_ns) - at[node_end]
-        self._min["slack_ns"][node] = np.minimum(self._min["slack_ns"][node], slack)
-        self._add_drag(edges, parallel_slack, path.start_ns)
-        self._add_pieces(path)
-        late[order] = loops.UNCONSTRAINED
+        dur, near_nodes, near_work_ns = graph.trace.array("dur"), 0, 0
+        for begin in range(0, len(order), _BLOCK):
+            some = order[begin : begin + _BLOCK]
+            node_end = some[(some % 2 == 1) & (some < 2 * self._nodes)]
+            node = graph.node[node_end]
+            slack = np.minimum(late[node_end], path.end_ns) - at[node_end]
+            least = self.columns.slack_ns
+            least[node] = np.minimum(least[node], slack)
+            near = node[slack <= near_ns]
+            near_nodes += len(near)
+            near_work_ns += int(dur[near[self._work[near]]].sum())
+            late[some] = loops.UNCONSTRAINED
         late[ends] = loops.UNCONSTRAINED
         self._ends[ends] = False
-        near = node[slack <= near_ns]
-        work = near[self._work[near]]
-        return len(near), int(graph.trace.array("dur")[work].sum())
+        self._add_drag(edges, src, parallel_slack, path.start_ns)
+        self.columns.own_times.append(_own_time(path))
+        return near_nodes, near_work_ns
 
-    def _add_drag(self, edges: Array, parallel_slack: Array, start_ns: int) -> None:
+    def _add_drag(self, edges: Array, src: Array, parallel_slack: Array, start_ns: int) -> None:
         """Add the drag of GPU work on the path: by how much the window shrinks if it took no time.
 
         That is at most its own time, and at most the least slack of what runs in parallel to it.
         """
         timing, graph = self._timing, self._timing.graph
-        kind, src, dst = graph.kind[edges], graph.src[edges], graph.after[edges]
+        kind, dst = graph.kind[edges], graph.after[edges]
         is_work = self._work[graph.node[dst]] & (
             (kind == EdgeKind.DURATION) | ((kind == EdgeKind.COMM) & (dst % 2 == 1))
         )
-        node = np.where(timing.is_barrier[src], graph.node[src], graph.node[dst])
+        node = np.where(src >= timing.barriers.start, graph.node[src], graph.node[dst])
         within = timing.at_ns[dst] - np.maximum(timing.at_ns[src], start_ns)
         gain = np.minimum(np.minimum(timing.lag_ns[edges], within), parallel_slack)
-        np.maximum.at(self._max["drag_ns"], node[is_work], gain[is_work])
+        self.columns.drags.append((node[is_work], gain[is_work]))
 
-    def _add_pieces(self, path: Path) -> None:
-        """Add each node's own time on the path; of several windows the longest counts."""
-        own = (path.node >= 0) & ~np.isin(path.class_code, _LATENCIES)
-        node, start, end = path.node[own], path.start[own], path.end[own]
-        used, code = np.unique(node, return_inverse=True)
-        total = np.zeros(len(used), np.int64)
-        np.add.at(total, code, end - start)
-        longest = self._max["critical_ns"]
-        longest[used] = np.maximum(longest[used], total)
-        np.minimum.at(self._min["critical_start_ns"], node, start)
-        np.maximum.at(self._max["critical_end_ns"], node, end)
-        delay = np.zeros(self._nodes, np.int64)
-        np.add.at(delay, path.node[path.node >= 0], path.delay[path.node >= 0])
-        delays = self._max["critical_delay_ns"]
-        delays[used] = np.maximum(delays[used], delay[used])
 
-    def columns(self) -> dict[str, Array]:
-        """All columns, -1 where unknown."""
-        known_min = {n: np.where(v == loops.NEVER, -1, v) for n, v in self._min.items()}
-        return known_min | self._max
+def _own_time(path: Path) -> OwnTime:
+    """Own time on a path."""
+    own = (path.node >= 0) & ~np.isin(path.class_code, _LATENCIES)
+    start, end = path.start[own], path.end[own]
+    used, code = np.unique(path.node[own], return_inverse=True)
+    total, last = np.zeros(len(used), np.int64), np.full(len(used), -1, np.int64)
+    first, delay = np.full(len(used), loops.NEVER), np.zeros(len(used), np.int64)
+    np.add.at(total, code, end - start)
+    np.minimum.at(first, code, start)
+    np.maximum.at(last, code, end)
+    place = gather.find(used, path.node)  # also of their pieces that are latencies
+    np.add.at(delay, place[place >= 0], path.delay[place >= 0])
+    return OwnTime(used, total, first, last, delay)
 
 
 def _path(timing: Timing, edges: Array, window: tuple[int, int], last: int) -> Path:
     """Pieces of a path, neighbours of one node and class joined."""
     graph, trace = timing.graph, timing.trace
-    src, dst, kind = graph.src[edges], graph.after[edges], graph.kind[edges]
+    src, dst, kind = graph.sources(edges), graph.after[edges], graph.kind[edges]
     node, class_code = graph.node[dst].astype(np.int64), CLASS_OF_EDGE[kind].copy()
     own_time = is_any(kind, OWN_TIME_EDGES)
     node[own_time] = _innermost(trace, src[own_time])
     # communication is of the member from whose start the transfer counts
-    sent = timing.is_barrier[src] | (kind == EdgeKind.COMM)
+    sent = (src >= timing.barriers.start) | (kind == EdgeKind.COMM)
     node[sent] = graph.node[src[sent]]
     inside = own_time & (node >= 0)
     class_code[inside] = CLASS_OF_NODE[trace.array("kind")[node[inside]]]

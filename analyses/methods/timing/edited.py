@@ -51,8 +51,8 @@ def edited(
         np.concatenate([old[keep], added.astype(old.dtype)])
         for old, added in zip((graph.src, graph.after, graph.kind, lag_ns), new, strict=True)
     )
-    first, edge = gather.group_rows(src, size)
-    after = dst[edge].astype(np.int32)
+    first, edge = gather.group_rows(src, size, np.int32)
+    after = dst[edge].astype(np.int32, copy=False)
     order = gather.topological_order(first, after)
     if len(order) < size:
         return None

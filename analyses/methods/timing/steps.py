@@ -131,7 +131,7 @@ def step_timing(trace: Trace, rank_steps: Sequence[Window]) -> StepTiming:
     )
     row_numbers.require(len(graph) + len(steps), "vertices of graphs of steps")
     src, after, kind, lag = _cut(timing, step, at, start)
-    first, edge = gather.group_rows(src, len(step))
+    first, edge = gather.group_rows(src, len(step), np.int32)
     src, after, kind, lag = src[edge], after[edge], kind[edge], lag[edge]
     _, delay = loops.find_binding(at, first, after, lag, EDGE_PRIORITY[kind])
     sources = len(graph) + np.arange(len(steps), dtype=np.int32)

@@ -53,7 +53,7 @@ def dags(draw):
     delay = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), np.int64)
     delay[~entered] = 0
     release = np.array(draw(st.lists(st.integers(0, 5), min_size=n, max_size=n)), np.int64)
-    first = np.searchsorted(src, np.arange(n + 1)).astype(np.int64)
+    first = np.searchsorted(src, np.arange(n + 1)).astype(np.int32)
     return src, after, lag, delay, release, first, np.arange(n, dtype=np.int32)
 
 
@@ -110,9 +110,9 @@ def test_drag_and_slack_are_those_of_brute_force(dag) -> None:
     rank = np.zeros(len(lag), np.uint8)
     binding, delayed = loops.find_binding(at, first, after, lag, rank)
     assert (delayed[binding >= 0] == delay[binding >= 0]).all()
-    path = loops.binding_path(binding, src, at, last, -1)
-    is_barrier = np.zeros(len(at), bool)
-    position = np.zeros(len(at), np.int64)
+    path = loops.binding_path(binding, first, at, last, -1)
+    no_barrier = len(at)
+    position = np.zeros(len(at), np.int32)
     parallel_slack = loops.min_parallel_slack(
         order,
         first,
@@ -124,8 +124,8 @@ def test_drag_and_slack_are_those_of_brute_force(dag) -> None:
         np.ones(len(at), bool),
         end,
         path,
-        src,
-        is_barrier,
+        src[path],
+        no_barrier,
         position,
     )
     assert not position.any()
