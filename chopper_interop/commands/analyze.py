@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         pipeline.refuse_overwriting(_input_files(inventories, [trace, against]), outputs)
     with spill.scratch(available):
         _show(args, trace, outcome, plan)
-        _write(args, outcome.annotate(trace), targets)
+        _write(args, trace, outcome, targets)
         if pages:
             report.write(
                 args, trace, outcome, against=against, runs=others, options=options | common_options
@@ -320,7 +320,9 @@ def _source_words(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-def _write(args: argparse.Namespace, trace: Trace, targets: list[WriteTarget]) -> None:
+def _write(
+    args: argparse.Namespace, trace: Trace, outcome: Outcome, targets: list[WriteTarget]
+) -> None:
     from chopper_interop import pipeline
     from chopper_interop.commands import console
     from chopper_interop.issues import IssueLog
@@ -329,7 +331,8 @@ def _write(args: argparse.Namespace, trace: Trace, targets: list[WriteTarget]) -
         return
     issues = IssueLog()
     with console.show_progress(quiet=args.quiet):
-        issues.extend(pipeline.write_all(trace, targets, common.parse_options(args.option)))
+        annotated = outcome.annotate(trace)
+        issues.extend(pipeline.write_all(annotated, targets, common.parse_options(args.option)))
     if args.quiet:
         console.show_losses(issues, on_loss=args.on_loss)
     else:
