@@ -759,6 +759,7 @@ LOOKED_AT: dict[str, frozenset[str]] = {
     "kernels": frozenset({"iteration", "flops", "mem_bytes"}),
     "launch": frozenset({"iteration"}),
     "overlap": frozenset({"iteration", "flops", "mem_bytes"}),
+    "stragglers": frozenset({"iteration", "layer", "mem_bytes", "operation", "phase", "step_part"}),
     "temporal": frozenset({"iteration"}),
 }
 """Annotations, of those derived of nodes, that an analysis looks at unless it is given options besides steps and ranks, where

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +18,10 @@ from chopper_interop.analyses.methods.activity import counterparts, step_times, 
 from chopper_interop.analyses.methods.timing import paths, spans
 from chopper_interop.analyses.methods.timing.reduced import Ordered, ReducedTiming
 from chopper_interop.analyses.methods.timing.steps import BORDER_EDGE, StepTiming, step_timing
-from chopper_interop.arrays import Array, sequences
+from chopper_interop.arrays import Array, gather, sequences
 from chopper_interop.arrays.gather import is_any
 from chopper_interop.schemas.kinds import GPU_WORK, HOST_WAITS, EdgeKind, LaneKind
+from chopper_interop.tables import merged_rows
 from chopper_interop.timing import loops, variation
 from chopper_interop.timing.model import timing_of
 from chopper_interop.trace import Trace
@@ -33,6 +35,8 @@ _ON_GPU = (
 )  # fmt: skip
 """Edges by which work waits for other work; by all others it waits for hosts."""
 
+_ENDPOINTS = 1 << 20
+"""Starts and ends on threads that are looked at at a time, unless one has more (chosen: a few megabytes for each array)."""
 _WAITED_NS = 1_000_000
 """Time by which a piece of host code, in which no wait for a GPU is known, takes other ranks longer than a late
 rank from which on they waited in it. Chosen: the same code differs by less."""
@@ -87,12 +91,12 @@ class JobReplay:
             self.lag_ns, self.delay_ns, self.at_ns = timing.lag_ns, timing.delay_ns, timing.at_ns
             self._spans = spans.spans_of_timing(timing, steps)
             self._step_spans = spans.spans_of_timing(timing, steps or "each")
-        self._owner = paths.owners(trace, self.src, self.graph.after, self.kind)
+        owner = paths.owners(trace, self.src, self.graph.after, self.kind)
         self.on_thread = on_thread
-        self.every_edge = np.flatnonzero(np.append(work, False)[self._owner])
-        self.is_chosen = np.isin(step[self._owner[self.every_edge]], self.iterations)
+        self.every_edge = np.flatnonzero(np.append(work, False)[owner])
+        self.is_chosen = np.isin(step[owner[self.every_edge]], self.iterations)
         self.edge = self.every_edge[self.is_chosen]
-        self.every_node = self._owner[self.every_edge].astype(np.int64)
+        self.every_node = owner[self.every_edge].astype(np.int64)
         self.node = self.every_node[self.is_chosen]
         self.own_ns = self.lag_ns[self.edge]
         both = (self._spans, self._step_spans)
@@ -124,7 +128,7 @@ class JobReplay:
             Lengths of all steps, one by one, however they were chosen.
         """
         model = self._with_delays if delays else self._without_delays
-        at = model.retimed(self.own_ns if own_ns is None else own_ns, self._endpoints)
+        at = model.retimed(self.own_ns if own_ns is None else own_ns)
         return self._local[int(each)].lengths(at)
 
     def lengths_with(
@@ -147,12 +151,17 @@ class JobReplay:
 
     @cached_property
     def _with_delays(self) -> ReducedTiming:
-        return ReducedTiming(self.graph, self.lag_ns, self.delay_ns, self.at_ns, self.edge)
+        return self._reduced(self.delay_ns)
 
     @cached_property
     def _without_delays(self) -> ReducedTiming:
-        none = np.zeros_like(self.delay_ns)
-        return ReducedTiming(self.graph, self.lag_ns, none, self.at_ns, self.edge)
+        return self._reduced(np.zeros_like(self.delay_ns))
+
+    def _reduced(self, delay_ns: Array) -> ReducedTiming:
+        """The model of which only the times of GPU work vary."""
+        return ReducedTiming(
+            self.graph, self.lag_ns, delay_ns, self.at_ns, self.edge, self._endpoints
+        )
 
     @cached_property
     def host(self) -> HostTimes:
@@ -161,8 +170,9 @@ class JobReplay:
 
     def without_delays_of(self, rank: int) -> Array:
         """Lengths with delays kept, except for those of one rank."""
-        of_rank = self.vertex_rank == rank
-        return self.lengths_with(self.lag_ns, np.where(of_rank, 0, self.delay_ns))
+        delay = self.delay_ns.copy()
+        delay[self.endpoints_of(rank)] = 0
+        return self.lengths_with(self.lag_ns, delay)
 
     @property
     def usual_lag_ns(self) -> Array:
@@ -172,13 +182,10 @@ class JobReplay:
         timing = timing_of(self.trace)
         return variation.on_edges(timing, timing.lag_ns, timing.delay_ns)[0]
 
-    @cached_property
-    def vertex_rank(self) -> Array:
-        """Rank of each vertex; -1 of those in no step."""
-        nodes = self.trace.nodes.num_rows
-        rank = np.full(len(self.delay_ns), -1, np.int64)
-        rank[: 2 * nodes] = np.repeat(self.trace.array("rank"), 2)
-        return rank
+    def endpoints_of(self, rank: int) -> slice:
+        """Vertices that are starts and ends of a rank's nodes."""
+        rows = self.trace.rank_rows[rank]
+        return slice(2 * rows.start, 2 * rows.stop)
 
     def delays(self) -> tuple[Array, Array]:
         """Delays of each node of GPU work behind the work that it waits for, nanoseconds.
@@ -234,13 +241,16 @@ class HostTimes:
         self._endpoint, self._lane = self._in_order()
         known = self._follows(known, of_peers)
         late = np.where(known, replay.at_ns[: 2 * nodes] - of_peers, 0)
-        self.late_ns, self.known = late[::2], known[::2]
+        del of_peers
+        self.late_ns, self.known = late[::2].copy(), known[::2]
         self._lag_ns = replay.usual_lag_ns
         graph, kind = replay.graph, replay.kind
         waits = np.zeros(len(replay.at_ns), bool)
         waits[graph.after[is_any(kind, HOST_WAITS)]] = True
         filled = self._filled(known, np.maximum(late, 0), waits)
+        del late
         self._late = self._since_begin(filled)
+        del filled
         passes = is_any(kind, paths.OWN_TIME_EDGES) & (graph.after < 2 * nodes)
         self._edge = np.flatnonzero(passes & (replay.src < 2 * nodes))
         self._edge = self._edge[replay.on_thread[graph.after[self._edge] // 2]]
@@ -265,9 +275,10 @@ class HostTimes:
     def _in_order(self) -> tuple[Array, Array]:
         """Endpoints on threads by lane and time, and their lanes."""
         trace = self._replay.trace
-        endpoint = np.flatnonzero(np.repeat(self._replay.on_thread, 2))
+        endpoint = np.flatnonzero(np.repeat(self._replay.on_thread, 2)).astype(np.int32)
         lane = np.repeat(trace.array("lane"), 2)[endpoint]
-        return endpoint[np.lexsort((self._replay.at_ns[endpoint], lane))], np.sort(lane)
+        order = np.lexsort((self._replay.at_ns[endpoint], lane))
+        return endpoint[order], lane[order]
 
     def _follows(self, known: Array, of_peers: Array) -> Array:
         """Mark the known endpoints whose counterparts come in the order of their lane: a longest run.
@@ -289,7 +300,23 @@ class HostTimes:
         Where it rises until the next counterpart, as by an operation that no other rank has, it rises evenly
         over the time between them that is not spent waiting.
         """
-        endpoint, lane = self._endpoint, self._lane
+        filled = np.zeros(len(late), np.int64)
+        begins = np.flatnonzero(np.diff(self._lane, prepend=-1)).tolist()
+        lanes = starmap(slice, pairwise([*begins, len(self._lane)]))
+        for rows in merged_rows(lanes, _ENDPOINTS):
+            self._fill(self._endpoint[rows], self._lane[rows], known, late, waits, filled)
+        return filled
+
+    def _fill(  # columns
+        self,
+        endpoint: Array,
+        lane: Array,
+        known: Array,
+        late: Array,
+        waits: Array,
+        filled: Array,
+    ) -> None:
+        """Write the lateness of the endpoints of some lanes, as of `_filled`."""
         has, count = known[endpoint], len(endpoint)
         place = np.arange(count)
         before = np.maximum.accumulate(np.where(has, place, -1))
@@ -303,20 +330,21 @@ class HostTimes:
         clock = np.cumsum(np.where(waits[endpoint], 0, spent))
         first, rise = late[endpoint[before]], late[endpoint[behind]] - late[endpoint[before]]
         share = (clock[inside] - clock[before]) / np.maximum(clock[behind] - clock[before], 1)
-        filled = np.zeros(len(late), np.int64)
         filled[endpoint[inside]] = first + np.rint(np.maximum(rise, 0) * share).astype(np.int64)
-        return filled
 
     def _since_begin(self, late: Array) -> Array:
         """Lateness less that with which a rank began to record, as far as it has not caught up since.
 
         What happened before the recording is no gain within it.
         """
-        replay, endpoint = self._replay, self._endpoint
-        rank = replay.vertex_rank[endpoint]
-        order = endpoint[np.lexsort((replay.at_ns[endpoint], rank))]
+        trace, at = self._replay.trace, self._replay.at_ns
+        number = np.searchsorted(trace.ranks, trace.array("rank")[self._endpoint // 2])
+        first, row = gather.group_rows(number, len(trace.ranks), np.int32)
+        del number
         since = late.copy()
-        for of_rank in np.split(order, np.flatnonzero(np.diff(replay.vertex_rank[order])) + 1):
+        for begin, stop in pairwise(first.tolist()):
+            of_rank = self._endpoint[row[begin:stop]]
+            of_rank = of_rank[np.argsort(at[of_rank], kind="stable")]
             since[of_rank] -= np.minimum.accumulate(late[of_rank])
         return since
 
@@ -336,8 +364,11 @@ class HostTimes:
         they wait less.
         """
         replay = self._replay
-        nodes = replay.trace.nodes.num_rows
-        of_rank = replay.vertex_rank[replay.graph.after[self._edge]] == rank
+        own = replay.endpoints_of(rank)
+        # edges are in order of their sources, and those of threads lead to endpoints of the same rank
+        of_rank = slice(
+            *np.searchsorted(self._edge, replay.graph.first[[own.start, own.stop]]).tolist()
+        )
         edge = self._edge[of_rank]
         lag, release = self._lag_ns.copy(), replay.at_ns.copy()
         later = self._late[replay.graph.after[edge]] - self._late[replay.src[edge]]
@@ -349,10 +380,10 @@ class HostTimes:
         all_done = self._others_wait[of_rank] & (later < 0)
         later[all_done] = 0
         lag[edge] = np.maximum(lag[edge] - later, np.minimum(lag[edge], 0))
-        returns = replay.vertex_rank[replay.graph.after[self._wait]] == rank
+        ends = replay.graph.after[self._wait]
+        returns = (own.start <= ends) & (ends < own.stop)
         lag[self._wait[returns]] = self._return_ns[returns]
-        own = replay.vertex_rank[: 2 * nodes] == rank
-        release[: 2 * nodes] -= np.where(own, self._late, 0)
+        release[own] -= self._late[own]
         return replay.lengths_with(lag, release_ns=release)
 
     def _wait_less(self, lag_ns: Array, edge: Array, waited_ns: Array) -> None:

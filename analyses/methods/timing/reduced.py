@@ -46,35 +46,42 @@ class ReducedTiming:
         Time of vertices to which no edge leads.
     varying
         Edges whose lag varies.
+    vertices
+        Of the complete graph: those whose times are asked for.
     """
 
-    def __init__(
-        self, graph: Ordered, lag_ns: Array, delay_ns: Array, release_ns: Array, varying: Array
+    def __init__(  # a model
+        self,
+        graph: Ordered,
+        lag_ns: Array,
+        delay_ns: Array,
+        release_ns: Array,
+        varying: Array,
+        vertices: Array,
     ) -> None:
         varies = np.zeros(len(graph.after), bool)
         varies[varying] = True
-        self._vertex, self._offset, first, src, lag, edge_of, complete = _reduced(
+        vertex, offset, first, src, lag, edge_of, complete = _reduced(
             graph.order, graph.first, graph.after, lag_ns, delay_ns, varies
         )
+        self._vertex, self._offset = vertex[vertices], offset[vertices]
         self._first, self._src, self._lag = first, src, lag
         self._edge = edge_of[varying]
         self._fixed = lag[self._edge] - lag_ns[varying]
         self._delay, self._release = delay_ns[complete], release_ns[complete]
 
-    def retimed(self, lag_ns: Array, vertices: Array) -> Array:
-        """Time of these vertices, nanoseconds.
+    def retimed(self, lag_ns: Array) -> Array:
+        """Time of the vertices, nanoseconds.
 
         Parameters
         ----------
         lag_ns
             Least time along the varying edges, in their order.
-        vertices
-            Of the complete model.
         """
         lag = self._lag.copy()
         lag[self._edge] = self._fixed + lag_ns
         at = _earliest(self._first, self._src, lag, self._delay, self._release)
-        return at[self._vertex[vertices]] + self._offset[vertices]
+        return at[self._vertex] + self._offset
 
 
 @jit

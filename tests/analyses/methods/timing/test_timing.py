@@ -154,8 +154,8 @@ def test_the_reduced_model_gives_the_times_of_the_complete_one(dag, data) -> Non
         st.lists(st.integers(0, 20), min_size=len(varying), max_size=len(varying))
     )
     expected = loops.earliest_times(order, first, after, other, delay, release)
-    reduced = ReducedTiming(graph, lag, delay, release, varying)
-    actual = reduced.retimed(other[varying], np.arange(len(delay)))
+    reduced = ReducedTiming(graph, lag, delay, release, varying, np.arange(len(delay)))
+    actual = reduced.retimed(other[varying])
     assert actual.tolist() == expected.tolist()
 
 
